@@ -1,0 +1,3 @@
+"""Themis shares a GPU cluster fairly among teams who train models."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,91 @@
+"""Every error Themis raises on purpose.
+
+    ThemisError
+      RefusedError           the caller's doing; says what was wrong, and whose it was
+        InvalidBidError        a bid that cannot be taken
+        UnknownAppError        no such app
+        DuplicateError         the name is taken
+        StaleAnswerError       an answer to a question no longer open
+      UnavailableError       the weather; safe to retry
+      ConfigError            found at start-up; names the file and the key
+      CorruptLogError        a file that cannot be read back: file, line, reason
+      InvariantError         our bug; carries the last events that touched the object
+
+Errors carry fields, not only prose, so that callers need not parse messages.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class ThemisError(Exception):
+    """The root: catching it catches everything Themis raises on purpose."""
+
+
+class RefusedError(ThemisError):
+    """The caller asked for something that cannot be."""
+
+    def __init__(self, who: str, reason: str) -> None:
+        super().__init__(f"{who}: {reason}")
+        self.who = who
+        self.reason = reason
+
+
+class InvalidBidError(RefusedError):
+    """A bid that cannot be taken; the round goes on without it."""
+
+
+class UnknownAppError(RefusedError):
+    """No app of that name."""
+
+
+class DuplicateError(RefusedError):
+    """The name is taken already."""
+
+
+class StaleAnswerError(RefusedError):
+    """An answer to a question that is no longer open."""
+
+
+class UnavailableError(ThemisError):
+    """Nobody's fault; safe to retry."""
+
+
+class ConfigError(ThemisError):
+    """A setting that cannot be: what it is, what was given, what is allowed, and where."""
+
+    def __init__(self, key: str, given: object, allowed: str, where: str = "") -> None:
+        place = f"{where}: " if where else ""
+        super().__init__(f"{place}{key}: got {given!r}, allowed: {allowed}")
+        self.key = key
+        self.given = given
+        self.allowed = allowed
+        self.where = where
+
+
+class CorruptLogError(ThemisError):
+    """A recorded file that cannot be read back."""
+
+    def __init__(self, file: str, line: int, reason: str) -> None:
+        super().__init__(f"{file}:{line}: {reason}")
+        self.file = file
+        self.line = line
+        self.reason = reason
+
+
+class InvariantError(ThemisError):
+    """Our bug. Carries what last touched the object."""
+
+    def __init__(self, what: str, history: Iterable[object] = ()) -> None:
+        self.history = tuple(history)
+        tail = "".join(f"\n  {item!r}" for item in self.history)
+        super().__init__(what + tail)
+        self.what = what
+
+
+def unknown_name(key: str, given: str, allowed: Iterable[str], where: str = "") -> ConfigError:
+    """A `ConfigError` for a name that is not in a list, with the closest one suggested."""
+    names = sorted(allowed)
+    close = difflib.get_close_matches(given, names, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return ConfigError(key, given, ", ".join(names) + hint, where)

@@ -1,0 +1,51 @@
+"""The things the scheduler speaks about: topology, apps, jobs, leases, questions and answers.
+
+from themis.model import AppSpec, JobSpec, Machine, Phase, Topology
+"""
+
+from themis.model.apps import AppSpec, Constraint, JobSpec, Phase
+from themis.model.bids import Bid, Chunk, Offer, Row, TableRow
+from themis.model.ids import AppId, GpuId, JobId, OwnerId
+from themis.model.leases import Lease, Source
+from themis.model.slowdown import NO_SLOWDOWN, Measured, Slowdown
+from themis.model.topology import (
+    CLUSTER,
+    LEVELS,
+    MACHINE,
+    RACK,
+    SLOT,
+    Machine,
+    Seat,
+    Topology,
+    level_of,
+)
+
+__all__ = [
+    "CLUSTER",
+    "LEVELS",
+    "MACHINE",
+    "NO_SLOWDOWN",
+    "RACK",
+    "SLOT",
+    "AppId",
+    "AppSpec",
+    "Bid",
+    "Chunk",
+    "Constraint",
+    "GpuId",
+    "JobId",
+    "JobSpec",
+    "Lease",
+    "Machine",
+    "Measured",
+    "Offer",
+    "OwnerId",
+    "Phase",
+    "Row",
+    "Seat",
+    "Slowdown",
+    "Source",
+    "TableRow",
+    "Topology",
+    "level_of",
+]

@@ -1,0 +1,31 @@
+"""A lease: who may use a GPU, until when, under which fencing token."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from themis.model.ids import AppId, GpuId
+
+
+class Source(StrEnum):
+    """What gave a GPU to an app; GPU-time is reported by it."""
+
+    AUCTION = "auction"
+    LEFTOVER = "leftover"
+    GUARD = "guard"
+    """The starvation guard."""
+    DIRECT = "direct"
+    """A policy without an auction."""
+    RENEWED = "renewed"
+    """A failed round kept the holder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One GPU for one app until `end`. A renewal keeps the token; a new owner gets a higher one."""
+
+    gpu: GpuId
+    app: AppId
+    token: int
+    start: float
+    end: float
+    source: Source
