@@ -1,0 +1,81 @@
+"""Sums that forget nothing, however many terms come and go.
+
+Arbiters add and remove weights for weeks. A float that did so would drift; these do not, at a
+constant cost per change.
+"""
+
+from typing import NamedTuple
+
+from themis.errors import InvariantError
+
+# Every finite float is a whole number of these.
+_BITS = 1074
+_ONE = 1 << _BITS
+
+
+class ExactSum:
+    """A sum of floats, exact under any history of additions and removals."""
+
+    __slots__ = ("_units", "value")
+
+    value: float
+    """The sum, rounded once."""
+
+    def __init__(self) -> None:
+        self._units = 0
+        self.value = 0.0
+
+    def change(self, added: float = 0.0, removed: float = 0.0) -> None:
+        """Put one term in and take another out."""
+        self._units += _units(added) - _units(removed)
+        self.value = self._units / _ONE
+
+
+class Area(NamedTuple):
+    """A point of an integral, in two parts so that differences keep their digits."""
+
+    high: float
+    low: float
+
+    def since(self, earlier: "Area") -> float:
+        """The area between two points."""
+        return (self.high - earlier.high) + (self.low - earlier.low)
+
+
+NO_AREA = Area(0.0, 0.0)
+
+
+class StepIntegral:
+    """The integral over time of a value that stays constant between changes."""
+
+    __slots__ = ("_area", "now", "value")
+
+    def __init__(self, value: float = 0.0, at: float = 0.0) -> None:
+        self.value = value
+        self.now = at
+        self._area = NO_AREA
+
+    def at(self, time: float) -> Area:
+        """The integral up to a time not before the last change.
+
+        Raises:
+            InvariantError: Time would run backwards.
+        """
+        if time < self.now:
+            raise InvariantError(f"time runs backwards: {time} after {self.now}")
+        # Neumaier's sum: what the large part rounds away, the small part keeps.
+        step = self.value * (time - self.now)
+        high = self._area.high + step
+        small, large = sorted((self._area.high, step), key=abs)
+        return Area(high, self._area.low + ((large - high) + small))
+
+    def change(self, value: float, time: float) -> None:
+        """Let the value be another one from now on."""
+        self._area = self.at(time)
+        self.now = time
+        self.value = value
+
+
+def _units(term: float) -> int:
+    numerator, denominator = term.as_integer_ratio()
+    return numerator << (_BITS + 1 - denominator.bit_length())
