@@ -1,0 +1,53 @@
+# `make demo` and `make test` need a POSIX shell, make, Python 3.11 or newer and a package index.
+# They set up .venv themselves; PYTHON=... chooses the interpreter, ARGS=... goes to the command.
+#
+# Paths are relative and tools run as modules, so a tree below a folder with spaces works too.
+
+.POSIX:
+.PHONY: help setup demo test lint format bench fuzz clean
+
+ARGS =
+VENV_PYTHON = .venv/bin/python
+
+# Measured traces are not part of the tree; a checkout that has them beside it uses them.
+WITH_DATA = if [ -z "$${THEMIS_DATA:-}" ] && [ -d ../shared/data ]; then \
+	THEMIS_DATA=$$(cd ../shared/data && pwd) && export THEMIS_DATA; fi;
+
+help:
+	@echo "make demo     compare policies on a small simulated cluster; figures in demo-out/"
+	@echo "make test     run the tests                   (ARGS='-k auction' for some of them)"
+	@echo "make setup    create .venv with .venv/bin/themis (PYTHON=python3.12 to choose one)"
+	@echo "make lint     ruff, mypy and the import contracts"
+	@echo "make format   let ruff rewrite what it can"
+	@echo "make bench    the benchmarks, one JSON line each"
+	@echo "make fuzz     the property tests, randomised and longer"
+	@echo "make clean    remove .venv, caches and demo-out/"
+
+setup:
+	@PYTHON="$(PYTHON)" sh scripts/setup
+
+demo: setup
+	@$(WITH_DATA) .venv/bin/themis demo $(ARGS)
+
+test: setup
+	@$(WITH_DATA) $(VENV_PYTHON) -m pytest -n auto $(ARGS)
+
+lint: setup
+	@$(VENV_PYTHON) -m ruff check .
+	@$(VENV_PYTHON) -m ruff format --check .
+	@$(VENV_PYTHON) -m mypy
+	@.venv/bin/lint-imports
+
+format: setup
+	@$(VENV_PYTHON) -m ruff check --fix-only .
+	@$(VENV_PYTHON) -m ruff format .
+
+bench: setup
+	@$(WITH_DATA) for each in benchmarks/*.py; do $(VENV_PYTHON) "$$each" $(ARGS) || exit 1; done
+
+# The plugin marks every property test and state machine `hypothesis`.
+fuzz: setup
+	@$(WITH_DATA) $(VENV_PYTHON) -m pytest -n auto -m hypothesis --hypothesis-profile=fuzz $(ARGS)
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-out dist

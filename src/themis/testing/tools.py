@@ -1,0 +1,52 @@
+"""What a test needs from the machine: a program, or measured data.
+
+    dot = require_tool("dot", package="graphviz")
+
+A machine without it skips the test and says which package brings it. Where nothing may be missing
+(`.ci/run`), THEMIS_REQUIRE_TOOLS=1 turns such a skip into a failure.
+"""
+
+import os
+import shutil
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+REQUIRE_VARIABLE = "THEMIS_REQUIRE_TOOLS"
+DATA_VARIABLE = "THEMIS_DATA"
+
+
+def require_tool(name: str, package: str) -> Path:
+    """The program's path; without it the test is skipped, or fails where tools are required.
+
+    Args:
+        name: What to look for on the PATH.
+        package: The Debian package that brings it, for the message.
+    """
+    found = shutil.which(name)
+    if found is None:
+        missing(f"{name} is not installed (Debian package {package})")
+    return Path(found)
+
+
+def require_data() -> Path:
+    """The folder of measured data that THEMIS_DATA names.
+
+    Unset, the test is skipped, or fails where tools are required. Set to something that is no
+    folder, it always fails: somebody meant to have the data.
+    """
+    named = os.environ.get(DATA_VARIABLE, "")
+    if not named:
+        missing(f"{DATA_VARIABLE} is not set to the folder of measured data")
+    folder = Path(named)
+    if not folder.is_dir():
+        pytest.fail(f"{DATA_VARIABLE}={named}: no such folder", pytrace=False)
+    return folder
+
+
+def missing(what: str) -> NoReturn:
+    """Skip the running test because of `what`, or fail it where tools are required."""
+    if os.environ.get(REQUIRE_VARIABLE) == "1":
+        pytest.fail(f"{what}, and {REQUIRE_VARIABLE}=1 requires it", pytrace=False)
+    pytest.skip(what)

@@ -1,0 +1,37 @@
+"""What all tests share: how property tests run, and the measured data."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from themis.testing.tools import require_data
+
+EXAMPLES = 50
+
+# A machine under load makes slow examples; that is no reason to fail.
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    deadline=None,
+    max_examples=EXAMPLES,
+    stateful_step_count=30,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "fuzz",
+    parent=settings.get_profile("ci"),
+    derandomize=False,
+    max_examples=10 * EXAMPLES,
+    stateful_step_count=100,
+)
+# `make fuzz` asks for the other one with --hypothesis-profile, which is applied after this.
+settings.load_profile("ci")
+
+
+@pytest.fixture(scope="session")
+def themis_data() -> Path:
+    """The folder of measured data; a test that wants it is skipped where there is none."""
+    return require_data()
