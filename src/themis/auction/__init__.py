@@ -1,1 +1,47 @@
-"""To be described."""
+"""The partial-allocation auction: who gets which of the offered GPUs this round.
+
+solution = solver("default").solve(Problem(offered_machines(free, topology), bidders))
+bound = bind(solution, free, held, topology)
+outcome = settle(solution, bound, units, payment("lottery"), lease, topology, free, rng_for)
+"""
+
+from themis.auction.mechanism import Outcome, bind, settle
+from themis.auction.payments import Award, Payment, Won, best_placed, local_part, payment
+from themis.auction.problem import (
+    Bidder,
+    Candidate,
+    OfferedMachine,
+    Problem,
+    Quota,
+    check_bid,
+    offered_machines,
+)
+from themis.auction.pruning import drop_useless
+from themis.auction.solution import Interval, Solution, Win, check_solution
+from themis.auction.solver import Solver, solver
+
+__all__ = [
+    "Award",
+    "Bidder",
+    "Candidate",
+    "Interval",
+    "OfferedMachine",
+    "Outcome",
+    "Payment",
+    "Problem",
+    "Quota",
+    "Solution",
+    "Solver",
+    "Win",
+    "Won",
+    "best_placed",
+    "bind",
+    "check_bid",
+    "check_solution",
+    "drop_useless",
+    "local_part",
+    "offered_machines",
+    "payment",
+    "settle",
+    "solver",
+]

@@ -1,0 +1,132 @@
+"""A problem in the one form all solvers work on.
+
+Machines sorted by number and bidders by app, so that the order of messages cannot decide; rows
+that cannot matter removed; gains computed once.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from themis.auction.problem import Bidder, OfferedMachine, Problem, normal
+from themis.auction.pruning import useful
+from themis.model import CLUSTER, MACHINE, RACK, SLOT, Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A row that may win. `bidder` is the number of its app in the prepared order."""
+
+    bidder: int
+    row: int
+    chunks: tuple[Chunk, ...]
+    gpus: int
+    gain: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """A quota by bidder number."""
+
+    bidders: frozenset[int]
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What solvers see. Options of each bidder come in falling order of gain."""
+
+    machines: tuple[OfferedMachine, ...]
+    bidders: tuple[Bidder, ...]
+    options: tuple[tuple[Option, ...], ...]
+    caps: tuple[Cap, ...]
+
+    def within_caps(self, chosen: Iterable[Option]) -> bool:
+        """Whether the quotas allow these rows together."""
+        if not self.caps:
+            return True
+        rows = tuple(chosen)
+        return all(
+            sum(option.gpus for option in rows if option.bidder in cap.bidders) <= cap.gpus
+            for cap in self.caps
+        )
+
+
+def prepare(problem: Problem) -> Prepared:
+    """Bring a problem into the prepared form."""
+    machines = tuple(sorted(problem.machines, key=lambda offered: offered.machine))
+    bidders = tuple(sorted(problem.bidders, key=lambda bidder: bidder.app))
+    number = {bidder.app: index for index, bidder in enumerate(bidders)}
+    caps = tuple(
+        Cap(frozenset(number[app] for app in quota.apps if app in number), quota.gpus)
+        for quota in sorted(
+            problem.quotas, key=lambda quota: (tuple(sorted(quota.apps)), quota.gpus)
+        )
+    )
+    limits: dict[frozenset[int] | None, _Largest] = {}
+    options: list[tuple[Option, ...]] = []
+    for index, bidder in enumerate(bidders):
+        largest = limits.get(bidder.machines)
+        if largest is None:
+            largest = limits[bidder.machines] = _Largest.of(machines, bidder.machines)
+        cap = min((cap.gpus for cap in caps if index in cap.bidders), default=largest.total)
+        options.append(_options(index, bidder, largest, cap))
+    return Prepared(machines, bidders, tuple(options), caps)
+
+
+def _options(index: int, bidder: Bidder, largest: "_Largest", cap: int) -> tuple[Option, ...]:
+    options = []
+    for row in useful(bidder.rows, bidder.rho_nothing):
+        candidate = bidder.rows[row]
+        chunks = tuple(normal(chunk) for chunk in candidate.chunks)
+        gpus = candidate.gpus
+        if gpus <= cap and largest.may_hold(chunks, gpus):
+            options.append(Option(index, row, chunks, gpus, bidder.gain(row)))
+    options.sort(key=lambda option: (-option.gain, option.gpus, option.row))
+    return tuple(options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Largest:
+    """The largest holes some bidder may use: a quick test that spares most packing."""
+
+    by_level: tuple[int, int, int, int]
+    machine: dict[int, int]
+    slot: dict[int, int]
+
+    @property
+    def total(self) -> int:
+        return self.by_level[CLUSTER]
+
+    @staticmethod
+    def of(machines: tuple[OfferedMachine, ...], allowed: frozenset[int] | None) -> "_Largest":
+        usable = [m for m in machines if allowed is None or m.machine in allowed]
+        racks: dict[int, int] = {}
+        for offered in usable:
+            racks[offered.rack] = racks.get(offered.rack, 0) + offered.gpus
+        slot = {offered.machine: max(offered.slots, default=0) for offered in usable}
+        machine = {offered.machine: offered.gpus for offered in usable}
+        by_level = (
+            max(slot.values(), default=0),
+            max(machine.values(), default=0),
+            max(racks.values(), default=0),
+            sum(racks.values()),
+        )
+        return _Largest(by_level, machine, slot)
+
+    def may_hold(self, chunks: tuple[Chunk, ...], gpus: int) -> bool:
+        """False when the row cannot fit even alone; True proves nothing."""
+        return gpus <= self.total and all(chunk.count <= self._hole(chunk) for chunk in chunks)
+
+    def _hole(self, chunk: Chunk) -> int:
+        if chunk.machine is None:
+            return self.by_level[chunk.level]
+        return (self.slot if chunk.level == SLOT else self.machine).get(chunk.machine, 0)
+
+
+SOFT = (RACK, CLUSTER)
+"""Levels at which only sums of free GPUs count."""
+
+
+def is_hard(chunk: Chunk) -> bool:
+    """Whether a normal chunk needs a hole of its size in one machine (or one given machine)."""
+    return chunk.machine is not None or (chunk.level <= MACHINE and chunk.count > 1)

@@ -1,0 +1,159 @@
+"""What an auction decides: machines with free GPUs, and bidders with rows they would like.
+
+    machines = (OfferedMachine(machine=0, rack=0, slots=(4,)),)
+    row = Candidate((Chunk(MACHINE, 4),), rho=1.0)
+    problem = Problem(machines, (Bidder(AppId("a"), 1.0, rho_nothing=8.0, rows=(row,)),))
+
+A chunk's level is the worst it accepts: 0 all in one slot, 1 in one machine, 2 in one rack,
+3 anywhere. A pinned chunk lies on the machine it names.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from themis.errors import ConfigError, InvalidBidError, InvariantError
+from themis.model import CLUSTER, MACHINE, SLOT, AppId, Bid, Chunk, GpuId, Topology
+from themis.model.ids import check_count, check_number
+
+MAX_ROWS = 4096
+MAX_CHUNKS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedMachine:
+    """The free GPUs of one machine, per slot in the machine's own slot order; zeros allowed."""
+
+    machine: int
+    rack: int
+    slots: tuple[int, ...]
+
+    @property
+    def gpus(self) -> int:
+        """How many of its GPUs are offered."""
+        return sum(self.slots)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One row of a bid with its price taken: with these chunks, this rho."""
+
+    chunks: tuple[Chunk, ...]
+    rho: float
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs the row takes."""
+        return sum(chunk.count for chunk in self.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class Bidder:
+    """An app at the auction. `machines` are the only ones it may use; None means all."""
+
+    app: AppId
+    weight: float
+    rho_nothing: float
+    rows: tuple[Candidate, ...]
+    machines: frozenset[int] | None = None
+
+    def gain(self, row: int) -> float:
+        """What winning this row adds to the sum of weighted logarithms, over winning nothing."""
+        return self.weight * (math.log(self.rho_nothing) - math.log(self.rows[row].rho))
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """These apps together win at most so many GPUs."""
+
+    apps: tuple[AppId, ...]
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One auction to be solved."""
+
+    machines: tuple[OfferedMachine, ...]
+    bidders: tuple[Bidder, ...]
+    quotas: tuple[Quota, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len({offered.machine for offered in self.machines}) != len(self.machines):
+            raise InvariantError("a machine is offered twice in one auction")
+        if len({bidder.app for bidder in self.bidders}) != len(self.bidders):
+            raise InvariantError("an app bids twice in one auction")
+        for bidder in self.bidders:
+            # A NaN would sort anywhere and win or lose by accident, so it stops here.
+            numbers = (bidder.weight, bidder.rho_nothing, *(row.rho for row in bidder.rows))
+            if not all(math.isfinite(number) and number > 0 for number in numbers):
+                raise InvariantError(f"weight and rho of {bidder.app} must be finite and above 0")
+
+
+def offered_machines(gpus: Collection[GpuId], topology: Topology) -> tuple[OfferedMachine, ...]:
+    """Count free GPUs per machine and slot; machines without any are left out."""
+    counts: dict[int, dict[int, int]] = {}
+    racks: dict[int, int] = {}
+    for gpu in gpus:
+        seat = topology.seats[gpu]
+        racks[seat.machine] = seat.rack
+        slots = counts.setdefault(seat.machine, {})
+        slots[seat.slot] = slots.get(seat.slot, 0) + 1
+    return tuple(
+        OfferedMachine(
+            machine,
+            racks[machine],
+            tuple(counts[machine].get(slot, 0) for slot in topology.slots_of[machine]),
+        )
+        for machine in sorted(counts)
+    )
+
+
+def normal(chunk: Chunk) -> Chunk:
+    """The same wish in one spelling: one GPU is level 0, a pinned chunk is within its machine."""
+    if chunk.count == 1:
+        return replace(chunk, level=SLOT)
+    if chunk.machine is not None and chunk.level > MACHINE:
+        return replace(chunk, level=MACHINE)
+    return chunk
+
+
+def check_bid(bid: Bid, machines: Sequence[OfferedMachine]) -> None:
+    """Check one app's answer where it enters.
+
+    Raises:
+        InvalidBidError: It asks for something that was not offered, or makes no sense.
+    """
+    offered = {machine.machine: machine.gpus for machine in machines}
+    total = sum(offered.values())
+    try:
+        _check_size("rows", len(bid.rows), MAX_ROWS)
+        _check_size("rows of its valuation", len(bid.table), MAX_ROWS)
+        for number, row in enumerate(bid.rows):
+            _check_size(f"chunks of row {number}", len(row.chunks), MAX_CHUNKS, low=1)
+            for chunk in row.chunks:
+                _check_chunk(chunk, number, offered, total)
+            _check_size(f"GPUs of row {number}", row.gpus, total, low=1)
+            check_number(f"seconds of row {number}", row.seconds, above=True)
+        for number, entry in enumerate(bid.table):
+            check_count(f"level in its valuation, row {number}", entry.level, low=0, high=CLUSTER)
+            check_count(f"GPU count in its valuation, row {number}", entry.count)
+            check_number(f"seconds in its valuation, row {number}", entry.seconds, above=True)
+    except ConfigError as error:
+        raise InvalidBidError(bid.app, str(error)) from error
+
+
+def _check_chunk(chunk: Chunk, row: int, offered: dict[int, int], total: int) -> None:
+    check_count(f"level in row {row}", chunk.level, low=0, high=CLUSTER)
+    room = total
+    if chunk.machine is not None:
+        check_count(f"machine in row {row}", chunk.machine, low=0)
+        if chunk.machine not in offered:
+            raise ConfigError(f"machine in row {row}", chunk.machine, "a machine of the offer")
+        room = offered[chunk.machine]
+    check_count(f"GPU count in row {row}", chunk.count, high=room)
+
+
+def _check_size(key: str, size: int, high: int, low: int = 0) -> None:
+    if not low <= size <= high:
+        raise ConfigError(key, size, f"{low} to {high}")

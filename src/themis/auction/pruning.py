@@ -1,0 +1,68 @@
+"""Rows that cannot matter, taken out before anybody solves anything."""
+
+import math
+from collections.abc import Sequence
+
+from themis.auction.problem import Candidate, normal
+from themis.model import CLUSTER, Chunk
+
+PAIRWISE_LIMIT = 400
+"""Longer tables lose only their duplicates: comparing pairs would cost more than it saves."""
+
+
+def drop_useless(rows: Sequence[Candidate], rho_nothing: float) -> tuple[Candidate, ...]:
+    """Drop rows not better than nothing, and rows another one beats in every respect."""
+    return tuple(rows[index] for index in useful(rows, rho_nothing))
+
+
+def useful(rows: Sequence[Candidate], rho_nothing: float) -> tuple[int, ...]:
+    """The indices of the rows that can matter, in order.
+
+    A row is left out only if another one of the same app is at least as good and fits wherever it
+    fits, so no solution of the auction, with or without some app, loses value.
+    """
+    # A gain lost in rounding is no gain: solvers would see a tie with nothing.
+    better = [i for i, row in enumerate(rows) if math.log(rho_nothing) - math.log(row.rho) > 0.0]
+    better.sort(key=lambda i: (rows[i].rho, rows[i].gpus, i))
+    kept: list[tuple[int, tuple[Chunk, ...]]] = []
+    seen: set[tuple[tuple[int, int, int], ...]] = set()
+    pairwise = len(better) <= PAIRWISE_LIMIT
+    for i in better:
+        chunks = tuple(sorted((normal(chunk) for chunk in rows[i].chunks), key=_order))
+        name = tuple(_order(chunk) for chunk in chunks)
+        if name in seen or (pairwise and any(_fits_inside(one, chunks) for _, one in kept)):
+            continue
+        seen.add(name)
+        kept.append((i, chunks))
+    return tuple(sorted(i for i, _ in kept))
+
+
+def _order(chunk: Chunk) -> tuple[int, int, int]:
+    return (chunk.level, -chunk.count, -1 if chunk.machine is None else chunk.machine)
+
+
+def _fits_inside(small: tuple[Chunk, ...], big: tuple[Chunk, ...]) -> bool:
+    """Whether GPUs that satisfy `big` always contain GPUs that satisfy `small`.
+
+    First fit, so it may miss a way to fit; it never invents one.
+    """
+    room = [chunk.count for chunk in big]
+    if sum(chunk.count for chunk in small) > sum(room):
+        return False
+    for chunk in small:
+        if chunk.level == CLUSTER or (chunk.count == 1 and chunk.machine is None):
+            continue  # taken from whatever the others leave, and the sum was checked
+        for index, container in enumerate(big):
+            if room[index] >= chunk.count and _within(container, chunk):
+                room[index] -= chunk.count
+                break
+        else:
+            return False
+    return True
+
+
+def _within(container: Chunk, chunk: Chunk) -> bool:
+    if chunk.machine is not None and container.machine != chunk.machine:
+        return False
+    # A single GPU stands in one slot whatever its container allows.
+    return container.level <= chunk.level or chunk.count == 1

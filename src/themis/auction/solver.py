@@ -1,0 +1,128 @@
+"""Solvers by name, and what they share: the re-solve without each winner.
+
+solution = solver("default").solve(problem)
+solution.winners[app].row, solution.kept[app].high
+"""
+
+import importlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from themis.auction.prepared import Option, Prepared
+from themis.auction.problem import Problem
+from themis.auction.solution import WHOLE, Interval, Place, Solution, Win
+from themis.errors import ConfigError, unknown_name
+from themis.model import AppId
+
+_SOLVERS = {
+    # Loaded on use: numpy and highspy cost a second to import and are optional.
+    "brute-force": ("themis.auction.brute", "BruteForce"),
+    "default": ("themis.auction.search", "Default"),
+    "greedy": ("themis.auction.greedy", "Greedy"),
+    "highs": ("themis.auction.highs", "Highs"),
+    "search": ("themis.auction.search", "Search"),
+}
+
+
+class Solver(Protocol):
+    """Solves auctions: the same answer for the same problem, whatever its order."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in the registry and in records."""
+
+    def solve(self, problem: Problem, budget: int | None = None) -> Solution:
+        """Answer within about `budget` units of work (nodes), never with nothing in hand.
+
+        Work is counted, not timed, so that a replay stops at the same place.
+        """
+
+
+def solver(name: str) -> Solver:
+    """The solver of this name.
+
+    Raises:
+        ConfigError: There is none, or its library is not installed.
+    """
+    if name not in _SOLVERS:
+        raise unknown_name("solver", name, _SOLVERS)
+    module, kind = _SOLVERS[name]
+    try:
+        found = getattr(importlib.import_module(module), kind)
+    except ModuleNotFoundError as error:
+        raise ConfigError("solver", name, f"needs {error.name}: install the `sim` extra") from error
+    return cast("Solver", found())
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An answer to one winner determination.
+
+    `place` says where the chunks of each chosen option lie; it is asked only for the allocation
+    that counts, since re-solves need no more than values.
+    """
+
+    chosen: tuple[Option, ...]
+    bound: float
+    exact: bool
+    work: int
+    place: Callable[[], tuple[tuple[Place, ...], ...]]
+
+    @property
+    def value(self) -> float:
+        """The gain of the chosen rows."""
+        return math.fsum(option.gain for option in self.chosen)
+
+
+Find = Callable[[tuple[int, ...], int | None], Found]
+"""Determine winners among some bidders (by number), within a budget."""
+
+
+def leave_one_out(prepared: Prepared, find: Find, name: str, budget: int | None) -> Solution:
+    """Determine the winners, then what each of them keeps: the shared frame of all solvers.
+
+    Half the budget goes to the allocation, the rest evenly to the re-solves.
+    """
+    everyone = tuple(range(len(prepared.bidders)))
+    best = find(everyone, None if budget is None else max(1, budget // 2))
+    work = best.work
+    exact = best.exact
+    winners: dict[AppId, Win] = {}
+    kept: dict[AppId, Interval] = {}
+    for count, (option, places) in enumerate(zip(best.chosen, best.place(), strict=True)):
+        left = len(best.chosen) - count
+        share = None if budget is None else max(1, (budget - work) // left)
+        interval, proven, spent = _kept(prepared, find, best, option, share)
+        app = prepared.bidders[option.bidder].app
+        winners[app] = Win(option.row, places)
+        kept[app] = interval
+        exact = exact and proven
+        work += spent
+    value = best.value
+    bound = value if best.exact else max(value, best.bound)
+    return Solution(winners, value, bound, kept, exact, name, work)
+
+
+def _kept(
+    prepared: Prepared, find: Find, best: Found, option: Option, budget: int | None
+) -> tuple[Interval, bool, int]:
+    """What a winner keeps, whether that is proven, and the work it took."""
+    others = tuple(i for i in range(len(prepared.bidders)) if i != option.bidder)
+    served = math.fsum(other.gain for other in best.chosen if other.bidder != option.bidder)
+    most = math.fsum(rows[0].gain for i in others if (rows := prepared.options[i]))
+    if most <= served + 1e-12:
+        return WHOLE, True, 0  # nobody is denied anything: no need to ask what they would do
+    alone = find(others, budget)
+    low = max(alone.value, served)
+    # One more bidder cannot make the best worse, so the bound of the whole holds here too.
+    high = low if alone.exact else max(low, min(alone.bound, most, max(best.bound, best.value)))
+    weight = prepared.bidders[option.bidder].weight
+    interval = Interval(_fraction(served - high, weight), _fraction(served - low, weight))
+    return interval, alone.exact, alone.work
+
+
+def _fraction(harm: float, weight: float) -> float:
+    # A heuristic may serve the others better with us present; nobody is paid to take part.
+    return math.exp(min(0.0, harm / weight))
