@@ -5,7 +5,21 @@ ideal = ideal_time(Convention.FAIR_SHARE, phases, contention=4.0, capacity=16.0)
 rho(elapsed + best_case_rest(phases), ideal)
 """
 
+from themis.fairness.checkers import (
+    Allocation,
+    Envy,
+    EnvyFreeness,
+    ParetoEfficiency,
+    SharingIncentive,
+    Values,
+    is_envy_free,
+    is_pareto_efficient,
+    jain_index,
+    sharing_incentive,
+)
 from themis.fairness.contention import CapacityClock, ContentionClock
+from themis.fairness.curves import forecast_load, shared_time_by_curves, stop_iteration
+from themis.fairness.fluid import FluidApp, FluidResult, fluid_run, reference_ideal_time
 from themis.fairness.ideal import Convention, ideal_time
 from themis.fairness.loads import (
     JobLoad,
@@ -41,33 +55,50 @@ from themis.fairness.schedules import (
 )
 
 __all__ = [
+    "Allocation",
     "Bracket",
     "CapacityClock",
     "ContentionClock",
     "Convention",
+    "Envy",
+    "EnvyFreeness",
+    "FluidApp",
+    "FluidResult",
     "JobLoad",
+    "ParetoEfficiency",
     "PhaseLoad",
+    "SharingIncentive",
+    "Values",
     "best_case_rest",
     "best_rate",
     "declared_phases",
     "demand_max",
+    "fluid_run",
+    "forecast_load",
     "halving_counts",
     "halving_from_budget",
     "halving_from_max",
     "hyperband",
     "ideal_time",
+    "is_envy_free",
+    "is_pareto_efficient",
+    "jain_index",
     "load_of",
     "longest_job",
     "median_job",
     "phase_demand",
     "phase_time",
     "phase_work",
+    "reference_ideal_time",
     "remaining_phases",
     "restart_time",
     "rho",
     "rho_of_nothing",
     "serial_rest",
+    "shared_time_by_curves",
+    "sharing_incentive",
     "single_job_time",
+    "stop_iteration",
     "total_work",
     "upper_median",
     "useful_demand",
