@@ -1,0 +1,165 @@
+"""What the arbiter knows of an app: declared work, measured progress, its last valuation."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from themis.errors import RefusedError
+from themis.fairness.loads import (
+    JobLoad,
+    PhaseLoad,
+    load_of,
+    remaining_phases,
+    total_work,
+)
+from themis.fairness.valuation import Valuation
+from themis.model import AppId, AppSpec, JobId, JobSpec
+from themis.model.reasons import Reason
+
+SLACK = 1e-6
+"""Iterations within this of a target count as done: floats add up imprecisely."""
+
+
+@dataclass(slots=True)
+class JobState:
+    """One job of the present phase."""
+
+    spec: JobSpec
+    started_at: float
+    """Iterations done when the phase began."""
+    target: float
+    done: float
+
+    @property
+    def left(self) -> float:
+        """Serial seconds to its target."""
+        iterations = self.target - self.done
+        return iterations * self.spec.serial_iteration_time if iterations > SLACK else 0.0
+
+
+class AppState:
+    """One app from submission to end. Changes only through its methods."""
+
+    def __init__(self, spec: AppSpec, at: float) -> None:
+        self.spec = spec
+        self.arrival = at
+        self.weight = spec.weight
+        self.suspended: set[Reason] = set()
+        self.valuation: Valuation | None = None
+        self.waiting_since = at
+        self.hungry_rounds = 0
+        self.reason = Reason.PENDING_EVALUATION
+        self.outcome = ""
+        self.ended_at = math.inf
+        self.phase = 0
+        self._done: dict[JobId, float] = {}
+        self._past: list[PhaseLoad] = []
+        first = spec.phases[0]
+        targets = first.targets or (first.iterations,) * first.jobs
+        self.jobs = {
+            job.id: JobState(job, 0.0, float(target), 0.0)
+            for job, target in zip(spec.jobs[: first.jobs], targets, strict=True)
+        }
+        self._refresh()
+
+    @property
+    def id(self) -> AppId:
+        """Its name."""
+        return self.spec.id
+
+    @property
+    def budget(self) -> float | None:
+        """GPU-seconds declared; None for the sum of the phases' work."""
+        return self.spec.budget or None
+
+    # Work
+
+    def measure(self, job: JobId, iterations: float) -> None:
+        """Take a measurement. It may fall: work since the last checkpoint can be lost."""
+        state = self.jobs.get(job)
+        if state is None:
+            return
+        before = state.left
+        state.done = min(iterations, state.target)
+        self._done[job] = state.done
+        after = state.left
+        if (before > 0.0) != (after > 0.0):
+            self._refresh()
+        else:
+            self._phase_left += after - before
+
+    def start_phase(self, phase: int, targets: Sequence[tuple[JobId, float]]) -> None:
+        """Go on to a later phase with these jobs.
+
+        Raises:
+            RefusedError: It is not the next phase, or more than was declared.
+        """
+        if phase != self.phase + 1 or phase >= len(self.spec.phases):
+            raise RefusedError(
+                self.id, f"phase {phase} cannot follow {self.phase} of {len(self.spec.phases)}"
+            )
+        declared = self.spec.phases[phase]
+        if not 1 <= len(targets) <= declared.jobs or len(dict(targets)) != len(targets):
+            raise RefusedError(
+                self.id,
+                f"phase {phase} has {len(targets)} jobs, 1 to {declared.jobs} were declared",
+            )
+        specs = {job.id: job for job in self.spec.jobs}
+        limit = max((*declared.targets, declared.iterations))
+        jobs: dict[JobId, JobState] = {}
+        for job, target in targets:
+            if job not in specs:
+                raise RefusedError(self.id, f"it has no job {job!r}")
+            done = self._done.get(job, 0.0)
+            if not done - SLACK <= target <= done + limit + SLACK:
+                raise RefusedError(
+                    self.id,
+                    f"job {job} has done {done:g} and may do {limit} more in phase {phase}, "
+                    f"not go to {target!r}",
+                )
+            jobs[job] = JobState(specs[job], done, target, done)
+        self._past.append(self._whole_phase())
+        self.jobs = jobs
+        self.phase = phase
+        self._refresh()
+
+    def _whole_phase(self) -> PhaseLoad:
+        return tuple(load_of(j.spec, j.target - j.started_at) for j in self.jobs.values())
+
+    def _refresh(self) -> None:
+        """Recompute what depends on which jobs have work left."""
+        runnable = [job for job in self.jobs.values() if job.left > 0.0]
+        self.runnable = len(runnable)
+        self.demand = sum(job.spec.max_gpus for job in runnable)
+        self.gang = max((job.spec.max_gpus for job in runnable), default=1)
+        self.min_gang = min((job.spec.min_gpus for job in runnable), default=1)
+        self._phase_left = sum(job.left for job in runnable)
+        survivors = [job.spec for job in self.jobs.values()]
+        self.future = remaining_phases((), self.spec, survivors, self.phase)[1:]
+        self._future_work = total_work(self.future)
+        self.whole = (*self._past, self._whole_phase(), *self.future)
+
+    @property
+    def work_left(self) -> float:
+        """Serial seconds left in all phases."""
+        return max(0.0, self._phase_left) + self._future_work
+
+    def loads_left(self) -> tuple[PhaseLoad, ...]:
+        """The work left: this phase as measured, then the phases to come."""
+        now = tuple(
+            JobLoad(job.left, job.spec.max_gpus, job.spec.min_gpus)
+            for job in self.jobs.values()
+            if job.left > 0.0
+        )
+        return (now, *self.future) if now else self.future
+
+    def ran(self) -> tuple[PhaseLoad, ...]:
+        """The phases that really ran, the present one included, for final values."""
+        return (*self._past, self._whole_phase())
+
+    # Standing
+
+    @property
+    def active(self) -> bool:
+        """Whether it has a runnable job and nothing suspends it."""
+        return not self.suspended and self.runnable > 0 and not self.outcome

@@ -1,0 +1,66 @@
+"""Lease changes of one event, gathered per app so that its agent moves each job once."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from themis.arbiter.commands import Assign, End
+from themis.model import AppId, GpuId, Lease
+
+
+@dataclass(slots=True)
+class _AppChanges:
+    granted: dict[GpuId, Lease] = field(default_factory=dict)
+    renewed: dict[GpuId, Lease] = field(default_factory=dict)
+    revoked: dict[GpuId, Lease] = field(default_factory=dict)
+    ended: dict[GpuId, Lease] = field(default_factory=dict)
+    reason: str = ""
+
+
+class Changes:
+    """Collects, then turns into commands in the order of app names."""
+
+    def __init__(self) -> None:
+        self._apps: dict[AppId, _AppChanges] = {}
+
+    def granted(self, lease: Lease) -> None:
+        """A new lease."""
+        self._of(lease).granted[lease.gpu] = lease
+
+    def renewed(self, lease: Lease) -> None:
+        """A later end under the same token."""
+        self._of(lease).renewed[lease.gpu] = lease
+
+    def revoked(self, lease: Lease, reason: str) -> None:
+        """The holder must go."""
+        mine = self._of(lease)
+        mine.revoked[lease.gpu] = lease
+        mine.reason = reason
+
+    def ended(self, lease: Lease) -> None:
+        """The slot is empty."""
+        self._of(lease).ended[lease.gpu] = lease
+
+    def commands(self, at: float) -> Iterator[Assign | End]:
+        """Ends first, then what each app gains and loses."""
+        order = sorted(self._apps)
+        for app in order:
+            ended = self._apps[app].ended
+            if ended:
+                yield End(app, _sorted(ended), at)
+        for app in order:
+            mine = self._apps[app]
+            if mine.granted or mine.renewed or mine.revoked:
+                yield Assign(
+                    app,
+                    _sorted(mine.granted),
+                    _sorted(mine.renewed),
+                    _sorted(mine.revoked),
+                    mine.reason,
+                )
+
+    def _of(self, lease: Lease) -> _AppChanges:
+        return self._apps.setdefault(lease.app, _AppChanges())
+
+
+def _sorted(leases: dict[GpuId, Lease]) -> tuple[Lease, ...]:
+    return tuple(leases[gpu] for gpu in sorted(leases))

@@ -1,0 +1,250 @@
+"""What can happen to the arbiter. Past tense; the time rides in the event.
+
+The event log is the truth: fed to a fresh arbiter it gives the same commands.
+"""
+
+from dataclasses import dataclass
+
+from themis.arbiter.settings import Settings
+from themis.auction.solution import Solution
+from themis.model import AppId, AppSpec, Bid, GpuId, JobId, Machine, OwnerId
+from themis.model.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class AppArrived:
+    """A user submitted an app."""
+
+    at: float
+    app: AppSpec
+
+
+@dataclass(frozen=True, slots=True)
+class AppEnded:
+    """An app is over: finished, cancelled or failed."""
+
+    at: float
+    app: AppId
+    outcome: str = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseStarted:
+    """The tuner chose who goes on; targets are iterations counted from each job's start."""
+
+    at: float
+    app: AppId
+    phase: int
+    targets: tuple[tuple[JobId, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One job's measured progress: iterations since its start, and seconds they took."""
+
+    job: JobId
+    iterations: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressMeasured:
+    """A node measured how far jobs of an app have come."""
+
+    at: float
+    app: AppId
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppSuspended:
+    """An app was paused, held or lost its agent; reasons add up."""
+
+    at: float
+    app: AppId
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class AppResumed:
+    """One reason for suspension is gone."""
+
+    at: float
+    app: AppId
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class BidReceived:
+    """An agent answered; round 0 is the first valuation of a new app."""
+
+    at: float
+    app: AppId
+    round: int
+    bid: Bid
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """The solver answered."""
+
+    at: float
+    round: int
+    solution: Solution
+
+
+@dataclass(frozen=True, slots=True)
+class SolveFailed:
+    """The solver was lost or gave up."""
+
+    at: float
+    round: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpusVacated:
+    """A node reports slots empty. Stale tokens have no effect."""
+
+    at: float
+    gpus: tuple[tuple[GpuId, int], ...]
+    """GPU and the token its process ran under."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpusReleased:
+    """An app gives back GPUs it has no use for; nothing of it runs there."""
+
+    at: float
+    app: AppId
+    gpus: tuple[GpuId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted:
+    """A process of this job runs on these GPUs."""
+
+    at: float
+    app: AppId
+    job: JobId
+    gpus: tuple[GpuId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobStopped:
+    """The job's process is gone from these GPUs."""
+
+    at: float
+    app: AppId
+    job: JobId
+    gpus: tuple[GpuId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineJoined:
+    """A machine is there, for the first time or again."""
+
+    at: float
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLeft:
+    """A machine is gone, and with it whatever ran there."""
+
+    at: float
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCordoned:
+    """No new leases on a machine; with `drain`, the present ones are not renewed either."""
+
+    at: float
+    machine: str
+    drain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MachineUncordoned:
+    """A machine takes leases again."""
+
+    at: float
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuQuarantined:
+    """A GPU must not be used: an error state, a foreign process, one that will not die."""
+
+    at: float
+    gpu: GpuId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRestored:
+    """A quarantined GPU is well again."""
+
+    at: float
+    gpu: GpuId
+
+
+@dataclass(frozen=True, slots=True)
+class WeightChanged:
+    """An app (or, as bidder, an owner) counts for more or less."""
+
+    at: float
+    weight: float
+    app: AppId | None = None
+    owner: OwnerId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaChanged:
+    """An owner may hold at most so many GPUs; None lifts the limit."""
+
+    at: float
+    owner: OwnerId
+    gpus: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """The operator changed the settings; they hold from the next round."""
+
+    at: float
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """A time asked for has come. A late or needless one does no harm."""
+
+    at: float
+
+
+HardwareEvent = (
+    MachineJoined | MachineLeft | MachineCordoned | MachineUncordoned | GpuQuarantined | GpuRestored
+)
+
+Event = (
+    AppArrived
+    | AppEnded
+    | PhaseStarted
+    | ProgressMeasured
+    | AppSuspended
+    | AppResumed
+    | BidReceived
+    | Solved
+    | SolveFailed
+    | GpusVacated
+    | GpusReleased
+    | JobStarted
+    | JobStopped
+    | HardwareEvent
+    | WeightChanged
+    | QuotaChanged
+    | SettingsChanged
+    | Woken
+)

@@ -1,0 +1,362 @@
+"""Who holds which GPU: leases, fencing tokens, and what waits behind them.
+
+Every GPU is in exactly one state: free, leased, fencing (its holder was told to go and the slot is
+not yet reported empty) or quarantined. A GPU may have leases queued behind the present one; each
+starts when the one before it has gone.
+
+    lease = ledger.grant(gpu, app, at=0.0, end=600.0, source=Source.AUCTION)
+    ledger.evict(gpu)                         # told to go
+    ledger.vacate(gpu, lease.token, at=20.0)  # reported empty: the next in the queue begins
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from themis.errors import InvariantError
+from themis.model import AppId, GpuId, Lease, Source
+
+
+class GpuState(StrEnum):
+    """Free + leased + fencing + quarantined = all."""
+
+    FREE = "free"
+    LEASED = "leased"
+    FENCING = "fencing"
+    QUARANTINED = "quarantined"
+
+
+@dataclass(slots=True)
+class _Gpu:
+    lease: Lease | None = None
+    leaving: bool = False
+    queue: deque[Lease] = field(default_factory=deque)
+    quarantine: str | None = None
+    segment_start: float = 0.0
+    """Since when the present lease has had its present source."""
+    busy: bool = False
+    idle_since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """What became of a slot: the lease that ended, and the one that began."""
+
+    ended: Lease | None = None
+    begun: Lease | None = None
+
+
+class Ledger:
+    """All leases. The only place that issues tokens."""
+
+    def __init__(self, gpus: int, *, first_token: int = 1) -> None:
+        self._gpus = [_Gpu() for _ in range(gpus)]
+        self._next_token = first_token
+        self._holdings: dict[AppId, dict[GpuId, Lease]] = {}
+        self._attained: dict[AppId, dict[Source, float]] = {}
+        self._present: dict[AppId, int] = {}
+        self._free: set[GpuId] = {GpuId(index) for index in range(gpus)}
+
+    # Reading
+
+    def __len__(self) -> int:
+        return len(self._gpus)
+
+    @property
+    def next_token(self) -> int:
+        """The token of the next grant; everything issued so far is below it."""
+        return self._next_token
+
+    def state(self, gpu: GpuId) -> GpuState:
+        """The one state this GPU is in."""
+        entry = self._gpus[gpu]
+        if entry.quarantine is not None:
+            return GpuState.QUARANTINED
+        if entry.lease is None:
+            return GpuState.FREE
+        return GpuState.FENCING if entry.leaving else GpuState.LEASED
+
+    def counts(self) -> dict[GpuState, int]:
+        """How many GPUs are in each state."""
+        result = dict.fromkeys(GpuState, 0)
+        for index in range(len(self._gpus)):
+            result[self.state(GpuId(index))] += 1
+        return result
+
+    def free(self) -> set[GpuId]:
+        """GPUs that nobody holds (do not change this set)."""
+        return self._free
+
+    def lease(self, gpu: GpuId) -> Lease | None:
+        """The present lease of a GPU, also while it is fencing."""
+        return self._gpus[gpu].lease
+
+    def is_leaving(self, gpu: GpuId) -> bool:
+        """Whether its present holder was told to go."""
+        return self._gpus[gpu].leaving
+
+    def queue(self, gpu: GpuId) -> tuple[Lease, ...]:
+        """Leases that begin after the present one."""
+        return tuple(self._gpus[gpu].queue)
+
+    def tail(self, gpu: GpuId) -> Lease | None:
+        """The last lease promised on a GPU that still stands; None if nothing is promised."""
+        entry = self._gpus[gpu]
+        if entry.queue:
+            return entry.queue[-1]
+        return None if entry.leaving else entry.lease
+
+    def holdings(self, app: AppId) -> dict[GpuId, Lease]:
+        """GPUs an app holds or is promised (do not change this mapping)."""
+        return self._holdings.get(app, {})
+
+    def present(self, app: AppId) -> int:
+        """How many slots an app's leases occupy now, fencing ones included."""
+        return self._present.get(app, 0)
+
+    def leases(self) -> Iterator[Lease]:
+        """Every present and promised lease, by GPU."""
+        for entry in self._gpus:
+            if entry.lease is not None:
+                yield entry.lease
+            yield from entry.queue
+
+    def attained(self, app: AppId, at: float) -> dict[Source, float]:
+        """GPU-seconds an app has held up to now, by source."""
+        total = dict(self._attained.get(app, {}))
+        for gpu, lease in self._holdings.get(app, {}).items():
+            entry = self._gpus[gpu]
+            if entry.lease is lease:
+                held = max(0.0, at - entry.segment_start)
+                total[lease.source] = total.get(lease.source, 0.0) + held
+        return total
+
+    def attained_total(self, app: AppId, at: float) -> float:
+        """GPU-seconds an app has held up to now."""
+        total = sum(self._attained.get(app, {}).values())
+        for gpu, lease in self._holdings.get(app, {}).items():
+            entry = self._gpus[gpu]
+            if entry.lease is lease:
+                total += max(0.0, at - entry.segment_start)
+        return total
+
+    def idle_since(self, gpu: GpuId) -> float | None:
+        """Since when a leased GPU has had no process; None if it has one or is not leased."""
+        entry = self._gpus[gpu]
+        if entry.lease is None or entry.leaving or entry.busy:
+            return None
+        return entry.idle_since
+
+    def quarantine_reason(self, gpu: GpuId) -> str | None:
+        """Why a GPU is quarantined, if it is."""
+        return self._gpus[gpu].quarantine
+
+    # Changing
+
+    def add(self, gpus: int) -> None:
+        """More GPUs, at the end, free."""
+        for _ in range(gpus):
+            self._free.add(GpuId(len(self._gpus)))
+            self._gpus.append(_Gpu())
+
+    def grant(self, gpu: GpuId, app: AppId, *, at: float, end: float, source: Source) -> Lease:
+        """Give a GPU to an app, at once if it is free, else when its leaving holder has gone."""
+        entry = self._gpus[gpu]
+        if entry.quarantine is not None:
+            raise InvariantError(f"GPU {gpu} is quarantined and cannot be granted to {app}")
+        tail = self.tail(gpu)
+        if tail is not None:
+            raise InvariantError(f"GPU {gpu} is promised to {tail.app}; {app} cannot have it")
+        return self._promise(gpu, app, at=at, end=end, source=source)
+
+    def follow(self, gpu: GpuId, app: AppId, *, end: float, source: Source) -> Lease:
+        """Promise a GPU to an app from the end of the last lease on it."""
+        tail = self.tail(gpu)
+        if tail is None:
+            raise InvariantError(f"GPU {gpu} has no lease that {app} could follow")
+        return self._promise(gpu, app, at=tail.end, end=end, source=source)
+
+    def _promise(self, gpu: GpuId, app: AppId, *, at: float, end: float, source: Source) -> Lease:
+        if app in {lease.app for lease in self._promised(gpu)}:
+            raise InvariantError(f"GPU {gpu} is promised to {app} already")
+        lease = Lease(gpu, app, self._next_token, at, end, source)
+        self._next_token += 1
+        entry = self._gpus[gpu]
+        self._holdings.setdefault(app, {})[gpu] = lease
+        if entry.lease is None:
+            self._begin(entry, lease, at)
+        else:
+            entry.queue.append(lease)
+        return lease
+
+    def _promised(self, gpu: GpuId) -> list[Lease]:
+        entry = self._gpus[gpu]
+        present = [] if entry.lease is None or entry.leaving else [entry.lease]
+        return [*present, *entry.queue]
+
+    def renew(self, gpu: GpuId, app: AppId, *, at: float, end: float, source: Source) -> Lease:
+        """Extend the last lease on a GPU: same token, later end, process untouched."""
+        tail = self.tail(gpu)
+        if tail is None or tail.app != app:
+            raise InvariantError(f"GPU {gpu} is not held by {app} and cannot be renewed")
+        entry = self._gpus[gpu]
+        renewed = replace(tail, end=end, source=source)
+        self._holdings[app][gpu] = renewed
+        if entry.queue:
+            entry.queue[-1] = renewed
+        else:
+            if source != tail.source:
+                self._close_segment(entry, tail, at)
+            entry.lease = renewed
+        return renewed
+
+    def evict(self, gpu: GpuId) -> Lease | None:
+        """Tell the present holder to go; the slot is fencing until it is reported empty."""
+        entry = self._gpus[gpu]
+        if entry.lease is None or entry.leaving:
+            return None
+        entry.leaving = True
+        self._drop_holding(entry.lease)
+        return entry.lease
+
+    def unqueue(self, gpu: GpuId, app: AppId) -> Lease | None:
+        """Take back a promise that has not begun."""
+        entry = self._gpus[gpu]
+        for lease in entry.queue:
+            if lease.app == app:
+                entry.queue.remove(lease)
+                self._drop_holding(lease)
+                return lease
+        return None
+
+    def vacate(self, gpu: GpuId, token: int, at: float) -> Handover:
+        """The slot is empty: end the lease under this token and begin the next, if any.
+
+        An older token has no effect.
+        """
+        entry = self._gpus[gpu]
+        if entry.lease is None or entry.lease.token != token:
+            return Handover()
+        ended = self._end(gpu, at)
+        begun = None
+        if entry.queue:
+            begun = replace(entry.queue.popleft(), start=at)
+            self._holdings[begun.app][gpu] = begun
+            self._begin(entry, begun, at)
+        return Handover(ended, begun)
+
+    def quarantine(self, gpu: GpuId, reason: str, at: float) -> list[Lease]:
+        """Take a GPU out of use; returns the leases and promises that ended with it."""
+        entry = self._gpus[gpu]
+        lost = list(entry.queue)
+        for lease in lost:
+            self._drop_holding(lease)
+        entry.queue.clear()
+        if entry.lease is not None:
+            lost.insert(0, self._end(gpu, at))
+        entry.quarantine = reason
+        self._free.discard(gpu)
+        return lost
+
+    def restore(self, gpu: GpuId) -> None:
+        """A quarantined GPU is free again."""
+        if self._gpus[gpu].quarantine is not None:
+            self._gpus[gpu].quarantine = None
+            self._free.add(gpu)
+
+    def mark_busy(self, gpu: GpuId, app: AppId) -> None:
+        """A process of the holder runs on a GPU."""
+        entry = self._gpus[gpu]
+        if entry.lease is not None and entry.lease.app == app:
+            entry.busy = True
+
+    def mark_idle(self, gpu: GpuId, app: AppId, at: float) -> None:
+        """No process of the holder runs on a GPU."""
+        entry = self._gpus[gpu]
+        if entry.lease is not None and entry.lease.app == app:
+            entry.busy = False
+            entry.idle_since = at
+
+    def forget(self, app: AppId) -> None:
+        """Drop the accounts of an app that is over."""
+        self._attained.pop(app, None)
+
+    def _begin(self, entry: _Gpu, lease: Lease, at: float) -> None:
+        self._present[lease.app] = self._present.get(lease.app, 0) + 1
+        entry.lease = lease
+        entry.leaving = False
+        entry.busy = False
+        entry.idle_since = at
+        entry.segment_start = at
+        self._free.discard(lease.gpu)
+
+    def _end(self, gpu: GpuId, at: float) -> Lease:
+        entry = self._gpus[gpu]
+        lease = entry.lease
+        if lease is None:
+            raise InvariantError(f"GPU {gpu} has no lease to end")
+        self._close_segment(entry, lease, at)
+        if not entry.leaving:
+            self._drop_holding(lease)
+        self._present[lease.app] -= 1
+        if not self._present[lease.app]:
+            del self._present[lease.app]
+        entry.lease = None
+        entry.leaving = False
+        self._free.add(gpu)
+        return lease
+
+    def _close_segment(self, entry: _Gpu, lease: Lease, at: float) -> None:
+        account = self._attained.setdefault(lease.app, {})
+        held = max(0.0, at - entry.segment_start)
+        account[lease.source] = account.get(lease.source, 0.0) + held
+        entry.segment_start = at
+
+    def _drop_holding(self, lease: Lease) -> None:
+        mine = self._holdings.get(lease.app)
+        if mine is None:
+            return
+        # A fencing lease is no longer a holding, and its app may have been promised the GPU anew.
+        held = mine.get(lease.gpu)
+        if held is not None and held.token == lease.token:
+            del mine[lease.gpu]
+        if not mine:
+            del self._holdings[lease.app]
+
+
+def check_ledger(ledger: Ledger) -> None:
+    """Raise if the ledger contradicts itself.
+
+    Raises:
+        InvariantError: A GPU is leased twice, tokens fall, or the accounts do not add up.
+    """
+    total = sum(ledger.counts().values())
+    if total != len(ledger):
+        raise InvariantError(f"{total} GPUs are accounted for, there are {len(ledger)}")
+    promised: dict[AppId, set[GpuId]] = {}
+    tokens: set[int] = set()
+    for index in range(len(ledger)):
+        gpu = GpuId(index)
+        present, queue = ledger.lease(gpu), ledger.queue(gpu)
+        chain = [*([present] if present else []), *queue]
+        if (ledger.state(gpu) is GpuState.FREE) != (gpu in ledger.free()):
+            raise InvariantError(f"GPU {gpu} is {ledger.state(gpu)} but the free set differs")
+        if ledger.state(gpu) in {GpuState.FREE, GpuState.QUARANTINED} and chain:
+            raise InvariantError(f"GPU {gpu} is {ledger.state(gpu)} and has leases", chain)
+        for earlier, later in itertools.pairwise(chain):
+            if later.token <= earlier.token:
+                raise InvariantError(f"tokens of GPU {gpu} do not rise", chain)
+        for lease in chain:
+            if lease.gpu != gpu or lease.token in tokens or lease.token >= ledger.next_token:
+                raise InvariantError(f"GPU {gpu} has a lease that is not its own", chain)
+            tokens.add(lease.token)
+            leaving = lease is present and ledger.is_leaving(gpu)
+            if not leaving and gpu in promised.setdefault(lease.app, set()):
+                raise InvariantError(f"GPU {gpu} is promised twice to {lease.app}", chain)
+            if not leaving:
+                promised[lease.app].add(gpu)
+    for app, gpus in promised.items():
+        if set(ledger.holdings(app)) != gpus:
+            raise InvariantError(f"holdings of {app} differ from the leases")

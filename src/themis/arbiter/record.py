@@ -1,0 +1,60 @@
+"""What is kept of every round and of every app that ended."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from themis.fairness.loads import PhaseLoad
+from themis.model import AppId, OwnerId, Source
+from themis.model.reasons import Reason
+from themis.policies.base import Allotment, Notes
+
+
+@dataclass(frozen=True, slots=True)
+class AppLine:
+    """One active app in a round's record."""
+
+    app: AppId
+    held: int
+    demand: int
+    granted: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """One round: who was there, who was asked, who won what, and why not."""
+
+    round: int
+    opened: float
+    settled: float
+    trigger: str
+    offered: int
+    allotments: tuple[Allotment, ...]
+    followups: tuple[Allotment, ...]
+    dropped: tuple[Allotment, ...]
+    """Parts of the plan that named something gone by the time it was committed."""
+    apps: tuple[AppLine, ...]
+    notes: Notes
+    failed: str = ""
+    """Why the round failed; its holders were renewed."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppRecord:
+    """One app that is over, with everything its final rho is computed from."""
+
+    app: AppId
+    owner: OwnerId
+    weight: float
+    arrival: float
+    end: float
+    elapsed: float
+    """Active seconds."""
+    mean_contention: float
+    mean_capacity: float
+    budget: float
+    phases: tuple[PhaseLoad, ...]
+    """The work of the jobs that really ran in each phase."""
+    attained: Mapping[Source, float]
+    """GPU-seconds held, by what gave them."""
+    outcome: str

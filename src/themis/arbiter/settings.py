@@ -1,0 +1,65 @@
+"""The arbiter's settings, with the defaults that simulator and service share."""
+
+from dataclasses import dataclass, fields
+from enum import StrEnum
+
+from themis.errors import ConfigError
+from themis.fairness.ideal import Convention
+from themis.model.ids import check_count, check_number
+
+
+class BidderKind(StrEnum):
+    """Who counts once: each app (the paper), or each owner."""
+
+    APP = "app"
+    OWNER = "owner"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Times are seconds."""
+
+    lease: float = 600.0
+    """Length of a lease, and the distance of beats."""
+    bid_deadline: float = 2.0
+    solve_budget: float = 2.0
+    solve_work: int = 100_000
+    """The solver's budget in work units, for drivers where results must not depend on a clock."""
+    grace: float = 30.0
+    """What a job gets to write its checkpoint."""
+    heartbeat: float = 2.0
+    guard: float = 2.0
+    """What the arbiter waits after a lease's end before it takes a silent slot as empty."""
+    pooling: float = 30.0
+    """GPUs that come free within this window are dealt together."""
+    idle_after: float = 60.0
+    """A leased GPU without a process for so long returns to the pool; 0 switches this off."""
+    starvation: float = 2.0
+    """Factor in rho of an app that wins nothing."""
+    bidder: BidderKind = BidderKind.OWNER
+    convention: Convention = Convention.FAIR_SHARE
+    """Of the ideal time inside the scheduler."""
+
+    def __post_init__(self) -> None:
+        check_number("lease", self.lease, above=True, high=30 * 86400.0)
+        for item in ("bid_deadline", "solve_budget", "grace", "heartbeat", "guard"):
+            check_number(item, getattr(self, item), high=3600.0)
+        for item in ("pooling", "idle_after"):
+            check_number(item, getattr(self, item), high=86400.0)
+        check_count("solve_work", self.solve_work, high=10**12)
+        check_number("starvation", self.starvation, low=1.0, above=True, high=1e6)
+        if self.round_lead >= self.lease:
+            raise ConfigError(
+                "lease",
+                self.lease,
+                f"longer than the lead of a round ({self.round_lead:g} s: "
+                "bid_deadline + solve_budget + grace + 2 heartbeats)",
+            )
+
+    @property
+    def round_lead(self) -> float:
+        """How long before its beat a round opens."""
+        return self.bid_deadline + self.solve_budget + self.grace + 2 * self.heartbeat
+
+
+SETTING_NAMES = tuple(field.name for field in fields(Settings))

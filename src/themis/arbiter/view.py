@@ -1,0 +1,188 @@
+"""One app as a policy sees it: everything computed by the arbiter, on demand, once a round."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from themis.arbiter.apps import AppState
+from themis.arbiter.settings import Settings
+from themis.fairness.ideal import ideal_time
+from themis.fairness.rho import best_case_rest, rho, rho_of_nothing, serial_rest
+from themis.fairness.valuation import Valuation
+from themis.model import AppId, Bid, GpuId, OwnerId, Topology
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What an app's view needs from the rest of the arbiter."""
+
+    now: float
+    settings: Settings
+    topology: Topology
+    offered: frozenset[GpuId]
+    elapsed: Callable[[AppId], float]
+    mean_contention: Callable[[AppId], float]
+    mean_capacity: Callable[[AppId], float]
+    attained: Callable[[AppId], float]
+    weight: Callable[[AppId], float]
+    quota_left: Callable[[OwnerId], int | None]
+
+
+class Seen:
+    """Satisfies `policies.base.AppView`. Made when a round opens, dropped when it ends."""
+
+    def __init__(
+        self,
+        state: AppState,
+        held: Sequence[GpuId],
+        machines: frozenset[int] | None,
+        around: Surroundings,
+    ) -> None:
+        self._state = state
+        self._around = around
+        self.held = tuple(sorted(held))
+        self.machines = machines
+
+    @property
+    def app(self) -> AppId:
+        """Its name."""
+        return self._state.id
+
+    @property
+    def owner(self) -> OwnerId:
+        """Whose it is."""
+        return self._state.spec.owner
+
+    @cached_property
+    def weight(self) -> float:
+        """Its weight in contention and auction."""
+        return self._around.weight(self.app)
+
+    @property
+    def arrival(self) -> float:
+        """When it was submitted."""
+        return self._state.arrival
+
+    @property
+    def waiting_since(self) -> float:
+        """Since when it has had no GPU."""
+        return self._around.now if self.held else self._state.waiting_since
+
+    @cached_property
+    def elapsed(self) -> float:
+        """Active seconds so far."""
+        return self._around.elapsed(self.app)
+
+    @cached_property
+    def ideal_time(self) -> float:
+        """T_id under the arbiter's convention, with contention and capacity up to now."""
+        return ideal_time(
+            self._around.settings.convention,
+            self._state.whole,
+            contention=self._around.mean_contention(self.app),
+            capacity=self._around.mean_capacity(self.app),
+            budget=self._state.budget,
+        )
+
+    @cached_property
+    def kept(self) -> tuple[GpuId, ...]:
+        """GPUs it keeps past this round."""
+        return tuple(gpu for gpu in self.held if gpu not in self._around.offered)
+
+    @cached_property
+    def expiring(self) -> tuple[GpuId, ...]:
+        """GPUs it holds that are offered."""
+        return tuple(gpu for gpu in self.held if gpu in self._around.offered)
+
+    @property
+    def demand(self) -> int:
+        """GPUs its runnable jobs could use."""
+        return self._state.demand
+
+    @cached_property
+    def room(self) -> int:
+        """GPUs it could still be given, within its owner's quota."""
+        room = max(0, self._state.demand - len(self.kept))
+        quota = self._around.quota_left(self.owner)
+        return room if quota is None else max(0, min(room, quota))
+
+    @property
+    def gang(self) -> int:
+        """The most GPUs one of its jobs can use."""
+        return self._state.gang
+
+    @property
+    def min_gang(self) -> int:
+        """The fewest GPUs one of its jobs can use."""
+        return self._state.min_gang
+
+    @property
+    def runnable_jobs(self) -> int:
+        """Jobs with work left in this phase."""
+        return self._state.runnable
+
+    @cached_property
+    def attained(self) -> float:
+        """GPU-seconds it has held."""
+        return self._around.attained(self.app)
+
+    @property
+    def hungry_rounds(self) -> int:
+        """Beats in a row without a GPU."""
+        return self._state.hungry_rounds
+
+    @cached_property
+    def rho_now(self) -> float:
+        """Rho with the GPUs it holds taken as binding."""
+        seconds = self.seconds_with(self.held)
+        return self.rho_after(seconds) if math.isfinite(seconds) else self.rho_nothing
+
+    @cached_property
+    def rho_nothing(self) -> float:
+        """Rho if it wins nothing: with what it keeps, else the starved value."""
+        if self.kept:
+            seconds = self.seconds_with(self.kept)
+            if math.isfinite(seconds):
+                return self.rho_after(seconds)
+        settings = self._around.settings
+        rest = serial_rest(self._state.loads_left(), self.min_gang)
+        return rho_of_nothing(
+            self.elapsed, settings.lease, rest, self.ideal_time, settings.starvation
+        )
+
+    @cached_property
+    def best_case_rho(self) -> float:
+        """Rho if it were given all it can use from now on."""
+        return self.rho_after(best_case_rest(self._state.loads_left()))
+
+    @property
+    def remaining_work(self) -> float:
+        """Serial seconds of declared work left."""
+        return self._state.work_left
+
+    def seconds_with(self, gpus: Sequence[GpuId]) -> float:
+        """Seconds still needed with exactly these GPUs, by its cached valuation.
+
+        Without a valuation (the app never answered) the declared work at S = 1 stands in.
+        """
+        if not gpus:
+            return math.inf
+        valuation = self._state.valuation
+        if valuation is None:
+            return best_case_rest(self._state.loads_left(), float(len(gpus)))
+        seats = self._around.topology.seats
+        return valuation.seconds(
+            [seats[gpu] for gpu in gpus],
+            gang=self.gang,
+            gangs=self.runnable_jobs,
+            work_left=self._state.work_left,
+        )
+
+    def rho_after(self, seconds: float) -> float:
+        """Rho if it still needs so many seconds."""
+        return rho(self.elapsed + seconds, self.ideal_time)
+
+    def revalued(self, bid: Bid) -> Valuation:
+        """The valuation in a fresh answer."""
+        return Valuation(bid.table, self._state.work_left)

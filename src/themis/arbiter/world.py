@@ -1,0 +1,259 @@
+"""The arbiter's state between rounds: machines, leases, apps, owners, clocks."""
+
+import math
+from collections.abc import Iterable
+
+from themis.arbiter.apps import AppState
+from themis.arbiter.ledger import Ledger
+from themis.arbiter.record import AppRecord
+from themis.arbiter.settings import BidderKind, Settings
+from themis.errors import DuplicateError, RefusedError, UnknownAppError
+from themis.fairness.contention import CapacityClock, ContentionClock
+from themis.model import (
+    AppId,
+    AppSpec,
+    Constraint,
+    GpuId,
+    Lease,
+    Machine,
+    OwnerId,
+    Topology,
+)
+
+GONE = "machine left"
+
+
+class World:
+    """Everything that is true now. No decisions are taken here."""
+
+    def __init__(self, topology: Topology, settings: Settings) -> None:
+        self.topology = topology
+        self.settings = settings
+        self.ledger = Ledger(topology.gpus)
+        self.apps: dict[AppId, AppState] = {}
+        self.contention = ContentionClock()
+        self.capacity = CapacityClock()
+        self.quotas: dict[OwnerId, int] = {}
+        self.owner_weights: dict[OwnerId, float] = {}
+        self._cordoned: set[int] = set()
+        self._draining: set[int] = set()
+        self._active_of: dict[OwnerId, set[AppId]] = {}
+        self._constraints: dict[Constraint, frozenset[int]] = {}
+
+    # Machines
+
+    def machine_number(self, name: str) -> int:
+        """The number of a machine.
+
+        Raises:
+            RefusedError: There is no such machine.
+        """
+        number = self.topology.number_of.get(name)
+        if number is None:
+            raise RefusedError(name, "there is no such machine")
+        return number
+
+    def join_machine(self, machine: Machine, at: float) -> None:
+        """Add a machine, or take one back that had left, in the same shape."""
+        known = self.topology.number_of.get(machine.name)
+        if known is None:
+            self.topology = self.topology.joined_by(machine)
+            self.ledger.add(machine.gpus)
+        elif self.topology.machines[known] != machine:
+            raise RefusedError(machine.name, "a machine of this name has another shape")
+        else:
+            for gpu in self.topology.gpus_of[known]:
+                if self.ledger.quarantine_reason(gpu) == GONE:
+                    self.ledger.restore(gpu)
+        self._recount(at)
+
+    def lose_gpus(self, gpus: Iterable[GpuId], reason: str, at: float) -> list[Lease]:
+        """Take GPUs out of use; returns the leases that ended with them."""
+        lost = [lease for gpu in gpus for lease in self.ledger.quarantine(gpu, reason, at)]
+        self._recount(at)
+        return lost
+
+    def restore_gpu(self, gpu: GpuId, at: float) -> None:
+        """Take a GPU back into use."""
+        self.ledger.restore(gpu)
+        self._recount(at)
+
+    def check_gpu(self, gpu: GpuId) -> None:
+        """Refuse a GPU that does not exist.
+
+        Raises:
+            RefusedError: The cluster has no such GPU.
+        """
+        if not 0 <= gpu < len(self.ledger):
+            raise RefusedError(f"GPU {gpu}", f"the cluster has GPUs 0 to {len(self.ledger) - 1}")
+
+    def cordon(self, number: int, *, drain: bool, at: float) -> None:
+        """Give no new leases on a machine; when draining, renew none either."""
+        self._cordoned.add(number)
+        if drain:
+            self._draining.add(number)
+        self._recount(at)
+
+    def uncordon(self, number: int, at: float) -> None:
+        """Let a machine take leases again."""
+        self._cordoned.discard(number)
+        self._draining.discard(number)
+        self._recount(at)
+
+    def takes_leases(self, gpu: GpuId) -> bool:
+        """Whether a GPU may be leased to somebody new."""
+        if self._cordoned and self.topology.seats[gpu].machine in self._cordoned:
+            return False
+        return self.ledger.quarantine_reason(gpu) is None
+
+    def keeps_leases(self, gpu: GpuId) -> bool:
+        """Whether a present lease on this GPU may be renewed."""
+        return not self._draining or self.topology.seats[gpu].machine not in self._draining
+
+    def usable_gpus(self, constraint: Constraint) -> int:
+        """GPUs that are not quarantined, draining or cordoned and match a constraint."""
+        return sum(
+            1
+            for number, machine in enumerate(self.topology.machines)
+            if number not in self._cordoned and constraint.allows(machine)
+            for gpu in self.topology.gpus_of[number]
+            if self.ledger.quarantine_reason(gpu) is None
+        )
+
+    def allowed_machines(self, constraint: Constraint) -> frozenset[int] | None:
+        """Machines an app may use; None for all."""
+        return None if constraint.trivial else self._constraints[constraint]
+
+    def _recount(self, at: float) -> None:
+        for constraint in self._constraints:
+            self._count(constraint, at)
+
+    def _count(self, constraint: Constraint, at: float) -> None:
+        self._constraints[constraint] = frozenset(
+            number
+            for number, machine in enumerate(self.topology.machines)
+            if constraint.allows(machine)
+        )
+        self.capacity.set_capacity(constraint, float(self.usable_gpus(constraint)), at)
+
+    # Apps
+
+    def app(self, app: AppId) -> AppState:
+        """The state of an app that is not over.
+
+        Raises:
+            UnknownAppError: There is none.
+        """
+        state = self.apps.get(app)
+        if state is None:
+            raise UnknownAppError(app, "there is no such app, or it has ended")
+        return state
+
+    def admit(self, spec: AppSpec, at: float) -> AppState:
+        """Take a new app in.
+
+        Raises:
+            RefusedError: Its name is taken, or it could never run on this cluster.
+        """
+        if spec.id in self.apps:
+            raise DuplicateError(spec.id, "an app of this name is running")
+        largest = sum(m.gpus for m in self.topology.machines if spec.constraint.allows(m))
+        gang = max(job.min_gpus for job in spec.jobs)
+        if gang > largest:
+            raise RefusedError(
+                spec.id, f"a job needs {gang} GPUs at once, the cluster has {largest} that match"
+            )
+        state = AppState(spec, at)
+        if spec.constraint not in self._constraints:
+            self._count(spec.constraint, at)
+        self.apps[spec.id] = state
+        self.sync_activity(state, at)
+        return state
+
+    def sync_activity(self, state: AppState, at: float) -> None:
+        """Let contention, elapsed time and owner weights follow whether an app is active."""
+        mine = self._active_of.setdefault(state.spec.owner, set())
+        if state.active == (state.id in mine):
+            return
+        if state.active:
+            mine.add(state.id)
+            self.contention.join(state.id, self.weight(state.id), at)
+            self.capacity.start(state.id, state.spec.constraint, at)
+        else:
+            mine.discard(state.id)
+            self.contention.leave(state.id, at)
+            self.capacity.stop(state.id, at)
+        self._reweigh(state.spec.owner, at)
+        if not mine:
+            del self._active_of[state.spec.owner]
+
+    def weight(self, app: AppId) -> float:
+        """An app's weight: its own, or its part of its owner's."""
+        state = self.apps[app]
+        if self.settings.bidder is BidderKind.APP:
+            return state.weight
+        siblings = self._active_of.get(state.spec.owner, ())
+        own = self.owner_weights.get(state.spec.owner)
+        if own is None:
+            # An owner without a weight of its own weighs as much as its heaviest active app.
+            own = max((self.apps[name].weight for name in siblings), default=state.weight)
+        return own / max(1, len(siblings))
+
+    def set_app_weight(self, app: AppId, weight: float, at: float) -> None:
+        """Change the weight of one app."""
+        state = self.app(app)
+        state.weight = weight
+        self._reweigh(state.spec.owner, at)
+
+    def set_owner_weight(self, owner: OwnerId, weight: float, at: float) -> None:
+        """Change the weight of an owner."""
+        self.owner_weights[owner] = weight
+        self._reweigh(owner, at)
+
+    def apply_settings(self, settings: Settings, at: float) -> None:
+        """Use other settings from now on."""
+        self.settings = settings
+        for owner in sorted(self._active_of):
+            self._reweigh(owner, at)
+
+    def _reweigh(self, owner: OwnerId, at: float) -> None:
+        for app in sorted(self._active_of.get(owner, ())):
+            self.contention.set_weight(app, self.weight(app), at)
+
+    def remove(self, state: AppState) -> AppRecord:
+        """Forget an app that is over and whose slots are empty; returns its record."""
+        end = state.ended_at
+        record = AppRecord(
+            app=state.id,
+            owner=state.spec.owner,
+            weight=state.weight,
+            arrival=state.arrival,
+            end=end,
+            elapsed=self.contention.elapsed(state.id, end),
+            mean_contention=self.contention.mean_contention(state.id, end),
+            mean_capacity=self.capacity.mean_capacity(state.id, end),
+            budget=state.spec.budget,
+            phases=state.ran(),
+            attained=self.ledger.attained(state.id, end),
+            outcome=state.outcome,
+        )
+        self.contention.forget(state.id)
+        self.capacity.forget(state.id)
+        self.ledger.forget(state.id)
+        del self.apps[state.id]
+        return record
+
+    def quotas_left(self, offered: frozenset[GpuId]) -> dict[OwnerId, int]:
+        """GPUs that owners with a quota may be given, on top of what they keep past a round."""
+        left = dict(self.quotas)
+        for state in self.apps.values():
+            if state.spec.owner in left:
+                kept = sum(1 for gpu in self.ledger.holdings(state.id) if gpu not in offered)
+                left[state.spec.owner] -= kept
+        return {owner: max(0, gpus) for owner, gpus in left.items()}
+
+
+def first_beat_after(now: float, settings: Settings) -> float:
+    """The first beat whose round has not opened yet."""
+    beats = math.floor((now + settings.round_lead) / settings.lease + 1e-9) + 1
+    return beats * settings.lease

@@ -1,0 +1,179 @@
+"""Choosing which GPUs: packed into gangs, near what an app has, own ones first.
+
+pool = Pool(view.topology, view.offer)
+gpus = pool.take(6, gang=4, own=app.expiring, near=app.kept)
+"""
+
+import random
+from collections.abc import Collection, Iterable
+
+from themis.model import GpuId, Seat, Topology
+
+
+class Pool:
+    """Free GPUs of one round. Taking removes them."""
+
+    def __init__(self, topology: Topology, gpus: Iterable[GpuId]) -> None:
+        self._seats = topology.seats
+        self._machines: dict[int, dict[int, list[GpuId]]] = {}
+        self._free: set[GpuId] = set()
+        for gpu in sorted(gpus):
+            self.put_back(gpu)
+
+    def __len__(self) -> int:
+        return len(self._free)
+
+    def __contains__(self, gpu: GpuId) -> bool:
+        return gpu in self._free
+
+    def gpus(self) -> tuple[GpuId, ...]:
+        """What is left, sorted."""
+        return tuple(sorted(self._free))
+
+    def count(self, machines: frozenset[int] | None = None) -> int:
+        """How many are left on the given machines."""
+        if machines is None:
+            return len(self._free)
+        return sum(
+            len(gpus)
+            for machine, slots in self._machines.items()
+            if machine in machines
+            for gpus in slots.values()
+        )
+
+    def put_back(self, gpu: GpuId) -> None:
+        """Add one GPU."""
+        seat = self._seats[gpu]
+        slot = self._machines.setdefault(seat.machine, {}).setdefault(seat.slot, [])
+        slot.append(gpu)
+        slot.sort()
+        self._free.add(gpu)
+
+    def remove(self, gpus: Iterable[GpuId]) -> None:
+        """Take exactly these GPUs."""
+        for gpu in gpus:
+            seat = self._seats[gpu]
+            slots = self._machines[seat.machine]
+            slots[seat.slot].remove(gpu)
+            if not slots[seat.slot]:
+                del slots[seat.slot]
+                if not slots:
+                    del self._machines[seat.machine]
+            self._free.remove(gpu)
+
+    def take(
+        self,
+        count: int,
+        *,
+        gang: int = 1,
+        own: Collection[GpuId] = (),
+        near: Collection[GpuId] = (),
+        machines: frozenset[int] | None = None,
+    ) -> tuple[GpuId, ...]:
+        """Take up to `count` GPUs, sorted: own ones first, the rest packed gang by gang."""
+        taken = self.take_own(count, own, gang)
+        close = {self._seats[gpu].machine for gpu in (*near, *taken)}
+        while len(taken) < count:
+            part = self._best_gang(min(gang, count - len(taken)), close, machines)
+            if not part:
+                break
+            self.remove(part)
+            taken.extend(part)
+            close.update(self._seats[gpu].machine for gpu in part)
+        return tuple(sorted(taken))
+
+    def take_own(self, count: int, own: Collection[GpuId], gang: int = 1) -> list[GpuId]:
+        """Take up to `count` of the app's own GPUs, fullest machines first so gangs stay whole."""
+        mine = [gpu for gpu in own if gpu in self._free]
+        if len(mine) > count:
+            sizes: dict[int, int] = {}
+            for gpu in mine:
+                machine = self._seats[gpu].machine
+                sizes[machine] = sizes.get(machine, 0) + 1
+            # Machines that hold whole gangs first; then larger parts; then by number.
+            mine.sort(
+                key=lambda gpu: (
+                    -min(sizes[self._seats[gpu].machine], gang),
+                    -sizes[self._seats[gpu].machine],
+                    self._seats[gpu],
+                )
+            )
+            mine = mine[:count]
+        self.remove(mine)
+        return mine
+
+    def take_anywhere(
+        self, count: int, rng: random.Random, *, machines: frozenset[int] | None = None
+    ) -> tuple[GpuId, ...]:
+        """Take up to `count` GPUs at random: what a policy does that ignores placement."""
+        free = [
+            gpu
+            for gpu in sorted(self._free)
+            if machines is None or self._seats[gpu].machine in machines
+        ]
+        taken = rng.sample(free, min(count, len(free)))
+        self.remove(taken)
+        return tuple(sorted(taken))
+
+    def _best_gang(
+        self, size: int, close: set[int], machines: frozenset[int] | None
+    ) -> list[GpuId]:
+        """The tightest home for one gang: a slot, else a machine, else a rack, else anywhere."""
+        allowed = [machine for machine in self._machines if machines is None or machine in machines]
+        best: tuple[tuple[int, int, int, int], list[GpuId]] | None = None
+        totals: dict[int, int] = {}
+        for machine in allowed:
+            far = 0 if machine in close else 1
+            total = 0
+            for slot, gpus in self._machines[machine].items():
+                free = len(gpus)
+                total += free
+                key = (0, free, far, slot)
+                if free >= size and (best is None or key < best[0]):
+                    best = (key, gpus[:size])
+            totals[machine] = total
+        if best is not None:
+            return best[1]
+        fits = [
+            (totals[machine], 0 if machine in close else 1, machine)
+            for machine in allowed
+            if totals[machine] >= size
+        ]
+        if fits:
+            return self._from_machines([min(fits)[2]], size)
+        return self._across_machines(size, close, allowed, totals)
+
+    def _across_machines(
+        self, size: int, close: set[int], allowed: list[int], totals: dict[int, int]
+    ) -> list[GpuId]:
+        racks: dict[int, list[int]] = {}
+        for machine in allowed:
+            racks.setdefault(self._rack(machine), []).append(machine)
+        sums = {rack: sum(totals[m] for m in members) for rack, members in racks.items()}
+        fits = [(total, rack) for rack, total in sums.items() if total >= size]
+        members = racks[min(fits)[1]] if fits else allowed
+        order = sorted(members, key=lambda m: (m not in close, -totals[m], m))
+        if not fits:
+            order.sort(key=lambda m: (-sums[self._rack(m)], self._rack(m)))
+        return self._from_machines(order, size)
+
+    def _from_machines(self, machines: list[int], size: int) -> list[GpuId]:
+        """GPUs from these machines in order, in each the fullest slots first: fewer stubs stay."""
+        chosen: list[GpuId] = []
+        for machine in machines:
+            slots = sorted(
+                self._machines[machine].items(), key=lambda item: (-len(item[1]), item[0])
+            )
+            for _, gpus in slots:
+                chosen.extend(gpus[: size - len(chosen)])
+                if len(chosen) == size:
+                    return chosen
+        return chosen
+
+    def _rack(self, machine: int) -> int:
+        slots = self._machines[machine]
+        return self.seat(next(iter(slots.values()))[0]).rack
+
+    def seat(self, gpu: GpuId) -> Seat:
+        """Where a GPU sits."""
+        return self._seats[gpu]
