@@ -10,20 +10,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from themis.auction.prepared import Option, Prepared
+from themis.auction.prepared import Option, Prepared, prepare
 from themis.auction.problem import Problem
 from themis.auction.solution import WHOLE, Interval, Place, Solution, Win
 from themis.errors import ConfigError, unknown_name
 from themis.model import AppId
 
-_SOLVERS = {
+_STARTS = {
     # Loaded on use: numpy and highspy cost a second to import and are optional.
-    "brute-force": ("themis.auction.brute", "BruteForce"),
-    "default": ("themis.auction.search", "Default"),
-    "greedy": ("themis.auction.greedy", "Greedy"),
-    "highs": ("themis.auction.highs", "Highs"),
-    "search": ("themis.auction.search", "Search"),
+    "brute-force": "themis.auction.brute",
+    "default": "themis.auction.default",
+    "greedy": "themis.auction.greedy",
+    "highs": "themis.auction.highs",
+    "search": "themis.auction.search",
 }
+"""The module of each solver; its `start` begins work on a prepared problem."""
 
 
 class Solver(Protocol):
@@ -38,22 +39,6 @@ class Solver(Protocol):
 
         Work is counted, not timed, so that a replay stops at the same place.
         """
-
-
-def solver(name: str) -> Solver:
-    """The solver of this name.
-
-    Raises:
-        ConfigError: There is none, or its library is not installed.
-    """
-    if name not in _SOLVERS:
-        raise unknown_name("solver", name, _SOLVERS)
-    module, kind = _SOLVERS[name]
-    try:
-        found = getattr(importlib.import_module(module), kind)
-    except ModuleNotFoundError as error:
-        raise ConfigError("solver", name, f"needs {error.name}: install the `sim` extra") from error
-    return cast("Solver", found())
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +63,40 @@ class Found:
 
 Find = Callable[[tuple[int, ...], int | None], Found]
 """Determine winners among some bidders (by number), within a budget."""
+
+
+Start = Callable[[Prepared], Find]
+"""Begin work on a problem; the finder may remember things between determinations."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    name: str
+    start: Start
+
+    def solve(self, problem: Problem, budget: int | None = None) -> Solution:
+        prepared = prepare(problem)
+        return leave_one_out(prepared, self.start(prepared), self.name, budget)
+
+
+def solver(name: str) -> Solver:
+    """The solver of this name.
+
+    Raises:
+        ConfigError: There is none, or its library is not installed.
+    """
+    return _Named(name, start_of(name))
+
+
+def start_of(name: str) -> Start:
+    """How the solver of this name begins, for solvers made of others."""
+    if name not in _STARTS:
+        raise unknown_name("solver", name, _STARTS)
+    try:
+        module = importlib.import_module(_STARTS[name])
+    except ModuleNotFoundError as error:
+        raise ConfigError("solver", name, f"needs {error.name}: install the `sim` extra") from error
+    return cast("Start", module.start)
 
 
 def leave_one_out(prepared: Prepared, find: Find, name: str, budget: int | None) -> Solution:
