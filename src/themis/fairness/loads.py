@@ -8,6 +8,7 @@ demand_max(phases)                 # the most GPUs it can ever use at once
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from themis.errors import InvariantError
 from themis.model import AppSpec, JobSpec, Phase
@@ -47,7 +48,7 @@ def remaining_phases(
         raise InvariantError(f"{spec.id} has no phase {phase}, only {len(spec.phases)}")
     result = [tuple(current)]
     typical = median_job(survivors or spec.jobs)
-    for before, after in zip(spec.phases[phase:], spec.phases[phase + 1 :], strict=False):
+    for before, after in pairwise(spec.phases[phase:]):
         if after.jobs > before.jobs:
             typical = median_job(spec.jobs)
         result.append(_copies(typical, after))
