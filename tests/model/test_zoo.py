@@ -1,5 +1,4 @@
 import csv
-import os
 import statistics
 from pathlib import Path
 
@@ -20,34 +19,26 @@ from themis.model.zoo import (
 )
 
 
-@pytest.fixture
-def shared_data() -> Path:
-    folder = os.environ.get("THEMIS_DATA")
-    if not folder or not Path(folder).is_dir():
-        pytest.skip("THEMIS_DATA names no folder of measurements")
-    return Path(folder)
-
-
 def rows(file: Path) -> list[dict[str, str]]:
     with file.open(encoding="utf-8", newline="") as handle:
         return list(csv.DictReader(handle))
 
 
-def test_the_table_is_the_one_of_the_measurements(shared_data: Path) -> None:
+def test_the_table_is_the_one_of_the_measurements(themis_data: Path) -> None:
     given = {
         row["model"]: (
             row["category"].lower(),
             tuple(float(row[f"s_{level}"]) for level in ("slot", "machine", "rack", "cluster")),
             row["s_rack_status"],
         )
-        for row in rows(shared_data / "themis_models.csv")
+        for row in rows(themis_data / "themis_models.csv")
     }
     ours = {item.name: (item.category, item.levels, str(item.status)) for item in ZOO}
     assert ours == given
 
 
-def test_category_shares_are_those_of_the_measurements(shared_data: Path) -> None:
-    for row in rows(shared_data / "themis_models.csv"):
+def test_category_shares_are_those_of_the_measurements(themis_data: Path) -> None:
+    for row in rows(themis_data / "themis_models.csv"):
         assert CATEGORY_SHARES[row["category"].lower()] == float(row["category_share"])
 
 
@@ -56,11 +47,11 @@ def test_category_shares_are_those_of_the_measurements(shared_data: Path) -> Non
     [("LanguageModel", "LM"), ("ResNet50", "ResNet-50"), ("Transformer", "Transformer")],
 )
 def test_k80_figures_are_medians_of_the_measurements(
-    shared_data: Path, model: str, gavel: str
+    themis_data: Path, model: str, gavel: str
 ) -> None:
     found = [
         float(row["slowdown"])
-        for row in rows(shared_data / "placement_slowdowns.csv")
+        for row in rows(themis_data / "placement_slowdowns.csv")
         if (row["source"], row["model"], row["gpu"], row["ngpus"]) == ("gavel", gavel, "k80", "4")
     ]
     assert statistics.median(found) == pytest.approx(K80_RACK[model], abs=5e-4)

@@ -1,6 +1,5 @@
 import csv
 import math
-import os
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -362,12 +361,9 @@ def test_quantiles_invert_the_table(share: float) -> None:
     assert share_below(APP_GPU_SECONDS, quantile(APP_GPU_SECONDS, share)) == pytest.approx(share)
 
 
-def test_the_tables_are_those_of_the_data_folder() -> None:
-    folder = os.environ.get("THEMIS_DATA")
-    if not folder or not Path(folder).is_dir():
-        pytest.skip("THEMIS_DATA names no folder of measurements")
+def test_the_tables_are_those_of_the_data_folder(themis_data: Path) -> None:
     given: dict[str, list[tuple[float, float]]] = {}
-    with (Path(folder) / "themis_paper_cdfs.csv").open(encoding="utf-8", newline="") as handle:
+    with (themis_data / "themis_paper_cdfs.csv").open(encoding="utf-8", newline="") as handle:
         for row in csv.DictReader(handle):
             if row["workload"] == "themis2":
                 point = (float(row["value"]), float(row["cdf"]))
