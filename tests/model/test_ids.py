@@ -23,6 +23,7 @@ def test_short_lower_case_names_are_taken(name: str) -> None:
         pytest.param("../etc", id="a path"),
         pytest.param("é", id="not ASCII"),
         pytest.param(7, id="a number"),
+        pytest.param(10**5000, id="a number too large to print"),
         pytest.param(None, id="nothing"),
         pytest.param(["a"], id="a list"),
     ],

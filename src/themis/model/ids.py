@@ -28,7 +28,7 @@ def check_name(key: str, value: object) -> str:
         ConfigError: It is not a short lower-case name.
     """
     if not isinstance(value, str) or not _NAME.match(value):
-        shown = value[:80] if isinstance(value, str) else value
+        shown = value[:80] if isinstance(value, str) else _printable(value)
         raise ConfigError(key, shown, "1 to 63 of a-z, 0-9 and '-', not starting with '-'")
     return value
 
@@ -64,10 +64,11 @@ def check_count(key: str, value: object, *, low: int = 1, high: int = 10**9) -> 
         ConfigError: It is not.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        shown = "an integer of more than 18 digits" if _huge(value) else value
-        raise ConfigError(key, shown, f"a whole number from {low} to {high}")
+        raise ConfigError(key, _printable(value), f"a whole number from {low} to {high}")
     return value
 
 
-def _huge(value: object) -> bool:
-    return isinstance(value, int) and abs(value) > 10**18
+def _printable(value: object) -> object:
+    # Python refuses to write out integers of thousands of digits.
+    huge = isinstance(value, int) and abs(value) > 10**18
+    return "an integer of more than 18 digits" if huge else value
