@@ -102,6 +102,19 @@ def test_hyperband_rungs_cost_only_the_difference() -> None:
     assert first.phases == (Phase(81, 1), Phase(27, 2), Phase(9, 6), Phase(3, 18), Phase(1, 54))
 
 
+@pytest.mark.parametrize(
+    ("most", "eta", "steps"),
+    [
+        pytest.param(100, 3, [1, 3, 7, 22, 67], id="rungs end at 1, 4, 11, 33, 100"),
+        pytest.param(5, 2, [1, 2, 2], id="a half goes up: rungs end at 1, 3, 5"),
+    ],
+)
+def test_hyperband_rungs_end_at_the_nearest_iteration(
+    most: int, eta: int, steps: list[int]
+) -> None:
+    assert [phase.iterations for phase in hyperband(most, eta)[0].phases] == steps
+
+
 @given(st.integers(1, 5000), st.integers(2, 6))
 def test_every_bracket_ends_at_the_maximum_and_starts_more_jobs_than_the_last_one_kept(
     most: int, eta: int
