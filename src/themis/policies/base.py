@@ -254,6 +254,12 @@ class Policy(ABC):
     """Whether they are asked again at every phase (policies without an auction)."""
     pools: ClassVar[bool] = True
     """Whether GPUs that come free wait a little for others to be dealt with them."""
+    sticky_agents: ClassVar[bool] = True
+    """Whether agents keep jobs where they run and say so in their bids."""
+    restart_in_bids: ClassVar[bool] = True
+    """Whether bids count the cost of moving jobs."""
+    settings: ClassVar[Mapping[str, object]] = {}
+    """Arbiter settings that go with this policy, unless the user says otherwise."""
     keeps_to_beats: ClassVar[bool] = True
     """Whether leases end together on a beat (else each ends on its own)."""
 

@@ -1,0 +1,371 @@
+"""Themis: the worst-off apps bid, a partial-allocation auction picks winners, leftovers are dealt.
+
+Two presets of one mechanism: `themis`, our best, and `themis-paper`, the text taken literally.
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import ClassVar, TypeVar
+
+from themis.auction.mechanism import bind, settle
+from themis.auction.payments import Award
+from themis.auction.payments import payment as payment_by_name
+from themis.auction.problem import Bidder, Candidate, Problem, Quota, offered_machines
+from themis.auction.pruning import drop_useless
+from themis.auction.solution import Solution
+from themis.errors import ConfigError, unknown_name
+from themis.model import AppId, Bid, GpuId, Source
+from themis.model.ids import check_count, check_number
+from themis.model.reasons import Reason
+from themis.policies.base import (
+    Allotment,
+    AppView,
+    AskBids,
+    AskSolve,
+    Certificate,
+    Notes,
+    Plan,
+    Policy,
+    Round,
+    Standing,
+    View,
+)
+from themis.policies.leftovers import Hand
+from themis.policies.placing import Pool
+from themis.policies.ranking import invite, worst_off
+
+
+_Kind = TypeVar("_Kind", bound=StrEnum)
+
+
+class Rank(StrEnum):
+    """What the filter orders apps by."""
+
+    NOW = "now"
+    """Rho with what they hold."""
+    BEST_CASE = "best-case"
+    """Rho if they were given all they can use: who cannot afford to wait goes first."""
+
+
+class Leftovers(StrEnum):
+    """Who gets what the auction left."""
+
+    FULL = "full"
+    """Who ran there, then others outside the auction, then bidders; in the filter's order."""
+    PAPER = "paper"
+    """Apps outside the auction, at random."""
+
+
+@dataclass
+class _Auction:
+    """What is known of a round so far."""
+
+    view: View
+    pool: Pool
+    rho: dict[AppId, float] = field(default_factory=dict)
+    ranked: list[AppView] = field(default_factory=list)
+    invited: list[AppView] = field(default_factory=list)
+    bids: Mapping[AppId, Bid] = field(default_factory=dict)
+    solution: Solution | None = None
+    awards: Mapping[AppId, Award] = field(default_factory=dict)
+    won: dict[AppId, tuple[GpuId, ...]] = field(default_factory=dict)
+    guarded: list[Allotment] = field(default_factory=list)
+
+
+class Themis(Policy):
+    """The default policy."""
+
+    name: ClassVar[str] = "themis"
+    asks_tables: ClassVar[bool] = True
+    settings: ClassVar[Mapping[str, object]] = {"bidder": "owner", "convention": "fair_share"}
+
+    def __init__(
+        self,
+        *,
+        f: float = 0.8,
+        payment: str = "lottery",
+        rank: str = Rank.BEST_CASE,
+        hysteresis: float = 0.05,
+        min_invited: int = 2,
+        leftovers: str = Leftovers.FULL,
+        guard_rounds: int = 5,
+        fresh_tables: bool = False,
+    ) -> None:
+        self.f = check_number("f", f, high=1.0)
+        self.payment = payment_by_name(payment)
+        self.rank = _choice("rank", rank, Rank)
+        self.hysteresis = check_number("hysteresis", hysteresis, high=10.0)
+        self.min_invited = check_count("min_invited", min_invited, high=10_000)
+        self.leftovers = _choice("leftovers", leftovers, Leftovers)
+        self.guard_rounds = check_count("guard_rounds", guard_rounds, low=0)
+        if not isinstance(fresh_tables, bool):
+            raise ConfigError("fresh_tables", fresh_tables, "true or false")
+        self.fresh_tables = fresh_tables
+
+    def hold_round(self, view: View, rng: random.Random) -> Round:
+        """Rank, invite, ask, solve, settle, deal."""
+        auction = _Auction(view, Pool(view.topology, view.offer))
+        if self.fresh_tables:
+            tables: Mapping[AppId, Bid] = yield AskBids(tuple(app.app for app in view.apps))
+            self._rank(auction, tables)
+        else:
+            self._rank(auction, {})
+        self._serve_starved(auction)
+        if auction.invited:
+            auction.bids = yield AskBids(tuple(app.app for app in auction.invited))
+            problem = self._problem(auction)
+            if problem.bidders:
+                auction.solution = yield AskSolve(problem)
+                self._settle(auction)
+        return self._deal(auction)
+
+    # Visibility
+
+    def _rank(self, auction: _Auction, tables: Mapping[AppId, Bid]) -> None:
+        """Order every active app, and invite the worst off of those with unmet demand."""
+        for app in auction.view.apps:
+            auction.rho[app.app] = self._rho(app, tables.get(app.app), auction.view)
+        auction.ranked = worst_off(
+            auction.view, auction.view.apps, lambda app: auction.rho[app.app]
+        )
+        wanting = [app for app in auction.ranked if app.room >= 1]
+        auction.invited = invite(auction.view, wanting, self.f, self.min_invited)
+
+    def _rho(self, app: AppView, fresh: Bid | None, view: View) -> float:
+        if self.rank is Rank.BEST_CASE:
+            rho = app.best_case_rho
+        elif fresh is not None and fresh.table and app.held:
+            seats = view.topology.seats
+            seconds = app.revalued(fresh).seconds(
+                [seats[gpu] for gpu in app.held],
+                gang=app.gang,
+                gangs=app.runnable_jobs,
+                work_left=app.remaining_work,
+            )
+            rho = min(app.rho_after(seconds), app.rho_nothing)
+        else:
+            rho = app.rho_now
+        # Who runs is worth a little more: without this, apps of equal standing take turns.
+        return rho * (1.0 + self.hysteresis) if app.held else rho
+
+    def _serve_starved(self, auction: _Auction) -> None:
+        """An app that has waited too long gets one gang before anybody bids."""
+        if not self.guard_rounds:
+            return
+        for app in auction.ranked:
+            if app.hungry_rounds >= self.guard_rounds and app.room >= app.min_gang:
+                gpus = auction.pool.take(app.min_gang, gang=app.min_gang, machines=app.machines)
+                if len(gpus) < app.min_gang:
+                    for gpu in gpus:
+                        auction.pool.put_back(gpu)
+                    continue
+                auction.guarded.append(Allotment(app.app, gpus, Source.GUARD))
+        served = {item.app for item in auction.guarded}
+        auction.invited = [app for app in auction.invited if app.app not in served]
+
+    # Allocation
+
+    def _problem(self, auction: _Auction) -> Problem:
+        bidders = []
+        for app in sorted(auction.invited, key=lambda app: app.app):
+            bid = auction.bids.get(app.app)
+            if bid is None:
+                continue
+            rows = [
+                Candidate(row.chunks, app.rho_after(row.seconds))
+                for row in bid.rows
+                if row.gpus <= app.room
+            ]
+            useful = drop_useless(rows, app.rho_nothing)
+            if useful:
+                bidders.append(Bidder(app.app, app.weight, app.rho_nothing, useful, app.machines))
+        return Problem(
+            offered_machines(auction.pool.gpus(), auction.view.topology),
+            tuple(bidders),
+            self._quotas(auction, {bidder.app for bidder in bidders}),
+        )
+
+    def _quotas(self, auction: _Auction, bidding: set[AppId]) -> tuple[Quota, ...]:
+        quotas = []
+        for owner, limit in sorted(auction.view.quotas.items()):
+            apps = [app.app for app in auction.invited if app.owner == owner and app.app in bidding]
+            taken = sum(
+                len(item.gpus)
+                for item in auction.guarded
+                if auction.view.find(item.app).owner == owner
+            )
+            if apps:
+                quotas.append(Quota(tuple(sorted(apps)), max(0, limit - taken)))
+        return tuple(quotas)
+
+    def _settle(self, auction: _Auction) -> None:
+        solution = auction.solution
+        if solution is None:
+            return
+        view = auction.view
+        offered = auction.pool.gpus()
+        held = {app.app: app.expiring for app in auction.invited}
+        units = {app.app: app.min_gang for app in auction.invited}
+        bound = bind(solution, offered, held, view.topology)
+        auction.won = {
+            app: tuple(sorted(gpu for chunk in chunks for gpu in chunk))
+            for app, chunks in bound.items()
+        }
+        outcome = settle(
+            solution,
+            bound,
+            units,
+            self.payment,
+            view.lease,
+            view.topology,
+            offered,
+            lambda app: view.rng(f"payment/{app}"),
+        )
+        auction.awards = outcome.awards
+        for award in outcome.awards.values():
+            auction.pool.remove(award.gpus)
+
+    # Leftovers
+
+    def _deal(self, auction: _Auction) -> Plan:
+        hand = Hand(auction.view, auction.pool)
+        by_name = {app.app: app for app in auction.view.apps}
+        for item in auction.guarded:
+            hand.note(by_name[item.app], item.gpus)
+        for name, award in auction.awards.items():
+            hand.note(by_name[name], award.gpus)
+        settled = {gpu for item in auction.guarded for gpu in item.gpus}
+        settled.update(gpu for award in auction.awards.values() for gpu in award.gpus)
+        self._deal_leftovers(auction, hand)
+        allotments = [
+            *auction.guarded,
+            *self._award_allotments(auction),
+            *hand.allotments(Source.LEFTOVER, skip=settled),
+        ]
+        return Plan(tuple(allotments), self._followups(auction, hand), self._notes(auction, hand))
+
+    def _deal_leftovers(self, auction: _Auction, hand: Hand) -> None:
+        asked = {app.app for app in auction.invited}
+        outside = [app for app in auction.ranked if app.app not in asked]
+        if self.leftovers is Leftovers.PAPER:
+            auction.view.rng("leftovers").shuffle(outside)
+            hand.deal(outside)
+            return
+        hand.deal_own(outside)
+        hand.deal(outside)
+        for app in auction.ranked:
+            if app.app in asked:
+                award = auction.awards.get(app.app)
+                hand.deal([app], barred=award.paid if award else ())
+
+    def _award_allotments(self, auction: _Auction) -> list[Allotment]:
+        view = auction.view
+        result = []
+        for app, award in sorted(auction.awards.items()):
+            if not award.gpus:
+                continue
+            until = None
+            if award.until_fraction is not None:
+                until = view.end - (1.0 - award.until_fraction) * view.lease
+            result.append(Allotment(app, award.gpus, Source.AUCTION, _in_future(until, view)))
+        return result
+
+    def _followups(self, auction: _Auction, hand: Hand) -> tuple[Allotment, ...]:
+        """Second owners of GPUs whose first owner has them for part of the lease."""
+        shared = {
+            gpu: app
+            for app, award in auction.awards.items()
+            if award.until_fraction is not None
+            for gpu in award.gpus
+        }
+        if not shared or self.leftovers is Leftovers.PAPER:
+            return ()
+        pool = Pool(auction.view.topology, shared)
+        later = Hand(auction.view, pool)
+        for app in auction.view.apps:
+            later.note(app, hand.given(app.app))
+        for app in auction.ranked:
+            later.deal([app], barred=[gpu for gpu, first in shared.items() if first == app.app])
+        return tuple(
+            Allotment(item.app, gpus, item.source)
+            for item in later.allotments(Source.LEFTOVER)
+            if (gpus := tuple(gpu for gpu in item.gpus if shared.get(gpu) not in {None, item.app}))
+        )
+
+    def _notes(self, auction: _Auction, hand: Hand) -> Notes:
+        asked = {app.app for app in auction.invited}
+        guarded = {item.app for item in auction.guarded}
+        standings = []
+        for rank, app in enumerate(auction.ranked, start=1):
+            invited = app.app in asked
+            why = None
+            if not invited and app.app not in guarded:
+                why = Reason.NOT_IN_AUCTION if app.room else Reason.SERVED
+            standings.append(Standing(app.app, auction.rho[app.app], rank, invited, why))
+        solution = auction.solution
+        certificate = None
+        if solution is not None:
+            certificate = Certificate(
+                solution.solver, solution.value, solution.bound, solution.exact
+            )
+        awards = sorted(auction.awards.items())
+        return Notes(
+            standings=tuple(standings),
+            bids=tuple(auction.bids[app] for app in sorted(auction.bids)),
+            won=dict(sorted(auction.won.items())),
+            kept_fractions={app: award.kept_fraction for app, award in awards},
+            paid={app: award.paid for app, award in awards if award.paid},
+            declined=tuple(sorted(hand.declined)),
+            certificate=certificate,
+        )
+
+
+class ThemisPaper(Themis):
+    """The paper's text taken literally, for comparison."""
+
+    name: ClassVar[str] = "themis-paper"
+    keeps_to_beats: ClassVar[bool] = False
+    pools: ClassVar[bool] = False
+    sticky_agents: ClassVar[bool] = False
+    restart_in_bids: ClassVar[bool] = False
+    settings: ClassVar[Mapping[str, object]] = {
+        "bidder": "app",
+        "convention": "paper",
+        "idle_after": 0.0,
+    }
+
+    def __init__(
+        self,
+        *,
+        f: float = 0.8,
+        payment: str = "gpus",
+        rank: str = Rank.NOW,
+        hysteresis: float = 0.0,
+        min_invited: int = 1,
+        leftovers: str = Leftovers.PAPER,
+        guard_rounds: int = 0,
+        fresh_tables: bool = True,
+    ) -> None:
+        super().__init__(
+            f=f,
+            payment=payment,
+            rank=rank,
+            hysteresis=hysteresis,
+            min_invited=min_invited,
+            leftovers=leftovers,
+            guard_rounds=guard_rounds,
+            fresh_tables=fresh_tables,
+        )
+
+
+def _choice(key: str, given: str, kind: type[_Kind]) -> _Kind:
+    if given not in set(kind):
+        raise unknown_name(key, given, [str(item) for item in kind])
+    return kind(given)
+
+
+def _in_future(until: float | None, view: View) -> float | None:
+    """A share of a lease counts back from its end, but nobody is given time already gone."""
+    return None if until is None else max(until, view.now + 1.0)

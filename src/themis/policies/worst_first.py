@@ -1,0 +1,24 @@
+"""worst-first: all that is available to the app with the worst rho, packed, then to the next."""
+
+import random
+from typing import ClassVar
+
+from themis.model import Source
+from themis.policies.base import DirectPolicy, Plan, View
+from themis.policies.leftovers import Hand
+from themis.policies.placing import Pool
+from themis.policies.ranking import worst_off
+
+
+class WorstFirst(DirectPolicy):
+    """What remains of Themis without bids and payments."""
+
+    name: ClassVar[str] = "worst-first"
+    asks_tables: ClassVar[bool] = True
+    asks_tables_each_phase: ClassVar[bool] = True
+
+    def plan(self, view: View, rng: random.Random) -> Plan:
+        """Fill apps in falling order of their present rho."""
+        hand = Hand(view, Pool(view.topology, view.offer))
+        hand.deal(worst_off(view, view.apps, lambda app: app.rho_now))
+        return Plan(hand.allotments(Source.DIRECT))
