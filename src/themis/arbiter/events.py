@@ -224,6 +224,8 @@ class Woken:
     at: float
 
 
+SlotEvent = GpusVacated | GpusReleased | JobStarted | JobStopped
+
 HardwareEvent = (
     MachineJoined | MachineLeft | MachineCordoned | MachineUncordoned | GpuQuarantined | GpuRestored
 )
@@ -238,10 +240,7 @@ Event = (
     | BidReceived
     | Solved
     | SolveFailed
-    | GpusVacated
-    | GpusReleased
-    | JobStarted
-    | JobStopped
+    | SlotEvent
     | HardwareEvent
     | WeightChanged
     | QuotaChanged

@@ -1,7 +1,7 @@
 """Why each app stands where it stands after a round: exactly one reason each."""
 
+from themis.arbiter.conversation import OpenRound
 from themis.arbiter.record import AppLine
-from themis.arbiter.rounds import OpenRound
 from themis.arbiter.world import World
 from themis.model.reasons import Reason
 from themis.policies.base import AppView, Notes, Plan

@@ -35,6 +35,8 @@ class RoundRecord:
     """Parts of the plan that named something gone by the time it was committed."""
     apps: tuple[AppLine, ...]
     notes: Notes
+    refused: Mapping[AppId, str]
+    """Bids that could not be taken, with the reason."""
     failed: str = ""
     """Why the round failed; its holders were renewed."""
 

@@ -1,157 +1,223 @@
-"""One round as a conversation with the policy: questions out, answers in, a plan at the end."""
+"""Rounds: opened when GPUs are to be had, carried through the policy's questions, settled."""
 
-import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import math
 
-from themis.auction.problem import OfferedMachine, check_bid, offered_machines
-from themis.errors import InvariantError
+from themis.arbiter import events as ev
+from themis.arbiter.alarms import Alarms, CloseAnswers
+from themis.arbiter.apps import AppState
+from themis.arbiter.commands import Ask, Command, Report, Solve
+from themis.arbiter.conversation import OpenRound, bid_from_cache, check_plan, open_round
+from themis.arbiter.leasing import Leasing
+from themis.arbiter.offering import offered_gpus, view_of
+from themis.arbiter.reasons import explain_round
+from themis.arbiter.record import RoundRecord
+from themis.arbiter.world import World
+from themis.errors import InvariantError, StaleAnswerError
 from themis.fairness.valuation import Valuation
-from themis.model import AppId, Bid, Chunk, GpuId, Row
-from themis.policies.base import (
-    Allotment,
-    AppView,
-    AskBids,
-    AskSolve,
-    Plan,
-    Policy,
-    Question,
-    Round,
-    View,
-)
+from themis.model import AppId, Bid, GpuId, Offer, Source
+from themis.policies.base import Allotment, AskBids, AskSolve, Plan, Policy
+
+FIRST_TABLE = 0
+"""The round number under which an app is asked for a valuation outside any round."""
 
 
-@dataclass(slots=True)
-class OpenRound:
-    """A round under way. Offers bind nobody, so a crash simply forgets it."""
+class Rounds:
+    """At most one round at a time. `now` and `out` are set by the arbiter before anything else."""
 
-    number: int
-    trigger: str
-    opened: float
-    view: View
-    conversation: Round
-    question: Question | None = None
-    questions: int = 0
-    waiting: set[AppId] = field(default_factory=set)
-    bids: dict[AppId, Bid] = field(default_factory=dict)
-    refused: dict[AppId, str] = field(default_factory=dict)
-    plan: Plan | None = None
-    failed: str = ""
+    def __init__(
+        self, world: World, alarms: Alarms, leasing: Leasing, policy: Policy, seed: int
+    ) -> None:
+        self._world = world
+        self._alarms = alarms
+        self._leasing = leasing
+        self._policy = policy
+        self._seed = seed
+        self.count = 0
+        self.open: OpenRound | None = None
+        self.now = -math.inf
+        self.out: list[Command] = []
 
-    @property
-    def machines(self) -> tuple[OfferedMachine, ...]:
-        """The offer, per machine and slot."""
-        return offered_machines(self.view.offer, self.view.topology)
+    def could_give(self) -> bool:
+        """Whether a round between beats has something to give and somebody to give it to."""
+        world = self._world
+        return any(world.takes_leases(gpu) for gpu in world.ledger.free()) and any(
+            state.active and state.demand > len(world.ledger.holdings(state.id))
+            for state in world.apps.values()
+        )
 
-    def advance(self, answer: object) -> None:
-        """Hand an answer to the policy; afterwards there is a question, a plan or a failure."""
-        self.question = None
-        try:
-            self.question = self.conversation.send(answer)
-            self.questions += 1
-        except StopIteration as stop:
-            self.plan = stop.value
-        except Exception as error:  # a user's policy may raise anything; the round fails alone
-            self.failed = f"{type(error).__name__}: {error}"
+    def begin(self, trigger: str) -> None:
+        """Open a round, if there is anything to offer."""
+        at_beat = trigger == "beat"
+        offer, cordoned = offered_gpus(self._world, self.now, at_beat=at_beat)
+        for gpu, tail in cordoned:
+            if self._world.keeps_leases(gpu):
+                self._leasing.renew(gpu, tail, tail.source)
+            else:
+                self._leasing.take_away(gpu, tail.app, "its machine is draining")
+        if not offer:
+            return
+        self.count += 1
+        view = view_of(
+            self._world,
+            offer,
+            now=self.now,
+            round_number=self.count,
+            at_beat=at_beat,
+            on_beats=self._policy.keeps_to_beats,
+            seed=self._seed,
+        )
+        self.open = open_round(self.count, trigger, view, self._policy, self._seed)
+        self._advance(self.open, None)
 
-    def take_bid(self, bid: Bid) -> None:
-        """Take an answer that is waited for.
+    # The conversation
+
+    def _advance(self, current: OpenRound, answer: object) -> None:
+        """Carry the conversation on until it waits for somebody or is over."""
+        current.advance(answer)
+        while current.plan is None and not current.failed:
+            match current.question:
+                case AskBids(apps=apps):
+                    self._ask(current, apps)
+                    if current.waiting:
+                        return
+                    current.advance(current.sorted_bids())
+                case AskSolve(problem=problem):
+                    settings = self._world.settings
+                    deadline = self.now + settings.solve_budget + settings.heartbeat
+                    self._alarms.set(deadline, CloseAnswers(current.number, current.questions))
+                    self.out.append(Solve(current.number, problem, settings.solve_work, deadline))
+                    return
+                case other:
+                    current.failed = f"the policy asked {other!r}"
+        self._settle(current)
+
+    def _ask(self, current: OpenRound, apps: tuple[AppId, ...]) -> None:
+        current.bids = {}
+        view = current.view
+        deadline = self.now + self._world.settings.bid_deadline
+        for app in sorted(set(apps)):
+            asked = view.find(app)
+            gpus = tuple(
+                gpu
+                for gpu in view.offer
+                if asked.machines is None or view.topology.seats[gpu].machine in asked.machines
+            )
+            current.waiting.add(app)
+            offer = Offer(current.number, gpus, asked.kept, asked.expiring)
+            self.out.append(Ask(app, offer, deadline))
+        if current.waiting:
+            self._alarms.set(deadline, CloseAnswers(current.number, current.questions))
+
+    def take_bid(self, state: AppState, number: int, bid: Bid) -> None:
+        """Take an agent's answer; the round goes on when it was the last one.
 
         Raises:
-            InvalidBidError: It cannot be taken; the app has then no bid in this round.
+            StaleAnswerError: Nobody waits for it.
+            InvalidBidError: It cannot be taken; the app is out of this round.
         """
-        self.waiting.discard(bid.app)
+        current = self.open
+        if current is None or number != current.number or not current.awaits_bid(state.id):
+            raise StaleAnswerError(state.id, f"no bid of round {number} is waited for")
         try:
-            check_bid(bid, self.machines)
-        except Exception as error:
-            self.refused[bid.app] = str(error)
-            raise
-        self.bids[bid.app] = bid
+            current.take_bid(bid)
+            self.keep_valuation(state, bid)
+        finally:
+            if not current.waiting:
+                self._advance(current, current.sorted_bids())
 
-    def awaits_bid(self, app: AppId) -> bool:
-        """Whether this app's bid is waited for."""
-        return isinstance(self.question, AskBids) and app in self.waiting
+    def keep_valuation(self, state: AppState, bid: Bid) -> None:
+        """Remember what an app said its GPUs are worth, for the rounds to come."""
+        if bid.table:
+            state.valuation = Valuation(bid.table, state.work_left)
 
-    def awaits_solution(self) -> bool:
-        """Whether the solver's answer is waited for."""
-        return isinstance(self.question, AskSolve)
+    def take_solution(self, event: ev.Solved | ev.SolveFailed) -> None:
+        """Take the solver's answer.
 
-    def sorted_bids(self) -> dict[AppId, Bid]:
-        """The bids that came, in the order of names: the order of arrival never decides."""
-        return {app: self.bids[app] for app in sorted(self.bids)}
+        Raises:
+            StaleAnswerError: Nobody waits for it.
+        """
+        current = self.open
+        if current is None or event.round != current.number or not current.awaits_solution():
+            raise StaleAnswerError("solver", f"no solution of round {event.round} is waited for")
+        if isinstance(event, ev.Solved):
+            self._advance(current, event.solution)
+        else:
+            current.failed = f"the solver failed: {event.reason}"
+            self._settle(current)
+
+    def stop_waiting(self, number: int, question: int) -> None:
+        """A deadline has come: go on with what is there."""
+        current = self.open
+        if current is None or current.number != number or current.questions != question:
+            return
+        if current.awaits_solution():
+            current.failed = "the solver did not answer in time"
+            self._settle(current)
+            return
+        for app in sorted(current.waiting):
+            state = self._world.apps.get(app)
+            if state is not None and state.valuation is not None:
+                current.bids[app] = bid_from_cache(
+                    current.view.find(app),
+                    state.valuation,
+                    state.work_left,
+                    len(current.view.offer),
+                )
+        current.waiting.clear()
+        self._advance(current, current.sorted_bids())
+
+    # The end
+
+    def _settle(self, current: OpenRound) -> None:
+        """Carry the plan out, or renew everybody if there is none."""
+        self.open = None
+        plan = current.plan
+        if plan is not None and not current.failed:
+            try:
+                check_plan(plan, current.view)
+            except InvariantError as error:
+                current.failed = error.what
+        if plan is None or current.failed:
+            plan = _renewal(current)
+        dropped = self._leasing.carry_out(plan, current.view)
+        self._count_hunger(current)
+        lines = explain_round(current, plan, self._world)
+        for line in lines:
+            self._world.apps[line.app].reason = line.reason
+        self.out.append(
+            Report(
+                RoundRecord(
+                    round=current.number,
+                    opened=current.opened,
+                    settled=self.now,
+                    trigger=current.trigger,
+                    offered=len(current.view.offer),
+                    allotments=plan.allotments,
+                    followups=plan.followups,
+                    dropped=dropped,
+                    apps=lines,
+                    notes=plan.notes,
+                    refused=dict(sorted(current.refused.items())),
+                    failed=current.failed,
+                )
+            )
+        )
+
+    def _count_hunger(self, current: OpenRound) -> None:
+        for view in current.view.apps:
+            state = self._world.apps.get(view.app)
+            if state is None:
+                continue
+            self._leasing.note_waiting(state)
+            if self._world.ledger.holdings(view.app):
+                state.hungry_rounds = 0
+            elif current.view.at_beat:
+                state.hungry_rounds += 1
 
 
-def open_round(number: int, trigger: str, view: View, policy: Policy, seed: int) -> OpenRound:
-    """Begin a conversation; chance in it depends on the seed and the round's number alone."""
-    rng = random.Random(f"{seed}/{number}")
-    return OpenRound(number, trigger, view.now, view, policy.hold_round(view, rng))
-
-
-def check_plan(plan: Plan, view: View) -> None:
-    """Check that a plan can be carried out.
-
-    Raises:
-        InvariantError: It gives away what was not offered, twice, or to nobody.
-    """
-    if not isinstance(plan, Plan):
-        raise InvariantError(f"a policy must return a Plan, not {type(plan).__name__}")
-    apps = {app.app: app for app in view.apps}
-    offered = frozenset(view.offer)
-    first = _owners(plan.allotments, offered, apps)
-    second = _owners(plan.followups, offered, apps)
-    given = dict.fromkeys(apps, 0)
-    for owner in (first, second):
-        for allotment in owner.values():
-            given[allotment.app] += 1
-    for app, count in given.items():
-        if count > apps[app].room:
-            raise InvariantError(f"{app} is given {count} GPUs and has room for {apps[app].room}")
-    for gpu, allotment in first.items():
-        if allotment.until is not None and not view.now < allotment.until <= view.end:
-            raise InvariantError(f"GPU {gpu} is given to {allotment.app} until {allotment.until}")
-    for gpu, allotment in second.items():
-        before = first.get(gpu)
-        if before is None or before.until is None or before.app == allotment.app:
-            raise InvariantError(f"GPU {gpu} has nobody before {allotment.app} to follow")
-    _check_quotas(given, view)
-
-
-def _owners(
-    allotments: Sequence[Allotment], offered: frozenset[GpuId], apps: Mapping[AppId, AppView]
-) -> dict[GpuId, Allotment]:
-    owners: dict[GpuId, Allotment] = {}
-    for allotment in allotments:
-        app = apps.get(allotment.app)
-        if app is None:
-            raise InvariantError(f"{allotment.app} is given GPUs but is not active")
-        for gpu in allotment.gpus:
-            if gpu not in offered:
-                raise InvariantError(f"GPU {gpu} was not offered but is given to {app.app}")
-            if gpu in owners:
-                raise InvariantError(f"GPU {gpu} is given to {owners[gpu].app} and {app.app}")
-            owners[gpu] = allotment
-    return owners
-
-
-def _check_quotas(given: Mapping[AppId, int], view: View) -> None:
-    for owner, limit in view.quotas.items():
-        total = sum(given[app.app] for app in view.apps if app.owner == owner)
-        if total > limit:
-            raise InvariantError(f"{owner} is given {total} GPUs, its quota leaves {limit}")
-
-
-def bid_from_cache(app: AppView, valuation: Valuation, work_left: float, offered: int) -> Bid:
-    """What an app that did not answer in time would have bid, from its last valuation."""
-    held = len(app.kept)
-    scale = work_left / valuation.work_left if valuation.work_left > 0 else 1.0
-    rows = []
-    for entry in valuation.table:
-        extra = entry.count - held
-        if not 0 < extra <= min(offered, app.room):
-            continue
-        whole, rest = divmod(extra, app.gang)
-        chunks = [Chunk(entry.level, app.gang)] * whole
-        if rest:
-            chunks.append(Chunk(entry.level, rest))
-        rows.append(Row(tuple(chunks), entry.seconds * scale))
-    return Bid(app.app, tuple(rows), valuation.table)
+def _renewal(current: OpenRound) -> Plan:
+    """A failed round never ends training: whoever holds a GPU keeps it for one beat."""
+    mine: dict[AppId, list[GpuId]] = {}
+    for gpu, app in sorted(current.view.holders.items()):
+        mine.setdefault(app, []).append(gpu)
+    return Plan(tuple(Allotment(app, tuple(gpus), Source.RENEWED) for app, gpus in mine.items()))

@@ -124,6 +124,16 @@ class World:
         """Machines an app may use; None for all."""
         return None if constraint.trivial else self._constraints[constraint]
 
+    def allowed_gpus(self, constraint: Constraint) -> tuple[GpuId, ...]:
+        """Every GPU that an app with this constraint may be leased now or later."""
+        return tuple(
+            gpu
+            for number, machine in enumerate(self.topology.machines)
+            if constraint.allows(machine)
+            for gpu in self.topology.gpus_of[number]
+            if self.takes_leases(gpu)
+        )
+
     def _recount(self, at: float) -> None:
         for constraint in self._constraints:
             self._count(constraint, at)

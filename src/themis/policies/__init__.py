@@ -1,7 +1,7 @@
 """Policies: who gets which GPUs in a round.
 
-    from themis.policies import policy
-    policy("themis", f=0.8).hold_round(view, rng)
+from themis.policies import policy
+policy("themis", f=0.8).hold_round(view, rng)
 """
 
 from themis.policies.base import (

@@ -223,8 +223,6 @@ class Notes:
     paid: Mapping[AppId, tuple[GpuId, ...]] = field(default_factory=dict)
     declined: tuple[AppId, ...] = ()
     """Offered leftovers that would not have made them faster."""
-    refused: Mapping[AppId, str] = field(default_factory=dict)
-    """Bids that could not be taken, with the reason."""
     certificate: Certificate | None = None
 
 

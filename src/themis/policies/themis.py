@@ -36,7 +36,6 @@ from themis.policies.leftovers import Hand
 from themis.policies.placing import Pool
 from themis.policies.ranking import invite, worst_off
 
-
 _Kind = TypeVar("_Kind", bound=StrEnum)
 
 

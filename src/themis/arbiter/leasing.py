@@ -1,0 +1,201 @@
+"""Changing leases: granting, renewing, taking away, and noticing GPUs that nobody uses.
+
+Everything here acts on the world at once and gathers what apps must be told.
+"""
+
+import math
+from collections.abc import Iterable
+
+from themis.arbiter.alarms import Alarms, CheckIdle, TakeAsEmpty, TellToLeave
+from themis.arbiter.apps import AppState
+from themis.arbiter.changes import Changes
+from themis.arbiter.world import World, first_beat_after
+from themis.model import AppId, GpuId, Lease, Source
+from themis.model.reasons import Reason
+from themis.policies.base import Allotment, Plan, View
+
+LEASE_ENDS = "its lease ends"
+
+
+class Leasing:
+    """The hands of the arbiter. `now` is set by it before anything else."""
+
+    def __init__(self, world: World, alarms: Alarms, *, on_beats: bool) -> None:
+        self._world = world
+        self._alarms = alarms
+        self._on_beats = on_beats
+        self._idle_checks: set[AppId] = set()
+        self.now = -math.inf
+        self.changes = Changes()
+        self.freed = False
+        """Whether a GPU came free since this was last looked at."""
+        self.emptied: set[AppId] = set()
+        """Apps that left a slot since this was last looked at."""
+
+    # Ending
+
+    def take_away(self, gpu: GpuId, app: AppId, why: str) -> None:
+        """End what an app holds or is promised on a GPU; a process gets until the lease's end."""
+        ledger = self._world.ledger
+        dropped = ledger.unqueue(gpu, app)
+        if dropped is None:
+            dropped = ledger.evict(gpu)
+            if dropped is not None:
+                last = max(dropped.end, self.now) + self._world.settings.guard
+                self._alarms.set(last, TakeAsEmpty(gpu, dropped.token))
+        if dropped is not None:
+            self.changes.revoked(dropped, why)
+
+    def empty(self, gpu: GpuId, token: int) -> None:
+        """A slot is empty under a token; whoever waits for it begins."""
+        handover = self._world.ledger.vacate(gpu, token, self.now)
+        if handover.ended is None:
+            return
+        self.changes.ended(handover.ended)
+        self.emptied.add(handover.ended.app)
+        if handover.begun is not None:
+            self.watch_idle(handover.begun.app)
+        else:
+            self.freed = True
+
+    def release(self, state: AppState, gpus: Iterable[GpuId]) -> None:
+        """An app gives GPUs back on which nothing of it runs."""
+        for gpu in gpus:
+            lease = self._world.ledger.holdings(state.id).get(gpu)
+            if lease is not None and self._world.ledger.unqueue(gpu, state.id) is None:
+                self.empty(gpu, lease.token)
+        self.note_waiting(state)
+
+    def lose(self, gpus: Iterable[GpuId], reason: str) -> None:
+        """GPUs are gone, and so is whatever ran there."""
+        for lease in self._world.lose_gpus(gpus, reason, self.now):
+            self.changes.revoked(lease, reason)
+            self.changes.ended(lease)
+            self.emptied.add(lease.app)
+            if lease.app in self._world.apps:
+                self.note_waiting(self._world.apps[lease.app])
+
+    def tell_to_leave(self, gpu: GpuId, token: int) -> None:
+        """A lease that ends before its beat: its holder must go now."""
+        lease = self._world.ledger.lease(gpu)
+        if lease is not None and lease.token == token:
+            self.take_away(gpu, lease.app, "its share of the lease is over")
+
+    def take_as_empty(self, gpu: GpuId, token: int) -> None:
+        """A revoked lease has ended and the guard has passed."""
+        if self._world.ledger.is_leaving(gpu):
+            self.empty(gpu, token)
+
+    # Giving
+
+    def carry_out(self, plan: Plan, view: View) -> tuple[Allotment, ...]:
+        """Bring the ledger in line; parts that name something gone are dropped, and only they."""
+        first = {gpu: item for item in plan.allotments for gpu in item.gpus}
+        second = {gpu: item for item in plan.followups for gpu in item.gpus}
+        dropped: list[Allotment] = []
+        for gpu in view.offer:
+            item, follower = first.get(gpu), second.get(gpu)
+            if item is not None and not self._still_good(gpu, item):
+                dropped.append(Allotment(item.app, (gpu,), item.source, item.until))
+                item = None
+            self._hand_over(gpu, item, view)
+            if follower is not None and item is not None and self._still_good(gpu, follower):
+                self._follow(gpu, follower, view)
+            elif follower is not None:
+                dropped.append(Allotment(follower.app, (gpu,), follower.source))
+        return tuple(dropped)
+
+    def _still_good(self, gpu: GpuId, item: Allotment) -> bool:
+        state = self._world.apps.get(item.app)
+        return state is not None and state.active and self._world.takes_leases(gpu)
+
+    def _hand_over(self, gpu: GpuId, item: Allotment | None, view: View) -> None:
+        """Give one offered GPU to its new owner, its old one, or nobody."""
+        ledger = self._world.ledger
+        tail = ledger.tail(gpu)
+        if item is not None and tail is not None and tail.app == item.app:
+            self.renew(gpu, tail, item.source, item.until)
+            return
+        while tail is not None:
+            self.take_away(gpu, tail.app, LEASE_ENDS)
+            tail = ledger.tail(gpu)
+        if item is not None:
+            end = self._full_end(gpu, view) if item.until is None else item.until
+            lease = ledger.grant(gpu, item.app, at=self.now, end=end, source=item.source)
+            self.changes.granted(lease)
+            self._after(lease, early=item.until is not None)
+
+    def _follow(self, gpu: GpuId, item: Allotment, view: View) -> None:
+        end = self._full_end(gpu, view)
+        self.changes.granted(self._world.ledger.follow(gpu, item.app, end=end, source=item.source))
+
+    def _full_end(self, gpu: GpuId, view: View) -> float:
+        """When a full lease given in this round ends."""
+        if self._on_beats:
+            return view.end
+        lease = self._world.ledger.lease(gpu)
+        start = lease.end if lease is not None else view.now
+        return max(start, view.now) + view.lease
+
+    def renew(self, gpu: GpuId, tail: Lease, source: Source, until: float | None = None) -> None:
+        """Extend the last lease on a GPU."""
+        if until is not None:
+            end = until
+        elif self._on_beats:
+            end = first_beat_after(self.now, self._world.settings)
+        else:
+            end = tail.end + self._world.settings.lease
+        lease = self._world.ledger.renew(gpu, tail.app, at=self.now, end=end, source=source)
+        self.changes.renewed(lease)
+        self._after(lease, early=until is not None)
+
+    def _after(self, lease: Lease, *, early: bool) -> None:
+        if early:
+            last = max(self.now, lease.end - self._world.settings.grace)
+            self._alarms.set(last, TellToLeave(lease.gpu, lease.token))
+        if self._world.ledger.lease(lease.gpu) is lease:
+            self.watch_idle(lease.app)
+
+    # Use it or lose it
+
+    def watch_idle(self, app: AppId) -> None:
+        """Look again later whether an app uses what it has leased."""
+        after = self._world.settings.idle_after
+        if after > 0 and app not in self._idle_checks:
+            self._idle_checks.add(app)
+            self._alarms.set(self.now + after, CheckIdle(app))
+
+    def reclaim_idle(self, app: AppId) -> None:
+        """Take back what an app has leased and not used for too long."""
+        self._idle_checks.discard(app)
+        state = self._world.apps.get(app)
+        after = self._world.settings.idle_after
+        if state is None or after <= 0:
+            return
+        first = math.inf
+        for gpu in sorted(self._world.ledger.holdings(app)):
+            since = self._world.ledger.idle_since(gpu)
+            lease = self._world.ledger.lease(gpu)
+            if since is None or lease is None or lease.app != app:
+                continue
+            if self.now - since >= after - 1e-9:
+                self.changes.revoked(lease, Reason.IDLE_RECLAIMED)
+                self.empty(gpu, lease.token)
+                state.reason = Reason.IDLE_RECLAIMED
+            else:
+                first = min(first, since)
+        if math.isfinite(first):
+            self._idle_checks.add(app)
+            self._alarms.set(first + after, CheckIdle(app))
+        self.note_waiting(state)
+
+    def note_waiting(self, state: AppState) -> None:
+        """Remember since when an app has had nothing."""
+        if self._world.ledger.holdings(state.id):
+            state.waiting_since = math.inf
+        elif state.waiting_since == math.inf:
+            state.waiting_since = self.now
+
+    def forget(self, app: AppId) -> None:
+        """An app is over."""
+        self._idle_checks.discard(app)

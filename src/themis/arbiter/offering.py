@@ -1,0 +1,86 @@
+"""What a round has to give, and what the policy sees of the world."""
+
+from themis.arbiter.settings import BidderKind
+from themis.arbiter.view import Seen, Surroundings
+from themis.arbiter.world import World, first_beat_after
+from themis.model import GpuId, Lease
+from themis.policies.base import View
+
+
+def offered_gpus(
+    world: World, now: float, *, at_beat: bool
+) -> tuple[tuple[GpuId, ...], list[tuple[GpuId, Lease]]]:
+    """What is available, and leases that end on machines which take no new ones.
+
+    Available are GPUs that nobody is promised and, at a beat, those whose last lease ends with it.
+    """
+    horizon = now + world.settings.round_lead + 1e-6
+    offer: list[GpuId] = []
+    cordoned: list[tuple[GpuId, Lease]] = []
+    for index in range(len(world.ledger)):
+        gpu = GpuId(index)
+        tail = world.ledger.tail(gpu)
+        if tail is not None and not (at_beat and tail.end <= horizon):
+            continue
+        if world.takes_leases(gpu):
+            offer.append(gpu)
+        elif tail is not None:
+            cordoned.append((gpu, tail))
+    return tuple(offer), cordoned
+
+
+def view_of(
+    world: World,
+    offer: tuple[GpuId, ...],
+    *,
+    now: float,
+    round_number: int,
+    at_beat: bool,
+    on_beats: bool,
+    seed: int,
+) -> View:
+    """The world as a policy sees it when a round opens."""
+    settings = world.settings
+    offered = frozenset(offer)
+    quotas = world.quotas_left(offered)
+    around = Surroundings(
+        now=now,
+        settings=settings,
+        topology=world.topology,
+        offered=offered,
+        elapsed=lambda app: world.contention.elapsed(app, now),
+        mean_contention=lambda app: world.contention.mean_contention(app, now),
+        mean_capacity=lambda app: world.capacity.mean_capacity(app, now),
+        attained=lambda app: world.ledger.attained_total(app, now),
+        weight=world.weight,
+        quota_left=quotas.get,
+    )
+    apps = tuple(
+        Seen(
+            state,
+            tuple(world.ledger.holdings(app)),
+            world.allowed_machines(state.spec.constraint),
+            around,
+        )
+        for app, state in sorted(world.apps.items())
+        if state.active
+    )
+    tails = ((gpu, world.ledger.tail(gpu)) for gpu in offer)
+    return View(
+        now=now,
+        round=round_number,
+        at_beat=at_beat,
+        topology=world.topology,
+        offer=offer,
+        holders={gpu: tail.app for gpu, tail in tails if tail is not None},
+        apps=apps,
+        lease=settings.lease,
+        end=(
+            first_beat_after(now, settings)
+            if on_beats
+            else now + settings.round_lead + settings.lease
+        ),
+        quotas=quotas,
+        by_owner=settings.bidder is BidderKind.OWNER,
+        seed=seed,
+    )
