@@ -8,11 +8,17 @@ import pytest
 from themis.auction import Bidder, Candidate, OfferedMachine, Problem, Quota
 from themis.model import AppId, Chunk
 
+SHAPES: list[list[tuple[int, ...]]] = [
+    [(2,), (4,)],
+    [(2, 2)],
+    [(1, 3), (0, 2), (4,)],
+    [(1,), (2,), (1, 1)],
+]
 MakeProblem = Callable[[int], Problem]
 
 
 def _machines(rng: random.Random) -> tuple[OfferedMachine, ...]:
-    shapes = rng.choice([[(2,), (4,)], [(2, 2)], [(1, 3), (0, 2), (4,)], [(1,), (2,), (1, 1)]])
+    shapes = rng.choice(SHAPES)
     return tuple(
         OfferedMachine(number * 3, number % rng.choice([1, 2, 3]), rng.choice(shapes))
         for number in range(rng.randint(1, 4))

@@ -5,8 +5,11 @@ from themis.auction.prepared import Prepared
 from themis.auction.search import Finder
 from themis.auction.solver import Find, Found, start_of
 
-SEARCH_NODES = 4_000
+SEARCH_NODES = 600
 """Nodes after which HiGHS is asked: about the time HiGHS takes for a small auction."""
+
+LATER_NODES = 60
+"""The same once HiGHS was needed: the re-solves of a hard auction are hard too."""
 
 
 def start(prepared: Prepared) -> Find:
@@ -15,7 +18,8 @@ def start(prepared: Prepared) -> Find:
     milp: list[Find] = []
 
     def find(bidders: tuple[int, ...], budget: int | None) -> Found:
-        nodes = SEARCH_NODES if budget is None else min(SEARCH_NODES, budget)
+        patience = LATER_NODES if milp else SEARCH_NODES
+        nodes = patience if budget is None else min(patience, budget)
         quick = search(bidders, nodes)
         if quick.exact or budget == nodes:
             return quick

@@ -23,7 +23,8 @@ def useful(rows: Sequence[Candidate], rho_nothing: float) -> tuple[int, ...]:
     """
     # A gain lost in rounding is no gain: solvers would see a tie with nothing.
     better = [i for i, row in enumerate(rows) if math.log(rho_nothing) - math.log(row.rho) > 0.0]
-    better.sort(key=lambda i: (rows[i].rho, rows[i].gpus, i))
+    # Among equals the least demanding first, so that it is there to beat the others.
+    better.sort(key=lambda i: (rows[i].rho, rows[i].gpus, -_looseness(rows[i]), i))
     kept: list[tuple[int, tuple[Chunk, ...]]] = []
     seen: set[tuple[tuple[int, int, int], ...]] = set()
     pairwise = len(better) <= PAIRWISE_LIMIT
@@ -35,6 +36,10 @@ def useful(rows: Sequence[Candidate], rho_nothing: float) -> tuple[int, ...]:
         seen.add(name)
         kept.append((i, chunks))
     return tuple(sorted(i for i, _ in kept))
+
+
+def _looseness(row: Candidate) -> int:
+    return sum(chunk.level + (chunk.machine is None) for chunk in map(normal, row.chunks))
 
 
 def _order(chunk: Chunk) -> tuple[int, int, int]:

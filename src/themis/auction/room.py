@@ -16,6 +16,13 @@ class Need:
     allowed: frozenset[int] | None = None
     rack: int | None = None
 
+    @property
+    def anywhere(self) -> bool:
+        """Whether any free GPUs will do."""
+        chunk = self.chunk
+        unbound = chunk.machine is None and self.allowed is None and self.rack is None
+        return unbound and (chunk.level == CLUSTER or chunk.count == 1)
+
     def may_use(self, offered: OfferedMachine) -> bool:
         """Whether the chunk may lie on this machine at all."""
         return (

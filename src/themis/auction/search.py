@@ -13,11 +13,14 @@ from themis.auction.packing import PackingLimitError, by_option, needs_of, pack
 from themis.auction.prepared import Option, Prepared
 from themis.auction.solution import Place
 from themis.auction.solver import Find, Found
+from themis.errors import InvariantError
 
 TOLERANCE = 1e-9
 """Nats: combinations better by less than this are not looked for."""
 
-PACKING_LIMIT = 5_000
+PACKING_LIMIT = 300
+"""Steps for one packing when there is a budget; where it does not do, a MILP is the better tool."""
+
 FIRST_STEPS = 60
 NEXT_STEPS = 15
 """Price steps from scratch, and from the prices of the whole auction."""
@@ -34,7 +37,7 @@ class Finder:
 
     prepared: Prepared
     counts: Counts
-    packed: dict[tuple[tuple[int, int], ...], bool | None] = field(default_factory=dict)
+    packed: dict[tuple[tuple[int, int], ...], bool] = field(default_factory=dict)
     prices: Prices | None = None
     guess: tuple[Option, ...] = ()
 
@@ -54,19 +57,19 @@ class Finder:
             self.guess = best.chosen
         return best
 
-    def fits(self, chosen: tuple[Option, ...]) -> bool | None:
-        """Whether rows fit together; None when that could not be settled."""
-        name = tuple(sorted((option.bidder, option.row) for option in chosen))
-        if name not in self.packed:
-            self.packed[name] = self._fits(chosen)
-        return self.packed[name]
+    def fits(self, chosen: tuple[Option, ...], limit: int | None) -> bool:
+        """Whether rows fit together.
 
-    def _fits(self, chosen: tuple[Option, ...]) -> bool | None:
-        needs = needs_of(self.prepared, chosen)
-        try:
-            return pack(self.prepared.machines, needs, PACKING_LIMIT) is not None
-        except PackingLimitError:
-            return None
+        Raises:
+            PackingLimitError: That took more than `limit` steps.
+        """
+        name = tuple(sorted((option.bidder, option.row) for option in chosen))
+        known = self.packed.get(name)
+        if known is None:
+            # A chunk that may lie anywhere fits once the rest does: GPUs were counted before.
+            needs = [need for need in needs_of(self.prepared, chosen) if not need.anywhere]
+            known = self.packed[name] = pack(self.prepared.machines, needs, limit) is not None
+        return known
 
 
 class _OutOfBudgetError(Exception):
@@ -88,7 +91,6 @@ class _Walk:
         self.bound = prices.bound
         self.best: tuple[Option, ...] = first.chosen
         self.gap = prices.bound - first.value
-        self.proven = True
         self.nodes = 0
         self.columns = [self._column(bidder, prices) for bidder in bidders]
         # Apps with few choices left come first: mistakes show early.
@@ -98,13 +100,12 @@ class _Walk:
         """Walk, within a number of nodes."""
         try:
             self._descend(0, 0.0, (), self.finder.counts.capacity, budget)
-        except _OutOfBudgetError:
-            self.proven = False
+            proven = True
+        except (_OutOfBudgetError, PackingLimitError):
+            proven = False
         chosen = tuple(sorted(self.best, key=lambda option: option.bidder))
-        bound = self.bound
-        if self.proven:
-            bound = sum(option.gain for option in chosen)
-        return Found(chosen, bound, self.proven, self.nodes, lambda: self._place(chosen))
+        bound = sum(option.gain for option in chosen) if proven else self.bound
+        return Found(chosen, bound, proven, self.nodes, lambda: self._place(chosen))
 
     def _column(self, bidder: int, prices: Prices) -> list[_Entry]:
         entries: list[tuple[float, Option | None, tuple[int, ...]]] = [(0.0, None, ())]
@@ -147,14 +148,13 @@ class _Walk:
             if min(left) < 0:
                 continue
             more = (*chosen, option)
-            fits = self.finder.fits(more)
-            if fits is None:
-                self.proven = False
-            elif fits:
+            if self.finder.fits(more, None if budget is None else PACKING_LIMIT):
                 self._descend(depth + 1, shortfall + short, more, left, budget)
 
     def _place(self, chosen: tuple[Option, ...]) -> tuple[tuple[Place, ...], ...]:
         if self.best is self.first.chosen:
             return self.first.place()
         places = pack(self.finder.prepared.machines, needs_of(self.finder.prepared, chosen))
-        return by_option(chosen, places or ())
+        if places is None:
+            raise InvariantError("rows that fit one by one do not fit together", chosen)
+        return by_option(chosen, places)
