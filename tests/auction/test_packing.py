@@ -1,5 +1,6 @@
 """The packing is exact: it agrees with trying every GPU."""
 
+import functools
 import itertools
 import random
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,7 @@ def _naive(machines: Sequence[OfferedMachine], needs: Sequence[Need]) -> bool:
     seats = [(m, slot) for m in machines for slot in range(len(m.slots))]
     by_number = {m.machine: m for m in machines}
 
+    @functools.cache
     def place(index: int, room: tuple[int, ...]) -> bool:
         if index == len(needs):
             return True
