@@ -124,9 +124,7 @@ def test_awards_and_leftover_partition_the_offer(seed: int, chosen: set[GpuId], 
         assert sorted({*award.gpus, *award.paid}) == row
         levels = [TOPOLOGY.level(chunk) for chunk in bound[app]]
         wanted = next(b for b in problem.bidders if b.app == app).rows[solution.winners[app].row]
-        assert all(
-            got <= chunk.level for got, chunk in zip(levels, wanted.chunks, strict=True)
-        ) or (any(chunk.count == 1 for chunk in wanted.chunks))
+        assert all(got <= chunk.level for got, chunk in zip(levels, wanted.chunks, strict=True))
         if award.until_fraction is None:
             assert not set(award.gpus) & set(award.paid)
 

@@ -95,13 +95,35 @@ def test_packing_agrees_with_trying_every_gpu() -> None:
     assert 100 < fitted < 500
 
 
-def test_best_fit_is_no_trap() -> None:
-    # Best fit puts the 4 into the 6; only 4 + 3 and 2 + 2 + 2 use every GPU.
-    machines = [OfferedMachine(0, 0, (7,)), OfferedMachine(1, 0, (6,))]
-    needs = [Need(Chunk(1, size)) for size in (4, 3, 2, 2, 2)]
+@pytest.mark.parametrize(
+    ("level", "machines", "sizes"),
+    [
+        # Best fit puts the 4 into the 6; only 4 + 3 and 2 + 2 + 2 use every GPU.
+        pytest.param(1, [(7,), (6,)], (4, 3, 2, 2, 2), id="machines"),
+        # Best fit puts the 3 into the 4; only 3 + 2 and 2 + 2 do.
+        pytest.param(0, [(5, 4)], (3, 2, 2, 2), id="slots of one machine"),
+        pytest.param(0, [(5,), (4,)], (3, 2, 2, 2), id="slots of two machines"),
+    ],
+)
+def test_best_fit_is_no_trap(
+    level: int, machines: list[tuple[int, ...]], sizes: tuple[int, ...]
+) -> None:
+    offered = [OfferedMachine(i, 0, slots) for i, slots in enumerate(machines)]
+    needs = [Need(Chunk(level, size)) for size in sizes]
+    places = pack(offered, needs)
+    assert places is not None
+    _check(offered, needs, places)
+
+
+def test_racks_are_filled_without_a_trap() -> None:
+    # The racks have 7 and 6 GPUs in machines of at most 2.
+    shapes = [(2, 0), (2, 0), (2, 0), (1, 0), (2, 1), (2, 1), (2, 1)]
+    machines = [OfferedMachine(i, rack, (size,)) for i, (size, rack) in enumerate(shapes)]
+    needs = [Need(Chunk(2, size)) for size in (4, 3, 3, 3)]
     places = pack(machines, needs)
     assert places is not None
     _check(machines, needs, places)
+    assert pack(machines, [Need(Chunk(2, size)) for size in (5, 4, 4)]) is None
 
 
 def test_a_restricted_chunk_pushes_a_free_one_aside() -> None:
