@@ -1,0 +1,139 @@
+"""Which job runs on which of the app's GPUs.
+
+plan = assign(jobs, seats, running)
+plan[JobId("j0")]      # (GpuId(4), GpuId(5))
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from themis.agent.carving import Carving, Gang, carve
+from themis.model import GpuId, JobId, JobSpec, Seat, level_of
+
+WORTH_MOVING = 0.98
+"""Moving running jobs must save at least this much time, restarts included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A job with work to do."""
+
+    spec: JobSpec
+    work: float
+    """Serial seconds to its target."""
+
+
+Placement = dict[JobId, tuple[GpuId, ...]]
+
+
+def assign(
+    needs: Sequence[Need],
+    seats: Sequence[Seat],
+    running: Mapping[JobId, tuple[GpuId, ...]],
+    *,
+    restart: float = 0.0,
+    sticky: bool = True,
+) -> Placement:
+    """Place jobs on GPUs: gangs stay local, running jobs stay put unless moving pays.
+
+    Args:
+        needs: Jobs with work left; those that get no GPU wait.
+        seats: All GPUs the app may use.
+        running: Where jobs run now.
+        restart: Seconds a moved job loses.
+        sticky: Whether running jobs are left alone where that is no worse.
+    """
+    order = sorted(needs, key=lambda need: (-need.work, need.spec.id))
+    here = {seat.gpu: seat for seat in seats}
+    kept = _still_standing(order, here, running)
+    fresh = _fresh(order, seats, kept)
+    if not sticky or not kept:
+        return _named(fresh.placement)
+    stay = _around(order, seats, kept)
+    mean = sum(need.work for need in order) / len(order)
+    moved = sum(1 for job, gpus in kept.items() if fresh.placement.get(job) != gpus)
+    after = fresh.makespan * mean + (restart if moved else 0.0)
+    return _named(
+        fresh.placement if after < stay.makespan * mean * WORTH_MOVING else stay.placement
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    placement: dict[JobId, Gang]
+    makespan: float
+
+
+def _named(placement: Mapping[JobId, Gang]) -> Placement:
+    return {job: tuple(sorted(seat.gpu for seat in gang)) for job, gang in placement.items()}
+
+
+def _still_standing(
+    order: Sequence[Need], here: Mapping[GpuId, Seat], running: Mapping[JobId, tuple[GpuId, ...]]
+) -> dict[JobId, Gang]:
+    """Running jobs that lost none of their GPUs."""
+    kept: dict[JobId, Gang] = {}
+    for need in order:
+        gpus = running.get(need.spec.id, ())
+        if gpus and all(gpu in here for gpu in gpus):
+            kept[need.spec.id] = tuple(sorted(here[gpu] for gpu in gpus))
+    return kept
+
+
+def _around(order: Sequence[Need], seats: Sequence[Seat], kept: dict[JobId, Gang]) -> _Option:
+    """Leave running jobs alone and give the rest of the GPUs to those that wait."""
+    taken = {seat for gang in kept.values() for seat in gang}
+    waiting = [need for need in order if need.spec.id not in kept]
+    rates = tuple(
+        need.spec.slowdown.rate(level_of(kept[need.spec.id]), len(kept[need.spec.id]))
+        for need in order
+        if need.spec.id in kept
+    )
+    free = [seat for seat in seats if seat not in taken]
+    carving = _carve(waiting, free, rates) if waiting else _carve(order, (), rates)
+    placement = {**kept, **_match(waiting, carving, {})}
+    return _Option(placement, carving.makespan)
+
+
+def _fresh(order: Sequence[Need], seats: Sequence[Seat], kept: dict[JobId, Gang]) -> _Option:
+    """Carve everything anew; a gang that is where a job runs already stays that job's."""
+    if not order:
+        return _Option({}, 0.0)
+    carving = _carve(order, seats, ())
+    return _Option(_match(order, carving, kept), carving.makespan)
+
+
+def _carve(needs: Sequence[Need], seats: Sequence[Seat], fixed: tuple[float, ...]) -> Carving:
+    # Jobs of an app are alike as a rule; where they differ the longest one decides the shape.
+    first = needs[0].spec
+    return carve(
+        seats,
+        jobs=len(needs) if seats else 0,
+        min_gpus=min(need.spec.min_gpus for need in needs),
+        max_gpus=max(need.spec.max_gpus for need in needs),
+        slowdown=first.slowdown,
+        fixed=fixed,
+    )
+
+
+def _match(
+    needs: Sequence[Need], carving: Carving, kept: Mapping[JobId, Gang]
+) -> dict[JobId, Gang]:
+    """Gangs to jobs: identical ones first, then the longest job to the fastest gang."""
+    placement: dict[JobId, Gang] = {}
+    owner = {gang: job for job, gang in kept.items()}
+    free: list[Gang] = []
+    for gang in carving.gangs:
+        if gang in owner:
+            placement[owner[gang]] = gang
+        else:
+            free.append(gang)
+    for need in needs:
+        if need.spec.id in placement:
+            continue
+        for index, gang in enumerate(free):
+            if len(gang) >= need.spec.min_gpus:
+                placement[need.spec.id] = gang[: need.spec.max_gpus]
+                del free[index]
+                break
+    return placement

@@ -1,0 +1,193 @@
+"""The agent of one app: bids for it, and hands its GPUs to its jobs.
+
+agent = Agent(spec, tuner_for(spec))
+agent.handle(LeasesChanged(at=0.0, topology=topology, granted=leases))   # [StartJob(...), ...]
+"""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from themis.agent import commands as cmd
+from themis.agent import events as ev
+from themis.agent.assignment import Need, Placement, assign
+from themis.agent.bidder import Bidder, Standing
+from themis.fairness.loads import JobLoad, PhaseLoad
+from themis.model import AppSpec, GpuId, JobId, JobSpec, Topology
+from themis.tuners.base import Finished, JobInfo, NextPhase, Tuner
+
+_SLACK = 1e-6
+
+
+@dataclass(slots=True)
+class _Job:
+    spec: JobSpec
+    target: float
+    done: float = 0.0
+    started: bool = False
+
+    @property
+    def work(self) -> float:
+        left = self.target - self.done
+        return left * self.spec.serial_iteration_time if left > _SLACK else 0.0
+
+
+class Agent:
+    """The state machine. `handle` is its only door."""
+
+    def __init__(
+        self,
+        spec: AppSpec,
+        tuner: Tuner,
+        *,
+        sticky: bool = True,
+        restart_in_bids: bool = True,
+        hold_idle: float = 30.0,
+    ) -> None:
+        self._spec = spec
+        self._tuner = tuner
+        self._sticky = sticky
+        self._hold_idle = hold_idle
+        self._bidder = Bidder(spec, restart_in_bids=restart_in_bids, sticky=sticky)
+        self._specs = {job.id: job for job in spec.jobs}
+        self._all: dict[JobId, _Job] = {}
+        self._jobs: dict[JobId, _Job] = {}
+        self._later: tuple[PhaseLoad, ...] = ()
+        self._gpus: set[GpuId] = set()
+        self._placement: Placement = {}
+        self._topology: Topology | None = None
+        self._over = False
+        self._out: list[cmd.AgentCommand] = []
+        self._enter(tuner.begin())
+
+    @property
+    def placement(self) -> Placement:
+        """Where its jobs run or are about to."""
+        return dict(self._placement)
+
+    @property
+    def gpus(self) -> frozenset[GpuId]:
+        """The GPUs it may use."""
+        return frozenset(self._gpus)
+
+    def target(self, job: JobId) -> float:
+        """The iterations a job trains to in this phase."""
+        return self._jobs[job].target
+
+    def handle(self, event: ev.AgentEvent) -> list[cmd.AgentCommand]:
+        """Take one event; returns what is to be done, in order."""
+        self._out = []
+        match event:
+            case ev.Asked():
+                bid = self._bidder.bid(self._standing(), event.offer, event.topology)
+                self._out.append(cmd.Answer(event.offer.round, bid))
+            case ev.LeasesChanged():
+                self._on_leases(event)
+            case ev.Progressed():
+                for name, iterations in event.iterations:
+                    if name in self._jobs:
+                        self._jobs[name].done = iterations
+            case ev.JobReached():
+                self._on_reached(event)
+            case ev.JobLost():
+                self._on_lost(event)
+            case _:
+                assert_never(event)
+        return self._out
+
+    def _on_leases(self, event: ev.LeasesChanged) -> None:
+        self._topology = event.topology
+        before = set(self._gpus)
+        self._gpus.difference_update(lease.gpu for lease in event.revoked)
+        self._gpus.update(lease.gpu for lease in event.granted)
+        if self._gpus != before or event.revoked:
+            self._arrange(frozenset(lease.gpu for lease in event.revoked))
+
+    def _on_reached(self, event: ev.JobReached) -> None:
+        job = self._jobs.get(event.job)
+        if job is None or self._over:
+            return
+        job.done = job.target
+        self._placement.pop(event.job, None)
+        decision = self._tuner.reached(event.job, event.metric)
+        if isinstance(decision, Finished):
+            self._over = True
+            self._out.append(cmd.FinishApp(decision.best))
+            return
+        if isinstance(decision, NextPhase):
+            self._enter(decision)
+            self._out.append(cmd.AnnouncePhase(decision.phase, decision.targets))
+        self._arrange()
+
+    def _on_lost(self, event: ev.JobLost) -> None:
+        job = self._jobs.get(event.job)
+        if job is None:
+            return
+        job.done = event.iterations
+        self._placement.pop(event.job, None)
+        self._arrange()
+
+    def _enter(self, phase: NextPhase) -> None:
+        self._jobs = {}
+        for name, target in phase.targets:
+            job = self._all.setdefault(name, _Job(self._specs[name], target))
+            job.target = target
+            self._jobs[name] = job
+        self._later = tuple(
+            tuple(map(_load, self._tuner.jobs_in_phase(number)))
+            for number in range(phase.phase + 1, len(self._tuner.phases))
+        )
+
+    def _needs(self) -> tuple[Need, ...]:
+        return tuple(Need(job.spec, job.work) for job in self._jobs.values() if job.work > 0.0)
+
+    def _standing(self) -> Standing:
+        started = frozenset(name for name, job in self._jobs.items() if job.started)
+        return Standing(self._needs(), self._later, dict(self._placement), started)
+
+    def _arrange(self, lost: frozenset[GpuId] = frozenset()) -> None:
+        """Bring the jobs in line with the GPUs, moving as few as is worth it."""
+        if self._topology is None or self._over:
+            return
+        seats = [self._topology.seats[gpu] for gpu in sorted(self._gpus)]
+        needs = self._needs()
+        restart = self._spec.checkpoint_seconds + self._spec.restart_seconds
+        wanted = (
+            assign(needs, seats, self._placement, restart=restart, sticky=self._sticky)
+            if needs
+            else {}
+        )
+        for name in sorted(self._placement):
+            # A GPU taken and given back in one go has a new token: the process must go.
+            if wanted.get(name) != self._placement[name] or lost.intersection(
+                self._placement[name]
+            ):
+                self._out.append(cmd.StopJob(name))
+                del self._placement[name]
+        for name in sorted(wanted):
+            if name not in self._placement:
+                job = self._jobs[name]
+                job.started = True
+                self._placement[name] = wanted[name]
+                self._out.append(cmd.StartJob(name, wanted[name], job.target))
+        self._release_surplus(needs)
+
+    def _release_surplus(self, needs: tuple[Need, ...]) -> None:
+        """Give back what no job uses, unless the phase is about to end and the next wants it."""
+        used = {gpu for gpus in self._placement.values() for gpu in gpus}
+        spare = self._gpus - used
+        if not spare or (self._later and self._phase_rest(needs) < self._hold_idle):
+            return
+        self._gpus -= spare
+        self._out.append(cmd.ReleaseGpus(tuple(sorted(spare))))
+
+    def _phase_rest(self, needs: tuple[Need, ...]) -> float:
+        """A lower bound on the seconds until this phase ends."""
+        rest = 0.0
+        for need in needs:
+            gpus = len(self._placement.get(need.spec.id, ()))
+            rest = max(rest, need.work / max(1, gpus))
+        return rest
+
+
+def _load(info: JobInfo) -> JobLoad:
+    return JobLoad(info.iterations_left * info.iteration_time, info.max_gpus, info.min_gpus)

@@ -1,0 +1,54 @@
+"""What can happen to an agent. Past tense; the time rides in the event."""
+
+from dataclasses import dataclass
+
+from themis.model import JobId, Lease, Offer, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The arbiter shows an offer."""
+
+    at: float
+    offer: Offer
+    topology: Topology
+
+
+@dataclass(frozen=True, slots=True)
+class LeasesChanged:
+    """The app's GPUs change."""
+
+    at: float
+    topology: Topology
+    granted: tuple[Lease, ...] = ()
+    renewed: tuple[Lease, ...] = ()
+    revoked: tuple[Lease, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """Jobs were seen to have done so many iterations since their start."""
+
+    at: float
+    iterations: tuple[tuple[JobId, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobReached:
+    """A job is at its target, its process gone; lower metrics are better."""
+
+    at: float
+    job: JobId
+    metric: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobLost:
+    """A job's process died; it can go on from this many iterations."""
+
+    at: float
+    job: JobId
+    iterations: float
+
+
+AgentEvent = Asked | LeasesChanged | Progressed | JobReached | JobLost

@@ -1,0 +1,63 @@
+"""What a tuner decides: which jobs train, how far, and who goes on.
+
+The paper's calls between agent and tuner are kept in spirit: `getNumPhases` is `phases`,
+`getJobsInPhase` is `jobs_in_phase`, and `JobInfo` carries besides itersRemaining
+(`iterations_left`), avgTimePerIter (`iteration_time`) and localitySensitivity (`slowdown`) what the
+paper leaves out: who the job is and how many GPUs it can use.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from themis.model import JobId, Phase, Slowdown
+
+
+@dataclass(frozen=True, slots=True)
+class JobInfo:
+    """One job as the agent must see it to bid."""
+
+    job: JobId
+    iterations_left: float
+    iteration_time: float
+    slowdown: Slowdown
+    min_gpus: int
+    max_gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class NextPhase:
+    """Train these jobs, each up to so many iterations counted from its start."""
+
+    phase: int
+    targets: tuple[tuple[JobId, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The best configuration is known."""
+
+    best: JobId
+
+
+Decision = NextPhase | Finished
+
+
+class Tuner(Protocol):
+    """Starts, ranks and stops the jobs of one app."""
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """All phases as declared."""
+
+    @property
+    def phase(self) -> int:
+        """The phase under way."""
+
+    def begin(self) -> NextPhase:
+        """The first phase."""
+
+    def reached(self, job: JobId, metric: float) -> Decision | None:
+        """A job is at its target with this metric (lower is better): what now?"""
+
+    def jobs_in_phase(self, phase: int) -> tuple[JobInfo, ...]:
+        """The jobs of a phase: those chosen, or for a phase to come copies of a typical one."""

@@ -1,0 +1,90 @@
+"""Successive halving: each phase trains the better part of the last one further.
+
+tuner = Halving(app.jobs, app.phases)
+tuner.begin()                       # NextPhase(0, ...)
+tuner.reached(JobId("j0"), 0.31)    # None, until the last one of the rung
+"""
+
+from collections.abc import Sequence
+
+from themis.errors import RefusedError
+from themis.fairness.loads import median_job
+from themis.model import JobId, JobSpec, Phase
+from themis.tuners.base import Decision, Finished, JobInfo, NextPhase
+
+
+class Halving:
+    """Synchronous: a phase ends when all its jobs are at their target. One phase is no tuning."""
+
+    def __init__(self, jobs: Sequence[JobSpec], phases: Sequence[Phase]) -> None:
+        self._specs = {job.id: job for job in jobs}
+        self._phases = tuple(phases)
+        self._phase = 0
+        self._chosen: tuple[JobId, ...] = tuple(job.id for job in jobs[: phases[0].jobs])
+        self._metrics: dict[JobId, float] = {}
+        self._targets: dict[JobId, float] = {}
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """All phases as declared."""
+        return self._phases
+
+    @property
+    def phase(self) -> int:
+        """The phase under way."""
+        return self._phase
+
+    def begin(self) -> NextPhase:
+        """The first phase: every job."""
+        return self._start()
+
+    def reached(self, job: JobId, metric: float) -> Decision | None:
+        """Rank when the last job of the rung is in; ties go to the job declared first.
+
+        Raises:
+            RefusedError: The job is not of this phase.
+        """
+        if job not in self._chosen:
+            raise RefusedError(job, f"it is not in phase {self._phase}")
+        self._metrics[job] = metric
+        if len(self._metrics) < len(self._chosen):
+            return None
+        ranked = sorted(self._chosen, key=lambda name: (self._metrics[name], self._place(name)))
+        if self._phase + 1 == len(self._phases):
+            return Finished(ranked[0])
+        self._phase += 1
+        survivors = set(ranked[: self._phases[self._phase].jobs])
+        self._chosen = tuple(name for name in self._specs if name in survivors)
+        self._metrics = {}
+        return self._start()
+
+    def jobs_in_phase(self, phase: int) -> tuple[JobInfo, ...]:
+        """Those chosen with what they were given to do, or copies of the survivors' median."""
+        plan = self._phases[phase]
+        if phase == self._phase:
+            return tuple(
+                _info(self._specs[name], self._increment(plan, name)) for name in self._chosen
+            )
+        typical = median_job([self._specs[name] for name in self._chosen])
+        return (_info(typical, plan.iterations),) * plan.jobs
+
+    def _start(self) -> NextPhase:
+        plan = self._phases[self._phase]
+        for name in self._chosen:
+            done = self._targets.get(name, 0.0)
+            self._targets[name] = done + self._increment(plan, name)
+        return NextPhase(self._phase, tuple((name, self._targets[name]) for name in self._chosen))
+
+    def _increment(self, plan: Phase, name: JobId) -> float:
+        if plan.targets:
+            return float(plan.targets[self._place(name)])
+        return float(plan.iterations)
+
+    def _place(self, name: JobId) -> int:
+        return list(self._specs).index(name)
+
+
+def _info(job: JobSpec, iterations: float) -> JobInfo:
+    return JobInfo(
+        job.id, iterations, job.serial_iteration_time, job.slowdown, job.min_gpus, job.max_gpus
+    )
