@@ -1,0 +1,323 @@
+"""The simulator: a heap of events, a virtual clock, the two cores, and modelled jobs.
+
+outcome = Simulation(topology, workload, policy("themis"), Settings(), seed=1).run()
+outcome.apps["w2-0001"].end
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, assert_never
+
+from themis.agent import Agent
+from themis.agent import commands as agent_cmd
+from themis.agent import events as agent_ev
+from themis.arbiter import Arbiter, AppRecord, RoundRecord, Settings
+from themis.arbiter import commands as cmd
+from themis.arbiter import events as ev
+from themis.auction.solver import Solver, solver
+from themis.errors import InvariantError, ThemisError
+from themis.model import AppId, GpuId, JobId, Lease, Topology
+from themis.policies import Policy
+from themis.sim.jobs import Costs, Ledgered, Nodes
+from themis.sim.workloads import SimApp, Workload
+from themis.tuners import tuner_for
+
+
+class Observer(Protocol):
+    """Sees every event and what the arbiter made of it."""
+
+    def handled(self, event: ev.Event, commands: Sequence[cmd.Command]) -> None:
+        """One call of the arbiter."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run left behind."""
+
+    apps: dict[AppId, AppRecord] = field(default_factory=dict)
+    rounds: int = 0
+    auctions: int = 0
+    moves: int = 0
+    events: int = 0
+    end: float = 0.0
+    spent: dict[AppId, Ledgered] = field(default_factory=dict)
+    scores: list[tuple[float, float]] = field(default_factory=list)
+    kept_fractions: list[float] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    failed_rounds: int = 0
+
+
+@dataclass(slots=True)
+class _Seat:
+    """An app in the simulation: its agent and the truth about it."""
+
+    truth: SimApp
+    agent: Agent
+
+
+class Simulation:
+    """One run, one seed, one process."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        workload: Workload,
+        policy: Policy,
+        settings: Settings,
+        *,
+        seed: int,
+        costs: Costs | None = None,
+        solver_name: str = "default",
+        observers: Sequence[Observer] = (),
+        on_round: Callable[[RoundRecord], None] | None = None,
+        on_segment: Callable[[Lease, float], None] | None = None,
+        on_progress: Callable[[float, int], None] | None = None,
+    ) -> None:
+        self._workload = workload
+        self._policy = policy
+        self._arbiter = Arbiter(topology, policy, settings, seed=seed)
+        self._solver: Solver = solver(solver_name)
+        self._observers = tuple(observers)
+        self._on_round = on_round
+        self._on_segment = on_segment
+        self._on_progress = on_progress
+        self._heap: list[tuple[float, int, Callable[[float], None]]] = []
+        self._pushed = 0
+        self._now = 0.0
+        self._inbox: deque[ev.Event] = deque()
+        self._seats: dict[AppId, _Seat] = {}
+        self._leaving: dict[GpuId, list[int]] = {}
+        self._releasing: dict[GpuId, AppId] = {}
+        self._outcome = Outcome()
+        self._nodes = Nodes(
+            topology=lambda: self._arbiter.world.topology,
+            costs=costs or Costs(),
+            seed=seed,
+            at=self._at,
+            started=self._job_started,
+            stopped=self._job_stopped,
+            reached=self._job_reached,
+        )
+        for app in workload.apps:
+            self._at(app.arrival, lambda now, app=app: self._arrive(app, now))  # type: ignore[misc]
+
+    @property
+    def arbiter(self) -> Arbiter:
+        """The core under simulation; read only."""
+        return self._arbiter
+
+    def run(self) -> Outcome:
+        """Run to the end of the last app.
+
+        Raises:
+            InvariantError: The run got stuck with apps unfinished.
+        """
+        while self._heap:
+            at, _, action = heapq.heappop(self._heap)
+            self._now = at
+            self._outcome.events += 1
+            action(at)
+            self._work_off()
+            if not self._seats and len(self._outcome.apps) == len(self._workload.apps):
+                break
+        if len(self._outcome.apps) + len(self._outcome.refused) < len(self._workload.apps):
+            raise InvariantError(
+                f"the simulation stopped at {self._now:g} s with "
+                f"{len(self._outcome.apps)} of {len(self._workload.apps)} apps finished"
+            )
+        self._outcome.rounds = self._arbiter.rounds
+        self._outcome.moves = self._nodes.moves
+        self._outcome.spent = self._nodes.spent
+        self._outcome.scores = self._nodes.scores
+        return self._outcome
+
+    # The heap and the inbox
+
+    def _at(self, time: float, action: Callable[[float], None]) -> None:
+        self._pushed += 1
+        heapq.heappush(self._heap, (max(time, self._now), self._pushed, action))
+
+    def _post(self, event: ev.Event) -> None:
+        self._inbox.append(event)
+
+    def _work_off(self) -> None:
+        """Hand events to the arbiter one by one and carry out what it wants."""
+        while self._inbox:
+            event = self._inbox.popleft()
+            commands = self._arbiter.handle(event)
+            self._outcome.events += 1
+            for observer in self._observers:
+                observer.handled(event, commands)
+            for command in commands:
+                self._carry_out(command)
+
+    def _arrive(self, app: SimApp, now: float) -> None:
+        self._measure(now)
+        agent = Agent(
+            app.spec,
+            tuner_for(app.spec),
+            sticky=self._policy.sticky_agents,
+            restart_in_bids=self._policy.restart_in_bids,
+        )
+        self._seats[app.spec.id] = _Seat(app, agent)
+        self._nodes.add(app.spec.id, app.spec.jobs)
+        self._post(ev.AppArrived(now, app.spec))
+
+    def _wake(self, now: float) -> None:
+        self._measure(now)
+        self._post(ev.Woken(now))
+
+    def _measure(self, now: float) -> None:
+        """Nodes report how far their jobs are, to the arbiter and to the agents."""
+        for app, runs in sorted(self._nodes.running.items()):
+            samples = tuple(
+                ev.Sample(job, self._nodes.progress(run, now), now - run.begun)
+                for job, run in sorted(runs.items())
+            )
+            self._tell_progress(now, app, samples)
+
+    def _tell_progress(self, now: float, app: AppId, samples: tuple[ev.Sample, ...]) -> None:
+        seat = self._seats.get(app)
+        if seat is None:
+            return
+        iterations = tuple((sample.job, sample.iterations) for sample in samples)
+        self._tell(seat, agent_ev.Progressed(now, iterations))
+        self._post(ev.ProgressMeasured(now, app, samples))
+
+    # The arbiter's commands
+
+    def _carry_out(self, command: cmd.Command) -> None:
+        match command:
+            case cmd.Ask(app=app, offer=offer):
+                topology = self._arbiter.world.topology
+                self._tell(self._seats[app], agent_ev.Asked(self._now, offer, topology))
+            case cmd.Solve(round=number, problem=problem, work=work):
+                self._solve(number, problem, work)
+            case cmd.Assign():
+                self._assign(command)
+            case cmd.End(leases=leases, at=at):
+                if self._on_segment is not None:
+                    for lease in leases:
+                        self._on_segment(lease, at)
+            case cmd.WakeMe(at=at):
+                self._at(at, self._wake)
+            case cmd.Refuse(who=who, reason=reason):
+                self._refused(who, reason)
+            case cmd.Report(record=record):
+                self._report(record)
+            case cmd.Close(record=record):
+                self._close(record)
+            case _:
+                assert_never(command)
+
+    def _solve(self, number: int, problem: object, work: int) -> None:
+        try:
+            solution = self._solver.solve(problem, work)  # type: ignore[arg-type]
+        except ThemisError as error:
+            self._post(ev.SolveFailed(self._now, number, str(error)))
+        else:
+            self._post(ev.Solved(self._now, number, solution))
+
+    def _assign(self, command: cmd.Assign) -> None:
+        seat = self._seats.get(command.app)
+        if seat is not None:
+            change = agent_ev.LeasesChanged(
+                self._now,
+                self._arbiter.world.topology,
+                command.granted,
+                command.renewed,
+                command.revoked,
+            )
+            self._tell(seat, change)
+        for lease in command.revoked:
+            self._leaving.setdefault(lease.gpu, []).append(lease.token)
+            self._releasing.pop(lease.gpu, None)
+            if not self._nodes.occupied(lease.gpu):
+                self._report_empty(lease.gpu)
+
+    def _report_empty(self, gpu: GpuId) -> None:
+        tokens = self._leaving.pop(gpu, ())
+        if tokens:
+            self._post(ev.GpusVacated(self._now, tuple((gpu, token) for token in tokens)))
+
+    def _refused(self, who: str, reason: str) -> None:
+        self._outcome.refused.append(reason)
+        seat = self._seats.get(AppId(who))
+        if seat is not None and who not in self._arbiter.world.apps:
+            del self._seats[AppId(who)]
+
+    def _report(self, record: RoundRecord) -> None:
+        if record.failed:
+            self._outcome.failed_rounds += 1
+        if record.notes.certificate is not None:
+            self._outcome.auctions += 1
+            self._outcome.kept_fractions.extend(record.notes.kept_fractions.values())
+        if self._on_round is not None:
+            self._on_round(record)
+        if self._on_progress is not None:
+            self._on_progress(self._now, len(self._outcome.apps))
+
+    def _close(self, record: AppRecord) -> None:
+        self._outcome.apps[record.app] = record
+        self._outcome.end = max(self._outcome.end, record.end)
+        seat = self._seats.pop(record.app)
+        self._nodes.remove(record.app, seat.truth.spec.jobs)
+        if self._on_progress is not None:
+            self._on_progress(self._now, len(self._outcome.apps))
+
+    # The agents' commands
+
+    def _tell(self, seat: _Seat, event: agent_ev.AgentEvent) -> None:
+        app = seat.truth.spec.id
+        self._outcome.events += 1
+        for command in seat.agent.handle(event):
+            match command:
+                case agent_cmd.Answer(round=number, bid=bid):
+                    self._post(ev.BidReceived(self._now, app, number, bid))
+                case agent_cmd.StartJob(job=job, gpus=gpus, until=until):
+                    self._nodes.start(app, job, gpus, until, self._now)
+                case agent_cmd.StopJob(job=job):
+                    self._nodes.stop(app, job, self._now)
+                case agent_cmd.ReleaseGpus(gpus=gpus):
+                    self._release(app, gpus)
+                case agent_cmd.AnnouncePhase(phase=phase, targets=targets):
+                    self._post(ev.PhaseStarted(self._now, app, phase, targets))
+                case agent_cmd.FinishApp():
+                    self._post(ev.AppEnded(self._now, app))
+                case _:
+                    assert_never(command)
+
+    def _release(self, app: AppId, gpus: tuple[GpuId, ...]) -> None:
+        empty = []
+        for gpu in gpus:
+            if self._nodes.occupied(gpu) and self._arbiter.ledger.lease(gpu) is not None:
+                self._releasing[gpu] = app
+            else:
+                empty.append(gpu)
+        if empty:
+            self._post(ev.GpusReleased(self._now, app, tuple(empty)))
+
+    # The nodes' reports
+
+    def _job_started(self, now: float, app: AppId, job: JobId, gpus: tuple[GpuId, ...]) -> None:
+        self._post(ev.JobStarted(now, app, job, gpus))
+
+    def _job_stopped(self, now: float, app: AppId, job: JobId, gpus: tuple[GpuId, ...]) -> None:
+        self._post(ev.JobStopped(now, app, job, gpus))
+        released = []
+        for gpu in gpus:
+            self._report_empty(gpu)
+            if self._releasing.get(gpu) == app:
+                del self._releasing[gpu]
+                released.append(gpu)
+        if released:
+            self._post(ev.GpusReleased(now, app, tuple(released)))
+
+    def _job_reached(self, now: float, app: AppId, job: JobId) -> None:
+        seat = self._seats[app]
+        done = self._nodes.trainings[app, job].done
+        self._post(ev.ProgressMeasured(now, app, (ev.Sample(job, done, 0.0),)))
+        index = next(i for i, spec in enumerate(seat.truth.spec.jobs) if spec.id == job)
+        self._tell(seat, agent_ev.JobReached(now, job, seat.truth.qualities[index]))

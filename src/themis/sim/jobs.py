@@ -1,0 +1,264 @@
+"""Modelled training: processes on GPUs that start, run at their true rate, checkpoint and stop.
+
+Plays the part of the nodes: it knows which slots are empty and what really runs there.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from themis.errors import InvariantError
+from themis.model import AppId, GpuId, JobId, JobSpec, Topology
+
+
+class State(Enum):
+    """What a process is doing."""
+
+    WAITING = auto()
+    """Asked for; some of its slots are still in use."""
+    STARTING = auto()
+    RUNNING = auto()
+    CHECKPOINTING = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """How long starting and checkpointing take; seconds."""
+
+    restart_median: float = 35.0
+    restart_p95: float = 50.0
+    checkpoint_low: float = 5.0
+    checkpoint_high: float = 10.0
+
+    def restart(self, rng: random.Random) -> float:
+        """One draw: lognormal with the given median and 95th percentile."""
+        if self.restart_median <= 0.0:
+            return 0.0
+        sigma = math.log(self.restart_p95 / self.restart_median) / 1.6448536269514722
+        return self.restart_median * math.exp(sigma * rng.gauss(0.0, 1.0))
+
+    def checkpoint(self, rng: random.Random) -> float:
+        """One draw: uniform."""
+        return rng.uniform(self.checkpoint_low, self.checkpoint_high)
+
+
+NO_COSTS = Costs(0.0, 0.0, 0.0, 0.0)
+
+Key = tuple[AppId, JobId]
+
+
+@dataclass(slots=True)
+class Training:
+    """One job as it really is, whatever its agent believes."""
+
+    app: AppId
+    spec: JobSpec
+    done: float = 0.0
+    starts: int = 0
+    run: "Run | None" = None
+    waiting: "Run | None" = None
+    """A start asked for while the last process still writes its checkpoint."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One process of a job, from being asked for to its end."""
+
+    training: Training
+    gpus: tuple[GpuId, ...]
+    until: float
+    state: State = State.WAITING
+    rate: float = 0.0
+    """Iterations per second."""
+    since: float = 0.0
+    begun: float = 0.0
+    number: int = 0
+
+
+@dataclass(slots=True)
+class Ledgered:
+    """GPU-seconds by what they were spent on."""
+
+    useful: float = 0.0
+    slowed: float = 0.0
+    restart: float = 0.0
+    checkpoint: float = 0.0
+
+
+@dataclass(slots=True)
+class Nodes:
+    """All slots, and the processes on them. The driver gives it time and carries its wishes out."""
+
+    topology: Callable[[], Topology]
+    costs: Costs
+    seed: int
+    at: Callable[[float, Callable[[float], None]], None]
+    """Have a function called at a time."""
+    started: Callable[[float, AppId, JobId, tuple[GpuId, ...]], None]
+    stopped: Callable[[float, AppId, JobId, tuple[GpuId, ...]], None]
+    reached: Callable[[float, AppId, JobId], None]
+    trainings: dict[Key, Training] = field(default_factory=dict)
+    spent: dict[AppId, Ledgered] = field(default_factory=dict)
+    scores: list[tuple[float, float]] = field(default_factory=list)
+    """Placement score (1/S) and GPU-seconds it was had for."""
+    moves: int = 0
+    running: dict[AppId, dict[JobId, Run]] = field(default_factory=dict)
+    """Processes that make progress, by app."""
+    _occupant: dict[GpuId, Run] = field(default_factory=dict)
+    _queued: dict[GpuId, list[Run]] = field(default_factory=dict)
+    _runs: int = 0
+
+    def add(self, app: AppId, jobs: Iterable[JobSpec]) -> None:
+        """Get to know the jobs of an app."""
+        for job in jobs:
+            self.trainings[app, job.id] = Training(app, job)
+        self.spent[app] = Ledgered()
+
+    def remove(self, app: AppId, jobs: Iterable[JobSpec]) -> None:
+        """Forget the jobs of an app that is over."""
+        for job in jobs:
+            del self.trainings[app, job.id]
+
+    def occupied(self, gpu: GpuId) -> bool:
+        """Whether a process is on this GPU."""
+        return gpu in self._occupant
+
+    def start(
+        self, app: AppId, job: JobId, gpus: tuple[GpuId, ...], until: float, now: float
+    ) -> None:
+        """Run a job as soon as all these GPUs are empty."""
+        training = self.trainings[app, job]
+        self._runs += 1
+        run = Run(training, gpus, until, number=self._runs)
+        if training.run is not None:
+            if training.waiting is not None or training.run.state is not State.CHECKPOINTING:
+                raise InvariantError(f"{app}/{job} is started twice")
+            training.waiting = run
+            return
+        training.run = run
+        self._enqueue(run, now)
+
+    def _enqueue(self, run: Run, now: float) -> None:
+        for gpu in run.gpus:
+            self._queued.setdefault(gpu, []).append(run)
+        self._try(run, now)
+
+    def _try(self, run: Run, now: float) -> None:
+        """Begin if every GPU is empty."""
+        if run.state is not State.WAITING or any(gpu in self._occupant for gpu in run.gpus):
+            return
+        for gpu in run.gpus:
+            self._occupant[gpu] = run
+            self._dequeue(gpu, run)
+        run.state = State.STARTING
+        run.begun = run.since = now
+        training = run.training
+        training.starts += 1
+        if training.starts > 1:
+            self.moves += 1
+        self.started(now, training.app, training.spec.id, run.gpus)
+        rng = self._rng("restart", training)
+        self.at(now + self.costs.restart(rng), lambda t: self._run(run, t))
+
+    def _run(self, run: Run, now: float) -> None:
+        if run.state is not State.STARTING:
+            return
+        training = run.training
+        self.spent[training.app].restart += len(run.gpus) * (now - run.since)
+        level = self.topology().level(run.gpus)
+        slowdown = training.spec.slowdown.at(level, len(run.gpus))
+        run.rate = len(run.gpus) / slowdown / training.spec.serial_iteration_time
+        run.state = State.RUNNING
+        run.since = now
+        self.running.setdefault(training.app, {})[training.spec.id] = run
+        left = max(0.0, run.until - training.done)
+        self.at(now + left / run.rate, lambda t: self._reach(run, t))
+
+    def _reach(self, run: Run, now: float) -> None:
+        if run.state is not State.RUNNING:
+            return
+        self._settle(run, now)
+        run.training.done = run.until
+        self._leave(run, now)
+        self.reached(now, run.training.app, run.training.spec.id)
+
+    def progress(self, run: Run, now: float) -> float:
+        """Iterations a job has done."""
+        if run.state is not State.RUNNING:
+            return run.training.done
+        return min(run.until, run.training.done + (now - run.since) * run.rate)
+
+    def _settle(self, run: Run, now: float) -> None:
+        """Book what a process that stops running has done."""
+        training = run.training
+        mine = self.running[training.app]
+        del mine[training.spec.id]
+        if not mine:
+            del self.running[training.app]
+        seconds = now - run.since
+        training.done = self.progress(run, now)
+        gpu_seconds = seconds * len(run.gpus)
+        useful = seconds * run.rate * training.spec.serial_iteration_time
+        account = self.spent[training.app]
+        account.useful += useful
+        account.slowed += gpu_seconds - useful
+        if gpu_seconds > 0.0:
+            self.scores.append((useful / gpu_seconds, gpu_seconds))
+        run.since = now
+
+    def stop(self, app: AppId, job: JobId, now: float) -> None:
+        """Checkpoint a job and end its process; forget a start that has not happened."""
+        training = self.trainings[app, job]
+        training.waiting = None
+        run = training.run
+        if run is None or run.state is State.CHECKPOINTING:
+            return
+        if run.state is State.WAITING:
+            for gpu in run.gpus:
+                self._dequeue(gpu, run)
+            training.run = None
+        elif run.state is State.STARTING:
+            # Nothing new to save: it may go at once, and go on from its last checkpoint.
+            self.spent[app].restart += len(run.gpus) * (now - run.since)
+            self._leave(run, now)
+        else:
+            self._settle(run, now)
+            run.state = State.CHECKPOINTING
+            duration = self.costs.checkpoint(self._rng("checkpoint", training))
+            self.spent[app].checkpoint += len(run.gpus) * duration
+            self.at(now + duration, lambda t: self._leave(run, t))
+
+    def _leave(self, run: Run, now: float) -> None:
+        """The process is gone: whoever waits for its slots may begin."""
+        training = run.training
+        if training.run is not run:
+            return
+        for gpu in run.gpus:
+            del self._occupant[gpu]
+        training.run = None
+        run.state = State.WAITING
+        self.stopped(now, training.app, training.spec.id, run.gpus)
+        if training.waiting is not None and training.run is None:
+            training.run, training.waiting = training.waiting, None
+            self._enqueue(training.run, now)
+        for gpu in run.gpus:
+            self.wake(gpu, now)
+
+    def wake(self, gpu: GpuId, now: float) -> None:
+        """A slot is empty: let the first who waits for it try."""
+        for run in list(self._queued.get(gpu, ())):
+            self._try(run, now)
+
+    def _dequeue(self, gpu: GpuId, run: Run) -> None:
+        queue = self._queued.get(gpu, [])
+        if run in queue:
+            queue.remove(run)
+        if not queue:
+            self._queued.pop(gpu, None)
+
+    def _rng(self, purpose: str, training: Training) -> random.Random:
+        # The n-th start of a job costs the same under every policy: common random numbers.
+        name = f"{self.seed}/{purpose}/{training.app}/{training.spec.id}/{training.starts}"
+        return random.Random(name)

@@ -1,0 +1,179 @@
+"""What a run is judged by: rho under both conventions, against the run itself and the reference.
+
+report = summarise(outcome, workload, topology, policy="themis", seed=1)
+report["max_rho_ref"]["fair_share"]
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from themis.fairness.checkers import jain_index
+from themis.fairness.fluid import FluidApp, FluidResult, fluid_run, reference_ideal_time
+from themis.fairness.ideal import Convention, ideal_time
+from themis.model import AppId, Source, Topology
+from themis.sim.driver import Outcome
+from themis.sim.workloads import Workload, true_phases
+
+FAIR = 1.05
+"""The sharing incentive holds up to here: starting costs time."""
+
+HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class AppResult:
+    """One app of a run."""
+
+    app: AppId
+    arrival: float
+    end: float
+    completion: float
+    gpu_seconds: float
+    rho: Mapping[Convention, float]
+    rho_ref: Mapping[Convention, float]
+
+
+def reference(workload: Workload, topology: Topology) -> Mapping[AppId, FluidResult]:
+    """The fluid equal-share run of a workload, the same for all policies."""
+    apps = [
+        FluidApp(app.spec.id, app.arrival, app.spec.weight, true_phases(app))
+        for app in workload.apps
+    ]
+    return fluid_run(apps, float(topology.gpus))
+
+
+def app_results(
+    outcome: Outcome, workload: Workload, topology: Topology, fluid: Mapping[AppId, FluidResult]
+) -> tuple[AppResult, ...]:
+    """Every finished app, in order of arrival."""
+    results = []
+    for app in workload.apps:
+        record = outcome.apps.get(app.spec.id)
+        if record is None:
+            continue
+        budget = record.budget or None
+        own = {
+            convention: record.elapsed
+            / ideal_time(
+                convention,
+                record.phases,
+                contention=record.mean_contention,
+                capacity=record.mean_capacity,
+                budget=budget,
+            )
+            for convention in Convention
+        }
+        phases = true_phases(app)
+        ref = {
+            convention: record.elapsed
+            / reference_ideal_time(
+                convention, phases, fluid[app.spec.id], float(topology.gpus), budget
+            )
+            for convention in Convention
+        }
+        results.append(
+            AppResult(
+                app=app.spec.id,
+                arrival=record.arrival,
+                end=record.end,
+                completion=record.end - record.arrival,
+                gpu_seconds=sum(record.attained.values()),
+                rho=own,
+                rho_ref=ref,
+            )
+        )
+    return tuple(results)
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value below which this share lies, interpolated."""
+    if not values:
+        return math.nan
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def summarise(
+    outcome: Outcome,
+    workload: Workload,
+    topology: Topology,
+    results: Sequence[AppResult],
+    fluid: Mapping[AppId, FluidResult],
+    *,
+    policy: str,
+    seed: int,
+) -> dict[str, Any]:
+    """One flat object of results, without anything that depends on the machine."""
+    completions = [result.completion for result in results]
+    summary: dict[str, Any] = {
+        "policy": policy,
+        "seed": seed,
+        "cluster": topology.name,
+        "gpus": topology.gpus,
+        "workload": workload.name,
+        "load": workload.load,
+        "apps": len(results),
+        "jobs": sum(len(app.spec.jobs) for app in workload.apps),
+    }
+    for suffix in ("", "_ref"):
+        for name, measure in _MEASURES.items():
+            summary[name + suffix] = {
+                str(convention): measure([_rho(result, suffix)[convention] for result in results])
+                for convention in Convention
+            }
+    sources = dict.fromkeys(Source, 0.0)
+    for record in outcome.apps.values():
+        for source, seconds in record.attained.items():
+            sources[source] += seconds
+    summary |= {
+        "jain": jain_index([result.rho_ref[Convention.FAIR_SHARE] for result in results]),
+        "gpu_hours": sum(result.gpu_seconds for result in results) / HOUR,
+        "gpu_hours_by_source": {str(k): v / HOUR for k, v in sources.items()},
+        "gpu_hours_spent": {
+            key: sum(getattr(account, key) for account in outcome.spent.values()) / HOUR
+            for key in ("useful", "slowed", "restart", "checkpoint")
+        },
+        "mean_completion_h": _mean(completions) / HOUR,
+        "fluid_completion_h": _mean([result.completion for result in fluid.values()]) / HOUR,
+        "p95_completion_h": quantile(completions, 0.95) / HOUR,
+        "makespan_h": (outcome.end - min(app.arrival for app in workload.apps)) / HOUR,
+        "placement_score": _weighted_mean(outcome.scores),
+        "rounds": outcome.rounds,
+        "auctions": outcome.auctions,
+        "failed_rounds": outcome.failed_rounds,
+        "refused": len(outcome.refused),
+        "mean_kept_fraction": _mean(outcome.kept_fractions) if outcome.kept_fractions else None,
+        "moves": outcome.moves,
+        "events": outcome.events,
+    }
+    return summary
+
+
+def _rho(result: AppResult, suffix: str) -> Mapping[Convention, float]:
+    return result.rho_ref if suffix else result.rho
+
+
+def _share_fair(values: Sequence[float]) -> float:
+    return sum(1 for value in values if value <= FAIR) / len(values) if values else math.nan
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+def _weighted_mean(pairs: Sequence[tuple[float, float]]) -> float:
+    weight = math.fsum(weight for _, weight in pairs)
+    return math.fsum(value * weight for value, weight in pairs) / weight if weight else math.nan
+
+
+_MEASURES = {
+    "max_rho": lambda values: max(values, default=math.nan),
+    "p95_rho": lambda values: quantile(values, 0.95),
+    "median_rho": lambda values: quantile(values, 0.5),
+    "share_fair": _share_fair,
+}
