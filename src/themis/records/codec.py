@@ -1,0 +1,366 @@
+"""Events, commands and records as plain JSON, and back to equal objects.
+
+    text = dumps(events.AppEnded(at=3.0, app=AppId("sweep")))
+    text                          # {"type":"AppEnded","at":3.0,"app":"sweep","outcome":"finished"}
+    event_from(loads(text))       # the same event again
+
+Driven by the types alone: a new event or field needs no line here. Reading is strict: no bool for a
+number, no NaN or infinity, no unknown or repeated key. A key may be missing if its field has a
+default, so that logs outlive the fields that are added later.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, NewType, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from themis.arbiter.commands import Command
+from themis.arbiter.events import Event
+from themis.errors import InvariantError, RefusedError, ThemisError
+from themis.records.documents import shown
+
+TAG = "type"
+"""The key that tells which event or command an object is."""
+
+_EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}
+_COMMANDS: dict[str, type] = {kind.__name__: kind for kind in get_args(Command)}
+_TAGGED = frozenset((*_EVENTS.values(), *_COMMANDS.values()))
+
+_Kind = TypeVar("_Kind")
+_Decode = Callable[[Any], Any]
+
+
+# Writing
+
+
+def dumps(value: object) -> str:
+    """One line of ASCII: fields in their order, sets sorted, mappings as they come.
+
+    Mappings keep their order because a policy may walk through one that it is given.
+
+    Raises:
+        InvariantError: It holds something that is not plain data, a NaN or an infinity.
+    """
+    try:
+        return _ENCODER.encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvariantError(f"{type(value).__name__} cannot be written down: {error}") from error
+
+
+def _simpler(value: object) -> object:
+    """One step towards plain data, for what JSON does not know."""
+    kind = type(value)
+    if is_dataclass(kind):
+        plain = {name: getattr(value, name) for name in _field_names(kind)}
+        return {TAG: kind.__name__, **plain} if kind in _TAGGED else plain
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, frozenset | set):
+        return sorted(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{kind.__name__} is not plain data")
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+# Values are frozen and cannot contain themselves, so there is no need to look for circles.
+_ENCODER = json.JSONEncoder(
+    separators=(",", ":"), allow_nan=False, check_circular=False, default=_simpler
+)
+
+
+# Reading
+
+
+def loads(text: str) -> object:
+    """Plain data from JSON.
+
+    Raises:
+        RefusedError: It is not JSON, or names a key twice, a NaN or an infinity.
+    """
+    try:
+        return _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise RefusedError("JSON", f"{error.msg} at character {error.pos + 1}") from None
+    except (ValueError, RecursionError) as error:
+        # ValueError: our own hooks below, and integers of thousands of digits.
+        raise RefusedError("JSON", str(error)) from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+
+
+def event_from(data: object) -> Event:
+    """The event in plain data.
+
+    Raises:
+        RefusedError: There is none; names the field.
+    """
+    return cast("Event", _tagged(data, _EVENTS, "event"))
+
+
+def command_from(data: object) -> Command:
+    """The command in plain data.
+
+    Raises:
+        RefusedError: There is none; names the field.
+    """
+    return cast("Command", _tagged(data, _COMMANDS, "command"))
+
+
+def decode(kind: type[_Kind], data: object) -> _Kind:
+    """The value of a known type in plain data.
+
+    Raises:
+        RefusedError: There is none; names the field.
+    """
+    return cast("_Kind", _decode_at_top(kind, data))
+
+
+def _tagged(data: object, kinds: Mapping[str, type], what: str) -> object:
+    if not isinstance(data, dict):
+        raise RefusedError(what, f"{shown(data)!r} is not an object")
+    name = data.get(TAG)
+    kind = kinds.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise RefusedError(what, f"there is no {what} of type {shown(name)!r}")
+    return _decode_at_top(kind, {key: value for key, value in data.items() if key != TAG})
+
+
+def _decode_at_top(kind: type, data: object) -> object:
+    try:
+        return _decoder(kind)(data)
+    except _MisfitError as error:
+        raise RefusedError(kind.__name__ + "".join(reversed(error.steps)), error.reason) from None
+
+
+class _MisfitError(Exception):
+    """Data that does not fit its type; the way to it is gathered on the way out."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.steps: list[str] = []
+
+
+def _misfit(value: object, allowed: str) -> _MisfitError:
+    return _MisfitError(f"{shown(value)!r} is not {allowed}")
+
+
+# One decoder per type, made when it is first needed
+
+
+@cache
+def _decoder(hint: Any) -> _Decode:
+    if isinstance(hint, NewType):
+        return _decoder(hint.__supertype__)
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    if is_dataclass(hint) and isinstance(hint, type):
+        return _object_decoder(hint)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return _choice_decoder(hint)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in {Union, UnionType} and len(arguments) == 2 and NoneType in arguments:
+        return _optional_decoder(next(item for item in arguments if item is not NoneType))
+    if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
+        return _sequence_decoder(arguments[0], tuple)
+    if origin is tuple:
+        return _record_decoder(arguments)
+    if origin is frozenset:
+        return _sequence_decoder(arguments[0], frozenset)
+    if origin is Mapping:
+        return _mapping_decoder(arguments[0], arguments[1])
+    raise InvariantError(f"values of type {hint} cannot be read back")
+
+
+def _object_decoder(kind: type) -> _Decode:
+    hints = get_type_hints(kind)
+    parts = tuple((field.name, _decoder(hints[field.name])) for field in fields(kind))
+    known = frozenset(name for name, _ in parts)
+    required = frozenset(
+        field.name
+        for field in fields(kind)
+        if field.default is MISSING and field.default_factory is MISSING
+    )
+
+    def take(data: Any) -> Any:
+        if type(data) is not dict:
+            raise _misfit(data, "an object")
+        if not required <= data.keys() <= known:
+            raise _wrong_keys(data, known, required)
+        values = {}
+        for name, part in parts:
+            if name in data:
+                try:
+                    values[name] = part(data[name])
+                except _MisfitError as error:
+                    error.steps.append(f".{name}")
+                    raise
+        try:
+            return kind(**values)
+        except ThemisError as error:
+            raise _MisfitError(str(error)) from error
+
+    return take
+
+
+def _wrong_keys(
+    data: dict[str, object], known: frozenset[str], required: frozenset[str]
+) -> _MisfitError:
+    missing = sorted(required - data.keys())
+    if missing:
+        return _MisfitError(f"{missing[0]} is missing")
+    unknown = next(key for key in data if key not in known)
+    return _MisfitError(f"it has no field {shown(unknown)!r}")
+
+
+def _choice_decoder(kind: type[Enum]) -> _Decode:
+    members = {item.value: item for item in kind}
+
+    def take(data: Any) -> Any:
+        found = members.get(data) if isinstance(data, str | int) else None
+        # True equals 1 and would pass as a member's value.
+        if found is None or type(data) is not type(found.value):
+            raise _misfit(data, f"one of {', '.join(str(value) for value in members)}")
+        return found
+
+    return take
+
+
+def _optional_decoder(hint: Any) -> _Decode:
+    inner = _decoder(hint)
+
+    def take(data: Any) -> Any:
+        return None if data is None else inner(data)
+
+    return take
+
+
+def _sequence_decoder(hint: Any, make: Callable[[Any], Any]) -> _Decode:
+    inner = _decoder(hint)
+    # Long lists are mostly GPU numbers and names, which need no more than a look at their types.
+    simple = {str} if inner is _string else {int} if inner is _whole else None
+
+    def take(data: Any) -> Any:
+        if type(data) is not list:
+            raise _misfit(data, "a list")
+        if simple is not None and simple.issuperset(map(type, data)):
+            made = make(data)
+        else:
+            made = make([_item(inner, index, item) for index, item in enumerate(data)])
+        if len(made) != len(data):
+            raise _MisfitError("an entry is there twice")
+        return made
+
+    return take
+
+
+def _record_decoder(hints: tuple[Any, ...]) -> _Decode:
+    inners = tuple(_decoder(hint) for hint in hints)
+
+    def take(data: Any) -> Any:
+        if type(data) is not list or len(data) != len(inners):
+            raise _misfit(data, f"a list of {len(inners)}")
+        return tuple(_item(inners[index], index, item) for index, item in enumerate(data))
+
+    return take
+
+
+def _mapping_decoder(key_hint: Any, value_hint: Any) -> _Decode:
+    take_key, take_value = _decoder(key_hint), _decoder(value_hint)
+    if take_key is _whole:
+        take_key = _whole_key
+
+    def take(data: Any) -> Any:
+        if type(data) is not dict:
+            raise _misfit(data, "an object")
+        return {take_key(key): _item(take_value, key, value) for key, value in data.items()}
+
+    return take
+
+
+def _item(inner: _Decode, step: object, data: object) -> Any:
+    try:
+        return inner(data)
+    except _MisfitError as error:
+        error.steps.append(f"[{shown(step)}]")
+        raise
+
+
+# Scalars
+
+
+def _string(data: Any) -> Any:
+    if type(data) is not str:
+        raise _misfit(data, "a text")
+    return data
+
+
+def _whole(data: Any) -> Any:
+    if type(data) is not int:
+        raise _misfit(data, "a whole number")
+    return data
+
+
+def _whole_key(data: str) -> int:
+    # JSON keys are texts; one number has one spelling.
+    digits = data.removeprefix("-")
+    if not (len(digits) <= 18 and digits.isascii() and digits.isdecimal()):
+        raise _misfit(data, "a whole number")
+    number = int(data)
+    if str(number) != data:
+        raise _misfit(data, "a whole number")
+    return number
+
+
+def _number(data: Any) -> Any:
+    # A whole number stays one: it prints differently, in refusals for example.
+    if type(data) is float and math.isfinite(data):
+        return data
+    if type(data) is int and abs(data) <= 10**300:
+        return data
+    raise _misfit(data, "a finite number")
+
+
+def _truth(data: Any) -> Any:
+    if type(data) is not bool:
+        raise _misfit(data, "true or false")
+    return data
+
+
+def _anything(data: Any) -> Any:
+    """Plain data of any shape, as in the options of a policy."""
+    if type(data) is dict:
+        return {key: _item(_anything, key, value) for key, value in data.items()}
+    if type(data) is list:
+        return [_item(_anything, index, item) for index, item in enumerate(data)]
+    return data if data is None or type(data) in {str, bool} else _number(data)
+
+
+_SCALARS: dict[Any, _Decode] = {
+    str: _string,
+    int: _whole,
+    float: _number,
+    bool: _truth,
+    object: _anything,
+}
