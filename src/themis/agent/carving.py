@@ -6,7 +6,9 @@ Used for bidding and after the award alike: a bid promises what this code will d
 """
 
 import heapq
-from collections.abc import Callable, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -117,19 +119,19 @@ def _from_groups(seats: Sequence[Seat], size: int, level: int) -> tuple[list[Gan
     return gangs, left
 
 
-def _makespan(rates: Sequence[float], jobs: int) -> float:
+def _makespan(rates: Iterable[float], jobs: int) -> float:
     """When the last of so many jobs of one unit of work ends, each on the first gang free."""
-    if not rates:
-        return float("inf")
-    if jobs <= len(rates):
-        return 1.0 / min(sorted(rates, reverse=True)[:jobs]) if jobs > 0 else 0.0
-    ends = [(1.0 / rate, 1.0 / rate) for rate in rates]
+    gangs = Counter(rates)
+    if not gangs:
+        return math.inf
+    # Gangs of one rate finish together, so they are followed as one.
+    ends = [(1.0 / rate, 1.0 / rate, many) for rate, many in gangs.items()]
     heapq.heapify(ends)
     last = 0.0
-    for _ in range(jobs):
-        end, step = heapq.heappop(ends)
-        last = max(last, end)
-        heapq.heappush(ends, (end + step, step))
+    while jobs > 0:
+        last, step, many = heapq.heappop(ends)
+        jobs -= many
+        heapq.heappush(ends, (last + step, step, many))
     return last
 
 
@@ -141,13 +143,81 @@ Shape = tuple[tuple[int, int], ...]
 def shape_rates(
     shape: Shape, jobs: int, min_gpus: int, max_gpus: int, slowdown: Slowdown
 ) -> tuple[float, float]:
-    """The sum of rates that the carving gives on a shape, and the best rate of one job alone."""
-    seats = seats_of(shape)
-    together = carve(seats, jobs=jobs, min_gpus=min_gpus, max_gpus=max_gpus, slowdown=slowdown)
+    """The sum of rates that `carve` gives on a shape, and the best rate of one job alone."""
+    chunks = Counter(shape)
+    together = _best_cut(chunks, jobs, min_gpus, max_gpus, slowdown)
+    speed = sum(rate * many for rate, many in together)
     if jobs == 1:
-        return sum(together.rates), sum(together.rates)
-    alone = carve(seats, jobs=1, min_gpus=min_gpus, max_gpus=max_gpus, slowdown=slowdown)
-    return sum(together.rates), max((*alone.rates, *together.rates), default=0.0)
+        return speed, speed
+    alone = _best_cut(chunks, 1, min_gpus, max_gpus, slowdown)
+    return speed, max((rate for rate, _ in (*alone, *together)), default=0.0)
+
+
+_Rated = list[tuple[float, int]]
+"""Rates and how many gangs have each, the fastest first."""
+
+
+def _best_cut(
+    chunks: Mapping[tuple[int, int], int], jobs: int, low: int, high: int, slowdown: Slowdown
+) -> _Rated:
+    """`carve` on chunks, counting gangs that are alike instead of making them."""
+    total = sum(count * many for (_, count), many in chunks.items())
+    if total < low:
+        return []
+    best: tuple[float, _Rated] = (math.inf, [])
+    for size in _sizes(total, jobs, low, high):
+        for top in LEVELS if size > 1 else (SLOT,):
+            rated = _count_gangs(chunks, size, top, jobs, low, slowdown)
+            span = _makespan((rate for rate, many in rated for _ in range(many)), jobs)
+            if span < best[0] * (1.0 - 1e-9):
+                best = (span, rated)
+    return best[1]
+
+
+def _count_gangs(
+    chunks: Mapping[tuple[int, int], int],
+    size: int,
+    top: int,
+    jobs: int,
+    min_gpus: int,
+    slowdown: Slowdown,
+) -> _Rated:
+    gangs: Counter[tuple[int, int]] = Counter()
+    scattered = 0
+    for (level, count), many in chunks.items():
+        inside = SLOT if count == 1 else level
+        if size == 1:
+            gangs[SLOT, 1] += count * many
+        elif inside <= top:
+            gangs[inside, size] += count // size * many
+            if top < CLUSTER and count % size:
+                gangs[inside, count % size] += many
+            elif top == CLUSTER:
+                scattered += count % size * many
+        else:
+            gangs[SLOT, 1] += count * many
+    gangs[CLUSTER, size] += scattered // size
+    if scattered % size:
+        gangs[CLUSTER, scattered % size] += 1
+    rated = sorted(
+        (
+            (slowdown.rate(level, count), many)
+            for (level, count), many in gangs.items()
+            if many and count >= min_gpus
+        ),
+        reverse=True,
+    )
+    return _first(rated, jobs)
+
+
+def _first(rated: _Rated, jobs: int) -> _Rated:
+    kept: _Rated = []
+    for rate, many in rated:
+        if jobs <= 0:
+            break
+        kept.append((rate, min(many, jobs)))
+        jobs -= many
+    return kept
 
 
 def seats_of(shape: Shape) -> list[Seat]:

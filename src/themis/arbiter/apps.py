@@ -48,6 +48,8 @@ class AppState:
         self.valuation: Valuation | None = None
         self.waiting_since = at
         self.hungry_rounds = 0
+        self.declined = False
+        """Whether it gave GPUs back since the last beat: it has all it can use for now."""
         self.reason = Reason.PENDING_EVALUATION
         self.outcome = ""
         self.ended_at = math.inf
@@ -119,6 +121,7 @@ class AppState:
                 )
             jobs[job] = JobState(specs[job], done, target, done)
         self._past.append(self._whole_phase())
+        self.declined = False
         self.jobs = jobs
         self.phase = phase
         self._refresh()

@@ -59,7 +59,11 @@ class Leasing:
             self.freed = True
 
     def release(self, state: AppState, gpus: Iterable[GpuId]) -> None:
-        """An app gives GPUs back on which nothing of it runs."""
+        """An app gives GPUs back on which nothing of it runs.
+
+        Until the next beat or phase it is offered no others: it would give them back too.
+        """
+        state.declined = True
         for gpu in gpus:
             lease = self._world.ledger.holdings(state.id).get(gpu)
             if lease is not None and self._world.ledger.unqueue(gpu, state.id) is None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from themis.fairness.loads import PhaseLoad
-from themis.model import AppId, OwnerId, Source
+from themis.model import AppId, GpuId, OwnerId, Source
 from themis.model.reasons import Reason
 from themis.policies.base import Allotment, Notes
 
@@ -39,6 +39,8 @@ class RoundRecord:
     """Bids that could not be taken, with the reason."""
     failed: str = ""
     """Why the round failed; its holders were renewed."""
+    idle: tuple[GpuId, ...] = ()
+    """Offered GPUs that the plan gives to nobody: with the allotments they make up the offer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,9 @@ class Rounds:
         """Whether a round between beats has something to give and somebody to give it to."""
         world = self._world
         return any(world.takes_leases(gpu) for gpu in world.ledger.free()) and any(
-            state.active and state.demand > len(world.ledger.holdings(state.id))
+            state.active
+            and not state.declined
+            and state.demand > len(world.ledger.holdings(state.id))
             for state in world.apps.values()
         )
 
@@ -56,6 +58,9 @@ class Rounds:
                 self._leasing.take_away(gpu, tail.app, "its machine is draining")
         if not offer:
             return
+        if at_beat:
+            for state in self._world.apps.values():
+                state.declined = False
         self.count += 1
         view = view_of(
             self._world,
@@ -199,6 +204,7 @@ class Rounds:
                     notes=plan.notes,
                     refused=dict(sorted(current.refused.items())),
                     failed=current.failed,
+                    idle=_idle(plan, current),
                 )
             )
         )
@@ -221,3 +227,8 @@ def _renewal(current: OpenRound) -> Plan:
     for gpu, app in sorted(current.view.holders.items()):
         mine.setdefault(app, []).append(gpu)
     return Plan(tuple(Allotment(app, tuple(gpus), Source.RENEWED) for app, gpus in mine.items()))
+
+
+def _idle(plan: Plan, current: OpenRound) -> tuple[GpuId, ...]:
+    given = {gpu for item in plan.allotments for gpu in item.gpus}
+    return tuple(gpu for gpu in current.view.offer if gpu not in given)

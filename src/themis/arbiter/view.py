@@ -103,6 +103,8 @@ class Seen:
     @cached_property
     def room(self) -> int:
         """GPUs it could still be given, within its owner's quota."""
+        if self._state.declined:
+            return 0
         room = max(0, self._state.demand - len(self.kept))
         quota = self._around.quota_left(self.owner)
         return room if quota is None else max(0, min(room, quota))

@@ -9,16 +9,19 @@ from themis.model import AppId, Source
 from themis.policies.base import AppView, DirectPolicy, Plan, View
 from themis.policies.leftovers import Hand
 from themis.policies.placing import Pool
+from themis.policies.ranking import tie
 
 
 class EqualShare(DirectPolicy):
     """The natural opponent: nobody is ever far from its share."""
 
     name: ClassVar[str] = "equal-share"
+    asks_tables: ClassVar[bool] = True
+    asks_tables_each_phase: ClassVar[bool] = True
 
     def plan(self, view: View, rng: random.Random) -> Plan:
         """Round the fluid shares to whole GPUs, those owed the most first, and pack them."""
-        order = sorted(view.apps, key=lambda app: (_served(app), app.app))
+        order = sorted(view.apps, key=lambda app: (_served(app), app.arrival, tie(view, app)))
         total = len(view.offer) + sum(len(app.kept) for app in order)
         shares = whole_shares(order, total)
         limits = {app.app: max(0, shares[app.app] - len(app.kept)) for app in order}

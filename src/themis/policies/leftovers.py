@@ -33,6 +33,8 @@ class Hand:
         mine = self._given.setdefault(app.app, [])
         before = len(mine)
         mine.extend(gpus)
+        if len(mine) > before:
+            self.declined.discard(app.app)
         if app.owner in self._left:
             self._left[app.owner] -= len(mine) - before
 
@@ -61,52 +63,67 @@ class Hand:
     ) -> None:
         """Fill apps in this order, gang by gang, each as long as it gets faster."""
         for app in apps:
-            room = self.room(app, limits)
-            if room <= 0 or not len(self._pool):
-                continue
-            out = [gpu for gpu in barred if gpu in self._pool]
-            self._pool.remove(out)
-            gangs = self._take_gangs(app, room)
-            for gpu in out:
-                self._pool.put_back(gpu)
-            self._keep_useful(app, gangs)
+            while self._deal_once(app, barred, limits):
+                pass
 
-    def _take_gangs(self, app: AppView, room: int) -> list[list[GpuId]]:
+    def _deal_once(self, app: AppView, barred: Collection[GpuId], limits: Limits) -> bool:
+        room = self.room(app, limits)
+        if room <= 0 or not len(self._pool):
+            return False
+        before = len(self._given.get(app.app, ()))
+        out = [gpu for gpu in barred if gpu in self._pool]
+        self._pool.remove(out)
         near = (*app.kept, *self._given.get(app.app, ()))
-        gangs: list[list[GpuId]] = []
-        taken = 0
-        while taken < room:
-            size = min(app.gang, room - taken)
-            part = self._pool.take(
-                size, gang=app.gang, own=app.expiring, near=near, machines=app.machines
-            )
-            if not part:
-                break
-            gangs.append(list(part))
-            taken += len(part)
-        return gangs
+        parts = self._pool.take_parts(
+            room, gang=app.gang, own=app.expiring, near=near, machines=app.machines
+        )
+        if parts:
+            self._keep_useful(app, parts)
+        if len(self._given.get(app.app, ())) == before:
+            self._take_any_help(app, room)
+        self._return(out)
+        return len(self._given.get(app.app, ())) > before
 
-    def _keep_useful(self, app: AppView, gangs: list[list[GpuId]]) -> None:
-        """Keep what makes the app faster; the rest goes back to the pool."""
-        if not gangs:
-            return
+    def _take_any_help(self, app: AppView, room: int) -> None:
+        """Packing found nothing useful: look for one slot or machine that helps all the same."""
         have = [*app.kept, *self._given.get(app.app, ())]
-        base = app.seconds_with(have)
-        full = app.seconds_with([*have, *(gpu for gang in gangs for gpu in gang)])
-        # Gangs come best placed first, so what does not help is at the end.
-        while gangs and not _faster(full, base):
-            self._return(gangs.pop())
-            full = app.seconds_with([*have, *(gpu for gang in gangs for gpu in gang)])
-        while len(gangs) > 1:
-            less = app.seconds_with([*have, *(gpu for gang in gangs[:-1] for gpu in gang)])
-            if _faster(full, less):
-                break
-            self._return(gangs.pop())
-            full = less
-        if gangs:
-            self.note(app, (gpu for gang in gangs for gpu in gang))
-        elif not have:
+        best, chosen = _seconds(app, have), []
+        for group in self._pool.holes(app.machines):
+            seconds = _seconds(app, [*have, *group[:room]])
+            if _faster(seconds, best):
+                best, chosen = seconds, group[:room]
+        self._pool.remove(chosen)
+        self.note(app, chosen)
+
+    def _keep_useful(self, app: AppView, parts: list[list[GpuId]]) -> None:
+        """Keep what makes the app faster; the rest goes back to the pool."""
+        have = [*app.kept, *self._given.get(app.app, ())]
+        offered = sum(map(len, parts))
+        before = _seconds(app, have)
+        after = _seconds(app, [*have, *_flat(parts)])
+        while parts and not _faster(after, before):
+            self._return(parts.pop())
+            after = _seconds(app, [*have, *_flat(parts)])
+        if parts:
+            self.note(app, self._trimmed(app, have, parts, after))
+        elif not have and offered >= app.min_gang:
+            # Too few for any gang would be a lack of GPUs, not a matter of where they are.
             self.declined.add(app.app)
+
+    def _trimmed(
+        self, app: AppView, have: list[GpuId], parts: list[list[GpuId]], seconds: float
+    ) -> list[GpuId]:
+        """Without the machines that add nothing: a gang spread too far uses its best part only.
+
+        Own GPUs and full gangs come first in `parts`, so they are the last to go.
+        """
+        pieces = [piece for part in parts for piece in self._pool.by_machine(part)]
+        for piece in reversed(pieces):
+            rest = [other for other in pieces if other is not piece]
+            if not _faster(seconds, _seconds(app, [*have, *_flat(rest)])):
+                self._return(piece)
+                pieces = rest
+        return _flat(pieces)
 
     def _return(self, gpus: Iterable[GpuId]) -> None:
         for gpu in gpus:
@@ -120,6 +137,15 @@ class Hand:
             if gpus:
                 result.append(Allotment(app, gpus, source))
         return tuple(result)
+
+
+def _flat(parts: Iterable[Iterable[GpuId]]) -> list[GpuId]:
+    return [gpu for part in parts for gpu in part]
+
+
+def _seconds(app: AppView, gpus: list[GpuId]) -> float:
+    # An app that never gave a table is valued by its declared work, which knows no gangs.
+    return app.seconds_with(gpus) if len(gpus) >= max(1, app.min_gang) else math.inf
 
 
 def _faster(seconds: float, before: float) -> bool:

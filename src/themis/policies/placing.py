@@ -71,16 +71,59 @@ class Pool:
         machines: frozenset[int] | None = None,
     ) -> tuple[GpuId, ...]:
         """Take up to `count` GPUs, sorted: own ones first, the rest packed gang by gang."""
-        taken = self.take_own(count, own, gang)
-        close = {self._seats[gpu].machine for gpu in (*near, *taken)}
-        while len(taken) < count:
-            part = self._best_gang(min(gang, count - len(taken)), close, machines)
+        parts = self.take_parts(count, gang=gang, own=own, near=near, machines=machines)
+        return tuple(sorted(gpu for part in parts for gpu in part))
+
+    def take_parts(
+        self,
+        count: int,
+        *,
+        gang: int = 1,
+        own: Collection[GpuId] = (),
+        near: Collection[GpuId] = (),
+        machines: frozenset[int] | None = None,
+    ) -> list[list[GpuId]]:
+        """Take up to `count` GPUs in parts: own ones, what makes broken gangs whole, new gangs."""
+        mine = self.take_own(count, own, gang)
+        parts = [mine] if mine else []
+        placed = [*near, *mine]
+        left = count - len(mine)
+        while left > 0:
+            part = self._completion(gang, left, placed, machines)
+            if not part:
+                close = {self._seats[gpu].machine for gpu in placed}
+                part = self._best_gang(min(gang, left), close, machines)
             if not part:
                 break
             self.remove(part)
-            taken.extend(part)
-            close.update(self._seats[gpu].machine for gpu in part)
-        return tuple(sorted(taken))
+            parts.append(part)
+            placed.extend(part)
+            left -= len(part)
+        return parts
+
+    def _completion(
+        self, gang: int, most: int, placed: Collection[GpuId], machines: frozenset[int] | None
+    ) -> list[GpuId]:
+        """What a machine that holds part of a gang can add to it; the most nearly whole first."""
+        sizes: dict[int, int] = {}
+        for gpu in placed:
+            machine = self._seats[gpu].machine
+            sizes[machine] = sizes.get(machine, 0) + 1
+        lacking = sorted(
+            (-sizes[machine] % gang, machine)
+            for machine in sizes
+            if sizes[machine] % gang
+            and machine in self._machines
+            and (machines is None or machine in machines)
+        )
+        if not lacking:
+            return []
+        missing, machine = lacking[0]
+        near = [self._seats[gpu].slot for gpu in placed]
+        slots = sorted(
+            self._machines[machine].items(), key=lambda item: (-near.count(item[0]), item[0])
+        )
+        return [gpu for _, gpus in slots for gpu in gpus][: min(missing, most)]
 
     def take_own(self, count: int, own: Collection[GpuId], gang: int = 1) -> list[GpuId]:
         """Take up to `count` of the app's own GPUs, fullest machines first so gangs stay whole."""
@@ -173,6 +216,23 @@ class Pool:
     def _rack(self, machine: int) -> int:
         slots = self._machines[machine]
         return self.seat(next(iter(slots.values()))[0]).rack
+
+    def holes(self, machines: frozenset[int] | None) -> list[list[GpuId]]:
+        """What is left in each slot and on each machine, of the given machines."""
+        groups = []
+        for machine in sorted(self._machines):
+            if machines is None or machine in machines:
+                slots = sorted(self._machines[machine].items())
+                groups += [list(gpus) for _, gpus in slots]
+                groups += [[gpu for _, gpus in slots for gpu in gpus]] if len(slots) > 1 else []
+        return groups
+
+    def by_machine(self, gpus: Iterable[GpuId]) -> list[list[GpuId]]:
+        """These GPUs by machine, the largest group first."""
+        groups: dict[int, list[GpuId]] = {}
+        for gpu in gpus:
+            groups.setdefault(self._seats[gpu].machine, []).append(gpu)
+        return sorted(groups.values(), key=lambda group: (-len(group), group[0]))
 
     def seat(self, gpu: GpuId) -> Seat:
         """Where a GPU sits."""

@@ -12,9 +12,14 @@ def worst_off(
     """Apps in falling order of rho; ties: the longest waiting, then a seeded hash."""
 
     def key(app: AppView) -> tuple[float, float, float]:
-        return (-rho(app), app.waiting_since, view.rng(f"tie/{app.app}").random())
+        return (-rho(app), app.waiting_since, tie(view, app))
 
     return sorted(apps, key=key)
+
+
+def tie(view: View, app: AppView) -> float:
+    """What decides between equals: a hash of seed, round and app, so that no name is favoured."""
+    return view.rng(f"tie/{app.app}").random()
 
 
 def invited_count(f: float, bidders: int) -> int:

@@ -6,6 +6,7 @@ policy("my_package.my_module:MyPolicy")   # your own, from anywhere on the path
 
 import importlib
 import inspect
+from types import ModuleType
 from typing import Any
 
 from themis.errors import ConfigError, unknown_name
@@ -46,21 +47,42 @@ def policy(name: str, **options: Any) -> Policy:
     for key in options:
         if key not in known:
             raise unknown_name(f"option of policy {name}", key, known)
+    for key, default in known.items():
+        if default is inspect.Parameter.empty and key not in options:
+            raise ConfigError(f"option {key} of policy {name}", None, "a value: it has no default")
     return kind(**options)
 
 
 def policy_options(kind: type[Policy]) -> dict[str, Any]:
-    """The options of a policy with their defaults."""
+    """The options of a policy with their defaults (`inspect.Parameter.empty` where none)."""
+    named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(kind).parameters.values()
-    return {item.name: item.default for item in parameters}
+    return {item.name: item.default for item in parameters if item.kind in named}
 
 
 def _from_outside(name: str) -> type[Policy]:
     module_name, _, attribute = name.partition(":")
     try:
-        kind = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError("policy", name, f"an importable module:Class ({error})") from error
+        module = importlib.import_module(module_name)
+    except Exception as error:  # somebody else's module may fail to load in any way
+        reason = f"{type(error).__name__}: {error}"
+        raise ConfigError("policy", name, f"an importable module:Class ({reason})") from error
+    kind = getattr(module, attribute, None)
+    if kind is None:
+        raise unknown_name(f"policy in module {module_name}", attribute, _policies_in(module))
     if not (inspect.isclass(kind) and issubclass(kind, Policy)):
-        raise ConfigError("policy", name, "a subclass of themis.policies.base.Policy")
+        raise ConfigError("policy", name, "a subclass of themis.policies.Policy")
+    if inspect.isabstract(kind):
+        missing = ", ".join(sorted(kind.__abstractmethods__))
+        raise ConfigError("policy", name, f"a policy that can be used; it lacks {missing}")
+    if not isinstance(getattr(kind, "name", None), str):
+        raise ConfigError("policy", name, "a class with a `name`")
     return kind
+
+
+def _policies_in(module: ModuleType) -> list[str]:
+    return [
+        name
+        for name, kind in vars(module).items()
+        if inspect.isclass(kind) and issubclass(kind, Policy) and not inspect.isabstract(kind)
+    ]

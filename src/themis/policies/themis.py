@@ -3,8 +3,9 @@
 Two presets of one mechanism: `themis`, our best, and `themis-paper`, the text taken literally.
 """
 
+import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, TypeVar
@@ -13,7 +14,6 @@ from themis.auction.mechanism import bind, settle
 from themis.auction.payments import Award
 from themis.auction.payments import payment as payment_by_name
 from themis.auction.problem import Bidder, Candidate, Problem, Quota, offered_machines
-from themis.auction.pruning import drop_useless
 from themis.auction.solution import Solution
 from themis.errors import ConfigError, unknown_name
 from themis.model import AppId, Bid, GpuId, Source
@@ -37,6 +37,9 @@ from themis.policies.placing import Pool
 from themis.policies.ranking import invite, worst_off
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
+
+Barred = Mapping[AppId, Sequence[GpuId]]
+"""GPUs that an app may not be given, by app."""
 
 
 class Rank(StrEnum):
@@ -93,7 +96,7 @@ class Themis(Policy):
         fresh_tables: bool = False,
     ) -> None:
         self.f = check_number("f", f, high=1.0)
-        self.payment = payment_by_name(payment)
+        self.payment = payment_by_name(str(payment))
         self.rank = _choice("rank", rank, Rank)
         self.hysteresis = check_number("hysteresis", hysteresis, high=10.0)
         self.min_invited = check_count("min_invited", min_invited, high=10_000)
@@ -153,14 +156,19 @@ class Themis(Policy):
         """An app that has waited too long gets one gang before anybody bids."""
         if not self.guard_rounds:
             return
+        left = dict(auction.view.quotas)
         for app in auction.ranked:
-            if app.hungry_rounds >= self.guard_rounds and app.room >= app.min_gang:
-                gpus = auction.pool.take(app.min_gang, gang=app.min_gang, machines=app.machines)
-                if len(gpus) < app.min_gang:
-                    for gpu in gpus:
-                        auction.pool.put_back(gpu)
-                    continue
-                auction.guarded.append(Allotment(app.app, gpus, Source.GUARD))
+            room = min(app.room, left.get(app.owner, app.room))
+            if app.hungry_rounds < self.guard_rounds or app.held or room < app.min_gang:
+                continue
+            gpus = auction.pool.take(app.min_gang, gang=app.min_gang, machines=app.machines)
+            if len(gpus) < app.min_gang or math.isinf(app.seconds_with(gpus)):
+                for gpu in gpus:
+                    auction.pool.put_back(gpu)
+                continue
+            if app.owner in left:
+                left[app.owner] -= len(gpus)
+            auction.guarded.append(Allotment(app.app, gpus, Source.GUARD))
         served = {item.app for item in auction.guarded}
         auction.invited = [app for app in auction.invited if app.app not in served]
 
@@ -170,16 +178,17 @@ class Themis(Policy):
         bidders = []
         for app in sorted(auction.invited, key=lambda app: app.app):
             bid = auction.bids.get(app.app)
-            if bid is None:
+            if bid is None or not _sound(app.rho_nothing):
                 continue
             rows = [
-                Candidate(row.chunks, app.rho_after(row.seconds))
+                Candidate(row.chunks, rho)
                 for row in bid.rows
-                if row.gpus <= app.room
+                if row.gpus <= app.room and _sound(rho := app.rho_after(row.seconds))
             ]
-            useful = drop_useless(rows, app.rho_nothing)
-            if useful:
-                bidders.append(Bidder(app.app, app.weight, app.rho_nothing, useful, app.machines))
+            if rows:
+                bidders.append(
+                    Bidder(app.app, app.weight, app.rho_nothing, tuple(rows), app.machines)
+                )
         return Problem(
             offered_machines(auction.pool.gpus(), auction.view.topology),
             tuple(bidders),
@@ -217,7 +226,7 @@ class Themis(Policy):
             bound,
             units,
             self.payment,
-            view.lease,
+            _span(view)[1],
             view.topology,
             offered,
             lambda app: view.rng(f"payment/{app}"),
@@ -237,7 +246,8 @@ class Themis(Policy):
             hand.note(by_name[name], award.gpus)
         settled = {gpu for item in auction.guarded for gpu in item.gpus}
         settled.update(gpu for award in auction.awards.values() for gpu in award.gpus)
-        self._deal_leftovers(auction, hand)
+        # No refund: nobody gets back in the same round what it has paid.
+        self._deal_leftovers(auction, hand, {name: a.paid for name, a in auction.awards.items()})
         allotments = [
             *auction.guarded,
             *self._award_allotments(auction),
@@ -245,7 +255,8 @@ class Themis(Policy):
         ]
         return Plan(tuple(allotments), self._followups(auction, hand), self._notes(auction, hand))
 
-    def _deal_leftovers(self, auction: _Auction, hand: Hand) -> None:
+    def _deal_leftovers(self, auction: _Auction, hand: Hand, barred: Barred) -> None:
+        """Section 5's order: who ran there, others outside the auction, then bidders."""
         asked = {app.app for app in auction.invited}
         outside = [app for app in auction.ranked if app.app not in asked]
         if self.leftovers is Leftovers.PAPER:
@@ -256,19 +267,17 @@ class Themis(Policy):
         hand.deal(outside)
         for app in auction.ranked:
             if app.app in asked:
-                award = auction.awards.get(app.app)
-                hand.deal([app], barred=award.paid if award else ())
+                hand.deal([app], barred=barred.get(app.app, ()))
 
     def _award_allotments(self, auction: _Auction) -> list[Allotment]:
-        view = auction.view
+        start, length = _span(auction.view)
         result = []
         for app, award in sorted(auction.awards.items()):
             if not award.gpus:
                 continue
-            until = None
-            if award.until_fraction is not None:
-                until = view.end - (1.0 - award.until_fraction) * view.lease
-            result.append(Allotment(app, award.gpus, Source.AUCTION, _in_future(until, view)))
+            part = award.until_fraction
+            until = None if part is None else start + part * length
+            result.append(Allotment(app, award.gpus, Source.AUCTION, until))
         return result
 
     def _followups(self, auction: _Auction, hand: Hand) -> tuple[Allotment, ...]:
@@ -279,14 +288,16 @@ class Themis(Policy):
             if award.until_fraction is not None
             for gpu in award.gpus
         }
-        if not shared or self.leftovers is Leftovers.PAPER:
+        if not shared:
             return ()
         pool = Pool(auction.view.topology, shared)
         later = Hand(auction.view, pool)
         for app in auction.view.apps:
             later.note(app, hand.given(app.app))
-        for app in auction.ranked:
-            later.deal([app], barred=[gpu for gpu, first in shared.items() if first == app.app])
+        mine: dict[AppId, list[GpuId]] = {}
+        for gpu, app_id in shared.items():
+            mine.setdefault(app_id, []).append(gpu)
+        self._deal_leftovers(auction, later, mine)
         return tuple(
             Allotment(item.app, gpus, item.source)
             for item in later.allotments(Source.LEFTOVER)
@@ -359,12 +370,22 @@ class ThemisPaper(Themis):
         )
 
 
-def _choice(key: str, given: str, kind: type[_Kind]) -> _Kind:
+def _choice(key: str, given: object, kind: type[_Kind]) -> _Kind:
     if given not in set(kind):
-        raise unknown_name(key, given, [str(item) for item in kind])
-    return kind(given)
+        # Options may come from a file or a command line, where 3 is a number.
+        raise unknown_name(key, str(given), [str(item) for item in kind])
+    return kind(str(given))
 
 
-def _in_future(until: float | None, view: View) -> float | None:
-    """A share of a lease counts back from its end, but nobody is given time already gone."""
-    return None if until is None else max(until, view.now + 1.0)
+def _span(view: View) -> tuple[float, float]:
+    """When leases given in this round begin, and how long they are.
+
+    At a beat they begin with it; a grant between beats begins now and is shorter.
+    """
+    start = view.end - view.lease if view.at_beat else view.now
+    return start, min(view.lease, view.end - start)
+
+
+def _sound(rho: float) -> bool:
+    """Whether a rho can be part of a product; one without any usable GPU is zero."""
+    return math.isfinite(rho) and rho > 0.0

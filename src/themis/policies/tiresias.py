@@ -7,6 +7,7 @@ from themis.model import Source
 from themis.policies.base import Allotment, AppView, DirectPolicy, Plan, View
 from themis.policies.leftovers import Hand
 from themis.policies.placing import Pool
+from themis.policies.ranking import tie
 
 
 class Tiresias(DirectPolicy):
@@ -21,7 +22,8 @@ class Tiresias(DirectPolicy):
         allotments = []
         for app in least_attained(view):
             room = min(app.room, left.get(app.owner, app.room))
-            if room < app.min_gang and not app.kept:
+            # No use starting what cannot run: a gang is all there or not wanted.
+            if len(app.kept) + min(room, pool.count(app.machines)) < app.min_gang:
                 continue
             own = pool.take_own(room, app.expiring, app.gang)
             gpus = (*own, *pool.take_anywhere(room - len(own), rng, machines=app.machines))
@@ -36,6 +38,8 @@ class TiresiasPacked(DirectPolicy):
     """The same order, packed: a stronger opponent than the paper's."""
 
     name: ClassVar[str] = "tiresias+pack"
+    asks_tables: ClassVar[bool] = True
+    asks_tables_each_phase: ClassVar[bool] = True
 
     def plan(self, view: View, rng: random.Random) -> Plan:
         """Fill in rising order of weighted attained GPU-time, gang by gang."""
@@ -51,6 +55,6 @@ def least_attained(view: View) -> list[AppView]:
         key=lambda app: (
             app.attained / app.weight,
             app.arrival,
-            view.rng(f"tie/{app.app}").random(),
+            tie(view, app),
         ),
     )
