@@ -67,7 +67,7 @@ PROBLEM = Problem(
     (OfferedMachine(0, 0, (2, 0)), OfferedMachine(3, 1, (4,))),
     (
         Bidder(AppId("a"), 1.0, 8.0, (Candidate((Chunk(1, 4), Chunk(0, 1, 3)), 0.3),)),
-        Bidder(AppId("b"), 2.0, 1e-300, (), frozenset({33, 8, 1})),
+        Bidder(AppId("b"), 2.0, 1e-300, (), frozenset({8, 1})),
     ),
     (Quota((AppId("a"), AppId("b")), 3),),
 )
@@ -193,7 +193,7 @@ def test_an_event_looks_like_this() -> None:
 
 def test_sets_are_sorted_and_mappings_keep_their_order() -> None:
     text = dumps(PROBLEM)
-    assert '"machines":[1,8,33]' in text
+    assert '"machines":[1,8]' in text
     wins = {AppId(name): Win(0, ()) for name in ("zoe", "ann")}
     solution = Solution(wins, 1.0, 1.0, {}, True, "greedy", 1)
     back = event_from(loads(dumps(Solved(1.0, 1, solution))))
