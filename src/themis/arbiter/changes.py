@@ -6,13 +6,16 @@ from dataclasses import dataclass, field
 from themis.arbiter.commands import Assign, End
 from themis.model import AppId, GpuId, Lease
 
+_Key = tuple[GpuId, int]
+
 
 @dataclass(slots=True)
 class _AppChanges:
-    granted: dict[GpuId, Lease] = field(default_factory=dict)
-    renewed: dict[GpuId, Lease] = field(default_factory=dict)
-    revoked: dict[GpuId, Lease] = field(default_factory=dict)
-    ended: dict[GpuId, Lease] = field(default_factory=dict)
+    # By GPU and token: an app may leave a slot and be promised it anew.
+    granted: dict[_Key, Lease] = field(default_factory=dict)
+    renewed: dict[_Key, Lease] = field(default_factory=dict)
+    revoked: dict[_Key, Lease] = field(default_factory=dict)
+    ended: dict[_Key, Lease] = field(default_factory=dict)
     reason: str = ""
 
 
@@ -24,21 +27,21 @@ class Changes:
 
     def granted(self, lease: Lease) -> None:
         """A new lease."""
-        self._of(lease).granted[lease.gpu] = lease
+        self._of(lease).granted[lease.gpu, lease.token] = lease
 
     def renewed(self, lease: Lease) -> None:
         """A later end under the same token."""
-        self._of(lease).renewed[lease.gpu] = lease
+        self._of(lease).renewed[lease.gpu, lease.token] = lease
 
     def revoked(self, lease: Lease, reason: str) -> None:
         """The holder must go."""
         mine = self._of(lease)
-        mine.revoked[lease.gpu] = lease
+        mine.revoked[lease.gpu, lease.token] = lease
         mine.reason = reason
 
     def ended(self, lease: Lease) -> None:
         """The slot is empty."""
-        self._of(lease).ended[lease.gpu] = lease
+        self._of(lease).ended[lease.gpu, lease.token] = lease
 
     def commands(self, at: float) -> Iterator[Assign | End]:
         """Ends first, then what each app gains and loses."""
@@ -62,5 +65,5 @@ class Changes:
         return self._apps.setdefault(lease.app, _AppChanges())
 
 
-def _sorted(leases: dict[GpuId, Lease]) -> tuple[Lease, ...]:
-    return tuple(leases[gpu] for gpu in sorted(leases))
+def _sorted(leases: dict[_Key, Lease]) -> tuple[Lease, ...]:
+    return tuple(leases[key] for key in sorted(leases))
