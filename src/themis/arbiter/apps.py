@@ -163,6 +163,11 @@ class AppState:
     # Standing
 
     @property
+    def suspension(self) -> Reason | None:
+        """The first in precedence of the reasons it is suspended for."""
+        return min(self.suspended, key=list(Reason).index, default=None)
+
+    @property
     def active(self) -> bool:
         """Whether it has a runnable job and nothing suspends it."""
         return not self.suspended and self.runnable > 0 and not self.outcome

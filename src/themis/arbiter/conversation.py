@@ -13,6 +13,7 @@ from themis.policies.base import (
     AppView,
     AskBids,
     AskSolve,
+    Notes,
     Plan,
     Policy,
     Question,
@@ -68,6 +69,10 @@ class OpenRound:
             raise
         self.bids[bid.app] = bid
 
+    def knows(self, apps: tuple[AppId, ...]) -> bool:
+        """Whether a question names only apps of this round."""
+        return {app.app for app in self.view.apps}.issuperset(apps)
+
     def awaits_bid(self, app: AppId) -> bool:
         """Whether this app's bid is waited for."""
         return isinstance(self.question, AskBids) and app in self.waiting
@@ -84,7 +89,12 @@ class OpenRound:
 def open_round(number: int, trigger: str, view: View, policy: Policy, seed: int) -> OpenRound:
     """Begin a conversation; chance in it depends on the seed and the round's number alone."""
     rng = random.Random(f"{seed}/{number}")
-    return OpenRound(number, trigger, view.now, view, policy.hold_round(view, rng))
+    return OpenRound(number, trigger, view.now, view, _conversation(policy, view, rng))
+
+
+def _conversation(policy: Policy, view: View, rng: random.Random) -> Round:
+    # Begun inside, so that a policy which is no generator fails its round and nothing else.
+    return (yield from policy.hold_round(view, rng))
 
 
 def check_plan(plan: Plan, view: View) -> None:
@@ -95,10 +105,14 @@ def check_plan(plan: Plan, view: View) -> None:
     """
     if not isinstance(plan, Plan):
         raise InvariantError(f"a policy must return a Plan, not {type(plan).__name__}")
+    if not isinstance(plan.notes, Notes):
+        raise InvariantError(f"notes of a plan must be Notes, not {type(plan.notes).__name__}")
     apps = {app.app: app for app in view.apps}
     offered = frozenset(view.offer)
     first = _owners(plan.allotments, offered, apps)
     second = _owners(plan.followups, offered, apps)
+    for owners in (first, second):
+        _check_machines(owners, apps, view)
     given = dict.fromkeys(apps, 0)
     for owner in (first, second):
         for allotment in owner.values():
@@ -131,6 +145,15 @@ def _owners(
                 raise InvariantError(f"GPU {gpu} is given to {owners[gpu].app} and {app.app}")
             owners[gpu] = allotment
     return owners
+
+
+def _check_machines(
+    owners: Mapping[GpuId, Allotment], apps: Mapping[AppId, AppView], view: View
+) -> None:
+    for gpu, allotment in owners.items():
+        machines = apps[allotment.app].machines
+        if machines is not None and view.topology.seats[gpu].machine not in machines:
+            raise InvariantError(f"GPU {gpu} is not what {allotment.app} may use")
 
 
 def _check_quotas(given: Mapping[AppId, int], view: View) -> None:

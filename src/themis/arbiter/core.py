@@ -58,7 +58,8 @@ class Arbiter:
         self._rounds = Rounds(self._world, self._alarms, self._leasing, policy, seed)
         self._next_settings: Settings | None = None
         self._beat: float | None = None
-        self._late_beat = False
+        self._late_beat: float | None = None
+        """A beat whose round is due."""
         self._pool_at: float | None = None
         self._wants_round = False
         self._awaiting_tables: set[AppId] = set()
@@ -202,11 +203,11 @@ class Arbiter:
         if isinstance(event, ev.AppSuspended):
             state.suspended.add(event.reason)
             self._withdraw(state, event.reason)
-            state.reason = event.reason
+            state.reason = state.suspension or event.reason
         elif event.reason in state.suspended:
             state.suspended.discard(event.reason)
             self._world.sync_activity(state, self._now)
-            state.reason = Reason.PENDING_EVALUATION
+            state.reason = state.suspension or Reason.PENDING_EVALUATION
             self._wants_round = True
 
     def _withdraw(self, state: AppState, why: str) -> None:
@@ -216,6 +217,7 @@ class Arbiter:
             self._leasing.take_away(gpu, state.id, why)
         self._leasing.note_waiting(state)
         self._leasing.emptied.add(state.id)
+        self._rounds.expect_no_bid(state.id)
 
     def _on_phase(self, event: ev.PhaseStarted) -> None:
         state = self._world.app(event.app)
@@ -275,6 +277,7 @@ class Arbiter:
             self._next_settings = event.settings
         else:
             self._world.apply_settings(event.settings, self._now)
+            self._beat = None  # Of the old grid.
 
     # GPUs
 
@@ -307,7 +310,8 @@ class Arbiter:
                 world.join_machine(machine, self._now)
                 self._pool()
             case ev.MachineLeft(machine=name):
-                self._leasing.lose(world.topology.gpus_of[world.machine_number(name)], GONE)
+                number = world.machine_number(name)
+                self._leasing.lose(world.lose_machine(number, self._now), GONE)
             case ev.MachineCordoned(machine=name, drain=drain):
                 world.cordon(world.machine_number(name), drain=drain, at=self._now)
             case ev.MachineUncordoned(machine=name):
@@ -315,7 +319,7 @@ class Arbiter:
                 self._pool()
             case ev.GpuQuarantined(gpu=gpu, reason=reason):
                 world.check_gpu(gpu)
-                self._leasing.lose((gpu,), reason)
+                self._leasing.lose(world.lose_gpus((gpu,), reason, self._now), reason)
             case ev.GpuRestored(gpu=gpu):
                 world.check_gpu(gpu)
                 world.restore_gpu(gpu, self._now)
@@ -330,7 +334,7 @@ class Arbiter:
             case OpenBeat(beat=beat):
                 if beat == self._beat:
                     self._beat = None
-                    self._late_beat = True
+                    self._late_beat = beat
                     self._open_if_wanted()
             case OpenFree():
                 if self._pool_at is not None and self._pool_at <= self._now:
@@ -361,7 +365,7 @@ class Arbiter:
 
     def _arm_beat(self) -> None:
         """Make sure that the next leases to end get their round."""
-        if self._beat is not None or self._late_beat:
+        if self._beat is not None or self._late_beat is not None:
             return
         if self._policy.keeps_to_beats:
             if self._world.apps:
@@ -380,13 +384,13 @@ class Arbiter:
         """Open a round if one is due: at a beat always, between beats if it can give anything."""
         if self._rounds.open is not None:
             return  # One round at a time: its end comes here again.
-        if self._late_beat:
-            self._late_beat = False
+        if self._late_beat is not None:
+            beat, self._late_beat = self._late_beat, None
             if self._next_settings is not None:
                 self._world.apply_settings(self._next_settings, self._now)
                 self._next_settings = None
-            self._rounds.begin("beat")
+            self._rounds.begin(beat)
         elif self._wants_round and not self._awaiting_tables:
             self._wants_round = False
             if self._rounds.could_give():
-                self._rounds.begin("free")
+                self._rounds.begin()

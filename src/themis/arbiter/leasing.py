@@ -45,6 +45,7 @@ class Leasing:
                 self._alarms.set(last, TakeAsEmpty(gpu, dropped.token))
         if dropped is not None:
             self.changes.revoked(dropped, why)
+            self._note_waiting_of(app)
 
     def empty(self, gpu: GpuId, token: int) -> None:
         """A slot is empty under a token; whoever waits for it begins."""
@@ -53,6 +54,7 @@ class Leasing:
             return
         self.changes.ended(handover.ended)
         self.emptied.add(handover.ended.app)
+        self._note_waiting_of(handover.ended.app)
         if handover.begun is not None:
             self.watch_idle(handover.begun.app)
         else:
@@ -66,24 +68,36 @@ class Leasing:
         state.declined = True
         for gpu in gpus:
             lease = self._world.ledger.holdings(state.id).get(gpu)
-            if lease is not None and self._world.ledger.unqueue(gpu, state.id) is None:
+            if lease is None:
+                continue
+            if self._world.ledger.unqueue(gpu, state.id) is None:
                 self.empty(gpu, lease.token)
+            else:
+                self.changes.revoked(lease, "given back")
         self.note_waiting(state)
 
-    def lose(self, gpus: Iterable[GpuId], reason: str) -> None:
-        """GPUs are gone, and so is whatever ran there."""
-        for lease in self._world.lose_gpus(gpus, reason, self.now):
+    def lose(self, leases: Iterable[Lease], reason: str) -> None:
+        """The GPUs of these leases are gone, and so is whatever ran there."""
+        for lease in leases:
             self.changes.revoked(lease, reason)
             self.changes.ended(lease)
             self.emptied.add(lease.app)
-            if lease.app in self._world.apps:
-                self.note_waiting(self._world.apps[lease.app])
+            self._note_waiting_of(lease.app)
 
     def tell_to_leave(self, gpu: GpuId, token: int) -> None:
         """A lease that ends before its beat: its holder must go now."""
-        lease = self._world.ledger.lease(gpu)
-        if lease is not None and lease.token == token:
-            self.take_away(gpu, lease.app, "its share of the lease is over")
+        ledger = self._world.ledger
+        lease = next((x for x in ledger.chain(gpu) if x.token == token), None)
+        present = ledger.lease(gpu)
+        if lease is None or (lease is present and ledger.is_leaving(gpu)):
+            return
+        if lease.end - self._world.settings.grace > self.now + 1e-6:
+            return  # It was renewed since.
+        if lease is not present and lease.end > self.now:
+            # Whoever was there before is slow to go: it may still have a little of its time.
+            self._alarms.set(lease.end, TellToLeave(gpu, token))
+            return
+        self.take_away(gpu, lease.app, "its share of the lease is over")
 
     def take_as_empty(self, gpu: GpuId, token: int) -> None:
         """A revoked lease has ended and the guard has passed."""
@@ -99,7 +113,7 @@ class Leasing:
         dropped: list[Allotment] = []
         for gpu in view.offer:
             item, follower = first.get(gpu), second.get(gpu)
-            if item is not None and not self._still_good(gpu, item):
+            if item is not None and not (self._keeps(gpu, item) or self._still_good(gpu, item)):
                 dropped.append(Allotment(item.app, (gpu,), item.source, item.until))
                 item = None
             self._hand_over(gpu, item, view)
@@ -107,7 +121,14 @@ class Leasing:
                 self._follow(gpu, follower, view)
             elif follower is not None:
                 dropped.append(Allotment(follower.app, (gpu,), follower.source))
+        # Somebody else may want what was dropped; a round that failed would fail again.
+        self.freed = self.freed or bool(dropped)
         return tuple(dropped)
+
+    def _keeps(self, gpu: GpuId, item: Allotment) -> bool:
+        """Whether it goes on where it is: it may be between phases, or its machine cordoned."""
+        tail = self._world.ledger.tail(gpu)
+        return tail is not None and tail.app == item.app and self._world.keeps_leases(gpu)
 
     def _still_good(self, gpu: GpuId, item: Allotment) -> bool:
         state = self._world.apps.get(item.app)
@@ -182,7 +203,7 @@ class Leasing:
             lease = self._world.ledger.lease(gpu)
             if since is None or lease is None or lease.app != app:
                 continue
-            if self.now - since >= after - 1e-9:
+            if self.now >= since + after:
                 self.changes.revoked(lease, Reason.IDLE_RECLAIMED)
                 self.empty(gpu, lease.token)
                 state.reason = Reason.IDLE_RECLAIMED
@@ -192,6 +213,11 @@ class Leasing:
             self._idle_checks.add(app)
             self._alarms.set(first + after, CheckIdle(app))
         self.note_waiting(state)
+
+    def _note_waiting_of(self, app: AppId) -> None:
+        state = self._world.apps.get(app)
+        if state is not None:
+            self.note_waiting(state)
 
     def note_waiting(self, state: AppState) -> None:
         """Remember since when an app has had nothing."""

@@ -101,6 +101,11 @@ class Ledger:
         """Leases that begin after the present one."""
         return tuple(self._gpus[gpu].queue)
 
+    def chain(self, gpu: GpuId) -> tuple[Lease, ...]:
+        """The present lease, then those that begin after it."""
+        entry = self._gpus[gpu]
+        return (*((entry.lease,) if entry.lease is not None else ()), *entry.queue)
+
     def tail(self, gpu: GpuId) -> Lease | None:
         """The last lease promised on a GPU that still stands; None if nothing is promised."""
         entry = self._gpus[gpu]
@@ -111,6 +116,10 @@ class Ledger:
     def holdings(self, app: AppId) -> dict[GpuId, Lease]:
         """GPUs an app holds or is promised (do not change this mapping)."""
         return self._holdings.get(app, {})
+
+    def holders(self) -> tuple[AppId, ...]:
+        """Apps that hold, are promised or still occupy a GPU, sorted."""
+        return tuple(sorted({*self._holdings, *self._present}))
 
     def present(self, app: AppId) -> int:
         """How many slots an app's leases occupy now, fencing ones included."""
@@ -336,11 +345,13 @@ def check_ledger(ledger: Ledger) -> None:
     if total != len(ledger):
         raise InvariantError(f"{total} GPUs are accounted for, there are {len(ledger)}")
     promised: dict[AppId, set[GpuId]] = {}
+    present_of: dict[AppId, int] = {}
     tokens: set[int] = set()
     for index in range(len(ledger)):
         gpu = GpuId(index)
-        present, queue = ledger.lease(gpu), ledger.queue(gpu)
-        chain = [*([present] if present else []), *queue]
+        present, chain = ledger.lease(gpu), ledger.chain(gpu)
+        if present is not None:
+            present_of[present.app] = present_of.get(present.app, 0) + 1
         if (ledger.state(gpu) is GpuState.FREE) != (gpu in ledger.free()):
             raise InvariantError(f"GPU {gpu} is {ledger.state(gpu)} but the free set differs")
         if ledger.state(gpu) in {GpuState.FREE, GpuState.QUARANTINED} and chain:
@@ -357,6 +368,8 @@ def check_ledger(ledger: Ledger) -> None:
                 raise InvariantError(f"GPU {gpu} is promised twice to {lease.app}", chain)
             if not leaving:
                 promised[lease.app].add(gpu)
-    for app, gpus in promised.items():
-        if set(ledger.holdings(app)) != gpus:
+    for app in sorted({*ledger.holders(), *promised, *present_of}):
+        if set(ledger.holdings(app)) != promised.get(app, set()):
             raise InvariantError(f"holdings of {app} differ from the leases")
+        if ledger.present(app) != present_of.get(app, 0):
+            raise InvariantError(f"the slots of {app} are miscounted")

@@ -1,5 +1,7 @@
 """What a round has to give, and what the policy sees of the world."""
 
+import math
+
 from themis.arbiter.settings import BidderKind
 from themis.arbiter.view import Seen, Surroundings
 from themis.arbiter.world import World, first_beat_after
@@ -8,19 +10,20 @@ from themis.policies.base import View
 
 
 def offered_gpus(
-    world: World, now: float, *, at_beat: bool
+    world: World, now: float, beat: float | None
 ) -> tuple[tuple[GpuId, ...], list[tuple[GpuId, Lease]]]:
     """What is available, and leases that end on machines which take no new ones.
 
     Available are GPUs that nobody is promised and, at a beat, those whose last lease ends with it.
     """
-    horizon = now + world.settings.round_lead + 1e-6
+    # The later of the two: new settings may have a shorter lead than this beat was opened with.
+    horizon = -math.inf if beat is None else max(beat, now + world.settings.round_lead) + 1e-6
     offer: list[GpuId] = []
     cordoned: list[tuple[GpuId, Lease]] = []
     for index in range(len(world.ledger)):
         gpu = GpuId(index)
         tail = world.ledger.tail(gpu)
-        if tail is not None and not (at_beat and tail.end <= horizon):
+        if tail is not None and tail.end > horizon:
             continue
         if world.takes_leases(gpu):
             offer.append(gpu)

@@ -17,8 +17,7 @@ def explain_round(current: OpenRound, plan: Plan, world: World) -> tuple[AppLine
         held = len(world.ledger.holdings(view.app))
         granted = sum(len(item.gpus) for item in plan.allotments if item.app == view.app)
         reason = _reason(view, held, current, plan.notes)
-        if state.suspended:
-            reason = min(state.suspended, key=list(Reason).index)
+        reason = state.suspension or reason
         lines.append(AppLine(view.app, held, view.demand, granted, reason))
     return tuple(lines)
 

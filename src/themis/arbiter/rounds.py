@@ -17,6 +17,9 @@ from themis.fairness.valuation import Valuation
 from themis.model import AppId, Bid, GpuId, Offer, Source
 from themis.policies.base import Allotment, AskBids, AskSolve, Plan, Policy
 
+MAX_QUESTIONS = 1000
+"""A policy that asks more in one round will ask for ever."""
+
 FIRST_TABLE = 0
 """The round number under which an app is asked for a valuation outside any round."""
 
@@ -47,10 +50,10 @@ class Rounds:
             for state in world.apps.values()
         )
 
-    def begin(self, trigger: str) -> None:
-        """Open a round, if there is anything to offer."""
-        at_beat = trigger == "beat"
-        offer, cordoned = offered_gpus(self._world, self.now, at_beat=at_beat)
+    def begin(self, beat: float | None = None) -> None:
+        """Open a round for this beat, or for what is free, if there is anything to offer."""
+        at_beat = beat is not None
+        offer, cordoned = offered_gpus(self._world, self.now, beat)
         for gpu, tail in cordoned:
             if self._world.keeps_leases(gpu):
                 self._leasing.renew(gpu, tail, tail.source)
@@ -71,6 +74,7 @@ class Rounds:
             on_beats=self._policy.keeps_to_beats,
             seed=self._seed,
         )
+        trigger = "beat" if at_beat else "free"
         self.open = open_round(self.count, trigger, view, self._policy, self._seed)
         self._advance(self.open, None)
 
@@ -81,7 +85,9 @@ class Rounds:
         current.advance(answer)
         while current.plan is None and not current.failed:
             match current.question:
-                case AskBids(apps=apps):
+                case _ if current.questions > MAX_QUESTIONS:
+                    current.failed = f"the policy asked more than {MAX_QUESTIONS} questions"
+                case AskBids(apps=apps) if current.knows(apps):
                     self._ask(current, apps)
                     if current.waiting:
                         return
@@ -135,6 +141,14 @@ class Rounds:
         if bid.table:
             state.valuation = Valuation(bid.table, state.work_left)
 
+    def expect_no_bid(self, app: AppId) -> None:
+        """An app is over or suspended: an open round does not wait for it."""
+        current = self.open
+        if current is not None and current.awaits_bid(app):
+            current.waiting.discard(app)
+            if not current.waiting:
+                self._advance(current, current.sorted_bids())
+
     def take_solution(self, event: ev.Solved | ev.SolveFailed) -> None:
         """Take the solver's answer.
 
@@ -161,7 +175,7 @@ class Rounds:
             return
         for app in sorted(current.waiting):
             state = self._world.apps.get(app)
-            if state is not None and state.valuation is not None:
+            if state is not None and state.active and state.valuation is not None:
                 current.bids[app] = bid_from_cache(
                     current.view.find(app),
                     state.valuation,
@@ -178,12 +192,9 @@ class Rounds:
         self.open = None
         plan = current.plan
         if plan is not None and not current.failed:
-            try:
-                check_plan(plan, current.view)
-            except InvariantError as error:
-                current.failed = error.what
+            current.failed = _objection(plan, current)
         if plan is None or current.failed:
-            plan = _renewal(current)
+            plan = _renewal(current, self._world)
         dropped = self._leasing.carry_out(plan, current.view)
         self._count_hunger(current)
         lines = explain_round(current, plan, self._world)
@@ -221,11 +232,24 @@ class Rounds:
                 state.hungry_rounds += 1
 
 
-def _renewal(current: OpenRound) -> Plan:
+def _objection(plan: Plan, current: OpenRound) -> str:
+    """Why a plan cannot be carried out; empty if it can."""
+    try:
+        check_plan(plan, current.view)
+    except InvariantError as error:
+        return error.what
+    except Exception as error:  # a user's policy may return anything; the round fails alone
+        return f"the plan makes no sense: {type(error).__name__}: {error}"
+    return ""
+
+
+def _renewal(current: OpenRound, world: World) -> Plan:
     """A failed round never ends training: whoever holds a GPU keeps it for one beat."""
     mine: dict[AppId, list[GpuId]] = {}
     for gpu, app in sorted(current.view.holders.items()):
-        mine.setdefault(app, []).append(gpu)
+        tail = world.ledger.tail(gpu)
+        if tail is not None and tail.app == app:  # else it gave the GPU back or lost it since
+            mine.setdefault(app, []).append(gpu)
     return Plan(tuple(Allotment(app, tuple(gpus), Source.RENEWED) for app, gpus in mine.items()))
 
 

@@ -12,6 +12,9 @@ from themis.fairness.rho import best_case_rest, rho, rho_of_nothing, serial_rest
 from themis.fairness.valuation import Valuation
 from themis.model import AppId, Bid, GpuId, OwnerId, Topology
 
+LEAST_CAPACITY = 1e-6
+"""GPUs."""
+
 
 @dataclass(frozen=True)
 class Surroundings:
@@ -43,6 +46,12 @@ class Seen:
         self._around = around
         self.held = tuple(sorted(held))
         self.machines = machines
+        # Taken when the round opens: while it waits for answers, the app may end and be forgotten.
+        self.weight = around.weight(self.app)
+        self.elapsed = around.elapsed(self.app)
+        self._contention = around.mean_contention(self.app)
+        self._capacity = around.mean_capacity(self.app)
+        self._open_room = self._room()
 
     @property
     def app(self) -> AppId:
@@ -53,11 +62,6 @@ class Seen:
     def owner(self) -> OwnerId:
         """Whose it is."""
         return self._state.spec.owner
-
-    @cached_property
-    def weight(self) -> float:
-        """Its weight in contention and auction."""
-        return self._around.weight(self.app)
 
     @property
     def arrival(self) -> float:
@@ -70,18 +74,15 @@ class Seen:
         return self._around.now if self.held else self._state.waiting_since
 
     @cached_property
-    def elapsed(self) -> float:
-        """Active seconds so far."""
-        return self._around.elapsed(self.app)
-
-    @cached_property
     def ideal_time(self) -> float:
         """T_id under the arbiter's convention, with contention and capacity up to now."""
         return ideal_time(
             self._around.settings.convention,
             self._state.whole,
-            contention=self._around.mean_contention(self.app),
-            capacity=self._around.mean_capacity(self.app),
+            contention=self._contention,
+            # An app for which there was no GPU at all must not have a rho of zero: auctions
+            # compare logarithms.
+            capacity=max(self._capacity, LEAST_CAPACITY),
             budget=self._state.budget,
         )
 
@@ -100,9 +101,12 @@ class Seen:
         """GPUs its runnable jobs could use."""
         return self._state.demand
 
-    @cached_property
+    @property
     def room(self) -> int:
         """GPUs it could still be given, within its owner's quota."""
+        return self._open_room
+
+    def _room(self) -> int:
         if self._state.declined:
             return 0
         room = max(0, self._state.demand - len(self.kept))

@@ -35,6 +35,7 @@ class World:
         self.capacity = CapacityClock()
         self.quotas: dict[OwnerId, int] = {}
         self.owner_weights: dict[OwnerId, float] = {}
+        self._gone: set[int] = set()
         self._cordoned: set[int] = set()
         self._draining: set[int] = set()
         self._active_of: dict[OwnerId, set[AppId]] = {}
@@ -62,10 +63,22 @@ class World:
         elif self.topology.machines[known] != machine:
             raise RefusedError(machine.name, "a machine of this name has another shape")
         else:
+            self._gone.discard(known)
             for gpu in self.topology.gpus_of[known]:
                 if self.ledger.quarantine_reason(gpu) == GONE:
                     self.ledger.restore(gpu)
         self._recount(at)
+
+    def lose_machine(self, number: int, at: float) -> list[Lease]:
+        """A machine is gone; returns the leases that ended with it."""
+        self._gone.add(number)
+        # A GPU that was quarantined before stays so for its own reason when the machine is back.
+        well = [
+            gpu
+            for gpu in self.topology.gpus_of[number]
+            if self.ledger.quarantine_reason(gpu) is None
+        ]
+        return self.lose_gpus(well, GONE, at)
 
     def lose_gpus(self, gpus: Iterable[GpuId], reason: str, at: float) -> list[Lease]:
         """Take GPUs out of use; returns the leases that ended with them."""
@@ -74,8 +87,11 @@ class World:
         return lost
 
     def restore_gpu(self, gpu: GpuId, at: float) -> None:
-        """Take a GPU back into use."""
-        self.ledger.restore(gpu)
+        """Take a GPU back into use, at once or when its machine is back."""
+        if self.topology.seats[gpu].machine in self._gone:
+            self.ledger.quarantine(gpu, GONE, at)
+        else:
+            self.ledger.restore(gpu)
         self._recount(at)
 
     def check_gpu(self, gpu: GpuId) -> None:
@@ -155,7 +171,7 @@ class World:
             UnknownAppError: There is none.
         """
         state = self.apps.get(app)
-        if state is None:
+        if state is None or state.outcome:
             raise UnknownAppError(app, "there is no such app, or it has ended")
         return state
 
@@ -265,5 +281,6 @@ class World:
 
 def first_beat_after(now: float, settings: Settings) -> float:
     """The first beat whose round has not opened yet."""
-    beats = math.floor((now + settings.round_lead) / settings.lease + 1e-9) + 1
+    # A microsecond, because times as large as a calendar's are not exact to less.
+    beats = math.floor((now + settings.round_lead + 1e-6) / settings.lease) + 1
     return beats * settings.lease
