@@ -159,13 +159,17 @@ class FakeApp:
         return Valuation(bid.table, self.work)
 
     def bid(self, offered: int) -> Bid:
-        """An honest bid: a row for every level and count on top of what it keeps."""
+        """An honest bid: for every level and count, gangs of their own beside what it keeps."""
+        jobs = self.jobs - -(-len(self.kept) // self.gang)
+        most = min(offered, self.room, jobs * self.gang)
+        kept = self.seconds_with(self.kept)
         rows = []
-        most = len(self.kept) + min(offered, self.room)
         for entry in self.table:
-            extra = entry.count - len(self.kept)
-            if extra > 0 and entry.count <= most:
-                rows.append(Row(_chunks(entry.level, self.gang, extra), entry.seconds))
+            if entry.count <= most:
+                together = 1.0 / (1.0 / kept + 1.0 / entry.seconds)
+                alone = self.work / self.jobs / self.gang
+                row = _chunks(entry.level, self.gang, entry.count)
+                rows.append(Row(row, max(together, alone) if self.kept else entry.seconds))
         return Bid(self.app, tuple(rows), self.table)
 
     def _seconds(self, level: int, count: int) -> float:
