@@ -13,7 +13,7 @@ from typing import Protocol, assert_never
 from themis.agent import Agent
 from themis.agent import commands as agent_cmd
 from themis.agent import events as agent_ev
-from themis.arbiter import Arbiter, AppRecord, RoundRecord, Settings
+from themis.arbiter import AppRecord, Arbiter, RoundRecord, Settings
 from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.auction.solver import Solver, solver

@@ -11,6 +11,7 @@ from enum import Enum, auto
 
 from themis.errors import InvariantError
 from themis.model import AppId, GpuId, JobId, JobSpec, Topology
+from themis.model.ids import check_number
 
 
 class State(Enum):
@@ -31,6 +32,12 @@ class Costs:
     restart_p95: float = 50.0
     checkpoint_low: float = 5.0
     checkpoint_high: float = 10.0
+
+    def __post_init__(self) -> None:
+        check_number("restart_median", self.restart_median, high=86400.0)
+        check_number("restart_p95", self.restart_p95, low=self.restart_median, high=86400.0)
+        check_number("checkpoint_low", self.checkpoint_low, high=86400.0)
+        check_number("checkpoint_high", self.checkpoint_high, low=self.checkpoint_low, high=86400.0)
 
     def restart(self, rng: random.Random) -> float:
         """One draw: lognormal with the given median and 95th percentile."""

@@ -1,0 +1,41 @@
+"""The tree of commands. Importing this must stay quick: verbs import what they need when run."""
+
+from typing import Annotated
+
+import typer
+
+from themis import __version__
+from themis.cli import demo, replay, sim
+from themis.cli.output import STYLE
+
+app = typer.Typer(
+    name="themis",
+    help="Share a GPU cluster fairly among teams who train models.",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(sim.app, name="sim")
+app.command("replay")(replay.replay)
+app.command("demo")(demo.demo)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"themis {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only results and errors.")] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours.")] = False,
+) -> None:
+    """Share a GPU cluster fairly among teams who train models."""
+    STYLE.quiet = quiet
+    STYLE.color = not no_color

@@ -1,0 +1,147 @@
+"""How commands talk to people and to programs: tables, JSON, progress, errors and exit codes."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+OK, FAILED, USAGE, NOT_FOUND, UNREACHABLE, DENIED = range(6)
+"""Exit codes, the same for every command."""
+
+
+@dataclass(slots=True)
+class Style:
+    """What the user asked for, for the whole command."""
+
+    quiet: bool = False
+    color: bool = True
+
+
+STYLE = Style()
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """Where to write; rich is imported when something is shown."""
+    from rich.console import Console  # noqa: PLC0415 - only needed when something is shown
+
+    # Never narrower than the tables need when nobody is watching.
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else 110
+    return Console(stderr=stderr, no_color=not STYLE.color, width=width, highlight=False)
+
+
+def table(title: str, *columns: str) -> "Table":
+    """An empty table; the first column is text, the others are numbers."""
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - only needed when something is shown
+    from rich.table import Table  # noqa: PLC0415 - only needed when something is shown
+
+    result = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for index, column in enumerate(columns):
+        result.add_column(column, justify="left" if index == 0 else "right")
+    return result
+
+
+def print_json(data: Any) -> None:
+    """One object on one line; numbers that are not finite become null."""
+    sys.stdout.write(json.dumps(_plain(data), allow_nan=False) + "\n")
+
+
+def _plain(data: Any) -> Any:
+    if isinstance(data, float) and data - data != 0.0:
+        return None
+    if isinstance(data, dict):
+        return {str(key): _plain(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_plain(value) for value in data]
+    return data
+
+
+def fail(message: str, code: int = FAILED) -> NoReturn:
+    """End the command with one clear line."""
+    sys.stderr.write(f"error: {escape_line(message)}\n")
+    raise typer.Exit(code)
+
+
+def note(message: str) -> None:
+    """Say something that is not the result."""
+    if not STYLE.quiet:
+        sys.stderr.write(f"{escape_line(message)}\n")
+
+
+def escape_line(text: str) -> str:
+    """Text that may come from files or users: nothing in it may steer the terminal."""
+    return "".join(ch if ch.isprintable() or ch == "\n" else "\ufffd" for ch in text)
+
+
+@contextmanager
+def progress_bar(description: str, total: int) -> Iterator["Bar"]:
+    """A bar with the time left on a terminal; otherwise a line now and then."""
+    out = console(stderr=True)
+    if STYLE.quiet:
+        yield Bar()
+        return
+    if not out.is_terminal:
+        yield _Lines(description, total)
+        return
+    from rich.progress import (  # noqa: PLC0415 - only needed when something is shown
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=out, transient=True) as progress:
+        task = progress.add_task(description, total=total)
+        yield _Rich(progress, task)
+
+
+class Bar:
+    """A progress bar that shows nothing."""
+
+    def update(self, done: int, description: str | None = None) -> None:
+        """So much is done."""
+
+
+class _Rich(Bar):
+    def __init__(self, progress: Any, task: Any) -> None:
+        self._progress = progress
+        self._task = task
+
+    def update(self, done: int, description: str | None = None) -> None:
+        extra = {} if description is None else {"description": description}
+        self._progress.update(self._task, completed=done, **extra)
+
+
+class _Lines(Bar):
+    """Without a terminal: a line for every tenth of the way."""
+
+    def __init__(self, description: str, total: int) -> None:
+        self._description = description
+        self._total = max(1, total)
+        self._shown = 0
+
+    def update(self, done: int, description: str | None = None) -> None:
+        self._description = description or self._description
+        tenth = 10 * done // self._total
+        if tenth > self._shown:
+            self._shown = tenth
+            sys.stderr.write(f"{self._description}: {done} of {self._total}\n")
+            sys.stderr.flush()

@@ -1,0 +1,188 @@
+"""What to simulate: one flat set of keys, checked where it enters.
+
+config = RunConfig(policy="themis", apps=20, options={"f": 0.7, "lease": "5m"})
+prepared = prepare(config)
+"""
+
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+from themis.arbiter import SETTING_NAMES, BidderKind, Settings
+from themis.auction.solver import solver
+from themis.errors import ConfigError, unknown_name
+from themis.fairness.ideal import Convention
+from themis.model import Topology
+from themis.model.ids import check_count
+from themis.policies import Policy, policy, policy_class, policy_options
+from themis.records.clusters import cluster
+from themis.sim.jobs import Costs
+from themis.sim.workloads import GENERATORS, Workload, workload
+
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([smhd]?)\Z")
+_COSTS = tuple(item.name for item in fields(Costs))
+_OWN = ("seed", "apps", "gpus", "load")
+_ENUMS: dict[str, type[StrEnum]] = {"bidder": BidderKind, "convention": Convention}
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """One run. `options` are keys of the policy, the arbiter, the workload or the costs."""
+
+    cluster: str = "testbed64"
+    contention: int = 1
+    workload: str = "w2"
+    apps: int = 85
+    seed: int = 1
+    policy: str = "themis"
+    load: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything a simulation is made from."""
+
+    config: RunConfig
+    topology: Topology
+    workload: Workload
+    policy: Policy
+    policy_options: dict[str, Any]
+    settings: Settings
+    costs: Costs
+    solver: str
+
+
+def seconds(value: object, key: str) -> float:
+    """Seconds from a number or from 90s, 10m, 1.5h, 2d.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    match = _DURATION.match(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ConfigError(key, value, "seconds, or a number with s, m, h or d: 90s, 10m, 1.5h, 2d")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def allowed_keys(policy_name: str, workload_name: str) -> dict[str, str]:
+    """Every key that may be set for such a run, and what it belongs to."""
+    keys = dict.fromkeys(policy_options(policy_class(policy_name)), "policy")
+    keys |= dict.fromkeys(SETTING_NAMES, "arbiter")
+    keys |= dict.fromkeys(_workload_options(workload_name), "workload")
+    keys |= dict.fromkeys(_COSTS, "costs")
+    keys["solver"] = "solver"
+    return keys
+
+
+def _workload_options(name: str) -> list[str]:
+    if name not in GENERATORS:
+        raise unknown_name("workload", name, GENERATORS)
+    parameters = inspect.signature(GENERATORS[name]).parameters
+    return [key for key in parameters if key not in _OWN]
+
+
+def parse_value(text: str) -> Any:
+    """A value as written on a command line: a number, true, false, or a word."""
+    lowered = text.strip().lower()
+    if lowered in {"true", "false"}:
+        return lowered == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text.strip()
+
+
+def prepare(config: RunConfig) -> Prepared:
+    """Check a configuration and make what it names.
+
+    Raises:
+        ConfigError: A name that does not exist or a number that cannot be.
+    """
+    topology = cluster(config.cluster, config.contention)
+    kind = policy_class(config.policy)
+    keys = allowed_keys(config.policy, config.workload)
+    for key in config.options:
+        if key not in keys:
+            raise unknown_name(f"key for policy {config.policy}", key, keys)
+    chosen = {
+        group: {key: value for key, value in config.options.items() if keys[key] == group}
+        for group in ("policy", "arbiter", "workload", "costs")
+    }
+    check_count("seed", config.seed, low=0, high=2**62)
+    check_count("apps", config.apps, high=1_000_000)
+    name = str(config.options.get("solver", "default"))
+    solver(name)
+    return Prepared(
+        config=config,
+        topology=topology,
+        workload=_workload(config, topology, chosen["workload"]),
+        policy=policy(config.policy, **chosen["policy"]),
+        policy_options=chosen["policy"],
+        settings=settings_for(kind, chosen["arbiter"]),
+        costs=costs_from(chosen["costs"]),
+        solver=name,
+    )
+
+
+def _workload(config: RunConfig, topology: Topology, options: dict[str, Any]) -> Workload:
+    gpus = topology.gpus
+    if config.contention != 1:
+        # Contention means the same apps on fewer machines, so the horizon stays.
+        gpus = cluster(config.cluster).gpus
+    result = workload(
+        config.workload,
+        seed=config.seed,
+        apps=config.apps,
+        gpus=gpus,
+        load=config.load,
+        **options,
+    )
+    for app in result.apps:
+        gang = max(job.min_gpus for job in app.spec.jobs)
+        if gang > topology.gpus:
+            raise ConfigError(
+                f"min_gpus of {app.spec.id}", gang, f"at most the cluster's {topology.gpus} GPUs"
+            )
+    return result
+
+
+def settings_for(kind: type[Policy], options: Mapping[str, Any]) -> Settings:
+    """The arbiter's settings: defaults, then what goes with the policy, then what was asked for.
+
+    Raises:
+        ConfigError: A value that cannot be.
+    """
+    values: dict[str, Any] = {}
+    for key, value in (*kind.settings.items(), *options.items()):
+        if key in _ENUMS:
+            values[key] = _member(key, value)
+        elif key in {"starvation", "solve_work"}:
+            values[key] = value
+        else:
+            values[key] = seconds(value, key)
+    return Settings(**values)
+
+
+def _member(key: str, value: object) -> StrEnum:
+    names = [str(item) for item in _ENUMS[key]]
+    if value not in names:
+        raise unknown_name(key, str(value), names)
+    return _ENUMS[key](value)
+
+
+def costs_from(options: Mapping[str, Any]) -> Costs:
+    """Costs of starting and checkpointing.
+
+    Raises:
+        ConfigError: A value that cannot be.
+    """
+    return Costs(**{key: seconds(value, key) for key, value in options.items()})
