@@ -165,6 +165,7 @@ class PolicyContract:
         first = drive(policy, view)
         drive(policy, other)
         assert drive(policy, view) == first
+        assert drive(policy, view) == first  # and not only every other time
 
     @_every_policy
     @given(view=views())

@@ -1,0 +1,113 @@
+"""Policies by name, and what is said about names that are wrong."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from themis.errors import ConfigError
+from themis.policies import POLICIES, DirectPolicy, Plan, Policy, View, policy, policy_options
+
+OUTSIDE = """
+import random
+from themis.policies import DirectPolicy, Plan, View
+
+class Mine(DirectPolicy):
+    name = "mine"
+
+    def __init__(self, *, patience: float = 2.0) -> None:
+        self.patience = patience
+
+    def plan(self, view: View, rng: random.Random) -> Plan:
+        return Plan(())
+
+class Needy(Mine):
+    def __init__(self, *, target: int) -> None:
+        self.target = target
+
+class Nameless(DirectPolicy):
+    def plan(self, view, rng):
+        return Plan(())
+
+class Half(DirectPolicy):
+    name = "half"
+
+number = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def _outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "some_package.py").write_text(OUTSIDE)
+    (tmp_path / "broken_package.py").write_text("class Mine(:")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "some_package", raising=False)
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_every_policy_is_made_by_its_name(name: str) -> None:
+    assert policy(name).name == name
+
+
+def test_a_policy_from_outside_is_named_by_module_and_class() -> None:
+    mine = policy("some_package:Mine", patience=3.5)
+    assert isinstance(mine, Policy)
+    assert mine.name == "mine"
+    assert vars(mine) == {"patience": 3.5}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        pytest.param("themsi", {}, "did you mean 'themis'", id="a misspelt policy"),
+        pytest.param("zzz", {}, "equal-share, fifo", id="the names that exist"),
+        pytest.param("themis", {"paymnt": "gpus"}, "did you mean 'payment'", id="misspelt option"),
+        pytest.param("fifo", {"f": 0.5}, "option of policy fifo: got 'f'", id="no such option"),
+        pytest.param("themis", {"payment": "lotery"}, "did you mean 'lottery'", id="payment"),
+        pytest.param("themis", {"payment": 3}, "payment: got '3'", id="a number as payment"),
+        pytest.param("themis", {"rank": "nwo"}, "did you mean 'now'", id="rank"),
+        pytest.param("themis", {"leftovers": 1.5}, "leftovers: got '1.5'", id="leftovers"),
+        pytest.param("themis", {"f": 1.1}, "f: got 1.1", id="f above one"),
+        pytest.param("themis", {"f": float("nan")}, "f: got nan", id="f not a number"),
+        pytest.param("themis", {"f": "a lot"}, "f: got 'a lot'", id="f in words"),
+        pytest.param("themis", {"min_invited": 0}, "min_invited: got 0", id="nobody invited"),
+        pytest.param("themis", {"guard_rounds": -1}, "guard_rounds: got -1", id="guard"),
+        pytest.param("themis", {"hysteresis": -0.1}, "hysteresis: got -0.1", id="hysteresis"),
+        pytest.param("themis", {"fresh_tables": 1}, "fresh_tables: got 1", id="not a switch"),
+        pytest.param("no_such_package:Mine", {}, "No module named", id="no such module"),
+        pytest.param("broken_package:Mine", {}, "SyntaxError", id="a module that does not load"),
+        pytest.param("some_package:Mien", {}, "did you mean 'Mine'", id="no such class"),
+        pytest.param("some_package:number", {}, "a subclass of themis.policies", id="no class"),
+        pytest.param("some_package:Half", {}, "it lacks plan", id="an unfinished policy"),
+        pytest.param("some_package:Nameless", {}, "a class with a `name`", id="no name"),
+        pytest.param("some_package:Needy", {}, "option target", id="a missing option"),
+        pytest.param(
+            "some_package:Mine", {"patence": 1}, "did you mean 'patience'", id="its own options"
+        ),
+        pytest.param(":Mine", {}, "an importable module:Class", id="no module"),
+        pytest.param("some_package:", {}, "Mine", id="no class named"),
+        pytest.param(".relative:Mine", {}, "an importable module:Class", id="a relative module"),
+    ],
+)
+def test_what_is_wrong_is_said_clearly(name: str, options: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        policy(name, **options)
+    assert said in str(caught.value)
+
+
+def test_options_and_defaults_can_be_listed() -> None:
+    assert policy_options(POLICIES["fifo"]) == {}
+    assert policy_options(POLICIES["themis"])["f"] == 0.8
+    paper = policy_options(POLICIES["themis-paper"])
+    assert (paper["payment"], paper["leftovers"], paper["rank"]) == ("gpus", "paper", "now")
+    assert paper.keys() == policy_options(POLICIES["themis"]).keys()
+
+
+def test_a_policy_that_asks_nothing_writes_one_function() -> None:
+    class Idle(DirectPolicy):
+        name = "idle"
+
+        def plan(self, view: View, rng: object) -> Plan:
+            return Plan(())
+
+    assert isinstance(Idle(), Policy)
