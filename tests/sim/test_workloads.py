@@ -371,3 +371,16 @@ def test_the_tables_are_those_of_the_data_folder(themis_data: Path) -> None:
     assert given["app_service_times"] == list(APP_GPU_SECONDS)
     assert given["num_jobs_per_app"] == list(W2_JOBS)
     assert given["max_gpus_per_job"][1:] == list(W2_GPUS_PER_JOB)
+
+
+def test_demand_grows_from_phase_to_phase_when_asked() -> None:
+    plain = generate_w2(seed=3, apps=30)
+    grown = generate_w2(seed=3, apps=30, demand_growth=2)
+    for app, wide in zip(plain.apps, grown.apps, strict=True):
+        for number, (phase, wider) in enumerate(
+            zip(true_phases(app), true_phases(wide), strict=True)
+        ):
+            assert [load.work for load in phase] == [load.work for load in wider]
+            assert [load.max_gpus * 2**number for load in phase] == [
+                load.max_gpus for load in wider
+            ]

@@ -130,6 +130,7 @@ class Agent:
         self._jobs = {}
         for name, target in phase.targets:
             job = self._all.setdefault(name, _Job(self._specs[name], target))
+            job.spec = self._tuner.phases[phase.phase].job(self._specs[name])
             job.target = target
             self._jobs[name] = job
         self._later = tuple(

@@ -59,7 +59,7 @@ class AppState:
         first = spec.phases[0]
         targets = first.targets or (first.iterations,) * first.jobs
         self.jobs = {
-            job.id: JobState(job, 0.0, float(target), 0.0)
+            job.id: JobState(first.job(job), 0.0, float(target), 0.0)
             for job, target in zip(spec.jobs[: first.jobs], targets, strict=True)
         }
         self._refresh()
@@ -119,7 +119,7 @@ class AppState:
                     f"job {job} has done {done:g} and may do {limit} more in phase {phase}, "
                     f"not go to {target!r}",
                 )
-            jobs[job] = JobState(specs[job], done, target, done)
+            jobs[job] = JobState(declared.job(specs[job]), done, target, done)
         self._past.append(self._whole_phase())
         self.declined = False
         self.jobs = jobs
@@ -137,7 +137,7 @@ class AppState:
         self.gang = max((job.spec.max_gpus for job in runnable), default=1)
         self.min_gang = min((job.spec.min_gpus for job in runnable), default=1)
         self._phase_left = sum(job.left for job in runnable)
-        survivors = [job.spec for job in self.jobs.values()]
+        survivors = [job for job in self.spec.jobs if job.id in self.jobs]
         self.future = remaining_phases((), self.spec, survivors, self.phase)[1:]
         self._future_work = total_work(self.future)
         self.whole = (*self._past, self._whole_phase(), *self.future)

@@ -101,8 +101,9 @@ class Arbiter:
 
     def handle(self, event: ev.Event) -> list[Command]:
         """Take one event; returns what is to be done, in order."""
-        if not math.isfinite(event.at):
-            return [Refuse(type(event).__name__, f"time must be finite, got {event.at!r}")]
+        if not (math.isfinite(event.at) and event.at >= 0.0):
+            reason = f"time must be finite and not negative, got {event.at!r}"
+            return [Refuse(type(event).__name__, reason)]
         self._out = self._rounds.out = []
         self._now = self._leasing.now = self._rounds.now = max(self._now, event.at)
         try:

@@ -31,7 +31,9 @@ def declared_phases(app: AppSpec) -> tuple[PhaseLoad, ...]:
     """The whole app as submitted: its own jobs in the first phase, median copies afterwards."""
     first = app.phases[0]
     starters = app.jobs[: first.jobs]
-    loads = tuple(load_of(job, _iterations(first, index)) for index, job in enumerate(starters))
+    loads = tuple(
+        load_of(first.job(job), _iterations(first, index)) for index, job in enumerate(starters)
+    )
     return remaining_phases(loads, app, starters, 0)
 
 
@@ -104,8 +106,8 @@ def useful_demand(phase: Sequence[JobLoad]) -> float:
 
 def _copies(job: JobSpec, phase: Phase) -> PhaseLoad:
     if phase.targets:
-        return tuple(load_of(job, target) for target in phase.targets)
-    return (load_of(job, phase.iterations),) * phase.jobs
+        return tuple(load_of(phase.job(job), target) for target in phase.targets)
+    return (load_of(phase.job(job), phase.iterations),) * phase.jobs
 
 
 def _iterations(phase: Phase, index: int) -> int:

@@ -4,7 +4,7 @@ jobs = tuple(JobSpec(JobId(f"j{i}"), serial_iteration_time=1.0, max_gpus=4) for 
 app = AppSpec(AppId("sweep"), OwnerId("ann"), jobs, (Phase(4, 8), Phase(2, 16), Phase(1, 36)))
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from themis.errors import ConfigError, DuplicateError
 from themis.model.ids import AppId, JobId, OwnerId, check_count, check_name, check_number
@@ -39,6 +39,8 @@ class Phase:
     jobs: int
     iterations: int
     targets: tuple[int, ...] = ()
+    gpu_factor: int = 1
+    """Each job can use so many times its `max_gpus` in this phase."""
 
     def __post_init__(self) -> None:
         check_count("jobs of a phase", self.jobs, high=100_000)
@@ -47,6 +49,13 @@ class Phase:
             raise ConfigError("targets of a phase", self.targets, f"{self.jobs} entries")
         for target in self.targets:
             check_count("targets of a phase", target, high=10**15)
+        check_count("gpu_factor of a phase", self.gpu_factor, high=10_000)
+
+    def job(self, spec: JobSpec) -> JobSpec:
+        """A job as it is in this phase."""
+        if self.gpu_factor == 1:
+            return spec
+        return replace(spec, max_gpus=spec.max_gpus * self.gpu_factor)
 
 
 @dataclass(frozen=True, slots=True)

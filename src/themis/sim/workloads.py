@@ -158,7 +158,9 @@ def true_phases(app: SimApp) -> tuple[PhaseLoad, ...]:
             alive = sorted(best[: phase.jobs])
         iterations = phase.targets or (phase.iterations,) * phase.jobs
         phases.append(
-            tuple(load_of(jobs[i].spec, n) for i, n in zip(alive, iterations, strict=True))
+            tuple(
+                load_of(phase.job(jobs[i].spec), n) for i, n in zip(alive, iterations, strict=True)
+            )
         )
     return tuple(phases)
 
@@ -178,6 +180,7 @@ def generate_w2(
     hardware: str = "p100",
     network_intensive: float | None = None,
     eta: int = 2,
+    demand_growth: int = 1,
 ) -> Workload:
     """The paper's second workload: successive halving, mostly 4 GPUs per job.
 
@@ -200,6 +203,8 @@ def generate_w2(
         network_intensive: Draw models from the network-intensive group with this probability and
             else from the compute-intensive one, instead of the paper's mix.
         eta: One job in `eta` survives a phase.
+        demand_growth: From phase to phase a job can use so many times more GPUs; `eta` gives the
+            paper's 1, 2, 4, ...
 
     Raises:
         ConfigError: An argument is out of range.
@@ -208,6 +213,7 @@ def generate_w2(
     check_count("apps", apps, high=100_000)
     check_count("gpus", gpus, high=1_000_000)
     check_count("eta", eta, low=2, high=1000)
+    check_count("demand_growth", demand_growth, high=8)
     _check_flag("bursty", bursty)
     if hardware not in HARDWARE:
         raise unknown_name("hardware", str(hardware), HARDWARE)
@@ -215,7 +221,10 @@ def generate_w2(
         check_number("load", load, above=True, high=10.0)
     if network_intensive is not None:
         check_number("network_intensive", network_intensive, high=1.0)
-    bodies = [_w2_app(seed, index, hardware, network_intensive, eta) for index in range(apps)]
+    bodies = [
+        _w2_app(seed, index, hardware, network_intensive, eta, demand_growth)
+        for index in range(apps)
+    ]
     horizon = REFERENCE_HORIZON * (apps / REFERENCE_APPS) * (REFERENCE_GPUS / gpus)
     if load is not None:
         horizon *= realised_load(bodies, gpus, horizon) / load
@@ -263,7 +272,12 @@ def quantile(table: Table, share: float) -> float:
 
 
 def _w2_app(
-    seed: int, index: int, hardware: str, network_intensive: float | None, eta: int
+    seed: int,
+    index: int,
+    hardware: str,
+    network_intensive: float | None,
+    eta: int,
+    demand_growth: int,
 ) -> SimApp:
     def stream(aspect: str) -> Random:
         return Random(f"{seed}/{aspect}/{index}")
@@ -283,11 +297,14 @@ def _w2_app(
         )
         for number in range(count)
     )
+    phases = halving_from_budget([job.serial_iteration_time for job in jobs], work, eta)
     spec = AppSpec(
         AppId(f"w2-{index + 1:04d}"),
         OwnerId(f"owner-{index + 1:04d}"),
         jobs,
-        halving_from_budget([job.serial_iteration_time for job in jobs], work, eta),
+        tuple(
+            replace(phase, gpu_factor=demand_growth**number) for number, phase in enumerate(phases)
+        ),
     )
     return SimApp(spec, 0.0, model, tuple(quality.random() for _ in jobs))
 

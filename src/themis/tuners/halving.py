@@ -63,10 +63,11 @@ class Halving:
         plan = self._phases[phase]
         if phase == self._phase:
             return tuple(
-                _info(self._specs[name], self._increment(plan, name)) for name in self._chosen
+                _info(plan.job(self._specs[name]), self._increment(plan, name))
+                for name in self._chosen
             )
         typical = median_job([self._specs[name] for name in self._chosen])
-        return (_info(typical, plan.iterations),) * plan.jobs
+        return (_info(plan.job(typical), plan.iterations),) * plan.jobs
 
     def _start(self) -> NextPhase:
         plan = self._phases[self._phase]
