@@ -5,41 +5,25 @@ themis sim run --policy themis --apps 20
 
 import sys
 
-from themis.errors import ConfigError, CorruptLogError, RefusedError, ThemisError
+from themis.errors import ConfigError, RefusedError, ThemisError
 
 
 def main() -> int:
     """Run the command line; returns the exit code."""
     from themis.cli.app import app  # noqa: PLC0415 - typer is not needed to import this package
-    from themis.cli.output import FAILED, OK, USAGE  # noqa: PLC0415 - see above
+    from themis.cli.output import FAILED, INTERRUPTED, OK, USAGE  # noqa: PLC0415 - see above
 
     try:
-        result = app(standalone_mode=False)
+        app()
+    except SystemExit as done:  # how a command line that was understood, or not, comes back
+        return done.code if isinstance(done.code, int) else OK
     except (ConfigError, RefusedError) as error:
         return _complain(str(error), USAGE)
-    except CorruptLogError as error:
-        return _complain(str(error), FAILED)
     except ThemisError as error:
         return _complain(str(error), FAILED)
     except KeyboardInterrupt:
-        return _complain("interrupted", 130)
-    except Exception as error:
-        return _usage(error)
-    return result if isinstance(result, int) else OK
-
-
-def _usage(error: Exception) -> int:
-    """The command line itself was wrong; anything else is our bug and must be seen whole."""
-    import click  # noqa: PLC0415 - loaded by typer already
-
-    if isinstance(error, click.exceptions.Exit):
-        return error.exit_code
-    if isinstance(error, click.Abort):
-        return _complain("interrupted", 130)
-    if isinstance(error, click.ClickException):
-        error.show()
-        return error.exit_code
-    raise error
+        return _complain("interrupted", INTERRUPTED)
+    return OK
 
 
 def _complain(message: str, code: int) -> int:

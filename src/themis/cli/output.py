@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 OK, FAILED, USAGE, NOT_FOUND, UNREACHABLE, DENIED = range(6)
 """Exit codes, the same for every command."""
+INTERRUPTED = 130
 
 
 @dataclass(slots=True)
