@@ -7,6 +7,8 @@ import sys
 
 from themis.errors import ConfigError, RefusedError, ThemisError
 
+EVERYWHERE = ("--quiet", "-q", "--no-color")
+
 
 def main() -> int:
     """Run the command line; returns the exit code."""
@@ -14,7 +16,7 @@ def main() -> int:
     from themis.cli.output import FAILED, INTERRUPTED, OK, USAGE  # noqa: PLC0415 - see above
 
     try:
-        app()
+        app(args=_with_flags_first(sys.argv[1:]))
     except SystemExit as done:  # how a command line that was understood, or not, comes back
         return done.code if isinstance(done.code, int) else OK
     except (ConfigError, RefusedError) as error:
@@ -24,6 +26,13 @@ def main() -> int:
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
     return OK
+
+
+def _with_flags_first(args: list[str]) -> list[str]:
+    """Flags that every command has may stand anywhere: `themis sim run --quiet`."""
+    end = args.index("--") if "--" in args else len(args)
+    flags = [arg for arg in args[:end] if arg in EVERYWHERE]
+    return [*flags, *(arg for arg in args[:end] if arg not in EVERYWHERE), *args[end:]]
 
 
 def _complain(message: str, code: int) -> int:
