@@ -34,6 +34,8 @@ SLOWDOWNS = (
 _FASTER = 1e-6
 
 _every_policy = settings(
+    # Many tests share the same kind of rounds, so each may do with fewer of them.
+    max_examples=max(10, settings().max_examples // 2),
     # Policies keep no state between rounds, so one fixture serves all examples, and a subclass
     # runs the same test as its siblings.
     suppress_health_check=[
