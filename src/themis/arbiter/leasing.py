@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from themis.arbiter.alarms import Alarms, CheckIdle, TakeAsEmpty, TellToLeave
 from themis.arbiter.apps import AppState
 from themis.arbiter.changes import Changes
-from themis.arbiter.world import World, first_beat_after
+from themis.arbiter.world import World
 from themis.model import AppId, GpuId, Lease, Source
 from themis.model.reasons import Reason
 from themis.policies.base import Allotment, Plan, View
@@ -139,7 +139,7 @@ class Leasing:
         ledger = self._world.ledger
         tail = ledger.tail(gpu)
         if item is not None and tail is not None and tail.app == item.app:
-            self.renew(gpu, tail, item.source, item.until)
+            self.renew(gpu, tail, item.source, view.end, item.until)
             return
         while tail is not None:
             self.take_away(gpu, tail.app, LEASE_ENDS)
@@ -162,12 +162,14 @@ class Leasing:
         start = lease.end if lease is not None else view.now
         return max(start, view.now) + view.lease
 
-    def renew(self, gpu: GpuId, tail: Lease, source: Source, until: float | None = None) -> None:
-        """Extend the last lease on a GPU."""
+    def renew(
+        self, gpu: GpuId, tail: Lease, source: Source, beat: float, until: float | None = None
+    ) -> None:
+        """Extend the last lease on a GPU: to a beat, or for part of the time to it."""
         if until is not None:
             end = until
         elif self._on_beats:
-            end = first_beat_after(self.now, self._world.settings)
+            end = beat
         else:
             end = tail.end + self._world.settings.lease
         lease = self._world.ledger.renew(gpu, tail.app, at=self.now, end=end, source=source)

@@ -4,7 +4,7 @@ import math
 
 from themis.arbiter.settings import BidderKind
 from themis.arbiter.view import Seen, Surroundings
-from themis.arbiter.world import World, first_beat_after
+from themis.arbiter.world import World
 from themis.model import GpuId, Lease
 from themis.policies.base import View
 
@@ -39,7 +39,7 @@ def view_of(
     now: float,
     round_number: int,
     at_beat: bool,
-    on_beats: bool,
+    end: float,
     seed: int,
 ) -> View:
     """The world as a policy sees it when a round opens."""
@@ -78,11 +78,7 @@ def view_of(
         holders={gpu: tail.app for gpu, tail in tails if tail is not None},
         apps=apps,
         lease=settings.lease,
-        end=(
-            first_beat_after(now, settings)
-            if on_beats
-            else now + settings.round_lead + settings.lease
-        ),
+        end=end,
         quotas=quotas,
         by_owner=settings.bidder is BidderKind.OWNER,
         seed=seed,

@@ -11,7 +11,7 @@ from themis.arbiter.leasing import Leasing
 from themis.arbiter.offering import offered_gpus, view_of
 from themis.arbiter.reasons import explain_round
 from themis.arbiter.record import RoundRecord
-from themis.arbiter.world import World
+from themis.arbiter.world import World, first_beat_after
 from themis.errors import InvariantError, StaleAnswerError
 from themis.fairness.valuation import Valuation
 from themis.model import AppId, Bid, GpuId, Offer, Source
@@ -54,9 +54,10 @@ class Rounds:
         """Open a round for this beat, or for what is free, if there is anything to offer."""
         at_beat = beat is not None
         offer, cordoned = offered_gpus(self._world, self.now, beat)
+        end = self._end_of_leases(beat)
         for gpu, tail in cordoned:
             if self._world.keeps_leases(gpu):
-                self._leasing.renew(gpu, tail, tail.source)
+                self._leasing.renew(gpu, tail, tail.source, end)
             else:
                 self._leasing.take_away(gpu, tail.app, "its machine is draining")
         if not offer:
@@ -71,12 +72,21 @@ class Rounds:
             now=self.now,
             round_number=self.count,
             at_beat=at_beat,
-            on_beats=self._policy.keeps_to_beats,
+            end=end,
             seed=self._seed,
         )
         trigger = "beat" if at_beat else "free"
         self.open = open_round(self.count, trigger, view, self._policy, self._seed)
         self._advance(self.open, None)
+
+    def _end_of_leases(self, beat: float | None) -> float:
+        """When leases given in this round end: at the first beat whose round has not opened."""
+        settings = self._world.settings
+        if not self._policy.keeps_to_beats:
+            return self.now + settings.round_lead + settings.lease
+        # New settings may put a beat of theirs before the one this round was opened for.
+        opened = self.now if beat is None else max(self.now, beat - settings.round_lead)
+        return first_beat_after(opened, settings)
 
     # The conversation
 
