@@ -57,6 +57,8 @@ class Watch:
         self.cordoned: set[int] = set()
         self.held: dict[AppId, int] = {}
         self.held_before: dict[AppId, int] = {}
+        self.broken = False
+        """Whether a check has failed; what follows would only say so again."""
         self._rounds = 0
         self._arbiter: Arbiter | None = None
 
@@ -70,8 +72,10 @@ class Watch:
         self._note_cordon(arbiter, event)
         self._note_openings(arbiter)
         self._follow()
+        self.broken = True
         for check in self.checks:
             check(self)
+        self.broken = False
         for lease in self.granted:
             self.highest[lease.gpu] = max(lease.token, self.highest.get(lease.gpu, 0))
         for command in commands:
@@ -198,7 +202,8 @@ def check_conservation(watch: Watch) -> None:
 def check_tokens(watch: Watch) -> None:
     """Each new lease of a GPU has a higher token than all before it."""
     highest = dict(watch.highest)
-    for lease in watch.granted:
+    # Commands go by app, not by token: a GPU given to two in turn may be told of in any order.
+    for lease in sorted(watch.granted, key=lambda lease: lease.token):
         if lease.token <= highest.get(lease.gpu, 0):
             raise InvariantError(f"token {lease.token} of GPU {lease.gpu} is not new", [lease])
         highest[lease.gpu] = lease.token
