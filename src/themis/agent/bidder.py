@@ -81,7 +81,7 @@ class Bidder:
         rows = []
         for level in LEVELS:
             size = min(typical.max_gpus, widths[level])
-            for count in ladder(typical.min_gpus, size, min(clock.demand, most)):
+            for count in table_counts(typical.min_gpus, size, min(clock.demand, most)):
                 seconds = clock.seconds(_shape(level, size, count))
                 if seconds < float("inf"):
                     rows.append(TableRow(level, count, seconds))
@@ -219,6 +219,27 @@ def ladder(low: int, size: int, most: int) -> list[int]:
     while low <= count < most:
         counts.add(count)
         count *= 2
+    return sorted(counts)
+
+
+def table_counts(low: int, size: int, most: int) -> list[int]:
+    """GPU counts of a valuation: every part of a gang, every number of gangs, and all there is.
+
+    The arbiter values GPUs that match no row by the next smaller one, so that whatever lies
+    between two rows is worth nothing to it: from 32 on, rows are within 1/32 of each other.
+    """
+    if most < low:
+        return []
+    counts = {most}
+    count = low
+    while count < min(size, most):
+        counts.add(count)
+        count += max(1, count // 32)
+    gangs = 1
+    while gangs * size < most:
+        if gangs * size >= low:
+            counts.add(gangs * size)
+        gangs += max(1, gangs // 32)
     return sorted(counts)
 
 
