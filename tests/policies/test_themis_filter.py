@@ -138,6 +138,14 @@ def test_with_owners_as_bidders_all_apps_of_the_worst_off_owners_are_invited() -
     assert _asked(policy("themis", f=0.67, min_invited=1), view) == ["a1", "a2"]
 
 
+def test_owners_whose_demand_is_met_count_but_are_not_invited() -> None:
+    full = [FakeApp(f"full-{i}", held=(GpuId(i),)) for i in range(2)]
+    wanting = [FakeApp(f"app-{i}", ideal_time=1000.0 + i) for i in range(2)]
+    view = fake_view(ONE_MACHINE, [*full, *wanting], offer=[2, 3], by_owner=True)
+    # Half of four owners is two; half of the two that want something would be one.
+    assert _asked(policy("themis", f=0.5, min_invited=1), view) == ["app-0", "app-1"]
+
+
 def test_notes_say_how_everybody_stood() -> None:
     apps = [
         FakeApp("a", ideal_time=1000.0),
