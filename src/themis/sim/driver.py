@@ -122,7 +122,7 @@ class Simulation:
             self._work_off()
             if not self._seats and len(self._outcome.apps) == len(self._workload.apps):
                 break
-        if len(self._outcome.apps) + len(self._outcome.refused) < len(self._workload.apps):
+        if self._seats:
             raise InvariantError(
                 f"the simulation stopped at {self._now:g} s with "
                 f"{len(self._outcome.apps)} of {len(self._workload.apps)} apps finished"
@@ -234,7 +234,7 @@ class Simulation:
         for lease in command.revoked:
             self._leaving.setdefault(lease.gpu, []).append(lease.token)
             self._releasing.pop(lease.gpu, None)
-            if not self._nodes.occupied(lease.gpu):
+            if self._nodes.occupant(lease.gpu) is None:
                 self._report_empty(lease.gpu)
 
     def _report_empty(self, gpu: GpuId) -> None:
@@ -292,7 +292,8 @@ class Simulation:
     def _release(self, app: AppId, gpus: tuple[GpuId, ...]) -> None:
         empty = []
         for gpu in gpus:
-            if self._nodes.occupied(gpu) and self._arbiter.ledger.lease(gpu) is not None:
+            # Its own process must go first; a slot that it was only promised is not waited for.
+            if self._nodes.occupant(gpu) == app:
                 self._releasing[gpu] = app
             else:
                 empty.append(gpu)

@@ -128,9 +128,10 @@ class Nodes:
         for job in jobs:
             del self.trainings[app, job.id]
 
-    def occupied(self, gpu: GpuId) -> bool:
-        """Whether a process is on this GPU."""
-        return gpu in self._occupant
+    def occupant(self, gpu: GpuId) -> AppId | None:
+        """Whose process is on this GPU."""
+        run = self._occupant.get(gpu)
+        return run.training.app if run is not None else None
 
     def start(
         self, app: AppId, job: JobId, gpus: tuple[GpuId, ...], until: float, now: float
