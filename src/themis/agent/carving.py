@@ -2,19 +2,35 @@
 
 Used for bidding and after the award alike: a bid promises what this code will do.
 
-    gangs = carve(seats, jobs=5, min_gpus=1, max_gpus=4, slowdown=vgg)
+    carving = carve(seats, jobs=5, min_gpus=1, max_gpus=4, slowdown=vgg)
+    carving.gangs[0], carving.rates[0]
+
+Which gangs are best depends only on how many GPUs are where. So the choice is made on counts, and
+remembered; only the chosen gangs are really made.
 """
 
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from themis.model import CLUSTER, LEVELS, MACHINE, RACK, SLOT, GpuId, Seat, Slowdown, level_of
+from themis.model import CLUSTER, LEVELS, MACHINE, RACK, SLOT, Seat, Slowdown, level_of
 
 Gang = tuple[Seat, ...]
+
+Rack = tuple[tuple[int, ...], ...]
+"""GPUs per slot, per machine of one rack."""
+
+Racks = tuple[tuple[Rack, int], ...]
+"""Racks and how many there are of each."""
+
+Shape = tuple[tuple[int, int], ...]
+"""GPUs as (level, count) chunks: within a chunk they are that far apart, chunks are farther."""
+
+Rated = tuple[tuple[float, int], ...]
+"""Rates and how many gangs have each, the fastest first."""
 
 _KEYS: dict[int, Callable[[Seat], int]] = {
     SLOT: lambda seat: seat.slot,
@@ -33,6 +49,16 @@ class Carving:
     makespan: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A way to cut: gangs of one size, no farther apart than `top`; and what it comes to."""
+
+    size: int
+    top: int
+    rated: Rated
+    makespan: float
+
+
 def carve(
     seats: Sequence[Seat],
     *,
@@ -47,14 +73,74 @@ def carve(
     Larger gangs make fewer waves, smaller ones lose less to distance: every size is tried, and for
     each how far apart a gang may be. `fixed` are rates of jobs that run already and count.
     """
-    best = Carving((), (), _makespan(fixed, jobs + len(fixed)))
-    if len(seats) < min_gpus or jobs < 1:
+    cut = _best_cut(_racks_of(seats), jobs, min_gpus, max_gpus, slowdown, tuple(sorted(fixed)))
+    if cut.size == 0:
+        return Carving((), (), cut.makespan)
+    gangs = _gangs(seats, cut, min_gpus)
+    rated = sorted((-slowdown.rate(level_of(gang), len(gang)), gang) for gang in gangs)[:jobs]
+    rates = tuple(-rate for rate, _ in rated)
+    span = _makespan(Counter((*fixed, *rates)).items(), jobs + len(fixed))
+    return Carving(tuple(gang for _, gang in rated), rates, span)
+
+
+@lru_cache(maxsize=65536)
+def shape_rates(
+    shape: Shape, jobs: int, min_gpus: int, max_gpus: int, slowdown: Slowdown
+) -> tuple[float, float]:
+    """The sum of rates that the carving gives on a shape, and the best rate of one job alone."""
+    racks = _racks_of_shape(shape)
+    together = _best_cut(racks, jobs, min_gpus, max_gpus, slowdown, ()).rated
+    speed = sum(rate * many for rate, many in together)
+    if jobs == 1:
+        return speed, speed
+    alone = _best_cut(racks, 1, min_gpus, max_gpus, slowdown, ()).rated
+    return speed, max((rate for rate, _ in (*alone, *together)), default=0.0)
+
+
+# Counting
+
+
+def _racks_of(seats: Iterable[Seat]) -> Racks:
+    tree: dict[int, dict[int, dict[int, int]]] = {}
+    for seat in seats:
+        slots = tree.setdefault(seat.rack, {}).setdefault(seat.machine, {})
+        slots[seat.slot] = slots.get(seat.slot, 0) + 1
+    racks = Counter(
+        tuple(sorted(tuple(sorted(slots.values())) for slots in machines.values()))
+        for machines in tree.values()
+    )
+    return tuple(sorted(racks.items()))
+
+
+def _racks_of_shape(shape: Shape) -> Racks:
+    racks: Counter[Rack] = Counter()
+    for level, count in shape:
+        if level == SLOT:
+            racks[((count,),)] += 1
+        elif level == MACHINE:
+            racks[((1,) * count,)] += 1
+        elif level == RACK:
+            racks[((1,),) * count] += 1
+        else:
+            racks[((1,),)] += count
+    return tuple(sorted(racks.items()))
+
+
+@lru_cache(maxsize=65536)
+def _best_cut(
+    racks: Racks, jobs: int, low: int, high: int, slowdown: Slowdown, fixed: tuple[float, ...]
+) -> _Cut:
+    total = sum(sum(map(sum, rack)) * many for rack, many in racks)
+    best = _Cut(0, SLOT, (), _makespan(Counter(fixed).items(), jobs + len(fixed)))
+    if total < low or jobs < 1:
         return best
-    for size in _sizes(len(seats), jobs, min_gpus, max_gpus):
+    running = tuple(Counter(fixed).items())
+    for size in _sizes(total, jobs, low, high):
         for top in LEVELS if size > 1 else (SLOT,):
-            candidate = _cut(seats, size, top, jobs, min_gpus, slowdown, fixed)
-            if candidate.makespan < best.makespan * (1.0 - 1e-9):
-                best = candidate
+            rated = _rated(_count(racks, size, top), jobs, low, slowdown)
+            span = _makespan((*running, *rated), jobs + len(fixed))
+            if span < best.makespan * (1.0 - 1e-9):
+                best = _Cut(size, top, rated, span)
     return best
 
 
@@ -73,32 +159,96 @@ def _sizes(seats: int, jobs: int, low: int, high: int) -> list[int]:
     return sorted(sizes, reverse=True)
 
 
-def _cut(
-    seats: Sequence[Seat],
-    size: int,
-    top: int,
-    jobs: int,
-    min_gpus: int,
-    slowdown: Slowdown,
-    fixed: tuple[float, ...],
-) -> Carving:
-    """Gangs of one size, as local as they come and no wider than `top`; then what is left over."""
+def _count(racks: Racks, size: int, top: int) -> Counter[tuple[int, int]]:
+    """How many gangs of each (level, GPUs) there are, cut as `_gangs` does.
+
+    What is left of several groups counts as far apart as `top`, though it may be closer by luck.
+    """
+    gangs: Counter[tuple[int, int]] = Counter()
+    scattered = 0
+    for rack, many in racks:
+        in_rack: list[int] = []
+        for machine in rack:
+            in_machine = [_split(gangs, SLOT, [count], size, many) for count in machine]
+            if top == SLOT:
+                _leave(gangs, SLOT, in_machine, many)
+            else:
+                in_rack.append(_split(gangs, MACHINE, in_machine, size, many))
+        if top == MACHINE:
+            _leave(gangs, MACHINE, in_rack, many)
+        elif top >= RACK:
+            rest = _split(gangs, RACK, in_rack, size, many)
+            if top == RACK:
+                _leave(gangs, RACK, [rest], many)
+            else:
+                scattered += rest * many
+    if top == CLUSTER:
+        _leave(gangs, CLUSTER, [_split(gangs, CLUSTER, [scattered], size, 1)], 1)
+    return gangs
+
+
+def _split(
+    gangs: Counter[tuple[int, int]], level: int, parts: Sequence[int], size: int, many: int
+) -> int:
+    """Count the whole gangs in these parts together; returns what is left."""
+    whole, rest = divmod(sum(parts), size)
+    if whole:
+        gangs[level, size] += whole * many
+    return rest
+
+
+def _leave(gangs: Counter[tuple[int, int]], level: int, rests: Iterable[int], many: int) -> None:
+    """Count what is left as gangs of their own."""
+    for rest in rests:
+        if rest:
+            gangs[level if rest > 1 else SLOT, rest] += many
+
+
+def _rated(gangs: Counter[tuple[int, int]], jobs: int, low: int, slowdown: Slowdown) -> Rated:
+    rated = sorted(
+        (
+            (slowdown.rate(level, count), many)
+            for (level, count), many in gangs.items()
+            if count >= low
+        ),
+        reverse=True,
+    )
+    kept: list[tuple[float, int]] = []
+    for rate, many in rated:
+        if jobs <= 0:
+            break
+        kept.append((rate, min(many, jobs)))
+        jobs -= many
+    return tuple(kept)
+
+
+def _makespan(rated: Iterable[tuple[float, int]], jobs: int) -> float:
+    """When the last of so many jobs of one unit of work ends, each on the first gang free."""
+    # Gangs of one rate finish together, so they are followed as one.
+    ends = [(1.0 / rate, 1.0 / rate, many) for rate, many in rated]
+    if not ends:
+        return math.inf
+    heapq.heapify(ends)
+    last = 0.0
+    while jobs > 0:
+        last, step, many = ends[0]
+        jobs -= many
+        heapq.heapreplace(ends, (last + step, step, many))
+    return last
+
+
+# Making
+
+
+def _gangs(seats: Sequence[Seat], cut: _Cut, min_gpus: int) -> list[Gang]:
+    """Gangs of one size, as local as they come; then what is left over."""
     free = sorted(seats)
     gangs: list[Gang] = []
-    for level in range(top + 1):
-        whole, free = _from_groups(free, size, level)
+    for level in range(cut.top + 1):
+        whole, free = _from_groups(free, cut.size, level)
         gangs.extend(whole)
-    gangs.extend(rest for rest in _groups(free, top) if len(rest) >= min_gpus)
-    rated = sorted(((slowdown.rate(level_of(gang), len(gang)), gang) for gang in gangs), key=_order)
-    rated = rated[:jobs]
-    rates = tuple(rate for rate, _ in rated)
-    return Carving(
-        tuple(gang for _, gang in rated), rates, _makespan((*fixed, *rates), jobs + len(fixed))
-    )
-
-
-def _order(rated: tuple[float, Gang]) -> tuple[float, Gang]:
-    return (-rated[0], rated[1])
+    gangs.extend(rest for rest in _groups(free, cut.top) if len(rest) >= min_gpus)
+    return gangs
 
 
 def _groups(seats: Sequence[Seat], level: int) -> list[Gang]:
@@ -117,122 +267,3 @@ def _from_groups(seats: Sequence[Seat], size: int, level: int) -> tuple[list[Gan
         gangs.extend(group[start : start + size] for start in range(0, whole, size))
         left.extend(group[whole:])
     return gangs, left
-
-
-def _makespan(rates: Iterable[float], jobs: int) -> float:
-    """When the last of so many jobs of one unit of work ends, each on the first gang free."""
-    gangs = Counter(rates)
-    if not gangs:
-        return math.inf
-    # Gangs of one rate finish together, so they are followed as one.
-    ends = [(1.0 / rate, 1.0 / rate, many) for rate, many in gangs.items()]
-    heapq.heapify(ends)
-    last = 0.0
-    while jobs > 0:
-        last, step, many = heapq.heappop(ends)
-        jobs -= many
-        heapq.heappush(ends, (last + step, step, many))
-    return last
-
-
-Shape = tuple[tuple[int, int], ...]
-"""GPUs as (level, count) chunks: within a chunk they are that far apart, chunks are farther."""
-
-
-@lru_cache(maxsize=65536)
-def shape_rates(
-    shape: Shape, jobs: int, min_gpus: int, max_gpus: int, slowdown: Slowdown
-) -> tuple[float, float]:
-    """The sum of rates that `carve` gives on a shape, and the best rate of one job alone."""
-    chunks = Counter(shape)
-    together = _best_cut(chunks, jobs, min_gpus, max_gpus, slowdown)
-    speed = sum(rate * many for rate, many in together)
-    if jobs == 1:
-        return speed, speed
-    alone = _best_cut(chunks, 1, min_gpus, max_gpus, slowdown)
-    return speed, max((rate for rate, _ in (*alone, *together)), default=0.0)
-
-
-_Rated = list[tuple[float, int]]
-"""Rates and how many gangs have each, the fastest first."""
-
-
-def _best_cut(
-    chunks: Mapping[tuple[int, int], int], jobs: int, low: int, high: int, slowdown: Slowdown
-) -> _Rated:
-    """`carve` on chunks, counting gangs that are alike instead of making them."""
-    total = sum(count * many for (_, count), many in chunks.items())
-    if total < low:
-        return []
-    best: tuple[float, _Rated] = (math.inf, [])
-    for size in _sizes(total, jobs, low, high):
-        for top in LEVELS if size > 1 else (SLOT,):
-            rated = _count_gangs(chunks, size, top, jobs, low, slowdown)
-            span = _makespan((rate for rate, many in rated for _ in range(many)), jobs)
-            if span < best[0] * (1.0 - 1e-9):
-                best = (span, rated)
-    return best[1]
-
-
-def _count_gangs(
-    chunks: Mapping[tuple[int, int], int],
-    size: int,
-    top: int,
-    jobs: int,
-    min_gpus: int,
-    slowdown: Slowdown,
-) -> _Rated:
-    gangs: Counter[tuple[int, int]] = Counter()
-    scattered = 0
-    for (level, count), many in chunks.items():
-        inside = SLOT if count == 1 else level
-        if size == 1:
-            gangs[SLOT, 1] += count * many
-        elif inside <= top:
-            gangs[inside, size] += count // size * many
-            if top < CLUSTER and count % size:
-                gangs[inside, count % size] += many
-            elif top == CLUSTER:
-                scattered += count % size * many
-        else:
-            gangs[SLOT, 1] += count * many
-    gangs[CLUSTER, size] += scattered // size
-    if scattered % size:
-        gangs[CLUSTER, scattered % size] += 1
-    rated = sorted(
-        (
-            (slowdown.rate(level, count), many)
-            for (level, count), many in gangs.items()
-            if many and count >= min_gpus
-        ),
-        reverse=True,
-    )
-    return _first(rated, jobs)
-
-
-def _first(rated: _Rated, jobs: int) -> _Rated:
-    kept: _Rated = []
-    for rate, many in rated:
-        if jobs <= 0:
-            break
-        kept.append((rate, min(many, jobs)))
-        jobs -= many
-    return kept
-
-
-def seats_of(shape: Shape) -> list[Seat]:
-    """Made-up seats as far apart as each chunk says at worst."""
-    seats: list[Seat] = []
-    for number, (level, count) in enumerate(shape):
-        first = (number + 1) * 1_000_000
-        for index in range(count):
-            spread = first + index
-            seats.append(
-                Seat(
-                    rack=spread if level == CLUSTER else first,
-                    machine=spread if level >= RACK else first,
-                    slot=spread if level >= MACHINE else first,
-                    gpu=GpuId(spread),
-                )
-            )
-    return seats
