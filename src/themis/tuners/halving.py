@@ -67,7 +67,8 @@ class Halving:
                 for name in self._chosen
             )
         typical = median_job([self._specs[name] for name in self._chosen])
-        return (_info(plan.job(typical), plan.iterations),) * plan.jobs
+        iterations = plan.targets or (plan.iterations,) * plan.jobs
+        return tuple(_info(plan.job(typical), each) for each in iterations)
 
     def _start(self) -> NextPhase:
         plan = self._phases[self._phase]
@@ -78,7 +79,7 @@ class Halving:
 
     def _increment(self, plan: Phase, name: JobId) -> float:
         if plan.targets:
-            return float(plan.targets[self._place(name)])
+            return float(plan.targets[self._chosen.index(name)])
         return float(plan.iterations)
 
     def _place(self, name: JobId) -> int:
