@@ -96,7 +96,7 @@ def _random_app(name: str, machines: int, rng: random.Random) -> FakeApp:
         ideal_time=rng.choice((500.0, 4000.0)),
         attained=rng.choice((0.0, 1000.0)) if elapsed else 0.0,
         hungry_rounds=rng.choice((0, 0, 5)),
-        machines=rng.choice((None, None, some)),
+        machines=rng.choice((None, some)),
     )
 
 
