@@ -1,0 +1,112 @@
+"""What a workload is: apps that arrive, with the truth about them.
+
+true_phases(app)                       # what really runs, phase by phase
+app.curve(3).loss(iteration=200)       # how far the fourth job's loss has come down
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from themis.errors import ConfigError, DuplicateError
+from themis.fairness.loads import PhaseLoad, load_of, total_work
+from themis.model import AppId, AppSpec, JobSpec
+from themis.model.ids import check_number
+
+
+@dataclass(frozen=True, slots=True)
+class SimJob:
+    """A job and how good its configuration is: lower is better."""
+
+    spec: JobSpec
+    quality: float
+
+
+@dataclass(frozen=True, slots=True)
+class SimApp:
+    """An app that arrives. The qualities settle who survives, whatever the policy does."""
+
+    spec: AppSpec
+    arrival: float
+    model: str
+    qualities: tuple[float, ...]
+    tuner: str = ""
+    """How its agent tunes it; without a word its phases tell."""
+
+    def __post_init__(self) -> None:
+        check_number(f"arrival of {self.spec.id}", self.arrival)
+        if len(self.qualities) != len(self.spec.jobs):
+            raise ConfigError(
+                f"qualities of {self.spec.id}",
+                len(self.qualities),
+                f"one for each of its {len(self.spec.jobs)} jobs",
+            )
+        if not all(map(math.isfinite, self.qualities)):
+            raise ConfigError(f"qualities of {self.spec.id}", "not finite", "finite numbers")
+
+    @property
+    def jobs(self) -> tuple[SimJob, ...]:
+        """The jobs with their qualities, in the order declared."""
+        return tuple(map(SimJob, self.spec.jobs, self.qualities))
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Apps in order of arrival, and all that is needed to name or to make them again.
+
+    `load` is the realised one: the work of these apps / (GPUs * horizon).
+    """
+
+    name: str
+    apps: tuple[SimApp, ...]
+    horizon: float
+    load: float
+    seed: int
+    generator: str
+    version: int
+
+    def __post_init__(self) -> None:
+        arrivals = [app.arrival for app in self.apps]
+        if arrivals != sorted(arrivals):
+            raise ConfigError(f"apps of {self.name}", "out of order", "sorted by arrival")
+        seen: set[AppId] = set()
+        for app in self.apps:
+            if app.spec.id in seen:
+                raise DuplicateError(app.spec.id, "two apps have this name")
+            seen.add(app.spec.id)
+
+
+def true_phases(app: SimApp) -> tuple[PhaseLoad, ...]:
+    """The loads that really run in each phase.
+
+    A phase keeps the best of those before it (ties: the earlier job). One with more jobs than the
+    phase before starts fresh ones, in the order declared, as a Hyperband bracket does.
+
+    Raises:
+        ConfigError: The phases start more jobs than the app has.
+    """
+    jobs = app.jobs
+    alive: list[int] = []
+    started = 0
+    phases: list[PhaseLoad] = []
+    for phase in app.spec.phases:
+        if phase.jobs > len(alive):
+            alive = list(range(started, started + phase.jobs))
+            started += phase.jobs
+            if started > len(jobs):
+                raise ConfigError(f"jobs started by {app.spec.id}", started, f"at most {len(jobs)}")
+        else:
+            best = sorted(alive, key=lambda index: (jobs[index].quality, index))
+            alive = sorted(best[: phase.jobs])
+        iterations = phase.targets or (phase.iterations,) * phase.jobs
+        phases.append(
+            tuple(
+                load_of(phase.job(jobs[i].spec), n) for i, n in zip(alive, iterations, strict=True)
+            )
+        )
+    return tuple(phases)
+
+
+def realised_load(apps: Sequence[SimApp], gpus: int, horizon: float) -> float:
+    """The work that really runs, as a share of what the GPUs could do within the horizon."""
+    return math.fsum(total_work(true_phases(app)) for app in apps) / (gpus * horizon)
