@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from themis.arbiter import SETTING_NAMES, BidderKind, Settings
@@ -20,12 +21,14 @@ from themis.model.ids import check_count
 from themis.policies import Policy, policy, policy_class, policy_options
 from themis.records.clusters import cluster
 from themis.sim.jobs import Costs
+from themis.sim.traces.files import for_cluster, is_workload_file, read_workload
 from themis.sim.workloads import GENERATORS, Workload, workload
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([smhd]?)\Z")
 _COSTS = tuple(item.name for item in fields(Costs))
 _OWN = ("seed", "apps", "gpus", "load")
+_APPS = 85
 _ENUMS: dict[str, type[StrEnum]] = {"bidder": BidderKind, "convention": Convention}
 
 
@@ -36,7 +39,7 @@ class RunConfig:
     cluster: str = "testbed64"
     contention: int = 1
     workload: str = "w2"
-    apps: int = 85
+    apps: int = _APPS
     seed: int = 1
     policy: str = "themis"
     load: float | None = None
@@ -83,7 +86,10 @@ def allowed_keys(policy_name: str, workload_name: str) -> dict[str, str]:
 
 def _workload_options(name: str) -> list[str]:
     if name not in GENERATORS:
-        raise unknown_name("workload", name, GENERATORS)
+        if is_workload_file(name):
+            return []
+        problem = unknown_name("workload", name, GENERATORS)
+        raise ConfigError("workload", name, f"{problem.allowed}, or a workload file")
     parameters = inspect.signature(GENERATORS[name]).parameters
     return [key for key in parameters if key not in _OWN]
 
@@ -138,14 +144,17 @@ def _workload(config: RunConfig, topology: Topology, options: dict[str, Any]) ->
     if config.contention != 1:
         # Contention means the same apps on fewer machines, so the horizon stays.
         gpus = cluster(config.cluster).gpus
-    result = workload(
-        config.workload,
-        seed=config.seed,
-        apps=config.apps,
-        gpus=gpus,
-        load=config.load,
-        **options,
-    )
+    if config.workload in GENERATORS:
+        result = workload(
+            config.workload,
+            seed=config.seed,
+            apps=config.apps,
+            gpus=gpus,
+            load=config.load,
+            **options,
+        )
+    else:
+        result = _workload_in_file(config, gpus)
     for app in result.apps:
         gang = max(job.min_gpus for job in app.spec.jobs)
         if gang > topology.gpus:
@@ -153,6 +162,13 @@ def _workload(config: RunConfig, topology: Topology, options: dict[str, Any]) ->
                 f"min_gpus of {app.spec.id}", gang, f"at most the cluster's {topology.gpus} GPUs"
             )
     return result
+
+
+def _workload_in_file(config: RunConfig, gpus: int) -> Workload:
+    if config.apps != _APPS:
+        allowed = "nothing: a workload file has its own (themis trace import --limit-apps)"
+        raise ConfigError("apps", config.apps, allowed, config.workload)
+    return for_cluster(read_workload(Path(config.workload)), gpus, config.load)
 
 
 def settings_for(kind: type[Policy], options: Mapping[str, Any]) -> Settings:

@@ -1,0 +1,44 @@
+"""Real traces: what a cluster was asked for in the past, as a workload for the simulator.
+
+trace = read_trace(Path("philly_jobs.csv"))            # format found by content
+plan = plan_workload(trace, "philly", ImportOptions(drop_owners=("11cb48",), limit_apps=50))
+write_workload(Path("philly.jsonl"), plan.header, plan.lines())
+
+Every row is accounted for: it is a job, a problem with line and reason, or dropped with a reason.
+"""
+
+from themis.sim.traces.apps import AppLine
+from themis.sim.traces.bursts import TraceApp, group_apps, select
+from themis.sim.traces.files import (
+    WorkloadHeader,
+    header_of,
+    is_workload_file,
+    read_workload,
+    write_workload,
+)
+from themis.sim.traces.plan import ImportOptions, Plan, plan_workload
+from themis.sim.traces.reading import FORMATS, read_trace
+from themis.sim.traces.stats import trace_stats
+from themis.sim.traces.trace import Dropped, Problem, Trace, TraceJob
+
+__all__ = [
+    "FORMATS",
+    "AppLine",
+    "Dropped",
+    "ImportOptions",
+    "Plan",
+    "Problem",
+    "Trace",
+    "TraceApp",
+    "TraceJob",
+    "WorkloadHeader",
+    "group_apps",
+    "header_of",
+    "is_workload_file",
+    "plan_workload",
+    "read_trace",
+    "read_workload",
+    "select",
+    "trace_stats",
+    "write_workload",
+]

@@ -1,0 +1,77 @@
+"""From a file to a trace, whatever its format.
+
+trace = read_trace(Path("jobs.txt"))
+trace.format, len(trace.jobs), trace.problem_counts, trace.dropped
+"""
+
+from pathlib import Path
+
+from themis.errors import ConfigError, unknown_name
+from themis.sim.traces.lines import BOM, Progress, Source, numbered_lines, opened
+from themis.sim.traces.philly import read_philly_log
+from themis.sim.traces.slurm import COLUMNS, DELIMITER, sacct_parser
+from themis.sim.traces.tables import LAYOUTS, Header, layout_of, table_parser
+from themis.sim.traces.trace import BadRowError, Tally, Trace
+
+PHILLY_LOG = "philly-json"
+SACCT = "sacct"
+FORMATS = (PHILLY_LOG, *LAYOUTS, SACCT)
+AUTO = "auto"
+
+
+def read_trace(path: Path, format: str = AUTO, *, progress: Progress | None = None) -> Trace:  # noqa: A002 - as the flag is called
+    """Read a trace; rows that cannot be understood are counted, never raised.
+
+    Args:
+        path: A file or a pipe.
+        format: One of `FORMATS`, or `auto` to go by the first line.
+        progress: Called now and then with bytes read and bytes in all.
+
+    Raises:
+        ConfigError: The file cannot be read, is empty, or is in no format known.
+    """
+    if format != AUTO and format not in FORMATS:
+        raise unknown_name("format", format, (AUTO, *FORMATS))
+    tally = Tally()
+    with opened(path, progress) as source:
+        kind = PHILLY_LOG if format == AUTO and _looks_like_json(source) else format
+        if kind == PHILLY_LOG:
+            read_philly_log(source, tally)
+        else:
+            kind = _read_rows(source, kind, tally)
+        if progress is not None and source.size:
+            progress(source.size, source.size)
+    return tally.trace(kind, dated=kind not in LAYOUTS)
+
+
+def _looks_like_json(source: Source) -> bool:
+    text = source.head.decode("utf-8", "replace").removeprefix(BOM).lstrip()
+    return text.startswith(("[", "{"))
+
+
+def _read_rows(source: Source, kind: str, tally: Tally) -> str:
+    lines = numbered_lines(source, tally)
+    number, header = next(lines, (1, ""))
+    where = f"{source.path}:{number}"
+    if not header:
+        raise ConfigError("trace", "nothing", "a header and at least one row", str(source.path))
+    if kind == AUTO:
+        kind = _kind_of(header, where)
+    parse = sacct_parser(header, where) if kind == SACCT else table_parser(kind, header, where)
+    for number, line in lines:
+        try:
+            tally.take(parse(number, line))
+        except BadRowError as error:
+            tally.refuse(number, error)
+    return kind
+
+
+def _kind_of(line: str, where: str) -> str:
+    if {"jobid", "submit"} <= set(Header(line, where, DELIMITER).names):
+        return SACCT
+    kind = layout_of(Header(line, where))
+    if kind is None:
+        known = [", ".join(layout.columns) for layout in LAYOUTS.values()]
+        allowed = " | ".join((*known, ", ".join(COLUMNS) + " (sacct -P)", "a JSON list (Philly)"))
+        raise ConfigError("first line", line[:80], f"a header with {allowed}", where)
+    return kind
