@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from themis import __version__
-from themis.cli import demo, replay, sim
+from themis.cli import demo, replay, sim, trace
 from themis.cli.output import STYLE
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(sim.app, name="sim")
+app.add_typer(trace.app, name="trace")
 app.command("replay")(replay.replay)
 app.command("demo")(demo.demo)
 

@@ -16,7 +16,7 @@ from themis.sim.traces.files import (
     read_workload,
     write_workload,
 )
-from themis.sim.traces.plan import ImportOptions, Plan, plan_workload
+from themis.sim.traces.plan import ImportOptions, NoJobsError, Plan, plan_workload
 from themis.sim.traces.reading import FORMATS, read_trace
 from themis.sim.traces.stats import trace_stats
 from themis.sim.traces.trace import Dropped, Problem, Trace, TraceJob
@@ -26,6 +26,7 @@ __all__ = [
     "AppLine",
     "Dropped",
     "ImportOptions",
+    "NoJobsError",
     "Plan",
     "Problem",
     "Trace",

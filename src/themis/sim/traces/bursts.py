@@ -9,6 +9,7 @@ Traces seldom say which jobs explore one goal, but a sweep shows as a burst of l
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from themis.model.ids import check_count, check_number
 from themis.sim.traces.trace import Dropped, Trace, TraceJob
@@ -17,6 +18,9 @@ BURST_GAP = 60.0
 MAX_JOBS = 100
 MAX_NAMED = 10_000
 """An app that the trace names is cut only where it would be more than can be simulated."""
+
+# Sorting is stable, and jobs come in the order of their lines.
+_SUBMIT = attrgetter("submit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ def group_apps(
     check_count("max_jobs", max_jobs, high=MAX_NAMED)
     open_apps: dict[tuple[str, str | int], list[TraceJob]] = {}
     apps: list[list[TraceJob]] = []
-    for job in sorted(jobs, key=_order):
+    for job in sorted(jobs, key=_SUBMIT):
         named = job.app is not None
         key = (job.owner, job.app if job.app is not None else job.gpus)
         current = open_apps.get(key)
@@ -106,10 +110,6 @@ def group_apps(
             apps.append(current)
         current.append(job)
     return [TraceApp(tuple(each)) for each in apps]
-
-
-def _order(job: TraceJob) -> tuple[float, int]:
-    return job.submit, job.line
 
 
 def _joins(job: TraceJob, current: Sequence[TraceJob], gap: float, limit: int) -> bool:
@@ -122,7 +122,7 @@ def burst_sizes(jobs: Iterable[TraceJob], gap: float = BURST_GAP) -> list[int]:
     """How many jobs each burst has, of any length, whether or not the trace names apps."""
     latest: dict[tuple[str, int], tuple[float, int]] = {}
     sizes: list[int] = []
-    for job in sorted(jobs, key=_order):
+    for job in sorted(jobs, key=_SUBMIT):
         before, index = latest.get((job.owner, job.gpus), (float("-inf"), -1))
         if job.submit - before > gap:
             index = len(sizes)

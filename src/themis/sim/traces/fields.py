@@ -25,12 +25,14 @@ def seconds_of(name: str, text: str) -> float:
     Raises:
         BadRowError: It is nothing of the kind.
     """
-    value = _number(name, text)
-    if value < 0.0:
-        raise BadRowError(f"{name} is negative", text)
-    if value > MAX_SECONDS:
-        raise BadRowError(f"{name} is above {MAX_SECONDS:g}", text)
-    return value
+    try:
+        value = float(text)
+    except ValueError:
+        raise _no_number(name, text) from None
+    # Not a number fails every comparison. float() takes 1_000, which no other program writes.
+    if 0.0 <= value <= MAX_SECONDS and "_" not in text:
+        return value
+    raise _odd_number(name, text, value, MAX_SECONDS)
 
 
 def gpus_of(name: str, text: str) -> int:
@@ -39,26 +41,28 @@ def gpus_of(name: str, text: str) -> int:
     Raises:
         BadRowError: It is nothing of the kind.
     """
-    value = _number(name, text)
-    if value < 0.0:
-        raise BadRowError(f"{name} is negative", text)
-    if value > MAX_GPUS:
-        raise BadRowError(f"{name} is above {MAX_GPUS}", text)
+    if text.isdecimal() and len(text) <= 5:
+        return int(text)
+    try:
+        value = float(text)
+    except ValueError:
+        raise _no_number(name, text) from None
+    if not (0.0 <= value <= MAX_GPUS and "_" not in text):
+        raise _odd_number(name, text, value, MAX_GPUS)
     if value != int(value):
         raise BadRowError(f"{name} is not a whole number", text)
     return int(value)
 
 
-def _number(name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        reason = "is not a number" if text.strip() else "is missing"
-        raise BadRowError(f"{name} {reason}", text) from None
-    # float() takes 1_000, which no other program writes or reads.
+def _no_number(name: str, text: str) -> BadRowError:
+    return BadRowError(f"{name} is {'not a number' if text.strip() else 'missing'}", text)
+
+
+def _odd_number(name: str, text: str, value: float, high: float) -> BadRowError:
     if math.isnan(value) or "_" in text:
-        raise BadRowError(f"{name} is not a number", text)
-    return value
+        return _no_number(name, text)
+    reason = "is negative" if value < 0.0 else f"is above {high:g}"
+    return BadRowError(f"{name} {reason}", text)
 
 
 def time_of(name: str, value: object) -> float | None:

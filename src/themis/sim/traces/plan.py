@@ -27,9 +27,10 @@ VERSION = 1
 """To be raised whenever the same trace would give another workload."""
 
 HOUR, DAY, WEEK = 3600.0, 86400.0, 604800.0
-MAX_ITERATIONS = 10**15
+MAX_GPU_SECONDS = 10**15
 MAX_BASE = 40
 
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{,39}\Z")
 _NOT_NAME = re.compile(r"[^a-z0-9]+")
 
 
@@ -65,6 +66,14 @@ class ImportOptions:
             raise unknown_name("hardware", self.hardware, HARDWARE)
 
 
+class NoJobsError(ConfigError):
+    """Nothing to simulate; `trace` tells what became of its rows."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__("trace", "no job that is left", "at least one")
+        self.trace = trace
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Which apps a trace becomes. They are made one by one, as a million jobs take much room."""
@@ -94,7 +103,7 @@ class Plan:
                 arrival=group.submit - zero,
                 model=draw_model(seed, name),
                 gpus=tuple([job.gpus for job in group.jobs]),
-                gpu_seconds=tuple([_iterations(job, scale) for job in group.jobs]),
+                gpu_seconds=tuple(_gpu_seconds(group.jobs, scale)),
             )
 
     def workload(self) -> Workload:
@@ -106,7 +115,8 @@ def plan_workload(trace: Trace, name: str, options: ImportOptions | None = None)
     """Choose the jobs, form the apps, and compute the load.
 
     Raises:
-        ConfigError: An option is out of range, or no job is left.
+        NoJobsError: No job is left.
+        ConfigError: An option is out of range.
     """
     options = options or ImportOptions()
     kept = select(trace, drop_owners=options.drop_owners, start=options.start, until=options.until)
@@ -114,9 +124,9 @@ def plan_workload(trace: Trace, name: str, options: ImportOptions | None = None)
     if options.limit_apps is not None and len(groups) > options.limit_apps:
         kept, groups = _limited(kept, groups, options.limit_apps)
     if not groups:
-        raise ConfigError("trace", "no job that is left", "at least one")
+        raise NoJobsError(kept)
     horizon = _horizon(kept, groups, options)
-    work = sum(_iterations(job, options.duration_scale) for job in kept.jobs)
+    work = sum(sum(_gpu_seconds(group.jobs, options.duration_scale)) for group in groups)
     header = WorkloadHeader(
         name=name,
         horizon=horizon,
@@ -155,11 +165,19 @@ def _horizon(trace: Trace, groups: Sequence[TraceApp], options: ImportOptions) -
     return max(1, math.ceil(span / unit)) * unit
 
 
-def _iterations(job: TraceJob, scale: float) -> int:
-    count = max(1, round(job.duration * scale * job.gpus))
-    if count > MAX_ITERATIONS:
-        raise ConfigError("duration_scale", scale, f"less: line {job.line} gets too long")
-    return count
+def _gpu_seconds(jobs: Sequence[TraceJob], scale: float) -> list[int]:
+    """Whole seconds on one GPU that each job takes, at least one."""
+    result = [round(job.duration * scale * job.gpus) or 1 for job in jobs]
+    if max(result) > MAX_GPU_SECONDS:
+        line = next(
+            job.line for job, count in zip(jobs, result, strict=True) if count > MAX_GPU_SECONDS
+        )
+        raise ConfigError("duration_scale", scale, f"less: line {line} gets too long")
+    return result
+
+
+def _slug(text: str) -> str:
+    return _NOT_NAME.sub("-", text.lower())[:MAX_BASE].strip("-")
 
 
 class Names:
@@ -173,7 +191,7 @@ class Names:
 
         `extra` must be a valid name of at most 20 characters.
         """
-        base = _NOT_NAME.sub("-", text.lower())[:MAX_BASE].strip("-")
+        base = text if _NAME.match(text) else _slug(text)
         name = base or extra
         while name in self._given:
             name = f"{base}-{extra}".strip("-")
