@@ -59,8 +59,8 @@ def opened(path: Path, progress: Progress | None = None) -> Iterator[Source]:
         raise ConfigError("trace", reason, "a readable file", str(path)) from None
     with handle:
         head = _peek(handle, path)
-        if head.startswith(_UTF_16) or b"\0" in head[:1024]:
-            raise ConfigError("trace", "not UTF-8", "UTF-8 text", str(path))
+        if head.startswith(_UTF_16):
+            raise ConfigError("trace", "UTF-16", "UTF-8 text", str(path))
         status = os.fstat(handle.fileno())
         size = status.st_size if stat.S_ISREG(status.st_mode) else 0
         # Bytes that are not UTF-8 become surrogates, which the line they are in is refused for.
