@@ -204,7 +204,12 @@ APP = '{"app":"x","owner":"a","arrival":0.0,"model":"GNMT","gpus":[1],"gpu_secon
         pytest.param(lambda text: text.replace('"ann"', '"Ann"'), 2, "owner", id="a bad name"),
         pytest.param(lambda text: text.replace("[4,4]", "[4]"), 2, "one for each", id="uneven"),
         pytest.param(lambda text: text.replace("200,1]", "200,true]"), 2, "whole", id="a bool"),
-        pytest.param(lambda text: text.replace("7200.0", "1e999"), 3, "finite", id="infinite"),
+        pytest.param(
+            lambda text: text.replace('arrival":7200.0', 'arrival":1e999'),
+            3,
+            "finite",
+            id="infinite",
+        ),
         pytest.param(
             lambda text: text.replace('workload":1', 'workload":2'),
             1,
