@@ -314,3 +314,14 @@ def test_a_slice_of_philly_runs_end_to_end(themis_data: Path, tmp_path: Path) ->
     work = sum(total_work(true_phases(app)) for app in workload.apps)
     assert result.summary["apps"] == 4
     assert result.summary["gpu_hours_spent"]["useful"] * HOUR == pytest.approx(work)
+
+
+@pytest.mark.slow
+def test_all_philly_apps_run_end_to_end(themis_data: Path, tmp_path: Path) -> None:
+    trace = read_trace(themis_data / "philly_85apps_2weeks.csv")
+    plan = plan_workload(trace, "philly", ImportOptions(duration_scale=0.01))
+    path = write(plan, tmp_path / "philly.jsonl")
+    result = run(RunConfig(workload=str(path), policy="worst-first"))
+    work = plan.header.load * plan.header.gpus * plan.header.horizon
+    assert (result.summary["apps"], result.summary["jobs"]) == (85, 3873)
+    assert result.summary["gpu_hours_spent"]["useful"] * HOUR == pytest.approx(work)
