@@ -8,6 +8,7 @@ from functools import cached_property
 from themis.arbiter.apps import AppState
 from themis.arbiter.settings import Settings
 from themis.fairness.ideal import ideal_time
+from themis.fairness.loads import total_work
 from themis.fairness.rho import best_case_rest, rho, rho_of_nothing, serial_rest
 from themis.fairness.valuation import Valuation
 from themis.model import AppId, Bid, GpuId, OwnerId, Topology
@@ -167,6 +168,12 @@ class Seen:
         """Serial seconds of declared work left."""
         return self._state.work_left
 
+    @cached_property
+    def progress(self) -> float:
+        """The share of its declared work that is done."""
+        whole = total_work(self._state.whole)
+        return min(1.0, max(0.0, 1.0 - self._state.work_left / whole)) if whole > 0.0 else 0.0
+
     def seconds_with(self, gpus: Sequence[GpuId]) -> float:
         """Seconds still needed with exactly these GPUs, by its cached valuation.
 
@@ -184,6 +191,15 @@ class Seen:
             gangs=self.runnable_jobs,
             work_left=self._state.work_left,
         )
+
+    def seconds_at(self, level: int, count: int) -> float:
+        """Seconds still needed with so many GPUs in gangs at a level, by its cached valuation."""
+        if count < 1:
+            return math.inf
+        valuation = self._state.valuation
+        if valuation is None:
+            return best_case_rest(self._state.loads_left(), float(count))
+        return valuation.seconds_at(level, count, work_left=self._state.work_left)
 
     def rho_after(self, seconds: float) -> float:
         """Rho if it still needs so many seconds."""

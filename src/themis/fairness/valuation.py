@@ -80,5 +80,9 @@ class Valuation:
         best = min(self.lookup(level, counts[level]) for level in LEVELS)
         return best * self._rebase(work_left)
 
+    def seconds_at(self, level: int, count: int, *, work_left: float) -> float:
+        """Seconds still needed with so many GPUs in gangs at a level, rebased likewise."""
+        return self.lookup(level, count) * self._rebase(work_left)
+
     def _rebase(self, work_left: float) -> float:
         return work_left / self.work_left if self.work_left > 0 else 1.0

@@ -114,11 +114,18 @@ class AppView(Protocol):
         """Serial seconds of declared work left."""
 
     @property
+    def progress(self) -> float:
+        """The share of its declared work, all phases together, that is done."""
+
+    @property
     def machines(self) -> frozenset[int] | None:
         """Machines it may use; None for all."""
 
     def seconds_with(self, gpus: Sequence[GpuId]) -> float:
         """Seconds still needed with exactly these GPUs, by its cached valuation."""
+
+    def seconds_at(self, level: int, count: int) -> float:
+        """Seconds still needed with so many GPUs, its gangs no further apart than this level."""
 
     def rho_after(self, seconds: float) -> float:
         """Rho if it still needs so many seconds."""

@@ -61,6 +61,8 @@ class FakeApp:
     offered: frozenset[GpuId] = frozenset()
     quota_left: int | None = None
     lease: float = 600.0
+    done: float = 0.0
+    """Serial seconds of work behind it."""
 
     @property
     def app(self) -> AppId:
@@ -102,6 +104,11 @@ class FakeApp:
     def remaining_work(self) -> float:
         """Serial seconds left."""
         return self.work
+
+    @property
+    def progress(self) -> float:
+        """The share of its work that is done."""
+        return self.done / (self.done + self.work)
 
     @property
     def rho_now(self) -> float:
@@ -149,6 +156,10 @@ class FakeApp:
             gangs=self.jobs,
             work_left=self.work,
         )
+
+    def seconds_at(self, level: int, count: int) -> float:
+        """Seconds still needed with so many GPUs in gangs at a level."""
+        return self._valuation.seconds_at(level, count, work_left=self.work)
 
     def rho_after(self, seconds: float) -> float:
         """Rho if it still needs so many seconds."""
