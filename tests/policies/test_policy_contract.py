@@ -62,6 +62,68 @@ class TestFifo(PolicyContract):
         return policy("fifo")
 
 
+class TestMinMaxRho(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return policy("min-max-rho")
+
+
+class TestGandiva(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return policy("gandiva")
+
+
+class TestGandivaThatMovesReadily(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return policy("gandiva", margin=0.0)
+
+
+class TestOptimus(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return policy("optimus")
+
+
+class TestOptimusPacked(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return policy("optimus+pack")
+
+
+class TestSlaq(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return policy("slaq")
+
+
+class TestSlaqPacked(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return policy("slaq+pack")
+
+
+class TestDrf(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return policy("drf")
+
+
+class TestStatic(PolicyContract):
+    work_conserving = False  # what is free in one part is not for the apps of another
+
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return policy("static")
+
+
+class TestStaticInOnePart(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return policy("static", parts=1)
+
+
 def test_every_policy_of_the_package_is_under_contract() -> None:
     suites = [item for item in globals().values() if isinstance(item, type)]
     named = {

@@ -74,6 +74,11 @@ def test_a_policy_from_outside_is_named_by_module_and_class() -> None:
         pytest.param("themis", {"guard_rounds": -1}, "guard_rounds: got -1", id="guard"),
         pytest.param("themis", {"hysteresis": -0.1}, "hysteresis: got -0.1", id="hysteresis"),
         pytest.param("themis", {"fresh_tables": 1}, "fresh_tables: got 1", id="not a switch"),
+        pytest.param("gandiva", {"margin": -0.1}, "margin: got -0.1", id="margin"),
+        pytest.param("slaq", {"steepness": 0.0}, "steepness: got 0.0", id="a flat loss"),
+        pytest.param("slaq+pack", {"steepness": "x"}, "steepness: got 'x'", id="loss in words"),
+        pytest.param("static", {"parts": 0}, "parts: got 0", id="no parts"),
+        pytest.param("static", {"parts": 2.5}, "parts: got 2.5", id="half a part"),
         pytest.param("no_such_package:Mine", {}, "No module named", id="no such module"),
         pytest.param("broken_package:Mine", {}, "SyntaxError", id="a module that does not load"),
         pytest.param("some_package:Mien", {}, "did you mean 'Mine'", id="no such class"),
@@ -111,3 +116,34 @@ def test_a_policy_that_asks_nothing_writes_one_function() -> None:
             return Plan(())
 
     assert isinstance(Idle(), Policy)
+
+
+def test_the_presets_are_what_they_are_said_to_be() -> None:
+    """Everything in which the paper taken literally and our best differ, options aside."""
+    ours, paper = POLICIES["themis"], POLICIES["themis-paper"]
+    for kind, best in ((ours, True), (paper, False)):
+        assert kind.asks_tables
+        assert (kind.keeps_to_beats, kind.pools) == (best, best)
+        assert (kind.sticky_agents, kind.restart_in_bids) == (best, best)
+    assert ours.settings == {"bidder": "owner", "convention": "fair_share"}
+    assert paper.settings == {"bidder": "app", "convention": "paper", "idle_after": 0.0}
+    assert policy_options(ours) == {
+        "f": 0.8,
+        "payment": "lottery",
+        "rank": "best-case",
+        "hysteresis": 0.05,
+        "min_invited": 2,
+        "leftovers": "full",
+        "guard_rounds": 5,
+        "fresh_tables": False,
+    }
+    assert policy_options(paper) == {
+        "f": 0.8,
+        "payment": "gpus",
+        "rank": "now",
+        "hysteresis": 0.0,
+        "min_invited": 1,
+        "leftovers": "paper",
+        "guard_rounds": 0,
+        "fresh_tables": True,
+    }

@@ -48,6 +48,23 @@ class Hand:
         room = most - len(self._given.get(app.app, ()))
         return max(0, min(room, self._left.get(app.owner, room)))
 
+    def give(self, app: AppView, gpus: Iterable[GpuId]) -> bool:
+        """Give GPUs of the pool, as far as they make the app faster; whether any did."""
+        part = list(gpus)
+        before = len(self._given.get(app.app, ()))
+        self._pool.remove(part)
+        self._keep_useful(app, [part])
+        return len(self._given.get(app.app, ())) > before
+
+    def take_back(self, app: AppView, gpus: Collection[GpuId]) -> None:
+        """Return GPUs that an app was given in this round to the pool."""
+        mine = self._given[app.app]
+        for gpu in gpus:
+            mine.remove(gpu)
+        if app.owner in self._left:
+            self._left[app.owner] += len(gpus)
+        self._return(gpus)
+
     def deal_own(self, apps: Iterable[AppView], limits: Limits = None) -> None:
         """Let apps go on where they run now."""
         for app in apps:

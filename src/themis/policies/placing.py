@@ -89,10 +89,7 @@ class Pool:
         placed = [*near, *mine]
         left = count - len(mine)
         while left > 0:
-            part = self._completion(gang, left, placed, machines)
-            if not part:
-                close = {self._seats[gpu].machine for gpu in placed}
-                part = self._best_gang(min(gang, left), close, machines)
+            part = self.next_part(left, gang=gang, near=placed, machines=machines)
             if not part:
                 break
             self.remove(part)
@@ -100,6 +97,21 @@ class Pool:
             placed.extend(part)
             left -= len(part)
         return parts
+
+    def next_part(
+        self,
+        most: int,
+        *,
+        gang: int,
+        near: Collection[GpuId] = (),
+        machines: frozenset[int] | None = None,
+    ) -> list[GpuId]:
+        """What to take next, without taking it: the rest of a broken gang, else a new gang."""
+        part = self._completion(gang, most, near, machines)
+        if part:
+            return part
+        close = {self._seats[gpu].machine for gpu in near}
+        return self._best_gang(min(gang, most), close, machines)
 
     def _completion(
         self, gang: int, most: int, placed: Collection[GpuId], machines: frozenset[int] | None

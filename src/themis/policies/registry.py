@@ -11,15 +11,37 @@ from typing import Any
 
 from themis.errors import ConfigError, unknown_name
 from themis.policies.base import Policy
+from themis.policies.drf import Drf
 from themis.policies.equal_share import EqualShare
 from themis.policies.fifo import Fifo
+from themis.policies.gandiva import Gandiva
+from themis.policies.min_max_rho import MinMaxRho
+from themis.policies.optimus import Optimus, OptimusPacked
+from themis.policies.slaq import Slaq, SlaqPacked
+from themis.policies.static import Static
 from themis.policies.themis import Themis, ThemisPaper
 from themis.policies.tiresias import Tiresias, TiresiasPacked
 from themis.policies.worst_first import WorstFirst
 
 POLICIES: dict[str, type[Policy]] = {
     kind.name: kind
-    for kind in (Themis, ThemisPaper, EqualShare, WorstFirst, Tiresias, TiresiasPacked, Fifo)
+    for kind in (
+        Themis,
+        ThemisPaper,
+        EqualShare,
+        WorstFirst,
+        MinMaxRho,
+        Gandiva,
+        Tiresias,
+        TiresiasPacked,
+        Optimus,
+        OptimusPacked,
+        Slaq,
+        SlaqPacked,
+        Drf,
+        Fifo,
+        Static,
+    )
 }
 
 

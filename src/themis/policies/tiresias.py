@@ -3,10 +3,8 @@
 import random
 from typing import ClassVar
 
-from themis.model import Source
-from themis.policies.base import Allotment, AppView, DirectPolicy, Plan, View
-from themis.policies.leftovers import Hand
-from themis.policies.placing import Pool
+from themis.policies.base import AppView, DirectPolicy, Plan, View
+from themis.policies.filling import fill_anywhere, fill_packed
 from themis.policies.ranking import tie
 
 
@@ -17,21 +15,7 @@ class Tiresias(DirectPolicy):
 
     def plan(self, view: View, rng: random.Random) -> Plan:
         """Fill in rising order of weighted attained GPU-time."""
-        pool = Pool(view.topology, view.offer)
-        left = dict(view.quotas)
-        allotments = []
-        for app in least_attained(view):
-            room = min(app.room, left.get(app.owner, app.room))
-            # No use starting what cannot run: a gang is all there or not wanted.
-            if len(app.kept) + min(room, pool.count(app.machines)) < app.min_gang:
-                continue
-            own = pool.take_own(room, app.expiring, app.gang)
-            gpus = (*own, *pool.take_anywhere(room - len(own), rng, machines=app.machines))
-            if app.owner in left:
-                left[app.owner] -= len(gpus)
-            if gpus:
-                allotments.append(Allotment(app.app, tuple(sorted(gpus)), Source.DIRECT))
-        return Plan(tuple(allotments))
+        return fill_anywhere(view, least_attained(view), rng)
 
 
 class TiresiasPacked(DirectPolicy):
@@ -43,9 +27,7 @@ class TiresiasPacked(DirectPolicy):
 
     def plan(self, view: View, rng: random.Random) -> Plan:
         """Fill in rising order of weighted attained GPU-time, gang by gang."""
-        hand = Hand(view, Pool(view.topology, view.offer))
-        hand.deal(least_attained(view))
-        return Plan(hand.allotments(Source.DIRECT))
+        return fill_packed(view, least_attained(view))
 
 
 def least_attained(view: View) -> list[AppView]:

@@ -1,0 +1,50 @@
+"""Filling apps one after the other, each to its demand: blind to placement, or packed.
+
+fill_anywhere(view, order, rng)   # what the paper's baselines do
+fill_packed(view, order)          # the same order as a stronger opponent
+"""
+
+import random
+from collections.abc import Iterable
+
+from themis.model import Source
+from themis.policies.base import Allotment, AppView, Plan, View
+from themis.policies.leftovers import Hand
+from themis.policies.placing import Pool
+
+
+def fill_anywhere(view: View, order: Iterable[AppView], rng: random.Random) -> Plan:
+    """Each app its own GPUs, and beyond them free ones as they come."""
+    pool = Pool(view.topology, view.offer)
+    left = dict(view.quotas)
+    allotments = []
+    for app in order:
+        room = min(app.room, left.get(app.owner, app.room))
+        # No use starting what cannot run: a gang is all there or not wanted.
+        if len(app.kept) + min(room, pool.count(app.machines)) < app.min_gang:
+            continue
+        own = pool.take_own(room, app.expiring, app.gang)
+        gpus = (*own, *pool.take_anywhere(room - len(own), rng, machines=app.machines))
+        if app.owner in left:
+            left[app.owner] -= len(gpus)
+        if gpus:
+            allotments.append(Allotment(app.app, tuple(sorted(gpus)), Source.DIRECT))
+    return Plan(tuple(allotments))
+
+
+def fill_packed(view: View, order: Iterable[AppView]) -> Plan:
+    """Each app gang by gang, near what it has, as long as it gets faster."""
+    hand = Hand(view, Pool(view.topology, view.offer))
+    hand.deal(order)
+    return Plan(hand.allotments(Source.DIRECT))
+
+
+def reachable(view: View, app: AppView) -> int:
+    """GPUs an app would have if everything offered were for it."""
+    seats, allowed = view.topology.seats, app.machines
+    open_to_it = (
+        len(view.offer)
+        if allowed is None
+        else sum(seats[gpu].machine in allowed for gpu in view.offer)
+    )
+    return len(app.kept) + min(app.room, open_to_it)
