@@ -45,10 +45,17 @@ class AnnouncePhase:
 
 
 @dataclass(frozen=True, slots=True)
+class ReviseTargets:
+    """Tell the arbiter that these jobs train only to so many iterations, fewer than declared."""
+
+    targets: tuple[tuple[JobId, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FinishApp:
     """The best configuration is known; the app is over."""
 
     best: JobId
 
 
-AgentCommand = Answer | StartJob | StopJob | ReleaseGpus | AnnouncePhase | FinishApp
+AgentCommand = Answer | StartJob | StopJob | ReleaseGpus | AnnouncePhase | ReviseTargets | FinishApp

@@ -4,6 +4,7 @@ agent = Agent(spec, tuner_for(spec))
 agent.handle(LeasesChanged(at=0.0, topology=topology, granted=leases))   # [StartJob(...), ...]
 """
 
+import math
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -13,7 +14,7 @@ from themis.agent.assignment import Need, Placement, assign
 from themis.agent.bidder import Bidder, Standing
 from themis.fairness.loads import JobLoad, PhaseLoad
 from themis.model import AppSpec, GpuId, JobId, JobSpec, Topology
-from themis.tuners.base import Finished, JobInfo, NextPhase, Tuner
+from themis.tuners.base import Decision, Finished, Forecast, JobInfo, NextPhase, Stop, Tuner
 
 _SLACK = 1e-6
 
@@ -24,11 +25,21 @@ class _Job:
     target: float
     done: float = 0.0
     started: bool = False
+    forecast: float = math.inf
+    """Where the tuner expects it to stop, if before its target."""
+    over: bool = False
+    """At its target, or stopped for good before it; its process is gone or told to go."""
 
     @property
     def work(self) -> float:
-        left = self.target - self.done
-        return left * self.spec.serial_iteration_time if left > _SLACK else 0.0
+        if self.over:
+            return 0.0
+        # Measured at its target, but not yet reported there: it must not be stopped on the way.
+        left = max(self.target - self.done, _SLACK)
+        if self.forecast < self.target:
+            # Past its forecast but not stopped yet, it goes on for an iteration at least.
+            left = min(left, max(1.0, self.forecast - self.done))
+        return left * self.spec.serial_iteration_time
 
 
 class Agent:
@@ -86,6 +97,8 @@ class Agent:
                 for name, iterations in event.iterations:
                     if name in self._jobs:
                         self._jobs[name].done = iterations
+            case ev.LossSeen():
+                self._on_loss(event)
             case ev.JobReached():
                 self._on_reached(event)
             case ev.JobLost():
@@ -107,8 +120,31 @@ class Agent:
         if job is None or self._over:
             return
         job.done = job.target
+        job.over = True
         self._placement.pop(event.job, None)
-        decision = self._tuner.reached(event.job, event.metric)
+        self._decide(self._tuner.reached(event.job, event.metric))
+
+    def _on_loss(self, event: ev.LossSeen) -> None:
+        job = self._jobs.get(event.job)
+        if job is None or job.over or self._over:
+            return
+        outlook = self._tuner.observe(event.job, event.iteration, event.loss)
+        if isinstance(outlook, Forecast):
+            job.forecast = outlook.until
+        elif isinstance(outlook, Stop):
+            job.done = max(job.done, min(event.iteration, job.target))
+            self._stop(event.job, job, outlook)
+
+    def _stop(self, name: JobId, job: _Job, outlook: Stop) -> None:
+        """End a job for good where it is; the arbiter learns how little work is left."""
+        job.over = True
+        job.target = job.done
+        if self._placement.pop(name, None) is not None:
+            self._out.append(cmd.StopJob(name))
+        self._out.append(cmd.ReviseTargets(((name, job.target),)))
+        self._decide(outlook.then)
+
+    def _decide(self, decision: Decision | None) -> None:
         if isinstance(decision, Finished):
             self._over = True
             self._out.append(cmd.FinishApp(decision.best))
@@ -120,7 +156,7 @@ class Agent:
 
     def _on_lost(self, event: ev.JobLost) -> None:
         job = self._jobs.get(event.job)
-        if job is None:
+        if job is None or job.over:
             return
         job.done = event.iterations
         self._placement.pop(event.job, None)
@@ -132,6 +168,8 @@ class Agent:
             job = self._all.setdefault(name, _Job(self._specs[name], target))
             job.spec = self._tuner.phases[phase.phase].job(self._specs[name])
             job.target = target
+            job.forecast = math.inf
+            job.over = False
             self._jobs[name] = job
         self._later = tuple(
             tuple(map(_load, self._tuner.jobs_in_phase(number)))

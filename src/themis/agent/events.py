@@ -43,6 +43,16 @@ class JobReached:
 
 
 @dataclass(frozen=True, slots=True)
+class LossSeen:
+    """A job reported its loss at an iteration counted from its start; lower is better."""
+
+    at: float
+    job: JobId
+    iteration: float
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
 class JobLost:
     """A job's process died; it can go on from this many iterations."""
 
@@ -51,4 +61,4 @@ class JobLost:
     iterations: float
 
 
-AgentEvent = Asked | LeasesChanged | Progressed | JobReached | JobLost
+AgentEvent = Asked | LeasesChanged | Progressed | LossSeen | JobReached | JobLost

@@ -126,6 +126,25 @@ class AppState:
         self.phase = phase
         self._refresh()
 
+    def revise_targets(self, targets: Sequence[tuple[JobId, float]]) -> None:
+        """Let jobs of this phase train less far; below what one has done it ends where it is.
+
+        Raises:
+            RefusedError: Not a job of this phase, or more than was declared; nothing is changed.
+        """
+        for job, target in targets:
+            state = self.jobs.get(job)
+            if state is None:
+                raise RefusedError(self.id, f"job {job!r} is not in phase {self.phase}")
+            if target > state.target + SLACK:
+                raise RefusedError(
+                    self.id, f"job {job} may do {state.target:g} iterations, not {target!r}"
+                )
+        for job, target in targets:
+            state = self.jobs[job]
+            state.target = min(state.target, max(target, state.done))
+        self._refresh()
+
     def _whole_phase(self) -> PhaseLoad:
         return tuple(load_of(j.spec, j.target - j.started_at) for j in self.jobs.values())
 

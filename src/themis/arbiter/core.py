@@ -146,6 +146,8 @@ class Arbiter:
                 self._on_end(event)
             case ev.PhaseStarted():
                 self._on_phase(event)
+            case ev.TargetsRevised():
+                self._on_revision(event)
             case ev.ProgressMeasured():
                 self._on_progress(event)
             case ev.AppSuspended() | ev.AppResumed():
@@ -229,6 +231,13 @@ class Arbiter:
         if self._policy.asks_tables_each_phase and state.active:
             self._ask_table(state)
         self._pool()
+
+    def _on_revision(self, event: ev.TargetsRevised) -> None:
+        state = self._world.app(event.app)
+        for job, target in event.targets:
+            check_number(f"target of {event.app}/{job}", target)
+        state.revise_targets(event.targets)
+        self._world.sync_activity(state, self._now)
 
     def _on_progress(self, event: ev.ProgressMeasured) -> None:
         state = self._world.app(event.app)

@@ -39,6 +39,18 @@ class PhaseStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetsRevised:
+    """Jobs of the present phase train to fewer iterations than declared, counted from their start.
+
+    Only downwards: work added later would let an app look small first.
+    """
+
+    at: float
+    app: AppId
+    targets: tuple[tuple[JobId, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """One job's measured progress: iterations since its start, and seconds they took."""
 
@@ -234,6 +246,7 @@ Event = (
     AppArrived
     | AppEnded
     | PhaseStarted
+    | TargetsRevised
     | ProgressMeasured
     | AppSuspended
     | AppResumed

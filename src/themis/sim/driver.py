@@ -157,7 +157,7 @@ class Simulation:
         self._measure(now)
         agent = Agent(
             app.spec,
-            tuner_for(app.spec),
+            tuner_for(app.spec, app.tuner),
             sticky=self._policy.sticky_agents,
             restart_in_bids=self._policy.restart_in_bids,
         )
@@ -284,6 +284,8 @@ class Simulation:
                     self._release(app, gpus)
                 case agent_cmd.AnnouncePhase(phase=phase, targets=targets):
                     self._post(ev.PhaseStarted(self._now, app, phase, targets))
+                case agent_cmd.ReviseTargets(targets=targets):
+                    self._post(ev.TargetsRevised(self._now, app, targets))
                 case agent_cmd.FinishApp():
                     self._post(ev.AppEnded(self._now, app))
                 case _:

@@ -1,27 +1,80 @@
 """Tuners: pure decisions about which jobs of an app train on.
 
-tuner = tuner_for(app)
+tuner = tuner_for(app)                 # what its phases call for
+tuner = tuner_for(app, "curves")       # one phase that watches the losses
 tuner.begin()
 """
 
+from collections.abc import Callable, Mapping
+
+from themis.errors import unknown_name
 from themis.model import AppSpec
-from themis.tuners.base import Decision, Finished, JobInfo, NextPhase, Tuner
+from themis.tuners.base import (
+    Decision,
+    Finished,
+    Forecast,
+    JobInfo,
+    NextPhase,
+    Outlook,
+    Stop,
+    Tuner,
+)
+from themis.tuners.curves import CurveRule, Curves
+from themis.tuners.fitting import Fit, LossCurve, Shape, fit_curves
 from themis.tuners.halving import Halving
+from themis.tuners.hyperband import Hyperband, has_brackets, hyperband_phases, jobs_needed
 from themis.tuners.single import Single
 
+TUNERS: Mapping[str, Callable[[AppSpec], Tuner]] = {
+    "single": lambda app: Single(app.jobs, app.phases),
+    "halving": lambda app: Halving(app.jobs, app.phases),
+    "hyperband": lambda app: Hyperband(app.jobs, app.phases),
+    "curves": lambda app: Curves(app.jobs, app.phases),
+}
+"""Tuners by name; a new one is a file and a line here."""
 
-def tuner_for(app: AppSpec) -> Tuner:
-    """The tuner that an app's phases call for."""
-    return Single(app.jobs, app.phases) if len(app.phases) == 1 else Halving(app.jobs, app.phases)
+
+def tuner_for(app: AppSpec, method: str = "") -> Tuner:
+    """The tuner of this name, or the one that an app's phases call for.
+
+    One phase needs no tuning, a phase with more jobs than the one before starts a bracket of
+    Hyperband, all else is halving. Only curves look like no tuning and must be asked for.
+
+    Raises:
+        ConfigError: There is no such tuner, or it cannot train such phases.
+    """
+    if not method:
+        if len(app.phases) == 1:
+            method = "single"
+        else:
+            method = "hyperband" if has_brackets(app.phases) else "halving"
+    make = TUNERS.get(method)
+    if make is None:
+        raise unknown_name("tuner", method, TUNERS)
+    return make(app)
 
 
 __all__ = [
+    "TUNERS",
+    "CurveRule",
+    "Curves",
     "Decision",
     "Finished",
+    "Fit",
+    "Forecast",
     "Halving",
+    "Hyperband",
     "JobInfo",
+    "LossCurve",
     "NextPhase",
+    "Outlook",
+    "Shape",
     "Single",
+    "Stop",
     "Tuner",
+    "fit_curves",
+    "has_brackets",
+    "hyperband_phases",
+    "jobs_needed",
     "tuner_for",
 ]

@@ -1,9 +1,10 @@
 """What a tuner decides: which jobs train, how far, and who goes on.
 
 The paper's calls between agent and tuner are kept in spirit: `getNumPhases` is `phases`,
-`getJobsInPhase` is `jobs_in_phase`, and `JobInfo` carries besides itersRemaining
-(`iterations_left`), avgTimePerIter (`iteration_time`) and localitySensitivity (`slowdown`) what the
-paper leaves out: who the job is and how many GPUs it can use.
+`getJobsInPhase` is `jobs_in_phase`, `getJobsRemaining` is `Curves.jobs_remaining`, and `JobInfo`
+carries besides itersRemaining (`iterations_left`), avgTimePerIter (`iteration_time`) and
+localitySensitivity (`slowdown`) what the paper leaves out: who the job is and how many GPUs it can
+use. docs/guides/tuners.md has the whole mapping.
 """
 
 from dataclasses import dataclass
@@ -42,6 +43,25 @@ class Finished:
 Decision = NextPhase | Finished
 
 
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A job is expected to train until about this iteration, at most its target."""
+
+    job: JobId
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A job must train no further; `then` when it was the last one."""
+
+    job: JobId
+    then: Decision | None = None
+
+
+Outlook = Forecast | Stop
+
+
 class Tuner(Protocol):
     """Starts, ranks and stops the jobs of one app."""
 
@@ -58,6 +78,9 @@ class Tuner(Protocol):
 
     def reached(self, job: JobId, metric: float) -> Decision | None:
         """A job is at its target with this metric (lower is better): what now?"""
+
+    def observe(self, job: JobId, iteration: float, loss: float) -> Outlook | None:
+        """A job reports a loss on its way (lower is better): does that change anything?"""
 
     def jobs_in_phase(self, phase: int) -> tuple[JobInfo, ...]:
         """The jobs of a phase: those chosen, or for a phase to come copies of a typical one."""

@@ -5,12 +5,13 @@ tuner.begin()                       # NextPhase(0, ...)
 tuner.reached(JobId("j0"), 0.31)    # None, until the last one of the rung
 """
 
+import math
 from collections.abc import Sequence
 
 from themis.errors import RefusedError
 from themis.fairness.loads import median_job
 from themis.model import JobId, JobSpec, Phase
-from themis.tuners.base import Decision, Finished, JobInfo, NextPhase
+from themis.tuners.base import Decision, Finished, JobInfo, NextPhase, Outlook
 
 
 class Halving:
@@ -49,26 +50,45 @@ class Halving:
         self._metrics[job] = metric
         if len(self._metrics) < len(self._chosen):
             return None
-        ranked = sorted(self._chosen, key=lambda name: (self._metrics[name], self._place(name)))
+        ranked = sorted(self._chosen, key=self._rank)
         if self._phase + 1 == len(self._phases):
-            return Finished(ranked[0])
+            return Finished(self._winner(ranked))
         self._phase += 1
-        survivors = set(ranked[: self._phases[self._phase].jobs])
+        survivors = set(self._next(ranked, self._phases[self._phase].jobs))
         self._chosen = tuple(name for name in self._specs if name in survivors)
         self._metrics = {}
         return self._start()
+
+    def observe(self, job: JobId, iteration: float, loss: float) -> Outlook | None:
+        """Nothing is decided before the rung is complete."""
+        return None
 
     def jobs_in_phase(self, phase: int) -> tuple[JobInfo, ...]:
         """Those chosen with what they were given to do, or copies of the survivors' median."""
         plan = self._phases[phase]
         if phase == self._phase:
             return tuple(
-                _info(plan.job(self._specs[name]), self._increment(plan, name))
+                info_of(plan.job(self._specs[name]), self._increment(plan, name))
                 for name in self._chosen
             )
-        typical = median_job([self._specs[name] for name in self._chosen])
+        typical = median_job([self._specs[name] for name in self._pool(phase)])
         iterations = plan.targets or (plan.iterations,) * plan.jobs
-        return tuple(_info(plan.job(typical), each) for each in iterations)
+        return tuple(info_of(plan.job(typical), each) for each in iterations)
+
+    def _rank(self, name: JobId) -> tuple[float, int]:
+        metric = self._metrics[name]
+        # What is no number is as bad as can be; compared as it is, it would upset the sort.
+        return (math.inf if math.isnan(metric) else metric, self._place(name))
+
+    def _winner(self, ranked: Sequence[JobId]) -> JobId:
+        return ranked[0]
+
+    def _next(self, ranked: Sequence[JobId], count: int) -> Sequence[JobId]:
+        return ranked[:count]
+
+    def _pool(self, phase: int) -> Sequence[JobId]:
+        """Whose median stands for the jobs of a phase to come."""
+        return self._chosen
 
     def _start(self) -> NextPhase:
         plan = self._phases[self._phase]
@@ -86,7 +106,8 @@ class Halving:
         return list(self._specs).index(name)
 
 
-def _info(job: JobSpec, iterations: float) -> JobInfo:
+def info_of(job: JobSpec, iterations: float) -> JobInfo:
+    """A job with so many iterations left, as an agent sees it."""
     return JobInfo(
         job.id, iterations, job.serial_iteration_time, job.slowdown, job.min_gpus, job.max_gpus
     )

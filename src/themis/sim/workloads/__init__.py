@@ -12,6 +12,7 @@ from themis.errors import ConfigError, unknown_name
 from themis.sim.workloads.base import SimApp, SimJob, Workload, realised_load, true_phases
 from themis.sim.workloads.distributions import (
     APP_GPU_SECONDS,
+    TRACE_JOBS,
     W1_GPUS_PER_JOB,
     W1_JOBS,
     W2_GPUS_PER_JOB,
@@ -20,12 +21,14 @@ from themis.sim.workloads.distributions import (
     quantile,
 )
 from themis.sim.workloads.drawing import REFERENCE_APPS, REFERENCE_GPUS, REFERENCE_HORIZON
+from themis.sim.workloads.trace_study import TRACE_STUDY_VERSION, generate_trace_study
 from themis.sim.workloads.w1 import W1_VERSION, generate_w1
 from themis.sim.workloads.w2 import W2_VERSION, generate_w2
 
 GENERATORS: Mapping[str, Callable[..., Workload]] = {
     "w1": generate_w1,
     "w2": generate_w2,
+    "trace-study": generate_trace_study,
 }
 """Workloads by name; a new one is a function and a line here."""
 
@@ -55,6 +58,8 @@ __all__ = [
     "REFERENCE_APPS",
     "REFERENCE_GPUS",
     "REFERENCE_HORIZON",
+    "TRACE_JOBS",
+    "TRACE_STUDY_VERSION",
     "W1_GPUS_PER_JOB",
     "W1_JOBS",
     "W1_VERSION",
@@ -65,6 +70,7 @@ __all__ = [
     "SimJob",
     "Table",
     "Workload",
+    "generate_trace_study",
     "generate_w1",
     "generate_w2",
     "quantile",

@@ -8,10 +8,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from themis.errors import ConfigError, DuplicateError
+from themis.errors import ConfigError, DuplicateError, unknown_name
 from themis.fairness.loads import PhaseLoad, load_of, total_work
 from themis.model import AppId, AppSpec, JobSpec
 from themis.model.ids import check_number
+from themis.tuners import TUNERS, LossCurve, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class SimApp:
 
     def __post_init__(self) -> None:
         check_number(f"arrival of {self.spec.id}", self.arrival)
+        if self.tuner and self.tuner not in TUNERS:
+            raise unknown_name(f"tuner of {self.spec.id}", self.tuner, TUNERS)
         if len(self.qualities) != len(self.spec.jobs):
             raise ConfigError(
                 f"qualities of {self.spec.id}",
@@ -43,6 +46,23 @@ class SimApp:
             )
         if not all(map(math.isfinite, self.qualities)):
             raise ConfigError(f"qualities of {self.spec.id}", "not finite", "finite numbers")
+
+    def curve(self, index: int) -> LossCurve:
+        """How the loss of its job number `index` falls: exponentially, to the job's quality.
+
+        It is still worth following where the job stops, at its target or at the end of the last
+        phase of its bracket: a twentieth of the way down is left.
+        """
+        first, *later = self.spec.phases
+        if first.targets:
+            end = first.targets[index]
+        else:
+            end = first.iterations
+            for before, after in zip((first, *later), later, strict=False):
+                if after.jobs > before.jobs:
+                    break
+                end += after.iterations
+        return LossCurve(Shape.EXPONENTIAL, self.qualities[index], 1.0, -math.log(0.05) / end)
 
     @property
     def jobs(self) -> tuple[SimJob, ...]:

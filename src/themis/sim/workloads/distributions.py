@@ -3,7 +3,9 @@
 quantile(APP_GPU_SECONDS, 0.5)     # the median app: about 810,000 GPU-seconds
 """
 
+import math
 from bisect import bisect_left
+from itertools import pairwise
 
 Table = tuple[tuple[float, float], ...]
 """A distribution: values and the share of draws at or below each."""
@@ -44,12 +46,30 @@ W2_JOBS: Table = (
 W1_GPUS_PER_JOB: Table = ((1, 0.75), (2, 1.0))
 W2_GPUS_PER_JOB: Table = ((1, 0.20), (2, 0.38), (4, 0.98), (8, 1.0))
 
+# Ours: one job for a tenth of the apps, 75 in the median, 100 at most, as the trace study says.
+TRACE_JOBS: Table = (
+    (1, 0.0),
+    (1, 0.10),
+    (20, 0.20),
+    (50, 0.34),
+    (75, 0.50),
+    (90, 0.75),
+    (100, 1.0),
+)
+
 
 def quantile(table: Table, share: float) -> float:
     """The value below which this share of draws lies, linear between the rows of the table."""
     index = max(1, bisect_left(table, share, key=lambda row: row[1]))
     (low, below), (high, upto) = table[index - 1], table[index]
     return low + (high - low) * (share - below) / (upto - below)
+
+
+def mean_of(table: Table) -> float:
+    """The mean of draws, linear between the rows of the table."""
+    return math.fsum(
+        (upto - below) * (low + high) / 2.0 for (low, below), (high, upto) in pairwise(table)
+    )
 
 
 def step(table: Table, share: float) -> int:
