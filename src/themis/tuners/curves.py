@@ -27,6 +27,9 @@ from themis.tuners.single import Single
 MOST_POINTS = 64
 """Of longer histories neighbours are averaged, so that neither time nor memory grows."""
 
+PLAUSIBLE = 3.0
+"""A job's end is forecast by curves with up to so many times the error of the best one."""
+
 
 @dataclass(frozen=True, slots=True)
 class CurveRule:
@@ -135,6 +138,8 @@ class Curves(Single):
             return None  # Over, or an evaluation before any training.
         history.add(iteration, loss)
         if history.broken >= self._rule.broken_after:
+            # Its weights are lost, however good it once was: it neither wins nor beats others.
+            history.best = math.inf
             return self._stop(job)
         if not self._due(history):
             return None
@@ -169,12 +174,17 @@ class Curves(Single):
         fits = fit_curves(history.points, floor=self._rule.floor)
         if not fits:
             return None
-        ends = [self._converges_at(fit, history) for fit in fits]
+        ends = [self._converges_at(fit, history) for fit in self._plausible(fits, history)]
         end = stop_iteration(ends, history.most)
         if end <= history.last or self._hopeless(job, fits, history):
             return self._stop(job)
         history.forecast = max(end, math.floor(history.last) + 1)
         return Forecast(job, float(min(history.forecast, history.most)))
+
+    def _plausible(self, fits: Sequence[Fit], history: _History) -> Sequence[Fit]:
+        """The best fit and those nearly as good: hope has to agree with what was seen."""
+        slack = self._rule.tolerance * abs(fits[0].curve.loss(history.last))
+        return [fit for fit in fits if fit.error <= max(PLAUSIBLE * fits[0].error, slack)]
 
     def _converges_at(self, fit: Fit, history: _History) -> int:
         gain = self._rule.tolerance * abs(fit.curve.loss(history.last))

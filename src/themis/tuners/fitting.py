@@ -161,13 +161,13 @@ def _solve(
 def _soften(
     curve: LossCurve, points: Sequence[tuple[float, float]], weights: Sequence[float]
 ) -> list[float]:
-    """Weights in which points far off the curve count in proportion less (Huber)."""
+    """Weights in which points far off the curve count ever less (Cauchy)."""
     distances = [abs(loss - curve.loss(n)) for n, loss in points]
     limit = _OUTLIER * median(distances)
     if limit <= 0.0:
         return list(weights)
     return [
-        weight * min(1.0, limit / distance) if distance > 0.0 else weight
+        weight / (1.0 + (distance / limit) ** 2)
         for weight, distance in zip(weights, distances, strict=True)
     ]
 
