@@ -124,6 +124,8 @@ class ScriptedWorld:
         """Seconds from being told to go to an empty slot."""
         self.silent: set[AppId] = set()
         """Apps whose agents do not answer."""
+        self.unanswered: dict[AppId, Offer] = {}
+        """The last question to each silent agent."""
         self.lazy: set[AppId] = set()
         """Apps that start no process on what they are given."""
         self.stuck: set[GpuId] = set()
@@ -188,9 +190,12 @@ class ScriptedWorld:
         samples = tuple(events.Sample(job, iterations, 1.0) for job in jobs)
         return self.send(events.ProgressMeasured(self.now, AppId(app), samples))
 
-    def apply(self, change: Callable[[float], events.Event]) -> list[Command]:
-        """Send an event made for the present time: `world.apply(lambda at: Woken(at))`."""
-        return self.send(change(self.now))
+    def speak(self, app: str, bid: Bid | None = None) -> list[Command]:
+        """A silent agent answers its last question after all."""
+        name = AppId(app)
+        offer = self.unanswered.pop(name)
+        answer = self.bid(name, offer) if bid is None else bid
+        return self.send(events.BidReceived(self.now, name, offer.round, answer))
 
     # Looking back
 
@@ -236,8 +241,11 @@ class ScriptedWorld:
     def _carry_out(self, command: Command) -> None:
         match command:
             case Ask(app=app, offer=offer):
-                if app not in self.silent:
-                    self.later(events.BidReceived(self.now, app, offer.round, self.bid(app, offer)))
+                if app in self.silent:
+                    self.unanswered[app] = offer
+                else:
+                    bid = self.bid(app, offer)
+                    self.later(events.BidReceived(self.now, app, offer.round, bid))
             case Solve():
                 self._solve(command)
             case Assign():
