@@ -30,6 +30,7 @@ from themis.arbiter.commands import (
 )
 from themis.arbiter.record import RoundRecord
 from themis.auction.solver import solver
+from themis.errors import InvariantError
 from themis.model import (
     AppId,
     AppSpec,
@@ -131,6 +132,8 @@ class ScriptedWorld:
         self.stuck: set[GpuId] = set()
         """Slots that are never reported empty."""
         self.solver_mood: SolverMood = "answers"
+        self.unsolved: Solve | None = None
+        """The last question that the solver left open."""
         self.history: list[Step] = []
         self.hooks = list(on_event)
         self._solver = solver(solve_with)
@@ -196,6 +199,13 @@ class ScriptedWorld:
         offer = self.unanswered.pop(name)
         answer = self.bid(name, offer) if bid is None else bid
         return self.send(events.BidReceived(self.now, name, offer.round, answer))
+
+    def solve(self) -> list[Command]:
+        """A silent solver answers its last question after all."""
+        if self.unsolved is None:
+            raise InvariantError("the solver left no question open")
+        solution = self._solver.solve(self.unsolved.problem, self.unsolved.work)
+        return self.send(events.Solved(self.now, self.unsolved.round, solution))
 
     # Looking back
 
@@ -264,6 +274,8 @@ class ScriptedWorld:
             self.later(events.Solved(self.now, command.round, solution))
         elif self.solver_mood == "fails":
             self.later(events.SolveFailed(self.now, command.round, "the worker died"))
+        else:
+            self.unsolved = command
 
     def _assign(self, command: Assign) -> None:
         for lease in command.granted:
