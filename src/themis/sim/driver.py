@@ -24,6 +24,9 @@ from themis.sim.jobs import Costs, Ledgered, Nodes
 from themis.sim.workloads import SimApp, Workload
 from themis.tuners import tuner_for
 
+STUCK_BEATS = 1000
+"""Beats without a process, though apps wait, after which a run is given up."""
+
 
 class Observer(Protocol):
     """Sees every event and what the arbiter made of it."""
@@ -86,6 +89,7 @@ class Simulation:
         self._heap: list[tuple[float, int, Callable[[float], None]]] = []
         self._pushed = 0
         self._now = 0.0
+        self._last_sign_of_life = 0.0
         self._inbox: deque[ev.Event] = deque()
         self._seats: dict[AppId, _Seat] = {}
         self._leaving: dict[GpuId, list[int]] = {}
@@ -112,7 +116,8 @@ class Simulation:
         """Run to the end of the last app.
 
         Raises:
-            InvariantError: The run got stuck with apps unfinished.
+            InvariantError: The run got stuck with apps unfinished, as with a policy that gives
+                nothing to anybody.
         """
         while self._heap:
             at, _, action = heapq.heappop(self._heap)
@@ -154,6 +159,7 @@ class Simulation:
                 self._carry_out(command)
 
     def _arrive(self, app: SimApp, now: float) -> None:
+        self._last_sign_of_life = now
         self._measure(now)
         agent = Agent(
             app.spec,
@@ -166,6 +172,13 @@ class Simulation:
         self._post(ev.AppArrived(now, app.spec))
 
     def _wake(self, now: float) -> None:
+        if self._seats and not self._nodes.running:
+            patience = STUCK_BEATS * self._arbiter.settings.lease
+            if now - self._last_sign_of_life > patience:
+                raise InvariantError(
+                    f"{len(self._seats)} apps wait and nothing has run since "
+                    f"{self._last_sign_of_life:g} s, for {STUCK_BEATS} beats"
+                )
         self._measure(now)
         self._post(ev.Woken(now))
 
@@ -303,9 +316,11 @@ class Simulation:
     # The nodes' reports
 
     def _job_started(self, now: float, app: AppId, job: JobId, gpus: tuple[GpuId, ...]) -> None:
+        self._last_sign_of_life = now
         self._post(ev.JobStarted(now, app, job, gpus))
 
     def _job_stopped(self, now: float, app: AppId, job: JobId, gpus: tuple[GpuId, ...]) -> None:
+        self._last_sign_of_life = now
         self._post(ev.JobStopped(now, app, job, gpus))
         released = []
         for gpu in gpus:

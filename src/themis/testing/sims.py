@@ -27,12 +27,12 @@ from themis.model import (
     Slowdown,
     Topology,
 )
-from themis.policies import policy
+from themis.policies import Policy, policy
 from themis.sim.driver import Observer, Outcome, Simulation
 from themis.sim.jobs import NO_COSTS, Costs
 from themis.sim.workloads import SimApp, Workload
 
-NO_LEAD = {"bid_deadline": 0.0, "solve_budget": 0.0, "grace": 0.0, "heartbeat": 0.0}
+NO_LEAD = Settings(bid_deadline=0.0, solve_budget=0.0, grace=0.0, heartbeat=0.0)
 """Settings under which rounds open at the very beat they are for."""
 
 
@@ -89,7 +89,7 @@ def workload_of(*apps: SimApp) -> Workload:
 def simulate(
     topology: Topology,
     workload: Workload,
-    rule: str,
+    rule: str | Policy,
     settings: Settings | None = None,
     *,
     seed: int = 1,
@@ -102,7 +102,7 @@ def simulate(
     return Simulation(
         topology,
         workload,
-        policy(rule, **(options or {})),
+        policy(rule, **(options or {})) if isinstance(rule, str) else rule,
         settings or Settings(),
         seed=seed,
         costs=costs,
