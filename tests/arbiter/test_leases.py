@@ -147,6 +147,41 @@ def test_a_share_whose_time_comes_while_it_waits_for_its_slot_is_still_told(
     assert any(item.revoked for item in told(world.commands, B))
 
 
+def test_a_share_not_yet_over_may_follow_the_one_that_follows_it(make_world: MakeWorld) -> None:
+    """The round of the next beat opens while the first share still runs."""
+    late = Plan(
+        (Allotment(A, (FIRST,), Source.AUCTION, until=1195.0),),
+        (Allotment(B, (FIRST,), Source.LEFTOVER),),
+    )
+    back = Plan(
+        (Allotment(B, (FIRST,), Source.AUCTION, until=1500.0),),
+        (Allotment(A, (FIRST,), Source.LEFTOVER),),
+    )
+    world = make_world(in_turn(give(a=(0,)), give(), late, back))
+    world.submit(simple_app("a", gpus=1))
+    world.submit(simple_app("b", gpus=1))
+    world.advance(1162.0)
+    assert [lease.app for lease in world.arbiter.ledger.chain(FIRST)] == [A, B, A]
+    world.advance(1200.0)
+    assert world.running("b") == (FIRST,)
+    world.advance(1500.0)
+    assert world.running("a") == (FIRST,)
+
+
+def test_a_share_not_yet_over_that_wins_again_goes_on(make_world: MakeWorld) -> None:
+    late = Plan(
+        (Allotment(A, (FIRST,), Source.AUCTION, until=1195.0),),
+        (Allotment(B, (FIRST,), Source.LEFTOVER),),
+    )
+    world = make_world(in_turn(give(a=(0,)), give(), late, give(a=(0,))))
+    world.submit(simple_app("a", gpus=1))
+    world.submit(simple_app("b", gpus=1))
+    world.advance(1300.0)
+    (lease,) = world.arbiter.ledger.chain(FIRST)
+    assert (lease.app, lease.token, lease.end) == (A, 1, 1800.0)
+    assert not any(item.revoked for item in told(world.commands, A))
+
+
 # Use it or lose it
 
 
