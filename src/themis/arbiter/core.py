@@ -373,6 +373,9 @@ class Arbiter:
                 self._beat = first_beat_after(self._now, self.settings)
         else:
             self._beat = self._first_end()
+            if self._beat is None and self._world.apps:
+                # Everybody paid or declined and no lease is left to end: try again in a while.
+                self._beat = self._now + self.settings.lease
         if self._beat is not None:
             self._alarms.set(self._beat - self.settings.round_lead, OpenBeat(self._beat))
 
