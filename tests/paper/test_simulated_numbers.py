@@ -13,11 +13,12 @@ from themis.sim.metrics import app_results, reference
 from themis.testing.sims import NO_LEAD, Auditor, sim_app, simulate, workload_of
 
 SIXTY_FOUR = Topology(tuple(Machine(f"m{i}", "r0", (8,)) for i in range(8)))
+APPS = 5
 HEAVY, LIGHT = AppId("heavy"), AppId("light")
 SATURATED = 1e6
 """Serial seconds of an app: of 64 GPUs, two thirds need more than six hours for it."""
-SATURATED_UNTIL = 15_000.0
-"""Even then the heavier one has more than a third of its jobs left, 64 GPUs' worth and more."""
+SATURATED_UNTIL = 10_000.0
+"""Even then the heavier one has more than half of its jobs left, 64 GPUs' worth and more."""
 
 
 def _attained(rule: str, jobs: int, max_gpus: int) -> tuple[float, float]:
@@ -41,7 +42,7 @@ def _attained(rule: str, jobs: int, max_gpus: int) -> tuple[float, float]:
     return held[HEAVY], held[LIGHT]
 
 
-@pytest.mark.parametrize(("jobs", "max_gpus"), [(1, 64), (128, 4), (200, 1)])
+@pytest.mark.parametrize(("jobs", "max_gpus"), [(1, 64), (64, 4), (120, 1)])
 def test_equal_share_gives_weights_2_and_1_their_gpu_time_2_to_1(jobs: int, max_gpus: int) -> None:
     heavy, light = _attained("equal-share", jobs, max_gpus)
     assert heavy / light == pytest.approx(2.0, rel=0.1)
@@ -55,24 +56,24 @@ def test_the_ratio_of_themis_is_told() -> None:
     assert light > 0.0
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_equal_share_keeps_everybody_at_its_fair_share(seed: int) -> None:
     # One-job apps that can use the whole cluster, S = 1, no costs, no lead, a short lease.
     rng = random.Random(seed)
     apps = [
         sim_app(
             f"app-{number:02d}",
-            arrival=rng.uniform(0.0, 20_000.0),
+            arrival=rng.uniform(0.0, 8_000.0),
             work=rng.uniform(50_000.0, 300_000.0),
             max_gpus=SIXTY_FOUR.gpus,
         )
-        for number in range(10)
+        for number in range(APPS)
     ]
     workload = workload_of(*apps)
-    settings = replace(NO_LEAD, lease=60.0, pooling=0.0, guard=0.0)
+    settings = replace(NO_LEAD, lease=120.0, pooling=0.0, guard=0.0)
     outcome = simulate(SIXTY_FOUR, workload, "equal-share", settings)
     results = app_results(outcome, workload, SIXTY_FOUR, reference(workload, SIXTY_FOUR))
-    assert len(results) == 10
+    assert len(results) == APPS
     assert max(result.rho[Convention.FAIR_SHARE] for result in results) <= 1.02
     assert max(result.rho_ref[Convention.FAIR_SHARE] for result in results) <= 1.02
 

@@ -192,6 +192,17 @@ def test_a_long_time_without_apps_is_no_reason_to_give_up() -> None:
     assert simulate(PAIR, workload, "fifo").end == pytest.approx(late + 10.0)
 
 
+def test_when_nobody_won_anything_the_auction_is_held_again() -> None:
+    # Both bid for the only GPU, the winner may lose it in the lottery, and without beats no lease
+    # ends that would bring the next round.
+    alone = Topology((Machine("m0", "r0", (1,)),))
+    workload = workload_of(sim_app("a", work=3000.0), sim_app("b", work=3000.0))
+    options = {"payment": "lottery", "f": 0.0}
+    for seed in range(5):
+        outcome = simulate(alone, workload, "themis-paper", seed=seed, options=options)
+        assert set(outcome.apps) == {"a", "b"}
+
+
 def test_the_record_of_every_round_and_lease_is_handed_on() -> None:
     rounds: list[RoundRecord] = []
     segments: list[tuple[GpuId, float, float]] = []

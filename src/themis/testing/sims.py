@@ -32,8 +32,8 @@ from themis.sim.driver import Observer, Outcome, Simulation
 from themis.sim.jobs import NO_COSTS, Costs
 from themis.sim.workloads import SimApp, Workload
 
-NO_LEAD = Settings(bid_deadline=0.0, solve_budget=0.0, grace=0.0, heartbeat=0.0)
-"""Settings under which rounds open at the very beat they are for."""
+NO_LEAD = Settings(bid_deadline=0.001, solve_budget=0.001, grace=0.0, heartbeat=0.0)
+"""Settings under which rounds open a moment before their beat, as long as answers take no time."""
 
 
 def sim_app(
