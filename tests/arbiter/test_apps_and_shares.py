@@ -58,7 +58,7 @@ def test_an_app_that_is_over_is_closed_when_its_last_slot_is_empty(make_world: M
         "finished",
     )
     # Slots count until they are empty.
-    assert close.record.attained == {Source.DIRECT: 210.0}
+    assert close.record.attained == {Source.ARRIVAL: 210.0}
     assert world.arbiter.world.apps == {}
 
 

@@ -170,7 +170,7 @@ class Arbiter:
             case ev.SettingsChanged():
                 self._on_settings(event)
             case ev.Woken():
-                pass
+                self._alarms.woken()
             case _:
                 assert_never(event)
 

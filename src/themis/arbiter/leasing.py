@@ -145,7 +145,9 @@ class Leasing:
             self.renew(gpu, tail, item.source, view.end, item.until)
         elif item is not None:
             end = self._full_end(gpu, view) if item.until is None else item.until
-            lease = ledger.grant(gpu, item.app, at=self.now, end=end, source=item.source)
+            # Results tell apart what a round between beats gave, whatever settled it.
+            source = item.source if view.at_beat else Source.ARRIVAL
+            lease = ledger.grant(gpu, item.app, at=self.now, end=end, source=source)
             self.changes.granted(lease)
             self._after(lease, early=item.until is not None)
 
