@@ -205,10 +205,11 @@ class AsyncDriver:
                 )
             )
         for lease in command.revoked:
-            self._leaving.setdefault(lease.gpu, []).append(lease.token)
             self._releasing.pop(lease.gpu, None)
-            if self._nodes.occupant(lease.gpu) is None:
-                self._vacated(lease.gpu)
+            if self._nodes.occupant(lease.gpu) == command.app:
+                self._leaving.setdefault(lease.gpu, []).append(lease.token)
+            else:
+                self._say(ev.GpusVacated(self._now, ((lease.gpu, lease.token),)))
 
     # Nodes
 

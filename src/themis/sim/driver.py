@@ -234,6 +234,11 @@ class Simulation:
             self._post(ev.Solved(self._now, number, solution))
 
     def _assign(self, command: cmd.Assign) -> None:
+        # Before the agent hears of it: a process that is still starting leaves at once, and
+        # whoever waits for its slot begins at once.
+        for lease in command.revoked:
+            self._leaving.setdefault(lease.gpu, []).append(lease.token)
+            self._releasing.pop(lease.gpu, None)
         seat = self._seats.get(command.app)
         if seat is not None:
             change = agent_ev.LeasesChanged(
@@ -245,15 +250,17 @@ class Simulation:
             )
             self._tell(seat, change)
         for lease in command.revoked:
-            self._leaving.setdefault(lease.gpu, []).append(lease.token)
-            self._releasing.pop(lease.gpu, None)
-            if self._nodes.occupant(lease.gpu) is None:
-                self._report_empty(lease.gpu)
+            if self._nodes.occupant(lease.gpu) != command.app:
+                self._report_empty(lease.gpu, lease.token)
 
-    def _report_empty(self, gpu: GpuId) -> None:
-        tokens = self._leaving.pop(gpu, ())
-        if tokens:
-            self._post(ev.GpusVacated(self._now, tuple((gpu, token) for token in tokens)))
+    def _report_empty(self, gpu: GpuId, only: int | None = None) -> None:
+        """Report that nothing runs under the tokens taken away on a GPU, or under one of them."""
+        tokens = self._leaving.pop(gpu, [])
+        gone = [token for token in tokens if only in {None, token}]
+        if len(gone) < len(tokens):
+            self._leaving[gpu] = [token for token in tokens if token not in gone]
+        if gone:
+            self._post(ev.GpusVacated(self._now, tuple((gpu, token) for token in gone)))
 
     def _refused(self, who: str, reason: str) -> None:
         self._outcome.refused.append(reason)
