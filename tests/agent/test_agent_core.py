@@ -222,3 +222,21 @@ def test_a_phase_that_lets_jobs_use_more_gpus_widens_them() -> None:
     _reach(agent, J0)
     commands = _reach(agent, J1)
     assert commands == [AnnouncePhase(1, ((J0, 1010.0),)), _start(J0, [0, 1], 1010.0)]
+
+
+def test_a_job_seen_at_its_target_is_left_alone_until_it_says_so() -> None:
+    agent = _agent(sim_app("a", jobs=3, work=100.0))
+    _change(agent, granted=[0, 1, 2])
+    agent.handle(events.Progressed(0.0, ((J0, 100.0), (J1, 100.0), (J2, 40.0))))
+    assert _reach(agent, J0, 0.3) == [ReleaseGpus((GpuId(0),))]
+    assert agent.placement == {J1: (1,), J2: (2,)}
+    assert _reach(agent, J1, 0.1) == [ReleaseGpus((GpuId(1),))]
+    assert _reach(agent, J2, 0.2) == [FinishApp(J1)]
+
+
+def test_a_job_at_its_target_that_must_leave_starts_again_to_say_so() -> None:
+    agent = _agent(sim_app("a", work=100.0))
+    _change(agent, granted=[0])
+    agent.handle(events.Progressed(0.0, ((J0, 100.0),)))
+    assert _change(agent, revoked=[0]) == [StopJob(J0)]
+    assert _change(agent, granted=[1], token=2) == [_start(J0, [1], 100.0)]

@@ -24,6 +24,8 @@ class _Job:
     target: float
     done: float = 0.0
     started: bool = False
+    reached: bool = False
+    """Whether its process has said so; to be seen at the target is not enough."""
 
     @property
     def work(self) -> float:
@@ -107,6 +109,7 @@ class Agent:
         if job is None or self._over:
             return
         job.done = job.target
+        job.reached = True
         self._placement.pop(event.job, None)
         decision = self._tuner.reached(event.job, event.metric)
         if isinstance(decision, Finished):
@@ -132,6 +135,7 @@ class Agent:
             job = self._all.setdefault(name, _Job(self._specs[name], target))
             job.spec = self._tuner.phases[phase.phase].job(self._specs[name])
             job.target = target
+            job.reached = False
             self._jobs[name] = job
         self._later = tuple(
             tuple(map(_load, self._tuner.jobs_in_phase(number)))
@@ -140,6 +144,18 @@ class Agent:
 
     def _needs(self) -> tuple[Need, ...]:
         return tuple(Need(job.spec, job.work) for job in self._jobs.values() if job.work > 0.0)
+
+    def _unfinished(self) -> tuple[Need, ...]:
+        """Every job that has not reached its target, those about to with next to no work.
+
+        Such a job was measured at its target and its process is about to end: stopped now, it
+        would never say that it got there.
+        """
+        return tuple(
+            Need(job.spec, job.work or _SLACK * job.spec.serial_iteration_time)
+            for job in self._jobs.values()
+            if not job.reached
+        )
 
     def _standing(self) -> Standing:
         started = frozenset(name for name, job in self._jobs.items() if job.started)
@@ -150,7 +166,7 @@ class Agent:
         if self._topology is None or self._over:
             return
         seats = [self._topology.seats[gpu] for gpu in sorted(self._gpus)]
-        needs = self._needs()
+        needs = self._unfinished()
         restart = self._spec.checkpoint_seconds + self._spec.restart_seconds
         wanted = (
             assign(needs, seats, self._placement, restart=restart, sticky=self._sticky)
