@@ -146,6 +146,9 @@ class AsyncDriver:
         while True:
             letter = await letters.get()
             await self._dawdle()
+            runs = self._nodes.running.get(app.spec.id, {})
+            seen = tuple((job, self._nodes.progress(run, self._now)) for job, run in runs.items())
+            agent.handle(agent_ev.Progressed(self._now, seen))
             for command in agent.handle(letter):
                 self._carry_out_for(app.spec.id, command)
             letters.task_done()
@@ -198,7 +201,7 @@ class AsyncDriver:
                 assert_never(command)
 
     def _assign(self, command: cmd.Assign) -> None:
-        if command.app in self._apps:
+        if command.app in self._apps and (command.granted or command.revoked):
             self._letters[command.app].put_nowait(
                 agent_ev.LeasesChanged(
                     self._now, TOPOLOGY, command.granted, command.renewed, command.revoked
@@ -214,7 +217,8 @@ class AsyncDriver:
     # Nodes
 
     def _wake(self, now: float) -> None:
-        self._measure(now)
+        if self._arbiter.round_due(now):
+            self._measure(now)
         self._say(ev.Woken(now))
 
     def _measure(self, now: float) -> None:
@@ -223,8 +227,6 @@ class AsyncDriver:
                 ev.Sample(job, self._nodes.progress(run, now), now - run.begun)
                 for job, run in sorted(runs.items())
             )
-            seen = tuple((sample.job, sample.iterations) for sample in samples)
-            self._letters[app].put_nowait(agent_ev.Progressed(now, seen))
             self._say(ev.ProgressMeasured(now, app, samples))
 
     def _vacated(self, gpu: GpuId) -> None:

@@ -78,10 +78,6 @@ class Alarms:
             return heapq.heappop(self._heap)[2]
         return None
 
-    def woken(self) -> None:
-        """The time asked for has come, or the driver's clock runs ahead: ask again."""
-        self._asked = float("inf")
-
     def next_wake(self, now: float) -> float | None:
         """The time to be woken at, if it must be asked for anew."""
         if not self._heap:

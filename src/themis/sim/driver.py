@@ -58,6 +58,8 @@ class _Seat:
 
     truth: SimApp
     agent: Agent
+    informed: float = -1.0
+    """When the agent last read how far its jobs are."""
 
 
 class Simulation:
@@ -179,25 +181,31 @@ class Simulation:
                     f"{len(self._seats)} apps wait and nothing has run since "
                     f"{self._last_sign_of_life:g} s, for {STUCK_BEATS} beats"
                 )
-        self._measure(now)
+        if self._arbiter.round_due(now):
+            self._measure(now)
         self._post(ev.Woken(now))
 
     def _measure(self, now: float) -> None:
-        """Nodes report how far their jobs are, to the arbiter and to the agents."""
-        for app, runs in sorted(self._nodes.running.items()):
-            samples = tuple(
-                ev.Sample(job, self._nodes.progress(run, now), now - run.begun)
-                for job, run in sorted(runs.items())
-            )
-            self._tell_progress(now, app, samples)
-
-    def _tell_progress(self, now: float, app: AppId, samples: tuple[ev.Sample, ...]) -> None:
-        seat = self._seats.get(app)
-        if seat is None:
+        """Nodes report how far their jobs are, in time for a round."""
+        if not self._policy.looks_at_progress:
             return
-        iterations = tuple((sample.job, sample.iterations) for sample in samples)
-        self._tell(seat, agent_ev.Progressed(now, iterations))
-        self._post(ev.ProgressMeasured(now, app, samples))
+        for app, runs in sorted(self._nodes.running.items()):
+            if app in self._seats:
+                samples = tuple(
+                    ev.Sample(job, self._nodes.progress(run, now), now - run.begun)
+                    for job, run in sorted(runs.items())
+                )
+                self._post(ev.ProgressMeasured(now, app, samples))
+
+    def _inform(self, seat: _Seat) -> None:
+        """An agent reads its jobs' metrics before it decides anything."""
+        runs = self._nodes.running.get(seat.truth.spec.id)
+        if runs and seat.informed < self._now:
+            seat.informed = self._now
+            progress = self._nodes.progress
+            iterations = tuple((job, progress(run, self._now)) for job, run in runs.items())
+            self._outcome.events += 1
+            seat.agent.handle(agent_ev.Progressed(self._now, iterations))
 
     # The arbiter's commands
 
@@ -240,7 +248,8 @@ class Simulation:
             self._leaving.setdefault(lease.gpu, []).append(lease.token)
             self._releasing.pop(lease.gpu, None)
         seat = self._seats.get(command.app)
-        if seat is not None:
+        # Renewals alone change nothing for an agent: the nodes know the new end.
+        if seat is not None and (command.granted or command.revoked):
             change = agent_ev.LeasesChanged(
                 self._now,
                 self._arbiter.world.topology,
@@ -291,6 +300,7 @@ class Simulation:
 
     def _tell(self, seat: _Seat, event: agent_ev.AgentEvent) -> None:
         app = seat.truth.spec.id
+        self._inform(seat)
         self._outcome.events += 1
         for command in seat.agent.handle(event):
             match command:
