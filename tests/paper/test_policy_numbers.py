@@ -36,7 +36,9 @@ def test_rho_of_nothing_8_and_2_for_the_only_machine_keeps_one_half() -> None:
     ]
 
 
-@pytest.mark.parametrize(("bidders", "gpus", "kept"), [(2, 2, 0.5), (4, 12, 0.4219), (8, 56, 0.3927)])
+@pytest.mark.parametrize(
+    ("bidders", "gpus", "kept"), [(2, 2, 0.5), (4, 12, 0.4219), (8, 56, 0.3927)]
+)
 def test_identical_linear_bidders_for_one_divisible_pool(
     bidders: int, gpus: int, kept: float
 ) -> None:

@@ -2,12 +2,13 @@
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from themis.arbiter import Settings, events
+from themis.arbiter import Arbiter, Settings, events
+from themis.arbiter.commands import Command, Report
 from themis.arbiter.settings import BidderKind
 from themis.model import (
     AppId,
@@ -37,7 +38,6 @@ MACHINES = (
     Machine("m2", "r1", (1, 1), gpu_model="v100", gpu_memory=32.0),
 )
 JOINING = Machine("m3", "r1", (2,), gpu_model="v100", gpu_memory=32.0)
-NAMES = tuple(machine.name for machine in (*MACHINES, JOINING))
 APPS = tuple(AppId(f"a{i}") for i in range(6))
 OWNERS = tuple(OwnerId(f"o{i}") for i in range(3))
 
@@ -104,6 +104,8 @@ KINDS: dict[str, Callable[[], Policy]] = {
     "nonsense": lambda: Puppet(nonsense),
 }
 
+UNRELIABLE = {"raises", "confused", "nonsense"}
+
 SETTINGS = (
     Settings(),
     Settings(bidder=BidderKind.APP, lease=300.0),
@@ -113,7 +115,6 @@ SETTINGS = (
 
 apps = st.sampled_from(APPS)
 owners = st.sampled_from(OWNERS)
-machines = st.sampled_from(NAMES)
 gpus = st.integers(0, 9).map(GpuId)
 suspensions = st.sampled_from(sorted(SUSPENSIONS))
 
@@ -140,11 +141,20 @@ class ArbiterMachine(RuleBasedStateMachine):
             seed=seed,
             slowdown=(1.0, 1.1, 1.3, 1.6),
             drain=drain,
-            on_event=[self.watch],
+            on_event=[self.watch, self.expect_plans],
         )
         self.world.now = start
         for index in (0, 1):
             self.arrive(APPS[index], OWNERS[index], 4, 1, 1, 2, picky=False)
+
+    def expect_plans(
+        self, arbiter: Arbiter, event: events.Event, commands: Sequence[Command]
+    ) -> None:
+        """Our own policies never make a plan that cannot be carried out."""
+        for command in commands:
+            if isinstance(command, Report) and self.kind not in UNRELIABLE:
+                failed = command.record.failed
+                assert not failed or failed.startswith("the solver"), failed
 
     # Apps
 
@@ -175,102 +185,154 @@ class ArbiterMachine(RuleBasedStateMachine):
     def finish(self, app: AppId) -> None:
         self.world.finish(app)
 
-    @rule(app=apps, iterations=st.sampled_from([0.0, 10.0, 99.0, 100.0, 300.0, math.nan]))
-    def progress(self, app: AppId, iterations: float) -> None:
-        samples = tuple(events.Sample(JobId(f"j{i}"), iterations, 1.0) for i in range(3))
-        self.world.send(events.ProgressMeasured(self.world.now, app, samples))
-
-    @rule(app=apps, phase=st.integers(1, 2), goal=st.sampled_from([100.0, 250.0, math.inf]))
-    def next_phase(self, app: AppId, phase: int, goal: float) -> None:
-        targets = ((JobId("j0"), goal),)
-        self.world.send(events.PhaseStarted(self.world.now, app, phase, targets))
-
-    @rule(app=apps, reason=suspensions)
-    def suspend(self, app: AppId, reason: Reason) -> None:
-        self.world.suspend(app, reason)
-
-    @rule(app=apps, reason=suspensions)
-    def resume(self, app: AppId, reason: Reason) -> None:
-        self.world.resume(app, reason)
-
-    # Shares
-
-    @rule(owner=owners, limit=st.sampled_from([None, 0, 1, 3, 100]))
-    def set_quota(self, owner: OwnerId, limit: int | None) -> None:
-        self.world.send(events.QuotaChanged(self.world.now, owner, limit))
-
-    @rule(app=apps, owner=owners, weight=st.sampled_from([0.0, 0.5, 1.0, 4.0]), whole=st.booleans())
-    def set_weight(self, app: AppId, owner: OwnerId, weight: float, whole: bool) -> None:
+    @rule(
+        what=st.sampled_from(["progress", "progress", "phase"]),
+        app=apps,
+        iterations=st.sampled_from([0.0, 10.0, 99.0, 100.0, 300.0, math.nan]),
+        phase=st.integers(1, 2),
+    )
+    def work(self, what: str, app: AppId, iterations: float, phase: int) -> None:
         at = self.world.now
-        if whole:
-            self.world.send(events.WeightChanged(at, weight, owner=owner))
+        if what == "phase":
+            targets = ((JobId("j0"), iterations),)
+            self.world.send(events.PhaseStarted(at, app, phase, targets))
         else:
-            self.world.send(events.WeightChanged(at, weight, app=app))
+            samples = tuple(events.Sample(JobId(f"j{i}"), iterations, 1.0) for i in range(3))
+            self.world.send(events.ProgressMeasured(at, app, samples))
 
-    @rule(settings=st.sampled_from(SETTINGS))
-    def set_settings(self, settings: Settings) -> None:
-        self.world.send(events.SettingsChanged(self.world.now, settings))
+    @rule(app=apps, reason=suspensions, back=st.booleans())
+    def suspend(self, app: AppId, reason: Reason, back: bool) -> None:
+        if back:
+            self.world.resume(app, reason)
+        else:
+            self.world.suspend(app, reason)
 
-    # Machines
+    # Operators. Few rules with many kinds, so that what matters most comes often enough.
 
-    @rule(name=machines, drain=st.booleans())
-    def cordon(self, name: str, drain: bool) -> None:
-        self.world.send(events.MachineCordoned(self.world.now, name, drain))
+    @rule(
+        what=st.sampled_from(["quota", "app weight", "owner weight", "settings"]),
+        app=apps,
+        owner=owners,
+        limit=st.sampled_from([None, 0, 1, 3, 100]),
+        weight=st.sampled_from([0.0, 0.5, 1.0, 4.0]),
+        settings=st.sampled_from(SETTINGS),
+    )
+    def change_shares(
+        self,
+        what: str,
+        app: AppId,
+        owner: OwnerId,
+        limit: int | None,
+        weight: float,
+        settings: Settings,
+    ) -> None:
+        at = self.world.now
+        kinds: dict[str, events.Event] = {
+            "quota": events.QuotaChanged(at, owner, limit),
+            "app weight": events.WeightChanged(at, weight, app=app),
+            "owner weight": events.WeightChanged(at, weight, owner=owner),
+            "settings": events.SettingsChanged(at, settings),
+        }
+        self.world.send(kinds[what])
 
-    @rule(name=machines)
-    def uncordon(self, name: str) -> None:
-        self.world.send(events.MachineUncordoned(self.world.now, name))
+    @rule(
+        what=st.sampled_from(["cordon", "drain", "uncordon", "leave", "join"]),
+        machine=st.sampled_from((*MACHINES, JOINING)),
+    )
+    def change_machine(self, what: str, machine: Machine) -> None:
+        at, name = self.world.now, machine.name
+        kinds: dict[str, events.Event] = {
+            "cordon": events.MachineCordoned(at, name),
+            "drain": events.MachineCordoned(at, name, drain=True),
+            "uncordon": events.MachineUncordoned(at, name),
+            "leave": events.MachineLeft(at, name),
+            "join": events.MachineJoined(at, machine),
+        }
+        self.world.send(kinds[what])
 
-    @rule(name=machines)
-    def leave(self, name: str) -> None:
-        self.world.send(events.MachineLeft(self.world.now, name))
-
-    @rule(machine=st.sampled_from((*MACHINES, JOINING)))
-    def join(self, machine: Machine) -> None:
-        self.world.send(events.MachineJoined(self.world.now, machine))
-
-    @rule(gpu=gpus)
-    def quarantine(self, gpu: GpuId) -> None:
-        self.world.send(events.GpuQuarantined(self.world.now, gpu, "xid 79"))
-
-    @rule(gpu=gpus)
-    def restore(self, gpu: GpuId) -> None:
-        self.world.send(events.GpuRestored(self.world.now, gpu))
-
-    # Slots
-
-    @rule(app=apps, some=st.sets(gpus, min_size=1, max_size=4))
-    def release(self, app: AppId, some: set[GpuId]) -> None:
-        self.world.send(events.GpusReleased(self.world.now, app, tuple(sorted(some))))
-
-    @rule(app=apps, gpu=gpus)
-    def stop_job(self, app: AppId, gpu: GpuId) -> None:
-        self.world.send(events.JobStopped(self.world.now, app, JobId("j0"), (gpu,)))
-
-    @rule(gpu=gpus, token=st.one_of(st.none(), st.integers(0, 20)))
-    def vacate(self, gpu: GpuId, token: int | None) -> None:
-        ledger = self.world.arbiter.ledger
+    @rule(
+        what=st.sampled_from(["quarantine", "restore", "release", "stop", "vacate", "stale"]),
+        app=apps,
+        gpu=gpus,
+        some=st.sets(gpus, max_size=4),
+    )
+    def change_slots(self, what: str, app: AppId, gpu: GpuId, some: set[GpuId]) -> None:
+        at, ledger = self.world.now, self.world.arbiter.ledger
         lease = ledger.lease(gpu) if gpu < len(ledger) else None
-        number = lease.token if lease is not None and token is None else token or 0
-        self.world.send(events.GpusVacated(self.world.now, ((gpu, number),)))
+        token = lease.token if lease is not None else 1
+        kinds: dict[str, events.Event] = {
+            "quarantine": events.GpuQuarantined(at, gpu, "xid 79"),
+            "restore": events.GpuRestored(at, gpu),
+            "release": events.GpusReleased(at, app, (gpu, *sorted(some))),
+            "stop": events.JobStopped(at, app, JobId("j0"), (gpu,)),
+            "vacate": events.GpusVacated(at, ((gpu, token),)),
+            "stale": events.GpusVacated(at, ((gpu, token - 1),)),
+        }
+        self.world.send(kinds[what])
 
     # Drivers and agents
 
-    @rule(app=apps)
-    def fall_silent(self, app: AppId) -> None:
-        self.world.silent ^= {app}
+    @rule(
+        what=st.sampled_from(["silent", "lazy", "stuck", "solver"]),
+        app=apps,
+        gpu=gpus,
+        mood=st.sampled_from(["answers", "answers", "fails", "silent"]),
+    )
+    def change_mood(self, what: str, app: AppId, gpu: GpuId, mood: SolverMood) -> None:
+        if what == "silent":
+            self.world.silent ^= {app}
+        elif what == "lazy":
+            self.world.lazy ^= {app}
+        elif what == "stuck":
+            self.world.stuck ^= {gpu}
+        else:
+            self.world.solver_mood = mood
 
-    @rule(app=apps)
-    def grow_lazy(self, app: AppId) -> None:
-        self.world.lazy ^= {app}
-
-    @rule(gpu=gpus)
-    def get_stuck(self, gpu: GpuId) -> None:
-        self.world.stuck ^= {gpu}
-
-    @rule(mood=st.sampled_from(["answers", "answers", "fails", "silent"]))
-    def change_mood(self, mood: SolverMood) -> None:
-        self.world.solver_mood = mood
+    @rule(
+        what=st.sampled_from(
+            ["end", "pause", "work", "leave", "cordon", "drain", "quarantine", "release", "quota"]
+        ),
+        app=apps,
+        owner=owners,
+        machine=st.sampled_from(MACHINES),
+        gpu=gpus,
+        answers=st.lists(st.sampled_from(["good", "good", "bad", "none"]), min_size=6, max_size=6),
+    )
+    def disturb_a_round(
+        self,
+        what: str,
+        app: AppId,
+        owner: OwnerId,
+        machine: Machine,
+        gpu: GpuId,
+        answers: list[str],
+    ) -> None:
+        """Something happens while a round waits for answers; then some come, good or bad."""
+        world = self.world
+        self.wait_for_a_round(0, 0.5, APPS)
+        at = world.now
+        finished = (events.Sample(JobId("j0"), 100.0, 1.0), events.Sample(JobId("j1"), 100.0, 1.0))
+        kinds: dict[str, events.Event] = {
+            "end": events.AppEnded(at, app),
+            "pause": events.AppSuspended(at, app, Reason.PAUSED_BY_USER),
+            "work": events.ProgressMeasured(at, app, finished),
+            "leave": events.MachineLeft(at, machine.name),
+            "cordon": events.MachineCordoned(at, machine.name),
+            "drain": events.MachineCordoned(at, machine.name, drain=True),
+            "quarantine": events.GpuQuarantined(at, gpu, "xid 79"),
+            "release": events.GpusReleased(at, app, (gpu, GpuId(0))),
+            "quota": events.QuotaChanged(at, owner, 1),
+        }
+        world.send(kinds[what])
+        for name, kind in zip(APPS, answers, strict=True):
+            if name not in world.unanswered or name not in world.arbiter.world.apps:
+                continue
+            if kind == "good":
+                world.speak(name)
+            elif kind == "bad":
+                world.speak(name, Bid(name, (Row((Chunk(3, 1),), math.nan),)))
+        world.silent.clear()
+        world.advance(at + 3.0)
 
     @rule(
         app=st.sampled_from((*APPS, AppId("stranger"))),
@@ -309,29 +371,35 @@ class ArbiterMachine(RuleBasedStateMachine):
         bid = Bid(signed, tuple(rows), tuple(table))
         self.world.send(events.BidReceived(self.world.now, app, number, bid))
 
-    @rule(late=st.booleans())
-    def lose_solution(self, late: bool) -> None:
-        number = self.world.arbiter.rounds - late
-        self.world.send(events.SolveFailed(self.world.now, number, "the worker died"))
-
     # Time
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 1.9, 5.0, 31.0, 61.0]))
     def wait(self, seconds: float) -> None:
         self.world.advance(self.world.now + seconds)
 
-    @precondition(lambda self: hasattr(self, "world"))
-    @rule(beats=st.sampled_from([0, 1, 3]), into=st.sampled_from([0.5, 1.0, 2.1, 40.0]))
-    def wait_for_a_round(self, beats: int, into: float) -> None:
+    @rule(
+        beats=st.sampled_from([0, 1, 3]),
+        into=st.sampled_from([0.5, 1.0, 2.1, 40.0]),
+        quiet=st.sampled_from([(), APPS, APPS, APPS[:2]]),
+    )
+    def wait_for_a_round(self, beats: int, into: float, quiet: tuple[AppId, ...]) -> None:
         """Often into the short time in which a round waits for answers."""
         world = self.world
         settings = world.arbiter.settings
-        beat = math.ceil(world.now / settings.lease) + beats
+        world.silent = set(quiet)
+        beat = math.ceil((world.now + settings.round_lead) / settings.lease) + beats
         world.advance(beat * settings.lease - settings.round_lead + into)
 
-    @rule(past=st.sampled_from([0.0, 10.0, 1e6]))
-    def wake_for_nothing(self, past: float) -> None:
-        self.world.send(events.Woken(self.world.now - past))
+    @rule(what=st.sampled_from(["woken", "woken late", "solver died", "solver died late"]))
+    def call_for_nothing(self, what: str) -> None:
+        at, number = self.world.now, self.world.arbiter.rounds
+        kinds: dict[str, events.Event] = {
+            "woken": events.Woken(at),
+            "woken late": events.Woken(at - 1e6),
+            "solver died": events.SolveFailed(at, number, "the worker died"),
+            "solver died late": events.SolveFailed(at, number - 1, "the worker died"),
+        }
+        self.world.send(kinds[what])
 
     def teardown(self) -> None:
         if not hasattr(self, "world") or self.watch.broken:

@@ -48,14 +48,25 @@ def assign(
     kept = _still_standing(order, here, running)
     fresh = _fresh(order, seats, kept)
     if not sticky or not kept:
-        return _named(fresh.placement)
+        return _named(_filled(order, seats, fresh.placement))
     stay = _around(order, seats, kept)
     mean = sum(need.work for need in order) / len(order)
     moved = sum(1 for job, gpus in kept.items() if fresh.placement.get(job) != gpus)
     after = fresh.makespan * mean + (restart if moved else 0.0)
-    return _named(
-        fresh.placement if after < stay.makespan * mean * WORTH_MOVING else stay.placement
-    )
+    best = fresh if after < stay.makespan * mean * WORTH_MOVING else stay
+    return _named(_filled(order, seats, best.placement))
+
+
+def _filled(
+    order: Sequence[Need], seats: Sequence[Seat], placement: dict[JobId, Gang]
+) -> dict[JobId, Gang]:
+    """Unlike jobs leave parts of gangs unused: those that wait may use them."""
+    while len(placement) < len(order) and sum(map(len, placement.values())) < len(seats):
+        more = _around(order, seats, placement).placement
+        if len(more) == len(placement):
+            break
+        placement = more
+    return placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +101,7 @@ def _around(order: Sequence[Need], seats: Sequence[Seat], kept: dict[JobId, Gang
         if need.spec.id in kept
     )
     free = [seat for seat in seats if seat not in taken]
-    carving = _carve(waiting, free, rates) if waiting else _carve(order, (), rates)
+    carving = _carve(waiting or order, free, rates, jobs=len(waiting))
     placement = {**kept, **_match(waiting, carving, {})}
     return _Option(placement, carving.makespan)
 
@@ -99,16 +110,18 @@ def _fresh(order: Sequence[Need], seats: Sequence[Seat], kept: dict[JobId, Gang]
     """Carve everything anew; a gang that is where a job runs already stays that job's."""
     if not order:
         return _Option({}, 0.0)
-    carving = _carve(order, seats, ())
+    carving = _carve(order, seats, (), jobs=len(order))
     return _Option(_match(order, carving, kept), carving.makespan)
 
 
-def _carve(needs: Sequence[Need], seats: Sequence[Seat], fixed: tuple[float, ...]) -> Carving:
+def _carve(
+    needs: Sequence[Need], seats: Sequence[Seat], fixed: tuple[float, ...], *, jobs: int
+) -> Carving:
     # Jobs of an app are alike as a rule; where they differ the longest one decides the shape.
     first = needs[0].spec
     return carve(
         seats,
-        jobs=len(needs) if seats else 0,
+        jobs=jobs,
         min_gpus=min(need.spec.min_gpus for need in needs),
         max_gpus=max(need.spec.max_gpus for need in needs),
         slowdown=first.slowdown,

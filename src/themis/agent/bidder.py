@@ -41,8 +41,6 @@ class Standing:
     later: tuple[PhaseLoad, ...]
     """The phases to come."""
     running: Mapping[JobId, tuple[GpuId, ...]]
-    started: frozenset[JobId]
-    """Jobs that have a checkpoint to write when they move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,18 +133,18 @@ class Bidder:
         shape = tuple(sorted((*held, *((chunk.level, chunk.count) for chunk in extra))))
         seconds = clock.seconds(shape)
         if self._restart_in_bids:
-            seconds += self._restart(held, extra, moved)
+            seconds += self._restart(held, extra, moved, clock.width)
         return Row((*pinned, *extra), seconds)
 
     def _restart(
-        self, held: Sequence[tuple[int, int]], extra: Sequence[Chunk], moved: int
+        self, held: Sequence[tuple[int, int]], extra: Sequence[Chunk], moved: int, width: int
     ) -> float:
         """Delay of the new gangs, spread over all GPUs; the first `moved` write a checkpoint."""
-        total = sum(count for _, count in held) + sum(chunk.count for chunk in extra)
-        cost = 0.0
-        for index, chunk in enumerate(extra):
-            checkpoint = self._spec.checkpoint_seconds if index < moved else 0.0
-            cost += chunk.count * (self._spec.restart_seconds + checkpoint)
+        new = sum(chunk.count for chunk in extra)
+        total = sum(count for _, count in held) + new
+        # A gang may come as several chunks, so jobs are counted by what one of them can use.
+        leaving = min(new, moved * width)
+        cost = new * self._spec.restart_seconds + leaving * self._spec.checkpoint_seconds
         return cost / total if total else 0.0
 
     def _gangs(
@@ -168,6 +166,7 @@ class _Clock:
     def __init__(self, needs: Sequence[Need], later: Sequence[PhaseLoad], typical: JobSpec) -> None:
         self._typical = typical
         self.demand = sum(need.spec.max_gpus for need in needs)
+        self.width = typical.max_gpus
         now = (len(needs), sum(need.work for need in needs), max(need.work for need in needs))
         self._phases = [
             (*now, typical.min_gpus, typical.max_gpus),

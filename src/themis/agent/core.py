@@ -24,7 +24,6 @@ class _Job:
     spec: JobSpec
     target: float
     done: float = 0.0
-    started: bool = False
     forecast: float = math.inf
     """Where the tuner expects it to stop, if before its target."""
     over: bool = False
@@ -180,8 +179,7 @@ class Agent:
         return tuple(Need(job.spec, job.work) for job in self._jobs.values() if job.work > 0.0)
 
     def _standing(self) -> Standing:
-        started = frozenset(name for name, job in self._jobs.items() if job.started)
-        return Standing(self._needs(), self._later, dict(self._placement), started)
+        return Standing(self._needs(), self._later, dict(self._placement))
 
     def _arrange(self, lost: frozenset[GpuId] = frozenset()) -> None:
         """Bring the jobs in line with the GPUs, moving as few as is worth it."""
@@ -205,7 +203,6 @@ class Agent:
         for name in sorted(wanted):
             if name not in self._placement:
                 job = self._jobs[name]
-                job.started = True
                 self._placement[name] = wanted[name]
                 self._out.append(cmd.StartJob(name, wanted[name], job.target))
         self._release_surplus(needs)

@@ -53,7 +53,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class WakeMe:
-    """Send `Woken` at this time."""
+    """Send `Woken` at this time or later, never earlier: it is asked for once."""
 
     at: float
 

@@ -97,6 +97,11 @@ class Arbiter:
         """Whether a round is under way; snapshots are taken only between rounds."""
         return self._rounds.open is not None
 
+    def round_due(self, at: float) -> bool:
+        """Whether being woken at this time opens a round, so that progress should be known."""
+        beat = self._beat is not None and self._beat - self.settings.round_lead <= at
+        return beat or (self._pool_at is not None and self._pool_at <= at)
+
     # The door
 
     def handle(self, event: ev.Event) -> list[Command]:
@@ -242,7 +247,8 @@ class Arbiter:
     def _on_progress(self, event: ev.ProgressMeasured) -> None:
         state = self._world.app(event.app)
         for sample in event.samples:
-            check_number(f"iterations of {event.app}/{sample.job}", sample.iterations)
+            if type(sample.iterations) is not float or not 0.0 <= sample.iterations <= 1e15:
+                check_number(f"iterations of {event.app}/{sample.job}", sample.iterations)
         for sample in event.samples:
             state.measure(sample.job, sample.iterations)
         self._world.sync_activity(state, self._now)
@@ -382,6 +388,9 @@ class Arbiter:
                 self._beat = first_beat_after(self._now, self.settings)
         else:
             self._beat = self._first_end()
+            if self._beat is None and self._world.apps:
+                # Everybody paid or declined and no lease is left to end: try again in a while.
+                self._beat = self._now + self.settings.lease
         if self._beat is not None:
             self._alarms.set(self._beat - self.settings.round_lead, OpenBeat(self._beat))
 

@@ -138,20 +138,24 @@ class Leasing:
         """Give one offered GPU to its new owner, its old one, or nobody."""
         ledger = self._world.ledger
         tail = ledger.tail(gpu)
-        if item is not None and tail is not None and tail.app == item.app:
-            self.renew(gpu, tail, item.source, view.end, item.until)
-            return
-        while tail is not None:
+        while tail is not None and (item is None or tail.app != item.app):
             self.take_away(gpu, tail.app, LEASE_ENDS)
             tail = ledger.tail(gpu)
-        if item is not None:
+        if item is not None and tail is not None:
+            self.renew(gpu, tail, item.source, view.end, item.until)
+        elif item is not None:
             end = self._full_end(gpu, view) if item.until is None else item.until
-            lease = ledger.grant(gpu, item.app, at=self.now, end=end, source=item.source)
+            # Results tell apart what a round between beats gave, whatever settled it.
+            source = item.source if view.at_beat else Source.ARRIVAL
+            lease = ledger.grant(gpu, item.app, at=self.now, end=end, source=source)
             self.changes.granted(lease)
             self._after(lease, early=item.until is not None)
 
     def _follow(self, gpu: GpuId, item: Allotment, view: View) -> None:
         end = self._full_end(gpu, view)
+        if gpu in self._world.ledger.holdings(item.app):
+            # Its share of the last lease is nearly over; it comes back after the one between.
+            self.take_away(gpu, item.app, LEASE_ENDS)
         self.changes.granted(self._world.ledger.follow(gpu, item.app, end=end, source=item.source))
 
     def _full_end(self, gpu: GpuId, view: View) -> float:

@@ -117,6 +117,9 @@ class Rounds:
         view = current.view
         deadline = self.now + self._world.settings.bid_deadline
         for app in sorted(set(apps)):
+            state = self._world.apps.get(app)
+            if state is None or not state.active:
+                continue  # It ended or was suspended after the round opened.
             asked = view.find(app)
             gpus = tuple(
                 gpu

@@ -24,6 +24,7 @@ def demo(
     """Compare policies on 16 simulated GPUs shared by a few hyper-parameter sweeps."""
     from themis.sim import RunConfig, run  # noqa: PLC0415 - late, so that --help is quick
 
+    _make_folder(out)
     results: dict[str, RunResult] = {}
     with progress_bar("comparing policies", apps * len(POLICIES)) as bar:
         for number, policy in enumerate(POLICIES):
@@ -47,14 +48,18 @@ def demo(
         note(f"figure: {path}")
 
 
-def _draw(results: dict[str, RunResult], out: Path) -> list[Path]:
+def _make_folder(out: Path) -> None:
     from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
-    from themis.sim.figures import draw_rho_cdf, draw_timeline  # noqa: PLC0415 - see above
 
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError("out", str(out), f"a folder that can be written ({error})") from error
+
+
+def _draw(results: dict[str, RunResult], out: Path) -> list[Path]:
+    from themis.sim.figures import draw_rho_cdf, draw_timeline  # noqa: PLC0415 - see above
+
     draw_rho_cdf({name: result.apps for name, result in results.items()}, out / "rho")
     draw_timeline(results["themis"], out / "timeline")
     return [out / "rho.svg", out / "rho.png", out / "timeline.svg", out / "timeline.png"]

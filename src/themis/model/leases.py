@@ -11,6 +11,8 @@ class Source(StrEnum):
 
     AUCTION = "auction"
     LEFTOVER = "leftover"
+    ARRIVAL = "arrival"
+    """A round between beats, whatever settled it."""
     GUARD = "guard"
     """The starvation guard."""
     DIRECT = "direct"

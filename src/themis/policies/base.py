@@ -257,6 +257,8 @@ class Policy(ABC):
     """Whether apps must be asked for a valuation when they arrive."""
     asks_tables_each_phase: ClassVar[bool] = False
     """Whether they are asked again at every phase (policies without an auction)."""
+    looks_at_progress: ClassVar[bool] = True
+    """Whether it matters to the policy how far jobs are when a round opens."""
     pools: ClassVar[bool] = True
     """Whether GPUs that come free wait a little for others to be dealt with them."""
     sticky_agents: ClassVar[bool] = True

@@ -130,9 +130,10 @@ class Hand:
     def _trimmed(
         self, app: AppView, have: list[GpuId], parts: list[list[GpuId]], seconds: float
     ) -> list[GpuId]:
-        """Without the machines that add nothing: a gang spread too far uses its best part only.
+        """Without what adds nothing: a gang spread too far uses its best part only.
 
-        Own GPUs and full gangs come first in `parts`, so they are the last to go.
+        Own GPUs and full gangs come first in `parts`, so they are the last to go. Of a machine that
+        stays, GPUs beyond whole gangs go if they add nothing: another app may lack just them.
         """
         pieces = [piece for part in parts for piece in self._pool.by_machine(part)]
         for piece in reversed(pieces):
@@ -140,6 +141,12 @@ class Hand:
             if not _faster(seconds, _seconds(app, [*have, *_flat(rest)])):
                 self._return(piece)
                 pieces = rest
+        for index, piece in reversed(list(enumerate(pieces))):
+            over = len(piece) % app.gang
+            shorter = [*pieces[:index], piece[: len(piece) - over], *pieces[index + 1 :]]
+            if over and not _faster(seconds, _seconds(app, [*have, *_flat(shorter)])):
+                self._return(piece[len(piece) - over :])
+                pieces = shorter
         return _flat(pieces)
 
     def _return(self, gpus: Iterable[GpuId]) -> None:

@@ -382,7 +382,8 @@ def _span(view: View) -> tuple[float, float]:
 
     At a beat they begin with it; a grant between beats begins now and is shorter.
     """
-    start = view.end - view.lease if view.at_beat else view.now
+    # New settings can make the first lease on their grid of beats a short one.
+    start = max(view.now, view.end - view.lease) if view.at_beat else view.now
     return start, min(view.lease, view.end - start)
 
 

@@ -12,6 +12,7 @@ class Tiresias(DirectPolicy):
     """Least attained service. Ignores placement: beyond what an app has, GPUs come as they come."""
 
     name: ClassVar[str] = "tiresias"
+    looks_at_progress: ClassVar[bool] = False
 
     def plan(self, view: View, rng: random.Random) -> Plan:
         """Fill in rising order of weighted attained GPU-time."""

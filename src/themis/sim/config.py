@@ -17,7 +17,7 @@ from themis.auction.solver import solver
 from themis.errors import ConfigError, unknown_name
 from themis.fairness.ideal import Convention
 from themis.model import Topology
-from themis.model.ids import check_count
+from themis.model.ids import check_count, check_number
 from themis.policies import Policy, policy, policy_class, policy_options
 from themis.records.clusters import cluster
 from themis.sim.jobs import Costs
@@ -67,7 +67,7 @@ def seconds(value: object, key: str) -> float:
         ConfigError: It is neither.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        return check_number(key, value, high=1e18)
     match = _DURATION.match(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise ConfigError(key, value, "seconds, or a number with s, m, h or d: 90s, 10m, 1.5h, 2d")

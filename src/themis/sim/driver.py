@@ -24,6 +24,9 @@ from themis.sim.jobs import Costs, Ledgered, Nodes
 from themis.sim.workloads import SimApp, Workload
 from themis.tuners import tuner_for
 
+STUCK_BEATS = 1000
+"""Beats without a process, though apps wait, after which a run is given up."""
+
 
 class Observer(Protocol):
     """Sees every event and what the arbiter made of it."""
@@ -55,6 +58,8 @@ class _Seat:
 
     truth: SimApp
     agent: Agent
+    informed: float = -1.0
+    """When the agent last read how far its jobs are."""
 
 
 class Simulation:
@@ -86,6 +91,7 @@ class Simulation:
         self._heap: list[tuple[float, int, Callable[[float], None]]] = []
         self._pushed = 0
         self._now = 0.0
+        self._last_sign_of_life = 0.0
         self._inbox: deque[ev.Event] = deque()
         self._seats: dict[AppId, _Seat] = {}
         self._leaving: dict[GpuId, list[int]] = {}
@@ -112,7 +118,8 @@ class Simulation:
         """Run to the end of the last app.
 
         Raises:
-            InvariantError: The run got stuck with apps unfinished.
+            InvariantError: The run got stuck with apps unfinished, as with a policy that gives
+                nothing to anybody.
         """
         while self._heap:
             at, _, action = heapq.heappop(self._heap)
@@ -154,6 +161,7 @@ class Simulation:
                 self._carry_out(command)
 
     def _arrive(self, app: SimApp, now: float) -> None:
+        self._last_sign_of_life = now
         self._measure(now)
         agent = Agent(
             app.spec,
@@ -166,25 +174,38 @@ class Simulation:
         self._post(ev.AppArrived(now, app.spec))
 
     def _wake(self, now: float) -> None:
-        self._measure(now)
+        if self._seats and not self._nodes.running:
+            patience = STUCK_BEATS * self._arbiter.settings.lease
+            if now - self._last_sign_of_life > patience:
+                raise InvariantError(
+                    f"{len(self._seats)} apps wait and nothing has run since "
+                    f"{self._last_sign_of_life:g} s, for {STUCK_BEATS} beats"
+                )
+        if self._arbiter.round_due(now):
+            self._measure(now)
         self._post(ev.Woken(now))
 
     def _measure(self, now: float) -> None:
-        """Nodes report how far their jobs are, to the arbiter and to the agents."""
-        for app, runs in sorted(self._nodes.running.items()):
-            samples = tuple(
-                ev.Sample(job, self._nodes.progress(run, now), now - run.begun)
-                for job, run in sorted(runs.items())
-            )
-            self._tell_progress(now, app, samples)
-
-    def _tell_progress(self, now: float, app: AppId, samples: tuple[ev.Sample, ...]) -> None:
-        seat = self._seats.get(app)
-        if seat is None:
+        """Nodes report how far their jobs are, in time for a round."""
+        if not self._policy.looks_at_progress:
             return
-        iterations = tuple((sample.job, sample.iterations) for sample in samples)
-        self._tell(seat, agent_ev.Progressed(now, iterations))
-        self._post(ev.ProgressMeasured(now, app, samples))
+        for app, runs in sorted(self._nodes.running.items()):
+            if app in self._seats:
+                samples = tuple(
+                    ev.Sample(job, self._nodes.progress(run, now), now - run.begun)
+                    for job, run in sorted(runs.items())
+                )
+                self._post(ev.ProgressMeasured(now, app, samples))
+
+    def _inform(self, seat: _Seat) -> None:
+        """An agent reads its jobs' metrics before it decides anything."""
+        runs = self._nodes.running.get(seat.truth.spec.id)
+        if runs and seat.informed < self._now:
+            seat.informed = self._now
+            progress = self._nodes.progress
+            iterations = tuple((job, progress(run, self._now)) for job, run in runs.items())
+            self._outcome.events += 1
+            seat.agent.handle(agent_ev.Progressed(self._now, iterations))
 
     # The arbiter's commands
 
@@ -221,8 +242,14 @@ class Simulation:
             self._post(ev.Solved(self._now, number, solution))
 
     def _assign(self, command: cmd.Assign) -> None:
+        # Before the agent hears of it: a process that is still starting leaves at once, and
+        # whoever waits for its slot begins at once.
+        for lease in command.revoked:
+            self._leaving.setdefault(lease.gpu, []).append(lease.token)
+            self._releasing.pop(lease.gpu, None)
         seat = self._seats.get(command.app)
-        if seat is not None:
+        # Renewals alone change nothing for an agent: the nodes know the new end.
+        if seat is not None and (command.granted or command.revoked):
             change = agent_ev.LeasesChanged(
                 self._now,
                 self._arbiter.world.topology,
@@ -232,15 +259,17 @@ class Simulation:
             )
             self._tell(seat, change)
         for lease in command.revoked:
-            self._leaving.setdefault(lease.gpu, []).append(lease.token)
-            self._releasing.pop(lease.gpu, None)
-            if self._nodes.occupant(lease.gpu) is None:
-                self._report_empty(lease.gpu)
+            if self._nodes.occupant(lease.gpu) != command.app:
+                self._report_empty(lease.gpu, lease.token)
 
-    def _report_empty(self, gpu: GpuId) -> None:
-        tokens = self._leaving.pop(gpu, ())
-        if tokens:
-            self._post(ev.GpusVacated(self._now, tuple((gpu, token) for token in tokens)))
+    def _report_empty(self, gpu: GpuId, only: int | None = None) -> None:
+        """Report that nothing runs under the tokens taken away on a GPU, or under one of them."""
+        tokens = self._leaving.pop(gpu, [])
+        gone = [token for token in tokens if only in {None, token}]
+        if len(gone) < len(tokens):
+            self._leaving[gpu] = [token for token in tokens if token not in gone]
+        if gone:
+            self._post(ev.GpusVacated(self._now, tuple((gpu, token) for token in gone)))
 
     def _refused(self, who: str, reason: str) -> None:
         self._outcome.refused.append(reason)
@@ -271,6 +300,7 @@ class Simulation:
 
     def _tell(self, seat: _Seat, event: agent_ev.AgentEvent) -> None:
         app = seat.truth.spec.id
+        self._inform(seat)
         self._outcome.events += 1
         for command in seat.agent.handle(event):
             match command:
@@ -305,9 +335,11 @@ class Simulation:
     # The nodes' reports
 
     def _job_started(self, now: float, app: AppId, job: JobId, gpus: tuple[GpuId, ...]) -> None:
+        self._last_sign_of_life = now
         self._post(ev.JobStarted(now, app, job, gpus))
 
     def _job_stopped(self, now: float, app: AppId, job: JobId, gpus: tuple[GpuId, ...]) -> None:
+        self._last_sign_of_life = now
         self._post(ev.JobStopped(now, app, job, gpus))
         released = []
         for gpu in gpus:

@@ -23,14 +23,19 @@ def new_folder(path: Path) -> Iterator[Path]:
     Raises:
         ConfigError: Something is at that path already, or it cannot be written.
     """
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ConfigError("out", str(path), "a folder that does not exist yet or is empty")
+    if not path.name:
+        # The folder takes its name last, which cannot be done to the one that we are in.
+        raise ConfigError("out", str(path), "a folder with a name of its own")
     draft = path.with_name(f".{path.name}.part")
     try:
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
+        taken = path.exists() and (not path.is_dir() or any(path.iterdir()))
+        if not taken:
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(parents=True)
     except OSError as error:
         raise ConfigError("out", str(path), f"a folder that can be written ({error})") from error
+    if taken:
+        raise ConfigError("out", str(path), "a folder that does not exist yet or is empty")
     try:
         yield draft
         if path.exists():

@@ -56,6 +56,8 @@ class Watch:
         """The round whose questions are out, before this event."""
         self.cordoned: set[int] = set()
         self.held: dict[AppId, int] = {}
+        """GPUs whose last promised lease is an app's: a share that somebody follows is over soon,
+        and the round of the next beat deals as if it were."""
         self.held_before: dict[AppId, int] = {}
         self.broken = False
         """Whether a check has failed; what follows would only say so again."""
@@ -68,7 +70,7 @@ class Watch:
         self.commands = commands
         self.before = dict(self.chains)
         self.held_before = self.held
-        self.held = {app: len(arbiter.ledger.holdings(app)) for app in arbiter.world.apps}
+        self.held = _held_to_the_end(arbiter)
         self._note_cordon(arbiter, event)
         self._note_openings(arbiter)
         self._follow()
@@ -161,6 +163,15 @@ class Watch:
 
 
 Check = Callable[[Watch], None]
+
+
+def _held_to_the_end(arbiter: Arbiter) -> dict[AppId, int]:
+    held = dict.fromkeys(arbiter.world.apps, 0)
+    for index in range(len(arbiter.ledger)):
+        tail = arbiter.ledger.tail(GpuId(index))
+        if tail is not None:
+            held[tail.app] += 1
+    return held
 
 
 def _round_after(command: Command, present: int | None) -> int | None:
@@ -329,7 +340,7 @@ def check_barred(watch: Watch) -> None:
 def check_suspended(watch: Watch) -> None:
     """Who is suspended or over holds nothing."""
     for app, state in watch.arbiter.world.apps.items():
-        if (state.suspended or state.outcome) and watch.held.get(app):
+        if (state.suspended or state.outcome) and watch.arbiter.ledger.holdings(app):
             raise InvariantError(f"{app} holds GPUs while {state.reason} {state.outcome}")
     for lease in watch.granted:
         state_of = watch.arbiter.world.apps.get(lease.app)

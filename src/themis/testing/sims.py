@@ -7,6 +7,7 @@
 The auditor reads the same events as the arbiter and fails the moment two processes share a GPU.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -26,13 +27,13 @@ from themis.model import (
     Slowdown,
     Topology,
 )
-from themis.policies import policy
+from themis.policies import Policy, policy
 from themis.sim.driver import Observer, Outcome, Simulation
 from themis.sim.jobs import NO_COSTS, Costs
 from themis.sim.workloads import SimApp, Workload
 
-NO_LEAD = {"bid_deadline": 0.0, "solve_budget": 0.0, "grace": 0.0, "heartbeat": 0.0}
-"""Settings under which rounds open at the very beat they are for."""
+NO_LEAD = Settings(bid_deadline=0.001, solve_budget=0.001, grace=0.0, heartbeat=0.0)
+"""Settings under which rounds open a moment before their beat, as long as answers take no time."""
 
 
 def sim_app(
@@ -88,7 +89,7 @@ def workload_of(*apps: SimApp) -> Workload:
 def simulate(
     topology: Topology,
     workload: Workload,
-    rule: str,
+    rule: str | Policy,
     settings: Settings | None = None,
     *,
     seed: int = 1,
@@ -101,7 +102,7 @@ def simulate(
     return Simulation(
         topology,
         workload,
-        policy(rule, **(options or {})),
+        policy(rule, **(options or {})) if isinstance(rule, str) else rule,
         settings or Settings(),
         seed=seed,
         costs=costs,
@@ -120,7 +121,8 @@ class Auditor:
         self.leases: dict[tuple[GpuId, int], Lease] = {}
         """Every lease told to an app, in its latest form, by GPU and token."""
         self._on: dict[GpuId, tuple[AppId, JobId]] = {}
-        self._held: dict[GpuId, set[AppId]] = {}
+        self._held: dict[tuple[GpuId, AppId], float] = {}
+        """Until when an app may start processes on a GPU: for ever, or when it was told to go."""
         self.finished: dict[AppId, float] = {}
 
     def handled(self, event: events.Event, commands: Sequence[Command]) -> None:
@@ -142,7 +144,7 @@ class Auditor:
             case _:
                 pass
         for command in commands:
-            self._note(command)
+            self._note(command, event.at)
 
     @property
     def running(self) -> dict[GpuId, tuple[AppId, JobId]]:
@@ -159,18 +161,19 @@ class Auditor:
         for gpu in gpus:
             if gpu in self._on:
                 raise InvariantError(f"{app}/{job} starts on GPU {gpu} beside {self._on[gpu]}")
-            if app not in self._held.get(gpu, ()):
+            # A start may be under way at the very moment at which the lease is taken away.
+            if at > self._held.get((gpu, app), -math.inf):
                 raise InvariantError(f"{app}/{job} starts on GPU {gpu} without a lease")
             self._on[gpu] = (app, job)
 
-    def _note(self, command: Command) -> None:
+    def _note(self, command: Command, at: float) -> None:
         match command:
             case Assign(app=app, granted=granted, renewed=renewed, revoked=revoked):
                 for lease in revoked:
-                    self._held.get(lease.gpu, set()).discard(app)
+                    self._held[lease.gpu, app] = at
                 for lease in (*granted, *renewed):
                     self.leases[lease.gpu, lease.token] = lease
-                    self._held.setdefault(lease.gpu, set()).add(app)
+                    self._held[lease.gpu, app] = math.inf
             case End(app=app, leases=leases):
                 for lease in leases:
                     self.leases[lease.gpu, lease.token] = lease

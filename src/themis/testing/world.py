@@ -30,6 +30,7 @@ from themis.arbiter.commands import (
 )
 from themis.arbiter.record import RoundRecord
 from themis.auction.solver import solver
+from themis.errors import InvariantError
 from themis.model import (
     AppId,
     AppSpec,
@@ -124,11 +125,15 @@ class ScriptedWorld:
         """Seconds from being told to go to an empty slot."""
         self.silent: set[AppId] = set()
         """Apps whose agents do not answer."""
+        self.unanswered: dict[AppId, Offer] = {}
+        """The last question to each silent agent."""
         self.lazy: set[AppId] = set()
         """Apps that start no process on what they are given."""
         self.stuck: set[GpuId] = set()
         """Slots that are never reported empty."""
         self.solver_mood: SolverMood = "answers"
+        self.unsolved: Solve | None = None
+        """The last question that the solver left open."""
         self.history: list[Step] = []
         self.hooks = list(on_event)
         self._solver = solver(solve_with)
@@ -188,9 +193,19 @@ class ScriptedWorld:
         samples = tuple(events.Sample(job, iterations, 1.0) for job in jobs)
         return self.send(events.ProgressMeasured(self.now, AppId(app), samples))
 
-    def apply(self, change: Callable[[float], events.Event]) -> list[Command]:
-        """Send an event made for the present time: `world.apply(lambda at: Woken(at))`."""
-        return self.send(change(self.now))
+    def speak(self, app: str, bid: Bid | None = None) -> list[Command]:
+        """A silent agent answers its last question after all."""
+        name = AppId(app)
+        offer = self.unanswered.pop(name)
+        answer = self.bid(name, offer) if bid is None else bid
+        return self.send(events.BidReceived(self.now, name, offer.round, answer))
+
+    def solve(self) -> list[Command]:
+        """A silent solver answers its last question after all."""
+        if self.unsolved is None:
+            raise InvariantError("the solver left no question open")
+        solution = self._solver.solve(self.unsolved.problem, self.unsolved.work)
+        return self.send(events.Solved(self.now, self.unsolved.round, solution))
 
     # Looking back
 
@@ -236,8 +251,11 @@ class ScriptedWorld:
     def _carry_out(self, command: Command) -> None:
         match command:
             case Ask(app=app, offer=offer):
-                if app not in self.silent:
-                    self.later(events.BidReceived(self.now, app, offer.round, self.bid(app, offer)))
+                if app in self.silent:
+                    self.unanswered[app] = offer
+                else:
+                    bid = self.bid(app, offer)
+                    self.later(events.BidReceived(self.now, app, offer.round, bid))
             case Solve():
                 self._solve(command)
             case Assign():
@@ -256,6 +274,8 @@ class ScriptedWorld:
             self.later(events.Solved(self.now, command.round, solution))
         elif self.solver_mood == "fails":
             self.later(events.SolveFailed(self.now, command.round, "the worker died"))
+        else:
+            self.unsolved = command
 
     def _assign(self, command: Assign) -> None:
         for lease in command.granted:

@@ -1,0 +1,242 @@
+"""The agent: what it does about leases, jobs that get there, and jobs that die."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from themis.agent import Agent, events
+from themis.agent.commands import (
+    AgentCommand,
+    AnnouncePhase,
+    Answer,
+    FinishApp,
+    ReleaseGpus,
+    StartJob,
+    StopJob,
+)
+from themis.model import (
+    AppId,
+    GpuId,
+    JobId,
+    Lease,
+    Machine,
+    Offer,
+    Phase,
+    Slowdown,
+    Source,
+    Topology,
+)
+from themis.sim.workloads import SimApp
+from themis.testing.sims import sim_app
+from themis.tuners import tuner_for
+
+TOPOLOGY = Topology((Machine("m0", "r0", (2, 2)), Machine("m1", "r0", (2, 2))))
+J0, J1, J2, J3 = (JobId(f"j{i}") for i in range(4))
+
+
+def _agent(app: SimApp) -> Agent:
+    return Agent(app.spec, tuner_for(app.spec))
+
+
+def _leases(gpus: Sequence[int], token: int = 1) -> tuple[Lease, ...]:
+    return tuple(Lease(GpuId(g), AppId("a"), token, 0.0, 600.0, Source.DIRECT) for g in gpus)
+
+
+def _change(
+    agent: Agent,
+    *,
+    granted: Sequence[int] = (),
+    renewed: Sequence[int] = (),
+    revoked: Sequence[int] = (),
+    token: int = 1,
+) -> list[AgentCommand]:
+    return agent.handle(
+        events.LeasesChanged(
+            0.0, TOPOLOGY, _leases(granted, token), _leases(renewed), _leases(revoked)
+        )
+    )
+
+
+def _start(job: JobId, gpus: Sequence[int], until: float) -> StartJob:
+    return StartJob(job, tuple(map(GpuId, gpus)), until)
+
+
+def _reach(agent: Agent, job: JobId, metric: float = 0.5) -> list[AgentCommand]:
+    return agent.handle(events.JobReached(0.0, job, metric))
+
+
+def test_a_grant_starts_jobs_on_it() -> None:
+    agent = _agent(sim_app("a", jobs=2, work=100.0, max_gpus=2))
+    assert _change(agent, granted=[0, 1, 2, 3]) == [
+        _start(J0, [0, 1], 100.0),
+        _start(J1, [2, 3], 100.0),
+    ]
+    assert agent.placement == {J0: (0, 1), J1: (2, 3)}
+
+
+def test_a_renewal_touches_nothing() -> None:
+    agent = _agent(sim_app("a", work=100.0, max_gpus=2))
+    _change(agent, granted=[0, 1])
+    assert _change(agent, renewed=[0, 1]) == []
+
+
+def test_a_revocation_stops_only_the_job_that_is_hit() -> None:
+    agent = _agent(sim_app("a", jobs=2, work=100.0, max_gpus=2, min_gpus=2))
+    _change(agent, granted=[0, 1, 4, 5])
+    commands = _change(agent, revoked=[4, 5])
+    assert commands == [StopJob(J1)]
+    assert agent.placement == {J0: (0, 1)}
+    assert agent.gpus == {0, 1}
+
+
+def test_a_job_that_loses_part_of_its_gang_goes_on_with_the_rest() -> None:
+    agent = _agent(sim_app("a", work=100.0, max_gpus=4))
+    _change(agent, granted=[0, 1, 2, 3])
+    assert _change(agent, revoked=[2, 3]) == [StopJob(J0), _start(J0, [0, 1], 100.0)]
+
+
+def test_a_gpu_taken_and_given_back_at_once_needs_a_new_process() -> None:
+    agent = _agent(sim_app("a", work=100.0, max_gpus=1))
+    _change(agent, granted=[0])
+    commands = agent.handle(
+        events.LeasesChanged(0.0, TOPOLOGY, _leases([0], token=2), (), _leases([0], token=1))
+    )
+    assert commands == [StopJob(J0), _start(J0, [0], 100.0)]
+
+
+def test_a_swap_is_one_move() -> None:
+    agent = _agent(sim_app("a", work=100.0, max_gpus=2))
+    _change(agent, granted=[0, 1])
+    assert _change(agent, granted=[4, 5], revoked=[0, 1]) == [
+        StopJob(J0),
+        _start(J0, [4, 5], 100.0),
+    ]
+
+
+def test_what_no_job_can_use_is_given_back() -> None:
+    agent = _agent(sim_app("a", work=100.0, max_gpus=2))
+    commands = _change(agent, granted=[0, 1, 2])
+    assert commands == [_start(J0, [0, 1], 100.0), ReleaseGpus((GpuId(2),))]
+    assert agent.gpus == {0, 1}
+
+
+def test_too_few_gpus_for_a_gang_are_given_back() -> None:
+    agent = _agent(sim_app("a", work=100.0, max_gpus=4, min_gpus=4))
+    assert _change(agent, granted=[0, 1]) == [ReleaseGpus((GpuId(0), GpuId(1)))]
+
+
+def test_gpus_that_would_only_slow_it_down_are_given_back() -> None:
+    steep = Slowdown((1.0, 9.0, 9.0, 9.0))
+    agent = _agent(sim_app("a", work=100.0, max_gpus=4, slowdown=steep))
+    commands = _change(agent, granted=[0, 1, 4])
+    assert commands == [_start(J0, [0, 1], 100.0), ReleaseGpus((GpuId(4),))]
+
+
+def test_the_last_job_of_a_single_phase_ends_the_app() -> None:
+    agent = _agent(sim_app("a", jobs=2, work=100.0))
+    _change(agent, granted=[0, 1])
+    assert _reach(agent, J1, 0.1) == [ReleaseGpus((GpuId(1),))]
+    assert _reach(agent, J0, 0.9) == [FinishApp(J1)]
+
+
+def test_after_the_end_nothing_starts_any_more() -> None:
+    agent = _agent(sim_app("a", work=100.0))
+    _change(agent, granted=[0])
+    _reach(agent, J0)
+    assert _change(agent, granted=[1]) == []
+    assert _reach(agent, J0) == []
+
+
+def test_the_end_of_a_phase_is_announced_and_survivors_start_again() -> None:
+    app = sim_app("a", jobs=4, max_gpus=2, phases=(Phase(4, 10), Phase(2, 20), Phase(1, 30)))
+    agent = _agent(app)
+    _change(agent, granted=[0, 1, 2, 3])
+    for job, metric in ((J0, 0.4), (J1, 0.3), (J2, 0.2)):
+        _reach(agent, job, metric)
+    commands = _reach(agent, J3, 0.1)
+    assert commands[0] == AnnouncePhase(1, ((J2, 30.0), (J3, 30.0)))
+    assert sorted(c.job for c in commands[1:] if isinstance(c, StartJob)) == [J2, J3]
+    assert {c.until for c in commands[1:] if isinstance(c, StartJob)} == {30.0}
+    assert agent.target(J3) == 30.0
+
+
+def test_gpus_are_held_over_the_end_of_a_phase_that_is_near() -> None:
+    phases = (Phase(2, 10), Phase(1, 1000))
+    agent = _agent(sim_app("a", jobs=2, max_gpus=1, phases=phases))
+    _change(agent, granted=[0, 1])
+    agent.handle(events.Progressed(0.0, ((J1, 5.0),)))
+    # The other job needs 5 s: the phase ends within 30 s and the next one may want the GPU.
+    assert _reach(agent, J0) == []
+    assert _reach(agent, J1)[0] == AnnouncePhase(1, ((J0, 1010.0),))
+
+
+def test_gpus_are_given_back_when_the_end_of_the_phase_is_far() -> None:
+    phases = (Phase(2, 1000), Phase(1, 1000))
+    agent = _agent(sim_app("a", jobs=2, max_gpus=1, phases=phases))
+    _change(agent, granted=[0, 1])
+    assert _reach(agent, J0) == [ReleaseGpus((GpuId(0),))]
+
+
+def test_jobs_that_wait_take_the_place_of_one_that_is_done() -> None:
+    agent = _agent(sim_app("a", jobs=3, work=100.0, max_gpus=4, min_gpus=4))
+    assert _change(agent, granted=[0, 1, 2, 3]) == [_start(J0, [0, 1, 2, 3], 100.0)]
+    assert _reach(agent, J0) == [_start(J1, [0, 1, 2, 3], 100.0)]
+    assert _reach(agent, J1) == [_start(J2, [0, 1, 2, 3], 100.0)]
+
+
+def test_a_lost_job_starts_again_and_counts_from_what_it_saved() -> None:
+    agent = _agent(sim_app("a", work=100.0, max_gpus=1))
+    _change(agent, granted=[0])
+    agent.handle(events.Progressed(0.0, ((J0, 60.0),)))
+    assert agent.handle(events.JobLost(0.0, J0, 50.0)) == [_start(J0, [0], 100.0)]
+    bid = agent.handle(events.Asked(0.0, Offer(1, (GpuId(0),), (), (GpuId(0),)), TOPOLOGY))
+    assert isinstance(bid[0], Answer)
+    assert {row.seconds for row in bid[0].bid.table} == {50.0}
+
+
+def test_news_of_jobs_it_does_not_train_changes_nothing() -> None:
+    agent = _agent(sim_app("a", jobs=2, phases=(Phase(1, 10),)))
+    _change(agent, granted=[0])
+    assert agent.handle(events.JobLost(0.0, JobId("x"), 1.0)) == []
+    assert _reach(agent, J1) == []
+    assert agent.handle(events.Progressed(0.0, ((J1, 5.0),))) == []
+    assert agent.placement == {J0: (0,)}
+
+
+def test_a_question_is_answered_for_its_round_with_progress_counted() -> None:
+    agent = _agent(sim_app("a", work=100.0, max_gpus=1))
+    agent.handle(events.Progressed(0.0, ((J0, 40.0),)))
+    offer = Offer(7, (GpuId(0), GpuId(1)), ())
+    (answer,) = agent.handle(events.Asked(0.0, offer, TOPOLOGY))
+    assert isinstance(answer, Answer)
+    assert answer.round == 7
+    assert answer.bid.app == "a"
+    assert [row.seconds for row in answer.bid.rows] == pytest.approx([60.0])
+
+
+def test_a_phase_that_lets_jobs_use_more_gpus_widens_them() -> None:
+    phases = (Phase(2, 10), Phase(1, 1000, gpu_factor=4))
+    agent = _agent(sim_app("a", jobs=2, max_gpus=1, phases=phases))
+    _change(agent, granted=[0, 1])
+    agent.handle(events.Progressed(0.0, ((J1, 9.0),)))
+    _reach(agent, J0)
+    commands = _reach(agent, J1)
+    assert commands == [AnnouncePhase(1, ((J0, 1010.0),)), _start(J0, [0, 1], 1010.0)]
+
+
+def test_a_job_seen_at_its_target_is_left_alone_until_it_says_so() -> None:
+    agent = _agent(sim_app("a", jobs=3, work=100.0))
+    _change(agent, granted=[0, 1, 2])
+    agent.handle(events.Progressed(0.0, ((J0, 100.0), (J1, 100.0), (J2, 40.0))))
+    assert _reach(agent, J0, 0.3) == [ReleaseGpus((GpuId(0),))]
+    assert agent.placement == {J1: (1,), J2: (2,)}
+    assert _reach(agent, J1, 0.1) == [ReleaseGpus((GpuId(1),))]
+    assert _reach(agent, J2, 0.2) == [FinishApp(J1)]
+
+
+def test_a_job_at_its_target_that_must_leave_starts_again_to_say_so() -> None:
+    agent = _agent(sim_app("a", work=100.0))
+    _change(agent, granted=[0])
+    agent.handle(events.Progressed(0.0, ((J0, 100.0),)))
+    assert _change(agent, revoked=[0]) == [StopJob(J0)]
+    assert _change(agent, granted=[1], token=2) == [_start(J0, [1], 100.0)]

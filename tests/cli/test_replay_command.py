@@ -1,0 +1,107 @@
+"""`themis replay`: a log that is as it was, one that was altered, and one that is damaged."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Callable[..., Any]
+
+
+@pytest.fixture
+def log(recorded_log: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    copy = tmp_path / "events.jsonl"
+    copy.write_bytes(recorded_log.read_bytes())
+    return copy
+
+
+def _lines(log: Path) -> list[bytes]:
+    return log.read_bytes().splitlines(keepends=True)
+
+
+def test_a_log_replays_as_it_was(cli: Cli, log: Path) -> None:
+    done = cli("replay", log)
+    assert done.code == 0
+    assert "every command as in the log" in done.out
+    assert done.err == ""
+
+
+def test_auctions_may_be_solved_again(cli: Cli, log: Path) -> None:
+    done = cli("replay", log, "--resolve", "--json")
+    assert done.code == 0
+    data = json.loads(done.out)
+    assert data["same"]
+    assert data["finished"]
+    assert data["resolved"] > 0
+    assert data["events"] == len(_lines(log)) - 2
+    assert data["difference"] is None
+
+
+def test_the_first_difference_is_named_by_file_and_line(cli: Cli, log: Path) -> None:
+    lines = _lines(log)
+    number = next(i for i, line in enumerate(lines) if b'"Assign"' in line)
+    entry = json.loads(lines[number])
+    entry["commands"] = [c for c in entry["commands"] if "Assign" not in json.dumps(c)]
+    lines[number] = json.dumps(entry).encode() + b"\n"
+    log.write_bytes(b"".join(lines))
+    done = cli("replay", log)
+    assert done.code == 1
+    assert f"{log}:{number + 1}: first difference" in done.out
+    told = json.loads(cli("replay", log, "--json").out)
+    assert not told["same"]
+    assert told["line"] == number + 1
+    assert told["difference"]
+
+
+def test_a_log_that_stops_between_lines_replays_and_says_that_it_is_not_whole(
+    cli: Cli, log: Path
+) -> None:
+    log.write_bytes(b"".join(_lines(log)[:20]))
+    done = cli("replay", log)
+    assert done.code == 0
+    assert "stops before the end" in done.out
+
+
+@pytest.mark.parametrize("damage", ["cut", "garbage", "empty", "binary"])
+def test_a_damaged_log_is_named_with_file_line_and_reason(cli: Cli, log: Path, damage: str) -> None:
+    lines = _lines(log)
+    line = 11
+    if damage == "cut":
+        log.write_bytes(b"".join(lines[:10]) + lines[10][:-20])
+    elif damage == "garbage":
+        log.write_bytes(b"".join((*lines[:10], b"{not json}\n", *lines[11:])))
+    elif damage == "binary":
+        log.write_bytes(b"".join((*lines[:10], b"\xff\xfe\x00\n", *lines[11:])))
+    else:
+        log.write_bytes(b"")
+        line = 1
+    before = log.read_bytes()
+    for extra in ((), ("--json",)):
+        done = cli("replay", log, *extra)
+        assert done.code == 1
+        assert done.out == ""
+        assert f"{log}:{line}: " in done.err
+        assert "Traceback" not in done.err
+    assert log.read_bytes() == before
+
+
+def test_a_log_that_is_not_there_ends_with_code_3(cli: Cli, tmp_path: Path) -> None:
+    for path in (tmp_path / "missing.jsonl", tmp_path):
+        done = cli("replay", path)
+        assert done.code == 3
+        assert f"{path}: no such file" in done.err
+
+
+def test_another_file_is_no_log(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "apps.json"
+    file.write_text('{"a": 1}\n', "utf-8")
+    done = cli("replay", file)
+    assert done.code == 1
+    assert f"{file}:1: " in done.err
+
+
+def test_without_a_log_it_is_a_mistake(cli: Cli) -> None:
+    assert cli("replay").code == 2
