@@ -13,7 +13,7 @@ from themis.policies.ranking import tie
 class Slaq(DirectPolicy):
     """Largest loss decrease with the offered GPUs. Ignores placement, as the paper's does.
 
-    `steepness` is the k of the loss model 1 / (1 + k * progress), see decisions/0030.
+    `steepness` is the k of the loss model 1 / (1 + k * progress), see decisions/0024.
     """
 
     name: ClassVar[str] = "slaq"
