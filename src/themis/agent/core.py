@@ -5,6 +5,7 @@ agent.handle(LeasesChanged(at=0.0, topology=topology, granted=leases))   # [Star
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -52,11 +53,13 @@ class Agent:
         sticky: bool = True,
         restart_in_bids: bool = True,
         hold_idle: float = 30.0,
+        in_bids: Callable[[Standing], Standing] | None = None,
     ) -> None:
         self._spec = spec
         self._tuner = tuner
         self._sticky = sticky
         self._hold_idle = hold_idle
+        self._in_bids = in_bids
         self._bidder = Bidder(spec, restart_in_bids=restart_in_bids, sticky=sticky)
         self._specs = {job.id: job for job in spec.jobs}
         self._all: dict[JobId, _Job] = {}
@@ -88,7 +91,10 @@ class Agent:
         self._out = []
         match event:
             case ev.Asked():
-                bid = self._bidder.bid(self._standing(), event.offer, event.topology)
+                standing = self._standing()
+                if self._in_bids is not None:
+                    standing = self._in_bids(standing)  # Errors and lies of experiments.
+                bid = self._bidder.bid(standing, event.offer, event.topology)
                 self._out.append(cmd.Answer(event.offer.round, bid))
             case ev.LeasesChanged():
                 self._on_leases(event)

@@ -20,6 +20,7 @@ from themis.model import Topology
 from themis.model.ids import check_count, check_number
 from themis.policies import Policy, policy, policy_class, policy_options
 from themis.records.clusters import cluster
+from themis.sim.beliefs import with_errors, with_liar
 from themis.sim.jobs import Costs
 from themis.sim.traces.files import for_cluster, is_workload_file, read_workload
 from themis.sim.workloads import GENERATORS, Workload, workload
@@ -27,6 +28,7 @@ from themis.sim.workloads import GENERATORS, Workload, workload
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([smhd]?)\Z")
 _COSTS = tuple(item.name for item in fields(Costs))
+_BELIEFS = ("error", "liar", "lie", "lie_factor")
 _OWN = ("seed", "apps", "gpus", "load")
 _APPS = 85
 _ENUMS: dict[str, type[StrEnum]] = {"bidder": BidderKind, "convention": Convention}
@@ -80,6 +82,7 @@ def allowed_keys(policy_name: str, workload_name: str) -> dict[str, str]:
     keys |= dict.fromkeys(SETTING_NAMES, "arbiter")
     keys |= dict.fromkeys(_workload_options(workload_name), "workload")
     keys |= dict.fromkeys(_COSTS, "costs")
+    keys |= dict.fromkeys(_BELIEFS, "beliefs")
     keys["solver"] = "solver"
     return keys
 
@@ -121,7 +124,7 @@ def prepare(config: RunConfig) -> Prepared:
             raise unknown_name(f"key for policy {config.policy}", key, keys)
     chosen = {
         group: {key: value for key, value in config.options.items() if keys[key] == group}
-        for group in ("policy", "arbiter", "workload", "costs")
+        for group in ("policy", "arbiter", "workload", "costs", "beliefs")
     }
     check_count("seed", config.seed, low=0, high=2**62)
     check_count("apps", config.apps, high=1_000_000)
@@ -130,7 +133,9 @@ def prepare(config: RunConfig) -> Prepared:
     return Prepared(
         config=config,
         topology=topology,
-        workload=_workload(config, topology, chosen["workload"]),
+        workload=_believing(
+            _workload(config, topology, chosen["workload"]), chosen["beliefs"], config.seed
+        ),
         policy=policy(config.policy, **chosen["policy"]),
         policy_options=chosen["policy"],
         settings=settings_for(kind, chosen["arbiter"]),
@@ -169,6 +174,20 @@ def _workload_in_file(config: RunConfig, gpus: int) -> Workload:
         allowed = "nothing: a workload file has its own (themis trace import --limit-apps)"
         raise ConfigError("apps", config.apps, allowed, config.workload)
     return for_cluster(read_workload(Path(config.workload)), gpus, config.load)
+
+
+def _believing(truth: Workload, options: Mapping[str, Any], seed: int) -> Workload:
+    """The workload with the errors and the lie that were asked for."""
+    error = check_number("error", options.get("error", 0.0), high=0.99)
+    result = with_errors(truth, error, seed)
+    if "liar" in options:
+        factor = check_number("lie_factor", options.get("lie_factor", 1.0), above=True, high=1e6)
+        kind = str(options.get("lie", "spread"))
+        return with_liar(result, str(options["liar"]), kind, factor)
+    for key in ("lie", "lie_factor"):
+        if key in options:
+            raise ConfigError(key, options[key], "nothing without `liar`, the app that lies")
+    return result
 
 
 def settings_for(kind: type[Policy], options: Mapping[str, Any]) -> Settings:

@@ -20,7 +20,7 @@ from themis.auction.solver import Solver, solver
 from themis.errors import InvariantError, ThemisError
 from themis.model import AppId, GpuId, JobId, Lease, Topology
 from themis.policies import Policy
-from themis.sim.jobs import Costs, Ledgered, Nodes
+from themis.sim.jobs import Costs, Ledgered, Nodes, iteration_limits
 from themis.sim.workloads import SimApp, Workload
 from themis.tuners import tuner_for
 
@@ -163,15 +163,17 @@ class Simulation:
     def _arrive(self, app: SimApp, now: float) -> None:
         self._last_sign_of_life = now
         self._measure(now)
+        planned = app.planned
         agent = Agent(
-            app.spec,
-            tuner_for(app.spec, app.tuner),
+            planned,
+            tuner_for(planned, app.tuner),
             sticky=self._policy.sticky_agents,
             restart_in_bids=self._policy.restart_in_bids,
+            in_bids=None if app.distortion.none else app.distortion.of,
         )
         self._seats[app.spec.id] = _Seat(app, agent)
-        self._nodes.add(app.spec.id, app.spec.jobs)
-        self._post(ev.AppArrived(now, app.spec))
+        self._nodes.add(app.spec.id, app.spec.jobs, iteration_limits(app.submitted))
+        self._post(ev.AppArrived(now, app.submitted))
 
     def _wake(self, now: float) -> None:
         if self._seats and not self._nodes.running:
@@ -354,5 +356,8 @@ class Simulation:
         seat = self._seats[app]
         done = self._nodes.trainings[app, job].done
         self._post(ev.ProgressMeasured(now, app, (ev.Sample(job, done, 0.0),)))
+        if seat.truth.declared is not None:
+            # It may have declared more: that it has ended is for all to see.
+            self._post(ev.TargetsRevised(now, app, ((job, done),)))
         index = next(i for i, spec in enumerate(seat.truth.spec.jobs) if spec.id == job)
         self._tell(seat, agent_ev.JobReached(now, job, seat.truth.qualities[index]))

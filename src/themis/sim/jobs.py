@@ -5,12 +5,12 @@ Plays the part of the nodes: it knows which slots are empty and what really runs
 
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from themis.errors import InvariantError
-from themis.model import AppId, GpuId, JobId, JobSpec, Topology
+from themis.model import AppId, AppSpec, GpuId, JobId, JobSpec, Topology
 from themis.model.ids import check_number
 
 
@@ -56,12 +56,31 @@ NO_COSTS = Costs(0.0, 0.0, 0.0, 0.0)
 Key = tuple[AppId, JobId]
 
 
+def iteration_limits(declared: AppSpec) -> dict[JobId, float]:
+    """The most iterations that each job can do by what was declared, if it survives all phases."""
+    limits = dict.fromkeys((job.id for job in declared.jobs), 0.0)
+    for phase in declared.phases:
+        if not phase.targets:
+            most = [float(phase.iterations)] * len(declared.jobs)
+        elif phase is declared.phases[0]:
+            most = [float(target) for target in phase.targets]
+            most += [0.0] * (len(declared.jobs) - len(most))
+        else:
+            # Which survivor gets which target is not known yet.
+            most = [float(max(phase.targets))] * len(declared.jobs)
+        for job, iterations in zip(declared.jobs, most, strict=True):
+            limits[job.id] += iterations
+    return limits
+
+
 @dataclass(slots=True)
 class Training:
     """One job as it really is, whatever its agent believes."""
 
     app: AppId
     spec: JobSpec
+    limit: float = math.inf
+    """Iterations declared: the node lets it do no more."""
     done: float = 0.0
     starts: int = 0
     run: "Run | None" = None
@@ -117,10 +136,13 @@ class Nodes:
     _queued: dict[GpuId, list[Run]] = field(default_factory=dict)
     _runs: int = 0
 
-    def add(self, app: AppId, jobs: Iterable[JobSpec]) -> None:
-        """Get to know the jobs of an app."""
+    def add(
+        self, app: AppId, jobs: Iterable[JobSpec], limits: Mapping[JobId, float] | None = None
+    ) -> None:
+        """Get to know the jobs of an app, and how many iterations were declared for each."""
         for job in jobs:
-            self.trainings[app, job.id] = Training(app, job)
+            limit = limits[job.id] if limits is not None else math.inf
+            self.trainings[app, job.id] = Training(app, job, limit)
         self.spent[app] = Ledgered()
 
     def remove(self, app: AppId, jobs: Iterable[JobSpec]) -> None:
@@ -139,7 +161,7 @@ class Nodes:
         """Run a job as soon as all these GPUs are empty."""
         training = self.trainings[app, job]
         self._runs += 1
-        run = Run(training, gpus, until, number=self._runs)
+        run = Run(training, gpus, min(until, training.limit), number=self._runs)
         if training.run is not None:
             if training.waiting is not None or training.run.state is not State.CHECKPOINTING:
                 raise InvariantError(f"{app}/{job} is started twice")

@@ -38,7 +38,7 @@ class AppResult:
 def reference(workload: Workload, topology: Topology) -> Mapping[AppId, FluidResult]:
     """The fluid equal-share run of a workload, the same for all policies."""
     apps = [
-        FluidApp(app.spec.id, app.arrival, app.spec.weight, true_phases(app))
+        FluidApp(app.spec.id, app.arrival, app.spec.weight, true_phases(app, app.planned))
         for app in workload.apps
     ]
     return fluid_run(apps, float(topology.gpus))
@@ -65,11 +65,15 @@ def app_results(
             )
             for convention in Convention
         }
-        phases = true_phases(app)
+        phases = true_phases(app, app.planned)
         ref = {
             convention: record.elapsed
             / reference_ideal_time(
-                convention, phases, fluid[app.spec.id], float(topology.gpus), budget
+                convention,
+                phases,
+                fluid[app.spec.id],
+                float(topology.gpus),
+                app.spec.budget or None,
             )
             for convention in Convention
         }

@@ -6,12 +6,13 @@ app.curve(3).loss(iteration=200)       # how far the fourth job's loss has come 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from themis.errors import ConfigError, DuplicateError, unknown_name
 from themis.fairness.loads import PhaseLoad, load_of, total_work
-from themis.model import AppId, AppSpec, JobSpec
+from themis.model import AppId, AppSpec, JobSpec, Phase
 from themis.model.ids import check_number
+from themis.sim.distortion import HONEST, Distortion
 from themis.tuners import TUNERS, LossCurve, Shape
 
 
@@ -28,11 +29,16 @@ class SimApp:
     """An app that arrives. The qualities settle who survives, whatever the policy does."""
 
     spec: AppSpec
+    """The truth about it."""
     arrival: float
     model: str
     qualities: tuple[float, ...]
     tuner: str = ""
     """How its agent tunes it; without a word its phases tell."""
+    declared: AppSpec | None = None
+    """What it tells the arbiter, if that is not the truth."""
+    distortion: Distortion = HONEST
+    """How its bids differ from the truth."""
 
     def __post_init__(self) -> None:
         check_number(f"arrival of {self.spec.id}", self.arrival)
@@ -46,6 +52,27 @@ class SimApp:
             )
         if not all(map(math.isfinite, self.qualities)):
             raise ConfigError(f"qualities of {self.spec.id}", "not finite", "finite numbers")
+        if self.declared is not None:
+            self._check_declared(self.declared)
+
+    def _check_declared(self, declared: AppSpec) -> None:
+        mine = (self.spec.id, [job.id for job in self.spec.jobs], _shape(self.spec))
+        if (declared.id, [job.id for job in declared.jobs], _shape(declared)) != mine:
+            allowed = "the same app, with the same jobs in the same phases"
+            raise ConfigError(f"what {self.spec.id} declares", declared.id, allowed)
+
+    @property
+    def submitted(self) -> AppSpec:
+        """The app as the arbiter is told."""
+        return self.spec if self.declared is None else self.declared
+
+    @property
+    def planned(self) -> AppSpec:
+        """The app as it trains: the truth, cut where its declared limit stops the jobs."""
+        if self.declared is None or self.declared.phases == self.spec.phases:
+            return self.spec
+        phases = tuple(map(_shorter, self.spec.phases, self.declared.phases))
+        return replace(self.spec, phases=phases)
 
     def curve(self, index: int) -> LossCurve:
         """How the loss of its job number `index` falls: exponentially, to the job's quality.
@@ -96,8 +123,17 @@ class Workload:
             seen.add(app.spec.id)
 
 
-def true_phases(app: SimApp) -> tuple[PhaseLoad, ...]:
-    """The loads that really run in each phase.
+def _shape(spec: AppSpec) -> list[tuple[int, int]]:
+    return [(phase.jobs, len(phase.targets)) for phase in spec.phases]
+
+
+def _shorter(truth: Phase, declared: Phase) -> Phase:
+    targets = tuple(map(min, truth.targets, declared.targets))
+    return replace(truth, iterations=min(truth.iterations, declared.iterations), targets=targets)
+
+
+def true_phases(app: SimApp, spec: AppSpec | None = None) -> tuple[PhaseLoad, ...]:
+    """The loads of each phase that make up the app, or those of another version of its `spec`.
 
     A phase keeps the best of those before it (ties: the earlier job). One with more jobs than the
     phase before starts fresh ones, in the order declared, as a Hyperband bracket does.
@@ -105,11 +141,12 @@ def true_phases(app: SimApp) -> tuple[PhaseLoad, ...]:
     Raises:
         ConfigError: The phases start more jobs than the app has.
     """
-    jobs = app.jobs
+    spec = spec or app.spec
+    jobs = tuple(map(SimJob, spec.jobs, app.qualities))
     alive: list[int] = []
     started = 0
     phases: list[PhaseLoad] = []
-    for phase in app.spec.phases:
+    for phase in spec.phases:
         if phase.jobs > len(alive):
             alive = list(range(started, started + phase.jobs))
             started += phase.jobs

@@ -1,0 +1,125 @@
+"""Errors and lies, for some apps or all: what they bid and declare, apart from what is true.
+
+    with_errors(workload, 0.2, seed=1)              # every app errs by up to a fifth
+    with_liar(workload, "w2-0007", "spread", 1.34)  # one app overstates how it hates to be spread
+
+What really runs never changes: nodes go by the truth, up to the limit that was declared.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from themis.errors import unknown_name
+from themis.model import AppSpec, JobSpec, Phase
+from themis.model.ids import check_number
+from themis.sim.workloads import SimApp, Workload
+
+
+def with_errors(workload: Workload, error: float, seed: int) -> Workload:
+    """Let every app misjudge its iterations left and its slowdown, in bids only.
+
+    Each app draws two factors, 1 + U[-error, error], once for its life. They scale with `error`
+    and do not depend on the other apps, so that runs with more and less of it can be compared.
+    """
+    check_number("error", error, high=0.99)
+    if error == 0.0:
+        return workload
+    apps = []
+    for app in workload.apps:
+        rng = random.Random(f"{seed}/error/{app.spec.id}")
+        work, slowdown = (1.0 + error * rng.uniform(-1.0, 1.0) for _ in range(2))
+        apps.append(_bidding(app, work=work, slowdown=slowdown))
+    return replace(workload, apps=tuple(apps))
+
+
+def with_lie(app: SimApp, kind: str, factor: float) -> SimApp:
+    """The same app, lying in one way; see `LIES` for the ways there are.
+
+    Raises:
+        ConfigError: There is no such lie, or the factor is not a number above 0.
+    """
+    make = LIES.get(kind)
+    if make is None:
+        raise unknown_name("lie", kind, LIES)
+    return make(app, check_number("lie_factor", factor, above=True, high=1e6))
+
+
+def with_liar(workload: Workload, name: str, kind: str, factor: float) -> Workload:
+    """The same workload with one app that lies.
+
+    Raises:
+        ConfigError: There is no such app or lie, or the factor is not a number above 0.
+    """
+    names = [app.spec.id for app in workload.apps]
+    if name not in names:
+        raise unknown_name("liar", name, names)
+    apps = tuple(
+        with_lie(app, kind, factor) if app.spec.id == name else app for app in workload.apps
+    )
+    return replace(workload, apps=apps)
+
+
+def _bidding(app: SimApp, **factors: float) -> SimApp:
+    """The same app with these factors on top of those that its bids have already."""
+    before = app.distortion
+    product = {name: getattr(before, name) * factor for name, factor in factors.items()}
+    return replace(app, distortion=replace(before, **product))
+
+
+def _spread(app: SimApp, factor: float) -> SimApp:
+    return _bidding(app, spread_slowdown=factor)
+
+
+def _dense(app: SimApp, factor: float) -> SimApp:
+    return _bidding(app, dense_slowdown=1.0 / factor)
+
+
+def _left(app: SimApp, factor: float) -> SimApp:
+    return _bidding(app, work=factor)
+
+
+def _total(app: SimApp, factor: float) -> SimApp:
+    phases = tuple(_scaled(phase, factor) for phase in app.spec.phases)
+    declared = replace(app.spec, phases=phases, budget=app.spec.budget * factor)
+    # One who declares too little must plan with that little, as its jobs are stopped there. One
+    # who declares too much plans with the truth, and says in its bids what it has declared.
+    return replace(_bidding(app, work=max(1.0, factor)), declared=declared)
+
+
+def _serial(app: SimApp, factor: float) -> SimApp:
+    def slower(job: JobSpec) -> JobSpec:
+        return replace(job, serial_iteration_time=job.serial_iteration_time * factor)
+
+    return replace(_bidding(app, work=factor), declared=_with_jobs(app.spec, slower))
+
+
+def _demand(app: SimApp, factor: float) -> SimApp:
+    def wider(job: JobSpec) -> JobSpec:
+        return replace(job, max_gpus=max(job.min_gpus, round(job.max_gpus * factor)))
+
+    return replace(_bidding(app, demand=factor), declared=_with_jobs(app.spec, wider))
+
+
+def _with_jobs(spec: AppSpec, change: Callable[[JobSpec], JobSpec]) -> AppSpec:
+    return replace(spec, jobs=tuple(map(change, spec.jobs)))
+
+
+def _scaled(phase: Phase, factor: float) -> Phase:
+    return replace(
+        phase,
+        iterations=max(1, round(phase.iterations * factor)),
+        targets=tuple(max(1, round(target * factor)) for target in phase.targets),
+    )
+
+
+LIES: Mapping[str, Callable[[SimApp, float], SimApp]] = {
+    "spread": _spread,
+    "dense": _dense,
+    "left": _left,
+    "total": _total,
+    "serial": _serial,
+    "demand": _demand,
+}
+"""Ways to lie by a factor: slowdown of spread gangs in bids, that of dense ones (divided by it),
+iterations left in bids, iterations declared, iteration time declared, GPUs a job can use."""
