@@ -117,8 +117,8 @@ def progress_bar(description: str, total: int) -> Iterator["Bar"]:
 class Bar:
     """A progress bar that shows nothing."""
 
-    def update(self, done: int, description: str | None = None) -> None:
-        """So much is done."""
+    def update(self, done: int, description: str | None = None, total: int | None = None) -> None:
+        """So much is done, of a total that may have become known just now."""
 
 
 class _Rich(Bar):
@@ -126,8 +126,9 @@ class _Rich(Bar):
         self._progress = progress
         self._task = task
 
-    def update(self, done: int, description: str | None = None) -> None:
-        extra = {} if description is None else {"description": description}
+    def update(self, done: int, description: str | None = None, total: int | None = None) -> None:
+        told = {"description": description, "total": total}
+        extra = {key: value for key, value in told.items() if value is not None}
         self._progress.update(self._task, completed=done, **extra)
 
 
@@ -139,8 +140,9 @@ class _Lines(Bar):
         self._total = max(1, total)
         self._shown = 0
 
-    def update(self, done: int, description: str | None = None) -> None:
+    def update(self, done: int, description: str | None = None, total: int | None = None) -> None:
         self._description = description or self._description
+        self._total = max(1, total or self._total)
         tenth = 10 * done // self._total
         if tenth > self._shown:
             self._shown = tenth

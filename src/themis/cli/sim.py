@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from themis.cli import options
+from themis.cli.compare import compare_command, sweep_command
 from themis.cli.output import USAGE, console, fail, note, print_json, progress_bar, table
 
 if TYPE_CHECKING:
@@ -24,56 +26,42 @@ def _group() -> None:
     """Run the scheduler on a simulated cluster."""
 
 
+app.command("compare")(compare_command)
+app.command("sweep")(sweep_command)
+
+
 @app.command("run")
 def run_command(
-    cluster: Annotated[
-        str, typer.Option(help="A preset (testbed64, sim256, ...) or a YAML file.")
-    ] = "testbed64",
-    contention: Annotated[int, typer.Option(help="Keep one machine in so many: 1, 2 or 4.")] = 1,
-    workload: Annotated[str, typer.Option(help="The workload to generate.")] = "w2",
-    apps: Annotated[int, typer.Option(help="How many apps arrive.")] = 85,
+    context: typer.Context,
+    cluster: options.Cluster = "testbed64",
+    contention: options.Contention = 1,
+    workload: options.WorkloadName = "w2",
+    apps: options.Apps = 85,
     seed: Annotated[int, typer.Option(help="The seed of everything random.")] = 1,
     policy: Annotated[str, typer.Option(help="A policy by name, or module:Class.")] = "themis",
-    load: Annotated[
-        float | None, typer.Option(help="Work / (GPUs x horizon); stretches the arrivals.")
-    ] = None,
-    lease: Annotated[str | None, typer.Option(help="Length of a lease, as 10m.")] = None,
-    f: Annotated[float | None, typer.Option("--f", help="Fairness knob, 0 to 1.")] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any other key; may be repeated."),
-    ] = None,
+    load: options.Load = None,
+    lease: options.Lease = None,
+    f: options.Knob = None,
+    set_: options.Set = None,
+    config: options.ConfigFile = None,
     out: Annotated[Path | None, typer.Option(help="Write the run into this new folder.")] = None,
     events: Annotated[
         bool, typer.Option("--events", help="With --out: write the event log, for replay.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Simulate one policy on one workload and print how fair it was."""
-    from themis.sim import RunConfig  # noqa: PLC0415 - late, so that --help is quick
-
     if events and out is None:
         fail("--events needs --out DIR: that is where the log goes", USAGE)
-    flags = {"lease": lease, "f": f}
-    options = _pairs(set_ or []) | {key: value for key, value in flags.items() if value is not None}
-    config = RunConfig(cluster, contention, workload, apps, seed, policy, load, options)
-    summary = _run(config, out, events=events)
+    asked = options.configuration(
+        context, config, cluster=cluster, contention=contention, workload=workload, apps=apps,
+        seed=seed, policy=policy, load=load, lease=lease, f=f, set_=set_,
+    )  # fmt: skip
+    summary = _run(asked, out, events=events)
     if json:
         print_json(summary)
     else:
         _show(summary)
-
-
-def _pairs(texts: list[str]) -> dict[str, Any]:
-    from themis.sim.config import parse_value  # noqa: PLC0415 - late, so that --help is quick
-
-    pairs: dict[str, Any] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            fail(f"--set {text!r}: expected KEY=VALUE, for example --set payment=gpus", USAGE)
-        pairs[key.strip()] = parse_value(value)
-    return pairs
 
 
 def _run(config: RunConfig, out: Path | None, *, events: bool) -> dict[str, Any]:

@@ -363,4 +363,5 @@ _SCALARS: dict[Any, _Decode] = {
     float: _number,
     bool: _truth,
     object: _anything,
+    Any: _anything,
 }

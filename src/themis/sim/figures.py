@@ -1,18 +1,23 @@
 """Figures of runs, as SVG and PNG. matplotlib is imported when one is drawn.
 
 draw_rho_cdf({"themis": result.apps, "fifo": other.apps}, Path("out/rho"))
+plot_timeline(result)           # a Drawing: shown by a notebook, or saved
 """
 
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from themis.errors import ConfigError
+from themis.errors import ConfigError, unknown_name
 from themis.fairness.ideal import Convention
-from themis.model import AppId
+from themis.model import AppId, Topology
+from themis.records.clusters import cluster
+from themis.sim.compare import METRICS, Comparison
 from themis.sim.metrics import FAIR, HOUR, AppResult
-from themis.sim.run import RunResult
+from themis.sim.run import RunResult, Segment
+from themis.sim.store import RunRecord, score_shares, usage_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,73 +25,158 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette: told apart with any kind of colour vision, and in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8F8F8F")
 STYLES = ("-", "--", "-.", ":")
+MARKERS = "osD^vP*X"
+
+_SWEPT = ("max_rho_ref", "share_fair_ref", "mean_completion_h")
+
+# Fixed ids, so that the same run gives the same bytes.
+_SETTINGS: dict[Any, Any] = {
+    "svg.hashsalt": "themis",
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.6,
+}
+
+
+class Drawing:
+    """A finished figure. Notebooks show it by themselves."""
+
+    def __init__(self) -> None:
+        try:
+            from matplotlib.figure import Figure  # noqa: PLC0415 - heavy, and only needed to draw
+        except ImportError as error:
+            raise ConfigError(
+                "figures", "matplotlib is missing", "pip install 'themis-scheduler[figures]'"
+            ) from error
+        self.figure: Figure = Figure(layout="constrained")
+
+    def save(self, path: Path | str) -> list[Path]:
+        """Write an .svg and a .png beside each other; returns their paths."""
+        stem = Path(path)
+        # Not with_suffix, which would cut a name at its last dot.
+        paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png")]
+        with _settings():
+            # No date and no version: the same run gives the same bytes.
+            self.figure.savefig(paths[0], metadata={"Date": None})
+            self.figure.savefig(paths[1], dpi=150, metadata={"Software": None})
+        return paths
+
+    def _repr_png_(self) -> bytes:
+        """What IPython asks for."""
+        buffer = io.BytesIO()
+        with _settings():
+            self.figure.savefig(buffer, format="png", dpi=110)
+        return buffer.getvalue()
 
 
 @contextmanager
-def _axes(path: Path, width: float, height: float) -> Iterator["Axes"]:
-    """Axes to draw on; afterwards `path` has an .svg and a .png beside each other."""
-    try:
-        import matplotlib as mpl  # noqa: PLC0415 - heavy, and only needed to draw
-        from matplotlib.figure import Figure  # noqa: PLC0415 - heavy, and only needed to draw
-    except ImportError as error:
-        raise ConfigError(
-            "figures", "matplotlib is missing", "pip install 'themis-scheduler[figures]'"
-        ) from error
-    # Fixed ids and no date, so that the same run gives the same bytes.
-    settings: dict[Any, Any] = {"svg.hashsalt": "themis", "font.size": 9, "axes.spines.top": False}
-    with mpl.rc_context({**settings, "axes.spines.right": False}):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        yield figure.add_subplot()
-        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
-        figure.savefig(path.with_suffix(".png"), dpi=150, metadata={"Software": None})
+def _settings() -> Iterator[None]:
+    import matplotlib as mpl  # noqa: PLC0415 - heavy, and only needed to draw
+
+    with mpl.rc_context(_SETTINGS):
+        yield
+
+
+@contextmanager
+def _axes(
+    drawing: Drawing, width: float, height: float, columns: int = 1
+) -> Iterator[list["Axes"]]:
+    with _settings():
+        drawing.figure.set_size_inches(width, height)
+        yield list(drawing.figure.subplots(1, columns, squeeze=False)[0])
+
+
+def _look(index: int) -> dict[str, Any]:
+    """How the line of one policy looks: no two of 15 alike, even without colours."""
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "linestyle": STYLES[(index + index // len(COLOURS)) % len(STYLES)],
+        "linewidth": 1.5,
+    }
+
+
+_Corner = Literal["lower right", "lower left", "upper left"]
+
+
+def _legend(axes: "Axes", lines: int, place: _Corner) -> None:
+    """Inside where there is room; beside the axes when there are many lines."""
+    if lines > 6:
+        axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+    else:
+        axes.legend(frameon=False, loc=place)
 
 
 def draw_rho_cdf(results: Mapping[str, Sequence[AppResult]], path: Path) -> None:
     """The share of apps at or below each rho_ref, one line per policy."""
-    with _axes(path, 6.0, 3.6) as axes:
+    plot_rho_cdf(results).save(path)
+
+
+def plot_rho_cdf(results: Mapping[str, Sequence[AppResult]]) -> Drawing:
+    """The share of apps at or below each rho_ref, one line per policy."""
+    drawing = Drawing()
+    with _axes(drawing, 7.5 if len(results) > 6 else 6.0, 3.6) as (axes,):
         axes.axvspan(0.0, FAIR, color="#009E73", alpha=0.08, lw=0)
         for index, (policy, apps) in enumerate(results.items()):
             values = sorted(app.rho_ref[Convention.FAIR_SHARE] for app in apps)
             shares = [(place + 1) / len(values) for place in range(len(values))]
-            axes.step(
-                [0.0, *values],
-                [0.0, *shares],
-                where="post",
-                color=COLOURS[index % len(COLOURS)],
-                linestyle=STYLES[index % len(STYLES)],
-                label=f"{policy} (max {values[-1]:.2f})",
-            )
+            label = f"{policy} (max {values[-1]:.2f})"
+            axes.step([0.0, *values], [0.0, *shares], where="post", label=label, **_look(index))
         axes.set_xscale("symlog", linthresh=2.0)
         axes.set_xlim(left=0.0)
-        axes.set_xticks(ticks := [0.5, 1, 2, 5, 10, 20, 50], [f"{tick:g}" for tick in ticks])
-        _, right = axes.get_xlim()
+        ticks = [0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500]
+        right = max(axes.get_xlim()[1], 2.2)
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.set_xlim(0.0, right)
         axes.set_ylim(0.0, 1.02)
         axes.set_xlabel("finish-time fairness rho against the fluid equal-share reference")
         axes.set_ylabel("share of apps")
         axes.set_title("How late apps finish (left is better; shaded: no later than their share)")
-        axes.legend(frameon=False, loc="lower right")
+        _legend(axes, len(results), "lower right")
+    return drawing
 
 
 def draw_timeline(result: RunResult, path: Path, until: float | None = None) -> None:
     """Which app held which GPU when."""
+    plot_timeline(result, until).save(path)
+
+
+def plot_timeline(result: RunResult, until: float | None = None) -> Drawing:
+    """Which app held which GPU when."""
     apps = [app.app for app in result.apps]
+    name = f"GPU timeline under {result.summary['policy']} (one colour per app)"
+    return _timeline(result.segments, result.topology, apps, name, until)
+
+
+def _timeline(
+    segments: Sequence[Segment],
+    topology: Topology,
+    apps: Sequence[AppId],
+    title: str,
+    until: float | None = None,
+) -> Drawing:
     colour = app_colours(apps)
-    gpus = result.topology.gpus
-    end = until or max((item.end for item in result.segments), default=1.0)
-    with _axes(path, 8.0, max(2.4, 0.16 * min(gpus, 64) + 1.2)) as axes:
+    end = until or max((item.end for item in segments), default=1.0)
+    drawing = Drawing()
+    with _axes(drawing, 8.0, max(2.4, 0.16 * min(topology.gpus, 64) + 1.2)) as (axes,):
+        axes.grid(visible=False)
         bars: dict[tuple[int, AppId], list[tuple[float, float]]] = {}
-        for item in result.segments:
+        for item in segments:
             if item.start < end:
                 length = (min(item.end, end) - item.start) / HOUR
                 bars.setdefault((item.gpu, item.app), []).append((item.start / HOUR, length))
         for (gpu, app), spans in bars.items():
             axes.broken_barh(spans, (gpu - 0.45, 0.9), facecolors=colour[app], lw=0)
-        _mark_machines(axes, result)
+        _mark_machines(axes, topology)
         axes.set_xlim(0.0, end / HOUR)
-        axes.set_ylim(gpus - 0.5, -0.5)
+        axes.set_ylim(topology.gpus - 0.5, -0.5)
         axes.set_xlabel("hours")
-        axes.set_title(f"GPU timeline under {result.summary['policy']} (one colour per app)")
+        axes.set_title(title)
+    return drawing
 
 
 def app_colours(apps: Sequence[AppId]) -> dict[AppId, Any]:
@@ -96,8 +186,7 @@ def app_colours(apps: Sequence[AppId]) -> dict[AppId, Any]:
     return {app: palette[index % len(palette)] for index, app in enumerate(apps)}
 
 
-def _mark_machines(axes: "Axes", result: RunResult) -> None:
-    topology = result.topology
+def _mark_machines(axes: "Axes", topology: Topology) -> None:
     middles = []
     for number, gpus in enumerate(topology.gpus_of):
         middles.append((gpus[0] + gpus[-1]) / 2)
@@ -105,3 +194,152 @@ def _mark_machines(axes: "Axes", result: RunResult) -> None:
         if number:
             axes.axhline(gpus[0] - 0.5, color="black", lw=0.8 if new_rack else 0.25)
     axes.set_yticks(middles, [machine.name for machine in topology.machines], fontsize=7)
+
+
+def plot_usage(usages: Mapping[str, tuple[float, Sequence[float]]], gpus: int) -> Drawing:
+    """The share of GPUs held over time: the length of a step, and the GPUs held in each."""
+    drawing = Drawing()
+    with _axes(drawing, 7.5, 3.2) as (axes,):
+        for index, (policy, (step, held)) in enumerate(usages.items()):
+            hours = [place * step / HOUR for place in range(len(held) + 1)]
+            shares = [value / gpus for value in held]
+            axes.stairs(shares, hours, label=policy, baseline=None, **_look(index))
+        axes.set_ylim(0.0, 1.02)
+        axes.set_xlim(left=0.0)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        axes.set_xlabel("hours")
+        axes.set_ylabel("GPUs held")
+        axes.set_title("Utilisation over time, mean over seeds")
+        _legend(axes, len(usages), "lower left")
+    return drawing
+
+
+def plot_placement(scores: Mapping[str, Sequence[tuple[float, float]]]) -> Drawing:
+    """The share of GPU time at or below each placement score (1 / slowdown)."""
+    drawing = Drawing()
+    with _axes(drawing, 7.5 if len(scores) > 6 else 6.0, 3.6) as (axes,):
+        for index, (policy, pairs) in enumerate(scores.items()):
+            total = sum(weight for _, weight in pairs) or 1.0
+            seen, values, shares = 0.0, [0.0], [0.0]
+            for score, weight in sorted(pairs):
+                seen += weight
+                values.append(score)
+                shares.append(seen / total)
+            mean = sum(score * weight for score, weight in pairs) / total
+            label = f"{policy} (mean {mean:.3f})"
+            axes.step(values, shares, where="post", label=label, **_look(index))
+        low = min((score for pairs in scores.values() for score, _ in pairs), default=0.5)
+        axes.set_xlim(max(0.0, low - 0.03), 1.005)
+        axes.set_ylim(0.0, 1.02)
+        axes.set_xlabel("placement score: speed here / speed on GPUs side by side")
+        axes.set_ylabel("share of GPU time")
+        axes.set_title("How well jobs are placed (right is better)")
+        _legend(axes, len(scores), "upper left")
+    return drawing
+
+
+def plot_sweep(comparison: Comparison) -> Drawing:
+    """Worst rho, share of fair apps and completion against the swept key, with 95 % intervals."""
+    values = comparison.values
+    numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+    places = (
+        [float(value) for value in values] if numeric else [float(n) for n in range(len(values))]
+    )
+    metrics = [metric for metric in METRICS if metric.name in _SWEPT]
+    drawing = Drawing()
+    with _axes(drawing, 10.0, 3.2, columns=len(metrics)) as panels:
+        for axes, metric in zip(panels, metrics, strict=True):
+            for index, policy in enumerate(comparison.policies):
+                found = [comparison.estimates(policy, value)[metric.name] for value in values]
+                axes.errorbar(
+                    places,
+                    [item.mean for item in found],
+                    yerr=[item.half or 0.0 for item in found],
+                    label=policy,
+                    marker=MARKERS[index % len(MARKERS)],
+                    markersize=4,
+                    capsize=2.5,
+                    elinewidth=0.9,
+                    **_look(index),
+                )
+            if not numeric or len(places) <= 6:
+                axes.set_xticks(places, [str(value) for value in values])
+            axes.set_xlabel(comparison.swept or "")
+            axes.set_title(metric.label)
+            if metric.form.endswith("%"):
+                axes.set_ylim(0.0, 1.05)
+                axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+            else:
+                axes.set_ylim(bottom=0.0)
+        _legend(panels[-1], 7, "upper left")
+    return drawing
+
+
+RUN_FIGURES = ("rho", "timeline", "usage", "placement")
+
+
+def run_figure(result: RunResult, kind: str) -> Drawing:
+    """A figure of one run.
+
+    Raises:
+        ConfigError: No such figure, or matplotlib is missing.
+    """
+    policy = result.prepared.config.policy
+    match kind:
+        case "rho":
+            return plot_rho_cdf({policy: result.apps})
+        case "timeline":
+            return plot_timeline(result)
+        case "usage":
+            usage = usage_of(result.segments)
+            return plot_usage({policy: (usage.step, usage.gpus)}, result.topology.gpus)
+        case "placement":
+            return plot_placement({policy: score_shares(result.outcome.scores)})
+        case _:
+            raise unknown_name("plot", kind, RUN_FIGURES)
+
+
+def comparison_figure(comparison: Comparison, kind: str | None = None) -> Drawing:
+    """A figure of a comparison; unless said `sweep` for a sweep and `rho` otherwise.
+
+    Raises:
+        ConfigError: No such figure, or matplotlib is missing.
+    """
+    kinds = ("sweep", "timeline") if comparison.swept else RUN_FIGURES
+    kind = kind or kinds[0]
+    if kind not in kinds:
+        raise unknown_name("plot", kind, kinds)
+    if kind == "sweep":
+        return plot_sweep(comparison)
+    pooled = {group.policy: group.runs for group in comparison.groups}
+    first = comparison.groups[0].runs[0]
+    if kind == "rho":
+        return plot_rho_cdf(
+            {name: [a for r in runs for a in r.apps] for name, runs in pooled.items()}
+        )
+    if kind == "usage":
+        usages = {name: _mean_usage(runs) for name, runs in pooled.items()}
+        return plot_usage(usages, first.summary["gpus"])
+    if kind == "placement":
+        return plot_placement(
+            {name: score_shares(s for r in runs for s in r.scores) for name, runs in pooled.items()}
+        )
+    title = (
+        f"GPU timeline under {first.config.policy}, seed {first.config.seed} (one colour per app)"
+    )
+    topology = cluster(first.config.cluster, first.config.contention)
+    return _timeline(comparison.segments, topology, [app.app for app in first.apps], title)
+
+
+def _mean_usage(runs: Sequence[RunRecord]) -> tuple[float, list[float]]:
+    """GPUs held, mean over the runs, in the longest of their steps."""
+    step = max(run.usage.step for run in runs)
+    sums: list[float] = []
+    for run in runs:
+        # Steps are hours times a power of two.
+        ratio = round(step / run.usage.step)
+        for place, held in enumerate(run.usage.gpus):
+            index = place // ratio
+            sums.extend([0.0] * (index + 1 - len(sums)))
+            sums[index] += held / ratio
+    return step, [value / len(runs) for value in sums]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from themis.arbiter import RoundRecord
 from themis.arbiter.commands import Command
@@ -18,7 +18,11 @@ from themis.model import AppId, GpuId, Lease, Source, Topology
 from themis.records.log import LogWriter, header_of
 from themis.sim.config import Prepared, RunConfig, prepare
 from themis.sim.driver import Outcome, Simulation
+from themis.sim.frames import app_rows, frame
 from themis.sim.metrics import AppResult, app_results, reference, summarise
+
+if TYPE_CHECKING:
+    from themis.sim.figures import Drawing
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,24 @@ class RunResult:
     def topology(self) -> Topology:
         """The cluster it ran on."""
         return self.prepared.topology
+
+    def to_dataframe(self) -> Any:
+        """A pandas DataFrame with a row per app, times in hours.
+
+        Raises:
+            ConfigError: pandas is missing.
+        """
+        return frame(app_rows(self.apps))
+
+    def plot(self, kind: str = "rho") -> "Drawing":
+        """A figure: `rho`, `timeline`, `usage` or `placement`. Notebooks show it by themselves.
+
+        Raises:
+            ConfigError: No such figure, or matplotlib is missing.
+        """
+        from themis.sim.figures import run_figure  # noqa: PLC0415 - it imports this module
+
+        return run_figure(self, kind)
 
 
 class _Logging:
@@ -106,6 +128,7 @@ def run(
             prepared.settings,
             seed=prepared.config.seed,
             costs=prepared.costs,
+            faults=prepared.faults,
             solver_name=prepared.solver,
             observers=observers,
             on_round=rounds.append if keep_rounds else None,

@@ -1,0 +1,211 @@
+"""Many runs on all cores: the same results for any number of workers, and none is done twice.
+
+records = run_all([RunConfig(seed=seed) for seed in range(1, 6)], Store(Path("out/runs")))
+
+A run is kept as soon as it is finished. Whoever interrupts loses only what was under way.
+"""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.queues import SimpleQueue
+
+from themis.errors import InvariantError, ThemisError, UnavailableError
+from themis.sim.config import RunConfig, prepare
+from themis.sim.run import run
+from themis.sim.store import RunRecord, Store, Stored, stored
+
+POLL_S = 0.2
+"""How long to wait before the news of the workers are looked at again."""
+
+Progress = Callable[[int, int, str], None]
+"""Called with apps finished, apps in all, and a word on what is done."""
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def run_all(
+    configs: Sequence[RunConfig],
+    store: Store,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    fresh: bool = False,
+) -> list[RunRecord]:
+    """The runs of these configurations, in their order; those in the store are not run again.
+
+    Args:
+        configs: What to run; what stands there twice is run once.
+        store: Where finished runs go.
+        workers: Processes at the same time; all cores unless said. One works in this process.
+        progress: Hears how far it is.
+        fresh: Run also what is there already.
+
+    Raises:
+        ConfigError: A configuration that cannot be; nothing was run.
+        ThemisError: A run failed; those that finished are kept.
+    """
+    distinct = {repr(config): config for config in configs}
+    store.make()
+    counter = _Counter(_app_counts(distinct.values()), progress)
+    todo = []
+    for name, config in distinct.items():
+        if fresh or store.load(config) is None:
+            todo.append(config)
+        else:
+            counter.finished(name)
+    counter.show()
+    workers = min(workers or cores(), len(todo))
+    if workers > 1:
+        _in_processes(todo, store, workers, counter)
+    else:
+        for config in todo:
+            store.save(config, _simulate(config, counter.reached))
+            counter.finished(repr(config))
+    return [_found(store, config) for config in configs]
+
+
+def _found(store: Store, config: RunConfig) -> RunRecord:
+    record = store.load(config)
+    if record is None:
+        raise UnavailableError(f"the run of {_label(config)} vanished from {store.folder}")
+    return record
+
+
+def _label(config: RunConfig) -> str:
+    return f"{config.policy}, seed {config.seed}"
+
+
+def _app_counts(configs: Iterable[RunConfig]) -> dict[str, int]:
+    """How many apps each run has. Checks everything that a seed does not change."""
+    counts: dict[str, int] = {}
+    known: dict[str, int] = {}
+    for config in configs:
+        kind = repr((config.cluster, config.contention, config.workload, config.apps,
+                     config.policy, config.load, config.options))  # fmt: skip
+        if kind not in known:
+            known[kind] = len(prepare(config).workload.apps)
+        counts[repr(config)] = known[kind]
+    return counts
+
+
+@dataclass(slots=True)
+class _Counter:
+    """Apps finished in all runs together."""
+
+    apps: dict[str, int]
+    progress: Progress | None
+    done: dict[str, int] = field(default_factory=dict)
+    runs: int = 0
+
+    def reached(self, name: str, done: int) -> None:
+        self.done[name] = min(done, self.apps[name])
+        self.show()
+
+    def finished(self, name: str) -> None:
+        self.runs += 1
+        self.reached(name, self.apps[name])
+
+    def show(self) -> None:
+        if self.progress is not None:
+            text = f"{self.runs} of {len(self.apps)} runs, apps finished"
+            self.progress(sum(self.done.values()), sum(self.apps.values()), text)
+
+
+def _simulate(config: RunConfig, report: Callable[[str, int], None]) -> Stored:
+    name = repr(config)
+    last = 0
+
+    def heard(done: int, _: int) -> None:
+        nonlocal last
+        if done > last:
+            last = done
+            report(name, done)
+
+    try:
+        return stored(run(config, progress=heard))
+    except ThemisError as error:
+        raise InvariantError(f"{_label(config)}: {error}") from error
+
+
+# In other processes
+
+_News = SimpleQueue[tuple[str, int]]
+_news: list["_News"] = []
+
+
+def _start_worker(news: "_News") -> None:
+    # Whoever presses Ctrl-C means the comparison; its process ends the workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _news.append(news)
+
+
+def _work(config: RunConfig) -> Stored | str:
+    try:
+        return _simulate(config, lambda name, done: _news[0].put((name, done)))
+    except ThemisError as error:
+        return str(error)
+
+
+def _in_processes(todo: list[RunConfig], store: Store, workers: int, counter: _Counter) -> None:
+    # Spawned, not forked: a fork copies locks of threads that it does not copy.
+    context = multiprocessing.get_context("spawn")
+    news: _News = context.SimpleQueue()
+    before = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(workers, context, _start_worker, (news,))
+    running: dict[Future[Stored | str], RunConfig] = {}
+    try:
+        with _interrupts_held():
+            for config in todo:
+                running[pool.submit(_work, config)] = config
+        while running:
+            wait(running, timeout=POLL_S, return_when=FIRST_COMPLETED)
+            while not news.empty():
+                counter.reached(*news.get())
+            _collect(running, store, counter)
+        pool.shutdown()
+    except BrokenProcessPool as error:
+        reason = "a worker ended before its run did (out of memory?); finished runs are kept"
+        raise UnavailableError(reason) from error
+    except KeyboardInterrupt:
+        with _interrupts_held():
+            _collect(running, store, counter)
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - before:
+            process.terminate()
+        news.close()
+
+
+def _collect(
+    running: dict[Future[Stored | str], RunConfig], store: Store, counter: _Counter
+) -> None:
+    """Keep what is finished. Forgets its bytes, so that many runs need no more memory than few."""
+    for future in [future for future in running if future.done()]:
+        config = running.pop(future)
+        result = future.result()
+        if isinstance(result, str):
+            raise InvariantError(result)
+        store.save(config, result)
+        counter.finished(repr(config))
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Put Ctrl-C off; processes that start meanwhile never see one."""
+    old = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, old)
