@@ -245,6 +245,7 @@ def plot_sweep(comparison: Comparison) -> Drawing:
     places = (
         [float(value) for value in values] if numeric else [float(n) for n in range(len(values))]
     )
+    width = max(places) - min(places)
     metrics = [metric for metric in METRICS if metric.name in _SWEPT]
     drawing = Drawing()
     with _axes(drawing, 10.0, 3.2, columns=len(metrics)) as panels:
@@ -252,7 +253,8 @@ def plot_sweep(comparison: Comparison) -> Drawing:
             for index, policy in enumerate(comparison.policies):
                 found = [comparison.estimates(policy, value)[metric.name] for value in values]
                 axes.errorbar(
-                    places,
+                    # Side by side, so that no interval hides another.
+                    [place + 0.012 * width * index for place in places],
                     [item.mean for item in found],
                     yerr=[item.half or 0.0 for item in found],
                     label=policy,
