@@ -21,6 +21,7 @@ from themis.model.ids import check_count, check_number
 from themis.policies import Policy, policy, policy_class, policy_options
 from themis.records.clusters import cluster
 from themis.sim.beliefs import with_errors, with_liar
+from themis.sim.faults import NO_FAULTS, PHILLY_FAILURES_PER_GPU_HOUR, Faults
 from themis.sim.jobs import Costs
 from themis.sim.traces.files import for_cluster, is_workload_file, read_workload
 from themis.sim.workloads import GENERATORS, Workload, workload
@@ -28,6 +29,7 @@ from themis.sim.workloads import GENERATORS, Workload, workload
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([smhd]?)\Z")
 _COSTS = tuple(item.name for item in fields(Costs))
+_FAULTS = tuple(item.name for item in fields(Faults))
 _BELIEFS = ("error", "liar", "lie", "lie_factor")
 _OWN = ("seed", "apps", "gpus", "load")
 _APPS = 85
@@ -60,6 +62,7 @@ class Prepared:
     settings: Settings
     costs: Costs
     solver: str
+    faults: Faults = NO_FAULTS
 
 
 def seconds(value: object, key: str) -> float:
@@ -82,6 +85,7 @@ def allowed_keys(policy_name: str, workload_name: str) -> dict[str, str]:
     keys |= dict.fromkeys(SETTING_NAMES, "arbiter")
     keys |= dict.fromkeys(_workload_options(workload_name), "workload")
     keys |= dict.fromkeys(_COSTS, "costs")
+    keys |= dict.fromkeys(_FAULTS, "faults")
     keys |= dict.fromkeys(_BELIEFS, "beliefs")
     keys["solver"] = "solver"
     return keys
@@ -124,7 +128,7 @@ def prepare(config: RunConfig) -> Prepared:
             raise unknown_name(f"key for policy {config.policy}", key, keys)
     chosen = {
         group: {key: value for key, value in config.options.items() if keys[key] == group}
-        for group in ("policy", "arbiter", "workload", "costs", "beliefs")
+        for group in ("policy", "arbiter", "workload", "costs", "faults", "beliefs")
     }
     check_count("seed", config.seed, low=0, high=2**62)
     check_count("apps", config.apps, high=1_000_000)
@@ -141,6 +145,7 @@ def prepare(config: RunConfig) -> Prepared:
         settings=settings_for(kind, chosen["arbiter"]),
         costs=costs_from(chosen["costs"]),
         solver=name,
+        faults=faults_from(chosen["faults"]),
     )
 
 
@@ -221,3 +226,17 @@ def costs_from(options: Mapping[str, Any]) -> Costs:
         ConfigError: A value that cannot be.
     """
     return Costs(**{key: seconds(value, key) for key, value in options.items()})
+
+
+def faults_from(options: Mapping[str, Any]) -> Faults:
+    """What breaks and how often; `philly` stands for the rate of job failures seen there.
+
+    Raises:
+        ConfigError: A value that cannot be.
+    """
+    values = dict(options)
+    rate = values.pop("job_failures_per_gpu_hour", 0.0)
+    if rate == "philly":
+        rate = PHILLY_FAILURES_PER_GPU_HOUR
+    rate = check_number("job_failures_per_gpu_hour", rate, high=1e6)
+    return Faults(rate, **{key: seconds(value, key) for key, value in values.items()})

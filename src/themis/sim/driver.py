@@ -6,7 +6,7 @@ outcome.apps["w2-0001"].end
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
@@ -18,9 +18,11 @@ from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.auction.solver import Solver, solver
 from themis.errors import InvariantError, ThemisError
-from themis.model import AppId, GpuId, JobId, Lease, Topology
+from themis.model import AppId, GpuId, JobId, Lease, Machine, Topology
 from themis.policies import Policy
+from themis.sim.faults import NO_FAULTS, Faults
 from themis.sim.jobs import Costs, Ledgered, Nodes, iteration_limits
+from themis.sim.tallies import Shares
 from themis.sim.workloads import SimApp, Workload
 from themis.tuners import tuner_for
 
@@ -46,10 +48,15 @@ class Outcome:
     events: int = 0
     end: float = 0.0
     spent: dict[AppId, Ledgered] = field(default_factory=dict)
-    scores: list[tuple[float, float]] = field(default_factory=list)
-    kept_fractions: list[float] = field(default_factory=list)
+    scores: tuple[tuple[float, float], ...] = ()
+    """Placement scores in rising order, with the GPU-seconds that had them."""
+    kept_fractions: Shares = field(default_factory=Shares)
     refused: list[str] = field(default_factory=list)
     failed_rounds: int = 0
+    failures: int = 0
+    """Processes that died, alone or with a machine."""
+    outages: int = 0
+    """Machines that failed."""
 
 
 @dataclass(slots=True)
@@ -74,6 +81,7 @@ class Simulation:
         *,
         seed: int,
         costs: Costs | None = None,
+        faults: Faults = NO_FAULTS,
         solver_name: str = "default",
         observers: Sequence[Observer] = (),
         on_round: Callable[[RoundRecord], None] | None = None,
@@ -105,9 +113,14 @@ class Simulation:
             started=self._job_started,
             stopped=self._job_stopped,
             reached=self._job_reached,
+            failed=self._job_failed,
+            faults=faults,
         )
+        self._waited_for = len(workload.apps)
         for app in workload.apps:
             self._at(app.arrival, lambda now, app=app: self._arrive(app, now))  # type: ignore[misc]
+        for machine in topology.machines:
+            self._await_outage(machine, faults.outages(seed, machine.name))
 
     @property
     def arbiter(self) -> Arbiter:
@@ -127,7 +140,7 @@ class Simulation:
             self._outcome.events += 1
             action(at)
             self._work_off()
-            if not self._seats and len(self._outcome.apps) == len(self._workload.apps):
+            if not self._waited_for:
                 break
         if self._seats:
             raise InvariantError(
@@ -137,7 +150,8 @@ class Simulation:
         self._outcome.rounds = self._arbiter.rounds
         self._outcome.moves = self._nodes.moves
         self._outcome.spent = self._nodes.spent
-        self._outcome.scores = self._nodes.scores
+        self._outcome.scores = tuple(sorted(self._nodes.scores.items()))
+        self._outcome.failures = self._nodes.failures
         return self._outcome
 
     # The heap and the inbox
@@ -278,6 +292,7 @@ class Simulation:
         seat = self._seats.get(AppId(who))
         if seat is not None and who not in self._arbiter.world.apps:
             del self._seats[AppId(who)]
+            self._waited_for -= 1
 
     def _report(self, record: RoundRecord) -> None:
         if record.failed:
@@ -294,6 +309,7 @@ class Simulation:
         self._outcome.apps[record.app] = record
         self._outcome.end = max(self._outcome.end, record.end)
         seat = self._seats.pop(record.app)
+        self._waited_for -= 1
         self._nodes.remove(record.app, seat.truth.spec.jobs)
         if self._on_progress is not None:
             self._on_progress(self._now, len(self._outcome.apps))
@@ -361,3 +377,48 @@ class Simulation:
             self._post(ev.TargetsRevised(now, app, ((job, done),)))
         index = next(i for i, spec in enumerate(seat.truth.spec.jobs) if spec.id == job)
         self._tell(seat, agent_ev.JobReached(now, job, seat.truth.qualities[index]))
+
+    # What goes wrong
+
+    def _job_failed(self, now: float, app: AppId, job: JobId) -> None:
+        done = self._nodes.trainings[app, job].done
+        self._post(ev.ProgressMeasured(now, app, (ev.Sample(job, done, 0.0),)))
+        seat = self._seats.get(app)
+        if seat is not None:
+            self._tell(seat, agent_ev.JobLost(now, job, done))
+
+    def _await_outage(self, machine: Machine, outages: Iterator[tuple[float, float]]) -> None:
+        outage = next(outages, None)
+        if outage is not None:
+            fails, back = outage
+            self._at(fails, lambda now: self._machine_fails(machine, back, outages, now))
+
+    def _machine_fails(
+        self, machine: Machine, back: float, outages: Iterator[tuple[float, float]], now: float
+    ) -> None:
+        self._outcome.outages += 1
+        topology = self._arbiter.world.topology
+        gpus = topology.gpus_of[topology.number_of[machine.name]]
+        for (app, job), ran in self._nodes.lose(gpus, now):
+            done = self._nodes.trainings[app, job].done
+            if ran:
+                # One that was leaving may have been stopped for good: then its work is done.
+                self._post(ev.ProgressMeasured(now, app, (ev.Sample(job, done, 0.0),)))
+            if app in self._seats:
+                # That its GPUs are gone it hears from the arbiter, and then places its jobs anew:
+                # told that the job was lost, it would start it on the same GPUs first.
+                event = agent_ev.Progressed(now, ((job, done),))
+                self._seats[app].agent.handle(event)
+        self._post(ev.MachineLeft(now, machine.name))
+        self._at(back, lambda at: self._machine_returns(machine, gpus, outages, at))
+
+    def _machine_returns(
+        self,
+        machine: Machine,
+        gpus: Sequence[GpuId],
+        outages: Iterator[tuple[float, float]],
+        now: float,
+    ) -> None:
+        self._post(ev.MachineJoined(now, machine))
+        self._nodes.restore(gpus, now)
+        self._await_outage(machine, outages)

@@ -56,6 +56,7 @@ def write_run(result: RunResult, folder: Path) -> None:
             "policy_options": prepared.policy_options,
             "settings": asdict(prepared.settings),
             "costs": asdict(prepared.costs),
+            "faults": asdict(prepared.faults),
             "solver": prepared.solver,
             "generator": prepared.workload.generator,
             "generator_version": prepared.workload.version,

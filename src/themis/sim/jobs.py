@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from themis.errors import InvariantError
+from themis.errors import ConfigError, InvariantError
 from themis.model import AppId, AppSpec, GpuId, JobId, JobSpec, Topology
 from themis.model.ids import check_number
+from themis.sim.faults import HOPELESS, NO_FAULTS, Faults, back_off
 
 
 class State(Enum):
@@ -86,6 +87,10 @@ class Training:
     run: "Run | None" = None
     waiting: "Run | None" = None
     """A start asked for while the last process still writes its checkpoint."""
+    losses: int = 0
+    """How often in a row it lost its process without having saved anything."""
+    not_before: float = 0.0
+    """When it may start again after a failure."""
 
 
 @dataclass(slots=True)
@@ -98,9 +103,17 @@ class Run:
     state: State = State.WAITING
     rate: float = 0.0
     """Iterations per second."""
+    score: float = 1.0
+    """1/S where it runs."""
     since: float = 0.0
     begun: float = 0.0
     number: int = 0
+    saved: float = 0.0
+    """Iterations at the last periodic checkpoint, once it runs no more."""
+    unsaved: float = 0.0
+    """Seconds it ran after that."""
+    gone_at: float = 0.0
+    """When it will have written its last checkpoint."""
 
 
 @dataclass(slots=True)
@@ -111,6 +124,8 @@ class Ledgered:
     slowed: float = 0.0
     restart: float = 0.0
     checkpoint: float = 0.0
+    lost: float = 0.0
+    """Ran, but died before its work was saved."""
 
 
 @dataclass(slots=True)
@@ -125,15 +140,21 @@ class Nodes:
     started: Callable[[float, AppId, JobId, tuple[GpuId, ...]], None]
     stopped: Callable[[float, AppId, JobId, tuple[GpuId, ...]], None]
     reached: Callable[[float, AppId, JobId], None]
+    failed: Callable[[float, AppId, JobId], None] = lambda *_: None
+    """A process died by itself; what it had not saved is lost."""
+    faults: Faults = NO_FAULTS
     trainings: dict[Key, Training] = field(default_factory=dict)
     spent: dict[AppId, Ledgered] = field(default_factory=dict)
-    scores: list[tuple[float, float]] = field(default_factory=list)
-    """Placement score (1/S) and GPU-seconds it was had for."""
+    scores: dict[float, float] = field(default_factory=dict)
+    """GPU-seconds by placement score (1/S); there are as many scores as profiles have values."""
     moves: int = 0
+    failures: int = 0
+    """Processes that died, alone or with a machine."""
     running: dict[AppId, dict[JobId, Run]] = field(default_factory=dict)
     """Processes that make progress, by app."""
     _occupant: dict[GpuId, Run] = field(default_factory=dict)
     _queued: dict[GpuId, list[Run]] = field(default_factory=dict)
+    _down: set[GpuId] = field(default_factory=set)
     _runs: int = 0
 
     def add(
@@ -176,8 +197,10 @@ class Nodes:
         self._try(run, now)
 
     def _try(self, run: Run, now: float) -> None:
-        """Begin if every GPU is empty."""
-        if run.state is not State.WAITING or any(gpu in self._occupant for gpu in run.gpus):
+        """Begin if every GPU is there and empty."""
+        if run.state is not State.WAITING or any(
+            gpu in self._occupant or gpu in self._down for gpu in run.gpus
+        ):
             return
         for gpu in run.gpus:
             self._occupant[gpu] = run
@@ -190,7 +213,9 @@ class Nodes:
             self.moves += 1
         self.started(now, training.app, training.spec.id, run.gpus)
         rng = self._rng("restart", training)
-        self.at(now + self.costs.restart(rng), lambda t: self._run(run, t))
+        # After a failure it holds its GPUs while it waits.
+        begin = max(now, training.not_before) + self.costs.restart(rng)
+        self.at(begin, lambda t: self._run(run, t))
 
     def _run(self, run: Run, now: float) -> None:
         if run.state is not State.STARTING:
@@ -200,17 +225,25 @@ class Nodes:
         level = self.topology().level(run.gpus)
         slowdown = training.spec.slowdown.at(level, len(run.gpus))
         run.rate = len(run.gpus) / slowdown / training.spec.serial_iteration_time
+        run.score = 1.0 / slowdown
         run.state = State.RUNNING
         run.since = now
         self.running.setdefault(training.app, {})[training.spec.id] = run
-        left = max(0.0, run.until - training.done)
-        self.at(now + left / run.rate, lambda t: self._reach(run, t))
+        seconds = max(0.0, run.until - training.done) / run.rate
+        failure = self.faults.time_to_failure(
+            self.seed, training.app, training.spec.id, training.starts, len(run.gpus)
+        )
+        if failure < seconds:
+            self.at(now + failure, lambda t: self._fail(run, t))
+        else:
+            self.at(now + seconds, lambda t: self._reach(run, t))
 
     def _reach(self, run: Run, now: float) -> None:
         if run.state is not State.RUNNING:
             return
         self._settle(run, now)
         run.training.done = run.until
+        run.training.losses = 0
         self._leave(run, now)
         self.reached(now, run.training.app, run.training.spec.id)
 
@@ -228,6 +261,11 @@ class Nodes:
         if not mine:
             del self.running[training.app]
         seconds = now - run.since
+        kept = self.faults.saved(seconds)
+        run.saved = training.done + kept * run.rate
+        run.unsaved = seconds - kept
+        if kept > 0.0:
+            training.losses = 0
         training.done = self.progress(run, now)
         gpu_seconds = seconds * len(run.gpus)
         useful = seconds * run.rate * training.spec.serial_iteration_time
@@ -235,7 +273,7 @@ class Nodes:
         account.useful += useful
         account.slowed += gpu_seconds - useful
         if gpu_seconds > 0.0:
-            self.scores.append((useful / gpu_seconds, gpu_seconds))
+            self.scores[run.score] = self.scores.get(run.score, 0.0) + gpu_seconds
         run.since = now
 
     def stop(self, app: AppId, job: JobId, now: float) -> None:
@@ -258,7 +296,87 @@ class Nodes:
             run.state = State.CHECKPOINTING
             duration = self.costs.checkpoint(self._rng("checkpoint", training))
             self.spent[app].checkpoint += len(run.gpus) * duration
-            self.at(now + duration, lambda t: self._leave(run, t))
+            run.gone_at = now + duration
+            self.at(run.gone_at, lambda t: self._save(run, t))
+
+    # What goes wrong
+
+    def _fail(self, run: Run, now: float) -> None:
+        """The process dies by itself."""
+        if run.state is not State.RUNNING:
+            return
+        training = run.training
+        self._settle(run, now)
+        self._undo(run)
+        training.not_before = now + back_off(training.losses)
+        self.failures += 1
+        self._leave(run, now)
+        self.failed(now, training.app, training.spec.id)
+
+    def _undo(self, run: Run) -> None:
+        """Take back what a process did since its last periodic checkpoint.
+
+        Raises:
+            ConfigError: The job has failed so often in a row that it will never get on.
+        """
+        training = run.training
+        training.losses += 1
+        if training.losses > HOPELESS:
+            raise ConfigError(
+                "checkpoint_every",
+                self.faults.checkpoint_every,
+                f"less, or fewer failures: {training.app}/{training.spec.id} has died "
+                f"{HOPELESS} times in a row with nothing saved",
+            )
+        training.done = min(training.done, run.saved)
+        whole = run.unsaved * len(run.gpus)
+        useful = whole * run.score
+        account = self.spent[training.app]
+        account.useful -= useful
+        account.slowed -= whole - useful
+        account.lost += whole
+
+    def lose(self, gpus: Iterable[GpuId], now: float) -> list[tuple[Key, bool]]:
+        """These GPUs are gone, and with them every process that has one of them.
+
+        Returns:
+            The jobs that lost work, and whether each was running and not just leaving.
+        """
+        gone = list(gpus)
+        self._down.update(gone)
+        hit = {run.number: run for gpu in gone if (run := self._occupant.get(gpu)) is not None}
+        harmed = []
+        for number in sorted(hit):
+            run = hit[number]
+            if run.state is State.STARTING:
+                self.spent[run.training.app].restart += len(run.gpus) * (now - run.since)
+            else:
+                ran = run.state is State.RUNNING
+                self._lose_work(run, now)
+                harmed.append(((run.training.app, run.training.spec.id), ran))
+            self.failures += 1
+            self._leave(run, now)
+        return harmed
+
+    def _lose_work(self, run: Run, now: float) -> None:
+        if run.state is State.RUNNING:
+            self._settle(run, now)
+        else:
+            # It dies with its last checkpoint half written.
+            self.spent[run.training.app].checkpoint -= len(run.gpus) * (run.gone_at - now)
+        self._undo(run)
+
+    def restore(self, gpus: Iterable[GpuId], now: float) -> None:
+        """These GPUs are back, and empty."""
+        back = list(gpus)
+        self._down.difference_update(back)
+        for gpu in back:
+            self.wake(gpu, now)
+
+    def _save(self, run: Run, now: float) -> None:
+        if run.training.run is run:
+            run.training.losses = 0
+            self._leave(run, now)
 
     def _leave(self, run: Run, now: float) -> None:
         """The process is gone: whoever waits for its slots may begin."""

@@ -140,7 +140,7 @@ def summarise(
         "gpu_hours_by_source": {str(k): v / HOUR for k, v in sources.items()},
         "gpu_hours_spent": {
             key: sum(getattr(account, key) for account in outcome.spent.values()) / HOUR
-            for key in ("useful", "slowed", "restart", "checkpoint")
+            for key in ("useful", "slowed", "restart", "checkpoint", "lost")
         },
         "mean_completion_h": _mean(completions) / HOUR,
         "fluid_completion_h": _mean([result.completion for result in fluid.values()]) / HOUR,
@@ -151,8 +151,11 @@ def summarise(
         "auctions": outcome.auctions,
         "failed_rounds": outcome.failed_rounds,
         "refused": len(outcome.refused),
-        "mean_kept_fraction": _mean(outcome.kept_fractions) if outcome.kept_fractions else None,
+        "mean_kept_fraction": outcome.kept_fractions.mean,
+        "kept_fraction_bins": list(outcome.kept_fractions.bins),
         "moves": outcome.moves,
+        "job_failures": outcome.failures,
+        "machine_failures": outcome.outages,
         "events": outcome.events,
     }
     return summary
