@@ -408,5 +408,13 @@ class Nodes:
 
     def _rng(self, purpose: str, training: Training) -> random.Random:
         # The n-th start of a job costs the same under every policy: common random numbers.
-        name = f"{self.seed}/{purpose}/{training.app}/{training.spec.id}/{training.starts}"
-        return random.Random(name)
+        return _stream(self.seed, purpose, training.app, training.spec.id, training.starts)
+
+
+def first_start(costs: Costs, seed: int, app: AppId, job: JobId) -> float:
+    """The seconds that the first start of a job takes in a run with this seed."""
+    return costs.restart(_stream(seed, "restart", app, job, 1))
+
+
+def _stream(seed: int, purpose: str, app: AppId, job: JobId, start: int) -> random.Random:
+    return random.Random(f"{seed}/{purpose}/{app}/{job}/{start}")

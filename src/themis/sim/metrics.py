@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from themis.fairness.checkers import jain_index
+from themis.fairness.floor import FloorApp, rho_floor
 from themis.fairness.fluid import FluidApp, FluidResult, fluid_run, reference_ideal_time
 from themis.fairness.ideal import Convention, ideal_time
 from themis.model import AppId, Source, Topology
 from themis.sim.driver import Outcome
+from themis.sim.jobs import Costs, first_start
 from themis.sim.workloads import Workload, true_phases
 
 FAIR = 1.05
@@ -42,6 +44,25 @@ def reference(workload: Workload, topology: Topology) -> Mapping[AppId, FluidRes
         for app in workload.apps
     ]
     return fluid_run(apps, float(topology.gpus))
+
+
+def floor_rho_ref(
+    workload: Workload,
+    topology: Topology,
+    fluid: Mapping[AppId, FluidResult],
+    costs: Costs,
+    seed: int,
+) -> float:
+    """What no policy can bring max rho_ref under fair_share below, with these costs of starting."""
+    gpus = float(topology.gpus)
+    apps = []
+    for app in workload.apps:
+        phases = true_phases(app, app.planned)
+        ideal = reference_ideal_time(Convention.FAIR_SHARE, phases, fluid[app.spec.id], gpus)
+        starters = app.spec.jobs[: app.spec.phases[0].jobs]
+        startup = min(first_start(costs, seed, app.spec.id, job.id) for job in starters)
+        apps.append(FloorApp(app.spec.id, app.arrival, startup, phases, ideal))
+    return rho_floor(apps, gpus)
 
 
 def app_results(

@@ -1,0 +1,77 @@
+"""The floor: by hand on small cases, and no policy ever beats it."""
+
+import random
+
+import pytest
+
+from themis.fairness.floor import PRECISION, FloorApp, rho_floor
+from themis.fairness.ideal import Convention
+from themis.fairness.loads import JobLoad
+from themis.model import AppId, Machine, Phase, Topology
+from themis.policies import POLICIES
+from themis.sim.jobs import Costs
+from themis.sim.metrics import app_results, floor_rho_ref, reference
+from themis.testing.sims import sim_app, simulate, workload_of
+
+FOUR = Topology(tuple(Machine(f"m{n}", "r0", (2,)) for n in range(2)))
+
+
+def _app(
+    name: str, *phases: tuple[JobLoad, ...], ideal: float, arrival: float = 0.0, startup: float = 0
+) -> FloorApp:
+    return FloorApp(AppId(name), arrival, startup, phases, ideal)
+
+
+def test_an_app_alone_needs_its_start_and_its_longest_jobs() -> None:
+    # 10 s to start, then 100/2 s and 60/4 s.
+    phases = ((JobLoad(100.0, 2), JobLoad(20.0, 2)), (JobLoad(60.0, 4),))
+    app = _app("a", *phases, ideal=50.0, startup=10.0)
+    assert rho_floor([app], 8.0) == pytest.approx(75.0 / 50.0)
+
+
+def test_a_cluster_narrower_than_the_job_sets_the_pace() -> None:
+    assert rho_floor([_app("a", (JobLoad(100.0, 8),), ideal=50.0)], 2.0) == pytest.approx(1.0)
+
+
+def test_two_apps_at_once_share_what_there_is() -> None:
+    # 200 s of work on 2 GPUs take 100 s: somebody ends at twice its ideal time.
+    apps = [_app(name, (JobLoad(100.0, 2),), ideal=50.0) for name in "ab"]
+    assert rho_floor(apps, 2.0) == pytest.approx(2.0, rel=2 * PRECISION)
+
+
+def test_the_floor_is_found_where_only_a_swap_makes_room() -> None:
+    # One GPU. a fits anywhere in [0, 2r], b only in [1, 1 + r]: at r = 1.5 they just fit.
+    apps = [
+        _app("a", (JobLoad(2.0, 1),), ideal=2.0),
+        _app("b", (JobLoad(1.0, 1),), ideal=1.0, arrival=1.0),
+    ]
+    assert rho_floor(apps, 1.0) == pytest.approx(1.5, rel=2 * PRECISION)
+
+
+def test_no_apps_have_no_floor() -> None:
+    assert rho_floor([], 4.0) == 0.0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_policy_beats_the_floor(seed: int) -> None:
+    rng = random.Random(seed)
+    workload = workload_of(
+        *(
+            sim_app(
+                f"a{n}",
+                arrival=rng.uniform(0.0, 1500.0),
+                jobs=4,
+                max_gpus=rng.choice([1, 2, 4]),
+                phases=[Phase(4, rng.randint(100, 900)), Phase(1, rng.randint(100, 900))],
+            )
+            for n in range(6)
+        )
+    )
+    fluid = reference(workload, FOUR)
+    floor = floor_rho_ref(workload, FOUR, fluid, Costs(), seed)
+    assert floor > 0.5
+    for rule in rng.sample(sorted(set(POLICIES) - {"themis-paper"}), 3):
+        outcome = simulate(FOUR, workload, rule, seed=seed, costs=Costs())
+        results = app_results(outcome, workload, FOUR, fluid)
+        worst = max(result.rho_ref[Convention.FAIR_SHARE] for result in results)
+        assert worst >= floor * (1.0 - 1e-9), rule
