@@ -64,6 +64,8 @@ class Agent:
         self._later: tuple[PhaseLoad, ...] = ()
         self._gpus: set[GpuId] = set()
         self._placement: Placement = {}
+        self._waiting: list[JobId] = []
+        """Jobs without GPUs since the last look at all of them, the longest last."""
         self._topology: Topology | None = None
         self._over = False
         self._out: list[cmd.AgentCommand] = []
@@ -120,8 +122,30 @@ class Agent:
             return
         job.done = job.target
         job.over = True
-        self._placement.pop(event.job, None)
-        self._decide(self._tuner.reached(event.job, event.metric))
+        gang = self._placement.pop(event.job, ())
+        decision = self._tuner.reached(event.job, event.metric)
+        if decision is None and gang and self._pass_on(gang):
+            return
+        self._decide(decision)
+
+    def _pass_on(self, gang: tuple[GpuId, ...]) -> bool:
+        """Give the GPUs of a job that is done to the longest one that waits, if they suit it.
+
+        The common case, and what `assign` would do: nobody else moves while jobs wait.
+        """
+        while self._waiting:
+            name = self._waiting[-1]
+            job = self._jobs.get(name)
+            if job is None or job.over or name in self._placement:
+                self._waiting.pop()
+                continue
+            if not job.spec.min_gpus <= len(gang) <= job.spec.max_gpus:
+                return False
+            self._waiting.pop()
+            self._placement[name] = gang
+            self._out.append(cmd.StartJob(name, gang, job.target))
+            return True
+        return False
 
     def _on_loss(self, event: ev.LossSeen) -> None:
         job = self._jobs.get(event.job)
@@ -205,6 +229,10 @@ class Agent:
                 job = self._jobs[name]
                 self._placement[name] = wanted[name]
                 self._out.append(cmd.StartJob(name, wanted[name], job.target))
+        waiting = [need for need in needs if need.spec.id not in self._placement]
+        waiting.sort(key=lambda need: need.spec.id, reverse=True)
+        waiting.sort(key=lambda need: need.work)
+        self._waiting = [need.spec.id for need in waiting]
         self._release_surplus(needs)
 
     def _release_surplus(self, needs: tuple[Need, ...]) -> None:
