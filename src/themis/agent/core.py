@@ -12,7 +12,6 @@ from themis.agent import commands as cmd
 from themis.agent import events as ev
 from themis.agent.assignment import Need, Placement, assign
 from themis.agent.bidder import Bidder, Standing
-from themis.fairness.loads import JobLoad, PhaseLoad
 from themis.model import AppSpec, GpuId, JobId, JobSpec, Topology
 from themis.tuners.base import Decision, Finished, Forecast, JobInfo, NextPhase, Stop, Tuner
 
@@ -61,7 +60,7 @@ class Agent:
         self._specs = {job.id: job for job in spec.jobs}
         self._all: dict[JobId, _Job] = {}
         self._jobs: dict[JobId, _Job] = {}
-        self._later: tuple[PhaseLoad, ...] = ()
+        self._later: tuple[tuple[Need, ...], ...] = ()
         self._gpus: set[GpuId] = set()
         self._placement: Placement = {}
         self._waiting: list[JobId] = []
@@ -195,7 +194,7 @@ class Agent:
             job.over = False
             self._jobs[name] = job
         self._later = tuple(
-            tuple(map(_load, self._tuner.jobs_in_phase(number)))
+            tuple(map(_need, self._tuner.jobs_in_phase(number)))
             for number in range(phase.phase + 1, len(self._tuner.phases))
         )
 
@@ -253,5 +252,6 @@ class Agent:
         return rest
 
 
-def _load(info: JobInfo) -> JobLoad:
-    return JobLoad(info.iterations_left * info.iteration_time, info.max_gpus, info.min_gpus)
+def _need(info: JobInfo) -> Need:
+    spec = JobSpec(info.job, info.iteration_time, info.max_gpus, info.min_gpus, info.slowdown)
+    return Need(spec, info.iterations_left * info.iteration_time)
