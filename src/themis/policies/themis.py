@@ -110,7 +110,9 @@ class Themis(Policy):
         """Rank, invite, ask, solve, settle, deal."""
         auction = _Auction(view, Pool(view.topology, view.offer))
         if self.fresh_tables:
-            tables: Mapping[AppId, Bid] = yield AskBids(tuple(app.app for app in view.apps))
+            tables: Mapping[AppId, Bid] = yield AskBids(
+                tuple(app.app for app in view.apps), tables_only=True
+            )
             self._rank(auction, tables)
         else:
             self._rank(auction, {})
