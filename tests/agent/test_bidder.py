@@ -11,7 +11,6 @@ from themis.agent import Bidder, Need, Standing
 from themis.agent.bidder import ladder, table_counts
 from themis.agent.carving import shape_rates
 from themis.auction import check_bid, offered_machines
-from themis.fairness.loads import JobLoad, PhaseLoad
 from themis.model import (
     LEVELS,
     MACHINE,
@@ -53,7 +52,7 @@ def _needs(
 def _standing(
     needs: tuple[Need, ...],
     running: dict[str, tuple[int, ...]] | None = None,
-    later: tuple[PhaseLoad, ...] = (),
+    later: tuple[tuple[Need, ...], ...] = (),
 ) -> Standing:
     placed = {JobId(j): tuple(map(GpuId, gs)) for j, gs in (running or {}).items()}
     return Standing(needs, later, placed)
@@ -149,7 +148,7 @@ def test_too_few_gpus_for_a_gang_have_no_row() -> None:
 
 
 def test_later_phases_are_added_with_their_own_number_of_jobs() -> None:
-    later: tuple[PhaseLoad, ...] = ((JobLoad(300.0, 4),),)
+    later = (_needs(300.0, high=4),)
     bid = _bid(_standing(_needs(100.0, 100.0, high=4), later=later), costs=(0.0, 0.0))
     best = min(row.seconds for row in bid.rows)
     # Eight GPUs: 200 / 8, then one job of 300 on the 4 that it can use.

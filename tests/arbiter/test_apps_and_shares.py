@@ -180,9 +180,10 @@ def test_a_smaller_quota_holds_from_the_next_beat(make_world: MakeWorld) -> None
 
 def test_quota_reached_is_the_reason_told(make_world: MakeWorld) -> None:
     world = make_world("fifo")
-    world.send(events.QuotaChanged(0.0, OwnerId("ann"), 0))
+    world.send(events.QuotaChanged(0.0, OwnerId("ann"), 4))
     world.submit(simple_app("a", gpus=4, owner="ann"))
-    assert reasons(world) == {"a": Reason.QUOTA_REACHED}
+    world.submit(simple_app("b", gpus=4, owner="ann"))
+    assert reasons(world) == {"a": Reason.SERVED, "b": Reason.QUOTA_REACHED}
 
 
 def test_weights_move_shares_at_the_next_beat(make_world: MakeWorld) -> None:

@@ -143,8 +143,8 @@ def forget_beats(patch: pytest.MonkeyPatch) -> None:
 
 
 def explain_only_the_served(patch: pytest.MonkeyPatch) -> None:
-    def explain(*args: Any) -> Any:
-        return tuple(line for line in explain_round(*args) if line.held)
+    def explain(*args: Any, **flags: Any) -> Any:
+        return tuple(line for line in explain_round(*args, **flags) if line.held)
 
     patch.setattr(rounds, "explain_round", explain)
 

@@ -89,10 +89,29 @@ def test_a_damaged_log_is_named_with_file_line_and_reason(cli: Cli, log: Path, d
 
 
 def test_a_log_that_is_not_there_ends_with_code_3(cli: Cli, tmp_path: Path) -> None:
-    for path in (tmp_path / "missing.jsonl", tmp_path):
+    for path, meant in (
+        (tmp_path / "missing.jsonl", tmp_path / "missing.jsonl"),
+        (tmp_path, tmp_path / "events.jsonl"),
+    ):
         done = cli("replay", path)
         assert done.code == 3
-        assert f"{path}: no such file" in done.err
+        assert f"{meant}: no such file" in done.err
+
+
+def test_a_policy_of_ones_own_is_replayed_when_named(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "from themis.policies.fifo import Fifo\n\n\nclass Mine(Fifo):\n    name = 'mine'\n"
+    (tmp_path / "my_own_rule.py").write_text(code, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    name = "my_own_rule:Mine"
+    made = cli(
+        "sim", "run", "--cluster", "demo16", "--apps", "1", "--policy", name, "--out", "run",
+        "--events", "--quiet",
+    )  # fmt: skip
+    assert made.code == 0, made.err
+    assert cli("replay", "run").code == 2
+    assert cli("replay", "run", "--policy", name).code == 0
 
 
 def test_another_file_is_no_log(cli: Cli, tmp_path: Path) -> None:

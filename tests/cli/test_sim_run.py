@@ -79,7 +79,9 @@ def test_options_reach_what_they_name(cli: Cli, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.code == 0
     told = json.loads((out / "config.json").read_text("utf-8"))
-    assert told["policy_options"] == {"payment": "gpus", "f": 0.5}
+    options = told["policy_options"]
+    assert (options["payment"], options["f"]) == ("gpus", 0.5)
+    assert options["rank"] == "best-case"  # what was left at its default is in force, too
     assert told["costs"]["restart_median"] == 20.0
     assert told["settings"]["lease"] == 14400.0
     assert (told["seed"], told["load"]) == (7, 0.4)

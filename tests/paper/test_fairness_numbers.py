@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
+from themis.agent import Agent, Bidder, Need, Standing, commands, events
 from themis.fairness import (
     Convention,
     FluidApp,
@@ -36,11 +38,14 @@ from themis.model import (
     JobId,
     JobSpec,
     Machine,
+    Offer,
     OwnerId,
+    Phase,
     Seat,
     Slowdown,
     Topology,
 )
+from themis.tuners import tuner_for
 
 SERIAL_TIMES = (80.0, 100.0, 100.0, 120.0)
 JOBS = tuple(JobSpec(JobId(f"j{n}"), time, max_gpus=8) for n, time in enumerate(SERIAL_TIMES))
@@ -87,6 +92,33 @@ def even_shared_time(phases: Sequence[PhaseLoad], total: int) -> float:
     return math.fsum(even_phase_time(phase, total) for phase in phases)
 
 
+def bid_seconds(agent: Agent, total: int) -> float:
+    """What an agent says it needs with so many GPUs of one machine, nothing to restart."""
+    topology = Topology((Machine("m0", "r0", (total,)),))
+    offer = Offer(1, tuple(map(GpuId, range(total))), ())
+    (answer,) = agent.handle(events.Asked(0.0, offer, topology))
+    assert isinstance(answer, commands.Answer)
+    (row,) = [row for row in answer.bid.table if (row.level, row.count) == (0, total)]
+    assert [row.seconds for row in answer.bid.rows if row.gpus == total] == [row.seconds]
+    return row.seconds
+
+
+def in_phase(number: int, *, max_gpus: int = 8) -> Agent:
+    """The agent of the example after so many phases; the jobs of 120 and 100 s are the best."""
+    spec = replace(
+        EXAMPLE,
+        jobs=tuple(replace(job, max_gpus=max_gpus) for job in JOBS),
+        checkpoint_seconds=0.0,
+        restart_seconds=0.0,
+    )
+    tuner = tuner_for(spec, "halving")
+    agent = Agent(spec, tuner)
+    for _ in range(number):
+        for job in [info.job for info in tuner.jobs_in_phase(tuner.phase)]:
+            agent.handle(events.JobReached(0.0, job, -float(job[1:])))
+    return agent
+
+
 def test_the_budget_gives_phases_of_4_2_1_jobs_with_8_16_36_iterations() -> None:
     phases = [(phase.jobs, phase.iterations) for phase in EXAMPLE.phases]
     assert phases == [(4, 8), (2, 16), (1, 36)]
@@ -109,6 +141,32 @@ def test_the_examples_shared_time_and_rho(total: int, shared: float, expected: f
     found = even_shared_time(phases, total)
     assert found == pytest.approx(shared)
     assert rho(found, ideal) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("total", "shared"), [(1, 10_000), (2, 5000), (4, 2500), (8, 1250), (16, 850)]
+)
+def test_the_example_s_agent_bids_its_shared_time(total: int, shared: float) -> None:
+    assert bid_seconds(in_phase(0), total) == pytest.approx(shared)
+
+
+def test_the_example_s_agent_bids_1760_then_2160_seconds_for_its_survivors() -> None:
+    # The second phase and the third, whose job is a copy of the upper median; then that one alone.
+    assert bid_seconds(in_phase(1), 2) == pytest.approx(1760 + 2160)
+    assert bid_seconds(in_phase(2), 2) == pytest.approx(2160)
+    # With max_gpus 1 the longer job decides, and the last one cannot use the second GPU.
+    assert bid_seconds(in_phase(1, max_gpus=1), 2) == pytest.approx(1920 + 2 * 2160)
+
+
+@pytest.mark.parametrize(("high", "seconds"), [(8, 1760), (1, 1920)])
+def test_a_bidder_s_second_phase_alone(high: int, seconds: float) -> None:
+    jobs = [replace(job, max_gpus=high) for job in (JOBS[3], JOBS[1])]
+    needs = tuple(Need(job, 16 * job.serial_iteration_time) for job in jobs)
+    bidder = Bidder(EXAMPLE, restart_in_bids=False)
+    topology = Topology((Machine("m0", "r0", (2,)),))
+    offer = Offer(1, (GpuId(0), GpuId(1)), ())
+    bid = bidder.bid(Standing(needs, (), {}), offer, topology)
+    assert [row.seconds for row in bid.rows if row.gpus == 2] == [seconds]
 
 
 def test_the_second_phase_with_survivors_of_120_and_100_seconds() -> None:
@@ -136,6 +194,20 @@ def test_the_fair_share_of_eight_jobs_of_four_gpus() -> None:
 def test_the_bid_table_of_a_job_with_200_serial_seconds_left(total: int, expected: float) -> None:
     rate, _ = best_rate(NO_SLOWDOWN, 1, 4, machines(2)[:total])
     assert rho(single_job_time(0.0, 200.0, rate), ideal_time=400.0) == expected
+
+
+@pytest.mark.parametrize(("total", "expected"), [(1, 1 / 2), (2, 1 / 4)])
+def test_an_agent_s_bid_table_with_200_serial_seconds_left(total: int, expected: float) -> None:
+    spec = AppSpec(
+        AppId("a"),
+        OwnerId("ann"),
+        (JobSpec(JobId("j0"), 100.0, max_gpus=4),),
+        (Phase(1, 2),),
+        checkpoint_seconds=0.0,
+        restart_seconds=0.0,
+    )
+    found = bid_seconds(Agent(spec, tuner_for(spec)), total)
+    assert rho(found, ideal_time=400.0) == expected
 
 
 def test_hyperband_of_81_starts_81_34_15_8_and_5_jobs() -> None:

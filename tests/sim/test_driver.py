@@ -226,11 +226,17 @@ def test_the_record_of_every_round_and_lease_is_handed_on() -> None:
         seed=1,
         costs=NO_COSTS,
         on_round=rounds.append,
-        on_segment=lambda lease, end: segments.append((lease.gpu, lease.start, end)),
+        on_segment=lambda part: segments.append((part.gpu, part.start, part.end)),
     )
     outcome = simulation.run()
     assert [record.round for record in rounds] == list(range(1, outcome.rounds + 1))
-    assert segments == [(0, 0.0, 1000.0), (1, 0.0, 1000.0)]
+    # What the arrival was given goes on as a lease of the beat: the source changes, not the holder.
+    assert sorted(segments) == [
+        (0, 0.0, 562.0),
+        (0, 562.0, 1000.0),
+        (1, 0.0, 562.0),
+        (1, 562.0, 1000.0),
+    ]
 
 
 class LatestTakesAll(DirectPolicy):

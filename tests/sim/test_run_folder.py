@@ -166,3 +166,12 @@ def test_two_hash_seeds_give_the_same_bytes(tmp_path: Path, policy: str) -> None
     assert contents == _contents(second)
     # The log is not empty, so that this compares something.
     assert contents["events.jsonl"].count(b"\n") > 100
+
+
+def test_segments_add_up_to_the_gpu_time_of_each_source() -> None:
+    result = run(RunConfig(cluster="demo16", apps=3, seed=2, policy="themis", load=0.9))
+    hours: dict[str, float] = {}
+    for item in result.segments:
+        hours[item.source] = hours.get(item.source, 0.0) + (item.end - item.start) / 3600.0
+    told = {key: value for key, value in result.summary["gpu_hours_by_source"].items() if value}
+    assert hours == pytest.approx(told)

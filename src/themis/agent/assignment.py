@@ -5,10 +5,12 @@ plan[JobId("j0")]      # (GpuId(4), GpuId(5))
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from themis.agent.carving import Carving, Gang, carve
-from themis.model import GpuId, JobId, JobSpec, Seat, level_of
+from themis.agent.carving import Carving, Gang, Shape, carve, seats_of_shape
+from themis.fairness.placement import best_rate
+from themis.model import GpuId, JobId, JobSpec, Seat, Slowdown, level_of
 
 WORTH_MOVING = 0.98
 """Moving running jobs must save at least this much time, restarts included."""
@@ -43,7 +45,7 @@ def assign(
         restart: Seconds a moved job loses.
         sticky: Whether running jobs are left alone where that is no worse.
     """
-    order = sorted(needs, key=lambda need: (-need.work, need.spec.id))
+    order = longest_first(needs)
     here = {seat.gpu: seat for seat in seats}
     kept = _still_standing(order, here, running)
     fresh = _fresh(order, seats, kept)
@@ -55,6 +57,38 @@ def assign(
     after = fresh.makespan * mean + (restart if moved else 0.0)
     best = fresh if after < stay.makespan * mean * WORTH_MOVING else stay
     return _named(_filled(order, seats, best.placement))
+
+
+def longest_first(needs: Sequence[Need]) -> list[Need]:
+    """The order in which jobs are served."""
+    return sorted(needs, key=lambda need: (-need.work, need.spec.id))
+
+
+@lru_cache(maxsize=16384)
+def placed_rates(
+    jobs: tuple[JobSpec, ...], shape: Shape
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Rates of jobs, the longest first, where `assign` puts them on a shape; and of each alone.
+
+    For jobs that differ: `shape_rates` gives the sums for those that are alike much sooner.
+    Remembered, since without running jobs a placement depends on their order only.
+    """
+    seats = seats_of_shape(shape)
+    # Copies of a job in a phase to come share its name, and names must not change the order.
+    named = [replace(job, id=JobId(str(number))) for number, job in enumerate(jobs)]
+    needs = [Need(job, float(len(named) - number)) for number, job in enumerate(named)]
+    placement = assign(needs, seats, {})
+    rates = []
+    for job in named:
+        gang = [seats[gpu] for gpu in placement.get(job.id, ())]
+        rates.append(job.slowdown.rate(level_of(gang), len(gang)))
+    alone = (_rate_alone(job.slowdown, job.min_gpus, job.max_gpus, shape) for job in named)
+    return tuple(rates), tuple(alone)
+
+
+@lru_cache(maxsize=16384)
+def _rate_alone(slowdown: Slowdown, low: int, high: int, shape: Shape) -> float:
+    return best_rate(slowdown, low, high, seats_of_shape(shape))[0]
 
 
 def _filled(

@@ -4,14 +4,19 @@
 
 Rows come in two families: gangs anywhere, per locality level and GPU count; and gangs pinned to the
 machines where jobs run already, which need no restart, with more on top.
+
+Where jobs differ in the GPUs they can use, gangs are as wide as the widest of them, and there is no
+row on which some job could never run, even if another one could: GPUs are bid for as if they were
+binding to the end, and the app would never get there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from themis.agent.assignment import Need
-from themis.agent.carving import Shape, shape_rates
-from themis.fairness.loads import PhaseLoad, longest_job, phase_work
+from themis.agent.assignment import Need, longest_first
+from themis.agent.carving import Shape
+from themis.agent.clock import Clock
+from themis.fairness.rho import restart_time
 from themis.model import (
     CLUSTER,
     LEVELS,
@@ -22,7 +27,6 @@ from themis.model import (
     Chunk,
     GpuId,
     JobId,
-    JobSpec,
     Offer,
     Row,
     Seat,
@@ -38,8 +42,8 @@ class Standing:
 
     needs: tuple[Need, ...]
     """Jobs of this phase with work left, by its own belief."""
-    later: tuple[PhaseLoad, ...]
-    """The phases to come."""
+    later: tuple[tuple[Need, ...], ...]
+    """The phases to come: copies of a typical job, whose names do not matter."""
     running: Mapping[JobId, tuple[GpuId, ...]]
 
 
@@ -50,6 +54,39 @@ class _Gang:
     chunks: tuple[Chunk, ...]
     level: int
     count: int
+    widest: int
+    """The most GPUs that its job can use."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wants:
+    """What the jobs of this phase can use."""
+
+    smallest: int
+    """The smallest gang of any job."""
+    widest: int
+    """The most GPUs of any job."""
+    demand: int
+    """The most GPUs of all jobs."""
+    limits: tuple[tuple[int, int], ...]
+    """The fewest and the most GPUs of each kind of job."""
+
+    @staticmethod
+    def of(needs: Sequence[Need]) -> "_Wants":
+        limits = sorted({(need.spec.min_gpus, need.spec.max_gpus) for need in needs})
+        return _Wants(
+            limits[0][0],
+            max(high for _, high in limits),
+            sum(need.spec.max_gpus for need in needs),
+            tuple(limits),
+        )
+
+    def counts(self, width: int, most: int) -> list[int]:
+        """GPU counts worth a row where at most `width` are found together."""
+        if len(self.limits) == 1:
+            return ladder(self.smallest, min(self.widest, width), most)
+        rungs = (ladder(low, min(high, width), most) for low, high in self.limits)
+        return sorted({count for rung in rungs for count in rung})
 
 
 class Bidder:
@@ -65,21 +102,20 @@ class Bidder:
         needs = standing.needs
         if not needs:
             return Bid(self._spec.id)
-        typical = _typical(needs)
-        clock = _Clock(needs, standing.later, typical)
-        table = self._table(clock, typical, topology, len(topology.seats))
-        rows = self._rows(standing, offer, topology, clock, typical)
+        wants = _Wants.of(needs)
+        clock = Clock((needs, *standing.later))
+        table = self._table(clock, wants, topology)
+        rows = self._rows(standing, offer, topology, clock, wants)
         return Bid(self._spec.id, rows, table)
 
-    def _table(
-        self, clock: "_Clock", typical: JobSpec, topology: Topology, most: int
-    ) -> tuple[TableRow, ...]:
+    def _table(self, clock: Clock, wants: _Wants, topology: Topology) -> tuple[TableRow, ...]:
         """Seconds for counts of GPUs in gangs at each level, without restarts."""
         widths = _widths(topology.seats)
+        most = min(wants.demand, len(topology.seats))
         rows = []
         for level in LEVELS:
-            size = min(typical.max_gpus, widths[level])
-            for count in table_counts(typical.min_gpus, size, min(clock.demand, most)):
+            size = min(wants.widest, widths[level])
+            for count in table_counts(wants.smallest, size, most):
                 seconds = clock.seconds(_shape(level, size, count))
                 if seconds < float("inf"):
                     rows.append(TableRow(level, count, seconds))
@@ -90,11 +126,11 @@ class Bidder:
         standing: Standing,
         offer: Offer,
         topology: Topology,
-        clock: "_Clock",
-        typical: JobSpec,
+        clock: Clock,
+        wants: _Wants,
     ) -> tuple[Row, ...]:
         seats = topology.seats
-        room = min(len(offer.gpus), clock.demand - len(offer.kept))
+        room = min(len(offer.gpus), wants.demand - len(offer.kept))
         if room < 1:
             return ()
         widths = _widths([seats[gpu] for gpu in offer.gpus])
@@ -110,15 +146,14 @@ class Bidder:
             more = room - sum(gang.count for gang in pins)
             if more < 0:
                 continue
+            leaving = sum(gang.widest for gang in own[len(pins) :])
             if pins:
-                rows.append(self._row(pinned, held, (), len(own) - len(pins), standing, clock))
+                rows.append(self._row(pinned, held, (), leaving, clock))
             for level in LEVELS:
-                size = min(typical.max_gpus, widths[level])
-                for count in ladder(typical.min_gpus, size, more):
+                size = min(wants.widest, widths[level])
+                for count in wants.counts(widths[level], more):
                     extra = _chunks(level, size, count)
-                    rows.append(
-                        self._row(pinned, held, extra, len(own) - len(pins), standing, clock)
-                    )
+                    rows.append(self._row(pinned, held, extra, leaving, clock))
         return thin_out(rows)
 
     def _row(
@@ -126,83 +161,40 @@ class Bidder:
         pinned: Sequence[Chunk],
         held: Sequence[tuple[int, int]],
         extra: Sequence[Chunk],
-        moved: int,
-        standing: Standing,
-        clock: "_Clock",
+        leaving: int,
+        clock: Clock,
     ) -> Row:
         shape = tuple(sorted((*held, *((chunk.level, chunk.count) for chunk in extra))))
         seconds = clock.seconds(shape)
         if self._restart_in_bids:
-            seconds += self._restart(held, extra, moved, clock.width)
+            seconds += self._restart(held, extra, leaving)
         return Row((*pinned, *extra), seconds)
 
     def _restart(
-        self, held: Sequence[tuple[int, int]], extra: Sequence[Chunk], moved: int, width: int
+        self, held: Sequence[tuple[int, int]], extra: Sequence[Chunk], leaving: int
     ) -> float:
-        """Delay of the new gangs, spread over all GPUs; the first `moved` write a checkpoint."""
+        """Delay of the new gangs; jobs that leave where they run write a checkpoint first.
+
+        A gang may come as several chunks, so such jobs are counted by the GPUs they can use.
+        """
         new = sum(chunk.count for chunk in extra)
-        total = sum(count for _, count in held) + new
-        # A gang may come as several chunks, so jobs are counted by what one of them can use.
-        leaving = min(new, moved * width)
-        cost = new * self._spec.restart_seconds + leaving * self._spec.checkpoint_seconds
-        return cost / total if total else 0.0
+        moved = min(new, leaving)
+        start, save = self._spec.restart_seconds, self._spec.checkpoint_seconds
+        changes = ((moved, save + start), (new - moved, start))
+        return restart_time(changes, sum(count for _, count in held) + new)
 
     def _gangs(
         self, standing: Standing, among: frozenset[GpuId], topology: Topology, *, pinned: bool
     ) -> list[_Gang]:
         """Running jobs whose GPUs are all among these, the longest first."""
         gangs = []
-        for need in sorted(standing.needs, key=lambda need: (-need.work, need.spec.id)):
+        for need in longest_first(standing.needs):
             gpus = standing.running.get(need.spec.id, ())
             if gpus and all(gpu in among for gpu in gpus):
                 seats = [topology.seats[gpu] for gpu in gpus]
-                gangs.append(_Gang(_pins(seats) if pinned else (), level_of(seats), len(gpus)))
+                pins = _pins(seats) if pinned else ()
+                gangs.append(_Gang(pins, level_of(seats), len(gpus), need.spec.max_gpus))
         return gangs
-
-
-class _Clock:
-    """Seconds still needed on a shape of GPUs: this phase as it stands, then those to come."""
-
-    def __init__(self, needs: Sequence[Need], later: Sequence[PhaseLoad], typical: JobSpec) -> None:
-        self._typical = typical
-        self.demand = sum(need.spec.max_gpus for need in needs)
-        self.width = typical.max_gpus
-        now = (len(needs), sum(need.work for need in needs), max(need.work for need in needs))
-        self._phases = [
-            (*now, typical.min_gpus, typical.max_gpus),
-            *(
-                (
-                    len(phase),
-                    phase_work(phase),
-                    max(load.work for load in phase),
-                    phase[0].min_gpus,
-                    phase[0].max_gpus,
-                )
-                for phase in later
-                if longest_job(phase) > 0.0
-            ),
-        ]
-        self._known: dict[Shape, float] = {}
-
-    def seconds(self, shape: Shape) -> float:
-        """The sum over phases of max(W / sum of rates, longest job / best rate)."""
-        known = self._known.get(shape)
-        if known is not None:
-            return known
-        total = 0.0
-        for jobs, work, longest, low, high in self._phases:
-            speed, best = shape_rates(shape, jobs, low, high, self._typical.slowdown)
-            if speed <= 0.0 or best <= 0.0:
-                total = float("inf")
-                break
-            total += max(work / speed, longest / best)
-        self._known[shape] = total
-        return total
-
-
-def _typical(needs: Sequence[Need]) -> JobSpec:
-    """The job that stands for all: they are alike as a rule; the longest decides otherwise."""
-    return max(needs, key=lambda need: (need.work, need.spec.id)).spec
 
 
 def ladder(low: int, size: int, most: int) -> list[int]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from themis.model import CLUSTER, LEVELS, MACHINE, RACK, SLOT, Seat, Slowdown, level_of
+from themis.model import CLUSTER, LEVELS, MACHINE, RACK, SLOT, GpuId, Seat, Slowdown, level_of
 
 Gang = tuple[Seat, ...]
 
@@ -124,6 +124,24 @@ def _racks_of_shape(shape: Shape) -> Racks:
         else:
             racks[((1,),)] += count
     return tuple(sorted(racks.items()))
+
+
+def seats_of_shape(shape: Shape) -> tuple[Seat, ...]:
+    """Made-up seats that are as far apart as a shape says, numbered from 0."""
+    seats: list[Seat] = []
+    for level, count in shape:
+        first = len(seats)
+        # What a chunk shares is numbered by its first GPU, everything else by each GPU.
+        seats += [
+            Seat(
+                rack=first if level < CLUSTER else number,
+                machine=first if level < RACK else number,
+                slot=first if level < MACHINE else number,
+                gpu=GpuId(number),
+            )
+            for number in range(first, first + count)
+        ]
+    return tuple(seats)
 
 
 @lru_cache(maxsize=65536)

@@ -13,7 +13,6 @@ from themis.agent import commands as cmd
 from themis.agent import events as ev
 from themis.agent.assignment import Need, Placement, assign
 from themis.agent.bidder import Bidder, Standing
-from themis.fairness.loads import JobLoad, PhaseLoad
 from themis.model import AppSpec, GpuId, JobId, JobSpec, Topology
 from themis.tuners.base import Decision, Finished, Forecast, JobInfo, NextPhase, Stop, Tuner
 
@@ -64,9 +63,11 @@ class Agent:
         self._specs = {job.id: job for job in spec.jobs}
         self._all: dict[JobId, _Job] = {}
         self._jobs: dict[JobId, _Job] = {}
-        self._later: tuple[PhaseLoad, ...] = ()
+        self._later: tuple[tuple[Need, ...], ...] = ()
         self._gpus: set[GpuId] = set()
         self._placement: Placement = {}
+        self._waiting: list[JobId] = []
+        """Jobs without GPUs since the last look at all of them, the longest last."""
         self._topology: Topology | None = None
         self._over = False
         self._out: list[cmd.AgentCommand] = []
@@ -126,8 +127,30 @@ class Agent:
             return
         job.done = job.target
         job.over = True
-        self._placement.pop(event.job, None)
-        self._decide(self._tuner.reached(event.job, event.metric))
+        gang = self._placement.pop(event.job, ())
+        decision = self._tuner.reached(event.job, event.metric)
+        if decision is None and gang and self._pass_on(gang):
+            return
+        self._decide(decision)
+
+    def _pass_on(self, gang: tuple[GpuId, ...]) -> bool:
+        """Give the GPUs of a job that is done to the longest one that waits, if they suit it.
+
+        The common case, and what `assign` would do: nobody else moves while jobs wait.
+        """
+        while self._waiting:
+            name = self._waiting[-1]
+            job = self._jobs.get(name)
+            if job is None or job.over or name in self._placement:
+                self._waiting.pop()
+                continue
+            if not job.spec.min_gpus <= len(gang) <= job.spec.max_gpus:
+                return False
+            self._waiting.pop()
+            self._placement[name] = gang
+            self._out.append(cmd.StartJob(name, gang, job.target))
+            return True
+        return False
 
     def _on_loss(self, event: ev.LossSeen) -> None:
         job = self._jobs.get(event.job)
@@ -177,7 +200,7 @@ class Agent:
             job.over = False
             self._jobs[name] = job
         self._later = tuple(
-            tuple(map(_load, self._tuner.jobs_in_phase(number)))
+            tuple(map(_need, self._tuner.jobs_in_phase(number)))
             for number in range(phase.phase + 1, len(self._tuner.phases))
         )
 
@@ -211,6 +234,10 @@ class Agent:
                 job = self._jobs[name]
                 self._placement[name] = wanted[name]
                 self._out.append(cmd.StartJob(name, wanted[name], job.target))
+        waiting = [need for need in needs if need.spec.id not in self._placement]
+        waiting.sort(key=lambda need: need.spec.id, reverse=True)
+        waiting.sort(key=lambda need: need.work)
+        self._waiting = [need.spec.id for need in waiting]
         self._release_surplus(needs)
 
     def _release_surplus(self, needs: tuple[Need, ...]) -> None:
@@ -231,5 +258,6 @@ class Agent:
         return rest
 
 
-def _load(info: JobInfo) -> JobLoad:
-    return JobLoad(info.iterations_left * info.iteration_time, info.max_gpus, info.min_gpus)
+def _need(info: JobInfo) -> Need:
+    spec = JobSpec(info.job, info.iteration_time, info.max_gpus, info.min_gpus, info.slowdown)
+    return Need(spec, info.iterations_left * info.iteration_time)

@@ -184,7 +184,9 @@ class AppState:
     @property
     def suspension(self) -> Reason | None:
         """The first in precedence of the reasons it is suspended for."""
-        return min(self.suspended, key=list(Reason).index, default=None)
+        if not self.suspended:
+            return None
+        return min(self.suspended, key=list(Reason).index)
 
     @property
     def active(self) -> bool:

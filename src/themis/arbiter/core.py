@@ -328,6 +328,7 @@ class Arbiter:
             case ev.MachineLeft(machine=name):
                 number = world.machine_number(name)
                 self._leasing.lose(world.lose_machine(number, self._now), GONE)
+                self._pool()
             case ev.MachineCordoned(machine=name, drain=drain):
                 world.cordon(world.machine_number(name), drain=drain, at=self._now)
             case ev.MachineUncordoned(machine=name):
@@ -336,6 +337,7 @@ class Arbiter:
             case ev.GpuQuarantined(gpu=gpu, reason=reason):
                 world.check_gpu(gpu)
                 self._leasing.lose(world.lose_gpus((gpu,), reason, self._now), reason)
+                self._pool()
             case ev.GpuRestored(gpu=gpu):
                 world.check_gpu(gpu)
                 world.restore_gpu(gpu, self._now)

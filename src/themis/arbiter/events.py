@@ -52,7 +52,7 @@ class TargetsRevised:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One job's measured progress: iterations since its start, and seconds they took."""
+    """One job's progress: iterations since its start, and how long its process has run (or 0)."""
 
     job: JobId
     iterations: float

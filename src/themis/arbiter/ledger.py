@@ -113,6 +113,14 @@ class Ledger:
             return entry.queue[-1]
         return None if entry.leaving else entry.lease
 
+    def tails(self) -> Iterator[tuple[GpuId, Lease | None]]:
+        """Every GPU with its tail."""
+        for index, entry in enumerate(self._gpus):
+            if entry.queue:
+                yield GpuId(index), entry.queue[-1]
+            else:
+                yield GpuId(index), None if entry.leaving else entry.lease
+
     def holdings(self, app: AppId) -> dict[GpuId, Lease]:
         """GPUs an app holds or is promised (do not change this mapping)."""
         return self._holdings.get(app, {})
@@ -211,7 +219,7 @@ class Ledger:
         if tail is None or tail.app != app:
             raise InvariantError(f"GPU {gpu} is not held by {app} and cannot be renewed")
         entry = self._gpus[gpu]
-        renewed = replace(tail, end=end, source=source)
+        renewed = Lease(gpu, app, tail.token, tail.start, end, source)
         self._holdings[app][gpu] = renewed
         if entry.queue:
             entry.queue[-1] = renewed

@@ -20,9 +20,7 @@ def offered_gpus(
     horizon = -math.inf if beat is None else max(beat, now + world.settings.round_lead) + 1e-6
     offer: list[GpuId] = []
     cordoned: list[tuple[GpuId, Lease]] = []
-    for index in range(len(world.ledger)):
-        gpu = GpuId(index)
-        tail = world.ledger.tail(gpu)
+    for gpu, tail in world.ledger.tails():
         if tail is not None and tail.end > horizon:
             continue
         if world.takes_leases(gpu):

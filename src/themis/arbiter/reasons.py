@@ -1,34 +1,77 @@
 """Why each app stands where it stands after a round: exactly one reason each."""
 
+from themis.arbiter.apps import AppState
 from themis.arbiter.conversation import OpenRound
 from themis.arbiter.record import AppLine
 from themis.arbiter.world import World
+from themis.model import AppId
 from themis.model.reasons import Reason
-from themis.policies.base import AppView, Notes, Plan
+from themis.policies.base import AppView, Notes, Plan, Standing
 
 
-def explain_round(current: OpenRound, plan: Plan, world: World) -> tuple[AppLine, ...]:
-    """One line for every app that was active when the round opened and is not over."""
+def explain_round(
+    current: OpenRound, plan: Plan, world: World, *, with_rho: bool
+) -> tuple[AppLine, ...]:
+    """One line for every app that is not over, in the order of names.
+
+    Args:
+        current: The round that is settled.
+        plan: What it came to.
+        world: The world after it.
+        with_rho: Whether progress was measured, so that a rho means something.
+    """
+    granted: dict[AppId, int] = {}
+    for item in plan.allotments:
+        granted[item.app] = granted.get(item.app, 0) + len(item.gpus)
+    standings = {item.app: item for item in plan.notes.standings}
+    if not standings and with_rho:
+        standings = _standings(current)
     lines = []
-    for view in current.view.apps:
-        state = world.apps.get(view.app)
-        if state is None or state.outcome:
+    seen = {view.app: view for view in current.view.apps}
+    for app, state in sorted(world.apps.items()):
+        view = seen.get(app)
+        if state.outcome or (view is None and not state.suspended):
             continue
-        held = len(world.ledger.holdings(view.app))
-        granted = sum(len(item.gpus) for item in plan.allotments if item.app == view.app)
-        reason = _reason(view, held, current, plan.notes)
-        reason = state.suspension or reason
-        lines.append(AppLine(view.app, held, view.demand, granted, reason))
+        held = len(world.ledger.holdings(app))
+        reason = state.suspension
+        if reason is None and view is not None:
+            reason = _reason(view, state, held, current, plan.notes, world)
+        standing = standings.get(app)
+        lines.append(
+            AppLine(
+                app=app,
+                held=held,
+                demand=view.demand if view is not None else state.demand,
+                granted=granted.get(app, 0),
+                reason=reason or Reason.PENDING_EVALUATION,
+                rho=standing.rho if standing else None,
+                rank=standing.rank if standing else None,
+                invited=standing is not None and standing.invited,
+            )
+        )
     return tuple(lines)
 
 
-def _reason(view: AppView, held: int, current: OpenRound, notes: Notes) -> Reason:
+def _standings(current: OpenRound) -> dict[AppId, Standing]:
+    ranked = sorted(current.view.apps, key=lambda view: (-view.rho_now, view.app))
+    return {
+        view.app: Standing(view.app, view.rho_now, rank, invited=False)
+        for rank, view in enumerate(ranked, start=1)
+    }
+
+
+def _reason(
+    view: AppView, state: AppState, held: int, current: OpenRound, notes: Notes, world: World
+) -> Reason:
     if view.demand == 0:
         return Reason.WAITING_PHASE
     if held >= view.demand:
         return Reason.SERVED
     if held > 0:
         return Reason.PARTLY_SERVED
+    never = _never(view, state, world)
+    if never is not None:
+        return never
     if current.failed:
         return Reason.ROUND_FAILED
     quota = current.view.quotas.get(view.owner)
@@ -44,6 +87,20 @@ def _reason(view: AppView, held: int, current: OpenRound, notes: Notes) -> Reaso
     if standing is not None:
         return Reason.OUTBID if standing.invited else Reason.NOT_IN_AUCTION
     return Reason.NO_FREE_GPUS
+
+
+def _never(view: AppView, state: AppState, world: World) -> Reason | None:
+    """Why an app cannot run however long it waits, unless somebody changes something."""
+    if world.capacity.capacity_now(state.spec.constraint) < view.min_gang:
+        # A cordoned machine comes back by itself; one that has left may not.
+        there = world.present_gpus(state.spec.constraint)
+        if there == 0 and not state.spec.constraint.trivial:
+            return Reason.NO_MATCHING_GPU
+        if there < view.min_gang:
+            return Reason.DEMAND_EXCEEDS_CLUSTER
+    if world.quotas.get(view.owner, view.min_gang) < view.min_gang:
+        return Reason.DEMAND_EXCEEDS_QUOTA
+    return None
 
 
 def _matching(view: AppView, current: OpenRound) -> bool:

@@ -11,13 +11,18 @@ from themis.policies.base import Allotment, Notes
 
 @dataclass(frozen=True, slots=True)
 class AppLine:
-    """One active app in a round's record."""
+    """One app in a round's record: active when the round opened, or suspended."""
 
     app: AppId
     held: int
     demand: int
     granted: int
     reason: Reason
+    rho: float | None = None
+    """What the policy ranked it by, else its rho now; None where no progress was measured."""
+    rank: int | None = None
+    """Its place by rho, the worst off first."""
+    invited: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,8 +97,8 @@ class Rounds:
             match current.question:
                 case _ if current.questions > MAX_QUESTIONS:
                     current.failed = f"the policy asked more than {MAX_QUESTIONS} questions"
-                case AskBids(apps=apps) if current.knows(apps):
-                    self._ask(current, apps)
+                case AskBids(apps=apps, tables_only=blind) if current.knows(apps):
+                    self._ask(current, apps, blind=blind)
                     if current.waiting:
                         return
                     current.advance(current.sorted_bids())
@@ -112,7 +112,7 @@ class Rounds:
                     current.failed = f"the policy asked {other!r}"
         self._settle(current)
 
-    def _ask(self, current: OpenRound, apps: tuple[AppId, ...]) -> None:
+    def _ask(self, current: OpenRound, apps: tuple[AppId, ...], *, blind: bool) -> None:
         current.bids = {}
         view = current.view
         deadline = self.now + self._world.settings.bid_deadline
@@ -124,7 +124,8 @@ class Rounds:
             gpus = tuple(
                 gpu
                 for gpu in view.offer
-                if asked.machines is None or view.topology.seats[gpu].machine in asked.machines
+                if not blind
+                and (asked.machines is None or view.topology.seats[gpu].machine in asked.machines)
             )
             current.waiting.add(app)
             offer = Offer(current.number, gpus, asked.kept, asked.expiring)
@@ -210,7 +211,7 @@ class Rounds:
             plan = _renewal(current, self._world)
         dropped = self._leasing.carry_out(plan, current.view)
         self._count_hunger(current)
-        lines = explain_round(current, plan, self._world)
+        lines = explain_round(current, plan, self._world, with_rho=self._policy.looks_at_progress)
         for line in lines:
             self._world.apps[line.app].reason = line.reason
         self.out.append(

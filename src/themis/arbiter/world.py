@@ -136,6 +136,16 @@ class World:
             if self.ledger.quarantine_reason(gpu) is None
         )
 
+    def present_gpus(self, constraint: Constraint) -> int:
+        """GPUs that match a constraint and are there, on cordoned machines too."""
+        return sum(
+            1
+            for number, machine in enumerate(self.topology.machines)
+            if constraint.allows(machine)
+            for gpu in self.topology.gpus_of[number]
+            if self.ledger.quarantine_reason(gpu) is None
+        )
+
     def allowed_machines(self, constraint: Constraint) -> frozenset[int] | None:
         """Machines an app may use; None for all."""
         return None if constraint.trivial else self._constraints[constraint]

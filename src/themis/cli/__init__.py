@@ -4,6 +4,7 @@ themis sim run --policy themis --apps 20
 """
 
 import sys
+from pathlib import Path
 
 from themis.errors import ConfigError, RefusedError, ThemisError
 
@@ -15,9 +16,13 @@ def main() -> int:
     from themis.cli.app import app  # noqa: PLC0415 - typer is not needed to import this package
     from themis.cli.output import FAILED, INTERRUPTED, OK, USAGE  # noqa: PLC0415 - see above
 
+    # Policies of one's own are found in the folder one works in, after everything installed.
+    sys.path.append(str(Path.cwd()))
     try:
         app(args=_with_flags_first(sys.argv[1:]))
     except SystemExit as done:  # how a command line that was understood, or not, comes back
+        if done.code == INTERRUPTED:
+            return _complain("interrupted", INTERRUPTED)
         return done.code if isinstance(done.code, int) else OK
     except (ConfigError, RefusedError) as error:
         return _complain(str(error), USAGE)

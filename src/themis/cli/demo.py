@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,25 +18,27 @@ POLICIES = ("themis", "equal-share", "worst-first", "tiresias", "fifo")
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the figures go; replaced.")] = Path("demo-out"),
+    out: Annotated[Path, typer.Option(help="Where the figures go.")] = Path("demo-out"),
     apps: Annotated[int, typer.Option(help="How many apps arrive.")] = 10,
     seed: Annotated[int, typer.Option(help="The seed of everything random.")] = 4,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Compare policies on 16 simulated GPUs shared by a few hyper-parameter sweeps."""
-    from themis.sim import RunConfig, run  # noqa: PLC0415 - late, so that --help is quick
+    from themis.sim import RunConfig, prepare, run  # noqa: PLC0415 - late, so that --help is quick
 
-    _make_folder(out)
+    runs = [
+        prepare(RunConfig(cluster="demo16", apps=apps, seed=seed, policy=policy, load=0.9))
+        for policy in POLICIES
+    ]
     results: dict[str, RunResult] = {}
-    with progress_bar("comparing policies", apps * len(POLICIES)) as bar:
-        for number, policy in enumerate(POLICIES):
-            config = RunConfig(cluster="demo16", apps=apps, seed=seed, policy=policy, load=0.9)
+    with _folder(out), progress_bar("comparing policies", apps * len(POLICIES)) as bar:
+        for number, (policy, prepared) in enumerate(zip(POLICIES, runs, strict=True)):
 
             def show(done: int, _: int, number: int = number, policy: str = policy) -> None:
                 bar.update(number * apps + done, f"simulating {policy}")
 
-            results[policy] = run(config, progress=show)
-    figures = _draw(results, out)
+            results[policy] = run(prepared, progress=show)
+        figures = _draw(results, out)
     if json:
         print_json(
             {
@@ -48,13 +52,21 @@ def demo(
         note(f"figure: {path}")
 
 
-def _make_folder(out: Path) -> None:
+@contextmanager
+def _folder(out: Path) -> Iterator[None]:
+    """A folder for the figures, made first because it may fail, and gone if nothing came of it."""
     from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
 
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError("out", str(out), f"a folder that can be written ({error})") from error
+    try:
+        yield
+    except BaseException:
+        if not any(out.iterdir()):
+            out.rmdir()
+        raise
 
 
 def _draw(results: dict[str, RunResult], out: Path) -> list[Path]:

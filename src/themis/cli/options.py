@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from themis.sim import RunConfig
 
 Cluster = Annotated[str, typer.Option(help="A preset (testbed64, sim256, ...) or a YAML file.")]
-Contention = Annotated[int, typer.Option(help="Keep one machine in so many: 1, 2 or 4.")]
+Contention = Annotated[int, typer.Option(help="Keep one machine of each kind in so many.")]
 WorkloadName = Annotated[str, typer.Option(help="A workload to generate, or a workload file.")]
 Apps = Annotated[int, typer.Option(help="How many apps arrive.")]
 Load = Annotated[

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 OK, FAILED, USAGE, NOT_FOUND, UNREACHABLE, DENIED = range(6)
 """Exit codes, the same for every command."""
 INTERRUPTED = 130
+
+LONG = 5.0
+"""Seconds without a word that make people wonder."""
 
 
 @dataclass(slots=True)
@@ -133,18 +137,20 @@ class _Rich(Bar):
 
 
 class _Lines(Bar):
-    """Without a terminal: a line for every tenth of the way."""
+    """Without a terminal: a line for every tenth of the way, and when it gets long."""
 
     def __init__(self, description: str, total: int) -> None:
         self._description = description
         self._total = max(1, total)
         self._shown = 0
+        self._spoke = time.monotonic()
 
     def update(self, done: int, description: str | None = None, total: int | None = None) -> None:
         self._description = description or self._description
         self._total = max(1, total or self._total)
         tenth = 10 * done // self._total
-        if tenth > self._shown:
+        if tenth > self._shown or time.monotonic() - self._spoke > LONG:
             self._shown = tenth
+            self._spoke = time.monotonic()
             sys.stderr.write(f"{self._description}: {done} of {self._total}\n")
             sys.stderr.flush()

@@ -103,7 +103,7 @@ def _show(summary: dict[str, Any]) -> None:
     rows = table(
         f"{summary['policy']} on {summary['cluster']}: {summary['workload']}, "
         f"{summary['apps']} apps, load {summary['load']:.2f}, seed {summary['seed']}",
-        "finish-time fairness (at most 1 is fair)",
+        "finish-time fairness (fair: at most 1.05)",
         "max",
         "p95",
         "median",

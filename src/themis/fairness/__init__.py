@@ -44,6 +44,7 @@ from themis.fairness.rho import (
     rho_of_nothing,
     serial_rest,
     single_job_time,
+    time_from_sums,
 )
 from themis.fairness.schedules import (
     Bracket,
@@ -99,6 +100,7 @@ __all__ = [
     "sharing_incentive",
     "single_job_time",
     "stop_iteration",
+    "time_from_sums",
     "total_work",
     "upper_median",
     "useful_demand",

@@ -29,7 +29,7 @@ def single_job_time(elapsed: float, work_left: float, rate: float, restart: floa
     """T_sh of one job whose GPUs do `rate` serial seconds per second until it ends."""
     if work_left <= 0.0:
         return elapsed
-    return elapsed + restart + work_left / rate if rate > 0.0 else math.inf
+    return elapsed + restart + phase_time([work_left], [rate], [rate])
 
 
 def phase_time(
@@ -44,11 +44,23 @@ def phase_time(
     jobs = [job for job in zip(works, rates, best_rates, strict=True) if job[0] > 0.0]
     if not jobs:
         return 0.0
+    work = math.fsum(work for work, _, _ in jobs)
     speed = math.fsum(rate for _, rate, _ in jobs)
-    if speed <= 0.0 or any(best <= 0.0 for _, _, best in jobs):
+    return max(time_from_sums(work, speed, work_of_one, best) for work_of_one, _, best in jobs)
+
+
+def time_from_sums(work: float, speed: float, longest: float, best: float) -> float:
+    """The seconds of a phase whose jobs all have the same best rate, from sums over them.
+
+    Args:
+        work: Of all jobs, in serial seconds.
+        speed: The sum of their rates.
+        longest: The work of the longest one.
+        best: The rate of one job alone with all the GPUs.
+    """
+    if speed <= 0.0 or best <= 0.0:
         return math.inf
-    together = math.fsum(work for work, _, _ in jobs) / speed
-    return max(together, *(work / best for work, _, best in jobs))
+    return max(work / speed, longest / best)
 
 
 def restart_time(changes: Iterable[tuple[int, float]], total_gpus: int) -> float:

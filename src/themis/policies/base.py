@@ -175,6 +175,8 @@ class AskBids:
     """Show these apps the offer; the answer maps those that answered in time to their bids."""
 
     apps: tuple[AppId, ...]
+    tables_only: bool = False
+    """Ask what GPUs are worth to them without showing any."""
 
 
 @dataclass(frozen=True, slots=True)

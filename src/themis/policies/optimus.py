@@ -37,7 +37,7 @@ def shortest_rest(view: View) -> list[AppView]:
     Ties: first come, then a seeded hash.
     """
 
-    def key(app: AppView) -> tuple[float, float, float]:
+    def key(app: AppView) -> tuple[float, float, bytes]:
         # Perfect placement: where the GPUs are is what this policy does not look at.
         rest = app.seconds_at(SLOT, reachable(view, app))
         return (rest / app.weight, app.arrival, tie(view, app))

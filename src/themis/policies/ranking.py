@@ -1,5 +1,6 @@
 """Who is worst off: the order of the filter, and how many are invited."""
 
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 
@@ -11,15 +12,16 @@ def worst_off(
 ) -> list[AppView]:
     """Apps in falling order of rho; ties: the longest waiting, then a seeded hash."""
 
-    def key(app: AppView) -> tuple[float, float, float]:
+    def key(app: AppView) -> tuple[float, float, bytes]:
         return (-rho(app), app.waiting_since, tie(view, app))
 
     return sorted(apps, key=key)
 
 
-def tie(view: View, app: AppView) -> float:
-    """What decides between equals: a hash of seed, round and app, so that no name is favoured."""
-    return view.rng(f"tie/{app.app}").random()
+def tie(view: View, app: AppView) -> bytes:
+    """What decides between equals: a hash of seed, round and name, never their order."""
+    name = f"{view.seed}/{view.round}/{app.app}"
+    return hashlib.blake2b(name.encode(), digest_size=8).digest()
 
 
 def invited_count(f: float, bidders: int) -> int:

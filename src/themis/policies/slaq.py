@@ -47,7 +47,7 @@ def steepest(view: View, steepness: float) -> list[AppView]:
     Ties: first come, then a seeded hash.
     """
 
-    def key(app: AppView) -> tuple[float, float, float]:
+    def key(app: AppView) -> tuple[float, float, bytes]:
         rest = app.seconds_at(SLOT, reachable(view, app))
         drop = loss_drop(app.progress, rest, view.lease, steepness)
         return (-drop * app.weight, app.arrival, tie(view, app))

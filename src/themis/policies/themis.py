@@ -110,7 +110,9 @@ class Themis(Policy):
         """Rank, invite, ask, solve, settle, deal."""
         auction = _Auction(view, Pool(view.topology, view.offer))
         if self.fresh_tables:
-            tables: Mapping[AppId, Bid] = yield AskBids(tuple(app.app for app in view.apps))
+            tables: Mapping[AppId, Bid] = yield AskBids(
+                tuple(app.app for app in view.apps), tables_only=True
+            )
             self._rank(auction, tables)
         else:
             self._rank(auction, {})
@@ -312,7 +314,7 @@ class Themis(Policy):
             invited = app.app in asked
             why = None
             if not invited and app.app not in guarded:
-                why = Reason.NOT_IN_AUCTION if app.room else Reason.SERVED
+                why = Reason.NOT_IN_AUCTION if app.room else _without_room(app)
             standings.append(Standing(app.app, auction.rho[app.app], rank, invited, why))
         solution = auction.solution
         certificate = None
@@ -368,6 +370,14 @@ class ThemisPaper(Themis):
             guard_rounds=guard_rounds,
             fresh_tables=fresh_tables,
         )
+
+
+def _without_room(app: AppView) -> Reason:
+    """Why an app that wants nothing in this round was not asked."""
+    if len(app.kept) >= app.demand:
+        return Reason.SERVED
+    # It gave GPUs back that it could not use, or its owner's quota is used up.
+    return Reason.PARTLY_SERVED if app.held else Reason.QUOTA_REACHED
 
 
 def _choice(key: str, given: object, kind: type[_Kind]) -> _Kind:

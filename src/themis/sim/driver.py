@@ -18,7 +18,7 @@ from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.auction.solver import Solver, solver
 from themis.errors import InvariantError, ThemisError
-from themis.model import AppId, GpuId, JobId, Lease, Machine, Topology
+from themis.model import AppId, GpuId, JobId, Lease, Machine, Source, Topology
 from themis.policies import Policy
 from themis.sim.faults import NO_FAULTS, Faults
 from themis.sim.jobs import Costs, Ledgered, Nodes, iteration_limits
@@ -85,7 +85,7 @@ class Simulation:
         solver_name: str = "default",
         observers: Sequence[Observer] = (),
         on_round: Callable[[RoundRecord], None] | None = None,
-        on_segment: Callable[[Lease, float], None] | None = None,
+        on_segment: Callable[[Lease], None] | None = None,
         on_progress: Callable[[float, int], None] | None = None,
     ) -> None:
         self._workload = workload
@@ -104,6 +104,8 @@ class Simulation:
         self._seats: dict[AppId, _Seat] = {}
         self._leaving: dict[GpuId, list[int]] = {}
         self._releasing: dict[GpuId, AppId] = {}
+        self._sources: dict[tuple[GpuId, int], tuple[float, Source]] = {}
+        """Since when a lease has had its present source."""
         self._outcome = Outcome()
         self._nodes = Nodes(
             topology=lambda: self._arbiter.world.topology,
@@ -235,9 +237,8 @@ class Simulation:
             case cmd.Assign():
                 self._assign(command)
             case cmd.End(leases=leases, at=at):
-                if self._on_segment is not None:
-                    for lease in leases:
-                        self._on_segment(lease, at)
+                for lease in leases:
+                    self._end_segment(lease, at)
             case cmd.WakeMe(at=at):
                 self._at(at, self._wake)
             case cmd.Refuse(who=who, reason=reason):
@@ -263,6 +264,14 @@ class Simulation:
         for lease in command.revoked:
             self._leaving.setdefault(lease.gpu, []).append(lease.token)
             self._releasing.pop(lease.gpu, None)
+        if self._on_segment is not None:
+            for lease in command.granted:
+                self._sources[lease.gpu, lease.token] = (lease.start, lease.source)
+            for lease in command.renewed:
+                self._end_segment(lease, self._now, lease.source)
+            for lease in command.revoked:
+                if self._arbiter.ledger.lease(lease.gpu) != lease:
+                    self._sources.pop((lease.gpu, lease.token), None)  # It never began.
         seat = self._seats.get(command.app)
         # Renewals alone change nothing for an agent: the nodes know the new end.
         if seat is not None and (command.granted or command.revoked):
@@ -277,6 +286,15 @@ class Simulation:
         for lease in command.revoked:
             if self._nodes.occupant(lease.gpu) != command.app:
                 self._report_empty(lease.gpu, lease.token)
+
+    def _end_segment(self, lease: Lease, at: float, source: Source | None = None) -> None:
+        """A lease is over, or goes on with another source: tell of the stretch up to now."""
+        since, had = self._sources.pop((lease.gpu, lease.token), (lease.start, lease.source))
+        if self._on_segment is not None and had != source:
+            stretch = Lease(lease.gpu, lease.app, lease.token, max(since, lease.start), at, had)
+            self._on_segment(stretch)
+        if source is not None:
+            self._sources[lease.gpu, lease.token] = (since if had == source else at, source)
 
     def _report_empty(self, gpu: GpuId, only: int | None = None) -> None:
         """Report that nothing runs under the tokens taken away on a GPU, or under one of them."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from themis import __version__
 from themis.errors import ConfigError
+from themis.policies import policy_options
 from themis.records.codec import dumps
 from themis.sim.run import RunResult
 
@@ -53,7 +54,10 @@ def write_run(result: RunResult, folder: Path) -> None:
         {
             "themis": __version__,
             **asdict(prepared.config),
-            "policy_options": prepared.policy_options,
+            "policy_options": {
+                **policy_options(type(prepared.policy)),
+                **prepared.policy_options,
+            },
             "settings": asdict(prepared.settings),
             "costs": asdict(prepared.costs),
             "faults": asdict(prepared.faults),

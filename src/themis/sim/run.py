@@ -102,9 +102,9 @@ def run(
     segments: list[Segment] = []
     rounds: list[RoundRecord] = []
 
-    def on_segment(lease: Lease, end: float) -> None:
-        if end > lease.start:
-            segments.append(Segment(lease.gpu, lease.app, lease.start, end, lease.source))
+    def on_segment(part: Lease) -> None:
+        if part.end > part.start:
+            segments.append(Segment(part.gpu, part.app, part.start, part.end, part.source))
 
     def on_progress(_: float, done: int) -> None:
         if progress is not None:

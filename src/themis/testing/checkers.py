@@ -306,9 +306,10 @@ def check_reasons(watch: Watch) -> None:
             raise InvariantError(f"{state.id}: {state.reason} hides {expected}")
     for record in watch.records:
         names = [line.app for line in record.apps]
+        suspended = {app for app, state in apps.items() if state.suspended}
         there = sorted(
             app
-            for app in watch.openings[record.round].active
+            for app in {*watch.openings[record.round].active, *suspended}
             if app in apps and not apps[app].outcome
         )
         if names != there:
