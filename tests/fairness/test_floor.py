@@ -41,7 +41,7 @@ def test_two_apps_at_once_share_what_there_is() -> None:
     assert rho_floor(apps, 2.0) == pytest.approx(2.0, rel=2 * PRECISION)
 
 
-def test_the_floor_is_found_where_only_a_swap_makes_room() -> None:
+def test_an_app_that_can_wait_makes_room_for_one_that_cannot() -> None:
     # One GPU. a fits anywhere in [0, 2r], b only in [1, 1 + r]: at r = 1.5 they just fit.
     apps = [
         _app("a", (JobLoad(2.0, 1),), ideal=2.0),
