@@ -4,11 +4,13 @@ import random
 
 import pytest
 
+from themis.errors import ConfigError
 from themis.fairness.floor import PRECISION, FloorApp, rho_floor
 from themis.fairness.ideal import Convention
 from themis.fairness.loads import JobLoad
 from themis.model import AppId, Machine, Phase, Topology
 from themis.policies import POLICIES
+from themis.sim import RunConfig, prepare, run
 from themis.sim.jobs import Costs
 from themis.sim.metrics import app_results, floor_rho_ref, reference
 from themis.testing.sims import sim_app, simulate, workload_of
@@ -39,7 +41,7 @@ def test_two_apps_at_once_share_what_there_is() -> None:
     assert rho_floor(apps, 2.0) == pytest.approx(2.0, rel=2 * PRECISION)
 
 
-def test_the_floor_is_found_where_only_a_swap_makes_room() -> None:
+def test_an_app_that_can_wait_makes_room_for_one_that_cannot() -> None:
     # One GPU. a fits anywhere in [0, 2r], b only in [1, 1 + r]: at r = 1.5 they just fit.
     apps = [
         _app("a", (JobLoad(2.0, 1),), ideal=2.0),
@@ -75,3 +77,14 @@ def test_no_policy_beats_the_floor(seed: int) -> None:
         results = app_results(outcome, workload, FOUR, fluid)
         worst = max(result.rho_ref[Convention.FAIR_SHARE] for result in results)
         assert worst >= floor * (1.0 - 1e-9), rule
+
+
+def test_a_run_names_its_floor_unless_told_not_to() -> None:
+    with_floor, without = (
+        run(RunConfig(cluster="demo16", apps=4, policy="equal-share", options=options)).summary
+        for options in ({}, {"floor": False})
+    )
+    assert 0.0 < with_floor["floor_rho_ref"] <= with_floor["max_rho_ref"]["fair_share"]
+    assert without["floor_rho_ref"] is None
+    with pytest.raises(ConfigError, match="floor"):
+        prepare(RunConfig(apps=2, options={"floor": "high"}))

@@ -33,6 +33,8 @@ _FAULTS = tuple(item.name for item in fields(Faults))
 _BELIEFS = ("error", "liar", "lie", "lie_factor")
 _OWN = ("seed", "apps", "gpus", "load")
 _APPS = 85
+_QUICK_FLOOR = 500
+"""The floor of so many apps is found within a second, so that it need not be asked for."""
 _ENUMS: dict[str, type[StrEnum]] = {"bidder": BidderKind, "convention": Convention}
 
 
@@ -63,6 +65,8 @@ class Prepared:
     costs: Costs
     solver: str
     faults: Faults = NO_FAULTS
+    floor: bool = False
+    """Whether to find what no policy could do better than."""
 
 
 def seconds(value: object, key: str) -> float:
@@ -88,6 +92,7 @@ def allowed_keys(policy_name: str, workload_name: str) -> dict[str, str]:
     keys |= dict.fromkeys(_FAULTS, "faults")
     keys |= dict.fromkeys(_BELIEFS, "beliefs")
     keys["solver"] = "solver"
+    keys["floor"] = "floor"
     return keys
 
 
@@ -134,18 +139,18 @@ def prepare(config: RunConfig) -> Prepared:
     check_count("apps", config.apps, high=1_000_000)
     name = str(config.options.get("solver", "default"))
     solver(name)
+    truth = _workload(config, topology, chosen["workload"])
     return Prepared(
         config=config,
         topology=topology,
-        workload=_believing(
-            _workload(config, topology, chosen["workload"]), chosen["beliefs"], config.seed
-        ),
+        workload=_believing(truth, chosen["beliefs"], config.seed),
         policy=policy(config.policy, **chosen["policy"]),
         policy_options=chosen["policy"],
         settings=settings_for(kind, chosen["arbiter"]),
         costs=costs_from(chosen["costs"]),
         solver=name,
         faults=faults_from(chosen["faults"]),
+        floor=_wants_floor(config.options.get("floor", len(truth.apps) <= _QUICK_FLOOR)),
     )
 
 
@@ -193,6 +198,12 @@ def _believing(truth: Workload, options: Mapping[str, Any], seed: int) -> Worklo
         if key in options:
             raise ConfigError(key, options[key], "nothing without `liar`, the app that lies")
     return result
+
+
+def _wants_floor(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError("floor", value, "true or false")
+    return value
 
 
 def settings_for(kind: type[Policy], options: Mapping[str, Any]) -> Settings:

@@ -19,7 +19,7 @@ from themis.records.log import LogWriter, header_of
 from themis.sim.config import Prepared, RunConfig, prepare
 from themis.sim.driver import Outcome, Simulation
 from themis.sim.frames import app_rows, frame
-from themis.sim.metrics import AppResult, app_results, reference, summarise
+from themis.sim.metrics import AppResult, app_results, floor_rho_ref, reference, summarise
 
 if TYPE_CHECKING:
     from themis.sim.figures import Drawing
@@ -147,4 +147,10 @@ def run(
         policy=prepared.config.policy,
         seed=prepared.config.seed,
     )
+    floor = None
+    if prepared.floor:
+        floor = floor_rho_ref(
+            prepared.workload, prepared.topology, fluid, prepared.costs, prepared.config.seed
+        )
+    summary["floor_rho_ref"] = floor
     return RunResult(prepared, summary, apps, tuple(segments), tuple(rounds), outcome, fluid)
