@@ -290,19 +290,16 @@ def _widths(seats: Iterable[Seat]) -> tuple[int, int, int, int]:
 def thin_out(rows: Sequence[Row]) -> tuple[Row, ...]:
     """Drop rows that another one with the same pins beats: no more GPUs, no closer, no slower."""
     kept: list[Row] = []
-    best: dict[tuple[Chunk, ...], list[tuple[int, int, float]]] = {}
-    # Fewer GPUs first, and among equals the least demanding level first.
+    best: dict[tuple[Chunk, ...], list[tuple[int, float]]] = {}
+    # Fewer GPUs first, and among equals the least demanding level first: none before is larger.
     for row in sorted(rows, key=lambda row: (row.gpus, -_level(row), row.seconds)):
         if row.seconds == float("inf"):
             continue
         pins = tuple(chunk for chunk in row.chunks if chunk.machine is not None)
         level = _level(row)
-        beaten = any(
-            count <= row.gpus and other >= level and seconds <= row.seconds
-            for count, other, seconds in best.get(pins, ())
-        )
-        if not beaten:
-            best.setdefault(pins, []).append((row.gpus, level, row.seconds))
+        before = best.setdefault(pins, [])
+        if not any(other >= level and seconds <= row.seconds for other, seconds in before):
+            before.append((level, row.seconds))
             kept.append(row)
     return tuple(kept)
 
