@@ -9,7 +9,7 @@ from themis.agent.bidder import Standing
 from themis.arbiter import events
 from themis.arbiter.commands import Command
 from themis.errors import ConfigError
-from themis.fairness.loads import JobLoad, total_work
+from themis.fairness.loads import total_work
 from themis.model import AppId, Bid, JobId, JobSpec, Machine, Measured, Phase, Slowdown, Topology
 from themis.sim import RunConfig, prepare, run
 from themis.sim.beliefs import LIES, with_errors, with_liar, with_lie
@@ -54,14 +54,15 @@ def _outcome(workload: Workload, rule: str = "themis") -> tuple[Outcome, Bids]:
 
 def _standing(slowdown: Slowdown = VGG) -> Standing:
     job = JobSpec(JobId("j0"), 1.0, 4, 2, slowdown)
-    return Standing((Need(job, 100.0),), ((JobLoad(50.0, 4, 2),),), {})
+    return Standing((Need(job, 100.0),), ((Need(job, 50.0),),), {})
 
 
 def test_factors_reach_the_phase_under_way_and_those_to_come() -> None:
     seen = Distortion(work=1.5, demand=2.0).of(_standing())
     assert seen.needs[0].work == 150.0
     assert seen.needs[0].spec.max_gpus == 8
-    assert seen.later == ((JobLoad(75.0, 8, 2),),)
+    ((later,),) = seen.later
+    assert (later.work, later.spec.max_gpus, later.spec.min_gpus) == (75.0, 8, 2)
 
 
 def test_demand_is_never_less_than_a_gang() -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from themis.agent.assignment import Need
 from themis.agent.bidder import Standing
-from themis.fairness.loads import JobLoad
 from themis.model import LEVELS, MACHINE, JobSpec, Measured, Slowdown
 from themis.model.ids import check_number
 
@@ -41,17 +40,16 @@ class Distortion:
 
     def of(self, standing: Standing) -> Standing:
         """Where the app stands, as its bids have it."""
-        needs = tuple(Need(self._job(need.spec), need.work * self.work) for need in standing.needs)
-        later = tuple(tuple(map(self._load, phase)) for phase in standing.later)
+        needs = tuple(map(self._need, standing.needs))
+        later = tuple(tuple(map(self._need, phase)) for phase in standing.later)
         return Standing(needs, later, standing.running)
+
+    def _need(self, need: Need) -> Need:
+        return Need(self._job(need.spec), need.work * self.work)
 
     def _job(self, spec: JobSpec) -> JobSpec:
         most = self._gpus(spec.max_gpus, spec.min_gpus)
         return replace(spec, max_gpus=most, slowdown=self._profile(spec.slowdown, most))
-
-    def _load(self, load: JobLoad) -> JobLoad:
-        most = self._gpus(load.max_gpus, load.min_gpus)
-        return JobLoad(load.work * self.work, most, load.min_gpus)
 
     def _gpus(self, most: int, least: int) -> int:
         return max(least, round(most * self.demand))
