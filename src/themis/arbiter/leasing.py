@@ -63,9 +63,8 @@ class Leasing:
     def release(self, state: AppState, gpus: Iterable[GpuId]) -> None:
         """An app gives GPUs back on which nothing of it runs.
 
-        Until the next beat or phase it is offered no others: it would give them back too.
+        For a while it is offered no others: it would give them back too.
         """
-        state.declined = True
         for gpu in gpus:
             lease = self._world.ledger.holdings(state.id).get(gpu)
             if lease is None:
@@ -74,6 +73,7 @@ class Leasing:
                 self.empty(gpu, lease.token)
             else:
                 self.changes.revoked(lease, "given back")
+        state.give_back(len(self._world.ledger.holdings(state.id)))
         self.note_waiting(state)
 
     def lose(self, leases: Iterable[Lease], reason: str) -> None:

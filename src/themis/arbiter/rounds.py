@@ -45,8 +45,7 @@ class Rounds:
         world = self._world
         return any(world.takes_leases(gpu) for gpu in world.ledger.free()) and any(
             state.active
-            and not state.declined
-            and state.demand > len(world.ledger.holdings(state.id))
+            and state.wanted > len(world.ledger.holdings(state.id))
             for state in world.apps.values()
         )
 
@@ -64,7 +63,7 @@ class Rounds:
             return
         if at_beat:
             for state in self._world.apps.values():
-                state.declined = False
+                state.pass_beat()
         self.count += 1
         view = view_of(
             self._world,

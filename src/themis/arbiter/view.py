@@ -108,9 +108,7 @@ class Seen:
         return self._open_room
 
     def _room(self) -> int:
-        if self._state.declined:
-            return 0
-        room = max(0, self._state.demand - len(self.kept))
+        room = max(0, self._state.wanted - len(self.kept))
         quota = self._around.quota_left(self.owner)
         return room if quota is None else max(0, min(room, quota))
 

@@ -157,18 +157,23 @@ class Pool:
         self.remove(mine)
         return mine
 
-    def take_anywhere(
-        self, count: int, rng: random.Random, *, machines: frozenset[int] | None = None
-    ) -> tuple[GpuId, ...]:
-        """Take up to `count` GPUs at random: what a policy does that ignores placement."""
+    def take_from(
+        self,
+        source: Iterable[GpuId],
+        count: int,
+        rng: random.Random,
+        *,
+        machines: frozenset[int] | None = None,
+    ) -> list[GpuId]:
+        """Take up to `count` of these GPUs at random: what a policy does that ignores placement."""
         free = [
             gpu
-            for gpu in sorted(self._free)
-            if machines is None or self._seats[gpu].machine in machines
+            for gpu in source
+            if gpu in self._free and (machines is None or self._seats[gpu].machine in machines)
         ]
-        taken = rng.sample(free, min(count, len(free)))
+        taken = free if len(free) <= count else rng.sample(free, count)
         self.remove(taken)
-        return tuple(sorted(taken))
+        return taken
 
     def _best_gang(
         self, size: int, close: set[int], machines: frozenset[int] | None
