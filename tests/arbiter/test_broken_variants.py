@@ -120,7 +120,7 @@ def keep_what_paused_apps_hold(patch: pytest.MonkeyPatch) -> None:
 
 
 def ignore_room(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Seen, "room", property(lambda self: 8))
+    patch.setattr(Seen, "_room", lambda self: 8)
 
 
 def ignore_quotas(patch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,11 @@ class Changes:
     def __init__(self) -> None:
         self._apps: dict[AppId, _AppChanges] = {}
 
+    @property
+    def any(self) -> bool:
+        """Whether there is something to tell."""
+        return bool(self._apps)
+
     def granted(self, lease: Lease) -> None:
         """A new lease."""
         self._of(lease).granted[lease.gpu, lease.token] = lease
@@ -62,7 +67,10 @@ class Changes:
                 )
 
     def _of(self, lease: Lease) -> _AppChanges:
-        return self._apps.setdefault(lease.app, _AppChanges())
+        mine = self._apps.get(lease.app)
+        if mine is None:
+            mine = self._apps[lease.app] = _AppChanges()
+        return mine
 
 
 def _sorted(leases: dict[_Key, Lease]) -> tuple[Lease, ...]:

@@ -130,17 +130,20 @@ class Arbiter:
 
     def _tidy(self) -> None:
         """Tell apps what changed, close those that are over, and deal what came free."""
-        self._out.extend(self._leasing.changes.commands(self._now))
-        self._leasing.changes = Changes()
-        for app in sorted(self._leasing.emptied):
-            state = self._world.apps.get(app)
-            if state is not None and state.outcome and not self._world.ledger.present(app):
-                self._out.append(Close(self._world.remove(state)))
-                self._leasing.forget(app)
-                self._awaiting_tables.discard(app)
-        self._leasing.emptied.clear()
-        if self._leasing.freed:
-            self._leasing.freed = False
+        leasing = self._leasing
+        if leasing.changes.any:
+            self._out.extend(leasing.changes.commands(self._now))
+            leasing.changes = Changes()
+        if leasing.emptied:
+            for app in sorted(leasing.emptied):
+                state = self._world.apps.get(app)
+                if state is not None and state.outcome and not self._world.ledger.present(app):
+                    self._out.append(Close(self._world.remove(state)))
+                    leasing.forget(app)
+                    self._awaiting_tables.discard(app)
+            leasing.emptied.clear()
+        if leasing.freed:
+            leasing.freed = False
             self._pool()
 
     def _apply(self, event: ev.Event) -> None:

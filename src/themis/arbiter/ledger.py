@@ -40,6 +40,16 @@ class _Gpu:
     idle_since: float = 0.0
 
 
+@dataclass(slots=True)
+class _Account:
+    """GPU-seconds of one app: those booked, and those that its present slots still gather."""
+
+    booked: float = 0.0
+    slots: int = 0
+    starts: float = 0.0
+    """The sum of the times since when they gather."""
+
+
 @dataclass(frozen=True, slots=True)
 class Handover:
     """What became of a slot: the lease that ended, and the one that began."""
@@ -56,8 +66,9 @@ class Ledger:
         self._next_token = first_token
         self._holdings: dict[AppId, dict[GpuId, Lease]] = {}
         self._attained: dict[AppId, dict[Source, float]] = {}
-        self._present: dict[AppId, int] = {}
+        self._accounts: dict[AppId, _Account] = {}
         self._free: set[GpuId] = {GpuId(index) for index in range(gpus)}
+        self._leaving: set[GpuId] = set()
 
     # Reading
 
@@ -88,6 +99,11 @@ class Ledger:
     def free(self) -> set[GpuId]:
         """GPUs that nobody holds (do not change this set)."""
         return self._free
+
+    def unpromised(self) -> list[GpuId]:
+        """GPUs that nobody holds or is promised, those being vacated included; sorted."""
+        leaving = (gpu for gpu in self._leaving if not self._gpus[gpu].queue)
+        return sorted((*self._free, *leaving))
 
     def lease(self, gpu: GpuId) -> Lease | None:
         """The present lease of a GPU, also while it is fencing."""
@@ -127,11 +143,13 @@ class Ledger:
 
     def holders(self) -> tuple[AppId, ...]:
         """Apps that hold, are promised or still occupy a GPU, sorted."""
-        return tuple(sorted({*self._holdings, *self._present}))
+        present = (app for app, account in self._accounts.items() if account.slots)
+        return tuple(sorted({*self._holdings, *present}))
 
     def present(self, app: AppId) -> int:
         """How many slots an app's leases occupy now, fencing ones included."""
-        return self._present.get(app, 0)
+        account = self._accounts.get(app)
+        return account.slots if account is not None else 0
 
     def leases(self) -> Iterator[Lease]:
         """Every present and promised lease, by GPU."""
@@ -151,13 +169,9 @@ class Ledger:
         return total
 
     def attained_total(self, app: AppId, at: float) -> float:
-        """GPU-seconds an app has held up to now."""
-        total = sum(self._attained.get(app, {}).values())
-        for gpu, lease in self._holdings.get(app, {}).items():
-            entry = self._gpus[gpu]
-            if entry.lease is lease:
-                total += max(0.0, at - entry.segment_start)
-        return total
+        """GPU-seconds that an app has occupied up to now, also where it is leaving."""
+        account = self._accounts.get(app)
+        return account.booked + account.slots * at - account.starts if account is not None else 0.0
 
     def idle_since(self, gpu: GpuId) -> float | None:
         """Since when a leased GPU has had no process; None if it has one or is not leased."""
@@ -235,6 +249,7 @@ class Ledger:
         if entry.lease is None or entry.leaving:
             return None
         entry.leaving = True
+        self._leaving.add(gpu)
         self._drop_holding(entry.lease)
         return entry.lease
 
@@ -299,9 +314,14 @@ class Ledger:
     def forget(self, app: AppId) -> None:
         """Drop the accounts of an app that is over."""
         self._attained.pop(app, None)
+        self._accounts.pop(app, None)
 
     def _begin(self, entry: _Gpu, lease: Lease, at: float) -> None:
-        self._present[lease.app] = self._present.get(lease.app, 0) + 1
+        account = self._accounts.get(lease.app)
+        if account is None:
+            account = self._accounts[lease.app] = _Account()
+        account.slots += 1
+        account.starts += at
         entry.lease = lease
         entry.leaving = False
         entry.busy = False
@@ -317,11 +337,13 @@ class Ledger:
         self._close_segment(entry, lease, at)
         if not entry.leaving:
             self._drop_holding(lease)
-        self._present[lease.app] -= 1
-        if not self._present[lease.app]:
-            del self._present[lease.app]
+        account = self._accounts[lease.app]
+        account.slots -= 1
+        # Without slots exactly zero: what floats round away must not add up over weeks.
+        account.starts = account.starts - at if account.slots else 0.0
         entry.lease = None
         entry.leaving = False
+        self._leaving.discard(gpu)
         self._free.add(gpu)
         return lease
 
@@ -329,6 +351,9 @@ class Ledger:
         account = self._attained.setdefault(lease.app, {})
         held = max(0.0, at - entry.segment_start)
         account[lease.source] = account.get(lease.source, 0.0) + held
+        total = self._accounts[lease.app]
+        total.booked += held
+        total.starts += at - entry.segment_start
         entry.segment_start = at
 
     def _drop_holding(self, lease: Lease) -> None:

@@ -1,7 +1,5 @@
 """What a round has to give, and what the policy sees of the world."""
 
-import math
-
 from themis.arbiter.settings import BidderKind
 from themis.arbiter.view import Seen, Surroundings
 from themis.arbiter.world import World
@@ -16,8 +14,10 @@ def offered_gpus(
 
     Available are GPUs that nobody is promised and, at a beat, those whose last lease ends with it.
     """
+    if beat is None:
+        return tuple(filter(world.takes_leases, world.ledger.unpromised())), []
     # The later of the two: new settings may have a shorter lead than this beat was opened with.
-    horizon = -math.inf if beat is None else max(beat, now + world.settings.round_lead) + 1e-6
+    horizon = max(beat, now + world.settings.round_lead) + 1e-6
     offer: list[GpuId] = []
     cordoned: list[tuple[GpuId, Lease]] = []
     for gpu, tail in world.ledger.tails():
@@ -66,14 +66,18 @@ def view_of(
         for app, state in sorted(world.apps.items())
         if state.active
     )
-    tails = ((gpu, world.ledger.tail(gpu)) for gpu in offer)
+    holders = {}
+    for gpu in offer:
+        tail = world.ledger.tail(gpu)
+        if tail is not None:
+            holders[gpu] = tail.app
     return View(
         now=now,
         round=round_number,
         at_beat=at_beat,
         topology=world.topology,
         offer=offer,
-        holders={gpu: tail.app for gpu, tail in tails if tail is not None},
+        holders=holders,
         apps=apps,
         lease=settings.lease,
         end=end,
@@ -81,3 +85,10 @@ def view_of(
         by_owner=settings.bidder is BidderKind.OWNER,
         seed=seed,
     )
+
+
+def settle_view(view: View) -> None:
+    """A round waits: what its view has not read yet may change or be forgotten before it goes on."""
+    for app in view.apps:
+        if isinstance(app, Seen):
+            app.settle()

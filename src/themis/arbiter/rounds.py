@@ -8,7 +8,7 @@ from themis.arbiter.apps import AppState
 from themis.arbiter.commands import Ask, Command, Report, Solve
 from themis.arbiter.conversation import OpenRound, bid_from_cache, check_plan, open_round
 from themis.arbiter.leasing import Leasing
-from themis.arbiter.offering import offered_gpus, view_of
+from themis.arbiter.offering import offered_gpus, settle_view, view_of
 from themis.arbiter.reasons import explain_round
 from themis.arbiter.record import RoundRecord
 from themis.arbiter.world import World, first_beat_after
@@ -43,10 +43,9 @@ class Rounds:
     def could_give(self) -> bool:
         """Whether a round between beats has something to give and somebody to give it to."""
         world = self._world
-        return any(world.takes_leases(gpu) for gpu in world.ledger.free()) and any(
-            state.active
-            and state.wanted > len(world.ledger.holdings(state.id))
-            for state in world.apps.values()
+        return any(map(world.takes_leases, world.ledger.free())) and any(
+            state.wanted > len(world.ledger.holdings(app)) and state.active
+            for app, state in world.apps.items()
         )
 
     def begin(self, beat: float | None = None) -> None:
@@ -99,6 +98,7 @@ class Rounds:
                 case AskBids(apps=apps, tables_only=blind) if current.knows(apps):
                     self._ask(current, apps, blind=blind)
                     if current.waiting:
+                        settle_view(current.view)
                         return
                     current.advance(current.sorted_bids())
                 case AskSolve(problem=problem):
@@ -106,6 +106,7 @@ class Rounds:
                     deadline = self.now + settings.solve_budget + settings.heartbeat
                     self._alarms.set(deadline, CloseAnswers(current.number, current.questions))
                     self.out.append(Solve(current.number, problem, settings.solve_work, deadline))
+                    settle_view(current.view)
                     return
                 case other:
                     current.failed = f"the policy asked {other!r}"
@@ -268,4 +269,4 @@ def _renewal(current: OpenRound, world: World) -> Plan:
 
 def _idle(plan: Plan, current: OpenRound) -> tuple[GpuId, ...]:
     given = {gpu for item in plan.allotments for gpu in item.gpus}
-    return tuple(gpu for gpu in current.view.offer if gpu not in given)
+    return tuple([gpu for gpu in current.view.offer if gpu not in given])

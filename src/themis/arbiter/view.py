@@ -45,19 +45,32 @@ class Seen:
     ) -> None:
         self._state = state
         self._around = around
-        self.held = tuple(sorted(held))
+        self.app: AppId = state.spec.id
+        self.held: tuple[GpuId, ...] = tuple(sorted(held))
         self.machines = machines
-        # Taken when the round opens: while it waits for answers, the app may end and be forgotten.
-        self.weight = around.weight(self.app)
-        self.elapsed = around.elapsed(self.app)
-        self._contention = around.mean_contention(self.app)
-        self._capacity = around.mean_capacity(self.app)
-        self._open_room = self._room()
+        self.room = self._room()
 
-    @property
-    def app(self) -> AppId:
-        """Its name."""
-        return self._state.id
+    def settle(self) -> None:
+        """Take what may change while a round waits: the app may end and be forgotten."""
+        _ = (self.weight, self.elapsed, self._contention, self._capacity, self.attained)
+
+    @cached_property
+    def weight(self) -> float:
+        """Its weight in contention, auction and shares."""
+        return self._around.weight(self.app)
+
+    @cached_property
+    def elapsed(self) -> float:
+        """Active seconds so far."""
+        return self._around.elapsed(self.app)
+
+    @cached_property
+    def _contention(self) -> float:
+        return self._around.mean_contention(self.app)
+
+    @cached_property
+    def _capacity(self) -> float:
+        return self._around.mean_capacity(self.app)
 
     @property
     def owner(self) -> OwnerId:
@@ -90,24 +103,26 @@ class Seen:
     @cached_property
     def kept(self) -> tuple[GpuId, ...]:
         """GPUs it keeps past this round."""
-        return tuple(gpu for gpu in self.held if gpu not in self._around.offered)
+        offered = self._around.offered
+        if offered.isdisjoint(self.held):
+            return self.held
+        return tuple([gpu for gpu in self.held if gpu not in offered])
 
     @cached_property
     def expiring(self) -> tuple[GpuId, ...]:
         """GPUs it holds that are offered."""
-        return tuple(gpu for gpu in self.held if gpu in self._around.offered)
+        offered = self._around.offered
+        if offered.issuperset(self.held):
+            return self.held
+        return tuple([gpu for gpu in self.held if gpu in offered])
 
     @property
     def demand(self) -> int:
         """GPUs its runnable jobs could use."""
         return self._state.demand
 
-    @property
-    def room(self) -> int:
-        """GPUs it could still be given, within its owner's quota."""
-        return self._open_room
-
     def _room(self) -> int:
+        """GPUs it could still be given, within its owner's quota."""
         room = max(0, self._state.wanted - len(self.kept))
         quota = self._around.quota_left(self.owner)
         return room if quota is None else max(0, min(room, quota))
