@@ -165,8 +165,7 @@ class AppState:
             count += 1
             demand += spec.max_gpus
             left += iterations * spec.serial_iteration_time
-            if spec.max_gpus > gang:
-                gang = spec.max_gpus
+            gang = max(gang, spec.max_gpus)
             if not smallest or spec.min_gpus < smallest:
                 smallest = spec.min_gpus
         self.runnable = count

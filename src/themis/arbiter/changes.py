@@ -1,6 +1,6 @@
 """Lease changes of one event, gathered per app so that its agent moves each job once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from themis.arbiter.commands import Assign, End
@@ -38,6 +38,10 @@ class Changes:
         """A later end under the same token."""
         self._of(lease).renewed[lease.gpu, lease.token] = lease
 
+    def extended(self, app: AppId, leases: Iterable[Lease]) -> None:
+        """Later ends for many."""
+        self._mine(app).renewed.update({(lease.gpu, lease.token): lease for lease in leases})
+
     def revoked(self, lease: Lease, reason: str) -> None:
         """The holder must go."""
         mine = self._of(lease)
@@ -67,11 +71,14 @@ class Changes:
                 )
 
     def _of(self, lease: Lease) -> _AppChanges:
-        mine = self._apps.get(lease.app)
+        return self._mine(lease.app)
+
+    def _mine(self, app: AppId) -> _AppChanges:
+        mine = self._apps.get(app)
         if mine is None:
-            mine = self._apps[lease.app] = _AppChanges()
+            mine = self._apps[app] = _AppChanges()
         return mine
 
 
 def _sorted(leases: dict[_Key, Lease]) -> tuple[Lease, ...]:
-    return tuple(leases[key] for key in sorted(leases))
+    return tuple([leases[key] for key in sorted(leases)])

@@ -413,6 +413,7 @@ class Arbiter:
             if self._next_settings is not None:
                 self._world.apply_settings(self._next_settings, self._now)
                 self._next_settings = None
+                self._leasing.watch_all()
             self._rounds.begin(beat)
         elif self._wants_round and not self._awaiting_tables:
             self._wants_round = False

@@ -4,7 +4,7 @@ Everything here acts on the world at once and gathers what apps must be told.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from themis.arbiter.alarms import Alarms, CheckIdle, TakeAsEmpty, TellToLeave
 from themis.arbiter.apps import AppState
@@ -111,7 +111,11 @@ class Leasing:
         first = {gpu: item for item in plan.allotments for gpu in item.gpus}
         second = {gpu: item for item in plan.followups for gpu in item.gpus}
         dropped: list[Allotment] = []
+        going_on = self._going_on(plan, second)
+        self._extend(plan, going_on, view)
         for gpu in view.offer:
+            if gpu in going_on:
+                continue
             item, follower = first.get(gpu), second.get(gpu)
             if item is not None and not (self._keeps(gpu, item) or self._still_good(gpu, item)):
                 dropped.append(Allotment(item.app, (gpu,), item.source, item.until))
@@ -124,6 +128,28 @@ class Leasing:
         # Somebody else may want what was dropped; a round that failed would fail again.
         self.freed = self.freed or bool(dropped)
         return tuple(dropped)
+
+    def _going_on(self, plan: Plan, second: Mapping[GpuId, Allotment]) -> set[GpuId]:
+        """GPUs on which nothing changes but the end of their leases; most of them, at a beat."""
+        if not self._on_beats:
+            return set()
+        goes_on, keeps = self._world.ledger.goes_on, self._world.keeps_leases
+        return {
+            gpu
+            for item in plan.allotments
+            if item.until is None
+            for gpu in item.gpus
+            if goes_on(gpu, item.app) and gpu not in second and keeps(gpu)
+        }
+
+    def _extend(self, plan: Plan, going_on: set[GpuId], view: View) -> None:
+        for item in plan.allotments:
+            gpus = [gpu for gpu in item.gpus if gpu in going_on]
+            if gpus:
+                renewed = self._world.ledger.extend(
+                    item.app, gpus, at=self.now, end=view.end, source=item.source
+                )
+                self.changes.extended(item.app, renewed)
 
     def _keeps(self, gpu: GpuId, item: Allotment) -> bool:
         """Whether it goes on where it is: it may be between phases, or its machine cordoned."""
@@ -187,6 +213,11 @@ class Leasing:
         if self._world.ledger.lease(lease.gpu) is lease:
             self.watch_idle(lease.app)
 
+    def watch_all(self) -> None:
+        """Settings changed: look again later at everybody."""
+        for app in sorted(self._world.apps):
+            self.watch_idle(app)
+
     # Use it or lose it
 
     def watch_idle(self, app: AppId) -> None:
@@ -204,10 +235,10 @@ class Leasing:
         if state is None or after <= 0:
             return
         first = math.inf
-        for gpu in sorted(self._world.ledger.holdings(app)):
+        for gpu in self._world.ledger.idle(app):
             since = self._world.ledger.idle_since(gpu)
             lease = self._world.ledger.lease(gpu)
-            if since is None or lease is None or lease.app != app:
+            if since is None or lease is None:
                 continue
             if self.now >= since + after:
                 self.changes.revoked(lease, Reason.IDLE_RECLAIMED)

@@ -11,7 +11,7 @@ starts when the one before it has gone.
 
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -69,6 +69,9 @@ class Ledger:
         self._accounts: dict[AppId, _Account] = {}
         self._free: set[GpuId] = {GpuId(index) for index in range(gpus)}
         self._leaving: set[GpuId] = set()
+        self._idle: set[GpuId] = set()
+        """Leased, not being vacated, and without a process."""
+        self._held: dict[AppId, tuple[GpuId, ...]] = {}
 
     # Reading
 
@@ -141,6 +144,13 @@ class Ledger:
         """GPUs an app holds or is promised (do not change this mapping)."""
         return self._holdings.get(app, {})
 
+    def held(self, app: AppId) -> tuple[GpuId, ...]:
+        """The same GPUs, sorted."""
+        held = self._held.get(app)
+        if held is None:
+            held = self._held[app] = tuple(sorted(self._holdings.get(app, ())))
+        return held
+
     def holders(self) -> tuple[AppId, ...]:
         """Apps that hold, are promised or still occupy a GPU, sorted."""
         present = (app for app, account in self._accounts.items() if account.slots)
@@ -180,6 +190,15 @@ class Ledger:
             return None
         return entry.idle_since
 
+    def idle(self, app: AppId) -> list[GpuId]:
+        """GPUs that an app has leased and runs nothing on, sorted."""
+        gpus = []
+        for gpu in self._idle:
+            lease = self._gpus[gpu].lease
+            if lease is not None and lease.app == app:
+                gpus.append(gpu)
+        return sorted(gpus)
+
     def quarantine_reason(self, gpu: GpuId) -> str | None:
         """Why a GPU is quarantined, if it is."""
         return self._gpus[gpu].quarantine
@@ -216,6 +235,7 @@ class Ledger:
         self._next_token += 1
         entry = self._gpus[gpu]
         self._holdings.setdefault(app, {})[gpu] = lease
+        self._held.pop(app, None)
         if entry.lease is None:
             self._begin(entry, lease, at)
         else:
@@ -243,6 +263,30 @@ class Ledger:
             entry.lease = renewed
         return renewed
 
+    def goes_on(self, gpu: GpuId, app: AppId) -> bool:
+        """Whether an app holds a GPU, stays there, and nobody waits for it."""
+        entry = self._gpus[gpu]
+        lease = entry.lease
+        return lease is not None and lease.app == app and not entry.leaving and not entry.queue
+
+    def extend(
+        self, app: AppId, gpus: Iterable[GpuId], *, at: float, end: float, source: Source
+    ) -> list[Lease]:
+        """Renew leases that go on, many at a time."""
+        mine = self._holdings[app]
+        renewed = []
+        for gpu in gpus:
+            entry = self._gpus[gpu]
+            lease = entry.lease
+            if lease is None or lease.app != app or entry.leaving or entry.queue:
+                raise InvariantError(f"GPU {gpu} is not held by {app} and cannot be renewed")
+            if lease.source is not source:
+                self._close_segment(entry, lease, at)
+            lease = Lease(gpu, app, lease.token, lease.start, end, source)
+            entry.lease = mine[gpu] = lease
+            renewed.append(lease)
+        return renewed
+
     def evict(self, gpu: GpuId) -> Lease | None:
         """Tell the present holder to go; the slot is fencing until it is reported empty."""
         entry = self._gpus[gpu]
@@ -250,6 +294,7 @@ class Ledger:
             return None
         entry.leaving = True
         self._leaving.add(gpu)
+        self._idle.discard(gpu)
         self._drop_holding(entry.lease)
         return entry.lease
 
@@ -303,6 +348,7 @@ class Ledger:
         entry = self._gpus[gpu]
         if entry.lease is not None and entry.lease.app == app:
             entry.busy = True
+            self._idle.discard(gpu)
 
     def mark_idle(self, gpu: GpuId, app: AppId, at: float) -> None:
         """No process of the holder runs on a GPU."""
@@ -310,11 +356,14 @@ class Ledger:
         if entry.lease is not None and entry.lease.app == app:
             entry.busy = False
             entry.idle_since = at
+            if not entry.leaving:
+                self._idle.add(gpu)
 
     def forget(self, app: AppId) -> None:
         """Drop the accounts of an app that is over."""
         self._attained.pop(app, None)
         self._accounts.pop(app, None)
+        self._held.pop(app, None)
 
     def _begin(self, entry: _Gpu, lease: Lease, at: float) -> None:
         account = self._accounts.get(lease.app)
@@ -328,6 +377,7 @@ class Ledger:
         entry.idle_since = at
         entry.segment_start = at
         self._free.discard(lease.gpu)
+        self._idle.add(lease.gpu)
 
     def _end(self, gpu: GpuId, at: float) -> Lease:
         entry = self._gpus[gpu]
@@ -344,6 +394,7 @@ class Ledger:
         entry.lease = None
         entry.leaving = False
         self._leaving.discard(gpu)
+        self._idle.discard(gpu)
         self._free.add(gpu)
         return lease
 
@@ -364,6 +415,7 @@ class Ledger:
         held = mine.get(lease.gpu)
         if held is not None and held.token == lease.token:
             del mine[lease.gpu]
+            self._held.pop(lease.app, None)
         if not mine:
             del self._holdings[lease.app]
 

@@ -59,7 +59,7 @@ def view_of(
     apps = tuple(
         Seen(
             state,
-            tuple(world.ledger.holdings(app)),
+            world.ledger.held(app),
             world.allowed_machines(state.spec.constraint),
             around,
         )
@@ -88,7 +88,7 @@ def view_of(
 
 
 def settle_view(view: View) -> None:
-    """A round waits: what its view has not read yet may change or be forgotten before it goes on."""
+    """A round waits: what its view has not read yet may change before it goes on."""
     for app in view.apps:
         if isinstance(app, Seen):
             app.settle()

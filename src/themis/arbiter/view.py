@@ -36,18 +36,31 @@ class Surroundings:
 class Seen:
     """Satisfies `policies.base.AppView`. Made when a round opens, dropped when it ends."""
 
+    kept: tuple[GpuId, ...]
+    """GPUs it keeps past this round."""
+    expiring: tuple[GpuId, ...]
+    """GPUs it holds that are offered."""
+
     def __init__(
         self,
         state: AppState,
-        held: Sequence[GpuId],
+        held: tuple[GpuId, ...],
         machines: frozenset[int] | None,
         around: Surroundings,
     ) -> None:
         self._state = state
         self._around = around
         self.app: AppId = state.spec.id
-        self.held: tuple[GpuId, ...] = tuple(sorted(held))
+        self.held = held
         self.machines = machines
+        offered = around.offered
+        if offered.isdisjoint(held):
+            self.kept, self.expiring = held, ()
+        elif offered.issuperset(held):
+            self.kept, self.expiring = (), held
+        else:
+            self.kept = tuple([gpu for gpu in held if gpu not in offered])
+            self.expiring = tuple([gpu for gpu in held if gpu in offered])
         self.room = self._room()
 
     def settle(self) -> None:
@@ -99,22 +112,6 @@ class Seen:
             capacity=max(self._capacity, LEAST_CAPACITY),
             budget=self._state.budget,
         )
-
-    @cached_property
-    def kept(self) -> tuple[GpuId, ...]:
-        """GPUs it keeps past this round."""
-        offered = self._around.offered
-        if offered.isdisjoint(self.held):
-            return self.held
-        return tuple([gpu for gpu in self.held if gpu not in offered])
-
-    @cached_property
-    def expiring(self) -> tuple[GpuId, ...]:
-        """GPUs it holds that are offered."""
-        offered = self._around.offered
-        if offered.issuperset(self.held):
-            return self.held
-        return tuple([gpu for gpu in self.held if gpu in offered])
 
     @property
     def demand(self) -> int:

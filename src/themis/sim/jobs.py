@@ -15,7 +15,6 @@ from themis.model import AppId, AppSpec, GpuId, JobId, JobSpec, Topology
 from themis.model.ids import check_number
 from themis.sim.faults import HOPELESS, NO_FAULTS, Faults, back_off
 
-
 _NORMAL = NormalDist()
 _P95 = _NORMAL.inv_cdf(0.95)
 
