@@ -32,6 +32,11 @@ class Leasing:
         self.emptied: set[AppId] = set()
         """Apps that left a slot since this was last looked at."""
 
+    @property
+    def touched(self) -> bool:
+        """Whether there is something to tell, to close or to deal."""
+        return self.freed or bool(self.emptied) or self.changes.any
+
     # Ending
 
     def take_away(self, gpu: GpuId, app: AppId, why: str) -> None:
@@ -111,11 +116,8 @@ class Leasing:
         first = {gpu: item for item in plan.allotments for gpu in item.gpus}
         second = {gpu: item for item in plan.followups for gpu in item.gpus}
         dropped: list[Allotment] = []
-        going_on = self._going_on(plan, second)
-        self._extend(plan, going_on, view)
-        for gpu in view.offer:
-            if gpu in going_on:
-                continue
+        going_on = self._extend(plan, second, view)
+        for gpu in sorted({*first, *view.holders} - going_on):
             item, follower = first.get(gpu), second.get(gpu)
             if item is not None and not (self._keeps(gpu, item) or self._still_good(gpu, item)):
                 dropped.append(Allotment(item.app, (gpu,), item.source, item.until))
@@ -129,27 +131,25 @@ class Leasing:
         self.freed = self.freed or bool(dropped)
         return tuple(dropped)
 
-    def _going_on(self, plan: Plan, second: Mapping[GpuId, Allotment]) -> set[GpuId]:
-        """GPUs on which nothing changes but the end of their leases; most of them, at a beat."""
-        if not self._on_beats:
-            return set()
-        goes_on, keeps = self._world.ledger.goes_on, self._world.keeps_leases
-        return {
-            gpu
-            for item in plan.allotments
-            if item.until is None
-            for gpu in item.gpus
-            if goes_on(gpu, item.app) and gpu not in second and keeps(gpu)
-        }
-
-    def _extend(self, plan: Plan, going_on: set[GpuId], view: View) -> None:
+    def _extend(self, plan: Plan, second: Mapping[GpuId, Allotment], view: View) -> set[GpuId]:
+        """Renew where nothing changes but the end of leases: on most GPUs, at a beat."""
+        going_on: set[GpuId] = set()
+        if not view.at_beat or not self._on_beats:
+            return going_on
+        ledger, keeps = self._world.ledger, self._world.keeps_leases
         for item in plan.allotments:
-            gpus = [gpu for gpu in item.gpus if gpu in going_on]
+            if item.until is not None:
+                continue
+            gpus = [gpu for gpu in ledger.going_on(item.app, item.gpus) if keeps(gpu)]
+            if second:
+                gpus = [gpu for gpu in gpus if gpu not in second]
             if gpus:
-                renewed = self._world.ledger.extend(
+                renewed = ledger.extend(
                     item.app, gpus, at=self.now, end=view.end, source=item.source
                 )
                 self.changes.extended(item.app, renewed)
+                going_on.update(gpus)
+        return going_on
 
     def _keeps(self, gpu: GpuId, item: Allotment) -> bool:
         """Whether it goes on where it is: it may be between phases, or its machine cordoned."""

@@ -108,6 +108,18 @@ class Ledger:
         leaving = (gpu for gpu in self._leaving if not self._gpus[gpu].queue)
         return sorted((*self._free, *leaving))
 
+    def ending(self, horizon: float) -> list[GpuId]:
+        """GPUs that nobody is promised past a time; sorted, without those in quarantine."""
+        gpus = []
+        for index, entry in enumerate(self._gpus):
+            if entry.queue:
+                last: Lease | None = entry.queue[-1]
+            else:
+                last = None if entry.leaving else entry.lease
+            if entry.quarantine is None and (last is None or last.end <= horizon):
+                gpus.append(GpuId(index))
+        return gpus
+
     def lease(self, gpu: GpuId) -> Lease | None:
         """The present lease of a GPU, also while it is fencing."""
         return self._gpus[gpu].lease
@@ -131,14 +143,6 @@ class Ledger:
         if entry.queue:
             return entry.queue[-1]
         return None if entry.leaving else entry.lease
-
-    def tails(self) -> Iterator[tuple[GpuId, Lease | None]]:
-        """Every GPU with its tail."""
-        for index, entry in enumerate(self._gpus):
-            if entry.queue:
-                yield GpuId(index), entry.queue[-1]
-            else:
-                yield GpuId(index), None if entry.leaving else entry.lease
 
     def holdings(self, app: AppId) -> dict[GpuId, Lease]:
         """GPUs an app holds or is promised (do not change this mapping)."""
@@ -263,11 +267,17 @@ class Ledger:
             entry.lease = renewed
         return renewed
 
-    def goes_on(self, gpu: GpuId, app: AppId) -> bool:
-        """Whether an app holds a GPU, stays there, and nobody waits for it."""
-        entry = self._gpus[gpu]
-        lease = entry.lease
-        return lease is not None and lease.app == app and not entry.leaving and not entry.queue
+    def going_on(self, app: AppId, gpus: Iterable[GpuId]) -> list[GpuId]:
+        """Of these GPUs those that an app holds and stays on, with nobody waiting behind."""
+        mine = self._holdings.get(app)
+        if mine is None:
+            return []
+        entries = self._gpus
+        return [
+            gpu
+            for gpu in gpus
+            if gpu in mine and mine[gpu] is entries[gpu].lease and not entries[gpu].queue
+        ]
 
     def extend(
         self, app: AppId, gpus: Iterable[GpuId], *, at: float, end: float, source: Source

@@ -14,20 +14,16 @@ def offered_gpus(
 
     Available are GPUs that nobody is promised and, at a beat, those whose last lease ends with it.
     """
+    ledger = world.ledger
     if beat is None:
-        return tuple(filter(world.takes_leases, world.ledger.unpromised())), []
+        return tuple(filter(world.takes_leases, ledger.unpromised())), []
     # The later of the two: new settings may have a shorter lead than this beat was opened with.
-    horizon = max(beat, now + world.settings.round_lead) + 1e-6
-    offer: list[GpuId] = []
-    cordoned: list[tuple[GpuId, Lease]] = []
-    for gpu, tail in world.ledger.tails():
-        if tail is not None and tail.end > horizon:
-            continue
-        if world.takes_leases(gpu):
-            offer.append(gpu)
-        elif tail is not None:
-            cordoned.append((gpu, tail))
-    return tuple(offer), cordoned
+    ending = ledger.ending(max(beat, now + world.settings.round_lead) + 1e-6)
+    if not world.any_cordoned:
+        return tuple(ending), []
+    offer = tuple(filter(world.takes_leases, ending))
+    tails = ((gpu, ledger.tail(gpu)) for gpu in ending if not world.takes_leases(gpu))
+    return offer, [(gpu, tail) for gpu, tail in tails if tail is not None]
 
 
 def view_of(

@@ -212,8 +212,6 @@ class Rounds:
         dropped = self._leasing.carry_out(plan, current.view)
         self._count_hunger(current)
         lines = explain_round(current, plan, self._world, with_rho=self._policy.looks_at_progress)
-        for line in lines:
-            self._world.apps[line.app].reason = line.reason
         self.out.append(
             Report(
                 RoundRecord(

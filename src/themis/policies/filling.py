@@ -23,17 +23,20 @@ def fill_anywhere(view: View, order: Sequence[AppView], rng: random.Random) -> P
     pool = Pool(view.topology, view.offer)
     left = dict(view.quotas)
     allotments = []
-    unclaimed = [gpu for gpu in view.offer if gpu not in view.holders]
+    claimed = {gpu for app in order for gpu in app.expiring}
+    unclaimed = [gpu for gpu in view.offer if gpu not in claimed]
     for app in order:
         room = min(app.room, left.get(app.owner, app.room))
-        if room <= 0 or not len(pool):
+        if room <= 0:
             continue
+        if not len(pool):
+            break
         # No use starting what cannot run: a gang is all there or not wanted.
         if len(app.kept) + min(room, pool.count(app.machines)) < app.min_gang:
             continue
         gpus = pool.take_own(room, app.expiring, app.gang)
         sources = itertools.chain((unclaimed,), (other.expiring for other in reversed(order)))
-        while len(gpus) < room and (source := next(sources, None)) is not None:
+        while len(gpus) < room and len(pool) and (source := next(sources, None)) is not None:
             gpus += pool.take_from(source, room - len(gpus), rng, machines=app.machines)
         if app.owner in left:
             left[app.owner] -= len(gpus)

@@ -29,8 +29,10 @@ def in_order(
     key: Callable[[AppView], tuple[float, ...]],
     apps: Iterable[AppView] | None = None,
 ) -> list[AppView]:
-    """Apps (all, unless given) by rising key; a seeded hash decides between equals."""
-    keyed = [(key(app), app) for app in (view.apps if apps is None else apps)]
+    """Apps (all that could take some, unless given) by rising key; a seeded hash breaks ties."""
+    if apps is None:
+        apps = [app for app in view.apps if app.room > 0]
+    keyed = [(key(app), app) for app in apps]
     keyed.sort(key=itemgetter(0))
     if any(one[0] == other[0] for one, other in itertools.pairwise(keyed)):
         # Hashes are needed only where there are equals: seldom.
