@@ -11,7 +11,7 @@ from themis.fairness.ideal import ideal_time
 from themis.fairness.loads import total_work
 from themis.fairness.rho import best_case_rest, rho, rho_of_nothing, serial_rest
 from themis.fairness.valuation import Valuation
-from themis.model import AppId, Bid, GpuId, OwnerId, Topology
+from themis.model import SLOT, AppId, Bid, GpuId, OwnerId, Topology
 
 LEAST_CAPACITY = 1e-6
 """GPUs."""
@@ -194,6 +194,9 @@ class Seen:
         valuation = self._state.valuation
         if valuation is None:
             return best_case_rest(self._state.loads_left(), float(len(gpus)))
+        if self.gang == 1:  # Where they are does not matter.
+            count = min(len(gpus), self.runnable_jobs)
+            return valuation.seconds_at(SLOT, count, work_left=self._state.work_left)
         seats = self._around.topology.seats
         return valuation.seconds(
             [seats[gpu] for gpu in gpus],
