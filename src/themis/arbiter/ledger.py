@@ -144,6 +144,17 @@ class Ledger:
             return entry.queue[-1]
         return None if entry.leaving else entry.lease
 
+    def promised(self, gpus: Iterable[GpuId]) -> dict[GpuId, AppId]:
+        """Who is the last to be promised each of these GPUs."""
+        owners = {}
+        for gpu in gpus:
+            entry = self._gpus[gpu]
+            if entry.queue:
+                owners[gpu] = entry.queue[-1].app
+            elif entry.lease is not None and not entry.leaving:
+                owners[gpu] = entry.lease.app
+        return owners
+
     def holdings(self, app: AppId) -> dict[GpuId, Lease]:
         """GPUs an app holds or is promised (do not change this mapping)."""
         return self._holdings.get(app, {})

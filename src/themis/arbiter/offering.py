@@ -62,18 +62,13 @@ def view_of(
         for app, state in sorted(world.apps.items())
         if state.active
     )
-    holders = {}
-    for gpu in offer:
-        tail = world.ledger.tail(gpu)
-        if tail is not None:
-            holders[gpu] = tail.app
     return View(
         now=now,
         round=round_number,
         at_beat=at_beat,
         topology=world.topology,
         offer=offer,
-        holders=holders,
+        holders=world.ledger.promised(offer) if at_beat else {},
         apps=apps,
         lease=settings.lease,
         end=end,
