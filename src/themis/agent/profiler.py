@@ -24,8 +24,11 @@ Cell = tuple[int, int]
 
 ONE_GPU: Cell = (SLOT, 1)
 
-LEAST_RATIO, MOST_RATIO = 1e-3, 1e4
-"""What is outside is no slowdown but a mistake: a wrong unit, a process that was suspended."""
+LEAST_RATIO, MOST_RATIO = 1e-2, 1e4
+"""What is outside is no slowdown but a mistake, such as a process that was suspended.
+
+The quotient of two of them is within what a `Slowdown` takes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
