@@ -7,17 +7,17 @@ plan[JobId("j0")]      # (GpuId(4), GpuId(5))
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from themis.agent.carving import Carving, Gang, Shape, carve, seats_of_shape
 from themis.fairness.placement import best_rate
-from themis.model import GpuId, JobId, JobSpec, Seat, Slowdown, level_of
+from themis.model import LEVELS, GpuId, JobId, JobSpec, Seat, Slowdown, level_of
 
 WORTH_MOVING = 0.98
 """Moving running jobs must save at least this much time, restarts included."""
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """A job with work to do."""
 
     spec: JobSpec
@@ -48,15 +48,38 @@ def assign(
     order = longest_first(needs)
     here = {seat.gpu: seat for seat in seats}
     kept = _still_standing(order, here, running)
-    fresh = _fresh(order, seats, kept)
     if not sticky or not kept:
-        return _named(_filled(order, seats, fresh.placement))
+        return _named(_filled(order, seats, _fresh(order, seats, kept).placement))
     stay = _around(order, seats, kept)
+    if _perfect(order, len(seats), stay.placement):
+        return _named(stay.placement)
+    fresh = _fresh(order, seats, kept)
     mean = sum(need.work for need in order) / len(order)
     moved = sum(1 for job, gpus in kept.items() if fresh.placement.get(job) != gpus)
     after = fresh.makespan * mean + (restart if moved else 0.0)
     best = fresh if after < stay.makespan * mean * WORTH_MOVING else stay
     return _named(_filled(order, seats, best.placement))
+
+
+@lru_cache(maxsize=1024)
+def top_rate(slowdown: Slowdown, most: int) -> float:
+    """The best that one job can do with at most so many GPUs, wherever they are."""
+    return max(slowdown.rate(level, count) for count in range(1, most + 1) for level in LEVELS)
+
+
+def _perfect(order: Sequence[Need], seats: int, placement: Mapping[JobId, Gang]) -> bool:
+    """Whether no other placement can be better: gangs at their best, and nobody lacks any."""
+    used = sum(map(len, placement.values()))
+    if len(placement) < len(order) and used < seats:
+        return False
+    for need in order:
+        gang = placement.get(need.spec.id)
+        if gang is not None:
+            spec = need.spec
+            top = top_rate(spec.slowdown, spec.max_gpus)
+            if len(gang) < spec.max_gpus or spec.slowdown.rate(level_of(gang), len(gang)) < top:
+                return False
+    return True
 
 
 def longest_first(needs: Sequence[Need]) -> list[Need]:

@@ -15,10 +15,18 @@ class Pool:
 
     def __init__(self, topology: Topology, gpus: Iterable[GpuId]) -> None:
         self._seats = topology.seats
-        self._machines: dict[int, dict[int, list[GpuId]]] = {}
-        self._free: set[GpuId] = set()
-        for gpu in sorted(gpus):
-            self.put_back(gpu)
+        self._free: set[GpuId] = set(gpus)
+        self._tree: dict[int, dict[int, list[GpuId]]] | None = None
+        """By machine and slot, once it matters where GPUs are."""
+
+    @property
+    def _machines(self) -> dict[int, dict[int, list[GpuId]]]:
+        if self._tree is None:
+            self._tree = {}
+            for gpu in sorted(self._free):
+                seat = self._seats[gpu]
+                self._tree.setdefault(seat.machine, {}).setdefault(seat.slot, []).append(gpu)
+        return self._tree
 
     def __len__(self) -> int:
         return len(self._free)
@@ -43,23 +51,25 @@ class Pool:
 
     def put_back(self, gpu: GpuId) -> None:
         """Add one GPU."""
-        seat = self._seats[gpu]
-        slot = self._machines.setdefault(seat.machine, {}).setdefault(seat.slot, [])
-        slot.append(gpu)
-        slot.sort()
         self._free.add(gpu)
+        if self._tree is not None:
+            seat = self._seats[gpu]
+            slot = self._tree.setdefault(seat.machine, {}).setdefault(seat.slot, [])
+            slot.append(gpu)
+            slot.sort()
 
     def remove(self, gpus: Iterable[GpuId]) -> None:
         """Take exactly these GPUs."""
         for gpu in gpus:
-            seat = self._seats[gpu]
-            slots = self._machines[seat.machine]
-            slots[seat.slot].remove(gpu)
-            if not slots[seat.slot]:
-                del slots[seat.slot]
-                if not slots:
-                    del self._machines[seat.machine]
             self._free.remove(gpu)
+            if self._tree is not None:
+                seat = self._seats[gpu]
+                slots = self._tree[seat.machine]
+                slots[seat.slot].remove(gpu)
+                if not slots[seat.slot]:
+                    del slots[seat.slot]
+                    if not slots:
+                        del self._tree[seat.machine]
 
     def take(
         self,
@@ -157,18 +167,23 @@ class Pool:
         self.remove(mine)
         return mine
 
-    def take_anywhere(
-        self, count: int, rng: random.Random, *, machines: frozenset[int] | None = None
-    ) -> tuple[GpuId, ...]:
-        """Take up to `count` GPUs at random: what a policy does that ignores placement."""
+    def take_from(
+        self,
+        source: Iterable[GpuId],
+        count: int,
+        rng: random.Random,
+        *,
+        machines: frozenset[int] | None = None,
+    ) -> list[GpuId]:
+        """Take up to `count` of these GPUs at random: what a policy does that ignores placement."""
         free = [
             gpu
-            for gpu in sorted(self._free)
-            if machines is None or self._seats[gpu].machine in machines
+            for gpu in source
+            if gpu in self._free and (machines is None or self._seats[gpu].machine in machines)
         ]
-        taken = rng.sample(free, min(count, len(free)))
+        taken = free if len(free) <= count else rng.sample(free, count)
         self.remove(taken)
-        return tuple(sorted(taken))
+        return taken
 
     def _best_gang(
         self, size: int, close: set[int], machines: frozenset[int] | None

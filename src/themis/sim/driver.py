@@ -349,7 +349,8 @@ class Simulation:
 
     def _tell(self, seat: _Seat, event: agent_ev.AgentEvent) -> None:
         app = seat.truth.spec.id
-        self._inform(seat)
+        if not isinstance(event, agent_ev.JobReached) or seat.agent.reads_progress:
+            self._inform(seat)
         self._outcome.events += 1
         for command in seat.agent.handle(event):
             match command:
