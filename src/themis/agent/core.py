@@ -13,6 +13,7 @@ from themis.agent import commands as cmd
 from themis.agent import events as ev
 from themis.agent.assignment import Need, Placement, assign, top_rate
 from themis.agent.bidder import Bidder, Standing
+from themis.agent.profiler import Profiler
 from themis.model import AppSpec, GpuId, JobId, JobSpec, Topology
 from themis.tuners.base import Decision, Finished, Forecast, JobInfo, NextPhase, Stop, Tuner
 
@@ -53,12 +54,14 @@ class Agent:
         restart_in_bids: bool = True,
         hold_idle: float = 30.0,
         in_bids: Callable[[Standing], Standing] | None = None,
+        profiler: Profiler | None = None,
     ) -> None:
         self._spec = spec
         self._tuner = tuner
         self._sticky = sticky
         self._hold_idle = hold_idle
         self._in_bids = in_bids
+        self._profiler = profiler
         self._bidder = Bidder(spec, restart_in_bids=restart_in_bids, sticky=sticky)
         self._specs = {job.id: job for job in spec.jobs}
         self._all: dict[JobId, _Job] = {}
@@ -105,6 +108,8 @@ class Agent:
                 for name, iterations in event.iterations:
                     if name in self._jobs:
                         self._jobs[name].done = iterations
+            case ev.IterationsTimed():
+                self._on_timed(event)
             case ev.LossSeen():
                 self._on_loss(event)
             case ev.JobReached():
@@ -168,6 +173,25 @@ class Agent:
             return True
         return False
 
+    def _on_timed(self, event: ev.IterationsTimed) -> None:
+        """Learn; what is believed from now on may make another placement worth a move."""
+        if self._profiler is None or self._topology is None or self._over:
+            return
+        changed = False
+        for window in event.windows:
+            if all(0 <= gpu < self._topology.gpus for gpu in window.gpus):
+                changed |= self._profiler.observe(
+                    window.job,
+                    self._topology.level(window.gpus),
+                    len(window.gpus),
+                    first=window.first,
+                    iterations=window.iterations,
+                    seconds=window.seconds,
+                )
+        if changed:
+            self._rethink()
+            self._arrange()
+
     def _on_loss(self, event: ev.LossSeen) -> None:
         job = self._jobs.get(event.job)
         if job is None or job.over or self._over:
@@ -210,17 +234,33 @@ class Agent:
         self._jobs = {}
         for name, target in phase.targets:
             job = self._all.setdefault(name, _Job(self._specs[name], target))
-            job.spec = self._tuner.phases[phase.phase].job(self._specs[name])
             job.target = target
             job.forecast = math.inf
             job.over = False
             self._jobs[name] = job
         self._content = False
+        self._rethink()
         self._singles = all(job.spec.max_gpus == 1 for job in self._jobs.values())
+
+    def _rethink(self) -> None:
+        """Take the jobs of this phase and of those to come as they are believed to be now."""
+        now = self._tuner.phase
+        for name, job in self._jobs.items():
+            job.spec = self._believed(self._tuner.phases[now].job(self._specs[name]))
         self._later = tuple(
-            tuple(map(_need, self._tuner.jobs_in_phase(number)))
-            for number in range(phase.phase + 1, len(self._tuner.phases))
+            tuple(map(self._need, self._tuner.jobs_in_phase(number)))
+            for number in range(now + 1, len(self._tuner.phases))
         )
+
+    def _believed(self, spec: JobSpec) -> JobSpec:
+        return spec if self._profiler is None else self._profiler.learned(spec)
+
+    def _need(self, info: JobInfo) -> Need:
+        declared = JobSpec(
+            info.job, info.iteration_time, info.max_gpus, info.min_gpus, info.slowdown
+        )
+        spec = self._believed(declared)
+        return Need(spec, info.iterations_left * spec.serial_iteration_time)
 
     def _needs(self) -> tuple[Need, ...]:
         return tuple(
@@ -309,8 +349,3 @@ class Agent:
         for name, job in self._jobs.items():
             rest = max(rest, job.work / max(1, len(self._placement.get(name, ()))))
         return rest
-
-
-def _need(info: JobInfo) -> Need:
-    spec = JobSpec(info.job, info.iteration_time, info.max_gpus, info.min_gpus, info.slowdown)
-    return Need(spec, info.iterations_left * info.iteration_time)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
-from themis.agent import Agent
+from themis.agent import Agent, Profiler
 from themis.agent import commands as agent_cmd
 from themis.agent import events as agent_ev
 from themis.arbiter import AppRecord, Arbiter, RoundRecord, Settings
@@ -22,6 +22,7 @@ from themis.model import AppId, GpuId, JobId, Lease, Machine, Source, Topology
 from themis.policies import Policy
 from themis.sim.faults import NO_FAULTS, Faults
 from themis.sim.jobs import Costs, Ledgered, Nodes, iteration_limits
+from themis.sim.measuring import NO_LEARNING, Learning, Meter
 from themis.sim.tallies import Shares
 from themis.sim.workloads import SimApp, Workload
 from themis.tuners import tuner_for
@@ -82,6 +83,7 @@ class Simulation:
         seed: int,
         costs: Costs | None = None,
         faults: Faults = NO_FAULTS,
+        learning: Learning = NO_LEARNING,
         solver_name: str = "default",
         observers: Sequence[Observer] = (),
         on_round: Callable[[RoundRecord], None] | None = None,
@@ -118,6 +120,7 @@ class Simulation:
             failed=self._job_failed,
             faults=faults,
         )
+        self._meter = Meter(learning.iteration_noise, seed) if learning.learn else None
         self._waited_for = len(workload.apps)
         for app in workload.apps:
             self._at(app.arrival, lambda now, app=app: self._arrive(app, now))  # type: ignore[misc]
@@ -186,6 +189,7 @@ class Simulation:
             sticky=self._policy.sticky_agents,
             restart_in_bids=self._policy.restart_in_bids,
             in_bids=None if app.distortion.none else app.distortion.of,
+            profiler=None if self._meter is None else Profiler(planned.jobs),
         )
         self._seats[app.spec.id] = _Seat(app, agent)
         self._nodes.add(app.spec.id, app.spec.jobs, iteration_limits(app.submitted))
@@ -205,15 +209,24 @@ class Simulation:
 
     def _measure(self, now: float) -> None:
         """Nodes report how far their jobs are, in time for a round."""
+        if self._meter is not None:
+            self._teach(self._meter, now)
         if not self._policy.looks_at_progress:
             return
         for app, runs in sorted(self._nodes.running.items()):
             if app in self._seats:
                 samples = tuple(
-                    ev.Sample(job, self._nodes.progress(run, now), now - run.begun)
+                    ev.Sample(job, *self._nodes.sample(run, now))
                     for job, run in sorted(runs.items())
                 )
                 self._post(ev.ProgressMeasured(now, app, samples))
+
+    def _teach(self, meter: Meter, now: float) -> None:
+        """Agents that learn hear how long the iterations of their jobs take."""
+        for app, seat in sorted(self._seats.items()):
+            windows = meter.windows(self._nodes.running.get(app, {}), now)
+            if windows:
+                self._tell(seat, agent_ev.IterationsTimed(now, windows))
 
     def _inform(self, seat: _Seat) -> None:
         """An agent reads its jobs' metrics before it decides anything."""
@@ -389,8 +402,8 @@ class Simulation:
 
     def _job_reached(self, now: float, app: AppId, job: JobId) -> None:
         seat = self._seats[app]
-        done = self._nodes.trainings[app, job].done
-        self._post(ev.ProgressMeasured(now, app, (ev.Sample(job, done, 0.0),)))
+        done, seconds = self._nodes.last_sample(app, job)
+        self._post(ev.ProgressMeasured(now, app, (ev.Sample(job, done, seconds),)))
         if seat.truth.declared is not None:
             # It may have declared more: that it has ended is for all to see.
             self._post(ev.TargetsRevised(now, app, ((job, done),)))
@@ -400,8 +413,8 @@ class Simulation:
     # What goes wrong
 
     def _job_failed(self, now: float, app: AppId, job: JobId) -> None:
-        done = self._nodes.trainings[app, job].done
-        self._post(ev.ProgressMeasured(now, app, (ev.Sample(job, done, 0.0),)))
+        done, seconds = self._nodes.last_sample(app, job)
+        self._post(ev.ProgressMeasured(now, app, (ev.Sample(job, done, seconds),)))
         seat = self._seats.get(app)
         if seat is not None:
             self._tell(seat, agent_ev.JobLost(now, job, done))
@@ -422,7 +435,8 @@ class Simulation:
             done = self._nodes.trainings[app, job].done
             if ran:
                 # One that was leaving may have been stopped for good: then its work is done.
-                self._post(ev.ProgressMeasured(now, app, (ev.Sample(job, done, 0.0),)))
+                sample = ev.Sample(job, *self._nodes.last_sample(app, job))
+                self._post(ev.ProgressMeasured(now, app, (sample,)))
             if app in self._seats:
                 # That its GPUs are gone it hears from the arbiter, and then places its jobs anew:
                 # told that the job was lost, it would start it on the same GPUs first.

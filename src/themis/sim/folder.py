@@ -61,6 +61,7 @@ def write_run(result: RunResult, folder: Path) -> None:
             "settings": asdict(prepared.settings),
             "costs": asdict(prepared.costs),
             "faults": asdict(prepared.faults),
+            "learning": asdict(prepared.learning),
             "solver": prepared.solver,
             "generator": prepared.workload.generator,
             "generator_version": prepared.workload.version,

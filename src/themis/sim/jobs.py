@@ -95,6 +95,11 @@ class Training:
     """How often in a row it lost its process without having saved anything."""
     not_before: float = 0.0
     """When it may start again after a failure."""
+    unreported: float = 0.0
+    """Seconds that processes now gone trained since the last sample.
+
+    Minus infinity after a loss: whatever the next sample says, no seconds belong to it.
+    """
 
 
 @dataclass(slots=True)
@@ -110,7 +115,10 @@ class Run:
     score: float = 1.0
     """1/S where it runs."""
     since: float = 0.0
-    begun: float = 0.0
+    sampled: float = 0.0
+    """When a sample last told how far it is."""
+    timed: int = 0
+    """How many windows of iterations its agent was told of."""
     number: int = 0
     saved: float = 0.0
     """Iterations at the last periodic checkpoint, once it runs no more."""
@@ -210,7 +218,7 @@ class Nodes:
             self._occupant[gpu] = run
             self._dequeue(gpu, run)
         run.state = State.STARTING
-        run.begun = run.since = now
+        run.since = now
         training = run.training
         training.starts += 1
         if training.starts > 1:
@@ -257,9 +265,24 @@ class Nodes:
             return run.training.done
         return min(run.until, run.training.done + (now - run.since) * run.rate)
 
+    def sample(self, run: Run, now: float) -> tuple[float, float]:
+        """Iterations a running job has done, and the seconds it trained since the last sample."""
+        training = run.training
+        seconds = training.unreported + now - max(run.since, run.sampled)
+        training.unreported = 0.0
+        run.sampled = now
+        return self.progress(run, now), max(0.0, seconds)
+
+    def last_sample(self, app: AppId, job: JobId) -> tuple[float, float]:
+        """The same for a job whose process is gone."""
+        training = self.trainings[app, job]
+        seconds, training.unreported = training.unreported, 0.0
+        return training.done, max(0.0, seconds)
+
     def _settle(self, run: Run, now: float) -> None:
         """Book what a process that stops running has done."""
         training = run.training
+        training.unreported += now - max(run.since, run.sampled)
         mine = self.running[training.app]
         del mine[training.spec.id]
         if not mine:
@@ -333,6 +356,7 @@ class Nodes:
                 f"{HOPELESS} times in a row with nothing saved",
             )
         training.done = min(training.done, run.saved)
+        training.unreported = -math.inf
         whole = run.unsaved * len(run.gpus)
         useful = whole * run.score
         account = self.spent[training.app]

@@ -129,6 +129,7 @@ def run(
             seed=prepared.config.seed,
             costs=prepared.costs,
             faults=prepared.faults,
+            learning=prepared.learning,
             solver_name=prepared.solver,
             observers=observers,
             on_round=rounds.append if keep_rounds else None,
