@@ -233,15 +233,15 @@ class Rounds:
         )
 
     def _count_hunger(self, current: OpenRound) -> None:
+        """Who has nothing after a beat goes hungry; between beats nobody gets hungrier."""
         for view in current.view.apps:
-            state = self._world.apps.get(view.app)
-            if state is None:
+            held = self._world.ledger.holdings(view.app)
+            if not current.view.at_beat and not held:
                 continue
-            self._leasing.note_waiting(state)
-            if self._world.ledger.holdings(view.app):
-                state.hungry_rounds = 0
-            elif current.view.at_beat:
-                state.hungry_rounds += 1
+            state = self._world.apps.get(view.app)
+            if state is not None:
+                self._leasing.note_waiting(state)
+                state.hungry_rounds = 0 if held else state.hungry_rounds + 1
 
 
 def _objection(plan: Plan, current: OpenRound) -> str:
