@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from themis.auction import (
@@ -23,6 +23,7 @@ from themis.auction import (
 )
 from themis.errors import InvariantError
 from themis.model import AppId, Chunk, GpuId, Machine, Topology
+from themis.testing.tools import examples
 
 A, B = AppId("a"), AppId("b")
 TOPOLOGY = Topology(
@@ -100,7 +101,7 @@ def _problem(rng: random.Random, offered: list[GpuId]) -> Problem:
     return Problem(offered_machines(offered, TOPOLOGY), tuple(bidders))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@examples(60)
 @given(
     seed=st.integers(0, 2**32),
     chosen=st.sets(st.sampled_from(EVERY)),

@@ -269,6 +269,21 @@ def test_a_dataframe_has_a_row_per_app(
         comparison.to_dataframe(per="job")
 
 
+def test_pandas_itself_takes_the_rows(result: RunResult, comparison: Comparison) -> None:
+    pandas = pytest.importorskip("pandas", reason="tables need themis-scheduler[notebook]")
+    apps = result.to_dataframe()
+    assert isinstance(apps, pandas.DataFrame)
+    assert list(apps["app"]) == [str(app.app) for app in result.apps]
+    numbers = apps.drop(columns="app")
+    assert (numbers.dtypes == "float64").all()
+    assert apps["rho_ref_fair_share"].max() == pytest.approx(
+        result.summary["max_rho_ref"]["fair_share"]
+    )
+    runs = comparison.to_dataframe()
+    assert list(runs.groupby("policy").size()) == [2, 2]
+    assert set(comparison.to_dataframe(per="app")["seed"]) == set(runs["seed"])
+
+
 def test_without_pandas_the_way_out_is_told(
     result: RunResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:

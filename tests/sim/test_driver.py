@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import pytest
 from hypothesis import example, given
-from hypothesis import settings as property_settings
 from hypothesis import strategies as st
 
 from themis.arbiter import RoundRecord, Settings, events
@@ -30,6 +29,7 @@ from themis.sim.driver import STUCK_BEATS, Simulation
 from themis.sim.jobs import NO_COSTS, Costs
 from themis.sim.workloads import SimApp, Workload, true_phases
 from themis.testing.sims import NO_LEAD, Auditor, sim_app, simulate, workload_of
+from themis.testing.tools import examples
 
 VGG = Slowdown((1.0, 1.05, 1.29, 1.44))
 PAIR = Topology((Machine("m0", "r0", (2,)),))
@@ -68,7 +68,7 @@ def _random_workload(seed: int) -> Workload:
     return workload_of(*(_random_app(rng, number) for number in range(rng.randint(1, 6))))
 
 
-@property_settings(max_examples=12)
+@examples(12)
 @example(seed=6104, rule="worst-first")
 @given(seed=st.integers(0, 10**6), rule=st.sampled_from(sorted(POLICIES)))
 def test_every_job_of_every_phase_does_exactly_its_work(seed: int, rule: str) -> None:

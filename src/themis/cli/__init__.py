@@ -19,7 +19,8 @@ def main() -> int:
     # Policies of one's own are found in the folder one works in, after everything installed.
     sys.path.append(str(Path.cwd()))
     try:
-        app(args=_with_flags_first(sys.argv[1:]))
+        # Named here, because click would name it after the module that Python was started with.
+        app(args=_with_flags_first(sys.argv[1:]), prog_name="themis")
     except SystemExit as done:  # how a command line that was understood, or not, comes back
         if done.code == INTERRUPTED:
             return _complain("interrupted", INTERRUPTED)

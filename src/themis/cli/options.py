@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 Cluster = Annotated[str, typer.Option(help="A preset (testbed64, sim256, ...) or a YAML file.")]
 Contention = Annotated[int, typer.Option(help="Keep one machine of each kind in so many.")]
-WorkloadName = Annotated[str, typer.Option(help="A workload to generate, or a workload file.")]
+WorkloadName = Annotated[
+    str,
+    typer.Option(help="w1, w2 or trace-study, or a file that `themis trace import` wrote."),
+]
 Apps = Annotated[int, typer.Option(help="How many apps arrive.")]
 Load = Annotated[
     float | None, typer.Option(help="Work / (GPUs x horizon); stretches the arrivals.")

@@ -143,14 +143,31 @@ class _Lines(Bar):
         self._description = description
         self._total = max(1, total)
         self._shown = 0
-        self._spoke = time.monotonic()
+        self._started = self._spoke = time.monotonic()
 
     def update(self, done: int, description: str | None = None, total: int | None = None) -> None:
         self._description = description or self._description
         self._total = max(1, total or self._total)
-        tenth = 10 * done // self._total
-        if tenth > self._shown or time.monotonic() - self._spoke > LONG:
-            self._shown = tenth
-            self._spoke = time.monotonic()
-            sys.stderr.write(f"{self._description}: {done} of {self._total}\n")
+        tenth, now = 10 * done // self._total, time.monotonic()
+        if tenth > self._shown or now - self._spoke > LONG:
+            self._shown, self._spoke = tenth, now
+            sys.stderr.write(
+                f"{self._description}: {done} of {self._total}{self._pace(done, now)}\n"
+            )
             sys.stderr.flush()
+
+    def _pace(self, done: int, now: float) -> str:
+        """How long it still takes if it goes on like this; nothing when it was quick."""
+        taken = now - self._started
+        if taken < LONG or done >= self._total:
+            return ""
+        if done <= 0:
+            return f", {span(taken)} so far"
+        return f", about {span(taken * (self._total - done) / done)} left"
+
+
+def span(seconds: float) -> str:
+    """A time for people: 40 s, 12 min, 3.5 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -66,23 +66,25 @@ def run_command(
 
 def _run(config: RunConfig, out: Path | None, *, events: bool) -> dict[str, Any]:
     from themis.sim import prepare, run  # noqa: PLC0415 - late, so that --help is quick
-    from themis.sim.folder import new_folder, write_run  # noqa: PLC0415 - see above
+    from themis.sim.folder import new_folder, run_files, write_run  # noqa: PLC0415 - see above
 
     started = time.process_time()
     prepared = prepare(config)
     total = len(prepared.workload.apps)
     with progress_bar(f"{config.policy}, seed {config.seed}", total) as bar:
         if out is None:
-            result = run(prepared, progress=lambda done, _: bar.update(done))
+            result = run(prepared, keep_segments=False, progress=lambda done, _: bar.update(done))
         else:
             with new_folder(out) as draft:
-                log = draft / "events.jsonl" if events else None
-                result = run(
-                    prepared,
-                    keep_rounds=True,
-                    log_to=log,
-                    progress=lambda done, _: bar.update(done),
-                )
+                with run_files(draft) as files:
+                    result = run(
+                        prepared,
+                        keep_segments=False,
+                        on_round=files.on_round,
+                        on_segment=files.on_segment,
+                        log_to=draft / "events.jsonl" if events else None,
+                        progress=lambda done, _: bar.update(done),
+                    )
                 write_run(result, draft)
             note(f"written to {out}")
     return with_costs(result, started)

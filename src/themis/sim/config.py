@@ -232,8 +232,16 @@ def settings_for(kind: type[Policy], options: Mapping[str, Any]) -> Settings:
         elif key in {"starvation", "solve_work"}:
             values[key] = value
         else:
-            values[key] = seconds(value, key)
+            values[key] = _duration(value, key)
     return Settings(**values)
+
+
+def _duration(value: Any, key: str) -> Any:
+    """Seconds from a text. A number is left to what checks it against the range of its key."""
+    if isinstance(value, str):
+        return seconds(value, key)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return float(value) if whole and abs(value) <= 10**18 else value
 
 
 def _member(key: str, value: object) -> StrEnum:
@@ -249,7 +257,7 @@ def costs_from(options: Mapping[str, Any]) -> Costs:
     Raises:
         ConfigError: A value that cannot be.
     """
-    return Costs(**{key: seconds(value, key) for key, value in options.items()})
+    return Costs(**{key: _duration(value, key) for key, value in options.items()})
 
 
 def faults_from(options: Mapping[str, Any]) -> Faults:
@@ -263,7 +271,7 @@ def faults_from(options: Mapping[str, Any]) -> Faults:
     if rate == "philly":
         rate = PHILLY_FAILURES_PER_GPU_HOUR
     rate = check_number("job_failures_per_gpu_hour", rate, high=1e6)
-    return Faults(rate, **{key: seconds(value, key) for key, value in values.items()})
+    return Faults(rate, **{key: _duration(value, key) for key, value in values.items()})
 
 
 def learning_from(options: Mapping[str, Any]) -> Learning:

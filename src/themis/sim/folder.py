@@ -1,6 +1,9 @@
 """A run as a folder of files: the same bytes for the same seed, and never half of one.
 
-write_run(result, Path("run"))      # config.json, result.json, apps.jsonl, segments.csv, ...
+with new_folder(Path("run")) as draft:
+    with run_files(draft) as files:         # rounds.jsonl, segments.csv, while the run goes on
+        result = run(config, on_round=files.on_round, on_segment=files.on_segment)
+    write_run(result, draft)                # config.json, result.json, apps.jsonl
 """
 
 import json
@@ -9,12 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import TextIO
 
 from themis import __version__
+from themis.arbiter import RoundRecord
 from themis.errors import ConfigError
 from themis.policies import policy_options
 from themis.records.codec import dumps
-from themis.sim.run import RunResult
+from themis.sim.run import RunResult, Segment
 
 
 @contextmanager
@@ -46,8 +51,36 @@ def new_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
+class RunFiles:
+    """The files that grow with simulated time, written while the run goes on."""
+
+    def __init__(self, rounds: TextIO, segments: TextIO) -> None:
+        self._rounds = rounds
+        self._segments = segments
+        segments.write("gpu,app,start_s,end_s,source\n")
+
+    def on_round(self, record: RoundRecord) -> None:
+        """One more round."""
+        self._rounds.write(dumps(record) + "\n")
+
+    def on_segment(self, item: Segment) -> None:
+        """One more segment that is over."""
+        line = f"{item.gpu},{item.app},{item.start!r},{item.end!r},{item.source}\n"
+        self._segments.write(line)
+
+
+@contextmanager
+def run_files(folder: Path) -> Iterator[RunFiles]:
+    """Open rounds.jsonl and segments.csv in a folder that is there."""
+    with (
+        (folder / "rounds.jsonl").open("w", encoding="utf-8") as rounds,
+        (folder / "segments.csv").open("w", encoding="utf-8") as segments,
+    ):
+        yield RunFiles(rounds, segments)
+
+
 def write_run(result: RunResult, folder: Path) -> None:
-    """Write everything a run left behind into a folder that is there."""
+    """Write what a run ended with; rounds and segments come from `run_files` during the run."""
     prepared = result.prepared
     _write_json(
         folder / "config.json",
@@ -70,12 +103,6 @@ def write_run(result: RunResult, folder: Path) -> None:
     _write_json(folder / "result.json", result.summary)
     with (folder / "apps.jsonl").open("w", encoding="utf-8") as file:
         file.writelines(dumps(app) + "\n" for app in result.apps)
-    with (folder / "rounds.jsonl").open("w", encoding="utf-8") as file:
-        file.writelines(dumps(record) + "\n" for record in result.rounds)
-    with (folder / "segments.csv").open("w", encoding="utf-8") as file:
-        file.write("gpu,app,start_s,end_s,source\n")
-        for item in result.segments:
-            file.write(f"{item.gpu},{item.app},{item.start!r},{item.end!r},{item.source}\n")
 
 
 def _write_json(path: Path, data: object) -> None:

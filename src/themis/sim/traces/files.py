@@ -18,6 +18,7 @@ from themis.errors import ConfigError, CorruptLogError, ThemisError
 from themis.model.ids import check_count, check_number
 from themis.records.codec import decode, dumps, loads
 from themis.sim.traces.apps import AppLine, app_from
+from themis.sim.traces.trace import collector_paused
 from themis.sim.workloads import SimApp, Workload, realised_load
 
 FORMAT = 1
@@ -81,6 +82,7 @@ def header_of(workload: Workload, gpus: int) -> WorkloadHeader:
     )
 
 
+@collector_paused()
 def write_workload(path: Path, header: WorkloadHeader, lines: Iterable[AppLine | SimApp]) -> None:
     """Write a workload, replacing what is there; the file has its name only when it is whole.
 
@@ -92,12 +94,16 @@ def write_workload(path: Path, header: WorkloadHeader, lines: Iterable[AppLine |
         try:
             with draft.open("w", encoding="ascii", newline="\n") as file:
                 file.write(dumps(header) + "\n")
-                file.writelines(dumps(line) + "\n" for line in lines)
+                file.writelines(_written(line) for line in lines)
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError("out", error.strerror, "a file to write", str(path)) from None
+
+
+def _written(line: AppLine | SimApp) -> str:
+    return (line.to_json() if isinstance(line, AppLine) else dumps(line)) + "\n"
 
 
 def read_workload(path: Path) -> Workload:
@@ -167,7 +173,9 @@ def _header(line: bytes) -> WorkloadHeader:
     # Any other file can come here by a slip, so this is not the place for details.
     data = loads(_text(line)) if b'"themis_workload"' in line else None
     if not isinstance(data, dict) or "themis_workload" not in data:
-        raise _UnfitError("not a workload file: its first line is no header")
+        raise _UnfitError(
+            "not a workload file: its first line is no header (themis trace import makes one)"
+        )
     return decode(WorkloadHeader, data)
 
 
