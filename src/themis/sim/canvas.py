@@ -79,12 +79,12 @@ def _settings() -> Iterator[None]:
 
 @contextmanager
 def panels(
-    drawing: Drawing, width: float, height: float, columns: int = 1
+    drawing: Drawing, width: float, height: float, columns: int = 1, rows: int = 1
 ) -> Iterator[list["Axes"]]:
-    """The axes of a figure, side by side; sizes are inches."""
+    """The axes of a figure, row by row; sizes are inches."""
     with _settings():
         drawing.figure.set_size_inches(width, height)
-        yield list(drawing.figure.subplots(1, columns, squeeze=False)[0])
+        yield list(drawing.figure.subplots(rows, columns, squeeze=False).flat)
 
 
 def look(index: int) -> dict[str, Any]:
