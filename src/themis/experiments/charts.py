@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from themis.experiments.measures import Factor
 from themis.sim.canvas import COLOURS, MARKERS, Corner, Drawing, legend, look, panels
 from themis.sim.compare import Estimate
 
@@ -173,28 +174,34 @@ def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[S
 
 
 def plot_ranges(
-    title: str, label: str, names: Sequence[str], marks: Mapping[str, Sequence[Estimate]],
-    *, log: bool = False, line: float | None = None,
-) -> Drawing:  # fmt: skip
-    """Means with intervals, a row for each name and a mark for each kind."""
+    title: str, label: str, marks: Mapping[str, Mapping[str, Factor]], *, log: bool = False
+) -> Drawing:
+    """Means with intervals: a row for each name, in it a mark for each kind; one is marked."""
+    names = list(dict.fromkeys(name for points in marks.values() for name in points))
     drawing = Drawing()
     with panels(drawing, 7.0, 0.32 * len(names) + 1.4) as (axes,):
         for index, (kind, points) in enumerate(marks.items()):
-            rows = [place + 0.16 * (index - (len(marks) - 1) / 2) for place in range(len(names))]
+            shift = 0.16 * (index - (len(marks) - 1) / 2)
             axes.errorbar(
-                [point.mean for point in points], rows,
-                xerr=[point.half or 0.0 for point in points], fmt=MARKERS[index % len(MARKERS)],
-                color=COLOURS[index], markersize=5, capsize=2.5, elinewidth=0.9, label=kind,
-            )  # fmt: skip
-        if line is not None:
-            axes.axvline(line, color="black", lw=1.0, ls="--")
+                [point.mean for point in points.values()],
+                [names.index(name) + shift for name in points],
+                xerr=[
+                    [point.mean - (point.low or point.mean) for point in points.values()],
+                    [(point.high or point.mean) - point.mean for point in points.values()],
+                ],
+                fmt=MARKERS[index % len(MARKERS)],
+                color=COLOURS[index],
+                markersize=5,
+                capsize=2.5,
+                elinewidth=0.9,
+                label=kind,
+            )
+        axes.axvline(1.0, color="black", lw=1.0, ls="--")
         if log:
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.xaxis.set_minor_formatter(lambda *_: "")
-        else:
-            axes.set_xlim(left=0.0)
-        axes.set_yticks(range(len(names)), list(names))
+        axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.set_xlabel(label)
         axes.set_title(title)

@@ -14,7 +14,7 @@ from themis.experiments.base import (
 )
 from themis.experiments.charts import Line, Sweep, plot_sweeps
 from themis.experiments.macro import LITERAL, OURS
-from themis.experiments.matrix import Matrix, Measured, over, summary, swept
+from themis.experiments.matrix import Matrix, Measured, gpu_over_work, over, summary, swept
 from themis.experiments.measures import at_least
 from themis.sim.canvas import Drawing
 from themis.sim.config import RunConfig
@@ -27,12 +27,14 @@ MEASURES = {
     "max_rho": summary("max_rho", "paper"),
     "max_rho_ref": summary("max_rho_ref", "fair_share"),
     "gpu_hours": summary("gpu_hours"),
+    "over_work": gpu_over_work,
     "moves": summary("moves"),
 }
 COLUMNS = {
     "max_rho": Column("max rho (paper)", ".2f"),
     "max_rho_ref": Column("max rho_ref", ".2f"),
     "gpu_hours": Column("GPU hours", ".0f"),
+    "over_work": Column("GPU time / work", ".3f"),
     "moves": Column("moves", ".0f"),
 }
 
@@ -65,7 +67,7 @@ def _figure(measured: Measured) -> Drawing:
                 for policy in POLICIES
             ],
         )
-        for name in ("max_rho", "max_rho_ref", "gpu_hours")
+        for name in ("max_rho", "max_rho_ref", "over_work")
     ]
     return plot_sweeps("lease", VALUES, sweeps)
 

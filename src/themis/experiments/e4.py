@@ -11,7 +11,6 @@ from themis.experiments.base import (
     Findings,
     Results,
     Told,
-    Verdict,
     told,
 )
 from themis.experiments.macro import LITERAL, OURS, PAPERS, WORKLOADS, matrix, policies
@@ -53,7 +52,7 @@ def _near_one(measured: Measured) -> Claim:
         Told("~1"),
         told(lowest(LITERAL), ".3f"),
         told(ours, ".3f"),
-        Verdict.HOLDS if ours >= NEAR_ONE else Verdict.PARTLY,
+        measured.judged(ours >= NEAR_ONE),
         "The lowest mean score of ours and the paper's four. Jobs of one or two GPUs are easily "
         f"placed; at least {NEAR_ONE} counts as near.",
     )

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from themis.experiments.base import Column, Results, Row, Table
-from themis.experiments.measures import Factor, factor
+from themis.experiments.base import Column, Results, Row, Table, Verdict
+from themis.experiments.measures import FEWEST, Factor, factor
 from themis.sim.compare import Estimate, estimate, with_value
 from themis.sim.config import RunConfig, allowed_keys
 from themis.sim.store import RunRecord
@@ -59,6 +59,12 @@ class Measured:
     by_cell: Mapping[Cell, Mapping[str, Sequence[float]]]
     seeds: tuple[int, ...]
 
+    def judged(self, is_so: bool) -> Verdict:
+        """A verdict on means, for which a few seeds are not enough."""
+        if len(self.seeds) < FEWEST:
+            return Verdict.OPEN
+        return Verdict.HOLDS if is_so else Verdict.PARTLY
+
     def values(self, name: str, cell: Cell) -> Sequence[float]:
         """One number over the seeds."""
         return self.by_cell[cell][name]
@@ -66,6 +72,11 @@ class Measured:
     def estimate(self, name: str, cell: Cell) -> Estimate:
         """Its mean with the interval of Student's t."""
         return estimate(self.values(name, cell))
+
+    def typical(self, name: str, cell: Cell) -> Factor:
+        """Its geometric mean: for ratios, where twice and half weigh the same."""
+        values = self.values(name, cell)
+        return factor(values, [1.0] * len(values))
 
     def factor(self, name: str, *, of: Cell, over: Cell) -> Factor:
         """How many times larger it is in one cell than in the other, paired by seed."""
@@ -112,6 +123,12 @@ def swept(
 ) -> dict[str | float | int, RunConfig]:
     """The base with each value of a key, a flag or an option."""
     return {value: with_value(base, key, value) for value in values}
+
+
+def gpu_over_work(record: RunRecord) -> float:
+    """GPU time held for each unit of bare work, so that seeds with more work weigh no more."""
+    useful = float(record.summary["gpu_hours_spent"]["useful"])
+    return float(record.summary["gpu_hours"]) / useful if useful else float("nan")
 
 
 def summary(key: str, convention: str = "") -> Measure:

@@ -15,6 +15,8 @@ from themis.experiments.base import Told, Verdict, told
 from themis.sim.workloads import Table
 
 RESAMPLES = 2000
+FEWEST = 6
+"""With fewer pairs, chance alone often puts all of them on one side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,17 @@ class Factor:
     mean: float
     low: float | None = None
     high: float | None = None
+    seeds: int = 1
+
+    @property
+    def above(self) -> bool:
+        """Whether it is surely above one."""
+        return self.seeds >= FEWEST and self.low is not None and self.low > 1.0
+
+    @property
+    def below(self) -> bool:
+        """Whether it is surely below one."""
+        return self.seeds >= FEWEST and self.high is not None and self.high < 1.0
 
     @property
     def told(self) -> Told:
@@ -55,16 +68,14 @@ def factor(of: Sequence[float], over: Sequence[float]) -> Factor:
     stream = Random(f"bootstrap/{len(logs)}")
     means = sorted(fmean(stream.choices(logs, k=len(logs))) for _ in range(RESAMPLES))
     low, high = means[round(0.025 * RESAMPLES)], means[round(0.975 * RESAMPLES) - 1]
-    return Factor(math.exp(fmean(logs)), math.exp(low), math.exp(high))
+    return Factor(math.exp(fmean(logs)), math.exp(low), math.exp(high), len(logs))
 
 
 def at_least(found: Factor, wanted: float) -> Verdict:
     """Whether something is so many times better, as the paper says, or at least better at all."""
-    if found.low is None or found.high is None:
-        return Verdict.OPEN
-    if found.low > 1.0:
+    if found.above:
         return Verdict.HOLDS if found.mean >= wanted else Verdict.PARTLY
-    return Verdict.FAILS if found.high < 1.0 else Verdict.OPEN
+    return Verdict.FAILS if found.below else Verdict.OPEN
 
 
 def all_of(verdicts: Iterable[Verdict]) -> Verdict:
