@@ -53,7 +53,7 @@ def reproduce(
     scope = Scope(quick=quick, seeds=_some(numbers, seeds), data=data_folder())
     chapters, files = _carry_out(wanted, scope, out, workers, fresh=fresh)
     if json:
-        from themis.experiments.reproduce import report_data  # noqa: PLC0415 - see above
+        from themis.experiments.running import report_data  # noqa: PLC0415 - see above
 
         told = {"experiments": report_data(chapters), "files": [str(path) for path in files]}
         print_json(told)

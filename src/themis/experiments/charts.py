@@ -142,6 +142,7 @@ class Sweep:
     lines: Sequence[Line]
     marks: Mapping[str, float] = field(default_factory=dict)
     """Values of the key that deserve a word, as the one that the paper chose."""
+    from_zero: bool = True
 
 
 def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[Sweep]) -> Drawing:
@@ -168,7 +169,8 @@ def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[S
             part.set_xticks(places, [str(value) for value in values])
             part.set_xlabel(key)
             part.set_title(sweep.title)
-            part.set_ylim(bottom=0.0)
+            if sweep.from_zero:
+                part.set_ylim(bottom=0.0)
         legend(axes[-1], 7, "upper left")
     return drawing
 

@@ -119,6 +119,7 @@ def _figure(measured: Measured) -> Drawing:
                 for policy in POLICIES
             ],
             {"paper": CHOSEN},
+            from_zero=name != "over_work",
         )
         for name in ("max_rho", "max_rho_ref", "over_work")
     ]

@@ -66,6 +66,7 @@ def _figure(measured: Measured) -> Drawing:
                 Line(policy, [measured.estimate(name, (value, policy)) for value in VALUES])
                 for policy in POLICIES
             ],
+            from_zero=name != "over_work",
         )
         for name in ("max_rho", "max_rho_ref", "over_work")
     ]
