@@ -24,9 +24,7 @@ LINE = ((0.0, 0.0), (10.0, 1.0))
 def test_a_factor_is_the_geometric_mean_of_the_pairs() -> None:
     found = factor([2.0, 8.0], [1.0, 1.0])
     assert found.mean == pytest.approx(4.0)
-    assert found.low is not None
-    assert found.high is not None
-    assert (found.low, found.high) == (pytest.approx(2.0), pytest.approx(8.0))
+    assert (found.low, found.high) == pytest.approx((2.0, 8.0))
 
 
 def test_pairs_that_move_together_leave_no_doubt() -> None:

@@ -6,14 +6,14 @@ import pytest
 
 from themis.errors import ConfigError
 from themis.experiments import e13
-from themis.experiments.base import Results, Scope, Verdict
+from themis.experiments.base import Findings, Results, Scope, Verdict
 from themis.experiments.measurements import read_measurements, same_table
 from themis.model import CLUSTER, LEVELS, MACHINE, RACK
 from themis.model.zoo import ZOO
 from themis.sim.store import Store
 
 
-def found(tmp_path: Path, data: Path | None = None) -> e13.Findings:
+def found(tmp_path: Path, data: Path | None = None) -> Findings:
     return e13.study(Results(Scope(data=data), Store(tmp_path)))
 
 

@@ -191,6 +191,12 @@ def test_experiments_are_found_by_name_in_any_case() -> None:
         chosen(["E99"])
 
 
+def test_the_guide_knows_every_experiment() -> None:
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "reproduce.md"
+    text = guide.read_text("utf-8")
+    assert [name for name in EXPERIMENTS if f"| `{name}` |" not in text] == []
+
+
 def test_every_experiment_says_what_the_paper_says() -> None:
     for name, item in EXPERIMENTS.items():
         assert item.id == name

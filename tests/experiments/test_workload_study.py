@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from themis.experiments import e12
-from themis.experiments.base import Results, Scope, Verdict
+from themis.experiments.base import Findings, Results, Scope, Verdict
 from themis.experiments.samples import PHILLY, PHILLY_85, demand, sample
 from themis.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
 from themis.sim.store import Store
 from themis.sim.workloads import SimApp, Workload, workload
 
 
-def found(tmp_path: Path, **scope: object) -> e12.Findings:
+def found(tmp_path: Path, **scope: object) -> Findings:
     return e12.study(Results(Scope(**scope), Store(tmp_path)))  # type: ignore[arg-type] # a test's words
 
 
@@ -72,6 +72,6 @@ def test_the_real_trace_stands_beside(tmp_path: Path, themis_data: Path) -> None
     findings = found(tmp_path, quick=True, data=themis_data)
     rows = {row[0]: row for row in findings.tables[0].rows}
     assert rows[PHILLY_85][1] == pytest.approx(9 / 85)
-    assert rows[PHILLY_85][3] <= 100  # type: ignore[operator] # a number
+    assert rows[PHILLY_85][3] in range(50, 101)
     assert PHILLY in rows
     assert any("owner dropped" in note for note in findings.notes)
