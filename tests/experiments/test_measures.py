@@ -5,6 +5,7 @@ import math
 import pytest
 
 from themis.experiments.base import Verdict, told
+from themis.experiments.charts import Steps, _peaks
 from themis.experiments.measures import (
     FEWEST,
     Factor,
@@ -18,6 +19,7 @@ from themis.experiments.measures import (
 )
 from themis.sim.workloads import W1_JOBS, quantile
 
+SIX = tuple(float(second) for second in range(6))
 LINE = ((0.0, 0.0), (10.0, 1.0))
 
 
@@ -90,6 +92,14 @@ def test_a_sample_of_the_very_distribution_is_near_and_a_shifted_one_is_not() ->
     assert ks_distance(exact, W1_JOBS) < 0.01
     assert ks_distance([round(value) for value in exact], W1_JOBS, whole=True) < 0.01
     assert ks_distance([value + 20 for value in exact], W1_JOBS) > 3 * ks_limit(500)
+
+
+def test_thinning_steps_keeps_their_peaks() -> None:
+    steps = Steps(SIX, (1.0, 9.0, 2.0, 0.0, 7.0, 0.0), mean=0.0, end=6.0)
+    assert _peaks(steps, bins=3) == ([0.0, 2.0, 4.0], [9.0, 2.0, 7.0])
+    assert _peaks(steps, bins=6)[1] == list(steps.values)
+    lone = Steps((0.0, 1.0), (0.0, 5.0), mean=0.0, end=4.0)
+    assert _peaks(lone, bins=4)[1] == [0.0, 5.0, 5.0, 5.0]
 
 
 def test_a_curve_keeps_its_ends_when_it_is_thinned() -> None:

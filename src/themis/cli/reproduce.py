@@ -149,7 +149,7 @@ def _show(chapters: list[Chapter]) -> None:
             "claim", "paper", "themis-paper", "themis", "verdict",
         )  # fmt: skip
         for claim in chapter.claims:
-            literal = "same" if claim.themis_paper == claim.themis else claim.themis_paper.text
+            literal = claim.themis_paper.text if claim.by_policy else "same"
             texts = (claim.statement, claim.paper.text, literal, claim.themis.text, claim.verdict)
             rows.add_row(*(Text(text) for text in texts))
         out.print(rows)

@@ -124,11 +124,13 @@ class Claim:
     themis: Told
     verdict: Verdict
     explanation: str
+    by_policy: bool = True
+    """Whether the two columns of ours tell of policies; otherwise they are the same."""
 
 
 def alike(statement: str, paper: Told, ours: Told, verdict: Verdict, explanation: str) -> Claim:
     """A claim on which no policy has a say."""
-    return Claim(statement, paper, ours, ours, verdict, explanation)
+    return Claim(statement, paper, ours, ours, verdict, explanation, by_policy=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from themis.sim.compare import Estimate
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+TICKS = (0.1, 0.2, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 HATCHES = ("", "///", "...", "xxx", "\\\\\\")
 
 Curve = tuple[Sequence[float], Sequence[float]]
@@ -76,8 +77,9 @@ def plot_demand(demands: Mapping[str, Steps]) -> Drawing:
     drawing = Drawing()
     with panels(drawing, 7.5, 2.3 * len(demands) + 0.3, rows=len(demands)) as axes:
         for index, (part, (name, steps)) in enumerate(zip(axes, demands.items(), strict=True)):
-            days = [at / 86400.0 for at in (*steps.times, steps.end)]
-            part.stairs(list(steps.values), days, baseline=0, fill=True, color=COLOURS[index])
+            times, values = _peaks(steps)
+            days = [at / 86400.0 for at in (*times, steps.end)]
+            part.stairs(values, days, baseline=0, fill=True, color=COLOURS[index])
             part.axhline(steps.mean, color="black", lw=1.2, ls="--")
             part.annotate(
                 f"mean {steps.mean:.0f}", (days[-1], steps.mean), ha="right", va="bottom",
@@ -89,6 +91,22 @@ def plot_demand(demands: Mapping[str, Steps]) -> Drawing:
             part.set_title(name)
         axes[-1].set_xlabel("days")
     return drawing
+
+
+def _peaks(steps: Steps, bins: int = 800) -> tuple[list[float], list[float]]:
+    """The largest value within each short stretch of time: all that an eye can see."""
+    width = steps.end / bins
+    heights: list[float] = []
+    place = 0
+    for number in range(bins):
+        while place + 1 < len(steps.times) and steps.times[place + 1] <= number * width:
+            place += 1
+        last = place
+        while last + 1 < len(steps.times) and steps.times[last + 1] < (number + 1) * width:
+            last += 1
+        heights.append(max(steps.values[place : last + 1]))
+        place = last
+    return [number * width for number in range(bins)], heights
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +219,9 @@ def plot_ranges(
         axes.axvline(1.0, color="black", lw=1.0, ls="--")
         if log:
             axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            low, high = axes.get_xlim()
+            ticks = [tick for tick in TICKS if low <= tick <= high]
+            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             axes.xaxis.set_minor_formatter(lambda *_: "")
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.4, -0.6)

@@ -43,12 +43,14 @@ caption { text-align: left; font-weight: 600; padding: .3rem 0; }
 th, td { padding: .3rem .7rem; text-align: left; vertical-align: top;
          border-bottom: 1px solid #ddd; }
 thead th { border-bottom: 2px solid #888; }
+td.both { text-align: center; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .verdict { white-space: nowrap; font-weight: 600; }
 .good { color: #00674a; } .half { color: #8a5a00; } .bad { color: #b04000; } .open { color: #555; }
 figure { margin: 1.2rem 0; } figure svg { max-width: 100%; height: auto; }
 code { background: #f3f3f3; padding: 0 .2rem; }
-@media print { body { max-width: none; margin: 0; } h2, figure, table { break-inside: avoid; } }
+@media print { body { max-width: none; margin: 0; } figure, tr { break-inside: avoid; }
+               h2, caption { break-after: avoid; } }
 """
 
 
@@ -82,7 +84,11 @@ def _lead(chapters: Sequence[Chapter]) -> str:
 
 
 def _contents(chapters: Sequence[Chapter]) -> str:
-    links = (f"<li>{_link(chapter)}: {escape(chapter.title)}</li>" for chapter in chapters)
+    links = (
+        f'<li>{_link(chapter)}: {escape(chapter.title)} <span class="note">'
+        f"({escape(chapter.scope)})</span></li>"
+        for chapter in chapters
+    )
     return f"<ul>{''.join(links)}</ul>"
 
 
@@ -105,10 +111,10 @@ def _wide(table: str) -> str:
 
 
 def _columns(claim: Claim) -> str:
-    if claim.themis_paper == claim.themis:
-        ours = f'<td colspan="2">{_told(claim.themis)}</td>'
-    else:
+    if claim.by_policy:
         ours = f"<td>{_told(claim.themis_paper)}</td><td>{_told(claim.themis)}</td>"
+    else:
+        ours = f'<td colspan="2" class="both">{_told(claim.themis)}</td>'
     verdict = (
         f'<td class="verdict {_CLASSES[claim.verdict]}">'
         f"{_SIGNS[claim.verdict]} {escape(claim.verdict)}</td>"
