@@ -24,7 +24,7 @@ from themis.sim.run import Segment
 from themis.sim.store import RunRecord, Store
 
 if TYPE_CHECKING:
-    from themis.sim.figures import Drawing
+    from themis.sim.canvas import Drawing
 
 # Two-sided 95 % points of Student's t for 1, 2, ... degrees of freedom.
 _T95 = (

@@ -44,6 +44,22 @@ def run_all(
 ) -> list[RunRecord]:
     """The runs of these configurations, in their order; those in the store are not run again.
 
+    Arguments and errors as in `finish_all`.
+    """
+    finish_all(configs, store, workers=workers, progress=progress, fresh=fresh)
+    return [found(store, config) for config in configs]
+
+
+def finish_all(
+    configs: Sequence[RunConfig],
+    store: Store,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    fresh: bool = False,
+) -> None:
+    """See to it that all these runs are in the store, without keeping any of them in memory.
+
     Args:
         configs: What to run; what stands there twice is run once.
         store: Where finished runs go.
@@ -72,10 +88,14 @@ def run_all(
         for config in todo:
             store.save(config, _simulate(config, counter.reached))
             counter.finished(repr(config))
-    return [_found(store, config) for config in configs]
 
 
-def _found(store: Store, config: RunConfig) -> RunRecord:
+def found(store: Store, config: RunConfig) -> RunRecord:
+    """A run that was finished.
+
+    Raises:
+        UnavailableError: It is not there any more.
+    """
     record = store.load(config)
     if record is None:
         raise UnavailableError(f"the run of {_label(config)} vanished from {store.folder}")

@@ -23,7 +23,7 @@ from themis.sim.frames import app_rows, frame
 from themis.sim.metrics import AppResult, app_results, floor_rho_ref, reference, summarise
 
 if TYPE_CHECKING:
-    from themis.sim.figures import Drawing
+    from themis.sim.canvas import Drawing
 
 _Item = TypeVar("_Item")
 
