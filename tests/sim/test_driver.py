@@ -281,3 +281,18 @@ def test_apps_run_only_where_their_constraint_allows() -> None:
     auditor = Auditor()
     simulate(mixed, workload_of(picky), "themis", observers=[auditor])
     assert auditor.times("a")[0] == (0.0, "start", (2, 3))
+
+
+def test_forgetting_stale_ends_of_processes_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    apps = [sim_app(f"a{n}", arrival=90.0 * n, work=5000.0, jobs=3, max_gpus=2) for n in range(5)]
+    machines = tuple(Machine(f"m{n}", "r0", (2,)) for n in range(2))
+
+    def ends() -> dict[str, float]:
+        outcome = simulate(Topology(machines), workload_of(*apps), "tiresias", costs=Costs())
+        return {str(app): record.end for app, record in outcome.apps.items()}
+
+    rarely = ends()
+    monkeypatch.setattr("themis.sim.driver.LEAST_TO_TIDY", 1)
+    assert ends() == rarely

@@ -21,7 +21,7 @@ from themis.errors import InvariantError, ThemisError
 from themis.model import AppId, GpuId, JobId, Lease, Machine, Source, Topology
 from themis.policies import Policy
 from themis.sim.faults import NO_FAULTS, Faults
-from themis.sim.jobs import Costs, Ledgered, Nodes, iteration_limits
+from themis.sim.jobs import Costs, Due, Ledgered, Nodes, iteration_limits
 from themis.sim.measuring import NO_LEARNING, Learning, Meter
 from themis.sim.tallies import Shares
 from themis.sim.workloads import SimApp, Workload
@@ -29,6 +29,9 @@ from themis.tuners import tuner_for
 
 STUCK_BEATS = 1000
 """Beats without a process, though apps wait, after which a run is given up."""
+
+LEAST_TO_TIDY = 1000
+"""Entries of the heap up to which it is not searched for stale ones."""
 
 
 class Observer(Protocol):
@@ -100,6 +103,7 @@ class Simulation:
         self._on_progress = on_progress
         self._heap: list[tuple[float, int, Callable[[float], None]]] = []
         self._pushed = 0
+        self._tidy_at = LEAST_TO_TIDY
         self._now = 0.0
         self._last_sign_of_life = 0.0
         self._inbox: deque[ev.Event] = deque()
@@ -164,6 +168,16 @@ class Simulation:
     def _at(self, time: float, action: Callable[[float], None]) -> None:
         self._pushed += 1
         heapq.heappush(self._heap, (max(time, self._now), self._pushed, action))
+        if len(self._heap) > self._tidy_at:
+            self._drop_stale()
+
+    def _drop_stale(self) -> None:
+        """Forget the ends of processes that were stopped, which may be far off and many."""
+        self._heap = [
+            entry for entry in self._heap if not (isinstance(entry[2], Due) and entry[2].stale)
+        ]
+        heapq.heapify(self._heap)
+        self._tidy_at = max(LEAST_TO_TIDY, 2 * len(self._heap))
 
     def _post(self, event: ev.Event) -> None:
         self._inbox.append(event)

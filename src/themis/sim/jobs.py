@@ -128,6 +128,23 @@ class Run:
     """When it will have written its last checkpoint."""
 
 
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What is to become of a process if nothing comes in between; often something does."""
+
+    run: Run
+    deed: Callable[[Run, float], None]
+
+    def __call__(self, now: float) -> None:
+        """Its time has come."""
+        self.deed(self.run, now)
+
+    @property
+    def stale(self) -> bool:
+        """Whether it will do nothing: the process runs no more."""
+        return self.run.state is not State.RUNNING
+
+
 @dataclass(slots=True)
 class Ledgered:
     """GPU-seconds by what they were spent on."""
@@ -246,9 +263,9 @@ class Nodes:
             self.seed, training.app, training.spec.id, training.starts, len(run.gpus)
         )
         if failure < seconds:
-            self.at(now + failure, lambda t: self._fail(run, t))
+            self.at(now + failure, Due(run, self._fail))
         else:
-            self.at(now + seconds, lambda t: self._reach(run, t))
+            self.at(now + seconds, Due(run, self._reach))
 
     def _reach(self, run: Run, now: float) -> None:
         if run.state is not State.RUNNING:
