@@ -296,3 +296,15 @@ def test_forgetting_stale_ends_of_processes_changes_nothing(
     rarely = ends()
     monkeypatch.setattr("themis.sim.driver.LEAST_TO_TIDY", 1)
     assert ends() == rarely
+
+
+class _Broken(DirectPolicy):
+    name: ClassVar[str] = "broken"
+
+    def plan(self, view: View, rng: random.Random) -> Plan:
+        raise ValueError("boom")
+
+
+def test_a_policy_that_always_fails_is_named_with_its_line() -> None:
+    with pytest.raises(InvariantError, match=r"ValueError: boom \(test_driver\.py, line \d+\)"):
+        simulate(PAIR, workload_of(sim_app("a")), _Broken())

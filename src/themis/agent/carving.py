@@ -149,9 +149,10 @@ def _best_cut(
     racks: Racks, jobs: int, low: int, high: int, slowdown: Slowdown, fixed: tuple[float, ...]
 ) -> _Cut:
     total = sum(sum(map(sum, rack)) * many for rack, many in racks)
-    best = _Cut(0, SLOT, (), _makespan(Counter(fixed).items(), jobs + len(fixed)))
     if total < low or jobs < 1:
-        return best
+        return _Cut(0, SLOT, (), _makespan(Counter(fixed).items(), jobs + len(fixed)))
+    # Any gang is better than none, also where it saves no whole wave: jobs are not quite equal.
+    best = _Cut(0, SLOT, (), math.inf)
     running = tuple(Counter(fixed).items())
     for size in _sizes(total, jobs, low, high, measured=bool(slowdown.measured)):
         for top in LEVELS if size > 1 else (SLOT,):

@@ -152,7 +152,8 @@ class Agent:
     @property
     def reads_progress(self) -> bool:
         """Whether it matters to it now how far its jobs are when one of them is done."""
-        return bool(self._later) or not (self._content or self._waiting)
+        # Alike jobs take each other's place without a look at who has how far to go.
+        return bool(self._later) or not (self._content or (self._waiting and self._alike))
 
     def _pass_on(self, gang: tuple[GpuId, ...]) -> bool:
         """Give the GPUs of a job that is done to the longest one that waits, if they suit it.
@@ -240,7 +241,9 @@ class Agent:
             self._jobs[name] = job
         self._content = False
         self._rethink()
-        self._singles = all(job.spec.max_gpus == 1 for job in self._jobs.values())
+        widths = {(job.spec.min_gpus, job.spec.max_gpus) for job in self._jobs.values()}
+        self._alike = len(widths) == 1
+        self._singles = all(most == 1 for _, most in widths)
 
     def _rethink(self) -> None:
         """Take the jobs of this phase and of those to come as they are believed to be now."""
@@ -300,16 +303,13 @@ class Agent:
         seats = [self._topology.seats[gpu] for gpu in sorted(self._gpus)]
         needs = self._needs()
         restart = self._spec.checkpoint_seconds + self._spec.restart_seconds
+        # A GPU taken and given back in one go has a new token: the process must go all the same.
+        going_on = {name: gang for name, gang in self._placement.items() if lost.isdisjoint(gang)}
         wanted = (
-            assign(needs, seats, self._placement, restart=restart, sticky=self._sticky)
-            if needs
-            else {}
+            assign(needs, seats, going_on, restart=restart, sticky=self._sticky) if needs else {}
         )
         for name in sorted(self._placement):
-            # A GPU taken and given back in one go has a new token: the process must go.
-            if wanted.get(name) != self._placement[name] or not lost.isdisjoint(
-                self._placement[name]
-            ):
+            if name not in going_on or wanted.get(name) != self._placement[name]:
                 self._out.append(cmd.StopJob(name))
                 del self._placement[name]
         for name in sorted(wanted):

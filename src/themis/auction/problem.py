@@ -136,6 +136,15 @@ def check_bid(bid: Bid, machines: Sequence[OfferedMachine]) -> None:
             _check_size(f"GPUs of row {number}", row.gpus, total, low=1)
             check_number(f"seconds of row {number}", row.seconds, above=True)
         for number, entry in enumerate(bid.table):
+            if (
+                type(entry.level) is int
+                and 0 <= entry.level <= CLUSTER
+                and type(entry.count) is int
+                and 1 <= entry.count <= MAX_ROWS
+                and type(entry.seconds) is float
+                and 0.0 < entry.seconds < 1e15
+            ):
+                continue
             check_count(f"level in its valuation, row {number}", entry.level, low=0, high=CLUSTER)
             check_count(f"GPU count in its valuation, row {number}", entry.count)
             check_number(f"seconds in its valuation, row {number}", entry.seconds, above=True)
@@ -144,6 +153,12 @@ def check_bid(bid: Bid, machines: Sequence[OfferedMachine]) -> None:
 
 
 def _check_chunk(chunk: Chunk, row: int, offered: dict[int, int], total: int) -> None:
+    level, count, machine = chunk.level, chunk.count, chunk.machine
+    if type(level) is int and type(count) is int and 0 <= level <= CLUSTER:
+        # Nearly all are well: the words for what is wrong are found below.
+        most = total if machine is None else offered.get(machine, 0)
+        if 1 <= count <= most and (machine is None or type(machine) is int):
+            return
     check_count(f"level in row {row}", chunk.level, low=0, high=CLUSTER)
     room = total
     if chunk.machine is not None:

@@ -131,3 +131,8 @@ def _show(summary: dict[str, Any]) -> None:
         f"{summary['rounds']} rounds, {summary['moves']} restarts, {summary['events']} events, "
         f"{summary['cpu_s']:.1f} CPU s, {summary['peak_rss_mb']:.0f} MB"
     )
+    if summary["failed_rounds"]:
+        note(
+            f"{summary['failed_rounds']} rounds failed and renewed what there was, the first "
+            f"with {summary['first_failure']}"
+        )

@@ -63,7 +63,7 @@ class Measured:
         """A verdict on means, for which a few seeds are not enough."""
         if len(self.seeds) < FEWEST:
             return Verdict.OPEN
-        return Verdict.HOLDS if is_so else Verdict.PARTLY
+        return Verdict.HOLDS if is_so else Verdict.FAILS
 
     def values(self, name: str, cell: Cell) -> Sequence[float]:
         """One number over the seeds."""

@@ -46,6 +46,8 @@ def check_number(
     Raises:
         ConfigError: It is a bool, not a number, NaN, infinite or out of range.
     """
+    if type(value) is float and low <= value <= high and (value > low or not above):
+        return value
     allowed = f"a number {'above' if above else 'from'} {low:g} to {high:g}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(key, value, allowed)

@@ -57,6 +57,8 @@ class Outcome:
     kept_fractions: Shares = field(default_factory=Shares)
     refused: list[str] = field(default_factory=list)
     failed_rounds: int = 0
+    first_failure: str = ""
+    """Why the first of them failed."""
     failures: int = 0
     """Processes that died, alone or with a machine."""
     outages: int = 0
@@ -213,9 +215,15 @@ class Simulation:
         if self._seats and not self._nodes.running:
             patience = STUCK_BEATS * self._arbiter.settings.lease
             if now - self._last_sign_of_life > patience:
+                failed = ""
+                if self._outcome.failed_rounds:
+                    failed = (
+                        f"; {self._outcome.failed_rounds} of {self._arbiter.rounds} rounds failed, "
+                        f"the first with {self._outcome.first_failure}"
+                    )
                 raise InvariantError(
                     f"{len(self._seats)} apps wait and nothing has run since "
-                    f"{self._last_sign_of_life:g} s, for {STUCK_BEATS} beats"
+                    f"{self._last_sign_of_life:g} s, for {STUCK_BEATS} beats{failed}"
                 )
         if self._arbiter.round_due(now):
             self._measure(now)
@@ -342,6 +350,7 @@ class Simulation:
     def _report(self, record: RoundRecord) -> None:
         if record.failed:
             self._outcome.failed_rounds += 1
+            self._outcome.first_failure = self._outcome.first_failure or record.failed
         if record.notes.certificate is not None:
             self._outcome.auctions += 1
             self._outcome.kept_fractions.extend(record.notes.kept_fractions.values())
