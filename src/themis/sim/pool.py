@@ -8,6 +8,7 @@ A run is kept as soon as it is finished. Whoever interrupts loses only what was 
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -167,7 +168,16 @@ _news: list["_News"] = []
 def _start_worker(news: "_News") -> None:
     # Whoever presses Ctrl-C means the comparison; its process ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_follow_parent, daemon=True).start()
     _news.append(news)
+
+
+def _follow_parent() -> None:
+    """End this worker when the process that asked for it is gone, however it went."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _work(config: RunConfig) -> Stored | str:
