@@ -108,9 +108,9 @@ def _machine(number: int, gpus: int) -> dict[str, object]:
 
 CHUNK = "problem.bidders.0.rows.0.chunks.0"
 SPOILT = [
-    pytest.param(_set(FORMAT_KEY, 2), FORMAT_KEY, "format read here", id="another format"),
-    pytest.param(_set(FORMAT_KEY, True), FORMAT_KEY, "format read here", id="true for a one"),
-    pytest.param(lambda d: d.pop(FORMAT_KEY), FORMAT_KEY, "format read here", id="no format"),
+    pytest.param(_set(FORMAT_KEY, 2), FORMAT_KEY, "only format so far", id="another format"),
+    pytest.param(_set(FORMAT_KEY, True), FORMAT_KEY, "only format so far", id="true for a one"),
+    pytest.param(lambda d: d.pop(FORMAT_KEY), FORMAT_KEY, "only format so far", id="no format"),
     pytest.param(lambda d: d.pop("problem"), "file", "problem is missing", id="no problem"),
     pytest.param(lambda d: d["problem"].pop("machines"), "problem", "machines", id="no machines"),
     pytest.param(_set("extra", 1), "file", "no field 'extra'", id="an unknown key"),
@@ -249,3 +249,19 @@ def test_a_folder_stands_for_the_auctions_in_it(tmp_path: Path) -> None:
     empty.mkdir()
     with pytest.raises(ConfigError, match="a folder with auctions in it"):
         auction_files(empty)
+
+
+def test_the_example_in_the_documentation_is_an_auction() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "auction-files.md"
+    text = page.read_text(encoding="utf-8").split("```json\n")[1].split("```")[0]
+    answer = solver("brute-force").solve(parse_auction(text).problem)
+    assert set(answer.winners) == {"first"}
+    assert answer.kept[AppId("first")].high == pytest.approx(0.5)
+
+
+def test_every_key_is_in_the_documentation(data: dict[str, Any]) -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "auction-files.md"
+    text = page.read_text(encoding="utf-8")
+    keys = {*data, *data["problem"], *data["problem"]["bidders"][0], *data["origin"]}
+    keys |= {*data["answer"], *data["problem"]["machines"][0]}
+    assert sorted(key for key in keys if f"`{key}`" not in text) == []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from themis.cli import options
-from themis.cli.auction_solve import solve_command
+from themis.cli.auction_solve import solve_command, warm_up
 from themis.cli.output import NOT_FOUND, USAGE, console, fail, print_json, progress_bar
 
 if TYPE_CHECKING:
@@ -134,10 +134,12 @@ def _folder(out: Path, *, force: bool) -> AbstractContextManager[Path]:
 
 
 def _record_run(config: RunConfig, recorder: Recorder) -> tuple[Kept, ...]:
-    from themis.sim import prepare  # noqa: PLC0415 - late, so that --help is quick
+    from themis.auction import solver  # noqa: PLC0415 - late, so that --help is quick
+    from themis.sim import prepare  # noqa: PLC0415 - see above
     from themis.sim.recording import record_run  # noqa: PLC0415 - see above
 
     prepared = prepare(config)
+    warm_up([solver(prepared.solver)])
     total = len(prepared.workload.apps)
     with progress_bar(f"{config.policy}, seed {config.seed}", total) as bar:
         return record_run(prepared, recorder, time.process_time, bar.update)

@@ -54,7 +54,7 @@ def solve_command(
     names = solver or ["default"]
     solvers = _solvers(names)
     paths = _paths(files)
-    _warm_up(solvers)
+    warm_up(solvers)
     results: list[Solved | Unread] = []
     with progress_bar("solving", len(paths) * len(solvers)) as bar:
         for number, path in enumerate(paths):
@@ -119,7 +119,7 @@ def _paths(files: list[Path]) -> list[Path]:
     return [path for file in files for path in auction_files(file)]
 
 
-def _warm_up(solvers: list[Solver]) -> None:
+def warm_up(solvers: list[Solver]) -> None:
     """Load what a solver loads on first use, so that its first auction is not charged for it."""
     from themis.auction import Bidder, Candidate, OfferedMachine, Problem  # noqa: PLC0415 - late
     from themis.auction.solver import start_of  # noqa: PLC0415 - late: --help is quick

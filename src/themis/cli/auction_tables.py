@@ -103,7 +103,7 @@ def _show_answer(out: Console, auction: AuctionFile, tried: Try) -> None:
         _say(out, f"{tried.solver}: {tried.error}")
         return
     rows = table(
-        "", "app", "row", "GPUs", "rho before", "rho won", "kept fraction", "machines"
+        "", "app", "row", "GPUs", "rho nothing", "rho won", "kept fraction", "machines"
     )  # fmt: skip
     bidders = {bidder.app: bidder for bidder in auction.problem.bidders}
     for app, win in sorted(solution.winners.items()):

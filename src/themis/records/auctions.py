@@ -133,7 +133,7 @@ def parse_auction(text: str, where: str = "auction") -> AuctionFile:
             raise place.error(data, f"an object with the key {FORMAT_KEY}")
         number = data.pop(FORMAT_KEY, None)
         if type(number) is not int or number != FORMAT:
-            raise place.at(FORMAT_KEY).error(number, f"{FORMAT}: the format read here")
+            raise place.at(FORMAT_KEY).error(number, f"{FORMAT}, the only format so far")
         check_numbers(data.get("problem"), place.at("problem"))
         auction = decode(AuctionFile, data)
     except RefusedError as error:
