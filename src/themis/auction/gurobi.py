@@ -14,7 +14,7 @@ from themis.auction.decoding import Answer, decode
 from themis.auction.milp import Program, build
 from themis.auction.prepared import Prepared
 from themis.auction.solver import Find, Found
-from themis.errors import RefusedError, UnavailableError
+from themis.errors import ConfigError, UnavailableError
 
 _OPTIONS: dict[str, int | float] = {
     "Threads": 1,
@@ -33,7 +33,7 @@ def start(prepared: Prepared) -> Find:
 
     Raises:
         UnavailableError: There is no licence that can be used now.
-        RefusedError: The licence does not take a program of this size; raised when it is solved.
+        ConfigError: The licence does not take a program of this size; raised when it is solved.
     """
     return Finder(prepared).find
 
@@ -108,9 +108,10 @@ def _told(program: Program) -> Iterator[None]:
     except gurobipy.GurobiError as error:
         if error.errno == gurobipy.GRB.Error.SIZE_LIMIT_EXCEEDED:
             size = f"{len(program.cost)} columns and {len(program.rows)} rows"
-            raise RefusedError(
+            raise ConfigError(
+                "solver",
                 "gurobi",
-                f"its licence is limited in size and does not take this auction ({size}); "
+                f"an auction within its licence, which is limited in size (this one has {size}); "
                 "use another solver, or a licence without limit",
             ) from None
         raise UnavailableError(f"gurobi: {error}") from None
