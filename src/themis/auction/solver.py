@@ -21,10 +21,15 @@ _STARTS = {
     "brute-force": "themis.auction.brute",
     "default": "themis.auction.default",
     "greedy": "themis.auction.greedy",
+    "gurobi": "themis.auction.gurobi",
     "highs": "themis.auction.highs",
+    "scip": "themis.auction.scip",
     "search": "themis.auction.search",
 }
 """The module of each solver; its `start` begins work on a prepared problem."""
+
+_EXTRAS = {"gurobi": "bench", "scip": "bench"}
+"""What to install for a solver, unless it is `sim`."""
 
 
 class Solver(Protocol):
@@ -88,6 +93,11 @@ def solver(name: str) -> Solver:
     return _Named(name, start_of(name))
 
 
+def solver_names() -> tuple[str, ...]:
+    """All solvers there are, installed or not."""
+    return tuple(sorted(_STARTS))
+
+
 def start_of(name: str) -> Start:
     """How the solver of this name begins, for solvers made of others."""
     if name not in _STARTS:
@@ -95,7 +105,9 @@ def start_of(name: str) -> Start:
     try:
         module = importlib.import_module(_STARTS[name])
     except ModuleNotFoundError as error:
-        raise ConfigError("solver", name, f"needs {error.name}: install the `sim` extra") from error
+        extra = _EXTRAS.get(name, "sim")
+        needs = f"one that is installed: this needs {error.name}, in the `{extra}` extra"
+        raise ConfigError("solver", name, needs) from error
     return cast("Start", module.start)
 
 

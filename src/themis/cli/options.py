@@ -50,14 +50,15 @@ def configuration(context: typer.Context, file: Path | None, **flags: Any) -> Ru
     if file is None:
         return RunConfig(**flags, options=options)
     told = read_run(file)
-    kept = {key: getattr(told, key) for key in flags if not _given(context, key)}
+    kept = {key: getattr(told, key) for key in flags if not given(context, key)}
     return RunConfig(
         **{"seed": told.seed, "policy": told.policy, **flags, **kept},
         options={**told.options, **options},
     )
 
 
-def _given(context: typer.Context, key: str) -> bool:
+def given(context: typer.Context, key: str) -> bool:
+    """Whether a flag was given, if only with the value that it has anyway."""
     source = context.get_parameter_source(key)
     return source is not None and source.name == "COMMANDLINE"
 

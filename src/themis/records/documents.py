@@ -98,27 +98,35 @@ def shown(value: object) -> object:
             return value
 
 
+def read_text(path: Path, limit: int = MAX_BYTES) -> str:
+    """The text of a file.
+
+    Raises:
+        ConfigError: It cannot be read, is longer than `limit` bytes, or is not UTF-8.
+    """
+    try:
+        with path.open("rb") as handle:
+            # Not the size on disk: a pipe or a device has none.
+            raw = handle.read(limit + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError("file", reason, "a readable file", str(path)) from None
+    if len(raw) > limit:
+        raise ConfigError("file", "a longer one", f"at most {limit} bytes", str(path))
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        given = f"byte {error.start} is not UTF-8"
+        raise ConfigError("file", given, "UTF-8 text", str(path)) from None
+
+
 def read_document(path: Path) -> tuple[Any, Place]:
     """The data of a YAML file, and the place of its top.
 
     Raises:
         ConfigError: It cannot be read, or is more than plain data.
     """
-    try:
-        with path.open("rb") as handle:
-            # Not the size on disk: a pipe or a device has none.
-            raw = handle.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError("file", reason, "a readable file", str(path)) from None
-    if len(raw) > MAX_BYTES:
-        raise ConfigError("file", "a longer one", f"at most {MAX_BYTES} bytes", str(path))
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        given = f"byte {error.start} is not UTF-8"
-        raise ConfigError("file", given, "UTF-8 text", str(path)) from None
-    return parse_document(text, str(path))
+    return parse_document(read_text(path), str(path))
 
 
 def parse_document(text: str, file: str) -> tuple[Any, Place]:

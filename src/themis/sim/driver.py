@@ -90,6 +90,7 @@ class Simulation:
         faults: Faults = NO_FAULTS,
         learning: Learning = NO_LEARNING,
         solver_name: str = "default",
+        solve_with: Solver | None = None,
         observers: Sequence[Observer] = (),
         on_round: Callable[[RoundRecord], None] | None = None,
         on_segment: Callable[[Lease], None] | None = None,
@@ -98,7 +99,7 @@ class Simulation:
         self._workload = workload
         self._policy = policy
         self._arbiter = Arbiter(topology, policy, settings, seed=seed)
-        self._solver: Solver = solver(solver_name)
+        self._solver: Solver = solve_with or solver(solver_name)
         self._observers = tuple(observers)
         self._on_round = on_round
         self._on_segment = on_segment

@@ -51,6 +51,45 @@ def new_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
+@contextmanager
+def refilled_folder(path: Path, pattern: str) -> Iterator[Path]:
+    """A folder to fill whose files take the place of those of this pattern when all went well.
+
+    Other files in it stay.
+
+    Raises:
+        ConfigError: There is something that is no folder, or it cannot be written.
+    """
+    if not path.name:
+        raise ConfigError("out", str(path), "a folder with a name of its own")
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+    except OSError as error:
+        raise ConfigError("out", str(path), f"a folder that can be written ({error})") from error
+    try:
+        if path.exists() and not path.is_dir():
+            raise ConfigError("out", str(path), "a folder")
+        yield draft
+        _refill(path, draft, pattern)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _refill(path: Path, draft: Path, pattern: str) -> None:
+    new = {item.name for item in draft.iterdir()}
+    try:
+        path.mkdir(exist_ok=True)
+        for name in sorted(new):
+            (draft / name).replace(path / name)
+        for old in path.glob(pattern):
+            if old.name not in new:
+                old.unlink()
+    except OSError as error:
+        raise ConfigError("out", str(path), f"a folder that can be written ({error})") from error
+
+
 class RunFiles:
     """The files that grow with simulated time, written while the run goes on."""
 
