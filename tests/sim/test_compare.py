@@ -298,6 +298,23 @@ def test_a_notebook_shows_a_result_by_itself(result: RunResult) -> None:
         result.plot("time")
 
 
+def test_what_a_notebook_prints_is_short(result: RunResult, comparison: Comparison) -> None:
+    pytest.importorskip("matplotlib", reason="the figures need themis-scheduler[figures]")
+    assert result.summary["policy"] in repr(result)
+    assert "max rho_ref" in repr(result)
+    assert "fifo" in repr(comparison)
+    assert "Utilisation" in repr(result.plot("usage"))
+    for item in (result, comparison, result.plot("usage")):
+        assert len(repr(item)) < 200
+
+
+def test_the_axis_of_rho_says_where_its_scale_changes(result: RunResult) -> None:
+    pytest.importorskip("matplotlib", reason="the figures need themis-scheduler[figures]")
+    (axes,) = result.plot("rho").figure.axes
+    assert axes.get_xscale() == "symlog"
+    assert "log scale above 2" in axes.get_xlabel()
+
+
 def test_a_dataframe_has_a_row_per_app(
     result: RunResult, comparison: Comparison, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,8 @@ def configuration(context: typer.Context, file: Path | None, **flags: Any) -> Ru
     for key in ("lease", "f"):
         value = flags.pop(key)
         if value is not None:
+            if key in options:
+                fail(f"--{key} and --set {key}: given twice, once is enough", USAGE)
             options[key] = value
     if file is None:
         return RunConfig(**flags, options=options)
@@ -72,5 +74,7 @@ def pairs(texts: list[str]) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             fail(f"--set {text!r}: expected KEY=VALUE, for example --set payment=gpus", USAGE)
+        if key.strip() in found:
+            fail(f"--set {key.strip()}: given twice, once is enough", USAGE)
         found[key.strip()] = parse_value(value)
     return found

@@ -50,6 +50,10 @@ class Drawing:
             ) from error
         self.figure: Figure = Figure(layout="constrained")
 
+    def __repr__(self) -> str:
+        titles = [axes.get_title() for axes in self.figure.axes]
+        return f"Drawing({', '.join(titles)})"
+
     def save(self, path: Path | str) -> list[Path]:
         """Write an .svg and a .png beside each other; returns their paths."""
         stem = Path(path)

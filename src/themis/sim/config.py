@@ -14,7 +14,7 @@ from typing import Any
 
 from themis.arbiter import SETTING_NAMES, BidderKind, Settings
 from themis.auction.solver import solver
-from themis.errors import ConfigError, unknown_name
+from themis.errors import ConfigError, UnwantedKeyError, unknown_name
 from themis.fairness.ideal import Convention
 from themis.model import Topology
 from themis.model.ids import check_count, check_number
@@ -81,9 +81,12 @@ def seconds(value: object, key: str) -> float:
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return check_number(key, value, high=1e18)
-    match = _DURATION.match(value.strip()) if isinstance(value, str) else None
+    text = value.strip() if isinstance(value, str) else ""
+    match = _DURATION.match(text)
     if match is None:
-        raise ConfigError(key, value, "seconds, or a number with s, m, h or d: 90s, 10m, 1.5h, 2d")
+        forms = "seconds, or a number with s, m, h or d: 90s, 10m, 1.5h, 2d"
+        negative = text.startswith("-") and _DURATION.match(text[1:])
+        raise ConfigError(key, value, f"a positive time: {forms}" if negative else forms)
     return float(match[1]) * _UNITS[match[2]]
 
 
@@ -140,7 +143,7 @@ def prepare(config: RunConfig) -> Prepared:
         group: {key: value for key, value in config.options.items() if keys[key] == group}
         for group in ("policy", "arbiter", "workload", "costs", "faults", "learning", "beliefs")
     }
-    check_count("seed", config.seed, low=0, high=2**62)
+    check_count("seed", config.seed, low=0, high=10**18)
     check_count("apps", config.apps, high=1_000_000)
     name = str(config.options.get("solver", "default"))
     solver(name)
@@ -187,10 +190,11 @@ def _workload(config: RunConfig, topology: Topology, options: dict[str, Any]) ->
 
 
 def _workload_in_file(config: RunConfig, gpus: int) -> Workload:
+    found = read_workload(Path(config.workload))
     if config.apps != _APPS:
-        allowed = "nothing: a workload file has its own (themis trace import --limit-apps)"
-        raise ConfigError("apps", config.apps, allowed, config.workload)
-    return for_cluster(read_workload(Path(config.workload)), gpus, config.load)
+        reason = "a workload file has its own apps (for fewer: themis trace import --limit-apps)"
+        raise UnwantedKeyError("apps", config.apps, reason)
+    return for_cluster(found, gpus, config.load)
 
 
 def _believing(
@@ -209,7 +213,8 @@ def _believing(
         return with_liar(result, str(options["liar"]), kind, factor)
     for key in ("lie", "lie_factor"):
         if key in options:
-            raise ConfigError(key, options[key], "nothing without `liar`, the app that lies")
+            reason = "without `liar`, the app that lies, it says nothing"
+            raise UnwantedKeyError(key, options[key], reason)
     return result
 
 
@@ -282,6 +287,6 @@ def learning_from(options: Mapping[str, Any]) -> Learning:
     """
     learning = Learning(**options)
     if "iteration_noise" in options and not learning.learn:
-        allowed = "nothing without `learn`: nobody else looks at it"
-        raise ConfigError("iteration_noise", options["iteration_noise"], allowed)
+        reason = "without `learn` nobody looks at it"
+        raise UnwantedKeyError("iteration_noise", options["iteration_noise"], reason)
     return learning

@@ -21,6 +21,8 @@ from themis.sim.store import RunRecord, score_shares, usage_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_LINEAR = 2.0
+"""Up to here the axis of rho is linear."""
 _SWEPT = ("max_rho_ref", "share_fair_ref", "mean_completion_h")
 
 
@@ -39,14 +41,17 @@ def plot_rho_cdf(results: Mapping[str, Sequence[AppResult]]) -> Drawing:
             shares = [(place + 1) / len(values) for place in range(len(values))]
             label = f"{policy} (max {values[-1]:.2f})"
             axes.step([0.0, *values], [0.0, *shares], where="post", label=label, **look(index))
-        axes.set_xscale("symlog", linthresh=2.0)
+        # Most of what matters lies below 2; a few unlucky apps may lie far beyond.
+        axes.set_xscale("symlog", linthresh=_LINEAR)
         axes.set_xlim(left=0.0)
         ticks = [0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500]
-        right = max(axes.get_xlim()[1], 2.2)
+        right = max(axes.get_xlim()[1], 1.1 * _LINEAR)
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.set_xlim(0.0, right)
         axes.set_ylim(0.0, 1.02)
-        axes.set_xlabel("finish-time fairness rho against the fluid equal-share reference")
+        axes.set_xlabel(
+            f"rho against the fluid equal-share reference (log scale above {_LINEAR:g})"
+        )
         axes.set_ylabel("share of apps")
         axes.set_title("How late apps finish (left is better; shaded: no later than their share)")
         legend(axes, len(results), "lower right")
@@ -109,7 +114,11 @@ def _mark_machines(axes: "Axes", topology: Topology) -> None:
     axes.set_yticks(middles, [machine.name for machine in topology.machines], fontsize=7)
 
 
-def plot_usage(usages: Mapping[str, tuple[float, Sequence[float]]], gpus: int) -> Drawing:
+def plot_usage(
+    usages: Mapping[str, tuple[float, Sequence[float]]],
+    gpus: int,
+    title: str = "Utilisation over time, mean over seeds",
+) -> Drawing:
     """The share of GPUs held over time: the length of a step, and the GPUs held in each."""
     drawing = Drawing()
     with panels(drawing, 7.5, 3.2) as (axes,):
@@ -122,7 +131,7 @@ def plot_usage(usages: Mapping[str, tuple[float, Sequence[float]]], gpus: int) -
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         axes.set_xlabel("hours")
         axes.set_ylabel("GPUs held")
-        axes.set_title("Utilisation over time, mean over seeds")
+        axes.set_title(title)
         legend(axes, len(usages), "lower left")
     return drawing
 
@@ -207,7 +216,9 @@ def run_figure(result: RunResult, kind: str) -> Drawing:
             return plot_timeline(result)
         case "usage":
             usage = usage_of(result.segments)
-            return plot_usage({policy: (usage.step, usage.gpus)}, result.topology.gpus)
+            return plot_usage(
+                {policy: (usage.step, usage.gpus)}, result.topology.gpus, "Utilisation over time"
+            )
         case "placement":
             return plot_placement({policy: score_shares(result.outcome.scores)})
         case _:

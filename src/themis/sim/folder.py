@@ -39,7 +39,9 @@ def new_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(parents=True)
     except OSError as error:
-        raise ConfigError("out", str(path), f"a folder that can be written ({error})") from error
+        raise ConfigError(
+            "out", str(path), f"a folder that can be written ({error.strerror})"
+        ) from error
     if taken:
         raise ConfigError("out", str(path), "a folder that does not exist yet or is empty")
     try:

@@ -15,6 +15,7 @@ from themis.arbiter.commands import Command
 from themis.arbiter.events import Event
 from themis.errors import ConfigError
 from themis.fairness.fluid import FluidResult
+from themis.fairness.ideal import Convention
 from themis.model import AppId, GpuId, Lease, Source, Topology
 from themis.records.log import LogWriter, header_of
 from themis.sim.config import Prepared, RunConfig, prepare
@@ -39,7 +40,7 @@ class Segment:
     source: Source
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
     """What a run gives. Nothing in it depends on the machine."""
 
@@ -50,6 +51,14 @@ class RunResult:
     rounds: tuple[RoundRecord, ...]
     outcome: Outcome
     fluid: dict[AppId, FluidResult]
+
+    def __repr__(self) -> str:
+        # All of it would fill a notebook.
+        told, worst = self.summary, self.summary["max_rho_ref"][Convention.FAIR_SHARE]
+        return (
+            f"RunResult({told['policy']} on {told['cluster']}, {told['workload']}, "
+            f"{told['apps']} apps, seed {told['seed']}: max rho_ref {worst:.2f})"
+        )
 
     @property
     def topology(self) -> Topology:

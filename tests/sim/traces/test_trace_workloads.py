@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from themis.errors import ConfigError, CorruptLogError, InvariantError
+from themis.errors import ConfigError, CorruptLogError, InvariantError, MissingFileError
 from themis.fairness.loads import total_work
 from themis.model import AppId, OwnerId
 from themis.model.ids import check_name
@@ -209,8 +209,10 @@ def test_a_file_that_cannot_be_finished_leaves_the_old_one(tmp_path: Path) -> No
 def test_a_file_that_cannot_be_written_or_opened_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a file to write"):
         write(plan_of(*THREE), tmp_path / "missing" / "w.jsonl")
-    with pytest.raises(ConfigError, match="a readable file"):
+    with pytest.raises(MissingFileError, match=r"missing\.jsonl: there is no such file"):
         read_workload(tmp_path / "missing.jsonl")
+    with pytest.raises(ConfigError, match="a readable file"):
+        read_workload(tmp_path)
 
 
 APP = '{"app":"x","owner":"a","arrival":0.0,"model":"GNMT","gpus":[1],"gpu_seconds":[5]}'

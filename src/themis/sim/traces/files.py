@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from themis import __version__
-from themis.errors import ConfigError, CorruptLogError, ThemisError
+from themis.errors import ConfigError, CorruptLogError, MissingFileError, ThemisError
 from themis.model.ids import check_count, check_number
 from themis.records.codec import decode, dumps, loads
 from themis.sim.traces.apps import AppLine, app_from
@@ -22,7 +22,6 @@ from themis.sim.traces.trace import collector_paused
 from themis.sim.workloads import SimApp, Workload, realised_load
 
 FORMAT = 1
-SUFFIX = ".jsonl"
 MAX_LINE = 64 * 2**20
 """Bytes. The largest app that can be imported stays far below."""
 
@@ -110,11 +109,14 @@ def read_workload(path: Path) -> Workload:
     """The workload in a file.
 
     Raises:
+        MissingFileError: There is no such file.
         ConfigError: It cannot be opened.
         CorruptLogError: It is not a workload, or not whole; names the line.
     """
     try:
         handle = path.open("rb")
+    except FileNotFoundError:
+        raise MissingFileError("workload", str(path)) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError("workload", reason, "a readable file", str(path)) from None
@@ -186,5 +188,5 @@ def _line(data: object) -> AppLine | SimApp:
 
 
 def is_workload_file(name: str) -> bool:
-    """Whether a workload's name means a file."""
-    return name.endswith(SUFFIX) or os.path.isfile(name)
+    """Whether a workload's name means a file, be it there or not."""
+    return "." in name or os.sep in name or os.path.isfile(name)

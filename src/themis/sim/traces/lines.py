@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from themis.errors import ConfigError
+from themis.errors import ConfigError, MissingFileError
 from themis.sim.traces.trace import BadRowError, Tally
 
 MAX_LINE = 65_536
@@ -34,6 +34,9 @@ _NOT_TEXT = {
     b"\xfe\xff": ("UTF-16", "UTF-8 text"),
 }
 """How files begin that come here by a slip: what they are, and what to do."""
+
+_CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")
+"""Bytes that text has none of."""
 
 Progress = Callable[[int, int], None]
 """Called now and then with bytes read and bytes in all."""
@@ -65,6 +68,8 @@ def opened(path: Path, progress: Progress | None = None) -> Iterator[Source]:
     """
     try:
         handle = path.open("rb")
+    except FileNotFoundError:
+        raise MissingFileError("trace", str(path)) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError("trace", reason, "a readable file", str(path)) from None
@@ -93,9 +98,12 @@ def _refuse_no_text(head: bytes, path: Path) -> None:
         if head.startswith(start):
             raise ConfigError("trace", given, allowed, str(path))
     # Later a zero byte spoils its own row, but no header has one, and a device may never end.
-    if b"\0" in head.replace(b"\r", b"\n").partition(b"\n")[0]:
-        allowed = "UTF-8 text: convert UTF-16 with iconv"
-        raise ConfigError("first line", "zero bytes", allowed, f"{path}:1")
+    first = head.replace(b"\r", b"\n").partition(b"\n")[0]
+    start = head[:1024]
+    if 0.4 < start.count(0) / max(1, len(start)) < 0.6:
+        raise ConfigError("trace", "UTF-16", "UTF-8 text: convert it with iconv", str(path))
+    if b"\0" in first or sum(map(start.count, _CONTROLS)) > len(start) / 10:
+        raise ConfigError("trace", "a binary file", "a text file", str(path))
 
 
 def numbered_lines(source: Source, tally: Tally) -> Iterator[tuple[int, str]]:

@@ -78,9 +78,18 @@ def _read_rows(source: Source, kind: str, tally: Tally) -> str:
 def _kind_of(line: str, where: str) -> str:
     if {"jobid", "submit"} <= set(Header(line, where, DELIMITER).names):
         return SACCT
-    kind = layout_of(Header(line, where))
+    header = Header(line, where)
+    kind = layout_of(header)
     if kind is None:
+        _refuse_near_miss(header)
         known = [", ".join(layout.columns) for layout in LAYOUTS.values()]
         allowed = " | ".join((*known, ", ".join(COLUMNS) + " (sacct -P)", "a JSON list (Philly)"))
         raise ConfigError("first line", line[:80], f"a header with {allowed}", where)
     return kind
+
+
+def _refuse_near_miss(header: Header) -> None:
+    """Name the column that a header lacks, where it is clear which table is meant."""
+    nearest = min(LAYOUTS.values(), key=lambda layout: len(header.missing(layout.columns)))
+    if len(header.missing(nearest.columns)) == 1:
+        header.check(nearest.columns)

@@ -66,13 +66,18 @@ class Header:
         Raises:
             ConfigError: One is missing or there twice.
         """
-        if not set(columns) <= set(self.names):
+        if missing := self.missing(columns):
             given = ", ".join(self.names)[:200]
-            allowed = f"a header with {', '.join(columns)}"
+            verb = "is" if len(missing) == 1 else "are"
+            allowed = f"a header with {', '.join(columns)}: {', '.join(missing)} {verb} missing"
             raise ConfigError("columns", given, allowed, self._where)
         for name in columns:
             if self.names.count(name) > 1:
                 raise ConfigError("columns", f"{name} twice", "every column once", self._where)
+
+    def missing(self, columns: Sequence[str]) -> list[str]:
+        """Those of these columns that are not there."""
+        return [name for name in columns if name not in self.names]
 
     def place(self, name: str) -> int:
         """Where a column stands that is there."""
