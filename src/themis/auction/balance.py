@@ -24,8 +24,8 @@ SHRINK = 0.1
 CLOSE = 1e-10
 """Relative to the sum of weights: how much the best allocation may be worth more than a lottery."""
 
-EXHAUSTED = 1e-15
-"""Complementarity below which floating point gives no more."""
+EXHAUSTED = 1e-16
+"""Relative to the smallest weight: a target below which floating point gives no more."""
 
 BOUNDARY = 0.995
 """How far towards the boundary a step may go."""
@@ -61,28 +61,41 @@ def balance(values: Real, weights: Real) -> Balance:
     # Strictly inside: then every step of the method can stay so.
     prices *= 0.9 * total / float((values @ prices).max())
     slack = total - values @ prices
+    best, least = chances, np.inf
     for _ in range(STEPS):
-        together = float(chances @ slack)
         expected = chances @ values
         worth_most = float((values @ (weights / expected)).max()) * float(chances.sum())
-        if worth_most <= (1.0 + CLOSE) * total or together <= EXHAUSTED * total:
+        if worth_most < least:
+            best, least = chances, worth_most
+        target = SHRINK * float(chances @ slack) / len(values)
+        if least <= (1.0 + CLOSE) * total or target <= EXHAUSTED * float(weights.min()):
             break
-        amiss = expected - weights / prices
-        target = SHRINK * together / len(values)
         worth = values * prices
-        # Newton in the logarithms of the prices: weights may differ by many orders of magnitude.
-        matrix = (worth.T * (chances / slack)) @ worth
-        matrix[np.diag_indices_from(matrix)] += weights
-        push = -amiss * prices - (target / slack - chances) @ worth
-        change = np.linalg.solve(matrix, push)
+        push = (weights - expected * prices) - (target / slack - chances) @ worth
+        try:
+            change = _newton(worth, chances / slack, weights, push)
+        except np.linalg.LinAlgError:
+            break  # weights too far apart for floating point: what is in hand must do
         less = worth @ change
         more = target / slack - chances + chances * less / slack
         step = min(_room(np.ones_like(change), change), _room(chances, more), _room(slack, -less))
-        prices *= 1.0 + step * change
-        chances += step * more
-        slack -= step * less  # worked out from the prices again it could round to zero
-    chances /= chances.sum()
-    return Balance(chances, chances @ values)
+        prices = prices * (1.0 + step * change)
+        chances = chances + step * more
+        slack = slack - step * less  # worked out from the prices again it could round to zero
+    best = best / best.sum()
+    return Balance(best, best @ values)
+
+
+def _newton(worth: Real, pull: Real, weights: Real, push: Real) -> Real:
+    """How the logarithms of the prices should change.
+
+    In logarithms, and with a diagonal of ones, weights may differ by many orders of magnitude.
+    """
+    matrix = (worth.T * pull) @ worth
+    matrix.flat[:: len(weights) + 1] += weights
+    even = 1.0 / np.sqrt(matrix.diagonal())
+    solved: Real = even * np.linalg.solve(matrix * even * even[:, None], push * even)
+    return solved
 
 
 def _room(level: Real, change: Real) -> float:

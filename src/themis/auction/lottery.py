@@ -79,7 +79,7 @@ def solve_lottery(prepared: Prepared, start: Start, name: str, budget: int | Non
     value = served + constant
     gap = max(0.0, best.bound * search.scale - served)
     lottery = _written(search, chosen, chances)
-    exact = exact and gap <= TOLERANCE
+    exact = exact and gap <= TOLERANCE * search.scale
     return Solution(lottery[0].winners, value, value + gap, kept, exact, name, work, lottery)
 
 
@@ -130,9 +130,7 @@ def _stakes(prepared: Prepared) -> tuple[_Stake, ...]:
         shares = [option for option in shares if option.gain > NEGLIGIBLE]
         shares.sort(key=lambda option: (-option.gain, option.gpus, option.row))
         number = len(stakes)
-        stakes.append(
-            _Stake(number, index, bidder.app, bidder.weight, best, tuple(shares), alone)
-        )
+        stakes.append(_Stake(number, index, bidder.app, bidder.weight, best, tuple(shares), alone))
     return tuple(stakes)
 
 
@@ -182,7 +180,7 @@ class _Search:
         self.values = np.zeros((0, len(self.stakes)))
 
     def cover(self) -> None:
-        """Allocations in which everybody wins at some time: without them, no lottery is any good."""
+        """Allocations in which everybody wins at some time: without them no lottery is any good."""
         waiting = list(range(len(self.stakes)))
         while waiting:
             prices = np.full(len(self.stakes), 1e-3)
@@ -270,8 +268,7 @@ class _Search:
         for stake, price in zip(self.stakes, prices.tolist(), strict=True):
             if price > 0.0:
                 options[stake.bidder] = tuple(
-                    Option(o.bidder, o.row, o.chunks, o.gpus, price * o.gain)
-                    for o in stake.options
+                    Option(o.bidder, o.row, o.chunks, o.gpus, price * o.gain) for o in stake.options
                 )
         return replace(self.prepared, options=tuple(options))
 
