@@ -14,20 +14,23 @@ Every determination also proves a bound. If no allocation is worth more than H a
     sum w_i log E[u_i]  <=  W log(H / W) - sum w_i log(p_i / w_i),      W = sum w_i
 
 for every lottery, by the inequality of the means; at the optimum both sides are equal.
+
+What an app keeps needs the same without it. The allocations known by then serve there too, once
+somebody stands in for the app that is away.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from themis.auction.balance import Balance, Real, balance, thin_out
 from themis.auction.greedy import serve
-from themis.auction.packing import by_option, needs_of, pack
 from themis.auction.prepared import Option, Prepared
 from themis.auction.solution import TOLERANCE, WHOLE, Interval, Place, Solution, Ticket, Win
 from themis.auction.solver import Found, Start
+from themis.auction.stakes import Allocation, Stake, StandIns, priced, stakes_of
 from themis.model import AppId
 
 ENOUGH = 0.1 * TOLERANCE
@@ -36,27 +39,22 @@ ENOUGH = 0.1 * TOLERANCE
 PROGRESS = 1e-8
 """An allocation worth less than this much more than all known ones (relatively) is no news."""
 
-NEGLIGIBLE = 1e-12
-"""Rows worth less than this part of an app's best one are left out.
-
-At the optimum everybody expects at least its share of the weights times its best row, so they
-could add no more than the same part of a nat.
-"""
-
 PORTIONS = 4
 """A determination may use this part of the budget that is left, until that no longer helps."""
 
-_Allocation = tuple[tuple[Option, ...], tuple[tuple[Place, ...], ...]]
+JOINING = 20
+"""So many known allocations join a lottery before it is worked out anew."""
+
+STAND_INS = 10
+"""So many allocations are made of known ones before the lottery is worked out anew."""
 
 
 def solve_lottery(prepared: Prepared, start: Start, name: str, budget: int | None) -> Solution:
     """Find the best lottery, then what everybody in it keeps.
 
-    Half the budget goes to the lottery, the rest evenly to the re-solves. What each app may win is
-    independent of the others' draws: first a ticket is drawn, then each of its winners keeps its
-    row with the kept fraction as probability.
+    Half the budget goes to the lottery, the rest evenly to the re-solves.
     """
-    stakes = _stakes(prepared)
+    stakes = stakes_of(prepared)
     if not stakes:
         return Solution({}, 0.0, 0.0, {}, True, name, 0)
     search = _Search(prepared, stakes, start)
@@ -103,48 +101,6 @@ def _written(search: "_Search", chosen: Sequence[int], chances: Real) -> tuple[T
 
 
 @dataclass(frozen=True, slots=True)
-class _Stake:
-    """A bidder that can win something; `options` have their share of its best row as gain."""
-
-    number: int
-    bidder: int
-    app: AppId
-    weight: float
-    log_best: float
-    options: tuple[Option, ...]
-    alone: _Allocation
-    """Its best row, if nobody else bids."""
-
-
-def _stakes(prepared: Prepared) -> tuple[_Stake, ...]:
-    stakes: list[_Stake] = []
-    for index, bidder in enumerate(prepared.bidders):
-        fits = _first_that_fits(prepared, prepared.options[index])
-        if fits is None:
-            continue
-        position, alone = fits
-        # Rows before it are better but cannot be had at all.
-        rows = [(o, bidder.log_improvement(o.row)) for o in prepared.options[index][position:]]
-        best = max(log for _, log in rows)
-        shares = [replace(option, gain=math.exp(log - best)) for option, log in rows]
-        shares = [option for option in shares if option.gain > NEGLIGIBLE]
-        shares.sort(key=lambda option: (-option.gain, option.gpus, option.row))
-        number = len(stakes)
-        stakes.append(_Stake(number, index, bidder.app, bidder.weight, best, tuple(shares), alone))
-    return tuple(stakes)
-
-
-def _first_that_fits(
-    prepared: Prepared, options: Sequence[Option]
-) -> tuple[int, _Allocation] | None:
-    for position, option in enumerate(options):
-        places = pack(prepared.machines, needs_of(prepared, (option,)))
-        if places is not None:
-            return position, ((option,), by_option((option,), places))
-    return None
-
-
-@dataclass(frozen=True, slots=True)
 class _Best:
     """The best lottery found for some bidders, and a bound on all of them.
 
@@ -164,12 +120,13 @@ class _Search:
     """The allocations known so far, and how more are found. They serve all re-solves."""
 
     prepared: Prepared
-    stakes: tuple[_Stake, ...]
+    stakes: tuple[Stake, ...]
     start: Start
     weights: Real = field(init=False)
     scale: float = field(init=False)
     values: Real = field(init=False)
-    known: list[_Allocation] = field(default_factory=list)
+    stand_ins: StandIns = field(init=False)
+    known: list[Allocation] = field(default_factory=list)
     names: set[tuple[tuple[int, int], ...]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -178,6 +135,7 @@ class _Search:
         self.scale = float(weights.mean())
         self.weights = weights / self.scale
         self.values = np.zeros((0, len(self.stakes)))
+        self.stand_ins = StandIns(self.prepared, self.stakes)
 
     def cover(self) -> None:
         """Allocations in which everybody wins at some time: without them no lottery is any good."""
@@ -186,7 +144,7 @@ class _Search:
             prices = np.full(len(self.stakes), 1e-3)
             prices[waiting] = 1.0
             bidders = tuple(stake.bidder for stake in self.stakes)
-            found = serve(self._priced(prices), bidders)
+            found = serve(priced(self.prepared, self.stakes, prices), bidders)
             served = {option.bidder for option in found.chosen}
             still = [number for number in waiting if self.stakes[number].bidder not in served]
             if len(still) == len(waiting):
@@ -218,13 +176,18 @@ class _Search:
         prices, limit = (weights, total) if proven is None else proven
         bound = min(0.0, _bound(weights, prices, limit))
         work, portions = 0, PORTIONS
+        # Everybody's best allocation to start with; others join when they are worth it.
+        used = sorted({int(index) for index in self.values[:, list(present)].argmax(axis=0)})
         while True:
-            lottery = balance(self.values[:, list(present)], weights)
+            lottery = self._lottery(present, used)
             value = lottery.value(weights)
             left = None if budget is None else budget - work
             if bound - value <= enough or (left is not None and left < 1):
                 break
             asked = lottery.prices(weights)
+            if self._stand_in(present, asked):
+                work += 1
+                continue
             found = self._determine(present, asked, left, portions)
             work += max(1, found.work)
             highest = max(found.bound, total)
@@ -236,8 +199,23 @@ class _Search:
                 portions = 1
         return _Best(lottery, value, max(bound, value), prices, limit, work)
 
+    def _lottery(self, present: tuple[int, ...], used: list[int]) -> Balance:
+        """The best lottery over all that is known, worked out over what is of use in it."""
+        values, weights = self.values[:, list(present)], self.weights[list(present)]
+        limit = float(weights.sum()) * (1.0 + PROGRESS)
+        while True:
+            best = balance(values[used], weights)
+            worth = values @ best.prices(weights)
+            worth[used] = 0.0
+            missing = [k for k in np.argsort(-worth, kind="stable").tolist() if worth[k] > limit]
+            if not missing:
+                chances = np.zeros(len(values))
+                chances[used] = best.probabilities
+                return Balance(chances, best.expected)
+            used += missing[:JOINING]
+
     def kept(
-        self, stake: _Stake, best: _Best, expected: Real, budget: int | None
+        self, stake: Stake, best: _Best, expected: Real, budget: int | None
     ) -> tuple[Interval, bool, int]:
         """What an app keeps, whether that is proven, and the work it took."""
         others = tuple(other.number for other in self.stakes if other is not stake)
@@ -257,20 +235,44 @@ class _Search:
         self, present: tuple[int, ...], prices: Real, left: int | None, portions: int
     ) -> Found:
         """The allocation worth most to these stakes at these prices."""
-        every = np.zeros(len(self.stakes))
-        every[list(present)] = prices
+        every = self._every(present, prices)
         bidders = tuple(self.stakes[number].bidder for number in present)
         budget = None if left is None else max(1, left // portions)
-        return self.start(self._priced(every))(bidders, budget)
+        return self.start(priced(self.prepared, self.stakes, every))(bidders, budget)
 
-    def _priced(self, prices: Real) -> Prepared:
-        options: list[tuple[Option, ...]] = [()] * len(self.prepared.bidders)
-        for stake, price in zip(self.stakes, prices.tolist(), strict=True):
-            if price > 0.0:
-                options[stake.bidder] = tuple(
-                    Option(o.bidder, o.row, o.chunks, o.gpus, price * o.gain) for o in stake.options
-                )
-        return replace(self.prepared, options=tuple(options))
+    def _stand_in(self, present: tuple[int, ...], prices: Real) -> int:
+        """Let others have the place of the one who is away; says how many allocations are new."""
+        away = [stake for stake in self.stakes if stake.number not in set(present)]
+        if not away:
+            return 0
+        every = self._every(present, prices)
+        worth = self.values @ every
+        enough = float(self.weights[list(present)].sum()) * (1.0 + PROGRESS)
+        added = 0
+        for index in np.argsort(-worth, kind="stable").tolist():
+            chosen = self.known[index][0]
+            left = next((option for option in chosen if option.bidder == away[0].bidder), None)
+            if left is None:
+                continue
+            if worth[index] + every.max() <= enough:
+                break  # nobody can gain more than its best row, and from here on all are worth less
+            options, shares = self.stand_ins.of(left)
+            more = every * (shares - self.values[index])
+            heir = options[int(more.argmax())]
+            if heir is None or worth[index] + more.max() <= enough:
+                continue
+            gone = {left.bidder, heir.bidder}
+            rows = (heir, *(option for option in chosen if option.bidder not in gone))
+            rows = tuple(sorted(rows, key=lambda option: option.bidder))
+            added += self.prepared.within_caps(rows) and self._add(rows, ())
+            if added == STAND_INS:
+                break
+        return added
+
+    def _every(self, present: tuple[int, ...], prices: Real) -> Real:
+        every = np.zeros(len(self.stakes))
+        every[list(present)] = prices
+        return every
 
     def _learn(self, found: Found, present: tuple[int, ...]) -> bool:
         # Where rows lie matters only for what may be drawn: the lottery among all.
