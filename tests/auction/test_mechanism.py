@@ -16,6 +16,7 @@ from themis.auction import (
     Win,
     bind,
     check_solution,
+    draw,
     offered_machines,
     payment,
     settle,
@@ -105,14 +106,15 @@ def _problem(rng: random.Random, offered: list[GpuId]) -> Problem:
 @given(
     seed=st.integers(0, 2**32),
     chosen=st.sets(st.sampled_from(EVERY)),
-    name=st.sampled_from(["gpus", "time", "lottery", "floor"]),
+    name=st.sampled_from(["gpus", "time", "lottery", "lottery-pf", "floor"]),
 )
 def test_awards_and_leftover_partition_the_offer(seed: int, chosen: set[GpuId], name: str) -> None:
     rng = random.Random(seed)
     offered = sorted(chosen)
-    problem = _problem(rng, offered)
+    problem = replace(_problem(rng, offered), objective=payment(name).objective)
     solution = solver("search").solve(problem)
     check_solution(problem, solution)
+    solution = draw(solution, rng)
     held = {b.app: rng.sample(EVERY, 3) for b in problem.bidders}
     bound = bind(solution, offered, held, TOPOLOGY)
     units = {b.app: rng.randint(1, 2) for b in problem.bidders}

@@ -125,6 +125,18 @@ def test_a_run_leaves_what_it_did_and_what_it_was_told(tmp_path: Path) -> None:
     assert outcome.finished
 
 
+def test_a_run_that_draws_lotteries_replays_with_its_auctions_solved_again(tmp_path: Path) -> None:
+    told = {"f": 0.0, "payment": "lottery-pf", **LONG}
+    config = RunConfig(cluster="demo16", apps=3, policy="themis", options=told)
+    with new_folder(tmp_path / "run") as draft:
+        _written(config, draft, log_to=draft / "events.jsonl")
+    log = tmp_path / "run" / "events.jsonl"
+    assert '"lottery":[{"probability":' in log.read_text("utf-8")
+    outcome = replay(log, resolve=True)
+    assert outcome.same
+    assert outcome.resolved > 0
+
+
 def _records(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
 

@@ -11,6 +11,7 @@ A chunk's level is the worst it accepts: 0 all in one slot, 1 in one machine, 2 
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from themis.errors import ConfigError, InvalidBidError, InvariantError
 from themis.model import CLUSTER, MACHINE, SLOT, AppId, Bid, Chunk, GpuId, Topology
@@ -61,6 +62,12 @@ class Bidder:
         """What winning this row adds to the sum of weighted logarithms, over winning nothing."""
         return self.weight * (math.log(self.rho_nothing) - math.log(self.rows[row].rho))
 
+    def log_improvement(self, row: int) -> float:
+        """The logarithm of 1/rho with this row less 1/rho with nothing; it must be better."""
+        rho = self.rows[row].rho
+        # In logarithms, because rho of 1e-200 and 1e200 would give infinity and zero.
+        return math.log(self.rho_nothing - rho) - math.log(rho) - math.log(self.rho_nothing)
+
 
 @dataclass(frozen=True, slots=True)
 class Quota:
@@ -70,6 +77,15 @@ class Quota:
     gpus: int
 
 
+class Objective(StrEnum):
+    """What an auction makes as large as it can."""
+
+    PRODUCT = "product"
+    """The weighted product of 1/rho over one allocation."""
+    LOTTERY = "lottery"
+    """The weighted product of expected gains in 1/rho, over lotteries of allocations."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One auction to be solved."""
@@ -77,6 +93,7 @@ class Problem:
     machines: tuple[OfferedMachine, ...]
     bidders: tuple[Bidder, ...]
     quotas: tuple[Quota, ...] = ()
+    objective: Objective = Objective.PRODUCT
 
     def __post_init__(self) -> None:
         if len({offered.machine for offered in self.machines}) != len(self.machines):
