@@ -92,7 +92,7 @@ def test_a_run_that_fails_leaves_nothing_and_what_was_there(
     before = _files(recorded)
     for out, more in ((tmp_path / "new", ()), (recorded, ("--force",))):
         done = cli("auction", "record", "--from", cut, "--out", out, *more)
-        assert done.code == 1
+        assert done.code == 2
         assert "cut.jsonl:" in done.err
     assert not (tmp_path / "new").exists()
     assert _files(recorded) == before
