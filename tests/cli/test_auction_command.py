@@ -136,7 +136,7 @@ def test_flags_that_make_no_sense_are_refused(
 def test_a_log_that_is_not_there_is_not_found(cli: Cli, tmp_path: Path) -> None:
     done = cli("auction", "record", "--from", tmp_path, "--out", tmp_path / "o")
     assert done.code == 3
-    assert "events.jsonl: no such file" in done.err
+    assert "events.jsonl: there is no such file" in done.err
 
 
 # Solving
@@ -254,7 +254,7 @@ def test_a_bad_file_is_named_and_the_others_are_solved(cli: Cli, recorded: Path)
 def test_a_file_that_is_not_there_is_not_found(cli: Cli, tmp_path: Path) -> None:
     done = cli("auction", "solve", tmp_path / "gone.json")
     assert done.code == 3
-    assert "gone.json: no such file" in done.err
+    assert "gone.json: there is no such file" in done.err
 
 
 def test_an_auction_without_a_recorded_answer_is_solved(cli: Cli, recorded: Path) -> None:

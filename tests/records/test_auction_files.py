@@ -226,7 +226,7 @@ def test_a_number_out_of_range_of_floats_is_refused(data: dict[str, Any]) -> Non
 def test_files_that_cannot_be_read_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match=r"gone\.json: file"):
+    with pytest.raises(ConfigError, match=r"gone\.json: there is no such file"):
         read_auction(tmp_path / "gone.json")
     binary = tmp_path / "binary.json"
     binary.write_bytes(b"\xff\xfe\x00")

@@ -118,7 +118,7 @@ def _refuse_run_flags(context: typer.Context) -> None:
 def _event_log(path: Path) -> Path:
     log = path / "events.jsonl" if path.is_dir() else path
     if not log.is_file():
-        fail(f"{log}: no such file (runs write one with --out DIR --events)", NOT_FOUND)
+        fail(f"{log}: there is no such file (runs write one with --out DIR --events)", NOT_FOUND)
     return log
 
 

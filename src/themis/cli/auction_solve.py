@@ -115,7 +115,7 @@ def _paths(files: list[Path]) -> list[Path]:
 
     for file in files:
         if not file.exists():
-            fail(f"{file}: no such file (themis auction record writes some)", NOT_FOUND)
+            fail(f"{file}: there is no such file (themis auction record writes some)", NOT_FOUND)
     return [path for file in files for path in auction_files(file)]
 
 
