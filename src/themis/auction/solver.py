@@ -21,10 +21,16 @@ _STARTS = {
     "brute-force": "themis.auction.brute",
     "default": "themis.auction.default",
     "greedy": "themis.auction.greedy",
+    "gurobi": "themis.auction.gurobi",
     "highs": "themis.auction.highs",
+    "ladder": "themis.auction.ladder",
     "search": "themis.auction.search",
 }
 """The module of each solver; its `start` begins work on a prepared problem."""
+
+
+_NEEDS = {"default": ("ladder", "highs"), "ladder": ("highs",)}
+"""Solvers that fall back on others."""
 
 
 class Solver(Protocol):
@@ -95,8 +101,21 @@ def start_of(name: str) -> Start:
     try:
         module = importlib.import_module(_STARTS[name])
     except ModuleNotFoundError as error:
-        raise ConfigError("solver", name, f"needs {error.name}: install the `sim` extra") from error
+        extra = "bench" if name == "gurobi" else "sim"
+        raise ConfigError(
+            "solver", name, f"needs {error.name}: install the `{extra}` extra"
+        ) from error
     return cast("Start", module.start)
+
+
+def preload(name: str) -> None:
+    """Load all that a solver may need, so that no round waits for it.
+
+    Raises:
+        ConfigError: There is no such solver, or a library of it is not installed.
+    """
+    for needed in (name, *_NEEDS.get(name, ())):
+        start_of(needed)
 
 
 def leave_one_out(prepared: Prepared, find: Find, name: str, budget: int | None) -> Solution:
