@@ -21,7 +21,7 @@ help:
 	@echo "make format   let ruff rewrite what it can"
 	@echo "make bench    the benchmarks, one JSON line each"
 	@echo "make fuzz     the property tests, randomised and longer"
-	@echo "make clean    remove .venv, caches and demo-out/"
+	@echo "make clean    remove .venv, caches, demo-out/ and reproduce-out/"
 
 setup:
 	@PYTHON="$(PYTHON)" sh scripts/setup
@@ -50,4 +50,4 @@ fuzz: setup
 	@$(WITH_DATA) $(VENV_PYTHON) -m pytest -n auto -m hypothesis --hypothesis-profile=fuzz $(ARGS)
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-out dist
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-out reproduce-out dist

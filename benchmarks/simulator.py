@@ -24,9 +24,9 @@ PRECISION = 1e-9
 
 def measure(config: RunConfig) -> dict[str, object]:
     """Simulate once; what it did and what it cost."""
-    prepared = prepare(config)
     started = time.process_time()
-    result = run(prepared)
+    prepared = prepare(config)
+    result = run(prepared, keep_segments=False)
     cpu = time.process_time() - started
     due = math.fsum(total_work(true_phases(app)) for app in prepared.workload.apps)
     done = math.fsum(account.useful for account in result.outcome.spent.values())
@@ -56,13 +56,13 @@ def main() -> int:
     parser.add_argument("--apps", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cluster", default="testbed64")
-    parser.add_argument("--workload", default="w2")
+    parser.add_argument("--workload", help="default: w2 on testbed64, w1 elsewhere")
     args = parser.parse_args()
     whole = True
     for policy in args.policy or POLICIES:
         config = RunConfig(
             cluster=args.cluster,
-            workload=args.workload,
+            workload=args.workload or ("w2" if args.cluster == "testbed64" else "w1"),
             apps=args.apps,
             seed=args.seed,
             policy=policy,

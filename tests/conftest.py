@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from themis.testing.tools import require_data
-
-EXAMPLES = 50
+from themis.testing.tools import EXAMPLES, require_data
 
 # A machine under load makes slow examples; that is no reason to fail.
 settings.register_profile(

@@ -100,6 +100,13 @@ def test_the_scan_would_notice(what: str, line: str) -> None:
     assert NOT_IN_THE_TREE[what].search(line)
 
 
+def test_no_property_test_holds_on_to_its_number_of_examples_when_fuzzing() -> None:
+    fixed = re.compile(r"max_examples\s*=\s*\d|derandomize\s*=")
+    tests = [path for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
+    here = Path(__file__).resolve()
+    assert [path.name for path in tests if path != here and fixed.search(path.read_text())] == []
+
+
 def test_constraints_are_plain_pins() -> None:
     odd = [line for line in constraint_lines() if not CONSTRAINT.fullmatch(line)]
     assert odd == []

@@ -8,6 +8,9 @@
         StaleAnswerError       an answer to a question no longer open
       UnavailableError       the weather; safe to retry
       ConfigError            found at start-up; names the file and the key
+        MissingFileError       a file that is not there
+        UnwantedKeyError       a key that means nothing together with the others
+        NamedFileError         a mistake in a file that another file names
       CorruptLogError        a file that cannot be read back: file, line, reason
       InvariantError         our bug; carries the last events that touched the object
 
@@ -15,6 +18,7 @@ Errors carry fields, not only prose, so that callers need not parse messages.
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -56,11 +60,44 @@ class ConfigError(ThemisError):
 
     def __init__(self, key: str, given: object, allowed: str, where: str = "") -> None:
         place = f"{where}: " if where else ""
-        super().__init__(f"{place}{key}: got {given!r}, allowed: {allowed}")
+        super().__init__(place + self._told(key, given, allowed))
         self.key = key
         self.given = given
         self.allowed = allowed
         self.where = where
+
+    @staticmethod
+    def _told(key: str, given: object, allowed: str) -> str:
+        return f"{key}: got {given!r}, allowed: {allowed}"
+
+
+class MissingFileError(ConfigError):
+    """A file that is not there; `given` is its path."""
+
+    def __init__(
+        self, key: str, given: object, allowed: str = "a file that is there", where: str = ""
+    ) -> None:
+        super().__init__(key, given, allowed, where)
+
+    @staticmethod
+    def _told(key: str, given: object, allowed: str) -> str:
+        return f"{given}: there is no such file"
+
+
+class UnwantedKeyError(ConfigError):
+    """A key that no value would be right for here; `allowed` says why."""
+
+    @staticmethod
+    def _told(key: str, given: object, allowed: str) -> str:
+        return f"{key}: got {given!r}, but {allowed}"
+
+
+class NamedFileError(ConfigError):
+    """A mistake in a file that a configuration names; `allowed` tells it with its own line."""
+
+    @staticmethod
+    def _told(key: str, given: object, allowed: str) -> str:
+        return f"{key}: {allowed}"
 
 
 class CorruptLogError(ThemisError):
@@ -85,7 +122,13 @@ class InvariantError(ThemisError):
 
 def unknown_name(key: str, given: str, allowed: Iterable[str], where: str = "") -> ConfigError:
     """A `ConfigError` for a name that is not in a list, with the closest one suggested."""
-    names = sorted(allowed)
+    names = sorted(allowed, key=_natural)
     close = difflib.get_close_matches(given, names, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     return ConfigError(key, given, ", ".join(names) + hint, where)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Sorts numbers within names by their size: E2 before E10."""
+    parts = re.findall(r"([0-9]+)|([^0-9]+)", name)
+    return [(int(digits or 0), text) for digits, text in parts]

@@ -1,8 +1,11 @@
 """The agent: what it does about leases, jobs that get there, and jobs that die."""
 
+import random
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from themis.agent import Agent, events
 from themis.agent.commands import (
@@ -28,6 +31,7 @@ from themis.model import (
 )
 from themis.sim.workloads import SimApp
 from themis.testing.sims import sim_app
+from themis.testing.tools import examples
 from themis.tuners import tuner_for
 
 TOPOLOGY = Topology((Machine("m0", "r0", (2, 2)), Machine("m1", "r0", (2, 2))))
@@ -240,3 +244,30 @@ def test_a_job_at_its_target_that_must_leave_starts_again_to_say_so() -> None:
     agent.handle(events.Progressed(0.0, ((J0, 100.0),)))
     assert _change(agent, revoked=[0]) == [StopJob(J0)]
     assert _change(agent, granted=[1], token=2) == [_start(J0, [1], 100.0)]
+
+
+@given(seed=st.integers(0, 10**6))
+@examples(60)
+def test_one_gpu_jobs_are_placed_as_the_general_way_places_them(seed: int) -> None:
+    rng = random.Random(seed)
+    count = rng.randint(1, 9)
+    targets = tuple(rng.randint(200, 3000) for _ in range(count))
+    app = sim_app("a", jobs=count, phases=(Phase(count, max(targets), targets=targets),))
+    quick, general = _agent(app), _agent(app)
+    general._singles = False
+    held: dict[GpuId, Lease] = {}
+    token = 0
+    for step in range(6):
+        gone = rng.sample(sorted(held), rng.randint(0, len(held)))
+        revoked = tuple(held.pop(gpu) for gpu in gone)
+        free = [gpu for gpu in map(GpuId, range(8)) if gpu not in held]
+        granted = []
+        for gpu in rng.sample(free, rng.randint(0, len(free))):
+            token += 1
+            held[gpu] = Lease(gpu, AppId("a"), token, 0.0, 600.0, Source.DIRECT)
+            granted.append(held[gpu])
+        change = events.LeasesChanged(600.0 * step, TOPOLOGY, tuple(granted), (), revoked)
+        assert quick.handle(change) == general.handle(change)
+        assert quick.placement == general.placement
+        for gpu in sorted(set(held) - quick.gpus):
+            del held[gpu]

@@ -79,15 +79,16 @@ def forget_the_queue(patch: pytest.MonkeyPatch) -> None:
 
 def keep_renewals_secret(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("themis.arbiter.changes.Changes.renewed", lambda self, lease: None)
+    patch.setattr("themis.arbiter.changes.Changes.extended", lambda self, app, leases: None)
 
 
 def renew_backwards(patch: pytest.MonkeyPatch) -> None:
-    whole = Ledger.renew
+    whole = Ledger.extend
 
-    def renew(self: Ledger, gpu: GpuId, app: AppId, **how: Any) -> Lease:
-        return whole(self, gpu, app, **{**how, "end": how["at"]})
+    def extend(self: Ledger, app: AppId, gpus: list[GpuId], **how: Any) -> list[Lease]:
+        return whole(self, app, gpus, **{**how, "end": how["at"]})
 
-    patch.setattr(Ledger, "renew", renew)
+    patch.setattr(Ledger, "extend", extend)
 
 
 def renew_nobody(patch: pytest.MonkeyPatch) -> None:
@@ -120,7 +121,7 @@ def keep_what_paused_apps_hold(patch: pytest.MonkeyPatch) -> None:
 
 
 def ignore_room(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Seen, "room", property(lambda self: 8))
+    patch.setattr(Seen, "_room", lambda self: 8)
 
 
 def ignore_quotas(patch: pytest.MonkeyPatch) -> None:

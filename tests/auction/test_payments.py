@@ -27,14 +27,14 @@ def _awards(name: str, won: Won, count: int = 2000) -> list[Award]:
     return [payment(name).award(won, random.Random(f"{name}/{i}")) for i in range(count)]
 
 
-@pytest.mark.parametrize("name", ["gpus", "time", "lottery", "floor"])
+@pytest.mark.parametrize("name", ["gpus", "time", "lottery", "lottery-pf", "floor"])
 @pytest.mark.parametrize("unit", [1, 2, 3])
 def test_who_denies_nobody_anything_keeps_the_whole_row(name: str, unit: int) -> None:
     won = _won(_gpus(0, 1, 2), _gpus(4, 5), kept=1.0, unit=unit)
     assert set(_awards(name, won, 50)) == {Award(_gpus(0, 1, 2, 4, 5), 1.0)}
 
 
-@pytest.mark.parametrize("name", ["gpus", "time", "lottery", "floor"])
+@pytest.mark.parametrize("name", ["gpus", "time", "lottery", "lottery-pf", "floor"])
 def test_who_keeps_nothing_gets_nothing(name: str) -> None:
     won = _won(_gpus(0, 1), kept=0.0)
     assert set(_awards(name, won, 50)) == {Award((), 0.0, paid=_gpus(0, 1))}
@@ -97,7 +97,7 @@ def test_under_time_a_lease_shorter_than_the_minimum_is_a_lottery() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["gpus", "time", "lottery", "floor"])
+@pytest.mark.parametrize("name", ["gpus", "time", "lottery", "lottery-pf", "floor"])
 def test_the_same_seed_gives_the_same_award(name: str) -> None:
     won = _won(_gpus(0, 1, 2, 3), kept=0.33)
     assert _awards(name, won, 30) == _awards(name, won, 30)

@@ -17,7 +17,7 @@ SWEEP = ("sim", "sweep", "--policies", "fifo", "--seeds", "1", *BASE)
 def test_people_get_a_row_per_policy_with_intervals(cli: Cli) -> None:
     done = cli(*SHORT, "--wide", "--no-color")
     assert done.code == 0
-    assert "w2, demo16, 1 apps, 2 seeds" in done.out
+    assert "w2, demo16, 1 app, 2 seeds" in done.out
     for word in ("fifo", "equal-share", "max rho_ref", "share fair", "GPU hours", "moves", " ± "):
         assert word in done.out
     assert "the paper's convention" in done.out
@@ -99,6 +99,8 @@ def test_flags_win_over_the_file(cli: Cli, tmp_path: Path) -> None:
         (("--policies", ","), ("at least one policy",)),
         (("--set", "leese=1h"), ("did you mean 'lease'?",)),
         (("--workers", "0"), ("--workers",)),
+        (("--csv", "no-such-folder/runs.csv"), ("csv: got", "folder that is there")),
+        (("--csv", "."), ("csv: got", "not a folder")),
         (("--apps", "0"), ("apps: got 0",)),
     ],
 )

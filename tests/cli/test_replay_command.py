@@ -81,7 +81,7 @@ def test_a_damaged_log_is_named_with_file_line_and_reason(cli: Cli, log: Path, d
     before = log.read_bytes()
     for extra in ((), ("--json",)):
         done = cli("replay", log, *extra)
-        assert done.code == 1
+        assert done.code == 2
         assert done.out == ""
         assert f"{log}:{line}: " in done.err
         assert "Traceback" not in done.err
@@ -95,7 +95,7 @@ def test_a_log_that_is_not_there_ends_with_code_3(cli: Cli, tmp_path: Path) -> N
     ):
         done = cli("replay", path)
         assert done.code == 3
-        assert f"{meant}: no such file" in done.err
+        assert f"{meant}: there is no such file" in done.err
 
 
 def test_a_policy_of_ones_own_is_replayed_when_named(
@@ -118,7 +118,7 @@ def test_another_file_is_no_log(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "apps.json"
     file.write_text('{"a": 1}\n', "utf-8")
     done = cli("replay", file)
-    assert done.code == 1
+    assert done.code == 2
     assert f"{file}:1: " in done.err
 
 

@@ -104,16 +104,21 @@ def test_options_reach_what_they_name(cli: Cli, tmp_path: Path) -> None:
         (("--set", "lease=" + "9" * 400), ("lease", "more than 18 digits")),
         (("--f", "nan"), ("f: got nan", "0 to 1")),
         (("--f", "-0.1"), ("f: got -0.1",)),
-        (("--f", "lots"), ("'--f'", "number")),
+        (("--f", "lots"), ("error: --f: got 'lots', allowed: a number\n",)),
         (("--load", "inf"), ("load: got inf",)),
         (("--load", "0"), ("load: got 0",)),
         (("--apps", "0"), ("apps: got 0",)),
         (("--apps", "-3"), ("apps: got -3",)),
-        (("--apps", "1.5"), ("'--apps'", "integer")),
-        (("--seed", "-1"), ("seed: got -1",)),
+        (("--apps", "1.5"), ("error: --apps: got '1.5', allowed: a whole number\n",)),
+        (("--seed", "-1"), ("seed: got -1", "0 to 10^18")),
+        (("--lease", "-5m"), ("lease", "'-5m'", "positive")),
+        (("--f", "0.5", "--set", "f=0.6"), ("--f and --set f", "twice")),
+        (("--set", "lease=1h", "--set", "lease=2h"), ("--set lease", "twice")),
+        (("--set", "lie_factor=2"), ("lie_factor: got 2, but without `liar`",)),
         (("--contention", "0"), ("contention: got 0",)),
         (("--events",), ("--events needs --out",)),
-        (("--nonsense",), ("--nonsense",)),
+        (("--figures",), ("--figures needs --out",)),
+        (("--nonsense",), ("--nonsense", "themis sim run --help")),
         (("--policy", "no.such.module:Policy"), ("importable module:Class",)),
     ],
 )
@@ -126,6 +131,81 @@ def test_mistakes_end_with_code_2_and_clear_words(
     for word in words:
         assert word in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("sim", "run", "--workload", "nosuch.jsonl"),
+        ("sim", "run", "--workload", "nosuch.jsonl", "--apps", "2"),
+        ("sim", "run", "--workload", "folder/nosuch"),
+        ("sim", "run", "--cluster", "nosuch.yaml"),
+        ("sim", "run", "--config", "nosuch.yaml"),
+        ("sim", "compare", "--workload", "nosuch.jsonl"),
+        ("config", "check", "nosuch.yaml"),
+        ("trace", "stats", "nosuch.csv"),
+    ],
+)
+def test_a_file_that_is_not_there_ends_with_code_3(cli: Cli, args: tuple[str, ...]) -> None:
+    name = next(arg for arg in args if "nosuch" in arg)
+    done = cli(*args)
+    assert (done.code, done.out) == (3, "")
+    assert done.err == f"error: {name}: there is no such file\n"
+
+
+@pytest.mark.parametrize(
+    "args", [("sim", "run", "--workload"), ("sim", "run", "--config"), ("sim", "run", "--cluster"),
+             ("config", "check"), ("replay",), ("trace", "stats")]
+)  # fmt: skip
+def test_a_file_with_something_else_in_it_ends_with_code_2(
+    cli: Cli, tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("bread, butter\n", "utf-8")
+    done = cli(*args, file)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"error: {file}")
+
+
+def test_a_workload_file_has_its_own_number_of_apps(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("submit_s,duration_s,num_gpus\n0,60,1\n", "utf-8")
+    file = tmp_path / "w.jsonl"
+    assert cli("trace", "import", tmp_path / "t.csv", "--out", file).code == 0
+    done = cli("sim", "run", "--workload", file, "--apps", "2")
+    assert done.code == 2
+    assert "apps: got 2, but a workload file has its own apps" in done.err
+
+
+def test_one_of_a_thing_is_told_as_one(cli: Cli) -> None:
+    done = cli("sim", "run", "--cluster", "demo16", "--apps", "1", "--lease", "4h", "--quiet")
+    assert "w2, 1 app, load" in done.out
+
+
+@pytest.mark.slow
+def test_figures_are_drawn_into_the_folder(cli: Cli, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the figures need themis-scheduler[figures]")
+    done = cli(*SHORT, "--policy", "fifo", "--out", tmp_path / "run", "--figures", "--quiet")
+    assert (done.code, done.err) == (0, "")
+    kinds = ("rho", "timeline", "usage", "placement")
+    assert {path.name for path in (tmp_path / "run" / "figures").iterdir()} == {
+        f"{kind}.{end}" for kind in kinds for end in ("svg", "png")
+    }
+
+
+def test_without_matplotlib_the_run_is_kept_and_the_figures_are_not(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    done = cli(*SHORT, "--policy", "fifo", "--out", tmp_path / "run", "--figures")
+    assert done.code == 0
+    assert "figures need matplotlib" in done.err
+    assert (tmp_path / "run" / "result.json").is_file()
+    assert not (tmp_path / "run" / "figures").exists()
+
+
+def test_the_help_of_sim_begins_with_run(cli: Cli) -> None:
+    text = cli("sim", "--help").out
+    assert text.index("  run ") < text.index("  compare ") < text.index("  sweep ")
 
 
 def test_a_folder_with_something_in_it_is_refused_before_the_run(cli: Cli, tmp_path: Path) -> None:

@@ -64,9 +64,35 @@ def test_validation_as_json_is_one_object(themis: Themis) -> None:
 
 
 def test_a_trace_without_jobs_fails_validation(themis: Themis) -> None:
-    code, _, err = themis("validate", saved("submit_s,duration_s,num_gpus\n1,0,1\n"))
-    assert code == 1
-    assert "there is no job in it" in err
+    header = "submit_s,duration_s,num_gpus\n"
+    for text, rows in ((header, "0 rows"), (header + "1,0,1\n", "1 row,")):
+        code, out, _ = themis("validate", saved(text))
+        assert code == 1
+        assert rows in out
+        assert "there is no job in it" in out
+        assert "understood" not in out
+        code, out, _ = themis("validate", saved(text), "--json")
+        report = json.loads(out)
+        assert (code, report["clean"], report["verdict"]) == (1, False, "there is no job in it")
+
+
+def test_a_missing_column_is_named(themis: Themis) -> None:
+    code, _, err = themis("validate", saved("submit_s,num_gpus,owner\n1,1,ann\n"))
+    assert code == 2
+    assert "jobs.csv:1: " in err
+    assert "duration_s is missing" in err
+
+
+def test_small_and_large_numbers_are_told_as_people_write_them(themis: Themis) -> None:
+    _, out, _ = themis("stats", saved("submit_s,duration_s,num_gpus\n0,504,1\n"))
+    assert "1 owner, 0.14 GPU-hours; no bursts" in out
+    assert "jobs: 1 app, 1 job, load 0.00 on 64 GPUs over 1 hour" in out
+    rows = "submit_s,duration_s,num_gpus\n0,2641570,1\n86400,100,1\n"
+    _, out, _ = themis("stats", saved(rows))
+    assert "2641570" in out
+    assert "1320835" in out  # the median of two is the middle between them
+    assert "over 1 day\n" in out
+    assert "e+" not in out
 
 
 def test_import_writes_a_workload_and_prints_its_load(themis: Themis) -> None:
@@ -151,7 +177,7 @@ def test_statistics_are_a_table_or_one_object(themis: Themis) -> None:
     code, out, _ = themis("stats", saved(GOOD), "--gpus", "4")
     assert code == 0
     assert "jobs per app" in out
-    assert "1 bursts with 2 jobs" in out
+    assert "1 burst with 2 jobs, the largest 2" in out
     _, out, _ = themis("stats", saved(GOOD), "--gpus", "4", "--json")
     report = json.loads(out)
     assert (report["bursts"], report["owners"], report["horizon_s"]) == (1, 2, 3600.0)

@@ -226,8 +226,7 @@ class AsyncDriver:
     def _measure(self, now: float) -> None:
         for app, runs in sorted(self._nodes.running.items()):
             samples = tuple(
-                ev.Sample(job, self._nodes.progress(run, now), now - run.begun)
-                for job, run in sorted(runs.items())
+                ev.Sample(job, *self._nodes.sample(run, now)) for job, run in sorted(runs.items())
             )
             self._say(ev.ProgressMeasured(now, app, samples))
 
@@ -245,8 +244,8 @@ class AsyncDriver:
             self._say(ev.GpusReleased(at, app, released))
 
     def _reached(self, at: float, app: AppId, job: JobId) -> None:
-        done = self._nodes.trainings[app, job].done
-        self._say(ev.ProgressMeasured(at, app, (ev.Sample(job, done, 0.0),)))
+        sample = ev.Sample(job, *self._nodes.last_sample(app, job))
+        self._say(ev.ProgressMeasured(at, app, (sample,)))
         quality = {item.spec.id: item.quality for item in self._apps[app].jobs}
         self._letters[app].put_nowait(agent_ev.JobReached(at, job, quality[job]))
 

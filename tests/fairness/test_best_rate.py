@@ -1,7 +1,7 @@
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from themis.fairness import best_rate
@@ -15,6 +15,7 @@ from themis.model import (
     Topology,
     level_of,
 )
+from themis.testing.tools import examples
 
 SENSITIVE = Slowdown((1.0, 1.2, 3.0, 5.0))
 TWO_RACKS = Topology(
@@ -96,7 +97,7 @@ def instances(draw: st.DrawFn) -> tuple[Slowdown, int, int, list[Seat]]:
     return slowdown, low, draw(st.integers(low, 8)), chosen
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(instances())
 def test_best_rate_agrees_with_a_search_through_all_subsets(
     instance: tuple[Slowdown, int, int, list[Seat]],

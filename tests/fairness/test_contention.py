@@ -4,12 +4,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from themis.errors import InvariantError
 from themis.fairness import CapacityClock, ContentionClock
 from themis.model import AppId
+from themis.testing.tools import examples
 
 A, B, C = AppId("a"), AppId("b"), AppId("c")
 
@@ -144,7 +145,7 @@ STEP = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(STEP, max_size=30))
 def test_means_agree_with_an_integral_over_the_whole_history(
     steps: list[tuple[str, AppId, float, float]],

@@ -3,7 +3,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from themis.errors import ConfigError, DuplicateError
@@ -16,6 +16,7 @@ from themis.fairness import (
     reference_ideal_time,
 )
 from themis.model import AppId
+from themis.testing.tools import examples
 
 
 def one_job(name: str, arrival: float, work: float, gpus: int, weight: float = 1.0) -> FluidApp:
@@ -171,7 +172,7 @@ PHASES = st.lists(st.lists(LOAD, min_size=1, max_size=4).map(tuple), min_size=1,
 ARRIVAL = st.tuples(st.integers(0, 400).map(float), st.sampled_from((1.0, 2.0, 0.5, 1 / 3)), PHASES)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(ARRIVAL, min_size=1, max_size=7), st.sampled_from((1, 4, 10, 30)))
 def test_the_quick_run_agrees_with_the_definition_followed_word_for_word(
     arrivals: list[tuple[float, float, tuple[PhaseLoad, ...]]], capacity: int

@@ -19,7 +19,7 @@ from themis.testing.fakes import FakeApp, drive, fake_view
 SENSITIVE = Slowdown((1.0, 1.0, 3.0, 3.0))
 """Four GPUs of two machines are slower than two of one."""
 WORK = 1200.0
-PAYMENTS = ("lottery", "gpus", "time")
+PAYMENTS = ("lottery", "lottery-pf", "gpus", "time")
 SEEDS = range(6)
 
 Held = Mapping[AppId, frozenset[GpuId]]

@@ -62,7 +62,9 @@ def test_only_allowed_machines_are_used() -> None:
     pool = Pool(RACKS, ALL)
     assert pool.count(frozenset({1, 2})) == 6
     assert pool.take(9, gang=2, machines=frozenset({1})) == _ids(4, 5)
-    assert pool.take_anywhere(9, random.Random(1), machines=frozenset({0})) == _ids(0, 1, 2, 3)
+    assert pool.take_from(ALL, 9, random.Random(1), machines=frozenset({0})) == list(
+        _ids(0, 1, 2, 3)
+    )
     assert pool.take(2, machines=frozenset({0, 1})) == ()
     assert len(pool) == 4
 
@@ -77,5 +79,5 @@ def test_what_is_put_back_can_be_taken_again() -> None:
 
 
 def test_taking_anywhere_is_blind_to_distance() -> None:
-    seen = {Pool(RACKS, ALL).take_anywhere(2, random.Random(seed)) for seed in range(50)}
+    seen = {tuple(Pool(RACKS, ALL).take_from(ALL, 2, random.Random(seed))) for seed in range(50)}
     assert {RACKS.level(pair) for pair in seen} == {0, 1, 2, 3}

@@ -24,6 +24,12 @@ class TestThemisByTime(PolicyContract):
         return policy("themis", payment="time", f=0.5, fresh_tables=True)
 
 
+class TestThemisByLotteries(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return policy("themis", payment="lottery-pf", f=0.0)
+
+
 class TestThemisPaper(PolicyContract):
     work_conserving = False
 

@@ -12,6 +12,8 @@ from themis.testing.policies import random_view
 for name in POLICIES:
     for seed in range(40):
         print(drive(policy(name), random_view(seed, 4, 5)))
+for seed in range(10):
+    print(drive(policy("themis", payment="lottery-pf", f=0.0), random_view(seed, 4, 5)))
 """
 
 

@@ -71,8 +71,8 @@ def _three(**arrivals: float) -> list[FakeApp]:
         # gain 0.082 from half to whole; c gains 0.75, then 0.107, then 0.043.
         pytest.param("slaq", "abccbc", id="slaq"),
         pytest.param("slaq+pack", "abccbc", id="slaq+pack"),
-        # Nobody has had anything; the first come. Then b and c take turns.
-        pytest.param("tiresias+pack", "abcbcc", id="tiresias+pack"),
+        # Nobody has had anything; the first come. Then b and c have had as much, and c runs.
+        pytest.param("tiresias+pack", "abccbc", id="tiresias+pack"),
     ],
 )
 def test_one_app_after_the_other(name: str, turns: str) -> None:

@@ -65,6 +65,25 @@ def test_a_lottery_gives_all_or_nothing_about_as_often_as_the_fraction_says() ->
     assert 75 <= wins <= 125
 
 
+def test_a_ticket_is_drawn_and_then_drawn_for_when_shares_of_a_lottery_are_sold() -> None:
+    drawn, kept = {"strong": 0, "weak": 0}, {"strong": 0, "weak": 0}
+    for seed in range(200):
+        themis = policy("themis", f=0.0, payment="lottery-pf")
+        plan = drive(themis, _payment_view(4, seed), _all_or_nothing)
+        # Two equals in weight: each is drawn half the time, and keeps half of what is drawn.
+        ((name, row),) = plan.notes.won.items()
+        assert row == (0, 1, 2, 3)
+        assert plan.notes.kept_fractions == pytest.approx({name: 0.5})
+        by_auction = [item for item in plan.allotments if item.source is Source.AUCTION]
+        drawn[name] += 1
+        kept[name] += bool(by_auction)
+        assert plan.notes.paid == ({} if by_auction else {name: row})
+        assert plan.notes.certificate is not None
+        assert plan.notes.certificate.exact
+    assert 75 <= drawn["strong"] <= 125
+    assert all(0.3 * drawn[name] <= kept[name] <= 0.7 * drawn[name] for name in drawn)
+
+
 def test_payment_in_gpus_keeps_the_fraction_and_deals_the_rest_to_others() -> None:
     plan = drive(policy("themis", payment="gpus", f=0.0), _payment_view(4, 0), _all_or_nothing)
     assert len(_got(plan.allotments)["strong"]) == 2

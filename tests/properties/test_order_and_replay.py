@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from themis.arbiter import Settings, events
@@ -16,6 +16,7 @@ from themis.policies.base import AskBids, Round
 from themis.policies.leftovers import Hand
 from themis.policies.placing import Pool
 from themis.testing.checkers import Watch
+from themis.testing.tools import examples
 from themis.testing.world import ScriptedWorld, replay, simple_app
 
 TOPOLOGY = Topology((Machine("m0", "r0", (2, 2)), Machine("m1", "r1", (2, 1))))
@@ -58,7 +59,7 @@ def decisions(world: ScriptedWorld) -> list[Command]:
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-@settings(max_examples=20)
+@examples(20)
 @given(seed=st.integers(0, 5), orders=st.lists(st.permutations(APPS), min_size=2, max_size=2))
 def test_the_order_of_answers_changes_nothing(
     kind: str, seed: int, orders: list[tuple[AppId, ...]]

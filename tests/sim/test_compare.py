@@ -2,7 +2,10 @@
 
 import json
 import math
+import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -91,6 +94,46 @@ def test_an_interrupted_comparison_goes_on_where_it_was(
     whole = compare(["fifo"], [1, 2], SHORT, out=tmp_path, workers=1)
     assert ran == [0, 0, 2]
     assert [item.config.seed for item in whole.groups[0].runs] == [1, 2]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see processes")
+def test_workers_do_not_outlive_a_comparison_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "themis", "sim", "compare", "--policies", "themis,min-max-rho",
+               "--seeds", "1-2", "--workers", "2", "--out", str(tmp_path / "out")]  # fmt: skip
+    parent = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        workers = wait_for(lambda: workers_of(parent.pid), lambda found: len(found) == 2)
+    finally:
+        parent.kill()
+        parent.wait()
+    gone = wait_for(lambda: [pid for pid in workers if is_worker(pid)], lambda left: not left)
+    assert gone == []
+
+
+def is_worker(pid: int) -> bool:
+    """Whether there is such a process and it is one of multiprocessing's."""
+    try:
+        return b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def workers_of(parent: int) -> list[int]:
+    children = Path(f"/proc/{parent}/task/{parent}/children")
+    found = children.read_text().split() if children.exists() else []
+    return [int(pid) for pid in found if is_worker(int(pid))]
+
+
+def wait_for(
+    look: Callable[[], list[int]], enough: Callable[[list[int]], bool], tries: int = 600
+) -> list[int]:
+    """Look until it is enough, for a minute at most."""
+    for _ in range(tries):
+        found = look()
+        if enough(found):
+            return found
+        threading.Event().wait(0.1)
+    return look()
 
 
 def test_a_damaged_file_is_run_again(tmp_path: Path) -> None:
@@ -255,6 +298,23 @@ def test_a_notebook_shows_a_result_by_itself(result: RunResult) -> None:
         result.plot("time")
 
 
+def test_what_a_notebook_prints_is_short(result: RunResult, comparison: Comparison) -> None:
+    pytest.importorskip("matplotlib", reason="the figures need themis-scheduler[figures]")
+    assert result.summary["policy"] in repr(result)
+    assert "max rho_ref" in repr(result)
+    assert "fifo" in repr(comparison)
+    assert "Utilisation" in repr(result.plot("usage"))
+    for item in (result, comparison, result.plot("usage")):
+        assert len(repr(item)) < 200
+
+
+def test_the_axis_of_rho_says_where_its_scale_changes(result: RunResult) -> None:
+    pytest.importorskip("matplotlib", reason="the figures need themis-scheduler[figures]")
+    (axes,) = result.plot("rho").figure.axes
+    assert axes.get_xscale() == "symlog"
+    assert "log scale above 2" in axes.get_xlabel()
+
+
 def test_a_dataframe_has_a_row_per_app(
     result: RunResult, comparison: Comparison, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +327,21 @@ def test_a_dataframe_has_a_row_per_app(
     assert len(comparison.to_dataframe(per="app")) == 4
     with pytest.raises(ConfigError, match="app, run"):
         comparison.to_dataframe(per="job")
+
+
+def test_pandas_itself_takes_the_rows(result: RunResult, comparison: Comparison) -> None:
+    pandas = pytest.importorskip("pandas", reason="tables need themis-scheduler[notebook]")
+    apps = result.to_dataframe()
+    assert isinstance(apps, pandas.DataFrame)
+    assert list(apps["app"]) == [str(app.app) for app in result.apps]
+    numbers = apps.drop(columns="app")
+    assert (numbers.dtypes == "float64").all()
+    assert apps["rho_ref_fair_share"].max() == pytest.approx(
+        result.summary["max_rho_ref"]["fair_share"]
+    )
+    runs = comparison.to_dataframe()
+    assert list(runs.groupby("policy").size()) == [2, 2]
+    assert set(comparison.to_dataframe(per="app")["seed"]) == set(runs["seed"])
 
 
 def test_without_pandas_the_way_out_is_told(

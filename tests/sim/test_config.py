@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from themis.arbiter import BidderKind
+from themis.arbiter import SETTING_NAMES, BidderKind
 from themis.errors import ConfigError, DuplicateError
 from themis.fairness.ideal import Convention
 from themis.sim import RunConfig, prepare
@@ -118,6 +118,21 @@ def test_impossible_loads_are_refused(value: Any) -> None:
 def test_impossible_seeds_are_refused(value: Any) -> None:
     with pytest.raises(ConfigError, match="seed"):
         prepare(RunConfig(cluster="demo16", apps=1, seed=value))
+
+
+@pytest.mark.parametrize("value", [0, 0.0, -1, float("nan"), "0s", True])
+def test_no_time_to_bid_is_refused_with_what_is_allowed(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"bid_deadline: got .*allowed: a number above 0 to 3600"):
+        prepare(RunConfig(options={"bid_deadline": value}))
+
+
+@pytest.mark.parametrize("value", [-1, -0.5, float("nan"), float("inf")])
+@pytest.mark.parametrize("key", SETTING_NAMES)
+def test_no_setting_of_the_arbiter_is_negative_or_no_number(key: str, value: float) -> None:
+    with pytest.raises(ConfigError) as caught:
+        prepare(RunConfig(options={key: value}))
+    assert str(caught.value).startswith(f"{key}: got ")
+    assert "1e+18" not in str(caught.value)  # its own range, not that of any duration
 
 
 def test_a_lease_shorter_than_the_lead_of_a_round_is_refused() -> None:

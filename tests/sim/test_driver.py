@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import pytest
 from hypothesis import example, given
-from hypothesis import settings as property_settings
 from hypothesis import strategies as st
 
 from themis.arbiter import RoundRecord, Settings, events
@@ -30,6 +29,7 @@ from themis.sim.driver import STUCK_BEATS, Simulation
 from themis.sim.jobs import NO_COSTS, Costs
 from themis.sim.workloads import SimApp, Workload, true_phases
 from themis.testing.sims import NO_LEAD, Auditor, sim_app, simulate, workload_of
+from themis.testing.tools import examples
 
 VGG = Slowdown((1.0, 1.05, 1.29, 1.44))
 PAIR = Topology((Machine("m0", "r0", (2,)),))
@@ -68,7 +68,7 @@ def _random_workload(seed: int) -> Workload:
     return workload_of(*(_random_app(rng, number) for number in range(rng.randint(1, 6))))
 
 
-@property_settings(max_examples=12)
+@examples(12)
 @example(seed=6104, rule="worst-first")
 @given(seed=st.integers(0, 10**6), rule=st.sampled_from(sorted(POLICIES)))
 def test_every_job_of_every_phase_does_exactly_its_work(seed: int, rule: str) -> None:
@@ -281,3 +281,30 @@ def test_apps_run_only_where_their_constraint_allows() -> None:
     auditor = Auditor()
     simulate(mixed, workload_of(picky), "themis", observers=[auditor])
     assert auditor.times("a")[0] == (0.0, "start", (2, 3))
+
+
+def test_forgetting_stale_ends_of_processes_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    apps = [sim_app(f"a{n}", arrival=90.0 * n, work=5000.0, jobs=3, max_gpus=2) for n in range(5)]
+    machines = tuple(Machine(f"m{n}", "r0", (2,)) for n in range(2))
+
+    def ends() -> dict[str, float]:
+        outcome = simulate(Topology(machines), workload_of(*apps), "tiresias", costs=Costs())
+        return {str(app): record.end for app, record in outcome.apps.items()}
+
+    rarely = ends()
+    monkeypatch.setattr("themis.sim.driver.LEAST_TO_TIDY", 1)
+    assert ends() == rarely
+
+
+class _Broken(DirectPolicy):
+    name: ClassVar[str] = "broken"
+
+    def plan(self, view: View, rng: random.Random) -> Plan:
+        raise ValueError("boom")
+
+
+def test_a_policy_that_always_fails_is_named_with_its_line() -> None:
+    with pytest.raises(InvariantError, match=r"ValueError: boom \(test_driver\.py, line \d+\)"):
+        simulate(PAIR, workload_of(sim_app("a")), _Broken())

@@ -203,10 +203,10 @@ def test_the_nth_start_of_a_job_costs_the_same_whatever_else_happens() -> None:
 
 def test_starts_are_lognormal_with_the_median_and_95th_percentile_given() -> None:
     costs, rng = Costs(), random.Random(1)
-    draws = sorted(costs.restart(rng) for _ in range(4000))
+    draws = sorted(costs.restart(rng.random()) for _ in range(4000))
     assert statistics.median(draws) == pytest.approx(35.0, rel=0.02)
     assert draws[int(0.95 * len(draws))] == pytest.approx(50.0, rel=0.03)
-    checkpoints = [costs.checkpoint(rng) for _ in range(1000)]
+    checkpoints = [costs.checkpoint(rng.random()) for _ in range(1000)]
     assert min(checkpoints) >= 5.0
     assert max(checkpoints) <= 10.0
     assert statistics.mean(checkpoints) == pytest.approx(7.5, rel=0.05)

@@ -10,15 +10,30 @@ from typing import Any
 
 import pytest
 
+from themis.arbiter import RoundRecord
 from themis.errors import ConfigError, InvariantError
 from themis.records.replay import replay
-from themis.sim import RunConfig, run
-from themis.sim.folder import new_folder, write_run
+from themis.sim import RunConfig, RunResult, run
+from themis.sim.folder import new_folder, run_files, write_run
+from themis.sim.run import Segment
 
 LONG = {"lease": "4h"}
 """Apps train for days: few beats keep these runs short."""
 TIMING = ("cpu_s", "peak_rss_mb")
 FILES = {"config.json", "result.json", "apps.jsonl", "rounds.jsonl", "segments.csv"}
+
+
+def _written(config: RunConfig, folder: Path, log_to: Path | None = None) -> RunResult:
+    with run_files(folder) as files:
+        result = run(
+            config,
+            keep_segments=False,
+            on_round=files.on_round,
+            on_segment=files.on_segment,
+            log_to=log_to,
+        )
+    write_run(result, folder)
+    return result
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
@@ -87,8 +102,7 @@ def test_the_remains_of_a_killed_run_are_in_nobodys_way(tmp_path: Path) -> None:
 def test_a_run_leaves_what_it_did_and_what_it_was_told(tmp_path: Path) -> None:
     config = RunConfig(cluster="demo16", apps=3, policy="themis", options={"f": 0.5, **LONG})
     with new_folder(tmp_path / "run") as draft:
-        result = run(config, keep_rounds=True, log_to=draft / "events.jsonl")
-        write_run(result, draft)
+        result = _written(config, draft, log_to=draft / "events.jsonl")
     folder = tmp_path / "run"
     assert set(os.listdir(folder)) == FILES | {"events.jsonl"}
     told = json.loads((folder / "config.json").read_text("utf-8"))
@@ -111,6 +125,18 @@ def test_a_run_leaves_what_it_did_and_what_it_was_told(tmp_path: Path) -> None:
     assert outcome.finished
 
 
+def test_a_run_that_draws_lotteries_replays_with_its_auctions_solved_again(tmp_path: Path) -> None:
+    told = {"f": 0.0, "payment": "lottery-pf", **LONG}
+    config = RunConfig(cluster="demo16", apps=3, policy="themis", options=told)
+    with new_folder(tmp_path / "run") as draft:
+        _written(config, draft, log_to=draft / "events.jsonl")
+    log = tmp_path / "run" / "events.jsonl"
+    assert '"lottery":[{"probability":' in log.read_text("utf-8")
+    outcome = replay(log, resolve=True)
+    assert outcome.same
+    assert outcome.resolved > 0
+
+
 def _records(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
 
@@ -122,7 +148,7 @@ def _cells(line: str) -> list[str]:
 def test_no_file_tells_how_long_the_machine_took(tmp_path: Path) -> None:
     config = RunConfig(cluster="demo16", apps=2, policy="equal-share", options=LONG)
     with new_folder(tmp_path / "run") as draft:
-        write_run(run(config, keep_rounds=True), draft)
+        _written(config, draft)
     for name, content in _contents(tmp_path / "run").items():
         for word in (*TIMING, str(tmp_path), "NaN", "Infinity"):
             assert word.encode() not in content, name
@@ -175,3 +201,26 @@ def test_segments_add_up_to_the_gpu_time_of_each_source() -> None:
         hours[item.source] = hours.get(item.source, 0.0) + (item.end - item.start) / 3600.0
     told = {key: value for key, value in result.summary["gpu_hours_by_source"].items() if value}
     assert hours == pytest.approx(told)
+
+
+def test_rounds_and_segments_come_as_they_are_over_and_need_not_be_kept() -> None:
+    config = RunConfig(cluster="demo16", apps=3, options=LONG)
+    kept = run(config, keep_rounds=True)
+    segments: list[Segment] = []
+    rounds: list[RoundRecord] = []
+    lean = run(config, keep_segments=False, on_segment=segments.append, on_round=rounds.append)
+    assert (lean.segments, lean.rounds) == ((), ())
+    assert (tuple(segments), tuple(rounds)) == (kept.segments, kept.rounds)
+    assert lean.summary == kept.summary
+    with pytest.raises(ConfigError, match="keep_segments"):
+        lean.plot("timeline")
+
+
+def test_segments_that_could_be_one_are_one() -> None:
+    result = run(RunConfig(cluster="demo16", apps=3, policy="tiresias", options={"lease": "30m"}))
+    by_gpu = sorted(result.segments, key=lambda item: (item.gpu, item.start))
+    for before, after in pairwise(by_gpu):
+        if before.gpu == after.gpu:
+            assert before.end <= after.start
+            same = (before.app, before.end, before.source) == (after.app, after.start, after.source)
+            assert not same

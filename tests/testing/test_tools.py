@@ -1,8 +1,9 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
-from themis.testing.tools import require_data, require_tool
+from themis.testing.tools import EXAMPLES, examples, require_data, require_tool
 
 NO_TOOL = "no-such-program-anywhere"
 
@@ -54,3 +55,14 @@ def test_a_data_folder_that_is_not_there_fails_rather_than_skips(
     monkeypatch.setenv("THEMIS_DATA", str(tmp_path / "gone"))
     with pytest.raises(pytest.fail.Exception, match="no such folder"):
         require_data()
+
+
+@pytest.mark.parametrize(("profile", "expected"), [("ci", 60), ("fuzz", 600)])
+def test_a_property_test_has_more_examples_when_fuzzing(profile: str, expected: int) -> None:
+    now = settings.get_current_profile_name()
+    settings.load_profile(profile)
+    try:
+        assert settings().max_examples == EXAMPLES * expected // 60
+        assert examples(60).max_examples == expected
+    finally:
+        settings.load_profile(now)

@@ -8,5 +8,6 @@ from themis.agent import commands, events
 from themis.agent.assignment import Need, assign
 from themis.agent.bidder import Bidder, Standing
 from themis.agent.core import Agent
+from themis.agent.profiler import Profiler
 
-__all__ = ["Agent", "Bidder", "Need", "Standing", "assign", "commands", "events"]
+__all__ = ["Agent", "Bidder", "Need", "Profiler", "Standing", "assign", "commands", "events"]

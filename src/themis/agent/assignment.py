@@ -4,20 +4,21 @@ plan = assign(jobs, seats, running)
 plan[JobId("j0")]      # (GpuId(4), GpuId(5))
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from themis.agent.carving import Carving, Gang, Shape, carve, seats_of_shape
 from themis.fairness.placement import best_rate
-from themis.model import GpuId, JobId, JobSpec, Seat, Slowdown, level_of
+from themis.model import LEVELS, GpuId, JobId, JobSpec, Seat, Slowdown, level_of
 
 WORTH_MOVING = 0.98
 """Moving running jobs must save at least this much time, restarts included."""
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """A job with work to do."""
 
     spec: JobSpec
@@ -48,15 +49,43 @@ def assign(
     order = longest_first(needs)
     here = {seat.gpu: seat for seat in seats}
     kept = _still_standing(order, here, running)
-    fresh = _fresh(order, seats, kept)
     if not sticky or not kept:
-        return _named(_filled(order, seats, fresh.placement))
+        return _named(_filled(order, seats, _fresh(order, seats, kept).placement))
     stay = _around(order, seats, kept)
     mean = sum(need.work for need in order) / len(order)
+    least = _least_makespan(_jobs_alike(order), len(order), len(seats))
+    if least * mean + restart >= stay.makespan * mean * WORTH_MOVING:
+        return _named(_filled(order, seats, stay.placement))
+    fresh = _fresh(order, seats, kept)
     moved = sum(1 for job, gpus in kept.items() if fresh.placement.get(job) != gpus)
     after = fresh.makespan * mean + (restart if moved else 0.0)
     best = fresh if after < stay.makespan * mean * WORTH_MOVING else stay
     return _named(_filled(order, seats, best.placement))
+
+
+@lru_cache(maxsize=1024)
+def top_rate(slowdown: Slowdown, most: int) -> float:
+    """The best that one job can do with at most so many GPUs, wherever they are."""
+    return max(slowdown.rate(level, count) for count in range(1, most + 1) for level in LEVELS)
+
+
+def _jobs_alike(order: Sequence[Need]) -> tuple[Slowdown, int, int]:
+    """What `_carve` takes all jobs to be like."""
+    return (
+        order[0].spec.slowdown,
+        min(need.spec.min_gpus for need in order),
+        max(need.spec.max_gpus for need in order),
+    )
+
+
+@lru_cache(maxsize=65536)
+def _least_makespan(alike: tuple[Slowdown, int, int], jobs: int, seats: int) -> float:
+    """A bound on what any carving can reach: gangs of one size, all of them at their best."""
+    slowdown, low, high = alike
+    return min(
+        math.ceil(jobs / math.ceil(seats / size)) / top_rate(slowdown, size)
+        for size in range(low, max(low, min(high, seats)) + 1)
+    )
 
 
 def longest_first(needs: Sequence[Need]) -> list[Need]:
@@ -152,15 +181,8 @@ def _carve(
     needs: Sequence[Need], seats: Sequence[Seat], fixed: tuple[float, ...], *, jobs: int
 ) -> Carving:
     # Jobs of an app are alike as a rule; where they differ the longest one decides the shape.
-    first = needs[0].spec
-    return carve(
-        seats,
-        jobs=jobs,
-        min_gpus=min(need.spec.min_gpus for need in needs),
-        max_gpus=max(need.spec.max_gpus for need in needs),
-        slowdown=first.slowdown,
-        fixed=fixed,
-    )
+    slowdown, low, high = _jobs_alike(needs)
+    return carve(seats, jobs=jobs, min_gpus=low, max_gpus=high, slowdown=slowdown, fixed=fixed)
 
 
 def _match(

@@ -81,6 +81,11 @@ class _Wants:
             tuple(limits),
         )
 
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """The levels at which rows differ: single GPUs are the same wherever they are."""
+        return LEVELS if self.widest > 1 else (CLUSTER,)
+
     def counts(self, width: int, most: int) -> list[int]:
         """GPU counts worth a row where at most `width` are found together."""
         if len(self.limits) == 1:
@@ -113,7 +118,7 @@ class Bidder:
         widths = _widths(topology.seats)
         most = min(wants.demand, len(topology.seats))
         rows = []
-        for level in LEVELS:
+        for level in wants.levels:
             size = min(wants.widest, widths[level])
             for count in table_counts(wants.smallest, size, most):
                 seconds = clock.seconds(_shape(level, size, count))
@@ -142,6 +147,8 @@ class Bidder:
         rows = []
         for pins in _prefixes(own if self._sticky else []):
             pinned = [chunk for gang in pins for chunk in gang.chunks]
+            if wants.widest == 1:
+                pinned = _by_machine(pinned)
             held = [*base, *((gang.level, gang.count) for gang in pins)]
             more = room - sum(gang.count for gang in pins)
             if more < 0:
@@ -149,7 +156,7 @@ class Bidder:
             leaving = sum(gang.widest for gang in own[len(pins) :])
             if pins:
                 rows.append(self._row(pinned, held, (), leaving, clock))
-            for level in LEVELS:
+            for level in wants.levels:
                 size = min(wants.widest, widths[level])
                 for count in wants.counts(widths[level], more):
                     extra = _chunks(level, size, count)
@@ -164,7 +171,7 @@ class Bidder:
         leaving: int,
         clock: Clock,
     ) -> Row:
-        shape = tuple(sorted((*held, *((chunk.level, chunk.count) for chunk in extra))))
+        shape = _together((*held, *[(chunk.level, chunk.count) for chunk in extra]))
         seconds = clock.seconds(shape)
         if self._restart_in_bids:
             seconds += self._restart(held, extra, leaving)
@@ -235,15 +242,43 @@ def table_counts(low: int, size: int, most: int) -> list[int]:
 
 
 def _shape(level: int, size: int, count: int) -> Shape:
-    return tuple(sorted((chunk.level, chunk.count) for chunk in _chunks(level, size, count)))
+    return _together([(chunk.level, chunk.count) for chunk in _chunks(level, size, count)])
+
+
+def _together(chunks: Iterable[tuple[int, int]]) -> Shape:
+    """A shape in one spelling, with single GPUs as one chunk that may be spread anywhere."""
+    singles = 0
+    gangs = []
+    for level, count in chunks:
+        if count == 1 or level == CLUSTER:
+            singles += count
+        else:
+            gangs.append((level, count))
+    gangs.sort()
+    if singles:
+        gangs.append((CLUSTER, singles))
+    return tuple(gangs)
 
 
 def _chunks(level: int, size: int, count: int) -> tuple[Chunk, ...]:
+    if size == 1:
+        # Any so many GPUs will do: one chunk, which solvers like better than many.
+        return (Chunk(CLUSTER if count > 1 else SLOT, count),)
     whole, rest = divmod(count, size)
-    chunks = [Chunk(level if size > 1 else SLOT, size)] * whole
+    chunks = [Chunk(level, size)] * whole
     if rest:
         chunks.append(Chunk(level if rest > 1 else SLOT, rest))
     return tuple(chunks)
+
+
+def _by_machine(pins: Iterable[Chunk]) -> list[Chunk]:
+    """Pinned single GPUs, those of a machine together."""
+    counts: dict[int | None, int] = {}
+    for chunk in pins:
+        counts[chunk.machine] = counts.get(chunk.machine, 0) + chunk.count
+    return [
+        Chunk(MACHINE if count > 1 else SLOT, count, machine) for machine, count in counts.items()
+    ]
 
 
 def _pins(seats: Sequence[Seat]) -> tuple[Chunk, ...]:

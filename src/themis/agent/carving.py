@@ -149,11 +149,12 @@ def _best_cut(
     racks: Racks, jobs: int, low: int, high: int, slowdown: Slowdown, fixed: tuple[float, ...]
 ) -> _Cut:
     total = sum(sum(map(sum, rack)) * many for rack, many in racks)
-    best = _Cut(0, SLOT, (), _makespan(Counter(fixed).items(), jobs + len(fixed)))
     if total < low or jobs < 1:
-        return best
+        return _Cut(0, SLOT, (), _makespan(Counter(fixed).items(), jobs + len(fixed)))
+    # Any gang is better than none, also where it saves no whole wave: jobs are not quite equal.
+    best = _Cut(0, SLOT, (), math.inf)
     running = tuple(Counter(fixed).items())
-    for size in _sizes(total, jobs, low, high):
+    for size in _sizes(total, jobs, low, high, measured=bool(slowdown.measured)):
         for top in LEVELS if size > 1 else (SLOT,):
             rated = _rated(_count(racks, size, top), jobs, low, slowdown)
             span = _makespan((*running, *rated), jobs + len(fixed))
@@ -162,10 +163,13 @@ def _best_cut(
     return best
 
 
-def _sizes(seats: int, jobs: int, low: int, high: int) -> list[int]:
-    """Gang sizes worth trying, the largest first, so that ties keep fewer, wider gangs."""
+def _sizes(seats: int, jobs: int, low: int, high: int, *, measured: bool) -> list[int]:
+    """Gang sizes worth trying, the largest first, so that ties keep fewer, wider gangs.
+
+    By a prior the widest gang is the fastest within a level. Measured slowdowns may say otherwise.
+    """
     high = min(high, seats)
-    if jobs * high <= seats or high <= low:
+    if high <= low or (jobs * high <= seats and not measured):
         return [high]
     if high <= 8:
         return list(range(high, low - 1, -1))

@@ -11,8 +11,9 @@ from typing import assert_never
 
 from themis.agent import commands as cmd
 from themis.agent import events as ev
-from themis.agent.assignment import Need, Placement, assign
+from themis.agent.assignment import Need, Placement, assign, top_rate
 from themis.agent.bidder import Bidder, Standing
+from themis.agent.profiler import Profiler
 from themis.model import AppSpec, GpuId, JobId, JobSpec, Topology
 from themis.tuners.base import Decision, Finished, Forecast, JobInfo, NextPhase, Stop, Tuner
 
@@ -53,12 +54,14 @@ class Agent:
         restart_in_bids: bool = True,
         hold_idle: float = 30.0,
         in_bids: Callable[[Standing], Standing] | None = None,
+        profiler: Profiler | None = None,
     ) -> None:
         self._spec = spec
         self._tuner = tuner
         self._sticky = sticky
         self._hold_idle = hold_idle
         self._in_bids = in_bids
+        self._profiler = profiler
         self._bidder = Bidder(spec, restart_in_bids=restart_in_bids, sticky=sticky)
         self._specs = {job.id: job for job in spec.jobs}
         self._all: dict[JobId, _Job] = {}
@@ -68,6 +71,8 @@ class Agent:
         self._placement: Placement = {}
         self._waiting: list[JobId] = []
         """Jobs without GPUs since the last look at all of them, the longest last."""
+        self._content = False
+        """Whether no job could run faster or waits, so that freed GPUs are of no use."""
         self._topology: Topology | None = None
         self._over = False
         self._out: list[cmd.AgentCommand] = []
@@ -103,6 +108,8 @@ class Agent:
                 for name, iterations in event.iterations:
                     if name in self._jobs:
                         self._jobs[name].done = iterations
+            case ev.IterationsTimed():
+                self._on_timed(event)
             case ev.LossSeen():
                 self._on_loss(event)
             case ev.JobReached():
@@ -115,11 +122,16 @@ class Agent:
 
     def _on_leases(self, event: ev.LeasesChanged) -> None:
         self._topology = event.topology
-        before = set(self._gpus)
-        self._gpus.difference_update(lease.gpu for lease in event.revoked)
-        self._gpus.update(lease.gpu for lease in event.granted)
-        if self._gpus != before or event.revoked:
-            self._arrange(frozenset(lease.gpu for lease in event.revoked))
+        lost = frozenset([lease.gpu for lease in event.revoked])
+        before = len(self._gpus)
+        self._gpus -= lost
+        self._gpus.update([lease.gpu for lease in event.granted])
+        if not lost and len(self._gpus) == before:
+            return
+        if self._singles:
+            self._arrange_singles(lost)
+        else:
+            self._arrange(lost)
 
     def _on_reached(self, event: ev.JobReached) -> None:
         job = self._jobs.get(event.job)
@@ -129,9 +141,19 @@ class Agent:
         job.over = True
         gang = self._placement.pop(event.job, ())
         decision = self._tuner.reached(event.job, event.metric)
-        if decision is None and gang and self._pass_on(gang):
-            return
+        if decision is None and gang:
+            if self._pass_on(gang):
+                return
+            if self._content and not self._waiting:
+                self._release(set(gang))
+                return
         self._decide(decision)
+
+    @property
+    def reads_progress(self) -> bool:
+        """Whether it matters to it now how far its jobs are when one of them is done."""
+        # Alike jobs take each other's place without a look at who has how far to go.
+        return bool(self._later) or not (self._content or (self._waiting and self._alike))
 
     def _pass_on(self, gang: tuple[GpuId, ...]) -> bool:
         """Give the GPUs of a job that is done to the longest one that waits, if they suit it.
@@ -151,6 +173,25 @@ class Agent:
             self._out.append(cmd.StartJob(name, gang, job.target))
             return True
         return False
+
+    def _on_timed(self, event: ev.IterationsTimed) -> None:
+        """Learn; what is believed from now on may make another placement worth a move."""
+        if self._profiler is None or self._topology is None or self._over:
+            return
+        changed = False
+        for window in event.windows:
+            if all(0 <= gpu < self._topology.gpus for gpu in window.gpus):
+                changed |= self._profiler.observe(
+                    window.job,
+                    self._topology.level(window.gpus),
+                    len(window.gpus),
+                    first=window.first,
+                    iterations=window.iterations,
+                    seconds=window.seconds,
+                )
+        if changed:
+            self._rethink()
+            self._arrange()
 
     def _on_loss(self, event: ev.LossSeen) -> None:
         job = self._jobs.get(event.job)
@@ -194,21 +235,66 @@ class Agent:
         self._jobs = {}
         for name, target in phase.targets:
             job = self._all.setdefault(name, _Job(self._specs[name], target))
-            job.spec = self._tuner.phases[phase.phase].job(self._specs[name])
             job.target = target
             job.forecast = math.inf
             job.over = False
             self._jobs[name] = job
+        self._content = False
+        self._rethink()
+        widths = {(job.spec.min_gpus, job.spec.max_gpus) for job in self._jobs.values()}
+        self._alike = len(widths) == 1
+        self._singles = all(most == 1 for _, most in widths)
+
+    def _rethink(self) -> None:
+        """Take the jobs of this phase and of those to come as they are believed to be now."""
+        now = self._tuner.phase
+        for name, job in self._jobs.items():
+            job.spec = self._believed(self._tuner.phases[now].job(self._specs[name]))
         self._later = tuple(
-            tuple(map(_need, self._tuner.jobs_in_phase(number)))
-            for number in range(phase.phase + 1, len(self._tuner.phases))
+            tuple(map(self._need, self._tuner.jobs_in_phase(number)))
+            for number in range(now + 1, len(self._tuner.phases))
         )
 
+    def _believed(self, spec: JobSpec) -> JobSpec:
+        return spec if self._profiler is None else self._profiler.learned(spec)
+
+    def _need(self, info: JobInfo) -> Need:
+        declared = JobSpec(
+            info.job, info.iteration_time, info.max_gpus, info.min_gpus, info.slowdown
+        )
+        spec = self._believed(declared)
+        return Need(spec, info.iterations_left * spec.serial_iteration_time)
+
     def _needs(self) -> tuple[Need, ...]:
-        return tuple(Need(job.spec, job.work) for job in self._jobs.values() if job.work > 0.0)
+        return tuple(
+            [Need(job.spec, work) for job in self._jobs.values() if (work := job.work) > 0.0]
+        )
 
     def _standing(self) -> Standing:
         return Standing(self._needs(), self._later, dict(self._placement))
+
+    def _arrange_singles(self, lost: frozenset[GpuId]) -> None:
+        """What `_arrange` comes to when every job uses one GPU: nobody moves without need."""
+        if self._topology is None or self._over:
+            return
+        placement = self._placement
+        for name in sorted([name for name, gang in placement.items() if gang[0] in lost]):
+            self._out.append(cmd.StopJob(name))
+            del placement[name]
+        used = {gang[0] for gang in placement.values()}
+        seats = self._topology.seats
+        free = sorted([seats[gpu] for gpu in self._gpus if gpu not in used], reverse=True)
+        self._queue(self._needs())
+        begun = []
+        while free and self._waiting:
+            name = self._waiting.pop()
+            placement[name] = (free.pop().gpu,)
+            begun.append(name)
+        for name in sorted(begun):
+            self._out.append(cmd.StartJob(name, placement[name], self._jobs[name].target))
+        self._content = not self._waiting
+        if free:
+            self._release({seat.gpu for seat in free})
 
     def _arrange(self, lost: frozenset[GpuId] = frozenset()) -> None:
         """Bring the jobs in line with the GPUs, moving as few as is worth it."""
@@ -217,16 +303,13 @@ class Agent:
         seats = [self._topology.seats[gpu] for gpu in sorted(self._gpus)]
         needs = self._needs()
         restart = self._spec.checkpoint_seconds + self._spec.restart_seconds
+        # A GPU taken and given back in one go has a new token: the process must go all the same.
+        going_on = {name: gang for name, gang in self._placement.items() if lost.isdisjoint(gang)}
         wanted = (
-            assign(needs, seats, self._placement, restart=restart, sticky=self._sticky)
-            if needs
-            else {}
+            assign(needs, seats, going_on, restart=restart, sticky=self._sticky) if needs else {}
         )
         for name in sorted(self._placement):
-            # A GPU taken and given back in one go has a new token: the process must go.
-            if wanted.get(name) != self._placement[name] or lost.intersection(
-                self._placement[name]
-            ):
+            if name not in going_on or wanted.get(name) != self._placement[name]:
                 self._out.append(cmd.StopJob(name))
                 del self._placement[name]
         for name in sorted(wanted):
@@ -234,30 +317,35 @@ class Agent:
                 job = self._jobs[name]
                 self._placement[name] = wanted[name]
                 self._out.append(cmd.StartJob(name, wanted[name], job.target))
+        self._queue(needs)
+        self._content = not self._waiting and all(map(self._at_its_best, needs))
+        used = {gpu for gpus in self._placement.values() for gpu in gpus}
+        self._release(self._gpus - used)
+
+    def _queue(self, needs: tuple[Need, ...]) -> None:
+        """Note who waits."""
         waiting = [need for need in needs if need.spec.id not in self._placement]
         waiting.sort(key=lambda need: need.spec.id, reverse=True)
         waiting.sort(key=lambda need: need.work)
         self._waiting = [need.spec.id for need in waiting]
-        self._release_surplus(needs)
 
-    def _release_surplus(self, needs: tuple[Need, ...]) -> None:
+    def _at_its_best(self, need: Need) -> bool:
+        gang = self._placement.get(need.spec.id, ())
+        if not gang or self._topology is None:
+            return False
+        rate = need.spec.slowdown.rate(self._topology.level(gang), len(gang))
+        return rate >= top_rate(need.spec.slowdown, need.spec.max_gpus)
+
+    def _release(self, spare: set[GpuId]) -> None:
         """Give back what no job uses, unless the phase is about to end and the next wants it."""
-        used = {gpu for gpus in self._placement.values() for gpu in gpus}
-        spare = self._gpus - used
-        if not spare or (self._later and self._phase_rest(needs) < self._hold_idle):
+        if not spare or (self._later and self._phase_rest() < self._hold_idle):
             return
         self._gpus -= spare
         self._out.append(cmd.ReleaseGpus(tuple(sorted(spare))))
 
-    def _phase_rest(self, needs: tuple[Need, ...]) -> float:
+    def _phase_rest(self) -> float:
         """A lower bound on the seconds until this phase ends."""
         rest = 0.0
-        for need in needs:
-            gpus = len(self._placement.get(need.spec.id, ()))
-            rest = max(rest, need.work / max(1, gpus))
+        for name, job in self._jobs.items():
+            rest = max(rest, job.work / max(1, len(self._placement.get(name, ()))))
         return rest
-
-
-def _need(info: JobInfo) -> Need:
-    spec = JobSpec(info.job, info.iteration_time, info.max_gpus, info.min_gpus, info.slowdown)
-    return Need(spec, info.iterations_left * info.iteration_time)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from themis.model import JobId, Lease, Offer, Topology
+from themis.model import GpuId, JobId, Lease, Offer, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,29 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """What a process measured of itself: iterations and the seconds they took.
+
+    Only training counts: start-up and checkpoints lie outside of windows.
+    """
+
+    job: JobId
+    gpus: tuple[GpuId, ...]
+    first: float
+    """Iterations that this process had done when the window began."""
+    iterations: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class IterationsTimed:
+    """Processes measured how long their iterations take."""
+
+    at: float
+    windows: tuple[Window, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class JobReached:
     """A job is at its target, its process gone; lower metrics are better."""
 
@@ -61,4 +84,4 @@ class JobLost:
     iterations: float
 
 
-AgentEvent = Asked | LeasesChanged | Progressed | LossSeen | JobReached | JobLost
+AgentEvent = Asked | LeasesChanged | Progressed | IterationsTimed | LossSeen | JobReached | JobLost

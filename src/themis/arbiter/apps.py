@@ -19,6 +19,9 @@ from themis.model.reasons import Reason
 SLACK = 1e-6
 """Iterations within this of a target count as done: floats add up imprecisely."""
 
+MOST_BEATS_BARRED = 8
+"""For so many beats at most an app that refuses GPUs again and again is offered no more."""
+
 
 @dataclass(slots=True)
 class JobState:
@@ -48,8 +51,10 @@ class AppState:
         self.valuation: Valuation | None = None
         self.waiting_since = at
         self.hungry_rounds = 0
-        self.declined = False
-        """Whether it gave GPUs back since the last beat: it has all it can use for now."""
+        self.enough: int | None = None
+        """How many GPUs it had when it gave others back: of more it would do the same for now."""
+        self._refusals = 0
+        self._barred = 0
         self.reason = Reason.PENDING_EVALUATION
         self.outcome = ""
         self.ended_at = math.inf
@@ -86,7 +91,7 @@ class AppState:
         self._done[job] = state.done
         after = state.left
         if (before > 0.0) != (after > 0.0):
-            self._refresh()
+            self._count_runnable()
         else:
             self._phase_left += after - before
 
@@ -121,7 +126,8 @@ class AppState:
                 )
             jobs[job] = JobState(declared.job(specs[job]), done, target, done)
         self._past.append(self._whole_phase())
-        self.declined = False
+        self.enough = None
+        self._refusals = 0
         self.jobs = jobs
         self.phase = phase
         self._refresh()
@@ -148,14 +154,29 @@ class AppState:
     def _whole_phase(self) -> PhaseLoad:
         return tuple(load_of(j.spec, j.target - j.started_at) for j in self.jobs.values())
 
-    def _refresh(self) -> None:
+    def _count_runnable(self) -> None:
         """Recompute what depends on which jobs have work left."""
-        runnable = [job for job in self.jobs.values() if job.left > 0.0]
-        self.runnable = len(runnable)
-        self.demand = sum(job.spec.max_gpus for job in runnable)
-        self.gang = max((job.spec.max_gpus for job in runnable), default=1)
-        self.min_gang = min((job.spec.min_gpus for job in runnable), default=1)
-        self._phase_left = sum(job.left for job in runnable)
+        count, demand, gang, smallest, left = 0, 0, 0, 0, 0.0
+        for job in self.jobs.values():
+            iterations = job.target - job.done
+            if iterations <= SLACK:
+                continue
+            spec = job.spec
+            count += 1
+            demand += spec.max_gpus
+            left += iterations * spec.serial_iteration_time
+            gang = max(gang, spec.max_gpus)
+            if not smallest or spec.min_gpus < smallest:
+                smallest = spec.min_gpus
+        self.runnable = count
+        self.demand = demand
+        self.gang = gang or 1
+        self.min_gang = smallest or 1
+        self._phase_left = left
+
+    def _refresh(self) -> None:
+        """Recompute what depends on the jobs of the phase and their targets."""
+        self._count_runnable()
         survivors = [job for job in self.spec.jobs if job.id in self.jobs]
         self.future = remaining_phases((), self.spec, survivors, self.phase)[1:]
         self._future_work = total_work(self.future)
@@ -178,6 +199,35 @@ class AppState:
     def ran(self) -> tuple[PhaseLoad, ...]:
         """The phases that really ran, the present one included, for final values."""
         return (*self._past, self._whole_phase())
+
+    # Appetite
+
+    @property
+    def wanted(self) -> int:
+        """GPUs that it would take, as far as is known."""
+        return self.demand if self.enough is None else min(self.demand, self.enough)
+
+    def give_back(self, held: int) -> None:
+        """It gave GPUs back and has so many now.
+
+        Who gives back what its jobs could use did not like where it was. It is asked again at the
+        next beat; then, each time it refuses anew, after twice as many.
+        """
+        if self.enough is None:
+            self._barred = 1
+            if 0 < held < self.demand:
+                self._barred = min(2**self._refusals, MOST_BEATS_BARRED)
+                self._refusals += 1
+        self.enough = held
+
+    def pass_beat(self) -> None:
+        """A beat has come."""
+        if self.enough is None:
+            self._refusals = 0
+            return
+        self._barred -= 1
+        if self._barred <= 0:
+            self.enough = None
 
     # Standing
 

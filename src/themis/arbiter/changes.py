@@ -1,6 +1,6 @@
 """Lease changes of one event, gathered per app so that its agent moves each job once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from themis.arbiter.commands import Assign, End
@@ -25,6 +25,11 @@ class Changes:
     def __init__(self) -> None:
         self._apps: dict[AppId, _AppChanges] = {}
 
+    @property
+    def any(self) -> bool:
+        """Whether there is something to tell."""
+        return bool(self._apps)
+
     def granted(self, lease: Lease) -> None:
         """A new lease."""
         self._of(lease).granted[lease.gpu, lease.token] = lease
@@ -32,6 +37,10 @@ class Changes:
     def renewed(self, lease: Lease) -> None:
         """A later end under the same token."""
         self._of(lease).renewed[lease.gpu, lease.token] = lease
+
+    def extended(self, app: AppId, leases: Iterable[Lease]) -> None:
+        """Later ends for many."""
+        self._mine(app).renewed.update({(lease.gpu, lease.token): lease for lease in leases})
 
     def revoked(self, lease: Lease, reason: str) -> None:
         """The holder must go."""
@@ -62,8 +71,14 @@ class Changes:
                 )
 
     def _of(self, lease: Lease) -> _AppChanges:
-        return self._apps.setdefault(lease.app, _AppChanges())
+        return self._mine(lease.app)
+
+    def _mine(self, app: AppId) -> _AppChanges:
+        mine = self._apps.get(app)
+        if mine is None:
+            mine = self._apps[app] = _AppChanges()
+        return mine
 
 
 def _sorted(leases: dict[_Key, Lease]) -> tuple[Lease, ...]:
-    return tuple(leases[key] for key in sorted(leases))
+    return tuple([leases[key] for key in sorted(leases)])

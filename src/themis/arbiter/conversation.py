@@ -53,7 +53,7 @@ class OpenRound:
         except StopIteration as stop:
             self.plan = stop.value
         except Exception as error:  # a user's policy may raise anything; the round fails alone
-            self.failed = f"{type(error).__name__}: {error}"
+            self.failed = f"{type(error).__name__}: {error}{_where(error)}"
 
     def take_bid(self, bid: Bid) -> None:
         """Take an answer that is waited for.
@@ -84,6 +84,18 @@ class OpenRound:
     def sorted_bids(self) -> dict[AppId, Bid]:
         """The bids that came, in the order of names: the order of arrival never decides."""
         return {app: self.bids[app] for app in sorted(self.bids)}
+
+
+def _where(error: Exception) -> str:
+    """The line of a user's own policy at which it failed, if it is one."""
+    place = ""
+    step = error.__traceback__
+    while step is not None:
+        if not str(step.tb_frame.f_globals.get("__name__", "")).startswith("themis."):
+            name = step.tb_frame.f_code.co_filename.rsplit("/", 1)[-1]
+            place = f" ({name}, line {step.tb_lineno})"
+        step = step.tb_next
+    return place
 
 
 def open_round(number: int, trigger: str, view: View, policy: Policy, seed: int) -> OpenRound:

@@ -106,23 +106,29 @@ class Arbiter:
 
     def handle(self, event: ev.Event) -> list[Command]:
         """Take one event; returns what is to be done, in order."""
-        if not (math.isfinite(event.at) and event.at >= 0.0):
-            reason = f"time must be finite and not negative, got {event.at!r}"
+        at = event.at
+        if not 0.0 <= at < math.inf:
+            reason = f"time must be finite and not negative, got {at!r}"
             return [Refuse(type(event).__name__, reason)]
         self._out = self._rounds.out = []
-        self._now = self._leasing.now = self._rounds.now = max(self._now, event.at)
+        if at > self._now:
+            self._now = self._leasing.now = self._rounds.now = at
         try:
             self._apply(event)
         except (RefusedError, ConfigError) as error:
             who = error.who if isinstance(error, RefusedError) else error.key
             self._out.append(Refuse(who, str(error)))
-        self._tidy()
+        if self._leasing.touched:
+            self._tidy()
         while (alarm := self._alarms.due(self._now)) is not None:
             self._ring(alarm)
             self._tidy()
-        self._open_if_wanted()
-        self._arm_beat()
-        self._tidy()
+        if self._late_beat is not None or self._wants_round:
+            self._open_if_wanted()
+        if self._beat is None and self._late_beat is None:
+            self._arm_beat()
+        if self._leasing.touched:
+            self._tidy()
         wake = self._alarms.next_wake(self._now)
         if wake is not None:
             self._out.append(WakeMe(wake))
@@ -130,17 +136,20 @@ class Arbiter:
 
     def _tidy(self) -> None:
         """Tell apps what changed, close those that are over, and deal what came free."""
-        self._out.extend(self._leasing.changes.commands(self._now))
-        self._leasing.changes = Changes()
-        for app in sorted(self._leasing.emptied):
-            state = self._world.apps.get(app)
-            if state is not None and state.outcome and not self._world.ledger.present(app):
-                self._out.append(Close(self._world.remove(state)))
-                self._leasing.forget(app)
-                self._awaiting_tables.discard(app)
-        self._leasing.emptied.clear()
-        if self._leasing.freed:
-            self._leasing.freed = False
+        leasing = self._leasing
+        if leasing.changes.any:
+            self._out.extend(leasing.changes.commands(self._now))
+            leasing.changes = Changes()
+        if leasing.emptied:
+            for app in sorted(leasing.emptied):
+                state = self._world.apps.get(app)
+                if state is not None and state.outcome and not self._world.ledger.present(app):
+                    self._out.append(Close(self._world.remove(state)))
+                    leasing.forget(app)
+                    self._awaiting_tables.discard(app)
+            leasing.emptied.clear()
+        if leasing.freed:
+            leasing.freed = False
             self._pool()
 
     def _apply(self, event: ev.Event) -> None:
@@ -383,8 +392,6 @@ class Arbiter:
 
     def _arm_beat(self) -> None:
         """Make sure that the next leases to end get their round."""
-        if self._beat is not None or self._late_beat is not None:
-            return
         if self._policy.keeps_to_beats:
             if self._world.apps:
                 self._beat = first_beat_after(self._now, self.settings)
@@ -410,6 +417,7 @@ class Arbiter:
             if self._next_settings is not None:
                 self._world.apply_settings(self._next_settings, self._now)
                 self._next_settings = None
+                self._leasing.watch_all()
             self._rounds.begin(beat)
         elif self._wants_round and not self._awaiting_tables:
             self._wants_round = False

@@ -52,11 +52,18 @@ class TargetsRevised:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One job's progress: iterations since its start, and how long its process has run (or 0)."""
+    """One job's progress, and what the progress since its last sample took."""
 
     job: JobId
     iterations: float
+    """Done since the job began, in all its processes."""
     seconds: float
+    """Of training since its last sample, or since it began: start-up and checkpoints do not count.
+
+    They are those of the iterations done since, on one set of GPUs unless a `JobStarted` came
+    between the samples. 0 after a process died: what it had not saved is gone, iterations may be
+    fewer than before, and the two samples tell nothing about its speed.
+    """
 
 
 @dataclass(frozen=True, slots=True)

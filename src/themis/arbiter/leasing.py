@@ -4,7 +4,7 @@ Everything here acts on the world at once and gathers what apps must be told.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from themis.arbiter.alarms import Alarms, CheckIdle, TakeAsEmpty, TellToLeave
 from themis.arbiter.apps import AppState
@@ -31,6 +31,11 @@ class Leasing:
         """Whether a GPU came free since this was last looked at."""
         self.emptied: set[AppId] = set()
         """Apps that left a slot since this was last looked at."""
+
+    @property
+    def touched(self) -> bool:
+        """Whether there is something to tell, to close or to deal."""
+        return self.freed or bool(self.emptied) or self.changes.any
 
     # Ending
 
@@ -63,9 +68,8 @@ class Leasing:
     def release(self, state: AppState, gpus: Iterable[GpuId]) -> None:
         """An app gives GPUs back on which nothing of it runs.
 
-        Until the next beat or phase it is offered no others: it would give them back too.
+        For a while it is offered no others: it would give them back too.
         """
-        state.declined = True
         for gpu in gpus:
             lease = self._world.ledger.holdings(state.id).get(gpu)
             if lease is None:
@@ -74,6 +78,7 @@ class Leasing:
                 self.empty(gpu, lease.token)
             else:
                 self.changes.revoked(lease, "given back")
+        state.give_back(len(self._world.ledger.holdings(state.id)))
         self.note_waiting(state)
 
     def lose(self, leases: Iterable[Lease], reason: str) -> None:
@@ -111,7 +116,8 @@ class Leasing:
         first = {gpu: item for item in plan.allotments for gpu in item.gpus}
         second = {gpu: item for item in plan.followups for gpu in item.gpus}
         dropped: list[Allotment] = []
-        for gpu in view.offer:
+        going_on = self._extend(plan, second, view)
+        for gpu in sorted({*first, *view.holders} - going_on):
             item, follower = first.get(gpu), second.get(gpu)
             if item is not None and not (self._keeps(gpu, item) or self._still_good(gpu, item)):
                 dropped.append(Allotment(item.app, (gpu,), item.source, item.until))
@@ -124,6 +130,26 @@ class Leasing:
         # Somebody else may want what was dropped; a round that failed would fail again.
         self.freed = self.freed or bool(dropped)
         return tuple(dropped)
+
+    def _extend(self, plan: Plan, second: Mapping[GpuId, Allotment], view: View) -> set[GpuId]:
+        """Renew where nothing changes but the end of leases: on most GPUs, at a beat."""
+        going_on: set[GpuId] = set()
+        if not view.at_beat or not self._on_beats:
+            return going_on
+        ledger, keeps = self._world.ledger, self._world.keeps_leases
+        for item in plan.allotments:
+            if item.until is not None:
+                continue
+            gpus = [gpu for gpu in ledger.going_on(item.app, item.gpus) if keeps(gpu)]
+            if second:
+                gpus = [gpu for gpu in gpus if gpu not in second]
+            if gpus:
+                renewed = ledger.extend(
+                    item.app, gpus, at=self.now, end=view.end, source=item.source
+                )
+                self.changes.extended(item.app, renewed)
+                going_on.update(gpus)
+        return going_on
 
     def _keeps(self, gpu: GpuId, item: Allotment) -> bool:
         """Whether it goes on where it is: it may be between phases, or its machine cordoned."""
@@ -187,6 +213,11 @@ class Leasing:
         if self._world.ledger.lease(lease.gpu) is lease:
             self.watch_idle(lease.app)
 
+    def watch_all(self) -> None:
+        """Settings changed: look again later at everybody."""
+        for app in sorted(self._world.apps):
+            self.watch_idle(app)
+
     # Use it or lose it
 
     def watch_idle(self, app: AppId) -> None:
@@ -204,10 +235,10 @@ class Leasing:
         if state is None or after <= 0:
             return
         first = math.inf
-        for gpu in sorted(self._world.ledger.holdings(app)):
+        for gpu in self._world.ledger.idle(app):
             since = self._world.ledger.idle_since(gpu)
             lease = self._world.ledger.lease(gpu)
-            if since is None or lease is None or lease.app != app:
+            if since is None or lease is None:
                 continue
             if self.now >= since + after:
                 self.changes.revoked(lease, Reason.IDLE_RECLAIMED)

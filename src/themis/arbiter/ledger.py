@@ -11,7 +11,7 @@ starts when the one before it has gone.
 
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -40,6 +40,16 @@ class _Gpu:
     idle_since: float = 0.0
 
 
+@dataclass(slots=True)
+class _Account:
+    """GPU-seconds of one app: those booked, and those that its present slots still gather."""
+
+    booked: float = 0.0
+    slots: int = 0
+    starts: float = 0.0
+    """The sum of the times since when they gather."""
+
+
 @dataclass(frozen=True, slots=True)
 class Handover:
     """What became of a slot: the lease that ended, and the one that began."""
@@ -56,8 +66,12 @@ class Ledger:
         self._next_token = first_token
         self._holdings: dict[AppId, dict[GpuId, Lease]] = {}
         self._attained: dict[AppId, dict[Source, float]] = {}
-        self._present: dict[AppId, int] = {}
+        self._accounts: dict[AppId, _Account] = {}
         self._free: set[GpuId] = {GpuId(index) for index in range(gpus)}
+        self._leaving: set[GpuId] = set()
+        self._idle: set[GpuId] = set()
+        """Leased, not being vacated, and without a process."""
+        self._held: dict[AppId, tuple[GpuId, ...]] = {}
 
     # Reading
 
@@ -89,6 +103,23 @@ class Ledger:
         """GPUs that nobody holds (do not change this set)."""
         return self._free
 
+    def unpromised(self) -> list[GpuId]:
+        """GPUs that nobody holds or is promised, those being vacated included; sorted."""
+        leaving = (gpu for gpu in self._leaving if not self._gpus[gpu].queue)
+        return sorted((*self._free, *leaving))
+
+    def ending(self, horizon: float) -> list[GpuId]:
+        """GPUs that nobody is promised past a time; sorted, without those in quarantine."""
+        gpus = []
+        for index, entry in enumerate(self._gpus):
+            if entry.queue:
+                last: Lease | None = entry.queue[-1]
+            else:
+                last = None if entry.leaving else entry.lease
+            if entry.quarantine is None and (last is None or last.end <= horizon):
+                gpus.append(GpuId(index))
+        return gpus
+
     def lease(self, gpu: GpuId) -> Lease | None:
         """The present lease of a GPU, also while it is fencing."""
         return self._gpus[gpu].lease
@@ -113,25 +144,37 @@ class Ledger:
             return entry.queue[-1]
         return None if entry.leaving else entry.lease
 
-    def tails(self) -> Iterator[tuple[GpuId, Lease | None]]:
-        """Every GPU with its tail."""
-        for index, entry in enumerate(self._gpus):
+    def promised(self, gpus: Iterable[GpuId]) -> dict[GpuId, AppId]:
+        """Who is the last to be promised each of these GPUs."""
+        owners = {}
+        for gpu in gpus:
+            entry = self._gpus[gpu]
             if entry.queue:
-                yield GpuId(index), entry.queue[-1]
-            else:
-                yield GpuId(index), None if entry.leaving else entry.lease
+                owners[gpu] = entry.queue[-1].app
+            elif entry.lease is not None and not entry.leaving:
+                owners[gpu] = entry.lease.app
+        return owners
 
     def holdings(self, app: AppId) -> dict[GpuId, Lease]:
         """GPUs an app holds or is promised (do not change this mapping)."""
         return self._holdings.get(app, {})
 
+    def held(self, app: AppId) -> tuple[GpuId, ...]:
+        """The same GPUs, sorted."""
+        held = self._held.get(app)
+        if held is None:
+            held = self._held[app] = tuple(sorted(self._holdings.get(app, ())))
+        return held
+
     def holders(self) -> tuple[AppId, ...]:
         """Apps that hold, are promised or still occupy a GPU, sorted."""
-        return tuple(sorted({*self._holdings, *self._present}))
+        present = (app for app, account in self._accounts.items() if account.slots)
+        return tuple(sorted({*self._holdings, *present}))
 
     def present(self, app: AppId) -> int:
         """How many slots an app's leases occupy now, fencing ones included."""
-        return self._present.get(app, 0)
+        account = self._accounts.get(app)
+        return account.slots if account is not None else 0
 
     def leases(self) -> Iterator[Lease]:
         """Every present and promised lease, by GPU."""
@@ -151,13 +194,9 @@ class Ledger:
         return total
 
     def attained_total(self, app: AppId, at: float) -> float:
-        """GPU-seconds an app has held up to now."""
-        total = sum(self._attained.get(app, {}).values())
-        for gpu, lease in self._holdings.get(app, {}).items():
-            entry = self._gpus[gpu]
-            if entry.lease is lease:
-                total += max(0.0, at - entry.segment_start)
-        return total
+        """GPU-seconds that an app has occupied up to now, also where it is leaving."""
+        account = self._accounts.get(app)
+        return account.booked + account.slots * at - account.starts if account is not None else 0.0
 
     def idle_since(self, gpu: GpuId) -> float | None:
         """Since when a leased GPU has had no process; None if it has one or is not leased."""
@@ -165,6 +204,15 @@ class Ledger:
         if entry.lease is None or entry.leaving or entry.busy:
             return None
         return entry.idle_since
+
+    def idle(self, app: AppId) -> list[GpuId]:
+        """GPUs that an app has leased and runs nothing on, sorted."""
+        gpus = []
+        for gpu in self._idle:
+            lease = self._gpus[gpu].lease
+            if lease is not None and lease.app == app:
+                gpus.append(gpu)
+        return sorted(gpus)
 
     def quarantine_reason(self, gpu: GpuId) -> str | None:
         """Why a GPU is quarantined, if it is."""
@@ -202,6 +250,7 @@ class Ledger:
         self._next_token += 1
         entry = self._gpus[gpu]
         self._holdings.setdefault(app, {})[gpu] = lease
+        self._held.pop(app, None)
         if entry.lease is None:
             self._begin(entry, lease, at)
         else:
@@ -229,12 +278,44 @@ class Ledger:
             entry.lease = renewed
         return renewed
 
+    def going_on(self, app: AppId, gpus: Iterable[GpuId]) -> list[GpuId]:
+        """Of these GPUs those that an app holds and stays on, with nobody waiting behind."""
+        mine = self._holdings.get(app)
+        if mine is None:
+            return []
+        entries = self._gpus
+        return [
+            gpu
+            for gpu in gpus
+            if gpu in mine and mine[gpu] is entries[gpu].lease and not entries[gpu].queue
+        ]
+
+    def extend(
+        self, app: AppId, gpus: Iterable[GpuId], *, at: float, end: float, source: Source
+    ) -> list[Lease]:
+        """Renew leases that go on, many at a time."""
+        mine = self._holdings[app]
+        renewed = []
+        for gpu in gpus:
+            entry = self._gpus[gpu]
+            lease = entry.lease
+            if lease is None or lease.app != app or entry.leaving or entry.queue:
+                raise InvariantError(f"GPU {gpu} is not held by {app} and cannot be renewed")
+            if lease.source is not source:
+                self._close_segment(entry, lease, at)
+            lease = Lease(gpu, app, lease.token, lease.start, end, source)
+            entry.lease = mine[gpu] = lease
+            renewed.append(lease)
+        return renewed
+
     def evict(self, gpu: GpuId) -> Lease | None:
         """Tell the present holder to go; the slot is fencing until it is reported empty."""
         entry = self._gpus[gpu]
         if entry.lease is None or entry.leaving:
             return None
         entry.leaving = True
+        self._leaving.add(gpu)
+        self._idle.discard(gpu)
         self._drop_holding(entry.lease)
         return entry.lease
 
@@ -288,6 +369,7 @@ class Ledger:
         entry = self._gpus[gpu]
         if entry.lease is not None and entry.lease.app == app:
             entry.busy = True
+            self._idle.discard(gpu)
 
     def mark_idle(self, gpu: GpuId, app: AppId, at: float) -> None:
         """No process of the holder runs on a GPU."""
@@ -295,19 +377,28 @@ class Ledger:
         if entry.lease is not None and entry.lease.app == app:
             entry.busy = False
             entry.idle_since = at
+            if not entry.leaving:
+                self._idle.add(gpu)
 
     def forget(self, app: AppId) -> None:
         """Drop the accounts of an app that is over."""
         self._attained.pop(app, None)
+        self._accounts.pop(app, None)
+        self._held.pop(app, None)
 
     def _begin(self, entry: _Gpu, lease: Lease, at: float) -> None:
-        self._present[lease.app] = self._present.get(lease.app, 0) + 1
+        account = self._accounts.get(lease.app)
+        if account is None:
+            account = self._accounts[lease.app] = _Account()
+        account.slots += 1
+        account.starts += at
         entry.lease = lease
         entry.leaving = False
         entry.busy = False
         entry.idle_since = at
         entry.segment_start = at
         self._free.discard(lease.gpu)
+        self._idle.add(lease.gpu)
 
     def _end(self, gpu: GpuId, at: float) -> Lease:
         entry = self._gpus[gpu]
@@ -317,11 +408,14 @@ class Ledger:
         self._close_segment(entry, lease, at)
         if not entry.leaving:
             self._drop_holding(lease)
-        self._present[lease.app] -= 1
-        if not self._present[lease.app]:
-            del self._present[lease.app]
+        account = self._accounts[lease.app]
+        account.slots -= 1
+        # Without slots exactly zero: what floats round away must not add up over weeks.
+        account.starts = account.starts - at if account.slots else 0.0
         entry.lease = None
         entry.leaving = False
+        self._leaving.discard(gpu)
+        self._idle.discard(gpu)
         self._free.add(gpu)
         return lease
 
@@ -329,6 +423,9 @@ class Ledger:
         account = self._attained.setdefault(lease.app, {})
         held = max(0.0, at - entry.segment_start)
         account[lease.source] = account.get(lease.source, 0.0) + held
+        total = self._accounts[lease.app]
+        total.booked += held
+        total.starts += at - entry.segment_start
         entry.segment_start = at
 
     def _drop_holding(self, lease: Lease) -> None:
@@ -339,6 +436,7 @@ class Ledger:
         held = mine.get(lease.gpu)
         if held is not None and held.token == lease.token:
             del mine[lease.gpu]
+            self._held.pop(lease.app, None)
         if not mine:
             del self._holdings[lease.app]
 

@@ -1,7 +1,5 @@
 """What a round has to give, and what the policy sees of the world."""
 
-import math
-
 from themis.arbiter.settings import BidderKind
 from themis.arbiter.view import Seen, Surroundings
 from themis.arbiter.world import World
@@ -16,18 +14,16 @@ def offered_gpus(
 
     Available are GPUs that nobody is promised and, at a beat, those whose last lease ends with it.
     """
+    ledger = world.ledger
+    if beat is None:
+        return tuple(filter(world.takes_leases, ledger.unpromised())), []
     # The later of the two: new settings may have a shorter lead than this beat was opened with.
-    horizon = -math.inf if beat is None else max(beat, now + world.settings.round_lead) + 1e-6
-    offer: list[GpuId] = []
-    cordoned: list[tuple[GpuId, Lease]] = []
-    for gpu, tail in world.ledger.tails():
-        if tail is not None and tail.end > horizon:
-            continue
-        if world.takes_leases(gpu):
-            offer.append(gpu)
-        elif tail is not None:
-            cordoned.append((gpu, tail))
-    return tuple(offer), cordoned
+    ending = ledger.ending(max(beat, now + world.settings.round_lead) + 1e-6)
+    if not world.any_cordoned:
+        return tuple(ending), []
+    offer = tuple(filter(world.takes_leases, ending))
+    tails = ((gpu, ledger.tail(gpu)) for gpu in ending if not world.takes_leases(gpu))
+    return offer, [(gpu, tail) for gpu, tail in tails if tail is not None]
 
 
 def view_of(
@@ -59,21 +55,20 @@ def view_of(
     apps = tuple(
         Seen(
             state,
-            tuple(world.ledger.holdings(app)),
+            world.ledger.held(app),
             world.allowed_machines(state.spec.constraint),
             around,
         )
         for app, state in sorted(world.apps.items())
         if state.active
     )
-    tails = ((gpu, world.ledger.tail(gpu)) for gpu in offer)
     return View(
         now=now,
         round=round_number,
         at_beat=at_beat,
         topology=world.topology,
         offer=offer,
-        holders={gpu: tail.app for gpu, tail in tails if tail is not None},
+        holders=world.ledger.promised(offer) if at_beat else {},
         apps=apps,
         lease=settings.lease,
         end=end,
@@ -81,3 +76,10 @@ def view_of(
         by_owner=settings.bidder is BidderKind.OWNER,
         seed=seed,
     )
+
+
+def settle_view(view: View) -> None:
+    """A round waits: what its view has not read yet may change before it goes on."""
+    for app in view.apps:
+        if isinstance(app, Seen):
+            app.settle()

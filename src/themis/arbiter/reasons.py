@@ -33,22 +33,29 @@ def explain_round(
         if state.outcome or (view is None and not state.suspended):
             continue
         held = len(world.ledger.holdings(app))
-        reason = state.suspension
-        if reason is None and view is not None:
+        demand = state.demand
+        if state.suspended:
+            reason = state.suspension
+        elif 0 < demand <= held:
+            reason = Reason.SERVED
+        elif view is not None:
             reason = _reason(view, state, held, current, plan.notes, world)
+        else:
+            reason = None
+        reason = reason or Reason.PENDING_EVALUATION
         standing = standings.get(app)
-        lines.append(
-            AppLine(
-                app=app,
-                held=held,
-                demand=view.demand if view is not None else state.demand,
-                granted=granted.get(app, 0),
-                reason=reason or Reason.PENDING_EVALUATION,
-                rho=standing.rho if standing else None,
-                rank=standing.rank if standing else None,
-                invited=standing is not None and standing.invited,
-            )
+        line = AppLine(
+            app,
+            held,
+            demand,
+            granted.get(app, 0),
+            reason,
+            standing.rho if standing else None,
+            standing.rank if standing else None,
+            standing is not None and standing.invited,
         )
+        state.reason = reason
+        lines.append(line)
     return tuple(lines)
 
 

@@ -8,7 +8,7 @@ from themis.arbiter.apps import AppState
 from themis.arbiter.commands import Ask, Command, Report, Solve
 from themis.arbiter.conversation import OpenRound, bid_from_cache, check_plan, open_round
 from themis.arbiter.leasing import Leasing
-from themis.arbiter.offering import offered_gpus, view_of
+from themis.arbiter.offering import offered_gpus, settle_view, view_of
 from themis.arbiter.reasons import explain_round
 from themis.arbiter.record import RoundRecord
 from themis.arbiter.world import World, first_beat_after
@@ -43,11 +43,9 @@ class Rounds:
     def could_give(self) -> bool:
         """Whether a round between beats has something to give and somebody to give it to."""
         world = self._world
-        return any(world.takes_leases(gpu) for gpu in world.ledger.free()) and any(
-            state.active
-            and not state.declined
-            and state.demand > len(world.ledger.holdings(state.id))
-            for state in world.apps.values()
+        return any(map(world.takes_leases, world.ledger.free())) and any(
+            state.wanted > len(world.ledger.holdings(app)) and state.active
+            for app, state in world.apps.items()
         )
 
     def begin(self, beat: float | None = None) -> None:
@@ -64,7 +62,7 @@ class Rounds:
             return
         if at_beat:
             for state in self._world.apps.values():
-                state.declined = False
+                state.pass_beat()
         self.count += 1
         view = view_of(
             self._world,
@@ -100,6 +98,7 @@ class Rounds:
                 case AskBids(apps=apps, tables_only=blind) if current.knows(apps):
                     self._ask(current, apps, blind=blind)
                     if current.waiting:
+                        settle_view(current.view)
                         return
                     current.advance(current.sorted_bids())
                 case AskSolve(problem=problem):
@@ -107,6 +106,7 @@ class Rounds:
                     deadline = self.now + settings.solve_budget + settings.heartbeat
                     self._alarms.set(deadline, CloseAnswers(current.number, current.questions))
                     self.out.append(Solve(current.number, problem, settings.solve_work, deadline))
+                    settle_view(current.view)
                     return
                 case other:
                     current.failed = f"the policy asked {other!r}"
@@ -212,8 +212,6 @@ class Rounds:
         dropped = self._leasing.carry_out(plan, current.view)
         self._count_hunger(current)
         lines = explain_round(current, plan, self._world, with_rho=self._policy.looks_at_progress)
-        for line in lines:
-            self._world.apps[line.app].reason = line.reason
         self.out.append(
             Report(
                 RoundRecord(
@@ -235,15 +233,15 @@ class Rounds:
         )
 
     def _count_hunger(self, current: OpenRound) -> None:
+        """Who has nothing after a beat goes hungry; between beats nobody gets hungrier."""
         for view in current.view.apps:
-            state = self._world.apps.get(view.app)
-            if state is None:
+            held = self._world.ledger.holdings(view.app)
+            if not current.view.at_beat and not held:
                 continue
-            self._leasing.note_waiting(state)
-            if self._world.ledger.holdings(view.app):
-                state.hungry_rounds = 0
-            elif current.view.at_beat:
-                state.hungry_rounds += 1
+            state = self._world.apps.get(view.app)
+            if state is not None:
+                self._leasing.note_waiting(state)
+                state.hungry_rounds = 0 if held else state.hungry_rounds + 1
 
 
 def _objection(plan: Plan, current: OpenRound) -> str:
@@ -269,4 +267,4 @@ def _renewal(current: OpenRound, world: World) -> Plan:
 
 def _idle(plan: Plan, current: OpenRound) -> tuple[GpuId, ...]:
     given = {gpu for item in plan.allotments for gpu in item.gpus}
-    return tuple(gpu for gpu in current.view.offer if gpu not in given)
+    return tuple([gpu for gpu in current.view.offer if gpu not in given])

@@ -42,7 +42,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_number("lease", self.lease, above=True, high=30 * 86400.0)
-        for item in ("bid_deadline", "solve_budget", "grace", "heartbeat", "guard"):
+        # Answers cannot be in at the moment the question goes out.
+        check_number("bid_deadline", self.bid_deadline, above=True, high=3600.0)
+        for item in ("solve_budget", "grace", "heartbeat", "guard"):
             check_number(item, getattr(self, item), high=3600.0)
         for item in ("pooling", "idle_after"):
             check_number(item, getattr(self, item), high=86400.0)

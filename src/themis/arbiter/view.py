@@ -11,7 +11,7 @@ from themis.fairness.ideal import ideal_time
 from themis.fairness.loads import total_work
 from themis.fairness.rho import best_case_rest, rho, rho_of_nothing, serial_rest
 from themis.fairness.valuation import Valuation
-from themis.model import AppId, Bid, GpuId, OwnerId, Topology
+from themis.model import SLOT, AppId, Bid, GpuId, OwnerId, Topology
 
 LEAST_CAPACITY = 1e-6
 """GPUs."""
@@ -36,28 +36,54 @@ class Surroundings:
 class Seen:
     """Satisfies `policies.base.AppView`. Made when a round opens, dropped when it ends."""
 
+    kept: tuple[GpuId, ...]
+    """GPUs it keeps past this round."""
+    expiring: tuple[GpuId, ...]
+    """GPUs it holds that are offered."""
+
     def __init__(
         self,
         state: AppState,
-        held: Sequence[GpuId],
+        held: tuple[GpuId, ...],
         machines: frozenset[int] | None,
         around: Surroundings,
     ) -> None:
         self._state = state
         self._around = around
-        self.held = tuple(sorted(held))
+        self.app: AppId = state.spec.id
+        self.held = held
         self.machines = machines
-        # Taken when the round opens: while it waits for answers, the app may end and be forgotten.
-        self.weight = around.weight(self.app)
-        self.elapsed = around.elapsed(self.app)
-        self._contention = around.mean_contention(self.app)
-        self._capacity = around.mean_capacity(self.app)
-        self._open_room = self._room()
+        offered = around.offered
+        if offered.isdisjoint(held):
+            self.kept, self.expiring = held, ()
+        elif offered.issuperset(held):
+            self.kept, self.expiring = (), held
+        else:
+            self.kept = tuple([gpu for gpu in held if gpu not in offered])
+            self.expiring = tuple([gpu for gpu in held if gpu in offered])
+        self.room = self._room()
 
-    @property
-    def app(self) -> AppId:
-        """Its name."""
-        return self._state.id
+    def settle(self) -> None:
+        """Take what may change while a round waits: the app may end and be forgotten."""
+        _ = (self.weight, self.elapsed, self._contention, self._capacity, self.attained)
+
+    @cached_property
+    def weight(self) -> float:
+        """Its weight in contention, auction and shares."""
+        return self._around.weight(self.app)
+
+    @cached_property
+    def elapsed(self) -> float:
+        """Active seconds so far."""
+        return self._around.elapsed(self.app)
+
+    @cached_property
+    def _contention(self) -> float:
+        return self._around.mean_contention(self.app)
+
+    @cached_property
+    def _capacity(self) -> float:
+        return self._around.mean_capacity(self.app)
 
     @property
     def owner(self) -> OwnerId:
@@ -87,30 +113,14 @@ class Seen:
             budget=self._state.budget,
         )
 
-    @cached_property
-    def kept(self) -> tuple[GpuId, ...]:
-        """GPUs it keeps past this round."""
-        return tuple(gpu for gpu in self.held if gpu not in self._around.offered)
-
-    @cached_property
-    def expiring(self) -> tuple[GpuId, ...]:
-        """GPUs it holds that are offered."""
-        return tuple(gpu for gpu in self.held if gpu in self._around.offered)
-
     @property
     def demand(self) -> int:
         """GPUs its runnable jobs could use."""
         return self._state.demand
 
-    @property
-    def room(self) -> int:
-        """GPUs it could still be given, within its owner's quota."""
-        return self._open_room
-
     def _room(self) -> int:
-        if self._state.declined:
-            return 0
-        room = max(0, self._state.demand - len(self.kept))
+        """GPUs it could still be given, within its owner's quota."""
+        room = max(0, self._state.wanted - len(self.kept))
         quota = self._around.quota_left(self.owner)
         return room if quota is None else max(0, min(room, quota))
 
@@ -184,6 +194,9 @@ class Seen:
         valuation = self._state.valuation
         if valuation is None:
             return best_case_rest(self._state.loads_left(), float(len(gpus)))
+        if self.gang == 1:  # Where they are does not matter.
+            count = min(len(gpus), self.runnable_jobs)
+            return valuation.seconds_at(SLOT, count, work_left=self._state.work_left)
         seats = self._around.topology.seats
         return valuation.seconds(
             [seats[gpu] for gpu in gpus],

@@ -116,6 +116,11 @@ class World:
         self._draining.discard(number)
         self._recount(at)
 
+    @property
+    def any_cordoned(self) -> bool:
+        """Whether there is a machine that takes no new leases."""
+        return bool(self._cordoned)
+
     def takes_leases(self, gpu: GpuId) -> bool:
         """Whether a GPU may be leased to somebody new."""
         if self._cordoned and self.topology.seats[gpu].machine in self._cordoned:

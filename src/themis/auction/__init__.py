@@ -1,15 +1,17 @@
 """The partial-allocation auction: who gets which of the offered GPUs this round.
 
 solution = solver("default").solve(Problem(offered_machines(free, topology), bidders))
+solution = draw(solution, rng)  # matters to lotteries only
 bound = bind(solution, free, held, topology)
 outcome = settle(solution, bound, units, payment("lottery"), lease, topology, free, rng_for)
 """
 
-from themis.auction.mechanism import Outcome, bind, settle
+from themis.auction.mechanism import Outcome, bind, draw, settle
 from themis.auction.payments import Award, Payment, Won, best_placed, local_part, payment
 from themis.auction.problem import (
     Bidder,
     Candidate,
+    Objective,
     OfferedMachine,
     Problem,
     Quota,
@@ -17,7 +19,7 @@ from themis.auction.problem import (
     offered_machines,
 )
 from themis.auction.pruning import drop_useless
-from themis.auction.solution import Interval, Solution, Win, check_solution
+from themis.auction.solution import Interval, Solution, Ticket, Win, check_solution
 from themis.auction.solver import Solver, solver
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "Bidder",
     "Candidate",
     "Interval",
+    "Objective",
     "OfferedMachine",
     "Outcome",
     "Payment",
@@ -32,12 +35,14 @@ __all__ = [
     "Quota",
     "Solution",
     "Solver",
+    "Ticket",
     "Win",
     "Won",
     "best_placed",
     "bind",
     "check_bid",
     "check_solution",
+    "draw",
     "drop_useless",
     "local_part",
     "offered_machines",

@@ -1,27 +1,61 @@
-"""From the columns of a solved class program to places on machines."""
+"""From the columns of a solved class program back to rows won and where they lie.
+
+Shared by all solvers that are given the program of `milp`: what they choose is read in one way.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from themis.auction.greedy import serve
 from themis.auction.milp import LOOSE, Kind, Model, kind_of
 from themis.auction.packing import by_option, pack
 from themis.auction.patterns import Size
 from themis.auction.prepared import Option, Prepared
 from themis.auction.room import Need
 from themis.auction.solution import Place
+from themis.auction.solver import Found
 from themis.errors import InvariantError
 from themis.model import RACK
 
 
-def placing(
-    prepared: Prepared, model: Model, chosen: tuple[Option, ...], values: list[int]
-) -> Callable[[], tuple[tuple[Place, ...], ...]]:
-    """How to find out where the chosen rows lie, from the values of the program's columns."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a solver says of the program: whole values of its columns, none if it found none."""
 
+    values: Sequence[int]
+    exact: bool
+    bound: float
+    """Proven; infinite if nothing is."""
+    work: int
+
+
+def decode(prepared: Prepared, model: Model, bidders: Sequence[int], answer: Answer) -> Found:
+    """The winners; a greedy answer where the solver stopped before it had a better one."""
+    values = answer.values
+    chosen = tuple(
+        option
+        for bidder in bidders
+        for option, column in model.rows[bidder]
+        if values and values[column]
+    )
+    place = _placing(prepared, model, chosen, values)
+    found = Found(chosen, 0.0, answer.exact, answer.work, place)
+    if answer.exact:
+        return replace(found, bound=found.value)
+    hopes = sum(rows[0].gain for i in bidders if (rows := prepared.options[i]))
+    seed = serve(prepared, bidders)
+    if not values or seed.value > found.value:
+        found = replace(seed, work=answer.work)
+    return replace(found, bound=max(min(hopes, answer.bound), found.value), exact=False)
+
+
+def _placing(
+    prepared: Prepared, model: Model, chosen: tuple[Option, ...], values: Sequence[int]
+) -> Callable[[], tuple[tuple[Place, ...], ...]]:
     def place() -> tuple[tuple[Place, ...], ...]:
-        places = pack(prepared.machines, _decode(prepared, model, chosen, values))
+        places = pack(prepared.machines, _needs(prepared, model, chosen, values))
         if places is None:
-            raise InvariantError("the rows the program chose do not fit", chosen)
+            raise InvariantError("the rows that the solver chose do not fit", chosen)
         return by_option(chosen, places)
 
     return place
@@ -36,8 +70,8 @@ class _Stock:
     racks: dict[Kind, list[tuple[int, int]]]
 
 
-def _decode(
-    prepared: Prepared, model: Model, chosen: Sequence[Option], values: list[int]
+def _needs(
+    prepared: Prepared, model: Model, chosen: Sequence[Option], values: Sequence[int]
 ) -> list[Need]:
     """The chosen chunks, pinned to the machines and racks that the program found for them."""
     stock = _stock(model, values)
@@ -57,7 +91,7 @@ def _decode(
     return needs
 
 
-def _stock(model: Model, values: list[int]) -> _Stock:
+def _stock(model: Model, values: Sequence[int]) -> _Stock:
     holes: dict[int, dict[Size, int]] = {}
     used: dict[int, int] = {}
     for column, members, held in model.cuts:
@@ -84,7 +118,7 @@ def _draw(left: list[tuple[int, int]]) -> int:
         if count > 0:
             left[index] = (where, count - 1)
             return where
-    raise InvariantError("the program placed fewer chunks than it chose")
+    raise InvariantError("the solver placed fewer chunks than it chose")
 
 
 def _take_hole(holes: dict[int, dict[Size, int]], members: Sequence[int], size: Size) -> int:
@@ -93,4 +127,4 @@ def _take_hole(holes: dict[int, dict[Size, int]], members: Sequence[int], size: 
         if room.get(size, 0) > 0:
             room[size] -= 1
             return machine
-    raise InvariantError("the program cut fewer holes than it filled")
+    raise InvariantError("the solver cut fewer holes than it filled")

@@ -5,13 +5,11 @@ One thread and a fixed seed, so the same problem gets the same answer.
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import highspy
 import numpy as np
 
-from themis.auction.decoding import placing
-from themis.auction.greedy import serve
+from themis.auction.decoding import Answer, decode
 from themis.auction.milp import Program, build
 from themis.auction.prepared import Prepared
 from themis.auction.solver import Find, Found
@@ -50,7 +48,7 @@ class Finder:
         self._invite(bidders)
         self.highs.setOptionValue("mip_max_nodes", NO_LIMIT if budget is None else budget)
         self.highs.run()
-        return self._answer(bidders)
+        return decode(self.prepared, self.model, bidders, self._answer())
 
     def _invite(self, bidders: Sequence[int]) -> None:
         present = set(bidders)
@@ -65,30 +63,18 @@ class Finder:
             len(columns), index, np.zeros(len(columns)), np.array(upper, dtype=np.float64)
         )
 
-    def _answer(self, bidders: Sequence[int]) -> Found:
-        status = self.highs.getModelStatus()
+    def _answer(self) -> Answer:
         info = self.highs.getInfo()
-        exact = status == highspy.HighsModelStatus.kOptimal
-        work = max(1, int(info.mip_node_count))
         values: list[int] = []
         if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
             values = np.rint(np.asarray(self.highs.getSolution().col_value)).astype(int).tolist()
-        chosen = tuple(
-            option
-            for bidder in bidders
-            for option, column in self.model.rows[bidder]
-            if values and values[column]
-        )
-        found = Found(chosen, 0.0, exact, work, placing(self.prepared, self.model, chosen, values))
-        if exact:
-            return replace(found, bound=found.value)
-        hopes = sum(rows[0].gain for i in bidders if (rows := self.prepared.options[i]))
         dual = float(info.mip_dual_bound)
-        bound = min(hopes, dual) if math.isfinite(dual) else hopes
-        seed = serve(self.prepared, bidders)
-        if not values or seed.value > found.value:
-            found = replace(seed, work=work)
-        return replace(found, bound=max(bound, found.value), exact=False)
+        return Answer(
+            values,
+            exact=self.highs.getModelStatus() == highspy.HighsModelStatus.kOptimal,
+            bound=dual if math.isfinite(dual) else math.inf,
+            work=max(1, int(info.mip_node_count)),
+        )
 
 
 def _load(highs: highspy.Highs, program: Program) -> None:

@@ -1,5 +1,6 @@
 """From a solved auction to awards: bind GPUs, take the hidden payments, name the leftover.
 
+solution = draw(solution, rng)
 bound = bind(solution, offered, held, topology)
 outcome = settle(solution, bound, units, payment("lottery"), 600.0, topology, offered, rng_for)
 outcome.awards[app].gpus, outcome.leftover
@@ -7,7 +8,7 @@ outcome.awards[app].gpus, outcome.leftover
 
 import random
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from themis.auction.payments import Award, Payment, Won
 from themis.auction.solution import Solution, Win
@@ -24,6 +25,15 @@ class Outcome:
 
     awards: Mapping[AppId, Award]
     leftover: tuple[GpuId, ...]
+
+
+def draw(solution: Solution, rng: random.Random) -> Solution:
+    """Draw a ticket where the solution is a lottery: its winners, and what they keep."""
+    if not solution.lottery:
+        return solution
+    (ticket,) = rng.choices(solution.lottery, [t.probability for t in solution.lottery])
+    kept = {app: solution.kept[app] for app in ticket.winners}
+    return replace(solution, winners=ticket.winners, kept=kept)
 
 
 def bind(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from themis.auction.problem import Objective
 from themis.errors import InvariantError, unknown_name
 from themis.model import GpuId, Topology
 
@@ -57,6 +58,10 @@ class Payment(Protocol):
     def name(self) -> str:
         """What it is called in the registry and in records."""
 
+    @property
+    def objective(self) -> Objective:
+        """What the auction before it must maximise for the fraction to be a fair price."""
+
     def award(self, won: Won, rng: random.Random) -> Award:
         """Take the payment. `rng` belongs to this app and round alone."""
 
@@ -70,6 +75,7 @@ class ByGpus:
     """
 
     name: str = "gpus"
+    objective: Objective = Objective.PRODUCT
 
     def award(self, won: Won, rng: random.Random) -> Award:
         """Keep whole units, the best placed ones."""
@@ -87,6 +93,7 @@ class ByTime:
     """The whole row for a part of the lease."""
 
     name: str = "time"
+    objective: Objective = Objective.PRODUCT
 
     def award(self, won: Won, rng: random.Random) -> Award:
         """Shorten the lease; below the minimum, draw for the minimum."""
@@ -104,9 +111,14 @@ class ByTime:
 
 @dataclass(frozen=True, slots=True)
 class Lottery:
-    """The whole row with probability c."""
+    """The whole row with probability c.
+
+    Under the name `lottery-pf` the row itself comes from a ticket that was drawn: the auction then
+    maximises over lotteries, and c is the price of the shares in it.
+    """
 
     name: str = "lottery"
+    objective: Objective = Objective.PRODUCT
 
     def award(self, won: Won, rng: random.Random) -> Award:
         """Draw for the row."""
@@ -119,6 +131,7 @@ class Floor:
     """Rounded down: a bad example, since an award of one GPU becomes nothing."""
 
     name: str = "floor"
+    objective: Objective = Objective.PRODUCT
 
     def award(self, won: Won, rng: random.Random) -> Award:
         """Keep the whole GPUs in the share."""
@@ -126,7 +139,14 @@ class Floor:
         return _shrunk(won, math.floor(won.kept_fraction * total + _TOLERANCE))
 
 
-_PAYMENTS: dict[str, Payment] = {p.name: p for p in (ByGpus(), ByTime(), Lottery(), Floor())}
+_RULES: tuple[Payment, ...] = (
+    ByGpus(),
+    ByTime(),
+    Lottery(),
+    Lottery("lottery-pf", Objective.LOTTERY),
+    Floor(),
+)
+_PAYMENTS = {rule.name: rule for rule in _RULES}
 
 
 def payment(name: str) -> Payment:

@@ -11,6 +11,7 @@ A chunk's level is the worst it accepts: 0 all in one slot, 1 in one machine, 2 
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from themis.errors import ConfigError, InvalidBidError, InvariantError
 from themis.model import CLUSTER, MACHINE, SLOT, AppId, Bid, Chunk, GpuId, Topology
@@ -61,6 +62,12 @@ class Bidder:
         """What winning this row adds to the sum of weighted logarithms, over winning nothing."""
         return self.weight * (math.log(self.rho_nothing) - math.log(self.rows[row].rho))
 
+    def log_improvement(self, row: int) -> float:
+        """The logarithm of 1/rho with this row less 1/rho with nothing; it must be better."""
+        rho = self.rows[row].rho
+        # In logarithms, because rho of 1e-200 and 1e200 would give infinity and zero.
+        return math.log(self.rho_nothing - rho) - math.log(rho) - math.log(self.rho_nothing)
+
 
 @dataclass(frozen=True, slots=True)
 class Quota:
@@ -70,6 +77,15 @@ class Quota:
     gpus: int
 
 
+class Objective(StrEnum):
+    """What an auction makes as large as it can."""
+
+    PRODUCT = "product"
+    """The weighted product of 1/rho over one allocation."""
+    LOTTERY = "lottery"
+    """The weighted product of expected gains in 1/rho, over lotteries of allocations."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One auction to be solved."""
@@ -77,6 +93,7 @@ class Problem:
     machines: tuple[OfferedMachine, ...]
     bidders: tuple[Bidder, ...]
     quotas: tuple[Quota, ...] = ()
+    objective: Objective = Objective.PRODUCT
 
     def __post_init__(self) -> None:
         if len({offered.machine for offered in self.machines}) != len(self.machines):
@@ -136,6 +153,15 @@ def check_bid(bid: Bid, machines: Sequence[OfferedMachine]) -> None:
             _check_size(f"GPUs of row {number}", row.gpus, total, low=1)
             check_number(f"seconds of row {number}", row.seconds, above=True)
         for number, entry in enumerate(bid.table):
+            if (
+                type(entry.level) is int
+                and 0 <= entry.level <= CLUSTER
+                and type(entry.count) is int
+                and 1 <= entry.count <= MAX_ROWS
+                and type(entry.seconds) is float
+                and 0.0 < entry.seconds < 1e15
+            ):
+                continue
             check_count(f"level in its valuation, row {number}", entry.level, low=0, high=CLUSTER)
             check_count(f"GPU count in its valuation, row {number}", entry.count)
             check_number(f"seconds in its valuation, row {number}", entry.seconds, above=True)
@@ -144,6 +170,12 @@ def check_bid(bid: Bid, machines: Sequence[OfferedMachine]) -> None:
 
 
 def _check_chunk(chunk: Chunk, row: int, offered: dict[int, int], total: int) -> None:
+    level, count, machine = chunk.level, chunk.count, chunk.machine
+    if type(level) is int and type(count) is int and 0 <= level <= CLUSTER:
+        # Nearly all are well: the words for what is wrong are found below.
+        most = total if machine is None else offered.get(machine, 0)
+        if 1 <= count <= most and (machine is None or type(machine) is int):
+            return
     check_count(f"level in row {row}", chunk.level, low=0, high=CLUSTER)
     room = total
     if chunk.machine is not None:

@@ -101,3 +101,8 @@ def _within(container: Chunk, chunk: Chunk) -> bool:
         return False
     # A single GPU stands in one slot whatever its container allows.
     return container.level <= chunk.level or chunk.count == 1
+
+
+def can_stand_in(chunks: Sequence[Chunk], place: Sequence[Chunk]) -> bool:
+    """Whether normal chunks fit wherever these others do; False proves nothing."""
+    return _fits_inside(tuple(sorted(chunks, key=_order)), tuple(sorted(place, key=_order)))

@@ -1,13 +1,14 @@
 """A solved auction, and the check that it keeps its promises.
 
-The value is the gain over nobody winning anything: the sum of w_i log(rho_nothing_i / rho_i).
+The value is the gain over nobody winning anything: the sum of w_i log(rho_nothing_i / rho_i). Of a
+lottery it is the sum of w_i log E[1/rho_i - 1/rho_nothing_i] over the apps that can win at all.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from themis.auction.problem import Bidder, OfferedMachine, Problem, normal
+from themis.auction.problem import Bidder, Objective, OfferedMachine, Problem, normal
 from themis.errors import InvariantError
 from themis.model import CLUSTER, MACHINE, RACK, SLOT, AppId, Chunk
 
@@ -38,12 +39,22 @@ class Win:
 
 
 @dataclass(frozen=True, slots=True)
+class Ticket:
+    """One allocation of a lottery, and how likely it is drawn."""
+
+    probability: float
+    winners: Mapping[AppId, Win]
+
+
+@dataclass(frozen=True, slots=True)
 class Solution:
     """Who wins what, how good that is, and how good it could be at best.
 
     `kept` holds the kept fraction of each winner. When the solver stopped early it is an interval:
     it contains the fraction this allocation owes, whatever the re-solves would have found.
     `exact` says that value and kept fractions are proven (to within `TOLERANCE` nats).
+    `lottery` answers a problem that asks for one, likeliest ticket first: `winners` are then those
+    of one ticket (the first, until somebody draws), and `kept` is about whoever may be drawn.
     """
 
     winners: Mapping[AppId, Win]
@@ -53,6 +64,7 @@ class Solution:
     exact: bool
     solver: str
     work: int
+    lottery: tuple[Ticket, ...] = ()
 
 
 def check_solution(problem: Problem, solution: Solution) -> None:
@@ -61,19 +73,55 @@ def check_solution(problem: Problem, solution: Solution) -> None:
     Raises:
         InvariantError: The allocation is not possible, or not worth what it says.
     """
+    if problem.objective is Objective.LOTTERY:
+        winners, value = _check_lottery(problem, solution)
+    else:
+        winners, value = set(solution.winners), _check_allocation(problem, solution.winners)
+    _check_numbers(solution, winners, value)
+
+
+def _check_allocation(problem: Problem, winners: Mapping[AppId, Win]) -> float:
+    """Check that the rows won are possible together; returns what they gain."""
     bidders = {bidder.app: bidder for bidder in problem.bidders}
     machines = {offered.machine: offered for offered in problem.machines}
     used: dict[tuple[int, int], int] = {}
     value = 0.0
-    for app, win in solution.winners.items():
+    for app, win in winners.items():
         if app not in bidders:
             raise InvariantError(f"{app} wins without a bid")
         value += _check_win(bidders[app], win, machines, used)
     for (machine, slot), count in sorted(used.items()):
         if count > machines[machine].slots[slot]:
             raise InvariantError(f"machine {machine} slot {slot}: a GPU is used twice")
-    _check_quotas(problem, solution, bidders)
-    _check_numbers(solution, value)
+    _check_quotas(problem, winners, bidders)
+    return value
+
+
+def _check_lottery(problem: Problem, solution: Solution) -> tuple[set[AppId], float]:
+    """Check every ticket; returns who may win, and the value of the lottery."""
+    bidders = {bidder.app: bidder for bidder in problem.bidders}
+    expected: dict[AppId, float] = {}
+    for ticket in solution.lottery:
+        if not 0.0 < ticket.probability <= 1.0:
+            raise InvariantError(f"a ticket is drawn with probability {ticket.probability}")
+        _check_allocation(problem, ticket.winners)
+        for app, win in ticket.winners.items():
+            gained = ticket.probability * _improvement(bidders[app], win.row)
+            expected[app] = expected.get(app, 0.0) + gained
+    total = math.fsum(ticket.probability for ticket in solution.lottery)
+    if solution.lottery and not math.isclose(total, 1.0, rel_tol=1e-9):
+        raise InvariantError(f"the tickets of a lottery are drawn with probability {total}")
+    drawn = [ticket.winners for ticket in solution.lottery] or [{}]
+    if not any(solution.winners == winners for winners in drawn):
+        raise InvariantError("the winners are not those of a ticket of the lottery")
+    value = math.fsum(bidders[app].weight * math.log(mean) for app, mean in expected.items())
+    return set(expected), value
+
+
+def _improvement(bidder: Bidder, row: int) -> float:
+    if bidder.rows[row].rho >= bidder.rho_nothing:
+        raise InvariantError(f"{bidder.app} may win row {row}, which is not better than nothing")
+    return math.exp(bidder.log_improvement(row))
 
 
 def _check_win(
@@ -119,23 +167,25 @@ def place_level(place: Place, machines: Mapping[int, OfferedMachine]) -> int:
     return RACK if len({machines[machine].rack for machine, _, _ in place}) == 1 else CLUSTER
 
 
-def _check_quotas(problem: Problem, solution: Solution, bidders: Mapping[AppId, Bidder]) -> None:
+def _check_quotas(
+    problem: Problem, winners: Mapping[AppId, Win], bidders: Mapping[AppId, Bidder]
+) -> None:
     for quota in problem.quotas:
         won = sum(
-            bidders[app].rows[solution.winners[app].row].gpus
+            bidders[app].rows[winners[app].row].gpus
             for app in sorted(set(quota.apps))
-            if app in solution.winners
+            if app in winners
         )
         if won > quota.gpus:
             raise InvariantError(f"quota of {quota.gpus} exceeded: {won} GPUs won")
 
 
-def _check_numbers(solution: Solution, value: float) -> None:
+def _check_numbers(solution: Solution, winners: set[AppId], value: float) -> None:
     if not math.isclose(value, solution.value, rel_tol=1e-9, abs_tol=1e-9):
         raise InvariantError(f"value {solution.value} does not match the rows won ({value})")
     if solution.bound < solution.value - 1e-9:
         raise InvariantError(f"bound {solution.bound} below the value {solution.value}")
-    if set(solution.kept) != set(solution.winners):
+    if set(solution.kept) != winners:
         raise InvariantError("kept fractions are not those of the winners")
     for app, kept in solution.kept.items():
         if not 0.0 <= kept.low <= kept.high <= 1.0:

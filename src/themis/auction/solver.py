@@ -8,10 +8,11 @@ import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Protocol, cast
 
 from themis.auction.prepared import Option, Prepared, prepare
-from themis.auction.problem import Problem
+from themis.auction.problem import Objective, Problem
 from themis.auction.solution import WHOLE, Interval, Place, Solution, Win
 from themis.errors import ConfigError, unknown_name
 from themis.model import AppId
@@ -24,9 +25,13 @@ _STARTS = {
     "gurobi": "themis.auction.gurobi",
     "highs": "themis.auction.highs",
     "ladder": "themis.auction.ladder",
+    "scip": "themis.auction.scip",
     "search": "themis.auction.search",
 }
 """The module of each solver; its `start` begins work on a prepared problem."""
+
+_EXTRAS = {"gurobi": "bench", "scip": "bench"}
+"""What to install for a solver, unless it is `sim`."""
 
 
 _NEEDS = {"default": ("ladder", "highs"), "ladder": ("highs",)}
@@ -82,6 +87,9 @@ class _Named:
 
     def solve(self, problem: Problem, budget: int | None = None) -> Solution:
         prepared = prepare(problem)
+        if problem.objective is Objective.LOTTERY:
+            solve = _load("themis.auction.lottery", self.name).solve_lottery
+            return cast("Solution", solve(prepared, self.start, self.name, budget))
         return leave_one_out(prepared, self.start(prepared), self.name, budget)
 
 
@@ -94,18 +102,25 @@ def solver(name: str) -> Solver:
     return _Named(name, start_of(name))
 
 
+def solver_names() -> tuple[str, ...]:
+    """All solvers there are, installed or not."""
+    return tuple(sorted(_STARTS))
+
+
 def start_of(name: str) -> Start:
     """How the solver of this name begins, for solvers made of others."""
     if name not in _STARTS:
         raise unknown_name("solver", name, _STARTS)
+    return cast("Start", _load(_STARTS[name], name).start)
+
+
+def _load(module: str, name: str) -> ModuleType:
     try:
-        module = importlib.import_module(_STARTS[name])
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        extra = "bench" if name == "gurobi" else "sim"
-        raise ConfigError(
-            "solver", name, f"needs {error.name}: install the `{extra}` extra"
-        ) from error
-    return cast("Start", module.start)
+        extra = _EXTRAS.get(name, "sim")
+        needs = f"one that is installed: this needs {error.name}, in the `{extra}` extra"
+        raise ConfigError("solver", name, needs) from error
 
 
 def preload(name: str) -> None:

@@ -6,7 +6,13 @@ themis sim run --policy themis --apps 20
 import sys
 from pathlib import Path
 
-from themis.errors import ConfigError, RefusedError, ThemisError
+from themis.errors import (
+    ConfigError,
+    CorruptLogError,
+    MissingFileError,
+    RefusedError,
+    ThemisError,
+)
 
 EVERYWHERE = ("--quiet", "-q", "--no-color")
 
@@ -14,23 +20,36 @@ EVERYWHERE = ("--quiet", "-q", "--no-color")
 def main() -> int:
     """Run the command line; returns the exit code."""
     from themis.cli.app import app  # noqa: PLC0415 - typer is not needed to import this package
-    from themis.cli.output import FAILED, INTERRUPTED, OK, USAGE  # noqa: PLC0415 - see above
+    from themis.cli.output import (  # noqa: PLC0415 - see above
+        FAILED,
+        INTERRUPTED,
+        NOT_FOUND,
+        OK,
+        USAGE,
+        MistypedError,
+        mistyped,
+    )
 
     # Policies of one's own are found in the folder one works in, after everything installed.
     sys.path.append(str(Path.cwd()))
     try:
-        app(args=_with_flags_first(sys.argv[1:]))
-    except SystemExit as done:  # how a command line that was understood, or not, comes back
-        if done.code == INTERRUPTED:
+        # Named here, because click would name it after the module that Python was started with.
+        code = app(args=_with_flags_first(sys.argv[1:]), prog_name="themis", standalone_mode=False)
+        if code == INTERRUPTED:
             return _complain("interrupted", INTERRUPTED)
+        return code if isinstance(code, int) else OK
+    except SystemExit as done:  # a shell that asks for completions, or a closed pipe
         return done.code if isinstance(done.code, int) else OK
-    except (ConfigError, RefusedError) as error:
+    except MistypedError as error:
+        return mistyped(error)
+    except MissingFileError as error:
+        return _complain(str(error), NOT_FOUND)
+    except (ConfigError, CorruptLogError, RefusedError) as error:
         return _complain(str(error), USAGE)
     except ThemisError as error:
         return _complain(str(error), FAILED)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
-    return OK
 
 
 def _with_flags_first(args: list[str]) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from themis import __version__
-from themis.cli import config, demo, replay, sim, trace
+from themis.cli import auction, config, demo, replay, reproduce, sim, trace
 from themis.cli.output import STYLE
 
 app = typer.Typer(
@@ -19,9 +19,11 @@ app = typer.Typer(
 )
 app.add_typer(sim.app, name="sim")
 app.add_typer(trace.app, name="trace")
+app.add_typer(auction.app, name="auction")
 app.add_typer(config.app, name="config")
 app.command("replay")(replay.replay)
 app.command("demo")(demo.demo)
+app.command("reproduce")(reproduce.reproduce)
 
 
 def _version(wanted: bool) -> None:

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from themis.cli import options
-from themis.cli.output import USAGE, console, fail, note, print_json, progress_bar, table
+from themis.cli.output import (
+    MISSING_FIGURES,
+    USAGE,
+    console,
+    counted,
+    fail,
+    note,
+    print_json,
+    progress_bar,
+    table,
+)
 
 if TYPE_CHECKING:
     from themis.sim import Comparison, RunConfig
@@ -20,7 +30,6 @@ if TYPE_CHECKING:
     from themis.sim.pool import Progress
 
 MAX_SEEDS = 10_000
-MISSING = "figures need matplotlib: pip install 'themis-scheduler[figures]'"
 
 Policies = Annotated[str, typer.Option(help="Policies, separated by commas; or all.")]
 Seeds = Annotated[str, typer.Option(help="Seeds: 1-5, or 1,2,7, or both.")]
@@ -144,12 +153,17 @@ def _carry_out(
     run: Any, base: RunConfig, seeds: int, out: Path | None, csv: Path | None, *, wide: bool,
     json: bool,
 ) -> None:  # fmt: skip
-    from themis.sim.store import write_whole  # noqa: PLC0415 - late, so that --help is quick
+    from themis.sim.store import (  # noqa: PLC0415 - late, so that --help is quick
+        check_writable,
+        write_whole,
+    )
 
+    if csv is not None:
+        check_writable(csv, "csv")
     comparison = _with_progress(run, out)
     rows = _csv(comparison.run_rows())
     if csv is not None:
-        write_whole(csv, rows)
+        write_whole(csv, rows, "csv")
     files = [] if out is None else _keep(comparison, out, rows)
     if json:
         print_json({**comparison.to_dict(), "files": [str(path) for path in files]})
@@ -199,7 +213,7 @@ def _keep(comparison: Comparison, out: Path, rows: bytes) -> list[Path]:
     except ConfigError as error:
         if error.key != "figures":
             raise
-        note(MISSING)
+        note(MISSING_FIGURES)
     return paths
 
 
@@ -217,11 +231,14 @@ def _show(comparison: Comparison, base: RunConfig, seeds: int, *, wide: bool) ->
     from themis.sim.compare import METRICS, WIDE_METRICS  # noqa: PLC0415 - see above
 
     first = comparison.groups[0].runs[0].summary
-    what = {"workload": base.workload, "cluster": base.cluster, "apps": f"{first['apps']} apps"}
+    what = {
+        "workload": base.workload,
+        "cluster": base.cluster,
+        "apps": counted(first["apps"], "app"),
+    }
     told = ", ".join(text for key, text in what.items() if key != comparison.swept)
     out = console()
-    plural = "s" if seeds > 1 else ""
-    out.print(_table(f"{told}, {seeds} seed{plural}", comparison, METRICS))
+    out.print(_table(f"{told}, {counted(seeds, 'seed')}", comparison, METRICS))
     if wide:
         out.print(_table("rho_ref by the paper's convention, and more", comparison, WIDE_METRICS))
     interval = "mean ± 95 % interval over seeds" if seeds > 1 else "one seed is an example only"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from themis.cli.options import Json
-from themis.cli.output import USAGE, escape_line, print_json
+from themis.cli.output import NOT_FOUND, USAGE, escape_line, print_json
+
+if TYPE_CHECKING:
+    from themis.sim.runfile import Checked
 
 app = typer.Typer(help="Check configuration files.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -25,26 +28,32 @@ def check_command(
     json: Json = False,
 ) -> None:
     """Check YAML files with a run (for `sim run --config`) or a cluster (`--cluster`)."""
-    from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
+    from themis.errors import MissingFileError  # noqa: PLC0415 - late, so that --help is quick
     from themis.sim.runfile import check_file  # noqa: PLC0415 - see above
 
-    results: list[dict[str, object]] = []
-    for file in files:
-        try:
-            results.append({"file": str(file), "ok": True, "what": check_file(file)})
-        except ConfigError as error:
-            results.append({"file": str(file), "ok": False, "what": str(error)})
+    checked = {file: check_file(file) for file in files}
     if json:
+        results = [
+            {
+                "file": str(file),
+                "ok": not item.mistakes,
+                "what": str(item.mistakes[0]) if item.mistakes else item.what,
+                "mistakes": [str(mistake) for mistake in item.mistakes],
+            }
+            for file, item in checked.items()
+        ]
         print_json({"files": results})
     else:
-        for item in results:
-            _say(item)
-    if not all(item["ok"] for item in results):
-        raise typer.Exit(USAGE)
+        for file, item in checked.items():
+            _say(file, item)
+    mistakes = [mistake for item in checked.values() for mistake in item.mistakes]
+    if mistakes:
+        missing = all(isinstance(mistake, MissingFileError) for mistake in mistakes)
+        raise typer.Exit(NOT_FOUND if missing else USAGE)
 
 
-def _say(item: dict[str, object]) -> None:
-    if item["ok"]:
-        sys.stdout.write(escape_line(f"{item['file']}: ok ({item['what']})") + "\n")
-    else:
-        sys.stderr.write(escape_line(f"error: {item['what']}") + "\n")
+def _say(file: Path, checked: Checked) -> None:
+    if not checked.mistakes:
+        sys.stdout.write(escape_line(f"{file}: ok ({checked.what})") + "\n")
+    for mistake in checked.mistakes:
+        sys.stderr.write(escape_line(f"error: {mistake}") + "\n")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from themis.cli.output import console, note, print_json, progress_bar, table
+from themis.cli.output import console, counted, note, print_json, progress_bar, table
 
 if TYPE_CHECKING:
     from themis.sim import RunResult
@@ -80,9 +80,10 @@ def _draw(results: dict[str, RunResult], out: Path) -> list[Path]:
 def _show(results: dict[str, RunResult]) -> None:
     out = console()
     first = next(iter(results.values())).summary
+    sweeps, jobs = counted(first["apps"], "hyper-parameter sweep"), counted(first["jobs"], "job")
     out.print(
-        f"\n{first['apps']} hyper-parameter sweeps ({first['jobs']} jobs) share 16 GPUs on 6 "
-        f"machines in 3 racks, load {first['load']:.2f}."
+        f"\n{sweeps} ({jobs}) {'shares' if first['apps'] == 1 else 'share'} 16 GPUs on 6 machines "
+        f"in 3 racks, load {first['load']:.2f}."
     )
     out.print(
         "rho compares each sweep's finish with its finish on a private, equal share of the cluster:"

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 Cluster = Annotated[str, typer.Option(help="A preset (testbed64, sim256, ...) or a YAML file.")]
 Contention = Annotated[int, typer.Option(help="Keep one machine of each kind in so many.")]
-WorkloadName = Annotated[str, typer.Option(help="A workload to generate, or a workload file.")]
+WorkloadName = Annotated[
+    str,
+    typer.Option(help="w1, w2 or trace-study, or a file that `themis trace import` wrote."),
+]
 Apps = Annotated[int, typer.Option(help="How many apps arrive.")]
 Load = Annotated[
     float | None, typer.Option(help="Work / (GPUs x horizon); stretches the arrivals.")
@@ -43,18 +46,21 @@ def configuration(context: typer.Context, file: Path | None, **flags: Any) -> Ru
     for key in ("lease", "f"):
         value = flags.pop(key)
         if value is not None:
+            if key in options:
+                fail(f"--{key} and --set {key}: given twice, once is enough", USAGE)
             options[key] = value
     if file is None:
         return RunConfig(**flags, options=options)
     told = read_run(file)
-    kept = {key: getattr(told, key) for key in flags if not _given(context, key)}
+    kept = {key: getattr(told, key) for key in flags if not given(context, key)}
     return RunConfig(
         **{"seed": told.seed, "policy": told.policy, **flags, **kept},
         options={**told.options, **options},
     )
 
 
-def _given(context: typer.Context, key: str) -> bool:
+def given(context: typer.Context, key: str) -> bool:
+    """Whether a flag was given, if only with the value that it has anyway."""
     source = context.get_parameter_source(key)
     return source is not None and source.name == "COMMANDLINE"
 
@@ -68,5 +74,7 @@ def pairs(texts: list[str]) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             fail(f"--set {text!r}: expected KEY=VALUE, for example --set payment=gpus", USAGE)
+        if key.strip() in found:
+            fail(f"--set {key.strip()}: given twice, once is enough", USAGE)
         found[key.strip()] = parse_value(value)
     return found

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 OK, FAILED, USAGE, NOT_FOUND, UNREACHABLE, DENIED = range(6)
 """Exit codes, the same for every command."""
 INTERRUPTED = 130
+MISSING_FIGURES = "figures need matplotlib: pip install 'themis-scheduler[figures]'"
+
+MistypedError: type[Exception] = typer.BadParameter.__bases__[0]
+"""What typer raises for a command line that it cannot take. It gives that no public name."""
+
+_KINDS = {"int_parsing": "a whole number", "float_parsing": "a number"}
+"""What typer calls its reasons, and what we say."""
 
 LONG = 5.0
 """Seconds without a word that make people wonder."""
@@ -75,6 +82,31 @@ def fail(message: str, code: int = FAILED) -> NoReturn:
     raise typer.Exit(code)
 
 
+def mistyped(error: Any) -> int:
+    """Tell of a command line that typer cannot take as of any other mistake; the exit code."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return USAGE
+    sys.stderr.write(f"error: {escape_line(_mistake(error))}\n")
+    return USAGE
+
+
+def _mistake(error: Any) -> str:
+    flag = getattr(error, "param", None)
+    if flag is None or not isinstance(error, typer.BadParameter) or not error.message:
+        context = getattr(error, "ctx", None)
+        hint = "" if context is None else f" (see {context.command_path} --help)"
+        return f"{error.format_message()}{hint}"
+    name = max(flag.opts, key=len)
+    # Not every version of typer tells what was given.
+    for told in getattr(error.__cause__, "errors", list)():
+        least = told.get("ctx", {}).get("ge")
+        allowed = _KINDS.get(told["type"]) or (least is not None and f"at least {least}")
+        if allowed:
+            return f"{name}: got {told['input']!r}, allowed: {allowed}"
+    return f"{name}: {error.message}"
+
+
 def note(message: str) -> None:
     """Say something that is not the result."""
     if not STYLE.quiet:
@@ -84,6 +116,26 @@ def note(message: str) -> None:
 def escape_line(text: str) -> str:
     """Text that may come from files or users: nothing in it may steer the terminal."""
     return "".join(ch if ch.isprintable() or ch == "\n" else "\ufffd" for ch in text)
+
+
+def counted(number: int, word: str) -> str:
+    """1 app, 2 apps."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def amount(value: float) -> str:
+    """A number for people: whole when it is large, two digits when it is small, never 2e+06."""
+    return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.2g}"
+
+
+def period(seconds: float) -> str:
+    """A length of time in the unit that suits it: 14 days, 1 hour, 90 seconds."""
+    unit, length = next(
+        (pair for pair in (("day", 86400.0), ("hour", 3600.0)) if seconds >= pair[1]),
+        ("second", 1.0),
+    )
+    text = f"{seconds / length:.3g}"
+    return f"{text} {unit}" if text == "1" else f"{text} {unit}s"
 
 
 @contextmanager
@@ -143,14 +195,31 @@ class _Lines(Bar):
         self._description = description
         self._total = max(1, total)
         self._shown = 0
-        self._spoke = time.monotonic()
+        self._started = self._spoke = time.monotonic()
 
     def update(self, done: int, description: str | None = None, total: int | None = None) -> None:
         self._description = description or self._description
         self._total = max(1, total or self._total)
-        tenth = 10 * done // self._total
-        if tenth > self._shown or time.monotonic() - self._spoke > LONG:
-            self._shown = tenth
-            self._spoke = time.monotonic()
-            sys.stderr.write(f"{self._description}: {done} of {self._total}\n")
+        tenth, now = 10 * done // self._total, time.monotonic()
+        if tenth > self._shown or now - self._spoke > LONG:
+            self._shown, self._spoke = tenth, now
+            sys.stderr.write(
+                f"{self._description}: {done} of {self._total}{self._pace(done, now)}\n"
+            )
             sys.stderr.flush()
+
+    def _pace(self, done: int, now: float) -> str:
+        """How long it still takes if it goes on like this; nothing when it was quick."""
+        taken = now - self._started
+        if taken < LONG or done >= self._total:
+            return ""
+        if done <= 0:
+            return f", {span(taken)} so far"
+        return f", about {span(taken * (self._total - done) / done)} left"
+
+
+def span(seconds: float) -> str:
+    """A time for people: 40 s, 12 min, 3.5 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

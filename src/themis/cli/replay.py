@@ -30,7 +30,7 @@ def replay(
     if log.is_dir():
         log /= "events.jsonl"  # the folder of a run
     if not log.is_file():
-        fail(f"{log}: no such file (runs write one with --out DIR --events)", NOT_FOUND)
+        fail(f"{log}: there is no such file (runs write one with --out DIR --events)", NOT_FOUND)
     result = run_replay(log, policy=_policy(policy, log), resolve=resolve)
     difference = result.first_difference
     if json:

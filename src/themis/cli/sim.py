@@ -11,7 +11,18 @@ import typer
 
 from themis.cli import options
 from themis.cli.compare import compare_command, sweep_command
-from themis.cli.output import USAGE, console, fail, note, print_json, progress_bar, table
+from themis.cli.output import (
+    MISSING_FIGURES,
+    USAGE,
+    amount,
+    console,
+    counted,
+    fail,
+    note,
+    print_json,
+    progress_bar,
+    table,
+)
 
 if TYPE_CHECKING:
     from themis.sim import RunConfig, RunResult
@@ -24,10 +35,6 @@ app = typer.Typer(
 @app.callback()
 def _group() -> None:
     """Run the scheduler on a simulated cluster."""
-
-
-app.command("compare")(compare_command)
-app.command("sweep")(sweep_command)
 
 
 @app.command("run")
@@ -48,44 +55,77 @@ def run_command(
     events: Annotated[
         bool, typer.Option("--events", help="With --out: write the event log, for replay.")
     ] = False,
+    figures: Annotated[
+        bool, typer.Option("--figures", help="With --out: draw what compare draws, for this run.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Simulate one policy on one workload and print how fair it was."""
     if events and out is None:
         fail("--events needs --out DIR: that is where the log goes", USAGE)
+    if figures and out is None:
+        fail("--figures needs --out DIR: that is where they go", USAGE)
     asked = options.configuration(
         context, config, cluster=cluster, contention=contention, workload=workload, apps=apps,
         seed=seed, policy=policy, load=load, lease=lease, f=f, set_=set_,
     )  # fmt: skip
-    summary = _run(asked, out, events=events)
+    summary = _run(asked, out, events=events, figures=figures)
     if json:
         print_json(summary)
     else:
         _show(summary)
 
 
-def _run(config: RunConfig, out: Path | None, *, events: bool) -> dict[str, Any]:
+# Here, because the help lists commands in this order.
+app.command("compare")(compare_command)
+app.command("sweep")(sweep_command)
+
+
+def _run(config: RunConfig, out: Path | None, *, events: bool, figures: bool) -> dict[str, Any]:
     from themis.sim import prepare, run  # noqa: PLC0415 - late, so that --help is quick
-    from themis.sim.folder import new_folder, write_run  # noqa: PLC0415 - see above
+    from themis.sim.folder import new_folder, run_files, write_run  # noqa: PLC0415 - see above
 
     started = time.process_time()
     prepared = prepare(config)
     total = len(prepared.workload.apps)
     with progress_bar(f"{config.policy}, seed {config.seed}", total) as bar:
         if out is None:
-            result = run(prepared, progress=lambda done, _: bar.update(done))
+            result = run(prepared, keep_segments=False, progress=lambda done, _: bar.update(done))
         else:
             with new_folder(out) as draft:
-                log = draft / "events.jsonl" if events else None
-                result = run(
-                    prepared,
-                    keep_rounds=True,
-                    log_to=log,
-                    progress=lambda done, _: bar.update(done),
-                )
+                with run_files(draft) as files:
+                    result = run(
+                        prepared,
+                        keep_segments=figures,
+                        on_round=files.on_round,
+                        on_segment=files.on_segment,
+                        log_to=draft / "events.jsonl" if events else None,
+                        progress=lambda done, _: bar.update(done),
+                    )
                 write_run(result, draft)
+                summary = with_costs(result, started)  # of the run, not of the figures
+                if figures:
+                    _draw(result, draft / "figures")
             note(f"written to {out}")
+            return summary
     return with_costs(result, started)
+
+
+def _draw(result: RunResult, folder: Path) -> None:
+    """Every figure that a run has, or a word on what they need."""
+    from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
+    from themis.sim.figures import RUN_FIGURES  # noqa: PLC0415 - see above
+
+    try:
+        drawings = {kind: result.plot(kind) for kind in RUN_FIGURES}
+    except ConfigError as error:
+        if error.key != "figures":
+            raise
+        note(MISSING_FIGURES)
+        return
+    folder.mkdir()
+    for kind, drawing in drawings.items():
+        drawing.save(folder / kind)
 
 
 def with_costs(result: RunResult, started: float) -> dict[str, Any]:
@@ -102,7 +142,7 @@ def _show(summary: dict[str, Any]) -> None:
     out = console()
     rows = table(
         f"{summary['policy']} on {summary['cluster']}: {summary['workload']}, "
-        f"{summary['apps']} apps, load {summary['load']:.2f}, seed {summary['seed']}",
+        f"{counted(summary['apps'], 'app')}, load {summary['load']:.2f}, seed {summary['seed']}",
         "finish-time fairness (fair: at most 1.05)",
         "max",
         "p95",
@@ -121,11 +161,17 @@ def _show(summary: dict[str, Any]) -> None:
             )
     out.print(rows)
     out.print(
-        f"GPU time {summary['gpu_hours']:.0f} h, mean completion "
+        f"GPU time {amount(summary['gpu_hours'])} h, mean completion "
         f"{summary['mean_completion_h']:.1f} h (fluid equal share "
-        f"{summary['fluid_completion_h']:.1f} h), makespan {summary['makespan_h']:.0f} h"
+        f"{summary['fluid_completion_h']:.1f} h), makespan {amount(summary['makespan_h'])} h"
     )
     out.print(
-        f"{summary['rounds']} rounds, {summary['moves']} restarts, {summary['events']} events, "
+        f"{counted(summary['rounds'], 'round')}, {counted(summary['moves'], 'restart')}, "
+        f"{counted(summary['events'], 'event')}, "
         f"{summary['cpu_s']:.1f} CPU s, {summary['peak_rss_mb']:.0f} MB"
     )
+    if summary["failed_rounds"]:
+        note(
+            f"{summary['failed_rounds']} rounds failed and renewed what there was, the first "
+            f"with {summary['first_failure']}"
+        )

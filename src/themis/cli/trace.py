@@ -13,13 +13,15 @@ import typer
 
 from themis.cli.output import (
     FAILED,
-    NOT_FOUND,
     USAGE,
     Bar,
+    amount,
     console,
+    counted,
     escape_line,
     fail,
     note,
+    period,
     print_json,
     progress_bar,
     table,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from themis.sim.traces import ImportOptions, Plan, Trace
 
 SHOWN_PROBLEMS = 5
+NO_JOB = "there is no job in it"
 PATIENCE = 2.0
 """Seconds after which a bar appears."""
 
@@ -94,7 +97,8 @@ def import_command(
     found = _read(trace, format)
     if strict and not found.clean:
         _show_account(found, trace, stderr=True)
-        fail(f"{trace}: {sum(found.problem_counts.values())} bad rows; nothing was written")
+        bad = counted(sum(found.problem_counts.values()), "bad row")
+        fail(f"{trace}: {bad}; nothing was written")
     plan = _plan(found, trace, options)
     with _late_bar(f"writing {out.name}, apps") as update:
         lines = _counted(plan.lines(), plan.header.apps, update)
@@ -109,14 +113,16 @@ def import_command(
 
 @app.command("validate")
 def validate_command(trace: TraceFile, format: Format = "auto", json: Json = False) -> None:  # noqa: A002 - names the flag
-    """Read every row and say which are bad; exit 0 if none is."""
+    """Read every row and say which are bad; exit 0 if none is, and there is a job."""
     found = _read(trace, format)
+    fine, verdict = _verdict(found)
     if json:
         print_json(
             {
                 "trace": str(trace),
                 "format": found.format,
-                "clean": found.clean,
+                "clean": fine,
+                "verdict": verdict,
                 "rows": found.rows,
                 "jobs": len(found.jobs),
                 "dropped": found.dropped,
@@ -126,14 +132,17 @@ def validate_command(trace: TraceFile, format: Format = "auto", json: Json = Fal
         )
     else:
         _show_account(found, trace)
-        verdict = "every row is understood" if found.clean else "some rows are bad"
-        console().print(
-            f"{found.format}: {found.rows} rows, {len(found.jobs)} jobs, {verdict}", markup=False
-        )
-    if not found.clean:
+        rows, jobs = counted(found.rows, "row"), counted(len(found.jobs), "job")
+        console().print(f"{found.format}: {rows}, {jobs}, {verdict}", markup=False)
+    if not fine:
         raise typer.Exit(FAILED)
-    if not found.jobs:
-        fail(f"{trace}: there is no job in it")
+
+
+def _verdict(found: Trace) -> tuple[bool, str]:
+    """Whether a trace will do as it is, and why not."""
+    if found.clean:
+        return bool(found.jobs), "every row is understood" if found.jobs else NO_JOB
+    return False, "some rows are bad" if found.jobs else f"some rows are bad, and {NO_JOB}"
 
 
 @app.command("stats")
@@ -209,8 +218,6 @@ def _refuse_same(trace: Path, out: Path) -> None:
 def _read(path: Path, kind: str) -> Trace:
     from themis.sim.traces import read_trace  # noqa: PLC0415 - late, so that --help is quick
 
-    if not path.exists():
-        fail(f"{path}: no such file", NOT_FOUND)
     with _late_bar(f"reading {path.name}, kB") as update:
         return read_trace(path, kind, progress=lambda done, of: update(done // 1024, of // 1024))
 
@@ -285,28 +292,44 @@ def _show_counts(out: Any, title: str, counts: Mapping[str, int]) -> None:
 def _sentence(plan: Plan) -> str:
     header = plan.header
     return (
-        f"{header.name}: {header.apps} apps, {len(plan.trace.jobs)} jobs, "
-        f"load {header.load:.2f} on {header.gpus} GPUs over {header.horizon / 86400:.3g} days"
+        f"{header.name}: {counted(header.apps, 'app')}, {counted(len(plan.trace.jobs), 'job')}, "
+        f"load {header.load:.2f} on {counted(header.gpus, 'GPU')} over {period(header.horizon)}"
     )
 
 
 def _show_stats(stats: dict[str, Any]) -> None:
     out = console()
     shares = list(stats["duration_s"])
-    rows = table(f"{stats['format']}, {stats['rows']} rows", "", *shares)
+    rows = table(f"{stats['format']}, {counted(stats['rows'], 'row')}", "", *shares)
     for key, label in (
         ("duration_s", "duration, s"),
         ("gpus_per_job", "GPUs per job"),
         ("jobs_per_app", "jobs per app"),
         ("gap_s", "between submissions, s"),
     ):
-        rows.add_row(label, *(f"{stats[key].get(share, 0):g}" for share in shares))
+        rows.add_row(label, *(_cell(stats[key].get(share)) for share in shares))
     out.print(rows)
     out.print(
-        f"{stats['owners']} owners, {stats['gpu_hours']:.0f} GPU-hours; {stats['bursts']} bursts "
-        f"with {stats['jobs_in_bursts']} jobs, the largest {stats['largest_burst']}"
+        f"{counted(stats['owners'], 'owner')}, {amount(stats['gpu_hours'])} GPU-hours; "
+        + _bursts(stats)
     )
     for key, title in (("owners_by_jobs", "most jobs"), ("statuses", "status")):
         if stats[key]:
             listed = ", ".join(f"{name} {count}" for name, count in stats[key].items())
             out.print(escape_line(f"{title}: {listed}"), markup=False, soft_wrap=True)
+
+
+def _cell(value: float | None) -> str:
+    """One quantile; a single job has no time between submissions."""
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _bursts(stats: dict[str, Any]) -> str:
+    if not stats["bursts"]:
+        return "no bursts"
+    return (
+        f"{counted(stats['bursts'], 'burst')} with {counted(stats['jobs_in_bursts'], 'job')}, "
+        f"the largest {stats['largest_burst']}"
+    )

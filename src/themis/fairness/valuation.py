@@ -8,6 +8,7 @@ holds rarely match a row, so they are first sorted into gangs as its jobs would 
 """
 
 import bisect
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -51,7 +52,10 @@ class Valuation:
 
     @cached_property
     def _by_level(self) -> tuple[tuple[list[int], list[float]], ...]:
-        """Per level, rows of that or a worse level: rising counts with their best seconds."""
+        """Per level, rows of that or a worse level: rising counts with their best seconds.
+
+        Never more seconds for more GPUs: an app may leave some of them unused.
+        """
         columns = []
         for level in LEVELS:
             best: dict[int, float] = {}
@@ -59,11 +63,12 @@ class Valuation:
                 if row.level >= level and row.seconds < best.get(row.count, math.inf):
                     best[row.count] = row.seconds
             counts = sorted(best)
-            columns.append((counts, [best[count] for count in counts]))
+            fewest = itertools.accumulate((best[count] for count in counts), min)
+            columns.append((counts, list(fewest)))
         return tuple(columns)
 
     def lookup(self, level: int, count: int) -> float:
-        """Seconds of the largest row with no more GPUs at the same or a worse level."""
+        """Seconds of the best row with no more GPUs at the same or a worse level."""
         counts, seconds = self._by_level[level]
         index = bisect.bisect_right(counts, count) - 1
         return seconds[index] if index >= 0 else math.inf

@@ -46,6 +46,8 @@ def check_number(
     Raises:
         ConfigError: It is a bool, not a number, NaN, infinite or out of range.
     """
+    if type(value) is float and low <= value <= high and (value > low or not above):
+        return value
     allowed = f"a number {'above' if above else 'from'} {low:g} to {high:g}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(key, value, allowed)
@@ -64,8 +66,14 @@ def check_count(key: str, value: object, *, low: int = 1, high: int = 10**9) -> 
         ConfigError: It is not.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ConfigError(key, _printable(value), f"a whole number from {low} to {high}")
+        raise ConfigError(key, _printable(value), f"a whole number from {low} to {_bound(high)}")
     return value
+
+
+def _bound(high: int) -> str:
+    """Nobody counts the zeros of a long number."""
+    text = str(high)
+    return f"10^{len(text) - 1}" if high >= 10**9 and high == 10 ** (len(text) - 1) else text
 
 
 def _printable(value: object) -> object:

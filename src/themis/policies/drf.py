@@ -8,7 +8,7 @@ from themis.model import AppId, Source
 from themis.policies.base import AppView, DirectPolicy, Plan, View
 from themis.policies.leftovers import Hand
 from themis.policies.placing import Pool
-from themis.policies.ranking import tie
+from themis.policies.ranking import in_order
 
 
 class Drf(DirectPolicy):
@@ -21,7 +21,7 @@ class Drf(DirectPolicy):
     def plan(self, view: View, rng: random.Random) -> Plan:
         """Renew what runs, then give gang after gang to whoever has the least per weight."""
         hand = Hand(view, Pool(view.topology, view.offer))
-        order = sorted(view.apps, key=lambda app: (app.arrival, tie(view, app)))
+        order = in_order(view, lambda app: (app.arrival,))
         hand.deal_own(order)
         heap = [(_share(app, hand), place) for place, app in enumerate(order)]
         heapq.heapify(heap)

@@ -9,7 +9,7 @@ from themis.model import AppId, Source
 from themis.policies.base import AppView, DirectPolicy, Plan, View
 from themis.policies.leftovers import Hand
 from themis.policies.placing import Pool
-from themis.policies.ranking import tie
+from themis.policies.ranking import in_order
 
 
 class EqualShare(DirectPolicy):
@@ -21,7 +21,7 @@ class EqualShare(DirectPolicy):
 
     def plan(self, view: View, rng: random.Random) -> Plan:
         """Round the fluid shares to whole GPUs, those owed the most first, and pack them."""
-        order = sorted(view.apps, key=lambda app: (_served(app), app.arrival, tie(view, app)))
+        order = in_order(view, lambda app: (_served(app), app.arrival))
         total = len(view.offer) + sum(len(app.kept) for app in order)
         shares = whole_shares(order, total)
         limits = {app.app: max(0, shares[app.app] - len(app.kept)) for app in order}

@@ -7,7 +7,7 @@ from themis.model import Source
 from themis.policies.base import DirectPolicy, Plan, View
 from themis.policies.leftovers import Hand
 from themis.policies.placing import Pool
-from themis.policies.ranking import tie
+from themis.policies.ranking import in_order
 
 
 class Fifo(DirectPolicy):
@@ -20,7 +20,7 @@ class Fifo(DirectPolicy):
     def plan(self, view: View, rng: random.Random) -> Plan:
         """Holders first, then the queue."""
         hand = Hand(view, Pool(view.topology, view.offer))
-        order = sorted(view.apps, key=lambda app: (app.arrival, tie(view, app)))
+        order = in_order(view, lambda app: (app.arrival,))
         hand.deal_own(order)
         hand.deal(order)
         return Plan(hand.allotments(Source.DIRECT))

@@ -4,8 +4,9 @@ fill_anywhere(view, order, rng)   # what the paper's baselines do
 fill_packed(view, order)          # the same order as a stronger opponent
 """
 
+import itertools
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from themis.model import Source
 from themis.policies.base import Allotment, AppView, Plan, View
@@ -13,18 +14,30 @@ from themis.policies.leftovers import Hand
 from themis.policies.placing import Pool
 
 
-def fill_anywhere(view: View, order: Iterable[AppView], rng: random.Random) -> Plan:
-    """Each app its own GPUs, and beyond them free ones as they come."""
+def fill_anywhere(view: View, order: Sequence[AppView], rng: random.Random) -> Plan:
+    """Each app its own GPUs, and beyond them others as they come: no matter where they are.
+
+    What nobody runs on goes first, then what the last in the order hold: they lose theirs anyway,
+    and nobody else has to move.
+    """
     pool = Pool(view.topology, view.offer)
     left = dict(view.quotas)
     allotments = []
+    claimed = {gpu for app in order for gpu in app.expiring}
+    unclaimed = [gpu for gpu in view.offer if gpu not in claimed]
     for app in order:
         room = min(app.room, left.get(app.owner, app.room))
+        if room <= 0:
+            continue
+        if not len(pool):
+            break
         # No use starting what cannot run: a gang is all there or not wanted.
         if len(app.kept) + min(room, pool.count(app.machines)) < app.min_gang:
             continue
-        own = pool.take_own(room, app.expiring, app.gang)
-        gpus = (*own, *pool.take_anywhere(room - len(own), rng, machines=app.machines))
+        gpus = pool.take_own(room, app.expiring, app.gang)
+        sources = itertools.chain((unclaimed,), (other.expiring for other in reversed(order)))
+        while len(gpus) < room and len(pool) and (source := next(sources, None)) is not None:
+            gpus += pool.take_from(source, room - len(gpus), rng, machines=app.machines)
         if app.owner in left:
             left[app.owner] -= len(gpus)
         if gpus:

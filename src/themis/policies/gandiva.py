@@ -11,7 +11,7 @@ from themis.model.ids import check_number
 from themis.policies.base import AppView, DirectPolicy, Plan, View
 from themis.policies.leftovers import Hand
 from themis.policies.placing import Pool
-from themis.policies.ranking import tie
+from themis.policies.ranking import in_order
 
 
 class Gandiva(DirectPolicy):
@@ -60,7 +60,7 @@ class _Search:
         self._margin = margin
         self._pool = Pool(view.topology, view.offer)
         self.hand = Hand(view, self._pool)
-        self._order = sorted(view.apps, key=lambda app: (app.arrival, tie(view, app)))
+        self._order = in_order(view, lambda app: (app.arrival,))
         self._place = {app.app: place for place, app in enumerate(self._order)}
         self._heap: list[tuple[float, int, int, int, _Wish]] = []
         self._pushed = 0

@@ -5,10 +5,11 @@ hand.deal(apps)                  # in this order, as much as makes each faster
 hand.allotments(Source.LEFTOVER)
 """
 
+import bisect
 import math
 from collections.abc import Collection, Iterable, Mapping
 
-from themis.model import AppId, GpuId, OwnerId, Source
+from themis.model import SLOT, AppId, GpuId, OwnerId, Source
 from themis.policies.base import Allotment, AppView, View
 from themis.policies.placing import Pool
 
@@ -85,7 +86,7 @@ class Hand:
 
     def _deal_once(self, app: AppView, barred: Collection[GpuId], limits: Limits) -> bool:
         room = self.room(app, limits)
-        if room <= 0 or not len(self._pool):
+        if room <= 0 or not len(self._pool) or not self._could_help(app, room):
             return False
         before = len(self._given.get(app.app, ()))
         out = [gpu for gpu in barred if gpu in self._pool]
@@ -96,15 +97,24 @@ class Hand:
         )
         if parts:
             self._keep_useful(app, parts)
-        if len(self._given.get(app.app, ())) == before:
+        # Single GPUs are the same everywhere: what packing finds is all there is.
+        if len(self._given.get(app.app, ())) == before and app.gang > 1:
             self._take_any_help(app, room)
         self._return(out)
         return len(self._given.get(app.app, ())) > before
+
+    def _could_help(self, app: AppView, room: int) -> bool:
+        """Whether so many GPUs, ideally placed, would make the app faster."""
+        have = [*app.kept, *self._given.get(app.app, ())]
+        most = min(room, len(self._pool))
+        return _faster(app.seconds_at(SLOT, len(have) + most), _seconds(app, have))
 
     def _take_any_help(self, app: AppView, room: int) -> None:
         """Packing found nothing useful: look for one slot or machine that helps all the same."""
         have = [*app.kept, *self._given.get(app.app, ())]
         best, chosen = _seconds(app, have), []
+        if not _faster(_seconds(app, [*have, *self._pool.gpus()]), best):
+            return
         for group in self._pool.holes(app.machines):
             seconds = _seconds(app, [*have, *group[:room]])
             if _faster(seconds, best):
@@ -115,17 +125,28 @@ class Hand:
     def _keep_useful(self, app: AppView, parts: list[list[GpuId]]) -> None:
         """Keep what makes the app faster; the rest goes back to the pool."""
         have = [*app.kept, *self._given.get(app.app, ())]
-        offered = sum(map(len, parts))
-        before = _seconds(app, have)
         after = _seconds(app, [*have, *_flat(parts)])
-        while parts and not _faster(after, before):
-            self._return(parts.pop())
-            after = _seconds(app, [*have, *_flat(parts)])
-        if parts:
-            self.note(app, self._trimmed(app, have, parts, after))
-        elif not have and offered >= app.min_gang:
+        if _faster(after, _seconds(app, have)):
+            trim = self._trimmed_singles if app.gang == 1 else self._trimmed
+            self.note(app, trim(app, have, parts, after))
+            return
+        self._return(_flat(parts))
+        if not have and sum(map(len, parts)) >= app.min_gang:
             # Too few for any gang would be a lack of GPUs, not a matter of where they are.
             self.declined.add(app.app)
+
+    def _trimmed_singles(
+        self, app: AppView, have: list[GpuId], parts: list[list[GpuId]], seconds: float
+    ) -> list[GpuId]:
+        """Without what adds nothing, where only their number matters: the last ones go."""
+        gpus = _flat(parts)
+        fewest = bisect.bisect_left(
+            range(1, len(gpus)),
+            True,
+            key=lambda count: not _faster(seconds, _seconds(app, [*have, *gpus[:count]])),
+        )
+        self._return(gpus[fewest + 1 :])
+        return gpus[: fewest + 1]
 
     def _trimmed(
         self, app: AppView, have: list[GpuId], parts: list[list[GpuId]], seconds: float

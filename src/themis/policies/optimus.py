@@ -6,7 +6,7 @@ from typing import ClassVar
 from themis.model import SLOT
 from themis.policies.base import AppView, DirectPolicy, Plan, View
 from themis.policies.filling import fill_anywhere, fill_packed, reachable
-from themis.policies.ranking import tie
+from themis.policies.ranking import in_order, lead
 
 
 class Optimus(DirectPolicy):
@@ -37,9 +37,9 @@ def shortest_rest(view: View) -> list[AppView]:
     Ties: first come, then a seeded hash.
     """
 
-    def key(app: AppView) -> tuple[float, float, bytes]:
+    def key(app: AppView) -> tuple[float, float]:
         # Perfect placement: where the GPUs are is what this policy does not look at.
         rest = app.seconds_at(SLOT, reachable(view, app))
-        return (rest / app.weight, app.arrival, tie(view, app))
+        return (rest / app.weight * lead(app), app.arrival)
 
-    return sorted(view.apps, key=key)
+    return in_order(view, key)

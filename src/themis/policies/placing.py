@@ -4,10 +4,69 @@ pool = Pool(view.topology, view.offer)
 gpus = pool.take(6, gang=4, own=app.expiring, near=app.kept)
 """
 
+import bisect
 import random
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from themis.model import GpuId, Seat, Topology
+
+
+class _Near:
+    """GPUs that an app has already, counted by machine and slot."""
+
+    def __init__(self, seats: Sequence[Seat], gpus: Iterable[GpuId]) -> None:
+        self._seats = seats
+        self.machines: dict[int, int] = {}
+        self.slots: dict[int, int] = {}
+        self.add(gpus)
+
+    def add(self, gpus: Iterable[GpuId]) -> None:
+        for gpu in gpus:
+            seat = self._seats[gpu]
+            self.machines[seat.machine] = self.machines.get(seat.machine, 0) + 1
+            self.slots[seat.slot] = self.slots.get(seat.slot, 0) + 1
+
+
+class _Tree:
+    """Free GPUs by machine and slot, and slots by how many they have free."""
+
+    def __init__(self, seats: Sequence[Seat], gpus: Iterable[GpuId]) -> None:
+        self._seats = seats
+        self.machines: dict[int, dict[int, list[GpuId]]] = {}
+        self.machine_of: dict[int, int] = {}
+        self.totals: dict[int, int] = {}
+        self.slots_with: dict[int, set[int]] = {}
+        for gpu in sorted(gpus):
+            self.add(gpu)
+
+    def add(self, gpu: GpuId) -> None:
+        seat = self._seats[gpu]
+        slot = self.machines.setdefault(seat.machine, {}).setdefault(seat.slot, [])
+        bisect.insort(slot, gpu)
+        self.machine_of[seat.slot] = seat.machine
+        self.totals[seat.machine] = self.totals.get(seat.machine, 0) + 1
+        self._recount(seat.slot, len(slot) - 1, len(slot))
+
+    def remove(self, gpu: GpuId) -> None:
+        seat = self._seats[gpu]
+        slots = self.machines[seat.machine]
+        slot = slots[seat.slot]
+        slot.remove(gpu)
+        self._recount(seat.slot, len(slot) + 1, len(slot))
+        self.totals[seat.machine] -= 1
+        if not slot:
+            del slots[seat.slot]
+            if not slots:
+                del self.machines[seat.machine], self.totals[seat.machine]
+
+    def _recount(self, slot: int, before: int, after: int) -> None:
+        if before:
+            same = self.slots_with[before]
+            same.discard(slot)
+            if not same:
+                del self.slots_with[before]
+        if after:
+            self.slots_with.setdefault(after, set()).add(slot)
 
 
 class Pool:
@@ -15,10 +74,15 @@ class Pool:
 
     def __init__(self, topology: Topology, gpus: Iterable[GpuId]) -> None:
         self._seats = topology.seats
-        self._machines: dict[int, dict[int, list[GpuId]]] = {}
-        self._free: set[GpuId] = set()
-        for gpu in sorted(gpus):
-            self.put_back(gpu)
+        self._free: set[GpuId] = set(gpus)
+        self._grown: _Tree | None = None
+
+    @property
+    def _tree(self) -> _Tree:
+        """Where GPUs are, once that matters."""
+        if self._grown is None:
+            self._grown = _Tree(self._seats, self._free)
+        return self._grown
 
     def __len__(self) -> int:
         return len(self._free)
@@ -34,32 +98,20 @@ class Pool:
         """How many are left on the given machines."""
         if machines is None:
             return len(self._free)
-        return sum(
-            len(gpus)
-            for machine, slots in self._machines.items()
-            if machine in machines
-            for gpus in slots.values()
-        )
+        return sum(total for machine, total in self._tree.totals.items() if machine in machines)
 
     def put_back(self, gpu: GpuId) -> None:
         """Add one GPU."""
-        seat = self._seats[gpu]
-        slot = self._machines.setdefault(seat.machine, {}).setdefault(seat.slot, [])
-        slot.append(gpu)
-        slot.sort()
         self._free.add(gpu)
+        if self._grown is not None:
+            self._grown.add(gpu)
 
     def remove(self, gpus: Iterable[GpuId]) -> None:
         """Take exactly these GPUs."""
         for gpu in gpus:
-            seat = self._seats[gpu]
-            slots = self._machines[seat.machine]
-            slots[seat.slot].remove(gpu)
-            if not slots[seat.slot]:
-                del slots[seat.slot]
-                if not slots:
-                    del self._machines[seat.machine]
             self._free.remove(gpu)
+            if self._grown is not None:
+                self._grown.remove(gpu)
 
     def take(
         self,
@@ -86,15 +138,15 @@ class Pool:
         """Take up to `count` GPUs in parts: own ones, what makes broken gangs whole, new gangs."""
         mine = self.take_own(count, own, gang)
         parts = [mine] if mine else []
-        placed = [*near, *mine]
+        placed = _Near(self._seats, (*near, *mine))
         left = count - len(mine)
-        while left > 0:
-            part = self.next_part(left, gang=gang, near=placed, machines=machines)
+        while left > 0 and self._free:
+            part = self._next_part(left, gang, placed, machines)
             if not part:
                 break
             self.remove(part)
             parts.append(part)
-            placed.extend(part)
+            placed.add(part)
             left -= len(part)
         return parts
 
@@ -107,33 +159,29 @@ class Pool:
         machines: frozenset[int] | None = None,
     ) -> list[GpuId]:
         """What to take next, without taking it: the rest of a broken gang, else a new gang."""
-        part = self._completion(gang, most, near, machines)
-        if part:
-            return part
-        close = {self._seats[gpu].machine for gpu in near}
-        return self._best_gang(min(gang, most), close, machines)
+        return self._next_part(most, gang, _Near(self._seats, near), machines)
+
+    def _next_part(
+        self, most: int, gang: int, near: _Near, machines: frozenset[int] | None
+    ) -> list[GpuId]:
+        part = self._completion(gang, most, near, machines) if gang > 1 else []
+        return part or self._best_gang(min(gang, most), near.machines, machines)
 
     def _completion(
-        self, gang: int, most: int, placed: Collection[GpuId], machines: frozenset[int] | None
+        self, gang: int, most: int, near: _Near, machines: frozenset[int] | None
     ) -> list[GpuId]:
         """What a machine that holds part of a gang can add to it; the most nearly whole first."""
-        sizes: dict[int, int] = {}
-        for gpu in placed:
-            machine = self._seats[gpu].machine
-            sizes[machine] = sizes.get(machine, 0) + 1
-        lacking = sorted(
-            (-sizes[machine] % gang, machine)
-            for machine in sizes
-            if sizes[machine] % gang
-            and machine in self._machines
-            and (machines is None or machine in machines)
-        )
+        free = self._tree.machines
+        lacking = [
+            (-size % gang, machine)
+            for machine, size in near.machines.items()
+            if size % gang and machine in free and (machines is None or machine in machines)
+        ]
         if not lacking:
             return []
-        missing, machine = lacking[0]
-        near = [self._seats[gpu].slot for gpu in placed]
+        missing, machine = min(lacking)
         slots = sorted(
-            self._machines[machine].items(), key=lambda item: (-near.count(item[0]), item[0])
+            free[machine].items(), key=lambda item: (-near.slots.get(item[0], 0), item[0])
         )
         return [gpu for _, gpus in slots for gpu in gpus][: min(missing, most)]
 
@@ -157,38 +205,41 @@ class Pool:
         self.remove(mine)
         return mine
 
-    def take_anywhere(
-        self, count: int, rng: random.Random, *, machines: frozenset[int] | None = None
-    ) -> tuple[GpuId, ...]:
-        """Take up to `count` GPUs at random: what a policy does that ignores placement."""
+    def take_from(
+        self,
+        source: Iterable[GpuId],
+        count: int,
+        rng: random.Random,
+        *,
+        machines: frozenset[int] | None = None,
+    ) -> list[GpuId]:
+        """Take up to `count` of these GPUs at random: what a policy does that ignores placement."""
         free = [
             gpu
-            for gpu in sorted(self._free)
-            if machines is None or self._seats[gpu].machine in machines
+            for gpu in source
+            if gpu in self._free and (machines is None or self._seats[gpu].machine in machines)
         ]
-        taken = rng.sample(free, min(count, len(free)))
+        taken = free if len(free) <= count else rng.sample(free, count)
         self.remove(taken)
-        return tuple(sorted(taken))
+        return taken
 
     def _best_gang(
-        self, size: int, close: set[int], machines: frozenset[int] | None
+        self, size: int, close: Collection[int], machines: frozenset[int] | None
     ) -> list[GpuId]:
         """The tightest home for one gang: a slot, else a machine, else a rack, else anywhere."""
-        allowed = [machine for machine in self._machines if machines is None or machine in machines]
-        best: tuple[tuple[int, int, int, int], list[GpuId]] | None = None
-        totals: dict[int, int] = {}
-        for machine in allowed:
-            far = 0 if machine in close else 1
-            total = 0
-            for slot, gpus in self._machines[machine].items():
-                free = len(gpus)
-                total += free
-                key = (0, free, far, slot)
-                if free >= size and (best is None or key < best[0]):
-                    best = (key, gpus[:size])
-            totals[machine] = total
-        if best is not None:
-            return best[1]
+        tree = self._tree
+        for free in sorted(tree.slots_with):
+            if free < size:
+                continue
+            slots: Collection[int] = tree.slots_with[free]
+            if machines is not None:
+                slots = [slot for slot in slots if tree.machine_of[slot] in machines]
+            if slots:
+                close_by = [slot for slot in slots if tree.machine_of[slot] in close]
+                best = min(close_by or slots)
+                return tree.machines[tree.machine_of[best]][best][:size]
+        totals = tree.totals
+        allowed = [machine for machine in totals if machines is None or machine in machines]
         fits = [
             (totals[machine], 0 if machine in close else 1, machine)
             for machine in allowed
@@ -199,7 +250,7 @@ class Pool:
         return self._across_machines(size, close, allowed, totals)
 
     def _across_machines(
-        self, size: int, close: set[int], allowed: list[int], totals: dict[int, int]
+        self, size: int, close: Collection[int], allowed: list[int], totals: Mapping[int, int]
     ) -> list[GpuId]:
         racks: dict[int, list[int]] = {}
         for machine in allowed:
@@ -217,7 +268,7 @@ class Pool:
         chosen: list[GpuId] = []
         for machine in machines:
             slots = sorted(
-                self._machines[machine].items(), key=lambda item: (-len(item[1]), item[0])
+                self._tree.machines[machine].items(), key=lambda item: (-len(item[1]), item[0])
             )
             for _, gpus in slots:
                 chosen.extend(gpus[: size - len(chosen)])
@@ -226,15 +277,15 @@ class Pool:
         return chosen
 
     def _rack(self, machine: int) -> int:
-        slots = self._machines[machine]
+        slots = self._tree.machines[machine]
         return self.seat(next(iter(slots.values()))[0]).rack
 
     def holes(self, machines: frozenset[int] | None) -> list[list[GpuId]]:
         """What is left in each slot and on each machine, of the given machines."""
         groups = []
-        for machine in sorted(self._machines):
+        for machine, free in sorted(self._tree.machines.items()):
             if machines is None or machine in machines:
-                slots = sorted(self._machines[machine].items())
+                slots = sorted(free.items())
                 groups += [list(gpus) for _, gpus in slots]
                 groups += [[gpu for _, gpus in slots for gpu in gpus]] if len(slots) > 1 else []
         return groups

@@ -1,21 +1,43 @@
 """Who is worst off: the order of the filter, and how many are invited."""
 
 import hashlib
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 
 from themis.policies.base import AppView, View
+
+HYSTERESIS = 0.05
+"""By how much who runs is preferred, lest apps change places for next to nothing."""
+
+
+def lead(app: AppView) -> float:
+    """A factor on what apps are ordered by, the least first: who runs is a little ahead."""
+    return 1.0 - HYSTERESIS if app.held else 1.0
 
 
 def worst_off(
     view: View, apps: Iterable[AppView], rho: Callable[[AppView], float]
 ) -> list[AppView]:
     """Apps in falling order of rho; ties: the longest waiting, then a seeded hash."""
+    return in_order(view, lambda app: (-rho(app), app.waiting_since), apps)
 
-    def key(app: AppView) -> tuple[float, float, bytes]:
-        return (-rho(app), app.waiting_since, tie(view, app))
 
-    return sorted(apps, key=key)
+def in_order(
+    view: View,
+    key: Callable[[AppView], tuple[float, ...]],
+    apps: Iterable[AppView] | None = None,
+) -> list[AppView]:
+    """Apps (all that could take some, unless given) by rising key; a seeded hash breaks ties."""
+    if apps is None:
+        apps = [app for app in view.apps if app.room > 0]
+    keyed = [(key(app), app) for app in apps]
+    keyed.sort(key=itemgetter(0))
+    if any(one[0] == other[0] for one, other in itertools.pairwise(keyed)):
+        # Hashes are needed only where there are equals: seldom.
+        keyed.sort(key=lambda item: (item[0], tie(view, item[1])))
+    return [app for _, app in keyed]
 
 
 def tie(view: View, app: AppView) -> bytes:

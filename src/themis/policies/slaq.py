@@ -7,7 +7,7 @@ from themis.model import SLOT
 from themis.model.ids import check_number
 from themis.policies.base import AppView, DirectPolicy, Plan, View
 from themis.policies.filling import fill_anywhere, fill_packed, reachable
-from themis.policies.ranking import tie
+from themis.policies.ranking import in_order, lead
 
 
 class Slaq(DirectPolicy):
@@ -47,12 +47,12 @@ def steepest(view: View, steepness: float) -> list[AppView]:
     Ties: first come, then a seeded hash.
     """
 
-    def key(app: AppView) -> tuple[float, float, bytes]:
+    def key(app: AppView) -> tuple[float, float]:
         rest = app.seconds_at(SLOT, reachable(view, app))
         drop = loss_drop(app.progress, rest, view.lease, steepness)
-        return (-drop * app.weight, app.arrival, tie(view, app))
+        return (-drop * app.weight / lead(app), app.arrival)
 
-    return sorted(view.apps, key=key)
+    return in_order(view, key)
 
 
 def loss_drop(progress: float, rest: float, lease: float, steepness: float) -> float:

@@ -10,7 +10,7 @@ from themis.model.ids import check_count
 from themis.policies.base import AppView, DirectPolicy, Plan, View
 from themis.policies.leftovers import Hand
 from themis.policies.placing import Pool
-from themis.policies.ranking import tie
+from themis.policies.ranking import in_order
 
 Parts = Sequence[tuple[GpuId, ...]]
 
@@ -34,7 +34,7 @@ class Static(DirectPolicy):
         parts = partition(view.topology, self.parts)
         pool = Pool(view.topology, view.offer)
         hand = Hand(view, pool)
-        order = sorted(view.apps, key=lambda app: (app.arrival, tie(view, app)))
+        order = in_order(view, lambda app: (app.arrival,))
         hand.deal_own(order)
         for app in order:
             if hand.room(app) > 0:

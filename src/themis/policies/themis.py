@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, TypeVar
 
-from themis.auction.mechanism import bind, settle
+from themis.auction.mechanism import bind, draw, settle
 from themis.auction.payments import Award
 from themis.auction.payments import payment as payment_by_name
 from themis.auction.problem import Bidder, Candidate, Problem, Quota, offered_machines
@@ -195,6 +195,7 @@ class Themis(Policy):
             offered_machines(auction.pool.gpus(), auction.view.topology),
             tuple(bidders),
             self._quotas(auction, {bidder.app for bidder in bidders}),
+            self.payment.objective,
         )
 
     def _quotas(self, auction: _Auction, bidding: set[AppId]) -> tuple[Quota, ...]:
@@ -211,10 +212,10 @@ class Themis(Policy):
         return tuple(quotas)
 
     def _settle(self, auction: _Auction) -> None:
-        solution = auction.solution
-        if solution is None:
+        if auction.solution is None:
             return
         view = auction.view
+        solution = draw(auction.solution, view.rng("lottery"))
         offered = auction.pool.gpus()
         held = {app.app: app.expiring for app in auction.invited}
         units = {app.app: app.min_gang for app in auction.invited}

@@ -13,8 +13,11 @@ cluster("lab.yaml")                     # or a file
 A rack without a name is called r0, r1, ... by its place. GPUs are P100 with 16 GB unless said.
 """
 
+import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from themis.errors import ConfigError, unknown_name
@@ -26,11 +29,12 @@ from themis.records.documents import Place, read_document, shown
 MAX_GPUS = 100_000
 MAX_GPU_MEMORY = 10_000.0
 MAX_SLOTS = 4096
+MAX_MISTAKES = 20
+"""So many are told of one file."""
 
 _TOP = ("name", "racks")
 _RACK = ("name", "machines")
 _MACHINE = ("name", "count", "prefix", "slots", "gpu_model", "gpu_memory")
-_SUFFIXES = (".yaml", ".yml")
 
 _GRID = re.compile(r"([0-9]{1,4})x([0-9]{1,4})\Z")
 _MEMORY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(?:G|GB|GiB)\Z")
@@ -45,20 +49,24 @@ def cluster(name_or_path: str, contention: int = 1) -> Topology:
     if name_or_path in PRESETS:
         return preset(name_or_path, contention)
     path = Path(name_or_path)
-    if path.suffix not in _SUFFIXES and not _is_file(path):
+    if not path.suffix and os.sep not in name_or_path and not _is_file(path):
         problem = unknown_name("cluster", name_or_path, PRESETS)
         raise ConfigError("cluster", shown(name_or_path), f"{problem.allowed}, or a YAML file")
     return contended(read_cluster(path), contention)
 
 
-def read_cluster(path: Path | str) -> Topology:
+def read_cluster(path: Path | str, mistakes: list[ConfigError] | None = None) -> Topology:
     """The cluster in a YAML file.
+
+    Args:
+        path: The file.
+        mistakes: Gets every mistake in the file, of which only the first is raised.
 
     Raises:
         ConfigError: Names the file, the line, the key, what it got and what is allowed.
     """
     data, place = read_document(Path(path))
-    return _topology(data, place)
+    return _topology(data, place, [] if mistakes is None else mistakes)
 
 
 def parse_cluster(data: object, where: str = "") -> Topology:
@@ -67,7 +75,7 @@ def parse_cluster(data: object, where: str = "") -> Topology:
     Raises:
         ConfigError: Something is wrong with it.
     """
-    return _topology(data, Place(where))
+    return _topology(data, Place(where), [])
 
 
 def write_cluster(topology: Topology, path: Path | str) -> None:
@@ -96,31 +104,62 @@ def _plain(machine: Machine) -> dict[str, object]:
     }
 
 
-def _topology(data: object, place: Place) -> Topology:
+def _topology(data: object, place: Place, mistakes: list[ConfigError]) -> Topology:
+    """The cluster in a document; goes on after a mistake, to find them all."""
     top = place.mapped(data, _TOP, required=["racks"])
-    name = _name(top.get("name", "cluster"), place.at("name"))
-    machines: list[Machine] = []
-    seen_racks: set[str] = set()
-    seen: set[str] = set()
-    gpus = 0
-    for index, item in enumerate(place.at("racks").listed(top["racks"])):
-        here = place.at("racks", index)
-        rack = here.mapped(item, _RACK, required=["machines"])
-        rack_name = _name(rack.get("name", f"r{index}"), here.at("name"))
-        if rack_name in seen_racks:
-            raise here.at("name").error(rack_name, "a name that no other rack has")
-        seen_racks.add(rack_name)
-        for number, entry in enumerate(here.at("machines").listed(rack["machines"])):
-            at = here.at("machines", number)
-            for machine in _machines(entry, rack_name, at):
-                gpus += machine.gpus
-                if gpus > MAX_GPUS:
-                    raise at.error("more", f"at most {MAX_GPUS} GPUs in a cluster")
-                if machine.name in seen:
-                    raise at.error(machine.name, "a name that no other machine has")
-                seen.add(machine.name)
-                machines.append(machine)
-    return Topology(tuple(machines), name)
+    racks = place.at("racks").listed(top["racks"])
+    seen = _Seen()
+    name = ""
+    with _kept(mistakes):
+        name = _name(top.get("name", "cluster"), place.at("name"))
+    for index, item in enumerate(racks):
+        with _kept(mistakes):
+            _add_rack(item, place.at("racks", index), seen, mistakes)
+    if mistakes:
+        raise mistakes[0]
+    return Topology(tuple(seen.machines), name)
+
+
+@contextmanager
+def _kept(mistakes: list[ConfigError]) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        if len(mistakes) >= MAX_MISTAKES:
+            raise mistakes[0] from None
+        mistakes.append(error)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What a cluster has so far."""
+
+    racks: set[str] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+    machines: list[Machine] = field(default_factory=list)
+    gpus: int = 0
+
+    def add(self, machine: Machine, place: Place) -> None:
+        self.gpus += machine.gpus
+        if self.gpus > MAX_GPUS:
+            raise place.error("more", f"at most {MAX_GPUS} GPUs in a cluster")
+        if machine.name in self.names:
+            raise place.error(machine.name, "a name that no other machine has")
+        self.names.add(machine.name)
+        self.machines.append(machine)
+
+
+def _add_rack(item: object, place: Place, seen: _Seen, mistakes: list[ConfigError]) -> None:
+    rack = place.mapped(item, _RACK, required=["machines"])
+    name = _name(rack.get("name", f"r{place.steps[-1]}"), place.at("name"))
+    if name in seen.racks:
+        raise place.at("name").error(name, "a name that no other rack has")
+    seen.racks.add(name)
+    for number, entry in enumerate(place.at("machines").listed(rack["machines"])):
+        at = place.at("machines", number)
+        with _kept(mistakes):
+            for machine in _machines(entry, name, at):
+                seen.add(machine, at)
 
 
 def _machines(entry: object, rack: str, place: Place) -> Iterator[Machine]:
@@ -158,7 +197,7 @@ def _slots(value: object, place: Place) -> tuple[int, ...]:
     """`[2, 2]` or `2x2`: slots x GPUs in each."""
     if isinstance(value, str):
         grid = _GRID.match(value)
-        if grid is None:
+        if grid is None or not int(grid[1]) or not int(grid[2]):
             raise place.error(value, "slots x GPUs such as 2x2, or a list such as [2, 2]")
         value = [int(grid[2])] * int(grid[1])
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_SLOTS:

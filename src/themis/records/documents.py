@@ -7,13 +7,14 @@ Only plain data passes: no tags, no aliases (a few lines of those can stand for 
 twice, at most a megabyte, nesting within reason.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from themis.errors import ConfigError, unknown_name
+from themis.errors import ConfigError, MissingFileError, unknown_name
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
@@ -29,6 +30,8 @@ class Place:
     file: str = ""
     lines: Mapping[Steps, int] = field(default_factory=dict)
     steps: Steps = ()
+    texts: Mapping[Steps, str] = field(default_factory=dict)
+    """Plain words as they stand in the file: YAML makes other numbers of 0x4, 010 and 1:30."""
 
     def at(self, *steps: str | int) -> "Place":
         """A place below this one."""
@@ -51,7 +54,15 @@ class Place:
 
     def error(self, given: object, allowed: str) -> ConfigError:
         """An error about the value here."""
-        return ConfigError(self.key, shown(given), allowed, self.where)
+        return ConfigError(self.key, self.written(given), allowed, self.where)
+
+    def written(self, given: object) -> object:
+        """The value as it stands in the file, as far as that is known, for messages."""
+        text = self.texts.get(self.steps)
+        number = isinstance(given, int) and not isinstance(given, bool)
+        if number and text is not None and not re.fullmatch(r"[-+]?(0|[1-9][0-9]*)", text):
+            return shown(text)
+        return shown(given)
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
@@ -59,7 +70,8 @@ class Place:
         try:
             yield
         except ConfigError as error:
-            raise ConfigError(self.key, error.given, error.allowed, self.where) from None
+            given = self.written(error.given)
+            raise ConfigError(self.key, given, error.allowed, self.where) from None
 
     def listed(self, value: object) -> list[Any]:
         """The value if it is a list with something in it."""
@@ -72,7 +84,9 @@ class Place:
     ) -> dict[str, Any]:
         """The value if it is a mapping with these keys only."""
         if not isinstance(value, dict):
-            raise self.error(value, f"a mapping of {', '.join(sorted(allowed))}")
+            empty = value is None and not self.steps
+            given = "an empty file" if empty else value
+            raise self.error(given, f"a mapping of {', '.join(sorted(allowed))}")
         for key in value:
             if key not in allowed:
                 name = str(shown(key))
@@ -98,27 +112,37 @@ def shown(value: object) -> object:
             return value
 
 
+def read_text(path: Path, limit: int = MAX_BYTES) -> str:
+    """The text of a file.
+
+    Raises:
+        ConfigError: It cannot be read, is longer than `limit` bytes, or is not UTF-8.
+    """
+    try:
+        with path.open("rb") as handle:
+            # Not the size on disk: a pipe or a device has none.
+            raw = handle.read(limit + 1)
+    except FileNotFoundError:
+        raise MissingFileError("file", str(path)) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError("file", reason, "a readable file", str(path)) from None
+    if len(raw) > limit:
+        raise ConfigError("file", "a longer one", f"at most {limit} bytes", str(path))
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        given = f"byte {error.start} is not UTF-8"
+        raise ConfigError("file", given, "UTF-8 text", str(path)) from None
+
+
 def read_document(path: Path) -> tuple[Any, Place]:
     """The data of a YAML file, and the place of its top.
 
     Raises:
         ConfigError: It cannot be read, or is more than plain data.
     """
-    try:
-        with path.open("rb") as handle:
-            # Not the size on disk: a pipe or a device has none.
-            raw = handle.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError("file", reason, "a readable file", str(path)) from None
-    if len(raw) > MAX_BYTES:
-        raise ConfigError("file", "a longer one", f"at most {MAX_BYTES} bytes", str(path))
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        given = f"byte {error.start} is not UTF-8"
-        raise ConfigError("file", given, "UTF-8 text", str(path)) from None
-    return parse_document(text, str(path))
+    return parse_document(read_text(path), str(path))
 
 
 def parse_document(text: str, file: str) -> tuple[Any, Place]:
@@ -135,8 +159,9 @@ def parse_document(text: str, file: str) -> tuple[Any, Place]:
         try:
             node = loader.get_single_node()
             lines: dict[Steps, int] = {}
+            texts: dict[Steps, str] = {}
             if node is not None:
-                _note_lines(node, (), file, lines)
+                _note_lines(node, (), file, lines, texts)
             data = None if node is None else loader.construct_document(node)
         finally:
             loader.dispose()
@@ -148,7 +173,7 @@ def parse_document(text: str, file: str) -> tuple[Any, Place]:
         # ValueError: dates that do not exist, numbers of thousands of digits.
         given = str(error).partition("\n")[0][:80]
         raise ConfigError("file", given, "plain YAML", file) from None
-    return data, Place(file, lines)
+    return data, Place(file, lines, texts=texts)
 
 
 def _refuse_bombs(events: Iterator[Any], file: str) -> None:
@@ -167,11 +192,15 @@ def _refuse_bombs(events: Iterator[Any], file: str) -> None:
             raise ConfigError("file", "deeper nesting", f"at most {MAX_DEPTH} levels", where)
 
 
-def _note_lines(node: Any, steps: Steps, file: str, lines: dict[Steps, int]) -> None:
+def _note_lines(
+    node: Any, steps: Steps, file: str, lines: dict[Steps, int], texts: dict[Steps, str]
+) -> None:
     lines[steps] = node.start_mark.line + 1
+    if node.id == "scalar":
+        texts[steps] = node.value
     if node.id == "sequence":
         for index, item in enumerate(node.value):
-            _note_lines(item, (*steps, index), file, lines)
+            _note_lines(item, (*steps, index), file, lines, texts)
     elif node.id == "mapping":
         for key, value in node.value:
             # Keys that are no scalars are for the constructor to refuse.
@@ -181,5 +210,5 @@ def _note_lines(node: Any, steps: Steps, file: str, lines: dict[Steps, int]) -> 
                 if below in lines:
                     name = Place(steps=below).key
                     raise ConfigError(name, "a second time", "every key once", f"{file}:{line}")
-                _note_lines(value, below, file, lines)
+                _note_lines(value, below, file, lines, texts)
                 lines[below] = line

@@ -145,6 +145,7 @@ class LogReader:
     def __init__(self, path: Path | str) -> None:
         self.path = str(path)
         self.line = 0
+        self.bytes_read = 0
         self.finished = False
         """Whether the run that wrote the log came to its end."""
         try:
@@ -221,6 +222,7 @@ class LogReader:
         if not raw:
             return None
         self.line += 1
+        self.bytes_read += len(raw)
         if len(raw) > MAX_LINE:
             raise self.corrupt(f"longer than {MAX_LINE} bytes")
         if not raw.endswith(b"\n"):

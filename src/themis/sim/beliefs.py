@@ -2,6 +2,7 @@
 
     with_errors(workload, 0.2, seed=1)              # every app errs by up to a fifth
     with_liar(workload, "w2-0007", "spread", 1.34)  # one app overstates how it hates to be spread
+    without_priors(workload)                        # nobody knows what being spread costs
 
 What really runs never changes: nodes go by the truth, up to the limit that was declared.
 """
@@ -9,15 +10,19 @@ What really runs never changes: nodes go by the truth, up to the limit that was 
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from themis.errors import unknown_name
-from themis.model import AppSpec, JobSpec, Phase
+from themis.model import NO_SLOWDOWN, AppSpec, JobSpec, Phase, Slowdown
 from themis.model.ids import check_number
 from themis.sim.workloads import SimApp, Workload
 
 
-def with_errors(workload: Workload, error: float, seed: int) -> Workload:
+def with_errors(workload: Workload, error: float, seed: int, *, learning: bool = False) -> Workload:
     """Let every app misjudge its iterations left and its slowdown, in bids only.
+
+    One who learns has the slowdown wrong from the start and not only in bids, until it knows
+    better: what it has measured is right.
 
     Each app draws two factors, 1 + U[-error, error], once for its life. They scale with `error`
     and do not depend on the other apps, so that runs with more and less of it can be compared.
@@ -29,8 +34,17 @@ def with_errors(workload: Workload, error: float, seed: int) -> Workload:
     for app in workload.apps:
         rng = random.Random(f"{seed}/error/{app.spec.id}")
         work, slowdown = (1.0 + error * rng.uniform(-1.0, 1.0) for _ in range(2))
-        apps.append(_bidding(app, work=work, slowdown=slowdown))
+        if learning:
+            apps.append(_bidding(_with_priors(app, partial(_off, factor=slowdown)), work=work))
+        else:
+            apps.append(_bidding(app, work=work, slowdown=slowdown))
     return replace(workload, apps=tuple(apps))
+
+
+def without_priors(workload: Workload) -> Workload:
+    """Let every app take its jobs for insensitive to placement, as who knows nothing does."""
+    apps = tuple(_with_priors(app, lambda _: NO_SLOWDOWN) for app in workload.apps)
+    return replace(workload, apps=apps)
 
 
 def with_lie(app: SimApp, kind: str, factor: float) -> SimApp:
@@ -58,6 +72,21 @@ def with_liar(workload: Workload, name: str, kind: str, factor: float) -> Worklo
         with_lie(app, kind, factor) if app.spec.id == name else app for app in workload.apps
     )
     return replace(workload, apps=apps)
+
+
+def _with_priors(app: SimApp, change: Callable[[Slowdown], Slowdown]) -> SimApp:
+    """The same app with something else in place of what its agent takes for its slowdowns."""
+    believed = app.priors or tuple(job.slowdown for job in app.spec.jobs)
+    # The jobs of an app share one profile as a rule, and should go on sharing it.
+    changed = {slowdown: change(slowdown) for slowdown in believed}
+    return replace(app, priors=tuple(changed[slowdown] for slowdown in believed))
+
+
+def _off(truth: Slowdown, factor: float) -> Slowdown:
+    """A profile misjudged by a factor; no estimate promises a speed-up."""
+    slot, machine, rack, cluster = (max(1.0, value * factor) for value in truth.levels)
+    measured = tuple(replace(item, value=item.value * factor) for item in truth.measured)
+    return Slowdown((slot, machine, rack, cluster), measured)
 
 
 def _bidding(app: SimApp, **factors: float) -> SimApp:

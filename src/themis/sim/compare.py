@@ -24,7 +24,7 @@ from themis.sim.run import Segment
 from themis.sim.store import RunRecord, Store
 
 if TYPE_CHECKING:
-    from themis.sim.figures import Drawing
+    from themis.sim.canvas import Drawing
 
 # Two-sided 95 % points of Student's t for 1, 2, ... degrees of freedom.
 _T95 = (
@@ -117,7 +117,7 @@ class Group:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Comparison:
     """What a comparison gives. `swept` is the key that was varied, if one was."""
 
@@ -125,6 +125,12 @@ class Comparison:
     swept: str | None = None
     segments: tuple[Segment, ...] = ()
     """Who held which GPU when in the first run; the other runs' would fill the memory."""
+
+    def __repr__(self) -> str:
+        # All of it would fill a notebook.
+        over = f", {self.swept} of {', '.join(map(str, self.values))}" if self.swept else ""
+        runs = sum(len(group.runs) for group in self.groups)
+        return f"Comparison({', '.join(self.policies)}{over}; runs: {runs})"
 
     @property
     def policies(self) -> list[str]:

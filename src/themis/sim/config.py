@@ -14,15 +14,16 @@ from typing import Any
 
 from themis.arbiter import SETTING_NAMES, BidderKind, Settings
 from themis.auction.solver import solver
-from themis.errors import ConfigError, unknown_name
+from themis.errors import ConfigError, UnwantedKeyError, unknown_name
 from themis.fairness.ideal import Convention
 from themis.model import Topology
 from themis.model.ids import check_count, check_number
 from themis.policies import Policy, policy, policy_class, policy_options
 from themis.records.clusters import cluster
-from themis.sim.beliefs import with_errors, with_liar
+from themis.sim.beliefs import with_errors, with_liar, without_priors
 from themis.sim.faults import NO_FAULTS, PHILLY_FAILURES_PER_GPU_HOUR, Faults
 from themis.sim.jobs import Costs
+from themis.sim.measuring import NO_LEARNING, Learning
 from themis.sim.traces.files import for_cluster, is_workload_file, read_workload
 from themis.sim.workloads import GENERATORS, Workload, workload
 
@@ -30,7 +31,9 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([smhd]?)\Z")
 _COSTS = tuple(item.name for item in fields(Costs))
 _FAULTS = tuple(item.name for item in fields(Faults))
-_BELIEFS = ("error", "liar", "lie", "lie_factor")
+_LEARNING = tuple(item.name for item in fields(Learning))
+_BELIEFS = ("error", "prior", "liar", "lie", "lie_factor")
+_PRIORS = ("model", "none")
 _OWN = ("seed", "apps", "gpus", "load")
 _APPS = 85
 _QUICK_FLOOR = 500
@@ -65,6 +68,7 @@ class Prepared:
     costs: Costs
     solver: str
     faults: Faults = NO_FAULTS
+    learning: Learning = NO_LEARNING
     floor: bool = False
     """Whether to find what no policy could do better than."""
 
@@ -77,9 +81,12 @@ def seconds(value: object, key: str) -> float:
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return check_number(key, value, high=1e18)
-    match = _DURATION.match(value.strip()) if isinstance(value, str) else None
+    text = value.strip() if isinstance(value, str) else ""
+    match = _DURATION.match(text)
     if match is None:
-        raise ConfigError(key, value, "seconds, or a number with s, m, h or d: 90s, 10m, 1.5h, 2d")
+        forms = "seconds, or a number with s, m, h or d: 90s, 10m, 1.5h, 2d"
+        negative = text.startswith("-") and _DURATION.match(text[1:])
+        raise ConfigError(key, value, f"a positive time: {forms}" if negative else forms)
     return float(match[1]) * _UNITS[match[2]]
 
 
@@ -90,6 +97,7 @@ def allowed_keys(policy_name: str, workload_name: str) -> dict[str, str]:
     keys |= dict.fromkeys(_workload_options(workload_name), "workload")
     keys |= dict.fromkeys(_COSTS, "costs")
     keys |= dict.fromkeys(_FAULTS, "faults")
+    keys |= dict.fromkeys(_LEARNING, "learning")
     keys |= dict.fromkeys(_BELIEFS, "beliefs")
     keys["solver"] = "solver"
     keys["floor"] = "floor"
@@ -133,23 +141,25 @@ def prepare(config: RunConfig) -> Prepared:
             raise unknown_name(f"key for policy {config.policy}", key, keys)
     chosen = {
         group: {key: value for key, value in config.options.items() if keys[key] == group}
-        for group in ("policy", "arbiter", "workload", "costs", "faults", "beliefs")
+        for group in ("policy", "arbiter", "workload", "costs", "faults", "learning", "beliefs")
     }
-    check_count("seed", config.seed, low=0, high=2**62)
+    check_count("seed", config.seed, low=0, high=10**18)
     check_count("apps", config.apps, high=1_000_000)
     name = str(config.options.get("solver", "default"))
     solver(name)
     truth = _workload(config, topology, chosen["workload"])
+    learning = learning_from(chosen["learning"])
     return Prepared(
         config=config,
         topology=topology,
-        workload=_believing(truth, chosen["beliefs"], config.seed),
+        workload=_believing(truth, chosen["beliefs"], config.seed, learning),
         policy=policy(config.policy, **chosen["policy"]),
         policy_options=chosen["policy"],
         settings=settings_for(kind, chosen["arbiter"]),
         costs=costs_from(chosen["costs"]),
         solver=name,
         faults=faults_from(chosen["faults"]),
+        learning=learning,
         floor=_wants_floor(config.options.get("floor", len(truth.apps) <= _QUICK_FLOOR)),
     )
 
@@ -180,23 +190,31 @@ def _workload(config: RunConfig, topology: Topology, options: dict[str, Any]) ->
 
 
 def _workload_in_file(config: RunConfig, gpus: int) -> Workload:
+    found = read_workload(Path(config.workload))
     if config.apps != _APPS:
-        allowed = "nothing: a workload file has its own (themis trace import --limit-apps)"
-        raise ConfigError("apps", config.apps, allowed, config.workload)
-    return for_cluster(read_workload(Path(config.workload)), gpus, config.load)
+        reason = "a workload file has its own apps (for fewer: themis trace import --limit-apps)"
+        raise UnwantedKeyError("apps", config.apps, reason)
+    return for_cluster(found, gpus, config.load)
 
 
-def _believing(truth: Workload, options: Mapping[str, Any], seed: int) -> Workload:
-    """The workload with the errors and the lie that were asked for."""
+def _believing(
+    truth: Workload, options: Mapping[str, Any], seed: int, learning: Learning
+) -> Workload:
+    """The workload with the priors, the errors and the lie that were asked for."""
+    prior = str(options.get("prior", "model"))
+    if prior not in _PRIORS:
+        raise unknown_name("prior", prior, _PRIORS)
+    known = without_priors(truth) if prior == "none" else truth
     error = check_number("error", options.get("error", 0.0), high=0.99)
-    result = with_errors(truth, error, seed)
+    result = with_errors(known, error, seed, learning=learning.learn)
     if "liar" in options:
         factor = check_number("lie_factor", options.get("lie_factor", 1.0), above=True, high=1e6)
         kind = str(options.get("lie", "spread"))
         return with_liar(result, str(options["liar"]), kind, factor)
     for key in ("lie", "lie_factor"):
         if key in options:
-            raise ConfigError(key, options[key], "nothing without `liar`, the app that lies")
+            reason = "without `liar`, the app that lies, it says nothing"
+            raise UnwantedKeyError(key, options[key], reason)
     return result
 
 
@@ -219,8 +237,16 @@ def settings_for(kind: type[Policy], options: Mapping[str, Any]) -> Settings:
         elif key in {"starvation", "solve_work"}:
             values[key] = value
         else:
-            values[key] = seconds(value, key)
+            values[key] = _duration(value, key)
     return Settings(**values)
+
+
+def _duration(value: Any, key: str) -> Any:
+    """Seconds from a text. A number is left to what checks it against the range of its key."""
+    if isinstance(value, str):
+        return seconds(value, key)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return float(value) if whole and abs(value) <= 10**18 else value
 
 
 def _member(key: str, value: object) -> StrEnum:
@@ -236,7 +262,7 @@ def costs_from(options: Mapping[str, Any]) -> Costs:
     Raises:
         ConfigError: A value that cannot be.
     """
-    return Costs(**{key: seconds(value, key) for key, value in options.items()})
+    return Costs(**{key: _duration(value, key) for key, value in options.items()})
 
 
 def faults_from(options: Mapping[str, Any]) -> Faults:
@@ -250,4 +276,17 @@ def faults_from(options: Mapping[str, Any]) -> Faults:
     if rate == "philly":
         rate = PHILLY_FAILURES_PER_GPU_HOUR
     rate = check_number("job_failures_per_gpu_hour", rate, high=1e6)
-    return Faults(rate, **{key: seconds(value, key) for key, value in values.items()})
+    return Faults(rate, **{key: _duration(value, key) for key, value in values.items()})
+
+
+def learning_from(options: Mapping[str, Any]) -> Learning:
+    """Whether agents learn, and from how noisy measurements.
+
+    Raises:
+        ConfigError: A value that cannot be, or noise where nobody listens.
+    """
+    learning = Learning(**options)
+    if "iteration_noise" in options and not learning.learn:
+        reason = "without `learn` nobody looks at it"
+        raise UnwantedKeyError("iteration_noise", options["iteration_noise"], reason)
+    return learning

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
-from themis.agent import Agent
+from themis.agent import Agent, Profiler
 from themis.agent import commands as agent_cmd
 from themis.agent import events as agent_ev
 from themis.arbiter import AppRecord, Arbiter, RoundRecord, Settings
@@ -21,13 +21,17 @@ from themis.errors import InvariantError, ThemisError
 from themis.model import AppId, GpuId, JobId, Lease, Machine, Source, Topology
 from themis.policies import Policy
 from themis.sim.faults import NO_FAULTS, Faults
-from themis.sim.jobs import Costs, Ledgered, Nodes, iteration_limits
+from themis.sim.jobs import Costs, Due, Ledgered, Nodes, iteration_limits
+from themis.sim.measuring import NO_LEARNING, Learning, Meter
 from themis.sim.tallies import Shares
 from themis.sim.workloads import SimApp, Workload
 from themis.tuners import tuner_for
 
 STUCK_BEATS = 1000
 """Beats without a process, though apps wait, after which a run is given up."""
+
+LEAST_TO_TIDY = 1000
+"""Entries of the heap up to which it is not searched for stale ones."""
 
 
 class Observer(Protocol):
@@ -53,6 +57,8 @@ class Outcome:
     kept_fractions: Shares = field(default_factory=Shares)
     refused: list[str] = field(default_factory=list)
     failed_rounds: int = 0
+    first_failure: str = ""
+    """Why the first of them failed."""
     failures: int = 0
     """Processes that died, alone or with a machine."""
     outages: int = 0
@@ -82,7 +88,9 @@ class Simulation:
         seed: int,
         costs: Costs | None = None,
         faults: Faults = NO_FAULTS,
+        learning: Learning = NO_LEARNING,
         solver_name: str = "default",
+        solve_with: Solver | None = None,
         observers: Sequence[Observer] = (),
         on_round: Callable[[RoundRecord], None] | None = None,
         on_segment: Callable[[Lease], None] | None = None,
@@ -91,13 +99,14 @@ class Simulation:
         self._workload = workload
         self._policy = policy
         self._arbiter = Arbiter(topology, policy, settings, seed=seed)
-        self._solver: Solver = solver(solver_name)
+        self._solver: Solver = solve_with or solver(solver_name)
         self._observers = tuple(observers)
         self._on_round = on_round
         self._on_segment = on_segment
         self._on_progress = on_progress
         self._heap: list[tuple[float, int, Callable[[float], None]]] = []
         self._pushed = 0
+        self._tidy_at = LEAST_TO_TIDY
         self._now = 0.0
         self._last_sign_of_life = 0.0
         self._inbox: deque[ev.Event] = deque()
@@ -118,6 +127,7 @@ class Simulation:
             failed=self._job_failed,
             faults=faults,
         )
+        self._meter = Meter(learning.iteration_noise, seed) if learning.learn else None
         self._waited_for = len(workload.apps)
         for app in workload.apps:
             self._at(app.arrival, lambda now, app=app: self._arrive(app, now))  # type: ignore[misc]
@@ -161,6 +171,16 @@ class Simulation:
     def _at(self, time: float, action: Callable[[float], None]) -> None:
         self._pushed += 1
         heapq.heappush(self._heap, (max(time, self._now), self._pushed, action))
+        if len(self._heap) > self._tidy_at:
+            self._drop_stale()
+
+    def _drop_stale(self) -> None:
+        """Forget the ends of processes that were stopped, which may be far off and many."""
+        self._heap = [
+            entry for entry in self._heap if not (isinstance(entry[2], Due) and entry[2].stale)
+        ]
+        heapq.heapify(self._heap)
+        self._tidy_at = max(LEAST_TO_TIDY, 2 * len(self._heap))
 
     def _post(self, event: ev.Event) -> None:
         self._inbox.append(event)
@@ -186,6 +206,7 @@ class Simulation:
             sticky=self._policy.sticky_agents,
             restart_in_bids=self._policy.restart_in_bids,
             in_bids=None if app.distortion.none else app.distortion.of,
+            profiler=None if self._meter is None else Profiler(planned.jobs),
         )
         self._seats[app.spec.id] = _Seat(app, agent)
         self._nodes.add(app.spec.id, app.spec.jobs, iteration_limits(app.submitted))
@@ -195,9 +216,15 @@ class Simulation:
         if self._seats and not self._nodes.running:
             patience = STUCK_BEATS * self._arbiter.settings.lease
             if now - self._last_sign_of_life > patience:
+                failed = ""
+                if self._outcome.failed_rounds:
+                    failed = (
+                        f"; {self._outcome.failed_rounds} of {self._arbiter.rounds} rounds failed, "
+                        f"the first with {self._outcome.first_failure}"
+                    )
                 raise InvariantError(
                     f"{len(self._seats)} apps wait and nothing has run since "
-                    f"{self._last_sign_of_life:g} s, for {STUCK_BEATS} beats"
+                    f"{self._last_sign_of_life:g} s, for {STUCK_BEATS} beats{failed}"
                 )
         if self._arbiter.round_due(now):
             self._measure(now)
@@ -205,15 +232,24 @@ class Simulation:
 
     def _measure(self, now: float) -> None:
         """Nodes report how far their jobs are, in time for a round."""
+        if self._meter is not None:
+            self._teach(self._meter, now)
         if not self._policy.looks_at_progress:
             return
         for app, runs in sorted(self._nodes.running.items()):
             if app in self._seats:
                 samples = tuple(
-                    ev.Sample(job, self._nodes.progress(run, now), now - run.begun)
+                    ev.Sample(job, *self._nodes.sample(run, now))
                     for job, run in sorted(runs.items())
                 )
                 self._post(ev.ProgressMeasured(now, app, samples))
+
+    def _teach(self, meter: Meter, now: float) -> None:
+        """Agents that learn hear how long the iterations of their jobs take."""
+        for app, seat in sorted(self._seats.items()):
+            windows = meter.windows(self._nodes.running.get(app, {}), now)
+            if windows:
+                self._tell(seat, agent_ev.IterationsTimed(now, windows))
 
     def _inform(self, seat: _Seat) -> None:
         """An agent reads its jobs' metrics before it decides anything."""
@@ -315,6 +351,7 @@ class Simulation:
     def _report(self, record: RoundRecord) -> None:
         if record.failed:
             self._outcome.failed_rounds += 1
+            self._outcome.first_failure = self._outcome.first_failure or record.failed
         if record.notes.certificate is not None:
             self._outcome.auctions += 1
             self._outcome.kept_fractions.extend(record.notes.kept_fractions.values())
@@ -336,7 +373,8 @@ class Simulation:
 
     def _tell(self, seat: _Seat, event: agent_ev.AgentEvent) -> None:
         app = seat.truth.spec.id
-        self._inform(seat)
+        if not isinstance(event, agent_ev.JobReached) or seat.agent.reads_progress:
+            self._inform(seat)
         self._outcome.events += 1
         for command in seat.agent.handle(event):
             match command:
@@ -388,8 +426,8 @@ class Simulation:
 
     def _job_reached(self, now: float, app: AppId, job: JobId) -> None:
         seat = self._seats[app]
-        done = self._nodes.trainings[app, job].done
-        self._post(ev.ProgressMeasured(now, app, (ev.Sample(job, done, 0.0),)))
+        done, seconds = self._nodes.last_sample(app, job)
+        self._post(ev.ProgressMeasured(now, app, (ev.Sample(job, done, seconds),)))
         if seat.truth.declared is not None:
             # It may have declared more: that it has ended is for all to see.
             self._post(ev.TargetsRevised(now, app, ((job, done),)))
@@ -399,8 +437,8 @@ class Simulation:
     # What goes wrong
 
     def _job_failed(self, now: float, app: AppId, job: JobId) -> None:
-        done = self._nodes.trainings[app, job].done
-        self._post(ev.ProgressMeasured(now, app, (ev.Sample(job, done, 0.0),)))
+        done, seconds = self._nodes.last_sample(app, job)
+        self._post(ev.ProgressMeasured(now, app, (ev.Sample(job, done, seconds),)))
         seat = self._seats.get(app)
         if seat is not None:
             self._tell(seat, agent_ev.JobLost(now, job, done))
@@ -421,7 +459,8 @@ class Simulation:
             done = self._nodes.trainings[app, job].done
             if ran:
                 # One that was leaving may have been stopped for good: then its work is done.
-                self._post(ev.ProgressMeasured(now, app, (ev.Sample(job, done, 0.0),)))
+                sample = ev.Sample(job, *self._nodes.last_sample(app, job))
+                self._post(ev.ProgressMeasured(now, app, (sample,)))
             if app in self._seats:
                 # That its GPUs are gone it hears from the arbiter, and then places its jobs anew:
                 # told that the job was lost, it would start it on the same GPUs first.

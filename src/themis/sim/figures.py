@@ -4,16 +4,15 @@ draw_rho_cdf({"themis": result.apps, "fifo": other.apps}, Path("out/rho"))
 plot_timeline(result)           # a Drawing: shown by a notebook, or saved
 """
 
-import io
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from themis.errors import ConfigError, unknown_name
+from themis.errors import unknown_name
 from themis.fairness.ideal import Convention
 from themis.model import AppId, Topology
 from themis.records.clusters import cluster
+from themis.sim.canvas import COLOURS, MARKERS, Drawing, legend, look, panels
 from themis.sim.compare import METRICS, Comparison
 from themis.sim.metrics import FAIR, HOUR, AppResult
 from themis.sim.run import RunResult, Segment
@@ -22,93 +21,9 @@ from themis.sim.store import RunRecord, score_shares, usage_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's palette: told apart with any kind of colour vision, and in print.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8F8F8F")
-STYLES = ("-", "--", "-.", ":")
-MARKERS = "osD^vP*X"
-
+_LINEAR = 2.0
+"""Up to here the axis of rho is linear."""
 _SWEPT = ("max_rho_ref", "share_fair_ref", "mean_completion_h")
-
-# Fixed ids, so that the same run gives the same bytes.
-_SETTINGS: dict[Any, Any] = {
-    "svg.hashsalt": "themis",
-    "font.size": 9,
-    "axes.titlesize": 9.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E4E4E4",
-    "grid.linewidth": 0.6,
-}
-
-
-class Drawing:
-    """A finished figure. Notebooks show it by themselves."""
-
-    def __init__(self) -> None:
-        try:
-            from matplotlib.figure import Figure  # noqa: PLC0415 - heavy, and only needed to draw
-        except ImportError as error:
-            raise ConfigError(
-                "figures", "matplotlib is missing", "pip install 'themis-scheduler[figures]'"
-            ) from error
-        self.figure: Figure = Figure(layout="constrained")
-
-    def save(self, path: Path | str) -> list[Path]:
-        """Write an .svg and a .png beside each other; returns their paths."""
-        stem = Path(path)
-        # Not with_suffix, which would cut a name at its last dot.
-        paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png")]
-        with _settings():
-            # No date and no version: the same run gives the same bytes.
-            self.figure.savefig(paths[0], metadata={"Date": None})
-            self.figure.savefig(paths[1], dpi=150, metadata={"Software": None})
-        return paths
-
-    def _repr_png_(self) -> bytes:
-        """What IPython asks for."""
-        buffer = io.BytesIO()
-        with _settings():
-            self.figure.savefig(buffer, format="png", dpi=110)
-        return buffer.getvalue()
-
-
-@contextmanager
-def _settings() -> Iterator[None]:
-    import matplotlib as mpl  # noqa: PLC0415 - heavy, and only needed to draw
-
-    with mpl.rc_context(_SETTINGS):
-        yield
-
-
-@contextmanager
-def _axes(
-    drawing: Drawing, width: float, height: float, columns: int = 1
-) -> Iterator[list["Axes"]]:
-    with _settings():
-        drawing.figure.set_size_inches(width, height)
-        yield list(drawing.figure.subplots(1, columns, squeeze=False)[0])
-
-
-def _look(index: int) -> dict[str, Any]:
-    """How the line of one policy looks: no two of 15 alike, even without colours."""
-    return {
-        "color": COLOURS[index % len(COLOURS)],
-        "linestyle": STYLES[(index + index // len(COLOURS)) % len(STYLES)],
-        "linewidth": 1.5,
-    }
-
-
-_Corner = Literal["lower right", "lower left", "upper left"]
-
-
-def _legend(axes: "Axes", lines: int, place: _Corner) -> None:
-    """Inside where there is room; beside the axes when there are many lines."""
-    if lines > 6:
-        axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
-    else:
-        axes.legend(frameon=False, loc=place)
 
 
 def draw_rho_cdf(results: Mapping[str, Sequence[AppResult]], path: Path) -> None:
@@ -119,24 +34,27 @@ def draw_rho_cdf(results: Mapping[str, Sequence[AppResult]], path: Path) -> None
 def plot_rho_cdf(results: Mapping[str, Sequence[AppResult]]) -> Drawing:
     """The share of apps at or below each rho_ref, one line per policy."""
     drawing = Drawing()
-    with _axes(drawing, 7.5 if len(results) > 6 else 6.0, 3.6) as (axes,):
+    with panels(drawing, 7.5 if len(results) > 6 else 6.0, 3.6) as (axes,):
         axes.axvspan(0.0, FAIR, color="#009E73", alpha=0.08, lw=0)
         for index, (policy, apps) in enumerate(results.items()):
             values = sorted(app.rho_ref[Convention.FAIR_SHARE] for app in apps)
             shares = [(place + 1) / len(values) for place in range(len(values))]
             label = f"{policy} (max {values[-1]:.2f})"
-            axes.step([0.0, *values], [0.0, *shares], where="post", label=label, **_look(index))
-        axes.set_xscale("symlog", linthresh=2.0)
+            axes.step([0.0, *values], [0.0, *shares], where="post", label=label, **look(index))
+        # Most of what matters lies below 2; a few unlucky apps may lie far beyond.
+        axes.set_xscale("symlog", linthresh=_LINEAR)
         axes.set_xlim(left=0.0)
         ticks = [0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500]
-        right = max(axes.get_xlim()[1], 2.2)
+        right = max(axes.get_xlim()[1], 1.1 * _LINEAR)
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.set_xlim(0.0, right)
         axes.set_ylim(0.0, 1.02)
-        axes.set_xlabel("finish-time fairness rho against the fluid equal-share reference")
+        axes.set_xlabel(
+            f"rho against the fluid equal-share reference (log scale above {_LINEAR:g})"
+        )
         axes.set_ylabel("share of apps")
         axes.set_title("How late apps finish (left is better; shaded: no later than their share)")
-        _legend(axes, len(results), "lower right")
+        legend(axes, len(results), "lower right")
     return drawing
 
 
@@ -162,7 +80,7 @@ def _timeline(
     colour = app_colours(apps)
     end = until or max((item.end for item in segments), default=1.0)
     drawing = Drawing()
-    with _axes(drawing, 8.0, max(2.4, 0.16 * min(topology.gpus, 64) + 1.2)) as (axes,):
+    with panels(drawing, 8.0, max(2.4, 0.16 * min(topology.gpus, 64) + 1.2)) as (axes,):
         axes.grid(visible=False)
         bars: dict[tuple[int, AppId], list[tuple[float, float]]] = {}
         for item in segments:
@@ -196,28 +114,32 @@ def _mark_machines(axes: "Axes", topology: Topology) -> None:
     axes.set_yticks(middles, [machine.name for machine in topology.machines], fontsize=7)
 
 
-def plot_usage(usages: Mapping[str, tuple[float, Sequence[float]]], gpus: int) -> Drawing:
+def plot_usage(
+    usages: Mapping[str, tuple[float, Sequence[float]]],
+    gpus: int,
+    title: str = "Utilisation over time, mean over seeds",
+) -> Drawing:
     """The share of GPUs held over time: the length of a step, and the GPUs held in each."""
     drawing = Drawing()
-    with _axes(drawing, 7.5, 3.2) as (axes,):
+    with panels(drawing, 7.5, 3.2) as (axes,):
         for index, (policy, (step, held)) in enumerate(usages.items()):
             hours = [place * step / HOUR for place in range(len(held) + 1)]
             shares = [value / gpus for value in held]
-            axes.stairs(shares, hours, label=policy, baseline=None, **_look(index))
+            axes.stairs(shares, hours, label=policy, baseline=None, **look(index))
         axes.set_ylim(0.0, 1.02)
         axes.set_xlim(left=0.0)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         axes.set_xlabel("hours")
         axes.set_ylabel("GPUs held")
-        axes.set_title("Utilisation over time, mean over seeds")
-        _legend(axes, len(usages), "lower left")
+        axes.set_title(title)
+        legend(axes, len(usages), "lower left")
     return drawing
 
 
 def plot_placement(scores: Mapping[str, Sequence[tuple[float, float]]]) -> Drawing:
     """The share of GPU time at or below each placement score (1 / slowdown)."""
     drawing = Drawing()
-    with _axes(drawing, 7.5 if len(scores) > 6 else 6.0, 3.6) as (axes,):
+    with panels(drawing, 7.5 if len(scores) > 6 else 6.0, 3.6) as (axes,):
         for index, (policy, pairs) in enumerate(scores.items()):
             total = sum(weight for _, weight in pairs) or 1.0
             seen, values, shares = 0.0, [0.0], [0.0]
@@ -227,14 +149,14 @@ def plot_placement(scores: Mapping[str, Sequence[tuple[float, float]]]) -> Drawi
                 shares.append(seen / total)
             mean = sum(score * weight for score, weight in pairs) / total
             label = f"{policy} (mean {mean:.3f})"
-            axes.step(values, shares, where="post", label=label, **_look(index))
+            axes.step(values, shares, where="post", label=label, **look(index))
         low = min((score for pairs in scores.values() for score, _ in pairs), default=0.5)
         axes.set_xlim(max(0.0, low - 0.03), 1.005)
         axes.set_ylim(0.0, 1.02)
         axes.set_xlabel("placement score: speed here / speed on GPUs side by side")
         axes.set_ylabel("share of GPU time")
         axes.set_title("How well jobs are placed (right is better)")
-        _legend(axes, len(scores), "upper left")
+        legend(axes, len(scores), "upper left")
     return drawing
 
 
@@ -248,8 +170,8 @@ def plot_sweep(comparison: Comparison) -> Drawing:
     width = max(places) - min(places)
     metrics = [metric for metric in METRICS if metric.name in _SWEPT]
     drawing = Drawing()
-    with _axes(drawing, 10.0, 3.2, columns=len(metrics)) as panels:
-        for axes, metric in zip(panels, metrics, strict=True):
+    with panels(drawing, 10.0, 3.2, columns=len(metrics)) as parts:
+        for axes, metric in zip(parts, metrics, strict=True):
             for index, policy in enumerate(comparison.policies):
                 found = [comparison.estimates(policy, value)[metric.name] for value in values]
                 axes.errorbar(
@@ -262,7 +184,7 @@ def plot_sweep(comparison: Comparison) -> Drawing:
                     markersize=4,
                     capsize=2.5,
                     elinewidth=0.9,
-                    **_look(index),
+                    **look(index),
                 )
             if not numeric or len(places) <= 6:
                 axes.set_xticks(places, [str(value) for value in values])
@@ -273,7 +195,7 @@ def plot_sweep(comparison: Comparison) -> Drawing:
                 axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
             else:
                 axes.set_ylim(bottom=0.0)
-        _legend(panels[-1], 7, "upper left")
+        legend(parts[-1], 7, "upper left")
     return drawing
 
 
@@ -294,7 +216,9 @@ def run_figure(result: RunResult, kind: str) -> Drawing:
             return plot_timeline(result)
         case "usage":
             usage = usage_of(result.segments)
-            return plot_usage({policy: (usage.step, usage.gpus)}, result.topology.gpus)
+            return plot_usage(
+                {policy: (usage.step, usage.gpus)}, result.topology.gpus, "Utilisation over time"
+            )
         case "placement":
             return plot_placement({policy: score_shares(result.outcome.scores)})
         case _:

@@ -1,6 +1,9 @@
 """A run as a folder of files: the same bytes for the same seed, and never half of one.
 
-write_run(result, Path("run"))      # config.json, result.json, apps.jsonl, segments.csv, ...
+with new_folder(Path("run")) as draft:
+    with run_files(draft) as files:         # rounds.jsonl, segments.csv, while the run goes on
+        result = run(config, on_round=files.on_round, on_segment=files.on_segment)
+    write_run(result, draft)                # config.json, result.json, apps.jsonl
 """
 
 import json
@@ -9,12 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import TextIO
 
 from themis import __version__
+from themis.arbiter import RoundRecord
 from themis.errors import ConfigError
 from themis.policies import policy_options
 from themis.records.codec import dumps
-from themis.sim.run import RunResult
+from themis.sim.run import RunResult, Segment
 
 
 @contextmanager
@@ -34,7 +39,9 @@ def new_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(parents=True)
     except OSError as error:
-        raise ConfigError("out", str(path), f"a folder that can be written ({error})") from error
+        raise ConfigError(
+            "out", str(path), f"a folder that can be written ({error.strerror})"
+        ) from error
     if taken:
         raise ConfigError("out", str(path), "a folder that does not exist yet or is empty")
     try:
@@ -46,8 +53,75 @@ def new_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
+@contextmanager
+def refilled_folder(path: Path, pattern: str) -> Iterator[Path]:
+    """A folder to fill whose files take the place of those of this pattern when all went well.
+
+    Other files in it stay.
+
+    Raises:
+        ConfigError: There is something that is no folder, or it cannot be written.
+    """
+    if not path.name:
+        raise ConfigError("out", str(path), "a folder with a name of its own")
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+    except OSError as error:
+        raise ConfigError("out", str(path), f"a folder that can be written ({error})") from error
+    try:
+        if path.exists() and not path.is_dir():
+            raise ConfigError("out", str(path), "a folder")
+        yield draft
+        _refill(path, draft, pattern)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _refill(path: Path, draft: Path, pattern: str) -> None:
+    new = {item.name for item in draft.iterdir()}
+    try:
+        path.mkdir(exist_ok=True)
+        for name in sorted(new):
+            (draft / name).replace(path / name)
+        for old in path.glob(pattern):
+            if old.name not in new:
+                old.unlink()
+    except OSError as error:
+        raise ConfigError("out", str(path), f"a folder that can be written ({error})") from error
+
+
+class RunFiles:
+    """The files that grow with simulated time, written while the run goes on."""
+
+    def __init__(self, rounds: TextIO, segments: TextIO) -> None:
+        self._rounds = rounds
+        self._segments = segments
+        segments.write("gpu,app,start_s,end_s,source\n")
+
+    def on_round(self, record: RoundRecord) -> None:
+        """One more round."""
+        self._rounds.write(dumps(record) + "\n")
+
+    def on_segment(self, item: Segment) -> None:
+        """One more segment that is over."""
+        line = f"{item.gpu},{item.app},{item.start!r},{item.end!r},{item.source}\n"
+        self._segments.write(line)
+
+
+@contextmanager
+def run_files(folder: Path) -> Iterator[RunFiles]:
+    """Open rounds.jsonl and segments.csv in a folder that is there."""
+    with (
+        (folder / "rounds.jsonl").open("w", encoding="utf-8") as rounds,
+        (folder / "segments.csv").open("w", encoding="utf-8") as segments,
+    ):
+        yield RunFiles(rounds, segments)
+
+
 def write_run(result: RunResult, folder: Path) -> None:
-    """Write everything a run left behind into a folder that is there."""
+    """Write what a run ended with; rounds and segments come from `run_files` during the run."""
     prepared = result.prepared
     _write_json(
         folder / "config.json",
@@ -61,6 +135,7 @@ def write_run(result: RunResult, folder: Path) -> None:
             "settings": asdict(prepared.settings),
             "costs": asdict(prepared.costs),
             "faults": asdict(prepared.faults),
+            "learning": asdict(prepared.learning),
             "solver": prepared.solver,
             "generator": prepared.workload.generator,
             "generator_version": prepared.workload.version,
@@ -69,12 +144,6 @@ def write_run(result: RunResult, folder: Path) -> None:
     _write_json(folder / "result.json", result.summary)
     with (folder / "apps.jsonl").open("w", encoding="utf-8") as file:
         file.writelines(dumps(app) + "\n" for app in result.apps)
-    with (folder / "rounds.jsonl").open("w", encoding="utf-8") as file:
-        file.writelines(dumps(record) + "\n" for record in result.rounds)
-    with (folder / "segments.csv").open("w", encoding="utf-8") as file:
-        file.write("gpu,app,start_s,end_s,source\n")
-        for item in result.segments:
-            file.write(f"{item.gpu},{item.app},{item.start!r},{item.end!r},{item.source}\n")
 
 
 def _write_json(path: Path, data: object) -> None:

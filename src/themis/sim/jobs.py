@@ -3,16 +3,20 @@
 Plays the part of the nodes: it knows which slots are empty and what really runs there.
 """
 
+import hashlib
 import math
-import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from statistics import NormalDist
 
 from themis.errors import ConfigError, InvariantError
 from themis.model import AppId, AppSpec, GpuId, JobId, JobSpec, Topology
 from themis.model.ids import check_number
 from themis.sim.faults import HOPELESS, NO_FAULTS, Faults, back_off
+
+_NORMAL = NormalDist()
+_P95 = _NORMAL.inv_cdf(0.95)
 
 
 class State(Enum):
@@ -40,16 +44,16 @@ class Costs:
         check_number("checkpoint_low", self.checkpoint_low, high=86400.0)
         check_number("checkpoint_high", self.checkpoint_high, low=self.checkpoint_low, high=86400.0)
 
-    def restart(self, rng: random.Random) -> float:
-        """One draw: lognormal with the given median and 95th percentile."""
+    def restart(self, chance: float) -> float:
+        """Lognormal with the given median and 95th percentile, for a chance within (0, 1)."""
         if self.restart_median <= 0.0:
             return 0.0
-        sigma = math.log(self.restart_p95 / self.restart_median) / 1.6448536269514722
-        return self.restart_median * math.exp(sigma * rng.gauss(0.0, 1.0))
+        sigma = math.log(self.restart_p95 / self.restart_median) / _P95
+        return self.restart_median * math.exp(sigma * _NORMAL.inv_cdf(chance))
 
-    def checkpoint(self, rng: random.Random) -> float:
-        """One draw: uniform."""
-        return rng.uniform(self.checkpoint_low, self.checkpoint_high)
+    def checkpoint(self, chance: float) -> float:
+        """Uniform, for a chance within (0, 1)."""
+        return self.checkpoint_low + chance * (self.checkpoint_high - self.checkpoint_low)
 
 
 NO_COSTS = Costs(0.0, 0.0, 0.0, 0.0)
@@ -91,6 +95,11 @@ class Training:
     """How often in a row it lost its process without having saved anything."""
     not_before: float = 0.0
     """When it may start again after a failure."""
+    unreported: float = 0.0
+    """Seconds that processes now gone trained since the last sample.
+
+    Minus infinity after a loss: whatever the next sample says, no seconds belong to it.
+    """
 
 
 @dataclass(slots=True)
@@ -106,7 +115,10 @@ class Run:
     score: float = 1.0
     """1/S where it runs."""
     since: float = 0.0
-    begun: float = 0.0
+    sampled: float = 0.0
+    """When a sample last told how far it is."""
+    timed: int = 0
+    """How many windows of iterations its agent was told of."""
     number: int = 0
     saved: float = 0.0
     """Iterations at the last periodic checkpoint, once it runs no more."""
@@ -114,6 +126,23 @@ class Run:
     """Seconds it ran after that."""
     gone_at: float = 0.0
     """When it will have written its last checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What is to become of a process if nothing comes in between; often something does."""
+
+    run: Run
+    deed: Callable[[Run, float], None]
+
+    def __call__(self, now: float) -> None:
+        """Its time has come."""
+        self.deed(self.run, now)
+
+    @property
+    def stale(self) -> bool:
+        """Whether it will do nothing: the process runs no more."""
+        return self.run.state is not State.RUNNING
 
 
 @dataclass(slots=True)
@@ -206,15 +235,15 @@ class Nodes:
             self._occupant[gpu] = run
             self._dequeue(gpu, run)
         run.state = State.STARTING
-        run.begun = run.since = now
+        run.since = now
         training = run.training
         training.starts += 1
         if training.starts > 1:
             self.moves += 1
         self.started(now, training.app, training.spec.id, run.gpus)
-        rng = self._rng("restart", training)
         # After a failure it holds its GPUs while it waits.
-        begin = max(now, training.not_before) + self.costs.restart(rng)
+        cost = self.costs.restart(self._chance("restart", training))
+        begin = max(now, training.not_before) + cost
         self.at(begin, lambda t: self._run(run, t))
 
     def _run(self, run: Run, now: float) -> None:
@@ -234,9 +263,9 @@ class Nodes:
             self.seed, training.app, training.spec.id, training.starts, len(run.gpus)
         )
         if failure < seconds:
-            self.at(now + failure, lambda t: self._fail(run, t))
+            self.at(now + failure, Due(run, self._fail))
         else:
-            self.at(now + seconds, lambda t: self._reach(run, t))
+            self.at(now + seconds, Due(run, self._reach))
 
     def _reach(self, run: Run, now: float) -> None:
         if run.state is not State.RUNNING:
@@ -253,9 +282,24 @@ class Nodes:
             return run.training.done
         return min(run.until, run.training.done + (now - run.since) * run.rate)
 
+    def sample(self, run: Run, now: float) -> tuple[float, float]:
+        """Iterations a running job has done, and the seconds it trained since the last sample."""
+        training = run.training
+        seconds = training.unreported + now - max(run.since, run.sampled)
+        training.unreported = 0.0
+        run.sampled = now
+        return self.progress(run, now), max(0.0, seconds)
+
+    def last_sample(self, app: AppId, job: JobId) -> tuple[float, float]:
+        """The same for a job whose process is gone."""
+        training = self.trainings[app, job]
+        seconds, training.unreported = training.unreported, 0.0
+        return training.done, max(0.0, seconds)
+
     def _settle(self, run: Run, now: float) -> None:
         """Book what a process that stops running has done."""
         training = run.training
+        training.unreported += now - max(run.since, run.sampled)
         mine = self.running[training.app]
         del mine[training.spec.id]
         if not mine:
@@ -294,7 +338,7 @@ class Nodes:
         else:
             self._settle(run, now)
             run.state = State.CHECKPOINTING
-            duration = self.costs.checkpoint(self._rng("checkpoint", training))
+            duration = self.costs.checkpoint(self._chance("checkpoint", training))
             self.spent[app].checkpoint += len(run.gpus) * duration
             run.gone_at = now + duration
             self.at(run.gone_at, lambda t: self._save(run, t))
@@ -329,6 +373,7 @@ class Nodes:
                 f"{HOPELESS} times in a row with nothing saved",
             )
         training.done = min(training.done, run.saved)
+        training.unreported = -math.inf
         whole = run.unsaved * len(run.gpus)
         useful = whole * run.score
         account = self.spent[training.app]
@@ -406,15 +451,21 @@ class Nodes:
         if not queue:
             self._queued.pop(gpu, None)
 
-    def _rng(self, purpose: str, training: Training) -> random.Random:
+    def _chance(self, purpose: str, training: Training) -> float:
         # The n-th start of a job costs the same under every policy: common random numbers.
-        return _stream(self.seed, purpose, training.app, training.spec.id, training.starts)
+        return _chance(self.seed, purpose, training.app, training.spec.id, training.starts)
 
 
 def first_start(costs: Costs, seed: int, app: AppId, job: JobId) -> float:
     """The seconds that the first start of a job takes in a run with this seed."""
-    return costs.restart(_stream(seed, "restart", app, job, 1))
+    return costs.restart(_chance(seed, "restart", app, job, 1))
 
 
-def _stream(seed: int, purpose: str, app: AppId, job: JobId, start: int) -> random.Random:
-    return random.Random(f"{seed}/{purpose}/{app}/{job}/{start}")
+def _chance(seed: int, purpose: str, app: AppId, job: JobId, start: int) -> float:
+    """A number within (0, 1) that depends on these names alone.
+
+    A hash: seeding a generator for a single draw takes ten times as long.
+    """
+    name = f"{seed}/{purpose}/{app}/{job}/{start}"
+    digest = hashlib.blake2b(name.encode(), digest_size=6).digest()
+    return (int.from_bytes(digest) + 0.5) / 2**48

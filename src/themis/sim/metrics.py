@@ -171,6 +171,7 @@ def summarise(
         "rounds": outcome.rounds,
         "auctions": outcome.auctions,
         "failed_rounds": outcome.failed_rounds,
+        "first_failure": outcome.first_failure,
         "refused": len(outcome.refused),
         "mean_kept_fraction": outcome.kept_fractions.mean,
         "kept_fraction_bins": list(outcome.kept_fractions.bins),

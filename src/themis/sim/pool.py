@@ -8,6 +8,7 @@ A run is kept as soon as it is finished. Whoever interrupts loses only what was 
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -44,6 +45,22 @@ def run_all(
 ) -> list[RunRecord]:
     """The runs of these configurations, in their order; those in the store are not run again.
 
+    Arguments and errors as in `finish_all`.
+    """
+    finish_all(configs, store, workers=workers, progress=progress, fresh=fresh)
+    return [found(store, config) for config in configs]
+
+
+def finish_all(
+    configs: Sequence[RunConfig],
+    store: Store,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    fresh: bool = False,
+) -> None:
+    """See to it that all these runs are in the store, without keeping any of them in memory.
+
     Args:
         configs: What to run; what stands there twice is run once.
         store: Where finished runs go.
@@ -72,10 +89,14 @@ def run_all(
         for config in todo:
             store.save(config, _simulate(config, counter.reached))
             counter.finished(repr(config))
-    return [_found(store, config) for config in configs]
 
 
-def _found(store: Store, config: RunConfig) -> RunRecord:
+def found(store: Store, config: RunConfig) -> RunRecord:
+    """A run that was finished.
+
+    Raises:
+        UnavailableError: It is not there any more.
+    """
     record = store.load(config)
     if record is None:
         raise UnavailableError(f"the run of {_label(config)} vanished from {store.folder}")
@@ -147,7 +168,16 @@ _news: list["_News"] = []
 def _start_worker(news: "_News") -> None:
     # Whoever presses Ctrl-C means the comparison; its process ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_follow_parent, daemon=True).start()
     _news.append(news)
+
+
+def _follow_parent() -> None:
+    """End this worker when the process that asked for it is gone, however it went."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _work(config: RunConfig) -> Stored | str:

@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from themis.arbiter import RoundRecord
 from themis.arbiter.commands import Command
 from themis.arbiter.events import Event
+from themis.errors import ConfigError
 from themis.fairness.fluid import FluidResult
+from themis.fairness.ideal import Convention
 from themis.model import AppId, GpuId, Lease, Source, Topology
 from themis.records.log import LogWriter, header_of
 from themis.sim.config import Prepared, RunConfig, prepare
@@ -22,12 +24,14 @@ from themis.sim.frames import app_rows, frame
 from themis.sim.metrics import AppResult, app_results, floor_rho_ref, reference, summarise
 
 if TYPE_CHECKING:
-    from themis.sim.figures import Drawing
+    from themis.sim.canvas import Drawing
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One GPU held by one app without a break."""
+    """One GPU held by one app without a break and from one source."""
 
     gpu: GpuId
     app: AppId
@@ -36,7 +40,7 @@ class Segment:
     source: Source
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
     """What a run gives. Nothing in it depends on the machine."""
 
@@ -47,6 +51,14 @@ class RunResult:
     rounds: tuple[RoundRecord, ...]
     outcome: Outcome
     fluid: dict[AppId, FluidResult]
+
+    def __repr__(self) -> str:
+        # All of it would fill a notebook.
+        told, worst = self.summary, self.summary["max_rho_ref"][Convention.FAIR_SHARE]
+        return (
+            f"RunResult({told['policy']} on {told['cluster']}, {told['workload']}, "
+            f"{told['apps']} apps, seed {told['seed']}: max rho_ref {worst:.2f})"
+        )
 
     @property
     def topology(self) -> Topology:
@@ -69,7 +81,34 @@ class RunResult:
         """
         from themis.sim.figures import run_figure  # noqa: PLC0415 - it imports this module
 
+        if kind in {"timeline", "usage"} and not self.segments:
+            raise ConfigError("segments", "none were kept", "run(..., keep_segments=True)")
         return run_figure(self, kind)
+
+
+class _Stretches:
+    """Joins what follows each other on a GPU, so that only changes of hands take room."""
+
+    def __init__(self, give: Callable[[Segment], None]) -> None:
+        self._give = give
+        self._last: dict[GpuId, Segment] = {}
+
+    def add(self, part: Lease) -> None:
+        """A lease or a part of one that is over; those of a GPU come in order."""
+        if part.end <= part.start:
+            return
+        last, start = self._last.get(part.gpu), part.start
+        if last is not None:
+            if (last.app, last.end, last.source) == (part.app, part.start, part.source):
+                start = last.start
+            else:
+                self._give(last)
+        self._last[part.gpu] = Segment(part.gpu, part.app, start, part.end, part.source)
+
+    def finish(self) -> None:
+        """Give what nothing follows."""
+        for gpu in sorted(self._last):
+            self._give(self._last.pop(gpu))
 
 
 class _Logging:
@@ -83,18 +122,39 @@ class _Logging:
         self._log.write(event, commands)
 
 
+def _takers(*each: Callable[[_Item], object] | None) -> list[Callable[[_Item], object]]:
+    return [take for take in each if take is not None]
+
+
+def _to_all(takers: Sequence[Callable[[_Item], object]]) -> Callable[[_Item], None]:
+    def give(item: _Item) -> None:
+        for take in takers:
+            take(item)
+
+    return give
+
+
 def run(
     config: RunConfig | Prepared,
     *,
     keep_rounds: bool = False,
+    keep_segments: bool = True,
+    on_round: Callable[[RoundRecord], None] | None = None,
+    on_segment: Callable[[Segment], None] | None = None,
     log_to: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> RunResult:
     """Simulate.
 
+    Rounds and segments are what grows with simulated time. Long runs take them as they come, or
+    not at all, and keep neither.
+
     Args:
         config: What to run.
         keep_rounds: Whether to keep every round's record in memory.
+        keep_segments: Whether to keep who held which GPU when, for figures.
+        on_round: Called with every round's record.
+        on_segment: Called with every segment once it is over, in order for each GPU.
         log_to: Where to write the event log, if anywhere.
         progress: Called now and then with apps finished and apps in all.
     """
@@ -102,9 +162,9 @@ def run(
     segments: list[Segment] = []
     rounds: list[RoundRecord] = []
 
-    def on_segment(part: Lease) -> None:
-        if part.end > part.start:
-            segments.append(Segment(part.gpu, part.app, part.start, part.end, part.source))
+    round_takers = _takers(rounds.append if keep_rounds else None, on_round)
+    segment_takers = _takers(segments.append if keep_segments else None, on_segment)
+    stretches = _Stretches(_to_all(segment_takers))
 
     def on_progress(_: float, done: int) -> None:
         if progress is not None:
@@ -129,13 +189,15 @@ def run(
             seed=prepared.config.seed,
             costs=prepared.costs,
             faults=prepared.faults,
+            learning=prepared.learning,
             solver_name=prepared.solver,
             observers=observers,
-            on_round=rounds.append if keep_rounds else None,
-            on_segment=on_segment,
+            on_round=_to_all(round_takers) if round_takers else None,
+            on_segment=stretches.add if segment_takers else None,
             on_progress=on_progress,
         )
         outcome = simulation.run()
+        stretches.finish()
     fluid = dict(reference(prepared.workload, prepared.topology))
     apps = app_results(outcome, prepared.workload, prepared.topology, fluid)
     summary = summarise(

@@ -8,21 +8,39 @@
     set: {payment: gpus}
 
 config = read_run(Path("run.yaml"))
-check_file(Path("run.yaml"))    # also makes everything it names
+check_file(Path("run.yaml")).mistakes      # all of them, with their lines
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from themis.errors import ConfigError
-from themis.records.clusters import read_cluster
-from themis.records.documents import Place, read_document, shown
+from themis.errors import (
+    ConfigError,
+    CorruptLogError,
+    MissingFileError,
+    NamedFileError,
+    ThemisError,
+)
+from themis.records.clusters import MAX_MISTAKES, read_cluster
+from themis.records.documents import Place, Steps, read_document, shown
 from themis.sim.config import RunConfig, prepare
 
 _TEXTS = ("cluster", "workload", "policy")
 _NUMBERS = ("contention", "apps", "seed", "load")
 _SHORT = ("lease", "f")
+_FILES = ("cluster", "workload")
 KEYS = (*_TEXTS, *_NUMBERS, *_SHORT, "set")
+# Which options there are follows from these two: without them nothing can be said of the options.
+_GOVERNED = {"policy": ("set", "f"), "workload": ("set",)}
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What is in a file, in a few words, or everything found to be wrong with it."""
+
+    what: str
+    mistakes: tuple[ThemisError, ...] = ()
 
 
 def read_run(path: Path) -> RunConfig:
@@ -35,27 +53,52 @@ def read_run(path: Path) -> RunConfig:
     return _run(data, place, path)
 
 
-def check_file(path: Path) -> str:
-    """Check a file with a run or a cluster in it; a few words on what it holds.
-
-    Raises:
-        ConfigError: Names the file, the line, the key, what it got and what is allowed.
-    """
-    data, place = read_document(path)
+def check_file(path: Path) -> Checked:
+    """Check a file with a run or a cluster in it, and everything that it names."""
+    try:
+        data, place = read_document(path)
+    except ConfigError as error:
+        return Checked("", (error,))
     if isinstance(data, dict) and "racks" in data:
-        topology = read_cluster(path)
-        return f"cluster {topology.name}, {len(topology.machines)} machines, {topology.gpus} GPUs"
-    config = _run(data, place, path)
-    return f"{config.policy} on {config.cluster}, {config.workload}, seed {config.seed}"
+        return _check_cluster(path)
+    mistakes: list[ThemisError] = []
+    while len(mistakes) < MAX_MISTAKES:
+        try:
+            config = _run(data, place, path)
+        except ThemisError as error:
+            mistakes.append(error)
+            steps = _blamed(error, data)
+            if not steps:
+                break
+            data = _without(data, steps)
+        else:
+            what = f"{config.policy} on {config.cluster}, {config.workload}, seed {config.seed}"
+            return Checked(what, tuple(sorted(mistakes, key=_line)))
+    return Checked("", tuple(sorted(mistakes, key=_line)))
+
+
+def _line(error: ThemisError) -> int:
+    line = error.where.rpartition(":")[2] if isinstance(error, ConfigError) else ""
+    return int(line) if line.isdecimal() else 0
+
+
+def _check_cluster(path: Path) -> Checked:
+    mistakes: list[ConfigError] = []
+    try:
+        topology = read_cluster(path, mistakes)
+    except ConfigError as error:
+        return Checked("", tuple(mistakes or [error]))
+    machines = len(topology.machines)
+    return Checked(f"cluster {topology.name}, {machines} machines, {topology.gpus} GPUs")
 
 
 def _run(data: object, place: Place, path: Path) -> RunConfig:
-    given = place.mapped({} if data is None else data, KEYS)
+    given = place.mapped(data, KEYS)
     values: dict[str, Any] = {}
     for key in _TEXTS:
         if key in given:
             values[key] = _text(given[key], place.at(key))
-    for key in ("cluster", "workload"):
+    for key in _FILES:
         if key in values and (path.parent / values[key]).is_file():
             values[key] = str(path.parent / values[key])
     values |= {key: given[key] for key in _NUMBERS if key in given}
@@ -64,8 +107,12 @@ def _run(data: object, place: Place, path: Path) -> RunConfig:
     config = RunConfig(**values, options=options)
     try:
         prepare(config)
+    except CorruptLogError as error:
+        raise NamedFileError(
+            "workload", config.workload, str(error), place.at("workload").where
+        ) from error
     except ConfigError as error:
-        raise _located(error, place, given) from error
+        raise _located(error, place, given, config) from error
     return config
 
 
@@ -94,14 +141,41 @@ def _set(value: object, place: Place, taken: dict[str, object]) -> dict[str, obj
     return found
 
 
-def _located(error: ConfigError, place: Place, given: dict[str, Any]) -> ConfigError:
+def _located(
+    error: ConfigError, place: Place, given: dict[str, Any], config: RunConfig
+) -> ConfigError:
     """The error with the line of the key that it is about."""
-    if error.where:
-        return error  # it is in a file that this one names
+    for key in _FILES:
+        file = getattr(config, key)
+        if isinstance(error, MissingFileError) and error.given == file:
+            return MissingFileError(key, file, where=place.at(key).where)
+        if error.where == file or error.where.startswith(f"{file}:"):
+            # It has a line of its own in a file that this one names.
+            return NamedFileError(key, file, str(error), place.at(key).where)
+    at = place.at(*_blamed(error, given))
+    return type(error)(error.key, at.written(error.given), error.allowed, at.where)
+
+
+def _blamed(error: ThemisError, data: object) -> Steps:
+    """The way to the key that an error is about; empty if that cannot be told."""
+    if not isinstance(error, ConfigError) or not isinstance(data, dict):
+        return ()
+    inner = data.get("set")
+    options = inner if isinstance(inner, dict) else {}
     # An unknown option is told as the value of "key for policy ...".
-    for name in (error.key, str(error.given), *error.key.split()):
-        if name in given:
-            return ConfigError(error.key, error.given, error.allowed, place.at(name).where)
-        if name in (given.get("set") or {}):
-            return ConfigError(error.key, error.given, error.allowed, place.at("set", name).where)
-    return ConfigError(error.key, error.given, error.allowed, place.where)
+    names = (error.key, str(error.given), *error.key.split())
+    for name in (*names, error.key.removeprefix("set.")):
+        if name in data and not error.key.startswith("set."):
+            return (name,)
+        if name in options:
+            return ("set", name)
+    return ()
+
+
+def _without(data: dict[str, Any], steps: Steps) -> dict[str, Any]:
+    """The rest of a document, without what cannot be judged any more."""
+    if len(steps) > 1:
+        inner = {key: value for key, value in data["set"].items() if key != steps[1]}
+        return {**data, "set": inner}
+    gone = {steps[0], *_GOVERNED.get(str(steps[0]), ())}
+    return {key: value for key, value in data.items() if key not in gone}

@@ -181,14 +181,14 @@ def usage_of(segments: Sequence[Segment]) -> Usage:
     return Usage(step, tuple(value / step for value in seconds))
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes, key: str = "out") -> None:
     """Write a file that has its name only when all of it is there.
 
     Raises:
-        ConfigError: It cannot be written.
+        ConfigError: It cannot be written; blames the key.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with writable(path):
+    with writable(path, key):
         try:
             draft.write_bytes(data)
             draft.replace(path)
@@ -198,12 +198,29 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def writable(path: Path) -> Iterator[None]:
-    """Say of an error while writing which path it was."""
+def writable(path: Path, key: str = "out") -> Iterator[None]:
+    """Say of an error while writing which path it was, and which key named it."""
     try:
         yield
     except OSError as error:
-        raise ConfigError("out", str(path), f"a place that can be written ({error})") from error
+        # Not all of the error: it names a draft that nobody asked for.
+        allowed = f"a place that can be written ({error.strerror})"
+        raise ConfigError(key, str(path), allowed) from error
+
+
+def check_writable(path: Path, key: str) -> None:
+    """Look whether a file could be written, before much work is done for it.
+
+    Raises:
+        ConfigError: It could not; blames the key.
+    """
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise ConfigError(key, str(path), "a file, not a folder")
+    if not folder.is_dir():
+        raise ConfigError(key, str(path), f"a file in a folder that is there ({folder} is not)")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(key, str(path), f"a file in a folder that can be written ({folder})")
 
 
 def _segment(line: str) -> Segment:

@@ -30,6 +30,7 @@ from themis.model import (
 from themis.policies import Policy, policy
 from themis.sim.driver import Observer, Outcome, Simulation
 from themis.sim.jobs import NO_COSTS, Costs
+from themis.sim.measuring import NO_LEARNING, Learning
 from themis.sim.workloads import SimApp, Workload
 
 NO_LEAD = Settings(bid_deadline=0.001, solve_budget=0.001, grace=0.0, heartbeat=0.0)
@@ -94,6 +95,7 @@ def simulate(
     *,
     seed: int = 1,
     costs: Costs = NO_COSTS,
+    learning: Learning = NO_LEARNING,
     options: dict[str, Any] | None = None,
     observers: Sequence[Observer] = (),
     on_round: Callable[[RoundRecord], None] | None = None,
@@ -106,6 +108,7 @@ def simulate(
         settings or Settings(),
         seed=seed,
         costs=costs,
+        learning=learning,
         observers=observers,
         on_round=on_round,
     ).run()

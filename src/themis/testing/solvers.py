@@ -17,6 +17,7 @@ import pytest
 from themis.auction import (
     Bidder,
     Candidate,
+    Objective,
     OfferedMachine,
     Problem,
     Quota,
@@ -104,6 +105,27 @@ class SolverContract:
         """A deadline is no reason to let everybody wait; it only makes promises weaker."""
         for seed in CASES:
             problem = random_problem(seed)
+            hasty = solver.solve(problem, budget=1)
+            check_solution(problem, hasty)
+            assert hasty.bound >= _brute(problem).value - 1e-6, seed
+
+    def test_lotteries_keep_what_they_promise(self, solver: Solver) -> None:
+        """It is its own oracle where the product of expected gains is asked for."""
+        for seed in CASES[::3]:
+            problem = replace(random_problem(seed), objective=Objective.LOTTERY)
+            answer, best = solver.solve(problem), _brute(problem)
+            check_solution(problem, answer)
+            assert answer.value <= best.value + 1e-6, seed
+            assert answer.bound >= best.value - 1e-6, seed
+            if self.proves:
+                assert answer.exact, seed
+                for app, kept in best.kept.items():
+                    assert answer.kept[app].high == pytest.approx(kept.high, abs=1e-3), seed
+
+    def test_a_small_budget_still_gives_a_lottery(self, solver: Solver) -> None:
+        """Anytime, like everything else."""
+        for seed in CASES[::3]:
+            problem = replace(random_problem(seed), objective=Objective.LOTTERY)
             hasty = solver.solve(problem, budget=1)
             check_solution(problem, hasty)
             assert hasty.bound >= _brute(problem).value - 1e-6, seed

@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from hypothesis import settings
 
 REQUIRE_VARIABLE = "THEMIS_REQUIRE_TOOLS"
 DATA_VARIABLE = "THEMIS_DATA"
+
+EXAMPLES = 50
+"""Of a property test in an ordinary run."""
 
 
 def require_tool(name: str, package: str) -> Path:
@@ -50,3 +54,11 @@ def missing(what: str) -> NoReturn:
     if os.environ.get(REQUIRE_VARIABLE) == "1":
         pytest.fail(f"{what}, and {REQUIRE_VARIABLE}=1 requires it", pytrace=False)
     pytest.skip(what)
+
+
+def examples(count: int) -> settings:
+    """For a property test with so many examples in an ordinary run.
+
+    A number given to `settings` itself would hold when fuzzing too, where there are to be more.
+    """
+    return settings(max_examples=max(1, count * settings().max_examples // EXAMPLES))

@@ -1,6 +1,13 @@
 """Traces are read row by row: each is a job, a problem with its line, or dropped with a reason."""
 
+import bz2
+import gc
+import gzip
 import json
+import lzma
+import os
+import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -9,6 +16,7 @@ from hypothesis import strategies as st
 
 from themis.errors import ConfigError
 from themis.sim.traces import Trace, TraceJob, read_trace
+from themis.sim.traces.lines import CHUNK, MAX_LINE
 from themis.sim.traces.trace import KEPT_PROBLEMS
 
 HEADER = "submit_s,duration_s,num_gpus,owner,app\n"
@@ -291,6 +299,66 @@ def test_any_mix_of_line_ends_and_a_byte_order_mark_are_read(tmp_path: Path) -> 
     assert trace.clean
 
 
+def test_a_line_of_exactly_the_longest_length_is_read(tmp_path: Path) -> None:
+    row = "0,1,1,"
+    fits, over = (row + "a" * (MAX_LINE - len(row) + more) for more in (0, 1))
+    trace = read(tmp_path, f"{HEADER[:-5]}\n{fits}\n{over}\n{fits}")
+    assert [job.line for job in trace.jobs] == [2, 4]
+    assert [problem.line for problem in trace.problems] == [3]
+
+
+def test_a_giant_line_is_not_held_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    path.write_text(HEADER + "1" * 8_000_000 + "\n0,1,1,a,\n")
+    tracemalloc.start()
+    try:
+        trace = read_trace(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [problem.line for problem in trace.problems] == [2]
+    assert [job.line for job in trace.jobs] == [3]
+    assert peak < 2_000_000
+
+
+def test_lines_that_straddle_what_is_read_at_once_stay_whole(tmp_path: Path) -> None:
+    rows = [f"{n},1,1,{'é' if n % 3 else 'e'}-{n}," for n in range(2 * CHUNK // 12)]
+    trace = read(tmp_path, HEADER + "\r\n".join(rows))
+    assert trace.clean
+    assert [job.line for job in trace.jobs] == list(range(2, len(rows) + 2))
+    assert [job.owner[2:] for job in trace.jobs] == [str(n) for n in range(len(rows))]
+
+
+def test_empty_fields_at_the_end_of_a_line_in_any_script_are_kept(tmp_path: Path) -> None:
+    text = "owner\tsubmit_s\tduration_s\tnum_gpus\tnote\n\u00e9\t0\t1\t1\t\n"
+    assert read(tmp_path, text).jobs[0].owner == "\u00e9"
+
+
+def test_a_zero_byte_spoils_only_its_own_number(tmp_path: Path) -> None:
+    trace = read(tmp_path, HEADER + "0,1\0,1,a,\r\0\0\r1,1,1,a,\r")
+    assert [(p.line, p.reason) for p in trace.problems] == [
+        (2, "duration_s is not a number"),
+        (3, "too few fields"),
+    ]
+    assert [job.line for job in trace.jobs] == [4]
+
+
+def test_jobs_may_overlap_leave_gaps_and_come_in_any_order(tmp_path: Path) -> None:
+    trace = read(tmp_path, HEADER + "9000000,5,8,a,\n0,1000,8,a,\n0,1000,8,a,\n")
+    assert trace.clean
+    assert [job.submit for job in trace.jobs] == [9000000.0, 0.0, 0.0]
+
+
+def test_a_named_pipe_is_read_like_a_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(HEADER + "0,1,1,a,\n",))
+    writer.start()
+    trace = read_trace(pipe)
+    writer.join()
+    assert len(trace.jobs) == 1
+
+
 def test_a_line_that_is_not_utf8_is_bad_by_itself(tmp_path: Path) -> None:
     trace = read(tmp_path, HEADER.encode() + b"0,1,1,\xff,\n1,1,1,\xc3\xa9,\n")
     assert trace.problem_counts == {"the line is not UTF-8": 1}
@@ -328,6 +396,49 @@ def test_a_file_in_no_known_format_is_refused_with_its_name(
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, text)
     assert str(tmp_path / "trace") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        pytest.param(gzip.compress(HEADER.encode()), "gzip.*gunzip", id="gzip"),
+        pytest.param(bz2.compress(HEADER.encode()), "bzip2", id="bzip2"),
+        pytest.param(lzma.compress(HEADER.encode()), "xz", id="xz"),
+        pytest.param(b"PK\x03\x04" + HEADER.encode(), "zip archive or a spreadsheet", id="zip"),
+        pytest.param(HEADER.encode("utf-16"), "UTF-16", id="UTF-16"),
+        pytest.param(HEADER.encode("utf-32"), "UTF-32", id="UTF-32"),
+        pytest.param(HEADER.encode("utf-16-le"), "UTF-16.*iconv", id="UTF-16 without a mark"),
+        pytest.param(b"\0" * 100, "a binary file.*a text file", id="zeros"),
+        pytest.param(
+            b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\1\0\0\0\2\0", "a binary file", id="a picture"
+        ),
+        pytest.param(b"x" * 70_000, ":1: .*longer than 65536", id="one giant line"),
+        pytest.param(b"\nsubmit_s,gr\xf6\xdfe\n0,1\n", ":2: .*not UTF-8", id="Latin 1 header"),
+        pytest.param(
+            b'{"name":"x","themis_workload":1}\n', "a workload file.*--workload", id="a workload"
+        ),
+    ],
+)
+def test_a_file_that_came_by_a_slip_is_named_for_what_it_is(
+    tmp_path: Path, data: bytes, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read(tmp_path, data)
+
+
+def test_a_header_without_rows_is_a_trace_without_jobs(tmp_path: Path) -> None:
+    for text in (HEADER, HEADER.strip()):
+        trace = read(tmp_path, text)
+        assert (trace.rows, trace.jobs, trace.clean) == (0, (), True)
+
+
+def test_reading_leaves_the_garbage_collector_as_it_was(tmp_path: Path) -> None:
+    assert gc.isenabled()
+    read(tmp_path, HEADER)
+    assert gc.isenabled()
+    with pytest.raises(ConfigError):
+        read(tmp_path, "")
+    assert gc.isenabled()
 
 
 def test_an_unknown_format_and_an_unreadable_file_are_refused(tmp_path: Path) -> None:

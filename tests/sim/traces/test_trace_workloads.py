@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from themis.errors import ConfigError, CorruptLogError
+from themis.errors import ConfigError, CorruptLogError, InvariantError, MissingFileError
 from themis.fairness.loads import total_work
+from themis.model import AppId, OwnerId
 from themis.model.ids import check_name
+from themis.records.codec import dumps
 from themis.sim import RunConfig, prepare, run
 from themis.sim.traces import (
     AppLine,
@@ -164,6 +168,25 @@ def test_a_workload_comes_back_from_its_file_as_it_was(tmp_path: Path) -> None:
     assert read_workload(write(plan, tmp_path / "w.jsonl")) == plan.workload()
 
 
+@given(
+    texts=st.tuples(st.text(), st.text(), st.text()),
+    arrival=st.floats(allow_nan=False, allow_infinity=False) | st.integers(),
+    jobs=st.lists(st.tuples(st.integers(), st.integers()), max_size=3),
+)
+def test_a_line_is_written_as_the_codec_would(
+    texts: tuple[str, str, str], arrival: float, jobs: list[tuple[int, int]]
+) -> None:
+    gpus, seconds = tuple(each[0] for each in jobs), tuple(each[1] for each in jobs)
+    line = AppLine(AppId(texts[0]), OwnerId(texts[1]), arrival, texts[2], gpus, seconds)
+    assert line.to_json() == dumps(line)
+
+
+@pytest.mark.parametrize("arrival", [math.nan, math.inf])
+def test_an_app_that_never_arrives_is_not_written(arrival: float) -> None:
+    with pytest.raises(InvariantError, match="arrives at"):
+        AppLine(AppId("a"), OwnerId("o"), arrival, "GNMT", (1,), (1,)).to_json()
+
+
 def test_a_generated_workload_can_be_written_too(tmp_path: Path) -> None:
     workload = generate_w2(seed=3, apps=2)
     write_workload(tmp_path / "w.jsonl", header_of(workload, 64), workload.apps)
@@ -186,8 +209,10 @@ def test_a_file_that_cannot_be_finished_leaves_the_old_one(tmp_path: Path) -> No
 def test_a_file_that_cannot_be_written_or_opened_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a file to write"):
         write(plan_of(*THREE), tmp_path / "missing" / "w.jsonl")
-    with pytest.raises(ConfigError, match="a readable file"):
+    with pytest.raises(MissingFileError, match=r"missing\.jsonl: there is no such file"):
         read_workload(tmp_path / "missing.jsonl")
+    with pytest.raises(ConfigError, match="a readable file"):
+        read_workload(tmp_path)
 
 
 APP = '{"app":"x","owner":"a","arrival":0.0,"model":"GNMT","gpus":[1],"gpu_seconds":[5]}'

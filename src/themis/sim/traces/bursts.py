@@ -7,7 +7,7 @@ Traces seldom say which jobs explore one goal, but a sweep shows as a burst of l
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -102,20 +102,17 @@ def group_apps(
     open_apps: dict[tuple[str, str | int], list[TraceJob]] = {}
     apps: list[list[TraceJob]] = []
     for job in sorted(jobs, key=_SUBMIT):
-        named = job.app is not None
-        key = (job.owner, job.app if job.app is not None else job.gpus)
+        _, submit, _, gpus, owner, app, _ = job
+        key = (owner, gpus if app is None else app)
         current = open_apps.get(key)
-        if current is None or not _joins(job, current, burst_gap, MAX_NAMED if named else max_jobs):
-            open_apps[key] = current = []
-            apps.append(current)
-        current.append(job)
+        if current is not None:
+            room = len(current) < (max_jobs if app is None else MAX_NAMED)
+            if room and (app is not None or submit - current[-1].submit <= burst_gap):
+                current.append(job)
+                continue
+        open_apps[key] = current = [job]
+        apps.append(current)
     return [TraceApp(tuple(each)) for each in apps]
-
-
-def _joins(job: TraceJob, current: Sequence[TraceJob], gap: float, limit: int) -> bool:
-    if len(current) >= limit:
-        return False
-    return job.app is not None or job.submit - current[-1].submit <= gap
 
 
 def burst_sizes(jobs: Iterable[TraceJob], gap: float = BURST_GAP) -> list[int]:

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from themis import __version__
-from themis.errors import ConfigError, CorruptLogError, ThemisError
+from themis.errors import ConfigError, CorruptLogError, MissingFileError, ThemisError
 from themis.model.ids import check_count, check_number
 from themis.records.codec import decode, dumps, loads
 from themis.sim.traces.apps import AppLine, app_from
+from themis.sim.traces.trace import collector_paused
 from themis.sim.workloads import SimApp, Workload, realised_load
 
 FORMAT = 1
-SUFFIX = ".jsonl"
 MAX_LINE = 64 * 2**20
 """Bytes. The largest app that can be imported stays far below."""
 
@@ -81,6 +81,7 @@ def header_of(workload: Workload, gpus: int) -> WorkloadHeader:
     )
 
 
+@collector_paused()
 def write_workload(path: Path, header: WorkloadHeader, lines: Iterable[AppLine | SimApp]) -> None:
     """Write a workload, replacing what is there; the file has its name only when it is whole.
 
@@ -92,7 +93,7 @@ def write_workload(path: Path, header: WorkloadHeader, lines: Iterable[AppLine |
         try:
             with draft.open("w", encoding="ascii", newline="\n") as file:
                 file.write(dumps(header) + "\n")
-                file.writelines(dumps(line) + "\n" for line in lines)
+                file.writelines(_written(line) for line in lines)
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
@@ -100,15 +101,22 @@ def write_workload(path: Path, header: WorkloadHeader, lines: Iterable[AppLine |
         raise ConfigError("out", error.strerror, "a file to write", str(path)) from None
 
 
+def _written(line: AppLine | SimApp) -> str:
+    return (line.to_json() if isinstance(line, AppLine) else dumps(line)) + "\n"
+
+
 def read_workload(path: Path) -> Workload:
     """The workload in a file.
 
     Raises:
+        MissingFileError: There is no such file.
         ConfigError: It cannot be opened.
         CorruptLogError: It is not a workload, or not whole; names the line.
     """
     try:
         handle = path.open("rb")
+    except FileNotFoundError:
+        raise MissingFileError("workload", str(path)) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError("workload", reason, "a readable file", str(path)) from None
@@ -167,7 +175,9 @@ def _header(line: bytes) -> WorkloadHeader:
     # Any other file can come here by a slip, so this is not the place for details.
     data = loads(_text(line)) if b'"themis_workload"' in line else None
     if not isinstance(data, dict) or "themis_workload" not in data:
-        raise _UnfitError("not a workload file: its first line is no header")
+        raise _UnfitError(
+            "not a workload file: its first line is no header (themis trace import makes one)"
+        )
     return decode(WorkloadHeader, data)
 
 
@@ -178,5 +188,5 @@ def _line(data: object) -> AppLine | SimApp:
 
 
 def is_workload_file(name: str) -> bool:
-    """Whether a workload's name means a file."""
-    return name.endswith(SUFFIX) or os.path.isfile(name)
+    """Whether a workload's name means a file, be it there or not."""
+    return "." in name or os.sep in name or os.path.isfile(name)

@@ -20,7 +20,7 @@ from themis.model.zoo import HARDWARE
 from themis.sim.traces.apps import AppLine, digest, draw_model
 from themis.sim.traces.bursts import BURST_GAP, MAX_JOBS, TraceApp, group_apps, select
 from themis.sim.traces.files import WorkloadHeader
-from themis.sim.traces.trace import Dropped, Trace, TraceJob
+from themis.sim.traces.trace import Dropped, Trace, TraceJob, collector_paused
 from themis.sim.workloads import Workload
 
 VERSION = 1
@@ -91,16 +91,17 @@ class Plan:
         zero = _zero(self.trace, self.groups, self.options)
         scale, seed = self.options.duration_scale, self.options.seed
         for group in self.groups:
-            line = f"line-{group.jobs[0].line}"
-            name = AppId(names.new(group.name or line, line))
-            owner = owners.get(group.owner)
+            first = group.jobs[0]
+            line = f"line-{first.line}"
+            name = AppId(names.new(first.app or line, line))
+            owner = owners.get(first.owner)
             if owner is None:
-                owner = OwnerId(owner_names.new(group.owner, digest(group.owner).hex()))
-                owners[group.owner] = owner
+                owner = OwnerId(owner_names.new(first.owner, digest(first.owner).hex()))
+                owners[first.owner] = owner
             yield AppLine(
                 app=name,
                 owner=owner,
-                arrival=group.submit - zero,
+                arrival=first.submit - zero,
                 model=draw_model(seed, name),
                 gpus=tuple([job.gpus for job in group.jobs]),
                 gpu_seconds=tuple(_gpu_seconds(group.jobs, scale)),
@@ -111,6 +112,7 @@ class Plan:
         return self.header.workload(self.lines())
 
 
+@collector_paused()
 def plan_workload(trace: Trace, name: str, options: ImportOptions | None = None) -> Plan:
     """Choose the jobs, form the apps, and compute the load.
 
@@ -126,7 +128,7 @@ def plan_workload(trace: Trace, name: str, options: ImportOptions | None = None)
     if not groups:
         raise NoJobsError(kept)
     horizon = _horizon(kept, groups, options)
-    work = sum(sum(_gpu_seconds(group.jobs, options.duration_scale)) for group in groups)
+    work = _work(kept.jobs, options.duration_scale)
     header = WorkloadHeader(
         name=name,
         horizon=horizon,
@@ -165,15 +167,23 @@ def _horizon(trace: Trace, groups: Sequence[TraceApp], options: ImportOptions) -
     return max(1, math.ceil(span / unit)) * unit
 
 
+def _work(jobs: Sequence[TraceJob], scale: float) -> int:
+    """GPU-seconds of all jobs.
+
+    Raises:
+        ConfigError: One job has more than can be simulated.
+    """
+    each = _gpu_seconds(jobs, scale)
+    longest = max(each)
+    if longest > MAX_GPU_SECONDS:
+        line = jobs[each.index(longest)].line
+        raise ConfigError("duration_scale", scale, f"less: line {line} gets too long")
+    return sum(each)
+
+
 def _gpu_seconds(jobs: Sequence[TraceJob], scale: float) -> list[int]:
     """Whole seconds on one GPU that each job takes, at least one."""
-    result = [round(job.duration * scale * job.gpus) or 1 for job in jobs]
-    if max(result) > MAX_GPU_SECONDS:
-        line = next(
-            job.line for job, count in zip(jobs, result, strict=True) if count > MAX_GPU_SECONDS
-        )
-        raise ConfigError("duration_scale", scale, f"less: line {line} gets too long")
-    return result
+    return [round(duration * scale * gpus) or 1 for _, _, duration, gpus, _, _, _ in jobs]
 
 
 def _slug(text: str) -> str:

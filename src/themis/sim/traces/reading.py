@@ -11,7 +11,7 @@ from themis.sim.traces.lines import BOM, Progress, Source, numbered_lines, opene
 from themis.sim.traces.philly import read_philly_log
 from themis.sim.traces.slurm import COLUMNS, DELIMITER, sacct_parser
 from themis.sim.traces.tables import LAYOUTS, Header, layout_of, table_parser
-from themis.sim.traces.trace import BadRowError, Tally, Trace
+from themis.sim.traces.trace import BadRowError, Tally, Trace, collector_paused
 
 PHILLY_LOG = "philly-json"
 SACCT = "sacct"
@@ -19,6 +19,7 @@ FORMATS = (PHILLY_LOG, *LAYOUTS, SACCT)
 AUTO = "auto"
 
 
+@collector_paused()
 def read_trace(path: Path, format: str = AUTO, *, progress: Progress | None = None) -> Trace:  # noqa: A002 - as the flag is called
     """Read a trace; rows that cannot be understood are counted, never raised.
 
@@ -34,6 +35,9 @@ def read_trace(path: Path, format: str = AUTO, *, progress: Progress | None = No
         raise unknown_name("format", format, (AUTO, *FORMATS))
     tally = Tally()
     with opened(path, progress) as source:
+        if b'"themis_workload"' in source.head:
+            allowed = f"a trace: run this one with --workload {path}"
+            raise ConfigError("trace", "a workload file", allowed, str(path))
         kind = PHILLY_LOG if format == AUTO and _looks_like_json(source) else format
         if kind == PHILLY_LOG:
             read_philly_log(source, tally)
@@ -53,14 +57,19 @@ def _read_rows(source: Source, kind: str, tally: Tally) -> str:
     lines = numbered_lines(source, tally)
     number, header = next(lines, (1, ""))
     where = f"{source.path}:{number}"
+    if tally.problems:
+        # The first line that is there cannot be read, and what follows it is no header.
+        bad = tally.problems[0]
+        raise ConfigError("first line", bad.reason, "a header", f"{source.path}:{bad.line}")
     if not header:
         raise ConfigError("trace", "nothing", "a header and at least one row", str(source.path))
     if kind == AUTO:
         kind = _kind_of(header, where)
     parse = sacct_parser(header, where) if kind == SACCT else table_parser(kind, header, where)
+    take = tally.take
     for number, line in lines:
         try:
-            tally.take(parse(number, line))
+            take(parse(number, line))
         except BadRowError as error:
             tally.refuse(number, error)
     return kind
@@ -69,9 +78,18 @@ def _read_rows(source: Source, kind: str, tally: Tally) -> str:
 def _kind_of(line: str, where: str) -> str:
     if {"jobid", "submit"} <= set(Header(line, where, DELIMITER).names):
         return SACCT
-    kind = layout_of(Header(line, where))
+    header = Header(line, where)
+    kind = layout_of(header)
     if kind is None:
+        _refuse_near_miss(header)
         known = [", ".join(layout.columns) for layout in LAYOUTS.values()]
         allowed = " | ".join((*known, ", ".join(COLUMNS) + " (sacct -P)", "a JSON list (Philly)"))
         raise ConfigError("first line", line[:80], f"a header with {allowed}", where)
     return kind
+
+
+def _refuse_near_miss(header: Header) -> None:
+    """Name the column that a header lacks, where it is clear which table is meant."""
+    nearest = min(LAYOUTS.values(), key=lambda layout: len(header.missing(layout.columns)))
+    if len(header.missing(nearest.columns)) == 1:
+        header.check(nearest.columns)

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from themis.sim.traces.bursts import burst_sizes
@@ -59,7 +60,10 @@ def _most(names: Sequence[str], count: int = 10) -> dict[str, int]:
 
 
 def _quantiles(values: Sequence[float]) -> dict[str, float]:
-    """Nearest rank, so that counts stay whole."""
+    """Nearest rank, so that counts stay whole; the median as everybody computes it."""
+    if not values:
+        return {}
     ordered = sorted(values)
     last = len(ordered) - 1
-    return {name: ordered[round(share * last)] for name, share in SHARES.items()} if ordered else {}
+    ranks = {name: ordered[round(share * last)] for name, share in SHARES.items()}
+    return {**ranks, "median": median(ordered)}

@@ -5,9 +5,9 @@ may be quoted but not hold a line end, so that a lost quote spoils one line and 
 """
 
 import csv
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from sys import intern
 
 from themis.errors import ConfigError
 from themis.sim.traces.fields import UNKNOWN_OWNER, gpus_of, owner_of, seconds_of
@@ -66,13 +66,18 @@ class Header:
         Raises:
             ConfigError: One is missing or there twice.
         """
-        if not set(columns) <= set(self.names):
+        if missing := self.missing(columns):
             given = ", ".join(self.names)[:200]
-            allowed = f"a header with {', '.join(columns)}"
+            verb = "is" if len(missing) == 1 else "are"
+            allowed = f"a header with {', '.join(columns)}: {', '.join(missing)} {verb} missing"
             raise ConfigError("columns", given, allowed, self._where)
         for name in columns:
             if self.names.count(name) > 1:
                 raise ConfigError("columns", f"{name} twice", "every column once", self._where)
+
+    def missing(self, columns: Sequence[str]) -> list[str]:
+        """Those of these columns that are not there."""
+        return [name for name in columns if name not in self.names]
 
     def place(self, name: str) -> int:
         """Where a column stands that is there."""
@@ -106,7 +111,9 @@ def table_parser(kind: str, first_line: str, where: str) -> Parser:
     def parse(line: int, text: str) -> TraceJob | Dropped:
         if text == first_line:
             raise BadRowError("the header again")
-        row = row_of(text, delimiter, width)
+        row = text.split(delimiter)
+        if len(row) != width or '"' in text:
+            row = row_of(text, delimiter, width)
         at = seconds_of(layout.submit, row[submit])
         length = seconds_of(layout.duration, row[duration])
         count = gpus_of(layout.gpus, row[gpus])
@@ -122,8 +129,8 @@ def table_parser(kind: str, first_line: str, where: str) -> Parser:
             length,
             count,
             UNKNOWN_OWNER if owner is None else owner_of(row[owner]),
-            None if app is None else sys.intern(row[app].strip()) or None,
-            "" if status is None else sys.intern(row[status].strip()),
+            None if app is None else intern(row[app].strip()) or None,
+            "" if status is None else intern(row[status].strip()),
         )
 
     return parse

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from themis.errors import ConfigError, DuplicateError, unknown_name
 from themis.fairness.loads import PhaseLoad, load_of, total_work
-from themis.model import AppId, AppSpec, JobSpec, Phase
+from themis.model import AppId, AppSpec, JobSpec, Phase, Slowdown
 from themis.model.ids import check_number
 from themis.sim.distortion import HONEST, Distortion
 from themis.tuners import TUNERS, LossCurve, Shape
@@ -39,6 +39,8 @@ class SimApp:
     """What it tells the arbiter, if that is not the truth."""
     distortion: Distortion = HONEST
     """How its bids differ from the truth."""
+    priors: tuple[Slowdown, ...] = ()
+    """What its agent takes for the slowdown of each job, if that is not the truth."""
 
     def __post_init__(self) -> None:
         check_number(f"arrival of {self.spec.id}", self.arrival)
@@ -52,6 +54,9 @@ class SimApp:
             )
         if not all(map(math.isfinite, self.qualities)):
             raise ConfigError(f"qualities of {self.spec.id}", "not finite", "finite numbers")
+        if self.priors and len(self.priors) != len(self.spec.jobs):
+            allowed = f"one for each of its {len(self.spec.jobs)} jobs"
+            raise ConfigError(f"priors of {self.spec.id}", len(self.priors), allowed)
         if self.declared is not None:
             self._check_declared(self.declared)
 
@@ -68,11 +73,18 @@ class SimApp:
 
     @property
     def planned(self) -> AppSpec:
-        """The app as it trains: the truth, cut where its declared limit stops the jobs."""
+        """The app as its agent has it: cut where its declared limit stops the jobs, with priors."""
+        spec = self.spec
+        if self.priors:
+            jobs = tuple(
+                replace(job, slowdown=prior)
+                for job, prior in zip(spec.jobs, self.priors, strict=True)
+            )
+            spec = replace(spec, jobs=jobs)
         if self.declared is None or self.declared.phases == self.spec.phases:
-            return self.spec
+            return spec
         phases = tuple(map(_shorter, self.spec.phases, self.declared.phases))
-        return replace(self.spec, phases=phases)
+        return replace(spec, phases=phases)
 
     def curve(self, index: int) -> LossCurve:
         """How the loss of its job number `index` falls: exponentially, to the job's quality.

@@ -1,0 +1,27 @@
+"""The evaluation of the paper: each experiment one file, all of them one report.
+
+from themis.experiments import Scope, chosen, reproduce
+reproduce(chosen(["E12", "E13"]), Scope(quick=True), Path("out"))    # out/report.html
+"""
+
+from themis.experiments.base import Claim, Experiment, Findings, Results, Scope, Verdict
+from themis.experiments.chapter import Chapter
+from themis.experiments.registry import ALL, EXPERIMENTS, chosen
+from themis.experiments.running import evaluate, reproduce, run_experiments, write_report
+
+__all__ = [
+    "ALL",
+    "EXPERIMENTS",
+    "Chapter",
+    "Claim",
+    "Experiment",
+    "Findings",
+    "Results",
+    "Scope",
+    "Verdict",
+    "chosen",
+    "evaluate",
+    "reproduce",
+    "run_experiments",
+    "write_report",
+]

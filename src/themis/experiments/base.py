@@ -1,0 +1,206 @@
+"""What an experiment is: the runs it needs, and what follows from them.
+
+    EXPERIMENT = Experiment("E10", "The knob f", "best near 0.8", study, plan)
+
+    def plan(results: Results) -> Iterable[RunConfig]: ...     # which runs, given those so far
+    def study(results: Results) -> Findings: ...               # claims, tables, figures
+
+An experiment without runs has no plan. One that searches names more runs when it has seen the first
+ones: it is asked again until it names no new one. All of this is data and functions of data, so an
+interrupted experiment goes on where it was.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from themis.sim.canvas import Drawing
+from themis.sim.config import RunConfig
+from themis.sim.pool import found
+from themis.sim.store import RunRecord, Store
+
+TUNING_SEEDS = range(1, 11)
+REPORT_SEEDS = range(101, 131)
+FEWER_REPORT_SEEDS = range(101, 111)
+"""Seeds are chosen once: policies are tuned on the first, results are told of the others."""
+
+QUICK_APPS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """How much to do. Without a word it is the evaluation as published."""
+
+    quick: bool = False
+    seeds: tuple[int, ...] = ()
+    data: Path | None = None
+    """The folder of other people's measurements, where there is one."""
+    cluster: str = ""
+    apps: int = 0
+    """Another cluster and another number of apps for all experiments, to try something small."""
+
+    def seeds_of(self, full: Sequence[int], quick: int) -> tuple[int, ...]:
+        """The seeds asked for; else those of the evaluation, or the first few tuning seeds."""
+        if self.seeds:
+            return self.seeds
+        return tuple(TUNING_SEEDS[:quick]) if self.quick else tuple(full)
+
+    def base(self, workload: str, cluster: str = "testbed64", apps: int = 85) -> RunConfig:
+        """The run that an experiment varies."""
+        count = self.apps or (min(apps, QUICK_APPS) if self.quick else apps)
+        return RunConfig(cluster=self.cluster or cluster, workload=workload, apps=count)
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The finished runs, read one at a time."""
+
+    scope: Scope
+    store: Store
+
+    def has(self, config: RunConfig) -> bool:
+        """Whether this run is there."""
+        return self.store.load(config) is not None
+
+    def record(self, config: RunConfig) -> RunRecord:
+        """One run.
+
+        Raises:
+            UnavailableError: It is not there: no plan named it, or somebody removed it.
+        """
+        return found(self.store, config)
+
+
+class Verdict(StrEnum):
+    """What became of a claim, judged by the column `themis`."""
+
+    HOLDS = "holds"
+    PARTLY = "partly"
+    FAILS = "does not hold"
+    OPEN = "undecided"
+    """The interval is too wide to tell."""
+    GIVEN = "by construction"
+    """We put it in: finding it again checks us, not the paper."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Something that a table says, as text and, where it is a number, with its interval."""
+
+    text: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+NOTHING = Told("-")
+
+
+def told(
+    value: float,
+    form: str = ".2f",
+    unit: str = "",
+    low: float | None = None,
+    high: float | None = None,
+) -> Told:
+    """A number with its unit and 95 % interval."""
+    if not math.isfinite(value):
+        return NOTHING
+    text = f"{value:{form}}{unit}"
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+        return Told(text, value)
+    return Told(f"{text} ({low:{form}} to {high:{form}})", value, low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One statement of the paper against what we find."""
+
+    statement: str
+    paper: Told
+    themis_paper: Told
+    themis: Told
+    verdict: Verdict
+    explanation: str
+    by_policy: bool = True
+    """Whether the two columns of ours tell of policies; otherwise they are the same."""
+
+
+def alike(statement: str, paper: Told, ours: Told, verdict: Verdict, explanation: str) -> Claim:
+    """A claim on which no policy has a say."""
+    return Claim(statement, paper, ours, ours, verdict, explanation, by_policy=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The head of a column, and how its numbers are printed for people."""
+
+    name: str
+    form: str = ""
+
+
+Row = tuple[str | float | int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Numbers behind a claim or a figure. Long ones are for programs only."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    shown: bool = True
+
+    def texts(self) -> tuple[tuple[str, ...], ...]:
+        """The rows as people read them."""
+        return tuple(
+            tuple(
+                _cell(value, column.form) for value, column in zip(row, self.columns, strict=True)
+            )
+            for row in self.rows
+        )
+
+
+def _cell(value: str | float | None, form: str) -> str:
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return NOTHING.text
+    return value if isinstance(value, str) else format(value, form)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure, drawn when it is needed."""
+
+    name: str
+    caption: str
+    draw: Callable[[], Drawing]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What an experiment found."""
+
+    claims: tuple[Claim, ...]
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What a reader has to know: what was chosen, what is missing."""
+
+
+def _no_runs(_: Results) -> Iterable[RunConfig]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One figure or table of the evaluation."""
+
+    id: str
+    title: str
+    paper: str
+    """What the paper says, in a sentence."""
+    study: Callable[[Results], Findings]
+    plan: Callable[[Results], Iterable[RunConfig]] = _no_runs

@@ -1,0 +1,151 @@
+"""What an experiment leaves in its folder, and how it is found again.
+
+write_chapter(experiment, findings, scope, Path("out"))     # out/E12/: CSV, SVG, PNG, findings.json
+read_chapters(Path("out"))                                  # of all experiments that are there
+
+So a report tells of experiments that were run one after another, on several days.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from themis import __version__
+from themis.errors import ConfigError, RefusedError
+from themis.experiments.base import Claim, Experiment, Figure, Findings, Scope, Table
+from themis.records.codec import decode, dumps, loads
+from themis.sim.store import writable, write_whole
+
+FILE = "findings.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure in a file beside the chapter, without its ending; empty if it was not drawn."""
+
+    name: str
+    caption: str
+    drawn: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A table as people read it, and the file with its numbers."""
+
+    file: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """An experiment as the report tells it. Plain data: the same runs give the same bytes."""
+
+    themis: str
+    id: str
+    title: str
+    paper: str
+    scope: str
+    claims: tuple[Claim, ...]
+    sheets: tuple[Sheet, ...]
+    pictures: tuple[Picture, ...]
+    notes: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+def write_chapter(
+    experiment: Experiment,
+    findings: Findings,
+    scope: Scope,
+    out: Path,
+    progress: Callable[[str], None] | None = None,
+) -> Chapter:
+    """Write the tables and figures of an experiment into its folder; its chapter comes last.
+
+    Without matplotlib the figures are left out, and the chapter says so.
+
+    Raises:
+        ConfigError: Something cannot be written.
+    """
+    folder = out / experiment.id
+    with writable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    files: list[str] = []
+    for table in findings.tables:
+        write_whole(folder / f"{table.name}.csv", _csv(table))
+        files.append(f"{table.name}.csv")
+    pictures = []
+    for figure in findings.figures:
+        if progress is not None:
+            progress(f"{experiment.id}: drawing {figure.name}")
+        drawn = _drawn(figure, folder)
+        files += [path.name for path in drawn]
+        pictures.append(Picture(figure.name, figure.caption, bool(drawn)))
+    chapter = Chapter(
+        themis=__version__,
+        id=experiment.id,
+        title=experiment.title,
+        paper=experiment.paper,
+        scope=_words(scope),
+        claims=findings.claims,
+        sheets=tuple(_sheet(table) for table in findings.tables if table.shown),
+        pictures=tuple(pictures),
+        notes=findings.notes,
+        files=(*files, FILE),
+    )
+    write_whole(folder / FILE, (dumps(chapter) + "\n").encode())
+    return chapter
+
+
+def read_chapters(out: Path, ids: Iterable[str]) -> tuple[list[Chapter], list[str]]:
+    """The chapters in a folder, in the order of `ids`, and the ids of those that are damaged."""
+    chapters, damaged = [], []
+    for name in ids:
+        path = out / name / FILE
+        if not path.exists():
+            continue
+        try:
+            chapters.append(decode(Chapter, loads(path.read_text("utf-8"))))
+        except (OSError, UnicodeDecodeError, RefusedError):
+            damaged.append(name)
+    return chapters, damaged
+
+
+def _drawn(figure: Figure, folder: Path) -> list[Path]:
+    try:
+        drawing = figure.draw()
+    except ConfigError as error:
+        if error.key != "figures":
+            raise
+        return []
+    with writable(folder):
+        return drawing.save(folder / figure.name)
+
+
+def _sheet(table: Table) -> Sheet:
+    columns = tuple(column.name for column in table.columns)
+    return Sheet(f"{table.name}.csv", table.title, columns, table.texts())
+
+
+def _csv(table: Table) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(column.name for column in table.columns)
+    writer.writerows(table.rows)
+    return text.getvalue().encode()
+
+
+def _words(scope: Scope) -> str:
+    parts = ["a quick look, not evidence" if scope.quick else "as the evaluation asks for"]
+    if scope.seeds:
+        parts.append("seeds " + ", ".join(map(str, scope.seeds)))
+    if scope.cluster:
+        parts.append(f"cluster {scope.cluster}")
+    if scope.apps:
+        parts.append(f"{scope.apps} apps")
+    if scope.data is None:
+        parts.append("without measured data")
+    return "; ".join(parts)

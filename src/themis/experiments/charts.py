@@ -1,0 +1,231 @@
+"""Kinds of figures that several experiments draw, in the style of all figures.
+
+plot_cdfs([Panel("Jobs per app", "jobs", {"w1": curve(counts)}, dots=W1_JOBS)])
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from themis.experiments.measures import Factor
+from themis.sim.canvas import COLOURS, MARKERS, Corner, Drawing, legend, look, panels
+from themis.sim.compare import Estimate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TICKS = (0.1, 0.2, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
+HATCHES = ("", "///", "...", "xxx", "\\\\\\")
+
+Curve = tuple[Sequence[float], Sequence[float]]
+"""Values, and the share at or below each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Distributions on one pair of axes, with the published points beside."""
+
+    title: str
+    label: str
+    curves: Mapping[str, Curve]
+    dots: Sequence[tuple[float, float]] = ()
+    log: bool = False
+    corner: Corner = "upper left"
+
+
+def plot_cdfs(shown: Sequence[Panel]) -> Drawing:
+    """Cumulative distributions side by side; large dots are the published figures."""
+    drawing = Drawing()
+    with panels(drawing, 3.7 * len(shown) + 0.3, 3.3, columns=len(shown)) as axes:
+        for place, (part, panel) in enumerate(zip(axes, shown, strict=True)):
+            for index, (name, (values, shares)) in enumerate(panel.curves.items()):
+                # Where the axis is logarithmic, a curve cannot start at zero.
+                start = values[0] if panel.log else 0.0
+                part.step([start, *values], [0.0, *shares], where="post", label=name, **look(index))
+            if panel.dots:
+                _dots(part, panel.dots)
+            if panel.log:
+                part.set_xscale("log")
+            else:
+                part.set_xlim(left=0.0)
+            part.set_ylim(0.0, 1.03)
+            part.set_title(panel.title)
+            part.set_xlabel(panel.label)
+            if place == 0:
+                part.set_ylabel("share at or below")
+            legend(part, len(panel.curves), panel.corner)
+    return drawing
+
+
+def _dots(axes: "Axes", dots: Sequence[tuple[float, float]]) -> None:
+    style: dict[str, Any] = {"s": 34, "facecolors": "none", "edgecolors": "black", "zorder": 5}
+    axes.scatter([x for x, _ in dots], [y for _, y in dots], label="published", **style)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Something that changes at once and stays: times in seconds, and the value from each on."""
+
+    times: Sequence[float]
+    values: Sequence[float]
+    mean: float
+    end: float
+
+
+def plot_demand(demands: Mapping[str, Steps]) -> Drawing:
+    """GPUs wanted over time, one panel below the other, each with its mean."""
+    drawing = Drawing()
+    with panels(drawing, 7.5, 2.3 * len(demands) + 0.3, rows=len(demands)) as axes:
+        for index, (part, (name, steps)) in enumerate(zip(axes, demands.items(), strict=True)):
+            times, values = _peaks(steps)
+            days = [at / 86400.0 for at in (*times, steps.end)]
+            part.stairs(values, days, baseline=0, fill=True, color=COLOURS[index])
+            part.axhline(steps.mean, color="black", lw=1.2, ls="--")
+            part.annotate(
+                f"mean {steps.mean:.0f}", (days[-1], steps.mean), ha="right", va="bottom",
+                bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1},
+            )  # fmt: skip
+            part.set_xlim(0.0, days[-1])
+            part.set_ylim(bottom=0.0)
+            part.set_ylabel("GPUs")
+            part.set_title(name)
+        axes[-1].set_xlabel("days")
+    return drawing
+
+
+def _peaks(steps: Steps, bins: int = 800) -> tuple[list[float], list[float]]:
+    """The largest value within each short stretch of time: all that an eye can see."""
+    width = steps.end / bins
+    heights: list[float] = []
+    place = 0
+    for number in range(bins):
+        while place + 1 < len(steps.times) and steps.times[place + 1] <= number * width:
+            place += 1
+        last = place
+        while last + 1 < len(steps.times) and steps.times[last + 1] < (number + 1) * width:
+            last += 1
+        heights.append(max(steps.values[place : last + 1]))
+        place = last
+    return [number * width for number in range(bins)], heights
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Bars in groups: for each name a height in each group."""
+
+    groups: Sequence[str]
+    heights: Mapping[str, Sequence[float]]
+
+
+def plot_bars(key: str, label: str, shown: Mapping[str, Bars]) -> Drawing:
+    """Bars side by side, told apart by colour and by hatching."""
+    drawing = Drawing()
+    with panels(drawing, 4.0 * len(shown) + 0.3, 3.2, columns=len(shown)) as axes:
+        for part, (title, bars) in zip(axes, shown.items(), strict=True):
+            part.grid(visible=False, axis="x")
+            width = 0.8 / len(bars.heights)
+            for index, (name, heights) in enumerate(bars.heights.items()):
+                offset = (index + 0.5) * width - 0.4
+                part.bar(
+                    [place + offset for place in range(len(bars.groups))],
+                    list(heights),
+                    width * 0.92,
+                    label=name,
+                    color=COLOURS[index],
+                    hatch=HATCHES[index % len(HATCHES)],
+                    edgecolor="white",
+                    lw=0.6,
+                )
+            part.set_xticks(range(len(bars.groups)), list(bars.groups))
+            part.set_xlabel(key)
+            part.set_title(title)
+            part.legend(frameon=False)
+        axes[0].set_ylabel(label)
+    return drawing
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a sweep: a mean with its interval at each value."""
+
+    name: str
+    points: Sequence[Estimate]
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One measure against the swept key."""
+
+    title: str
+    lines: Sequence[Line]
+    marks: Mapping[str, float] = field(default_factory=dict)
+    """Values of the key that deserve a word, as the one that the paper chose."""
+    from_zero: bool = True
+
+
+def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[Sweep]) -> Drawing:
+    """Measures against a key, side by side, with 95 % intervals."""
+    numeric = all(not isinstance(value, str) for value in values)
+    places = [float(v) for v in values] if numeric else [float(n) for n in range(len(values))]
+    width = max(places) - min(places) or 1.0
+    drawing = Drawing()
+    with panels(drawing, 3.5 * len(shown) + 0.4, 3.2, columns=len(shown)) as axes:
+        for part, sweep in zip(axes, shown, strict=True):
+            for index, line in enumerate(sweep.lines):
+                part.errorbar(
+                    # Side by side, so that no interval hides another.
+                    [place + 0.012 * width * index for place in places],
+                    [point.mean for point in line.points],
+                    yerr=[point.half or 0.0 for point in line.points],
+                    label=line.name, marker=MARKERS[index % len(MARKERS)], markersize=4,
+                    capsize=2.5, elinewidth=0.9, **look(index),
+                )  # fmt: skip
+            for name, at in sweep.marks.items():
+                part.axvline(at, color="#8F8F8F", lw=1.0, ls=":")
+                part.annotate(f" {name}", (at, 1.0), xycoords=("data", "axes fraction"), va="top",
+                              fontsize=8, color="#555555")  # fmt: skip
+            part.set_xticks(places, [str(value) for value in values])
+            part.set_xlabel(key)
+            part.set_title(sweep.title)
+            if sweep.from_zero:
+                part.set_ylim(bottom=0.0)
+        legend(axes[-1], 7, "upper left")
+    return drawing
+
+
+def plot_ranges(
+    title: str, label: str, marks: Mapping[str, Mapping[str, Factor]], *, log: bool = False
+) -> Drawing:
+    """Means with intervals: a row for each name, in it a mark for each kind; one is marked."""
+    names = list(dict.fromkeys(name for points in marks.values() for name in points))
+    drawing = Drawing()
+    with panels(drawing, 7.0, 0.32 * len(names) + 1.4) as (axes,):
+        for index, (kind, points) in enumerate(marks.items()):
+            shift = 0.16 * (index - (len(marks) - 1) / 2)
+            axes.errorbar(
+                [point.mean for point in points.values()],
+                [names.index(name) + shift for name in points],
+                xerr=[
+                    [point.mean - (point.low or point.mean) for point in points.values()],
+                    [(point.high or point.mean) - point.mean for point in points.values()],
+                ],
+                fmt=MARKERS[index % len(MARKERS)],
+                color=COLOURS[index],
+                markersize=5,
+                capsize=2.5,
+                elinewidth=0.9,
+                label=kind,
+            )
+        axes.axvline(1.0, color="black", lw=1.0, ls="--")
+        if log:
+            axes.set_xscale("log")
+            low, high = axes.get_xlim()
+            ticks = [tick for tick in TICKS if low <= tick <= high]
+            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            axes.xaxis.set_minor_formatter(lambda *_: "")
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.set_xlabel(label)
+        axes.set_title(title)
+        axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return drawing

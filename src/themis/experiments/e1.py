@@ -1,0 +1,157 @@
+"""E1: how late apps finish under each policy: the distribution of rho, and its maximum."""
+
+from collections.abc import Iterable
+from functools import partial
+
+from themis.experiments.base import (
+    Claim,
+    Column,
+    Experiment,
+    Figure,
+    Findings,
+    Results,
+    Told,
+    told,
+)
+from themis.experiments.charts import plot_ranges
+from themis.experiments.macro import LITERAL, OURS, PAPERS, WORKLOADS, matrix, policies
+from themis.experiments.matrix import Measured, summary
+from themis.experiments.measures import all_of, at_least
+from themis.fairness.ideal import Convention
+from themis.sim.canvas import Drawing
+from themis.sim.config import RunConfig
+from themis.sim.figures import plot_rho_cdf
+from themis.sim.metrics import quantile
+from themis.sim.store import RunRecord
+
+FACTORS = {"gandiva": 2.2, "tiresias": 2.25, "optimus": 1.75, "slaq": 3.25}
+"""How many times larger the paper found the others' largest rho."""
+
+
+def spread(record: RunRecord) -> float:
+    """From the 5th to the 95th percentile of rho, as the paper computes it."""
+    values = [app.rho[Convention.PAPER] for app in record.apps]
+    return quantile(values, 0.95) - quantile(values, 0.05)
+
+
+MEASURES = {
+    "max_rho": summary("max_rho", "paper"),
+    "spread_rho": spread,
+    "max_rho_ref": summary("max_rho_ref", "fair_share"),
+    "p95_rho_ref": summary("p95_rho_ref", "fair_share"),
+    "share_fair": summary("share_fair_ref", "fair_share"),
+    "completion_h": summary("mean_completion_h"),
+    "floor": summary("floor_rho_ref"),
+}
+COLUMNS = {
+    "max_rho": Column("max rho (paper)", ".2f"),
+    "spread_rho": Column("p95 - p5 (paper)", ".2f"),
+    "max_rho_ref": Column("max rho_ref", ".2f"),
+    "p95_rho_ref": Column("p95 rho_ref", ".2f"),
+    "share_fair": Column("share fair", ".0%"),
+    "completion_h": Column("completion h", ".1f"),
+    "floor": Column("floor", ".2f"),
+}
+
+
+def plan(results: Results) -> Iterable[RunConfig]:
+    """The macro-benchmark."""
+    return matrix(results).configs()
+
+
+def _better(measured: Measured, workload: str, other: str) -> Claim:
+    paper = FACTORS[other]
+    ours, literal = (
+        measured.factor("max_rho", of=(workload, other), over=(workload, policy))
+        for policy in (OURS, LITERAL)
+    )
+    ref = measured.factor("max_rho_ref", of=(workload, other), over=(workload, OURS))
+    return Claim(
+        f"{workload.upper()}: max rho, {other} over ours",
+        told(paper, "g", "x"),
+        literal.told,
+        ours.told,
+        at_least(ours, paper),
+        "rho by the paper's convention, against each run's own contention; against the common "
+        f"reference (rho_ref, fair share) the factor is {ref.told.text}.",
+    )
+
+
+def _narrower(measured: Measured, workload: str) -> Claim:
+    def factors(policy: str) -> list[float]:
+        return [
+            measured.factor("spread_rho", of=(workload, other), over=(workload, policy)).mean
+            for other in PAPERS
+        ]
+
+    found = [
+        measured.factor("spread_rho", of=(workload, other), over=(workload, OURS))
+        for other in PAPERS
+    ]
+    return Claim(
+        f"{workload.upper()}: narrower spread of rho than the paper's four",
+        Told("narrower"),
+        Told("at least " + told(min(factors(LITERAL)), ".2f", "x").text, min(factors(LITERAL))),
+        Told("at least " + told(min(factors(OURS)), ".2f", "x").text, min(factors(OURS))),
+        all_of(at_least(item, 1.0) for item in found),
+        "From the 5th to the 95th percentile; the smallest of the four factors is shown.",
+    )
+
+
+def _cdf(results: Results, workload: str) -> Drawing:
+    cells = matrix(results)
+    return plot_rho_cdf(
+        {
+            policy: [app for run in cells.records(results, (workload, policy)) for app in run.apps]
+            for policy in policies(results)
+        }
+    )
+
+
+def _maxima(measured: Measured, names: tuple[str, ...]) -> Drawing:
+    marks = {
+        workload.upper(): {
+            name: measured.typical("max_rho_ref", (workload, name)) for name in names
+        }
+        for workload in WORKLOADS
+    }
+    title = "The app that fares worst (left is better)"
+    return plot_ranges(title, "max rho_ref, geometric mean over seeds", marks, log=True)
+
+
+def study(results: Results) -> Findings:
+    """Compare the policies."""
+    measured = matrix(results).measure(results, MEASURES)
+    claims = [_better(measured, workload, other) for workload in WORKLOADS for other in FACTORS]
+    claims += [_narrower(measured, workload) for workload in WORKLOADS]
+    figures = [
+        Figure(
+            f"rho_{workload}",
+            f"{workload.upper()}: share of apps at or below each rho_ref (fair share), all seeds.",
+            partial(_cdf, results, workload),
+        )
+        for workload in WORKLOADS
+    ]
+    figures.append(
+        Figure("max_rho", "Largest rho_ref (fair share): geometric mean over seeds, 95 % interval.",
+               lambda: _maxima(measured, policies(results)))
+    )  # fmt: skip
+    return Findings(
+        claims=tuple(claims),
+        tables=(
+            measured.table("policies", "Means over seeds", ("workload", "policy"), COLUMNS),
+            measured.run_table("runs", ("workload", "policy")),
+        ),
+        figures=tuple(figures),
+        notes=("Factors are geometric means over seeds, intervals by paired bootstrap.",),
+    )
+
+
+EXPERIMENT = Experiment(
+    "E1",
+    "Finish-time fairness of all policies",
+    "The largest rho is 2.2x better than Gandiva's, 2.25x than Tiresias', 1.75x than Optimus' and "
+    "3.25x than SLAQ's, and rho spreads less.",
+    study,
+    plan,
+)

@@ -1,0 +1,151 @@
+"""E10: the knob f, which trades fairness against efficiency."""
+
+from collections.abc import Iterable
+
+from themis.experiments.base import (
+    FEWER_REPORT_SEEDS,
+    Claim,
+    Column,
+    Experiment,
+    Figure,
+    Findings,
+    Results,
+    Told,
+    Verdict,
+    told,
+)
+from themis.experiments.charts import Line, Sweep, plot_sweeps
+from themis.experiments.macro import LITERAL, OURS
+from themis.experiments.matrix import Matrix, Measured, gpu_over_work, over, summary, swept
+from themis.experiments.measures import at_least, factor
+from themis.sim.canvas import Drawing
+from themis.sim.config import RunConfig
+
+VALUES = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
+QUICK_VALUES = (0.0, 0.4, 0.8, 1.0)
+POLICIES = (OURS, LITERAL)
+CHOSEN = 0.8
+NEAR = 0.2
+
+MEASURES = {
+    "max_rho": summary("max_rho", "paper"),
+    "max_rho_ref": summary("max_rho_ref", "fair_share"),
+    "gpu_hours": summary("gpu_hours"),
+    "over_work": gpu_over_work,
+    "completion_h": summary("mean_completion_h"),
+}
+COLUMNS = {
+    "max_rho": Column("max rho (paper)", ".2f"),
+    "max_rho_ref": Column("max rho_ref", ".2f"),
+    "gpu_hours": Column("GPU hours", ".0f"),
+    "over_work": Column("GPU time / work", ".3f"),
+    "completion_h": Column("completion h", ".1f"),
+}
+
+
+def matrix(results: Results) -> Matrix:
+    """Cells are (f, policy)."""
+    scope = results.scope
+    values = QUICK_VALUES if scope.quick else VALUES
+    cells = over(swept(scope.base("w2"), "f", values), POLICIES)
+    return Matrix(cells, scope.seeds_of(FEWER_REPORT_SEEDS, quick=2))
+
+
+def plan(results: Results) -> Iterable[RunConfig]:
+    """Both presets at each f."""
+    return matrix(results).configs()
+
+
+def _values(measured: Measured) -> list[float]:
+    return [float(value) for value, policy in measured.by_cell if policy == OURS]
+
+
+def _best(measured: Measured) -> Claim:
+    def best(policy: str) -> float:
+        means = {f: measured.estimate("max_rho", (f, policy)).mean for f in _values(measured)}
+        return min(means, key=means.__getitem__)
+
+    ours = best(OURS)
+    gain = measured.factor("max_rho", of=(CHOSEN, OURS), over=(ours, OURS))
+    return Claim(
+        "The f with the lowest max rho",
+        told(CHOSEN, "g"),
+        told(best(LITERAL), "g"),
+        told(ours, "g"),
+        Verdict.FAILS if gain.above else measured.judged(abs(ours - CHOSEN) <= NEAR),
+        f"At {CHOSEN:g} max rho is {gain.told.text} that of the best f.",
+    )
+
+
+def _worse_at_one(measured: Measured) -> Claim:
+    ours, literal = (
+        measured.factor("max_rho", of=(1.0, policy), over=(CHOSEN, policy))
+        for policy in (OURS, LITERAL)
+    )
+    return Claim(
+        "Max rho at f = 1 over that at 0.8",
+        told(1.5, "g", "x"),
+        literal.told,
+        ours.told,
+        at_least(ours, 1.5),
+        "At f = 1 a single app is invited (ours: two), and nobody bids against it.",
+    )
+
+
+def _efficiency(measured: Measured) -> Claim:
+    def change(policy: str) -> Told:
+        return factor(
+            measured.values("gpu_hours", (1.0, policy)), measured.values("gpu_hours", (0.0, policy))
+        ).percent
+
+    found = measured.factor("gpu_hours", of=(1.0, OURS), over=(0.0, OURS))
+    return Claim(
+        "GPU time from f = 0 to f = 1",
+        Told("rises"),
+        change(LITERAL),
+        change(OURS),
+        at_least(found, 1.0),
+        "With more bidders there is more choice of placements.",
+    )
+
+
+def _figure(measured: Measured) -> Drawing:
+    values = _values(measured)
+    sweeps = [
+        Sweep(
+            COLUMNS[name].name,
+            [
+                Line(policy, [measured.estimate(name, (value, policy)) for value in values])
+                for policy in POLICIES
+            ],
+            {"paper": CHOSEN},
+            from_zero=name != "over_work",
+        )
+        for name in ("max_rho", "max_rho_ref", "over_work")
+    ]
+    return plot_sweeps("f", values, sweeps)
+
+
+def study(results: Results) -> Findings:
+    """Compare values of f."""
+    measured = matrix(results).measure(results, MEASURES)
+    return Findings(
+        claims=(_best(measured), _worse_at_one(measured), _efficiency(measured)),
+        tables=(
+            measured.table("f", "W2, means over seeds", ("f", "policy"), COLUMNS),
+            measured.run_table("runs", ("f", "policy")),
+        ),
+        figures=(
+            Figure("f", "W2: fairness and GPU time against f, mean over seeds with 95 % interval.",
+                   lambda: _figure(measured)),
+        ),
+    )  # fmt: skip
+
+
+EXPERIMENT = Experiment(
+    "E10",
+    "The fairness knob f",
+    "Max rho is best near f = 0.8 and about 1.5x worse at 1; efficiency falls as f rises.",
+    study,
+    plan,
+)

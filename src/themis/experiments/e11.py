@@ -1,0 +1,103 @@
+"""E11: how long a lease should be."""
+
+from collections.abc import Iterable
+
+from themis.experiments.base import (
+    FEWER_REPORT_SEEDS,
+    Claim,
+    Column,
+    Experiment,
+    Figure,
+    Findings,
+    Results,
+    Told,
+)
+from themis.experiments.charts import Line, Sweep, plot_sweeps
+from themis.experiments.macro import LITERAL, OURS
+from themis.experiments.matrix import Matrix, Measured, gpu_over_work, over, summary, swept
+from themis.experiments.measures import at_least
+from themis.sim.canvas import Drawing
+from themis.sim.config import RunConfig
+
+VALUES = ("5m", "10m", "20m", "40m")
+SHORTEST, LONGEST = VALUES[0], VALUES[-1]
+POLICIES = (OURS, LITERAL)
+
+MEASURES = {
+    "max_rho": summary("max_rho", "paper"),
+    "max_rho_ref": summary("max_rho_ref", "fair_share"),
+    "gpu_hours": summary("gpu_hours"),
+    "over_work": gpu_over_work,
+    "moves": summary("moves"),
+}
+COLUMNS = {
+    "max_rho": Column("max rho (paper)", ".2f"),
+    "max_rho_ref": Column("max rho_ref", ".2f"),
+    "gpu_hours": Column("GPU hours", ".0f"),
+    "over_work": Column("GPU time / work", ".3f"),
+    "moves": Column("moves", ".0f"),
+}
+
+
+def matrix(results: Results) -> Matrix:
+    """Cells are (lease, policy)."""
+    scope = results.scope
+    cells = over(swept(scope.base("w2"), "lease", VALUES), POLICIES)
+    return Matrix(cells, scope.seeds_of(FEWER_REPORT_SEEDS, quick=2))
+
+
+def plan(results: Results) -> Iterable[RunConfig]:
+    """Both presets with each lease."""
+    return matrix(results).configs()
+
+
+def _claim(measured: Measured, statement: str, name: str, of: str, than: str, why: str) -> Claim:
+    ours, literal = (
+        measured.factor(name, of=(of, policy), over=(than, policy)) for policy in (OURS, LITERAL)
+    )
+    return Claim(statement, Told("above 1x"), literal.told, ours.told, at_least(ours, 1.0), why)
+
+
+def _figure(measured: Measured) -> Drawing:
+    sweeps = [
+        Sweep(
+            COLUMNS[name].name,
+            [
+                Line(policy, [measured.estimate(name, (value, policy)) for value in VALUES])
+                for policy in POLICIES
+            ],
+            from_zero=name != "over_work",
+        )
+        for name in ("max_rho", "max_rho_ref", "over_work")
+    ]
+    return plot_sweeps("lease", VALUES, sweeps)
+
+
+def study(results: Results) -> Findings:
+    """Compare lengths of leases."""
+    measured = matrix(results).measure(results, MEASURES)
+    return Findings(
+        claims=(
+            _claim(measured, f"Max rho with {LONGEST} leases over {SHORTEST}", "max_rho", LONGEST,
+                   SHORTEST, "GPUs change hands less often, so a short app waits longer."),
+            _claim(measured, f"GPU time with {SHORTEST} leases over {LONGEST}", "gpu_hours",
+                   SHORTEST, LONGEST, "Every change of hands costs a checkpoint and a restart."),
+        ),
+        tables=(
+            measured.table("lease", "W2, means over seeds", ("lease", "policy"), COLUMNS),
+            measured.run_table("runs", ("lease", "policy")),
+        ),
+        figures=(
+            Figure("lease", "W2: fairness and GPU time against the length of a lease.",
+                   lambda: _figure(measured)),
+        ),
+    )  # fmt: skip
+
+
+EXPERIMENT = Experiment(
+    "E11",
+    "The length of leases",
+    "Shorter leases are fairer, longer ones more efficient; the paper chooses 10 minutes.",
+    study,
+    plan,
+)

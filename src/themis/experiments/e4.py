@@ -1,0 +1,117 @@
+"""E4: how well each policy places jobs."""
+
+from collections.abc import Iterable
+from functools import partial
+
+from themis.experiments.base import (
+    Claim,
+    Column,
+    Experiment,
+    Figure,
+    Findings,
+    Results,
+    Told,
+    told,
+)
+from themis.experiments.macro import LITERAL, OURS, PAPERS, WORKLOADS, matrix, policies
+from themis.experiments.matrix import Measured, summary
+from themis.experiments.measures import all_of, at_least
+from themis.sim.canvas import Drawing
+from themis.sim.config import RunConfig
+from themis.sim.figures import plot_placement
+from themis.sim.store import RunRecord, score_shares
+
+NEAR_ONE = 0.97
+
+
+def well_placed(record: RunRecord) -> float:
+    """The share of GPU time at a score of at least 0.95."""
+    total = sum(weight for _, weight in record.scores)
+    return sum(weight for score, weight in record.scores if score >= 0.95) / total if total else 1.0
+
+
+MEASURES = {"score": summary("placement_score"), "well_placed": well_placed}
+COLUMNS = {
+    "score": Column("mean score", ".3f"),
+    "well_placed": Column("GPU time at 0.95 or better", ".0%"),
+}
+
+
+def plan(results: Results) -> Iterable[RunConfig]:
+    """The macro-benchmark."""
+    return matrix(results).configs()
+
+
+def _near_one(measured: Measured) -> Claim:
+    def lowest(policy: str) -> float:
+        return min(measured.estimate("score", ("w1", name)).mean for name in (policy, *PAPERS))
+
+    ours = lowest(OURS)
+    return Claim(
+        "W1: scores near 1 under every policy",
+        Told("~1"),
+        told(lowest(LITERAL), ".3f"),
+        told(ours, ".3f"),
+        measured.judged(ours >= NEAR_ONE),
+        "The lowest mean score of ours and the paper's four. Jobs of one or two GPUs are easily "
+        f"placed; at least {NEAR_ONE} counts as near.",
+    )
+
+
+def _best(measured: Measured) -> Claim:
+    score = {
+        name: measured.estimate("score", ("w2", name)).mean for name in (OURS, LITERAL, *PAPERS)
+    }
+    ranked = sorted(PAPERS, key=lambda name: -score[name])
+    found = [measured.factor("score", of=("w2", OURS), over=("w2", name)) for name in PAPERS]
+    return Claim(
+        "W2: ours places best, Gandiva next",
+        Told("best"),
+        told(score[LITERAL], ".3f"),
+        told(score[OURS], ".3f"),
+        all_of(at_least(item, 1.0) for item in found),
+        "Of the others: " + ", ".join(f"{name} {score[name]:.3f}" for name in ranked) + ".",
+    )
+
+
+def _cdf(results: Results, workload: str) -> Drawing:
+    cells = matrix(results)
+    return plot_placement(
+        {
+            policy: score_shares(
+                pair for run in cells.records(results, (workload, policy)) for pair in run.scores
+            )
+            for policy in policies(results)
+        }
+    )
+
+
+def study(results: Results) -> Findings:
+    """Compare placement scores."""
+    measured = matrix(results).measure(results, MEASURES)
+    return Findings(
+        claims=(_near_one(measured), _best(measured)),
+        tables=(
+            measured.table(
+                "scores", "Placement, means over seeds", ("workload", "policy"), COLUMNS
+            ),
+            measured.run_table("runs", ("workload", "policy")),
+        ),
+        figures=tuple(
+            Figure(
+                f"placement_{workload}",
+                f"{workload.upper()}: share of GPU time at or below each placement score (1 / S).",
+                partial(_cdf, results, workload),
+            )
+            for workload in WORKLOADS
+        ),
+    )
+
+
+EXPERIMENT = Experiment(
+    "E4",
+    "Placement scores",
+    "On W1 scores are about 1 under every policy; on W2 Themis places best and Gandiva next.",
+    study,
+    plan,
+)

@@ -1,0 +1,143 @@
+"""Policies, seeds and a swept key: what most experiments run.
+
+    matrix = Matrix(over(base, ("w1", "w2"), POLICIES), seeds)
+    matrix.configs()                                    # the plan
+    measured = matrix.measure(results, {"max": max_rho})
+    measured.factor("max", of=("w1", "gandiva"), over=("w1", "themis"))
+
+A cell is a tuple of whatever tells the runs apart: ("w1", "themis"), or (0.8, "themis-paper").
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from themis.experiments.base import Column, Results, Row, Table, Verdict
+from themis.experiments.measures import FEWEST, Factor, factor
+from themis.sim.compare import Estimate, estimate, with_value
+from themis.sim.config import RunConfig, allowed_keys
+from themis.sim.store import RunRecord
+
+Cell = tuple[str | float | int, ...]
+Measure = Callable[[RunRecord], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Cells, each with the run that it is on every seed. The seeds are the same for all."""
+
+    cells: Mapping[Cell, RunConfig]
+    seeds: tuple[int, ...]
+
+    def configs(self) -> list[RunConfig]:
+        """Every run."""
+        return [config for cell in self.cells for config in self.runs(cell)]
+
+    def runs(self, cell: Cell) -> list[RunConfig]:
+        """The runs of one cell, in the order of the seeds."""
+        return [replace(self.cells[cell], seed=seed) for seed in self.seeds]
+
+    def records(self, results: Results, cell: Cell) -> Iterator[RunRecord]:
+        """The finished runs of one cell, one at a time."""
+        return (results.record(config) for config in self.runs(cell))
+
+    def measure(self, results: Results, measures: Mapping[str, Measure]) -> "Measured":
+        """The numbers of all runs. Reads each of them once."""
+        values: dict[Cell, dict[str, list[float]]] = {}
+        for cell in self.cells:
+            values[cell] = {name: [] for name in measures}
+            for record in self.records(results, cell):
+                for name, measure in measures.items():
+                    values[cell][name].append(measure(record))
+        return Measured(values, self.seeds)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Numbers of every cell, seed by seed."""
+
+    by_cell: Mapping[Cell, Mapping[str, Sequence[float]]]
+    seeds: tuple[int, ...]
+
+    def judged(self, is_so: bool) -> Verdict:
+        """A verdict on means, for which a few seeds are not enough."""
+        if len(self.seeds) < FEWEST:
+            return Verdict.OPEN
+        return Verdict.HOLDS if is_so else Verdict.FAILS
+
+    def values(self, name: str, cell: Cell) -> Sequence[float]:
+        """One number over the seeds."""
+        return self.by_cell[cell][name]
+
+    def estimate(self, name: str, cell: Cell) -> Estimate:
+        """Its mean with the interval of Student's t."""
+        return estimate(self.values(name, cell))
+
+    def typical(self, name: str, cell: Cell) -> Factor:
+        """Its geometric mean: for ratios, where twice and half weigh the same."""
+        values = self.values(name, cell)
+        return factor(values, [1.0] * len(values))
+
+    def factor(self, name: str, *, of: Cell, over: Cell) -> Factor:
+        """How many times larger it is in one cell than in the other, paired by seed."""
+        return factor(self.values(name, of), self.values(name, over))
+
+    def table(
+        self, name: str, title: str, head: Sequence[str], columns: Mapping[str, Column]
+    ) -> Table:
+        """Means over the seeds, a row for each cell; `head` names the parts of a cell."""
+        rows: list[Row] = [
+            (*cell, *(self.estimate(measure, cell).mean for measure in columns))
+            for cell in self.by_cell
+        ]
+        heads = tuple(Column(part) for part in head)
+        return Table(name, title, (*heads, *columns.values()), tuple(rows))
+
+    def run_table(self, name: str, head: Sequence[str]) -> Table:
+        """Every number of every run, for programs."""
+        names = list(next(iter(self.by_cell.values()), {}))
+        rows: list[Row] = [
+            (*cell, seed, *(numbers[measure][place] for measure in names))
+            for cell, numbers in self.by_cell.items()
+            for place, seed in enumerate(self.seeds)
+        ]
+        columns = tuple(Column(part) for part in (*head, "seed", *names))
+        return Table(name, "Every run", columns, tuple(rows), shown=False)
+
+
+def over(
+    bases: Mapping[str | float | int, RunConfig], policies: Sequence[str]
+) -> dict[Cell, RunConfig]:
+    """Cells of a first key and a policy; a policy gets the options that it knows."""
+    cells: dict[Cell, RunConfig] = {}
+    for first, base in bases.items():
+        for policy in policies:
+            known = allowed_keys(policy, base.workload)
+            options = {key: value for key, value in base.options.items() if key in known}
+            cells[first, policy] = replace(base, policy=policy, options=options)
+    return cells
+
+
+def swept(
+    base: RunConfig, key: str, values: Sequence[str | float | int]
+) -> dict[str | float | int, RunConfig]:
+    """The base with each value of a key, a flag or an option."""
+    return {value: with_value(base, key, value) for value in values}
+
+
+def gpu_over_work(record: RunRecord) -> float:
+    """GPU time held for each unit of bare work, so that seeds with more work weigh no more."""
+    useful = float(record.summary["gpu_hours_spent"]["useful"])
+    return float(record.summary["gpu_hours"]) / useful if useful else float("nan")
+
+
+def summary(key: str, convention: str = "") -> Measure:
+    """A number of a run's summary; NaN where the run had none."""
+
+    def of(record: RunRecord) -> float:
+        value: Any = record.summary[key]
+        if convention:
+            value = value[convention]
+        return float("nan") if value is None else float(value)
+
+    return of

@@ -1,0 +1,137 @@
+"""How results are compared: the same seeds side by side, and distributions against published ones.
+
+factor(of=gandiva, over=themis).mean      # how many times larger, geometric mean over seeds
+ks_distance(sizes, APP_GPU_SECONDS)       # largest vertical distance of two CDFs
+"""
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+from statistics import fmean
+
+from themis.experiments.base import Told, Verdict, told
+from themis.sim.workloads import Table
+
+RESAMPLES = 2000
+FEWEST = 6
+"""With fewer pairs, chance alone often puts all of them on one side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A ratio over seeds with its 95 % interval; one seed has none."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+    seeds: int = 1
+
+    @property
+    def above(self) -> bool:
+        """Whether it is surely above one."""
+        return self.seeds >= FEWEST and self.low is not None and self.low > 1.0
+
+    @property
+    def below(self) -> bool:
+        """Whether it is surely below one."""
+        return self.seeds >= FEWEST and self.high is not None and self.high < 1.0
+
+    @property
+    def told(self) -> Told:
+        """As in a table: 1.52x (1.31 to 1.80)."""
+        return told(self.mean, ".2f", "x", self.low, self.high)
+
+    @property
+    def percent(self) -> Told:
+        """As a change: -4.8 %."""
+        low, high = (None if end is None else 100 * (end - 1) for end in (self.low, self.high))
+        return told(100 * (self.mean - 1), "+.1f", " %", low, high)
+
+
+def factor(of: Sequence[float], over: Sequence[float]) -> Factor:
+    """How many times larger `of` is than `over`: geometric mean over seeds, paired bootstrap.
+
+    Pairs in which a run had no such number are left out.
+    """
+    logs = [
+        math.log(one / other)
+        for one, other in zip(of, over, strict=True)
+        if math.isfinite(one) and math.isfinite(other) and one > 0 < other
+    ]
+    if not logs:
+        return Factor(math.nan)
+    if len(logs) < 2:
+        return Factor(math.exp(logs[0]))
+    # The same draws for the same number of seeds, so that a report never changes by itself.
+    stream = Random(f"bootstrap/{len(logs)}")
+    means = sorted(fmean(stream.choices(logs, k=len(logs))) for _ in range(RESAMPLES))
+    low, high = means[round(0.025 * RESAMPLES)], means[round(0.975 * RESAMPLES) - 1]
+    return Factor(math.exp(fmean(logs)), math.exp(low), math.exp(high), len(logs))
+
+
+def at_least(found: Factor, wanted: float) -> Verdict:
+    """Whether something is so many times better, as the paper says, or at least better at all."""
+    if found.above:
+        return Verdict.HOLDS if found.mean >= wanted else Verdict.PARTLY
+    return Verdict.FAILS if found.below else Verdict.OPEN
+
+
+def all_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """What is left of a claim that consists of several."""
+    seen = list(verdicts)
+    if all(verdict is Verdict.HOLDS for verdict in seen):
+        return Verdict.HOLDS
+    if Verdict.OPEN in seen and Verdict.FAILS not in seen:
+        return Verdict.OPEN
+    return Verdict.FAILS if all(verdict is Verdict.FAILS for verdict in seen) else Verdict.PARTLY
+
+
+def cdf_at(table: Table, value: float) -> float:
+    """The share at or below a value, linear between the rows of a published distribution."""
+    place = bisect_right(table, value, key=lambda row: row[0])
+    if place == 0:
+        return 0.0
+    if place == len(table):
+        return 1.0
+    (low, below), (high, upto) = table[place - 1], table[place]
+    return below + (upto - below) * (value - low) / (high - low)
+
+
+def ks_distance(values: Sequence[float], table: Table, *, whole: bool = False) -> float:
+    """The Kolmogorov-Smirnov distance of a sample from a published distribution.
+
+    Args:
+        values: The sample.
+        table: Values with the share at or below each.
+        whole: The sample was rounded to whole numbers, each of which stands for the half below it
+            and the half above.
+    """
+    ordered = sorted(values)
+    largest = 0.0
+    for value in dict.fromkeys(ordered):
+        upto = bisect_right(ordered, value) / len(ordered)
+        below = bisect_left(ordered, value) / len(ordered)
+        if whole:
+            largest = max(largest, abs(upto - cdf_at(table, value + 0.5)))
+        else:
+            at = cdf_at(table, value)
+            largest = max(largest, abs(upto - at), abs(at - below))
+    return largest
+
+
+def ks_limit(size: int) -> float:
+    """The distance that one sample in twenty of the very distribution exceeds."""
+    return 1.358 / math.sqrt(size)
+
+
+def curve(values: Iterable[float], points: int = 400) -> tuple[list[float], list[float]]:
+    """The empirical CDF of a sample, thinned to what an eye can see."""
+    ordered = sorted(values)
+    last = len(ordered) - 1
+    picked = range(len(ordered))
+    if len(ordered) > points:
+        picked = range(0, len(ordered), math.ceil(len(ordered) / points))
+    places = sorted({*picked, last})
+    return [ordered[place] for place in places], [(place + 1) / len(ordered) for place in places]

@@ -1,0 +1,31 @@
+"""Experiments by name. Adding one is a file and a line here.
+
+chosen(["E12", "e13"])
+chosen(["all"])
+"""
+
+from collections.abc import Sequence
+
+from themis.errors import unknown_name
+from themis.experiments import e1, e2, e4, e10, e11, e12, e13
+from themis.experiments.base import Experiment
+
+EXPERIMENTS: dict[str, Experiment] = {
+    module.EXPERIMENT.id: module.EXPERIMENT for module in (e1, e2, e4, e10, e11, e12, e13)
+}
+ALL = "all"
+
+
+def chosen(names: Sequence[str]) -> list[Experiment]:
+    """The experiments of these names, in their own order; `all` are all there are.
+
+    Raises:
+        ConfigError: There is no such experiment.
+    """
+    wanted = {name.strip().upper() for name in names}
+    for name in names:
+        if name.strip().upper() not in {*EXPERIMENTS, ALL.upper()}:
+            raise unknown_name("experiment", name, [*EXPERIMENTS, ALL])
+    if ALL.upper() in wanted:
+        return list(EXPERIMENTS.values())
+    return [item for name, item in EXPERIMENTS.items() if name in wanted]

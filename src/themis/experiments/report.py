@@ -1,0 +1,184 @@
+"""One page that tells everything: no other file is needed to read it, and none is asked for.
+
+page(chapters, figures)       # HTML; figures are SVG texts by (experiment, name)
+
+Every text is escaped, also those from files and names that users chose.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+from themis.experiments.base import Claim, Told, Verdict
+from themis.experiments.chapter import Chapter, Picture, Sheet
+
+Svgs = Mapping[tuple[str, str], str]
+
+_SIGNS = {
+    Verdict.HOLDS: "✓",
+    Verdict.PARTLY: "◐",
+    Verdict.FAILS: "✗",
+    Verdict.OPEN: "?",
+    Verdict.GIVEN: "=",
+}
+_CLASSES = {
+    Verdict.HOLDS: "good",
+    Verdict.PARTLY: "half",
+    Verdict.FAILS: "bad",
+    Verdict.OPEN: "open",
+    Verdict.GIVEN: "open",
+}
+
+# The colours are those of the figures; every verdict has a sign and a word besides.
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff;
+       max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.7rem; margin-bottom: .2rem; }
+h2 { font-size: 1.3rem; margin-top: 2.8rem; border-top: 2px solid #ddd; padding-top: 1rem; }
+p.lead, figcaption, caption, .note { color: #555; }
+table { border-collapse: collapse; margin: 1rem 0; }
+.wide { overflow-x: auto; }
+caption { text-align: left; font-weight: 600; padding: .3rem 0; }
+th, td { padding: .3rem .7rem; text-align: left; vertical-align: top;
+         border-bottom: 1px solid #ddd; }
+thead th { border-bottom: 2px solid #888; }
+td.both { text-align: center; }
+td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.verdict { white-space: nowrap; font-weight: 600; }
+.good { color: #00674a; } .half { color: #8a5a00; } .bad { color: #b04000; } .open { color: #555; }
+figure { margin: 1.2rem 0; } figure svg { max-width: 100%; height: auto; }
+code { background: #f3f3f3; padding: 0 .2rem; }
+@media print { body { max-width: none; margin: 0; } figure, tr { break-inside: avoid; }
+               h2, caption { break-after: avoid; } }
+"""
+
+
+def page(chapters: Sequence[Chapter], svgs: Svgs, damaged: Sequence[str] = ()) -> str:
+    """The report as HTML; `damaged` are experiments whose file could not be read."""
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>Themis: the evaluation</title><style>{_STYLE}</style></head><body>",
+        "<h1>Themis: the evaluation</h1>",
+        f'<p class="lead">{_lead(chapters)}</p>',
+        *(f'<p class="note">{escape(name)} is damaged: run it again.</p>' for name in damaged),
+        _contents(chapters),
+        _claims([(chapter, claim) for chapter in chapters for claim in chapter.claims]),
+        *(_section(chapter, svgs) for chapter in chapters),
+        "</body></html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _lead(chapters: Sequence[Chapter]) -> str:
+    counts = Counter(claim.verdict for chapter in chapters for claim in chapter.claims)
+    told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
+    versions = ", ".join(sorted({chapter.themis for chapter in chapters}))
+    return (
+        f"{sum(counts.values())} claims: {escape(told)}. Themis {escape(versions)}. Verdicts are "
+        "about <code>themis</code>, the default policy; <code>themis-paper</code> is the mechanism "
+        "as printed. Numbers in brackets are 95 % intervals over seeds."
+    )
+
+
+def _contents(chapters: Sequence[Chapter]) -> str:
+    links = (
+        f'<li>{_link(chapter)}: {escape(chapter.title)} <span class="note">'
+        f"({escape(chapter.scope)})</span></li>"
+        for chapter in chapters
+    )
+    return f"<ul>{''.join(links)}</ul>"
+
+
+def _claims(claims: Iterable[tuple[Chapter, Claim]]) -> str:
+    rows = "".join(
+        f"<tr><td>{_link(chapter)}</td><td>{escape(claim.statement)}</td>{_columns(claim)}</tr>"
+        for chapter, claim in claims
+    )
+    head = _head("", "claim", "paper", "themis-paper", "themis", "verdict")
+    return _wide(f"<caption>All claims</caption>{head}<tbody>{rows}</tbody>")
+
+
+def _link(chapter: Chapter) -> str:
+    return f'<a href="#{escape(chapter.id)}">{escape(chapter.id)}</a>'
+
+
+def _wide(table: str) -> str:
+    """A table that scrolls by itself where the page is too narrow for it."""
+    return f'<div class="wide"><table>{table}</table></div>'
+
+
+def _columns(claim: Claim) -> str:
+    if claim.by_policy:
+        ours = f"<td>{_told(claim.themis_paper)}</td><td>{_told(claim.themis)}</td>"
+    else:
+        ours = f'<td colspan="2" class="both">{_told(claim.themis)}</td>'
+    verdict = (
+        f'<td class="verdict {_CLASSES[claim.verdict]}">'
+        f"{_SIGNS[claim.verdict]} {escape(claim.verdict)}</td>"
+    )
+    return f"<td>{_told(claim.paper)}</td>{ours}{verdict}"
+
+
+def _told(item: Told) -> str:
+    return escape(item.text)
+
+
+def _section(chapter: Chapter, svgs: Svgs) -> str:
+    rows = "".join(
+        f"<tr><td>{escape(claim.statement)}</td>{_columns(claim)}"
+        f"<td>{escape(claim.explanation)}</td></tr>"
+        for claim in chapter.claims
+    )
+    head = _head("claim", "paper", "themis-paper", "themis", "verdict", "why")
+    parts = [
+        f'<section id="{escape(chapter.id)}">',
+        f"<h2>{escape(chapter.id)}: {escape(chapter.title)}</h2>",
+        f'<p class="lead">The paper: {escape(chapter.paper)} Here: {escape(chapter.scope)}.</p>',
+        _wide(f"{head}<tbody>{rows}</tbody>"),
+        *(f'<p class="note">{escape(note)}</p>' for note in chapter.notes),
+        *(_figure(chapter, picture, svgs) for picture in chapter.pictures),
+        *(_table(sheet) for sheet in chapter.sheets),
+        f'<p class="note">Files in {escape(chapter.id)}/: {escape(", ".join(chapter.files))}.</p>',
+        "</section>",
+    ]
+    return "\n".join(parts)
+
+
+def _figure(chapter: Chapter, picture: Picture, svgs: Svgs) -> str:
+    svg = svgs.get((chapter.id, picture.name))
+    if svg is None:
+        return f'<p class="note">Not drawn (matplotlib is missing): {escape(picture.caption)}</p>'
+    body = inline_svg(svg, f"{chapter.id}-{picture.name}", picture.caption)
+    return f"<figure>{body}<figcaption>{escape(picture.caption)}</figcaption></figure>"
+
+
+def _table(sheet: Sheet) -> str:
+    rows = "".join("<tr>" + "".join(_cell(text) for text in row) + "</tr>" for row in sheet.rows)
+    caption = f"<caption>{escape(sheet.title)}</caption>"
+    return _wide(f"{caption}{_head(*sheet.columns)}<tbody>{rows}</tbody>")
+
+
+def _cell(text: str) -> str:
+    number = bool(re.match(r"[-+]?[0-9]", text))
+    return f'<td class="number">{escape(text)}</td>' if number else f"<td>{escape(text)}</td>"
+
+
+def _head(*names: str) -> str:
+    return "<thead><tr>" + "".join(f"<th>{escape(name)}</th>" for name in names) + "</tr></thead>"
+
+
+def inline_svg(svg: str, name: str, caption: str) -> str:
+    """An SVG file as part of a page: nothing that points outside, ids that are its own."""
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r'\s(?:xmlns(?::\w+)?|version)="[^"]*"', "", body)
+    body = body.replace("xlink:href=", "href=")
+    prefix = re.sub(r"[^A-Za-z0-9_-]", "-", name)
+    # One page holds many figures, and each of them has an axes_1.
+    body = re.sub(r'\bid="', f'id="{prefix}-', body)
+    body = re.sub(r'href="#', f'href="#{prefix}-', body)
+    body = body.replace("url(#", f"url(#{prefix}-")
+    return body.replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1).strip()

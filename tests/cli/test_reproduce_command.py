@@ -1,0 +1,108 @@
+"""`themis reproduce`: a table for people, one object for programs, errors that help."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("THEMIS_DATA", raising=False)
+
+
+def test_without_names_it_lists_the_experiments(cli: Cli) -> None:
+    done = cli("reproduce")
+    assert done.code == 0
+    for word in ("E12", "E13", "What apps look like"):
+        assert word in done.out
+    assert set(json.loads(cli("reproduce", "--json").out)) >= {"E1", "E12", "E13"}
+
+
+def test_people_get_the_claims_and_the_files(cli: Cli, tmp_path: Path) -> None:
+    done = cli("reproduce", "E13", "--out", tmp_path / "out", "--no-color")
+    assert done.code == 0
+    for word in ("VGG16 wants one machine", "by construction", "partly", "themis-paper"):
+        assert word in done.out
+    assert "report.html" in done.err
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_programs_get_one_object(cli: Cli, tmp_path: Path) -> None:
+    args = ("reproduce", "e13", "--out", tmp_path / "out", "--json", "--quiet")
+    done = cli(*args)
+    assert (done.code, done.err) == (0, "")
+    data = json.loads(done.out)
+    assert [item["id"] for item in data["experiments"]] == ["E13"]
+    assert data["experiments"][0]["claims"][0]["verdict"] == "by construction"
+    assert all(Path(path).is_file() for path in data["files"])
+    assert cli(*args).out == done.out
+
+
+@pytest.mark.slow
+def test_runs_are_finished_once(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from themis.experiments import base  # noqa: PLC0415 - only this test makes it small
+
+    monkeypatch.setattr(base, "QUICK_APPS", 1)
+    for name, value in (("VALUES", ("4h", "8h")), ("SHORTEST", "4h"), ("LONGEST", "8h")):
+        monkeypatch.setattr(f"themis.experiments.e11.{name}", value)
+    args = ("reproduce", "E11", "--quick", "--seeds", "1", "--out", tmp_path, "--workers", "1")
+    first = cli(*args, "--no-color")
+    assert first.code == 0
+    assert "undecided" in first.out
+    again = cli(*args, "--no-color")
+    assert "4 of 4 runs" in again.err
+    assert "0 of 4 runs" not in again.err
+    assert again.out == first.out
+
+
+def test_an_interrupt_tells_how_to_go_on(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("themis.experiments.running.finish_all", interrupted)
+    done = cli("reproduce", "E11", "--quick", "--out", tmp_path / "out")
+    assert done.code == 130
+    assert "the same command goes on from there" in done.err
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("E99",), ("E99", "E1, E2, E4, E10, E11, E12, E13, all")),
+        (("E12", "E1O"), ("E1O", "did you mean")),
+        (("E13", "--seeds", "5-1"), ("range upwards",)),
+        (("E13", "--seeds", ","), ("at least one seed",)),
+        (("E13", "--workers", "0"), ("--workers",)),
+    ],
+)
+def test_mistakes_are_told_before_anything_runs(
+    cli: Cli, tmp_path: Path, args: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    done = cli("reproduce", *args, "--out", tmp_path / "out")
+    assert (done.code, done.out) == (2, "")
+    assert not (tmp_path / "out").exists()
+    for word in words:
+        assert word in done.err
+
+
+def test_data_that_is_not_there_is_told(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THEMIS_DATA", str(tmp_path / "nowhere"))
+    done = cli("reproduce", "E13", "--out", tmp_path / "out")
+    assert done.code == 2
+    assert "THEMIS_DATA" in done.err
+
+
+def test_a_folder_that_cannot_be_written_is_told(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x", "utf-8")
+    done = cli("reproduce", "E13", "--out", tmp_path / "file")
+    assert done.code == 2
+    assert "can be written" in done.err

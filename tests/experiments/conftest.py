@@ -1,0 +1,59 @@
+"""Runs that nobody simulated: records made up for tests of what follows from them."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from themis.experiments.base import Experiment, Results, Scope
+from themis.fairness.ideal import Convention
+from themis.model import AppId
+from themis.records.codec import dumps
+from themis.sim.config import RunConfig
+from themis.sim.metrics import AppResult
+from themis.sim.store import RunRecord, Store, Stored, Usage
+
+Numbers = Callable[[RunConfig], Mapping[str, Any]]
+Finished = Callable[[Experiment, Scope, Numbers], Results]
+
+
+def record(config: RunConfig, **numbers: Any) -> RunRecord:
+    """A run of two apps with a summary of our choice; `rho` is that of the worse one."""
+    rho = float(numbers.pop("rho", 1.0))
+    scores = numbers.pop("scores", ((1.0, 3600.0),))
+    both = dict.fromkeys(Convention, rho)
+    apps = tuple(
+        AppResult(AppId(name), 0.0, 10.0, 10.0, 100.0, rhos, rhos)
+        for name, rhos in (("late", both), ("early", dict.fromkeys(Convention, 0.5)))
+    )
+    summary = {
+        **{f"max_rho{end}": {str(kind): rho for kind in Convention} for end in ("", "_ref")},
+        "p95_rho_ref": {"fair_share": rho, "paper": rho},
+        "share_fair_ref": {"fair_share": 0.5, "paper": 0.5},
+        "mean_completion_h": 1.0,
+        "floor_rho_ref": None,
+        "gpu_hours": 100.0,
+        "gpu_hours_spent": {
+            "useful": 80.0, "slowed": 10.0, "restart": 5.0, "checkpoint": 5.0, "lost": 0.0
+        },
+        "placement_score": 0.9,
+        "moves": 3,
+        **numbers,
+    }  # fmt: skip
+    return RunRecord("0", config, summary, apps, tuple(scores), Usage(3600.0, (1.0,)))
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Finished:
+    """Results in which every run of an experiment is there, with the numbers given for it."""
+
+    def make(experiment: Experiment, scope: Scope, numbers: Numbers) -> Results:
+        results = Results(scope, Store(tmp_path / "runs"))
+        results.store.make()
+        for config in experiment.plan(results):
+            made = record(config, **numbers(config))
+            results.store.save(config, Stored(dumps(made).encode(), b""))
+        return results
+
+    return make

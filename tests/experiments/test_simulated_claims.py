@@ -1,0 +1,133 @@
+"""Claims that follow from runs, on runs that were made up so that the answer is known."""
+
+from typing import Any
+
+import pytest
+
+from themis.experiments import e1, e2, e4, e10, e11
+from themis.experiments.base import Claim, Experiment, Findings, Results, Scope, Verdict
+from themis.experiments.e2 import most_that_placement_costs
+from themis.experiments.matrix import Matrix, over, swept
+from themis.experiments.registry import EXPERIMENTS
+from themis.sim.config import RunConfig, prepare
+from themis.sim.store import Store
+
+SEEDS = tuple(range(1, 9))
+SCOPE = Scope(quick=True, seeds=SEEDS, cluster="demo16", apps=1)
+
+
+def claims(findings: Findings) -> dict[str, Claim]:
+    return {claim.statement: claim for claim in findings.claims}
+
+
+def wobble(config: RunConfig) -> float:
+    """Seeds differ, policies do not: what pairs are for."""
+    return 1.0 + 0.2 * (config.seed % 3)
+
+
+def test_a_matrix_runs_every_cell_on_every_seed() -> None:
+    base = RunConfig(cluster="demo16", apps=1)
+    matrix = Matrix(over(swept(base, "f", (0.2, 0.8)), ("themis", "fifo")), (1, 2))
+    configs = matrix.configs()
+    assert len(configs) == 8
+    assert [config.seed for config in matrix.runs((0.8, "themis"))] == [1, 2]
+    assert matrix.cells[0.8, "themis"].options == {"f": 0.8}
+    assert matrix.cells[0.8, "fifo"].options == {}  # fifo knows no f
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=list(EXPERIMENTS))
+@pytest.mark.parametrize("quick", [True, False])
+def test_every_plan_is_made_of_runs_that_can_be(
+    experiment: Experiment, quick: bool, tmp_path: Any
+) -> None:
+    configs = list(experiment.plan(Results(Scope(quick=quick), Store(tmp_path))))
+    assert len({repr(config) for config in configs}) == len(configs)
+    if quick:  # tuning seeds: the others are looked at once
+        assert {config.seed for config in configs} <= set(range(1, 11))
+    else:
+        assert {config.seed for config in configs} <= set(range(101, 131))
+    kinds = {(config.policy, str(config.options)): config for config in configs}
+    for config in kinds.values():
+        prepare(RunConfig("demo16", 1, "w2", 1, 1, config.policy, None, config.options))
+
+
+def test_e1_finds_the_factors_that_are_there(finished: Any) -> None:
+    worse = {"gandiva": 2.3, "tiresias": 1.5, "optimus": 1.0, "slaq": 0.5}
+
+    def numbers(config: RunConfig) -> dict[str, Any]:
+        return {"rho": worse.get(config.policy, 1.0) * wobble(config)}
+
+    found = claims(e1.study(finished(e1.EXPERIMENT, SCOPE, numbers)))
+    verdicts = {name: found[f"W1: max rho, {name} over ours"].verdict for name in worse}
+    assert verdicts == {
+        "gandiva": Verdict.HOLDS,
+        "tiresias": Verdict.PARTLY,
+        "optimus": Verdict.OPEN,
+        "slaq": Verdict.FAILS,
+    }
+    assert found["W2: max rho, gandiva over ours"].themis.value == pytest.approx(2.3)
+    assert found["W1: narrower spread of rho than the paper's four"].verdict is Verdict.PARTLY
+
+
+def test_e2_compares_gpu_time_and_knows_what_placement_can_cost(finished: Any) -> None:
+    def numbers(config: RunConfig) -> dict[str, Any]:
+        more = {"gandiva": 1.06, "slaq": 1.4}.get(config.policy, 1.0)
+        return {"gpu_hours": 100.0 * wobble(config) * (more if config.workload == "w2" else 1.0)}
+
+    equal, gandiva, slaq = e2.study(finished(e2.EXPERIMENT, SCOPE, numbers)).claims
+    assert equal.verdict is Verdict.HOLDS
+    assert gandiva.verdict is Verdict.HOLDS
+    assert gandiva.themis.value == pytest.approx(-5.66, abs=0.1)
+    assert slaq.verdict is Verdict.PARTLY
+    assert slaq.themis.value == pytest.approx(40.0)
+    assert "1.54x" in slaq.explanation
+    assert most_that_placement_costs() == pytest.approx(1.54, abs=0.005)
+
+
+def test_e4_ranks_the_scores(finished: Any) -> None:
+    def numbers(config: RunConfig) -> dict[str, Any]:
+        best = config.workload == "w1" or config.policy == "themis"
+        return {"placement_score": 0.99 if best else 0.9}
+
+    near, best = e4.study(finished(e4.EXPERIMENT, SCOPE, numbers)).claims
+    assert (near.verdict, best.verdict) == (Verdict.HOLDS, Verdict.HOLDS)
+    assert best.themis.value == pytest.approx(0.99)
+
+
+def test_e10_finds_the_best_f(finished: Any) -> None:
+    rho = {0.0: 2.0, 0.4: 1.5, 0.8: 1.0, 1.0: 1.6}
+
+    def numbers(config: RunConfig) -> dict[str, Any]:
+        f = config.options["f"]
+        return {"rho": rho[f] * wobble(config), "gpu_hours": 100.0 + f}
+
+    best, at_one, efficiency = e10.study(finished(e10.EXPERIMENT, SCOPE, numbers)).claims
+    assert (best.verdict, best.themis.value) == (Verdict.HOLDS, 0.8)
+    assert at_one.verdict is Verdict.HOLDS
+    assert at_one.themis.value == pytest.approx(1.6)
+    assert efficiency.verdict is Verdict.HOLDS
+
+
+def test_e11_compares_the_ends(finished: Any) -> None:
+    minutes = {"5m": 5, "10m": 10, "20m": 20, "40m": 40}
+
+    def numbers(config: RunConfig) -> dict[str, Any]:
+        length = minutes[config.options["lease"]]
+        return {"rho": length * wobble(config), "gpu_hours": 100.0 + length}
+
+    fairer, cheaper = e11.study(finished(e11.EXPERIMENT, SCOPE, numbers)).claims
+    assert fairer.verdict is Verdict.HOLDS
+    assert fairer.themis.value == pytest.approx(8.0)
+    assert cheaper.verdict is Verdict.FAILS  # longer leases cost more in these runs
+
+
+@pytest.mark.parametrize("module", [e1, e2, e4, e10, e11])
+def test_a_few_seeds_decide_nothing_and_every_figure_can_be_drawn(
+    finished: Any, module: Any
+) -> None:
+    few = Scope(quick=True, seeds=(1, 2), cluster="demo16", apps=1)
+    findings = module.study(finished(module.EXPERIMENT, few, lambda _: {}))
+    assert {claim.verdict for claim in findings.claims} == {Verdict.OPEN}
+    pytest.importorskip("matplotlib", reason="the figures need themis-scheduler[figures]")
+    for figure in findings.figures:
+        assert figure.draw().figure.axes
