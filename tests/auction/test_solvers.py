@@ -25,8 +25,13 @@ from themis.errors import ConfigError
 from themis.model import AppId, Chunk
 
 MakeProblem = Callable[[int], Problem]
-EXACT = ("search", "default", "highs")
-CASES = {"search": range(500), "default": range(500, 800), "highs": range(300)}
+EXACT = ("search", "default", "ladder", "highs")
+CASES = {
+    "search": range(500),
+    "default": range(500, 800),
+    "ladder": range(600),
+    "highs": range(300),
+}
 
 
 def _one_machine(*nothing: float, gpus: int = 4) -> Problem:
@@ -81,7 +86,7 @@ def test_greedy_is_feasible_and_its_intervals_are_honest(make_problem: MakeProbl
     assert 0 < exact < 300
 
 
-@pytest.mark.parametrize("name", ["search", "default", "highs"])
+@pytest.mark.parametrize("name", ["search", "default", "ladder", "highs"])
 def test_out_of_budget_the_best_so_far_comes_with_an_honest_bound(
     name: str, make_problem: MakeProblem
 ) -> None:
@@ -146,7 +151,7 @@ def test_a_machine_with_too_many_patterns_is_cut_by_counts(
         assert answer.value == pytest.approx(truth.value, abs=1e-7), seed
 
 
-@pytest.mark.parametrize("name", ["search", "highs", "greedy"])
+@pytest.mark.parametrize("name", ["search", "ladder", "highs", "greedy"])
 def test_the_order_of_bidders_and_machines_changes_nothing(
     name: str, make_problem: MakeProblem
 ) -> None:
@@ -160,7 +165,7 @@ def test_the_order_of_bidders_and_machines_changes_nothing(
         assert solver(name).solve(shuffled) == solver(name).solve(problem), seed
 
 
-@pytest.mark.parametrize("name", ["search", "highs"])
+@pytest.mark.parametrize("name", ["search", "ladder", "highs"])
 def test_a_duplicated_row_changes_nothing(name: str, make_problem: MakeProblem) -> None:
     for seed in range(60):
         problem = make_problem(seed)

@@ -21,6 +21,13 @@ class TestDefault(SolverContract):
         return solver("default")
 
 
+class TestLadder(SolverContract):
+    @pytest.fixture
+    def solver(self) -> Solver:
+        pytest.importorskip("highspy")
+        return solver("ladder")
+
+
 class TestHighs(SolverContract):
     @pytest.fixture
     def solver(self) -> Solver:

@@ -1,31 +1,33 @@
-"""Search, and HiGHS where the search does not finish quickly."""
+"""A plain search for the small auctions, the ladder for all others."""
 
 from themis.auction.bounds import count_scarce
 from themis.auction.prepared import Prepared
 from themis.auction.search import Finder
 from themis.auction.solver import Find, Found, start_of
 
-SEARCH_NODES = 600
-"""Nodes after which HiGHS is asked: about the time HiGHS takes for a small auction."""
+SMALL = 80
+"""Rows in all up to which searching is quicker than setting up tables and prices."""
 
-LATER_NODES = 60
-"""The same once HiGHS was needed: the re-solves of a hard auction are hard too."""
+SEARCH_NODES = 100
+"""Nodes after which the ladder takes over: about the time that it needs for a small auction."""
 
 
 def start(prepared: Prepared) -> Find:
-    """Begin; HiGHS is loaded only when it is needed."""
+    """Begin; the libraries of the ladder are loaded only when it is needed."""
+    if sum(map(len, prepared.options)) > SMALL:
+        return start_of("ladder")(prepared)
     search = Finder(prepared, count_scarce(prepared)).find
-    milp: list[Find] = []
+    ladder: list[Find] = []
 
     def find(bidders: tuple[int, ...], budget: int | None) -> Found:
-        patience = LATER_NODES if milp else SEARCH_NODES
-        nodes = patience if budget is None else min(patience, budget)
+        if ladder:  # the re-solves of a hard auction are hard too
+            return ladder[0](bidders, budget)
+        nodes = SEARCH_NODES if budget is None else min(SEARCH_NODES, budget)
         quick = search(bidders, nodes)
         if quick.exact or budget == nodes:
             return quick
-        if not milp:
-            milp.append(start_of("highs")(prepared))
-        slow = milp[0](bidders, None if budget is None else budget - nodes)
+        ladder.append(start_of("ladder")(prepared))
+        slow = ladder[0](bidders, None if budget is None else budget - nodes)
         better = quick if quick.value > slow.value else slow
         work = quick.work + slow.work
         return Found(better.chosen, min(quick.bound, slow.bound), slow.exact, work, better.place)

@@ -5,13 +5,17 @@ The seed of the other solvers and the answer when there is no time for one.
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from themis.auction.bounds import count_scarce, price
-from themis.auction.packing import needs_of
+from themis.auction.packing import PackingLimitError, needs_of, pack
 from themis.auction.prepared import Option, Prepared
 from themis.auction.room import Need, Room, packing_order
 from themis.auction.solution import Place
 from themis.auction.solver import Find, Found
+
+PACKING_LIMIT = 300
+"""Steps to fit a single row, where nothing else was found."""
 
 Held = dict[int, tuple[Option, tuple[Place, ...]]]
 """What each bidder has so far."""
@@ -41,9 +45,28 @@ def serve(prepared: Prepared, bidders: Sequence[int], start: Sequence[Option] = 
             if _swap(prepared, room, held, option):
                 break
     _upgrade(prepared, room, held, bidders)
+    if not held:
+        # Taking chunk by chunk can miss the only way to fit a row of several.
+        return _first_that_packs(prepared, bidders)
     chosen = tuple(held[i][0] for i in sorted(held))
     places = tuple(held[i][1] for i in sorted(held))
     return Found(chosen, math.inf, False, 1, lambda: places)
+
+
+def _first_that_packs(prepared: Prepared, bidders: Sequence[int]) -> Found:
+    rows = [option for i in bidders for option in prepared.options[i]]
+    for option in sorted(rows, key=lambda o: (-o.gain, o.bidder, o.row)):
+        try:
+            places = pack(prepared.machines, _needs(prepared, option), PACKING_LIMIT)
+        except PackingLimitError:
+            continue
+        if places is not None and prepared.within_caps([option]):
+            return Found((option,), math.inf, False, 1, partial(_alone, tuple(places)))
+    return Found((), math.inf, False, 1, tuple)
+
+
+def _alone(places: tuple[Place, ...]) -> tuple[tuple[Place, ...], ...]:
+    return (places,)
 
 
 def _hold(prepared: Prepared, room: Room, start: Sequence[Option]) -> Held:

@@ -10,7 +10,7 @@ A chunk's level is the worst it accepts: 0 all in one slot, 1 in one machine, 2 
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from themis.errors import ConfigError, InvalidBidError, InvariantError
@@ -129,9 +129,9 @@ def offered_machines(gpus: Collection[GpuId], topology: Topology) -> tuple[Offer
 def normal(chunk: Chunk) -> Chunk:
     """The same wish in one spelling: one GPU is level 0, a pinned chunk is within its machine."""
     if chunk.count == 1:
-        return replace(chunk, level=SLOT)
+        return chunk if chunk.level == SLOT else Chunk(SLOT, 1, chunk.machine)
     if chunk.machine is not None and chunk.level > MACHINE:
-        return replace(chunk, level=MACHINE)
+        return Chunk(MACHINE, chunk.count, chunk.machine)
     return chunk
 
 

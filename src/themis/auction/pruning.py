@@ -1,7 +1,7 @@
 """Rows that cannot matter, taken out before anybody solves anything."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from themis.auction.problem import Candidate, normal
 from themis.model import CLUSTER, Chunk
@@ -25,17 +25,47 @@ def useful(rows: Sequence[Candidate], rho_nothing: float) -> tuple[int, ...]:
     better = [i for i, row in enumerate(rows) if math.log(rho_nothing) - math.log(row.rho) > 0.0]
     # Among equals the least demanding first, so that it is there to beat the others.
     better.sort(key=lambda i: (rows[i].rho, rows[i].gpus, -_looseness(rows[i]), i))
-    kept: list[tuple[int, tuple[Chunk, ...]]] = []
+    kept: list[int] = []
+    # By the machines that rows are pinned to: rows elsewhere cannot fit inside.
+    rivals: dict[frozenset[int], list[tuple[int, _Bulk, tuple[Chunk, ...]]]] = {}
     seen: set[tuple[tuple[int, int, int], ...]] = set()
     pairwise = len(better) <= PAIRWISE_LIMIT
     for i in better:
-        chunks = tuple(sorted((normal(chunk) for chunk in rows[i].chunks), key=_order))
-        name = tuple(_order(chunk) for chunk in chunks)
-        if name in seen or (pairwise and any(_fits_inside(one, chunks) for _, one in kept)):
+        chunks = tuple(sorted(map(normal, rows[i].chunks), key=_order))
+        name = tuple(map(_order, chunks))
+        if name in seen:
+            continue
+        pins = frozenset(machine for _, _, machine in name if machine >= 0)
+        gpus = sum(chunk.count for chunk in chunks)
+        bulk = _bulk(name)
+        if pairwise and any(
+            count <= gpus
+            and one[0] <= bulk[0]
+            and one[1] <= bulk[1]
+            and one[2] <= bulk[2]
+            and _fits_inside(some, chunks)
+            for where, others in rivals.items()
+            if where <= pins
+            for count, one, some in others
+        ):
             continue
         seen.add(name)
-        kept.append((i, chunks))
-    return tuple(sorted(i for i, _ in kept))
+        kept.append(i)
+        rivals.setdefault(pins, []).append((gpus, bulk, chunks))
+    return tuple(sorted(kept))
+
+
+_Bulk = tuple[int, int, int]
+"""GPUs in chunks of more than one, no wider than a slot, a machine, a rack."""
+
+
+def _bulk(name: Iterable[tuple[int, int, int]]) -> _Bulk:
+    """What must find room in chunks at least as close: a quick test that spares most fitting."""
+    totals = [0, 0, 0, 0]
+    for level, negative, _ in name:
+        if negative < -1:
+            totals[level] -= negative
+    return (totals[0], totals[0] + totals[1], totals[0] + totals[1] + totals[2])
 
 
 def _looseness(row: Candidate) -> int:

@@ -108,15 +108,16 @@ class Room:
         sums = {rack: sum(self.free[m] for m in members) for rack, members in racks.items()}
         fitting = [(total, rack) for rack, total in sums.items() if total >= chunk.count]
         if fitting:
-            return self._spread(racks[min(fitting)[1]], chunk.count)
+            return self.spread(racks[min(fitting)[1]], chunk.count)
         if chunk.level == RACK or sum(sums.values()) < chunk.count:
             return None
         place: list[tuple[int, int, int]] = []
         for rack, part in shares(sums, sorted(sums), chunk.count):
-            place.extend(self._spread(racks[rack], part))
+            place.extend(self.spread(racks[rack], part))
         return tuple(sorted(place))
 
-    def _spread(self, machines: Sequence[int], count: int) -> Place:
+    def spread(self, machines: Sequence[int], count: int) -> Place:
+        """Take GPUs of some machines, of few of them where possible."""
         place: list[tuple[int, int, int]] = []
         for machine, part in shares(self.free, machines, count):
             place.extend(self.cut(machine, part))

@@ -24,6 +24,7 @@ _STARTS = {
     "greedy": "themis.auction.greedy",
     "gurobi": "themis.auction.gurobi",
     "highs": "themis.auction.highs",
+    "ladder": "themis.auction.ladder",
     "scip": "themis.auction.scip",
     "search": "themis.auction.search",
 }
@@ -31,6 +32,10 @@ _STARTS = {
 
 _EXTRAS = {"gurobi": "bench", "scip": "bench"}
 """What to install for a solver, unless it is `sim`."""
+
+
+_NEEDS = {"default": ("ladder", "highs"), "ladder": ("highs",)}
+"""Solvers that fall back on others."""
 
 
 class Solver(Protocol):
@@ -116,6 +121,16 @@ def _load(module: str, name: str) -> ModuleType:
         extra = _EXTRAS.get(name, "sim")
         needs = f"one that is installed: this needs {error.name}, in the `{extra}` extra"
         raise ConfigError("solver", name, needs) from error
+
+
+def preload(name: str) -> None:
+    """Load all that a solver may need, so that no round waits for it.
+
+    Raises:
+        ConfigError: There is no such solver, or a library of it is not installed.
+    """
+    for needed in (name, *_NEEDS.get(name, ())):
+        start_of(needed)
 
 
 def leave_one_out(prepared: Prepared, find: Find, name: str, budget: int | None) -> Solution:

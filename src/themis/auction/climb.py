@@ -1,0 +1,261 @@
+"""One winner determination of the ladder: what it has found, what it has proven, what it cost."""
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from themis.auction.labels import Flags, Labels, search
+from themis.auction.mending import Mender
+from themis.auction.prices import Priced
+from themis.auction.resources import Table, Whole
+from themis.auction.solution import Place
+from themis.auction.solver import start_of
+
+if TYPE_CHECKING:
+    from themis.auction.ladder import Ladder
+
+TOLERANCE = 1e-9
+"""Nats: allocations better by less than this are not looked for."""
+
+GROWTH = 2.5
+"""How much wider the next window is."""
+
+_QUICK = 120
+"""With more bidders, re-solves of large auctions only refill what one of them leaves."""
+
+_FRUITLESS = 3
+"""So often no limit was found: look for no more."""
+
+_PIVOT, _LABELS, _LOAD, _CUT, _NODE = 2, 30, 20, 1_000, 300
+"""Work: of a pivot, labels per unit, of a loading, of looking for a cut, of a node of HiGHS."""
+
+
+class Climb:
+    """One determination: the best allocation so far, what is proven, and the work it took."""
+
+    def __init__(self, ladder: "Ladder", bidders: tuple[int, ...], budget: float) -> None:
+        self.ladder = ladder
+        self.effort = ladder.effort
+        self.table: Table = ladder.table
+        self.bidders = bidders
+        self.budget = budget
+        self.present: Flags = np.zeros(len(ladder.prepared.bidders), dtype=bool)
+        self.present[list(bidders)] = True
+        self.work = 0.0
+        self.value = -math.inf
+        self.bound = math.inf
+        self.rows: Whole | None = None
+        self.places: tuple[tuple[Place, ...], ...] | None = None
+        self.priced = self._price()
+        if ladder.guess is not None:
+            # Without one of them, the others may keep what they had.
+            owners = np.array([o.bidder for o in ladder.chosen(ladder.guess)], dtype=np.int64)
+            self.take(ladder.guess[self.present[owners]])
+
+    def take(self, rows: Whole) -> None:
+        """Note a feasible allocation, if it is the best so far."""
+        value = math.fsum(self.table.gain[rows].tolist())
+        if self.rows is None or value > self.value:
+            self.rows, self.value = rows, value
+
+    @property
+    def gap(self) -> float:
+        """What may be missing."""
+        return self.bound - self.value
+
+    def _price(self) -> Priced:
+        self.ladder.market.invite(self.present)
+        priced = self.ladder.market.settle()
+        self.work += 10 + _PIVOT * self.ladder.market.pivots
+        self.bound = min(self.bound, priced.bound)
+        return priced
+
+    def run(self) -> bool:
+        """Climb until there is proof, or no more to try; whether there is proof."""
+        if not self.effort.highs:
+            return self._run_large()
+        if self._is_whole():
+            return True
+        window = self.ladder.window
+        cuts = 0
+        apart = False
+        while self.gap > TOLERANCE:
+            if self.work >= self.budget:
+                return False
+            reach = self.priced.bound - self.value
+            last = window >= reach - TOLERANCE
+            labels = self._search(min(window, reach - TOLERANCE), apart=apart)
+            if not len(labels.lost):
+                if not labels.complete:
+                    return self._ask_highs()
+                if last:
+                    break  # nothing is better than what there is
+                window *= GROWTH
+                continue
+            if not apart and self.ladder.loads(labels.rows(0)):
+                self._settle_on(labels.rows(0))
+                return labels.complete or self._ask_highs()
+            if not apart and cuts < self.effort.cuts and self._cut(labels.rows(0)):
+                cuts += 1
+                continue
+            fits = self._first_that_packs(labels, self.effort.tries if apart else 1)
+            if fits is None or not labels.complete:
+                return self._ask_highs(labels)
+            if fits:
+                return True
+            if not apart:
+                apart = True
+            elif last:
+                break
+            else:
+                window *= GROWTH
+        return True
+
+    def _run_large(self) -> bool:
+        """Without packing searches: the best labels are mended until they pack."""
+        base = self.ladder.base
+        gone = np.flatnonzero(~self.present)
+        if base is not None and len(gone) == 1:
+            self.work += _LOAD
+            self.take(base.refill(int(gone[0]), self.priced))
+            if self.gap <= self.effort.enough or len(self.present) > _QUICK:
+                return self.gap <= TOLERANCE
+        if self._is_whole():
+            return True
+        window = self.ladder.window
+        cuts = 0
+        self._take_or_mend(self.ladder.market.most_of_rows())
+        while self.gap > TOLERANCE:
+            if self.work >= self.budget and self.rows is not None:
+                return False
+            reach = self.priced.bound - self.value
+            last = window >= reach - TOLERANCE
+            labels = self._search(min(window, reach - TOLERANCE), apart=False)
+            if not len(labels.lost):
+                if last:
+                    return labels.complete
+                window *= GROWTH
+                continue
+            rows = labels.rows(0)
+            self._take_or_mend(rows)
+            if self.priced.bound - float(labels.lost[0]) - self.value <= TOLERANCE:
+                return labels.complete
+            if self.gap <= self.effort.enough or cuts >= self.effort.cuts or not self._cut(rows):
+                return False
+            cuts += 1
+        return True
+
+    def _take_or_mend(self, rows: Whole) -> None:
+        self.work += _LOAD * len(rows) / 10
+        if self.ladder.loads(rows):
+            self._settle_on(rows)
+            if self.rows is rows:
+                self.places = None
+            return
+        mender = Mender(self.ladder.prepared, self.table)
+        mended = mender.mend(rows, self.priced)
+        self.take(mended)
+        lost = self.priced.bound - self.value
+        self.ladder.window = max(self.effort.window, 0.5 * lost)
+        if self.rows is mended:
+            self.places = tuple(mender.places(o.bidder) for o in self.ladder.chosen(mended))
+
+    def _is_whole(self) -> bool:
+        """Whether the linear program found the best allocation by itself."""
+        rows = self.ladder.market.whole_rows()
+        if rows is None or self.bound - self.table.gain[rows].sum() > TOLERANCE:
+            return False
+        self.work += _LOAD
+        if not self.ladder.loads(rows):
+            return False
+        self.take(rows)
+        return True
+
+    def _search(self, window: float, *, apart: bool) -> Labels:
+        limit = self.effort.labels
+        labels = search(self.table, self.priced, self.present, window, limit, apart=apart)
+        self.work += labels.work / _LABELS
+        if labels.complete:
+            below = float(labels.lost[0]) if len(labels.lost) else window
+            self.bound = min(self.bound, max(self.value, self.priced.bound - below))
+        return labels
+
+    def _settle_on(self, rows: Whole) -> None:
+        self.work += _LOAD
+        self.take(rows)
+        lost = self.priced.bound - self.value
+        self.ladder.window = max(self.effort.window, 0.8 * lost)
+
+    def _cut(self, rows: Whole) -> bool:
+        if self.ladder.fruitless > _FRUITLESS:
+            return False
+        self.work += _CUT
+        found = self.ladder.cutter().limit(rows)
+        if found is None:
+            self.ladder.fruitless += 1
+            return False
+        self.table.add(*found)
+        self.ladder.market.extend()
+        self.priced = self._price()
+        return True
+
+    def _first_that_packs(self, labels: Labels, tries: int) -> bool | None:
+        """Settle on the best combination that packs; None when that remains open."""
+        for index in range(len(labels.lost)):
+            if index >= tries or self.work >= self.budget:
+                # Told apart only by what is scarce, one that fails speaks for none behind it.
+                return None if tries > 1 else False
+            rows = labels.rows(index)
+            self.work += _LOAD
+            fits = self.ladder.loads(rows)
+            if not fits:
+                nodes = self._nodes()
+                known = self.ladder.packs(rows, nodes)
+                self.work += _LOAD if known is not None else _NODE
+                if known is None:
+                    return None
+                fits = known
+            if fits:
+                self._settle_on(rows)
+                return True
+        return False
+
+    def _nodes(self) -> int:
+        return 200 if self.budget == math.inf else max(1, int((self.budget - self.work) // _NODE))
+
+    def _take_what_loads(self, labels: Labels) -> None:
+        for index in range(min(len(labels.lost), self.effort.tries)):
+            self.work += _LOAD
+            if self.ladder.loads(labels.rows(index)):
+                self.take(labels.rows(index))
+                return
+
+    def _ask_highs(self, labels: Labels | None = None) -> bool:
+        """The last rung: the class program over the rows that can still be in the best answer.
+
+        Where that is too much, what packs of the labels must do.
+        """
+        if labels is not None:
+            self._take_what_loads(labels)
+        if self.gap <= TOLERANCE:
+            return True
+        if not self.effort.highs or self.work >= self.budget:
+            return False
+        if self.rows is None:
+            self.take(self.ladder.greedy(self.bidders))
+        near = self.priced.short <= self.priced.bound - self.value + TOLERANCE
+        first = self.table.first.tolist()
+        options = tuple(
+            tuple(self.table.options[r] for r in range(first[i], first[i + 1]) if near[r] and here)
+            for i, here in enumerate(self.present.tolist())
+        )
+        core = replace(self.ladder.prepared, options=options)
+        found = start_of("highs")(core)(
+            self.bidders, None if self.budget == math.inf else self._nodes()
+        )
+        self.work += _NODE * found.work
+        self.bound = min(self.bound, max(found.bound, self.value))
+        self.take(self.ladder.rows_of(found.chosen))
+        return found.exact

@@ -1,0 +1,180 @@
+"""The exact solver for auctions of any size: prices, labels, packing, and HiGHS as the last rung.
+
+Prices prove a bound and leave few rows of each bidder within a window below it. The label search
+finds the best combination of those by what it takes of everything scarce; if that packs, it is the
+best there is. If it does not, a limit that it breaks is added, or combinations are told apart by
+all that packing depends on. The window grows until something is found. See docs/concepts/solver.md.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from themis.auction.climb import Climb
+from themis.auction.cuts import Cutter
+from themis.auction.greedy import serve
+from themis.auction.loading import load
+from themis.auction.mending import Mender
+from themis.auction.packing import PackingLimitError, by_option, needs_of, pack
+from themis.auction.prepared import Option, Prepared
+from themis.auction.prices import Market
+from themis.auction.resources import Whole, tabulate
+from themis.auction.solution import Place
+from themis.auction.solver import Find, Found, start_of
+from themis.errors import InvariantError
+
+PACKING_LIMIT = 100
+"""Steps of the packing search before HiGHS decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How hard to try. A unit of work is about ten microseconds on a machine of 2024."""
+
+    window: float
+    """Nats: where to look first."""
+    labels: int
+    """The most labels at a time."""
+    cuts: int
+    """New limits per determination."""
+    tries: int
+    """Combinations to pack when they are told apart by all that packing depends on."""
+    racks: bool
+    """Whether to look for limits across racks."""
+    highs: bool
+    """Whether to ask HiGHS where all else fails; if not, allocations are mended until they pack."""
+    enough: float = 0.0
+    """Nats: a gap that needs no closing."""
+
+
+def effort_for(gpus: int, bidders: int) -> Effort:
+    """Proof for clusters of hundreds of GPUs; beyond, a gap far below what payments can show."""
+    window = 0.08 / max(10, bidders)
+    if gpus <= 320 and bidders <= 60:
+        return Effort(window, 6_000, 12, 40, racks=True, highs=True)
+    return Effort(window, 300, 12, 1, racks=False, highs=False, enough=4e-3)
+
+
+def start(prepared: Prepared) -> Find:
+    """Begin; what one determination learns, the next ones use."""
+    return Ladder(prepared).find
+
+
+class Ladder:
+    """Winner determinations on one problem; they share prices, limits, packings and a window."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self.prepared = prepared
+        gpus = sum(offered.gpus for offered in prepared.machines)
+        self.effort = effort_for(gpus, len(prepared.bidders))
+        self.table = tabulate(prepared)
+        self.market = Market(self.table)
+        self.window = self.effort.window
+        self.guess: Whole | None = None
+        self.fruitless = 0
+        """How often no limit was found: some auctions do not yield to any."""
+        self._cutter: Cutter | None = None
+        self._packed: dict[int, bool] = {}
+        self.base: Mender | None = None
+        """Large auctions: the first allocation on its machines, for the re-solves to start from."""
+
+    def find(self, bidders: tuple[int, ...], budget: int | None) -> Found:
+        """Determine the winners among these bidders."""
+        climb = Climb(self, bidders, math.inf if budget is None else budget)
+        exact = climb.run()
+        if climb.rows is None:
+            climb.take(self.greedy(bidders))
+        if len(bidders) == len(self.prepared.bidders):
+            self.guess = climb.rows
+        chosen = self.chosen(climb.rows)
+        bound = climb.value if exact else max(climb.bound, climb.value)
+        places = climb.places
+        if places is None and self.base is None and not self.effort.highs:
+            places = self._place(chosen)
+        if places is None:
+            return Found(chosen, bound, exact, math.ceil(climb.work), lambda: self._place(chosen))
+        if self.base is None and climb.rows is not None:
+            self.base = Mender(self.prepared, self.table)
+            self.base.adopt(climb.rows, places)
+        return Found(chosen, bound, exact, math.ceil(climb.work), lambda: places)
+
+    def chosen(self, rows: Whole | None) -> tuple[Option, ...]:
+        """The options of some table rows."""
+        return () if rows is None else tuple(self.table.options[row] for row in rows.tolist())
+
+    def rows_of(self, chosen: tuple[Option, ...]) -> Whole:
+        """The table rows of some options."""
+        wanted = {(option.bidder, option.row) for option in chosen}
+        rows = [
+            row
+            for row, option in enumerate(self.table.options)
+            if (option.bidder, option.row) in wanted
+        ]
+        return np.array(rows, dtype=np.int64)
+
+    def greedy(self, bidders: tuple[int, ...]) -> Whole:
+        """A feasible allocation at once."""
+        return self.rows_of(serve(self.prepared, bidders).chosen)
+
+    def cutter(self) -> Cutter:
+        """Where new limits come from."""
+        if self._cutter is None:
+            self._cutter = Cutter(self.prepared.machines, self.table, racks=self.effort.racks)
+        return self._cutter
+
+    def loads(self, rows: Whole) -> bool:
+        """Whether rows fit together at the first attempt; False proves nothing."""
+        name = int(self.table.mark[rows].sum())
+        if (self.table.usage[rows].sum(axis=0) > self.table.capacity).any():
+            return False
+        if name not in self._packed:
+            needs = [
+                need for need in needs_of(self.prepared, self.chosen(rows)) if not need.anywhere
+            ]
+            if load(self.prepared.machines, needs) is None:
+                return False
+            self._packed[name] = True
+        return self._packed[name]
+
+    def packs(self, rows: Whole, nodes: int) -> bool | None:
+        """Whether rows fit together; None when that could not be found out."""
+        name = int(self.table.mark[rows].sum())
+        if name in self._packed:
+            return self._packed[name]
+        if not self.effort.highs:
+            return None
+        chosen = self.chosen(rows)
+        needs = [need for need in needs_of(self.prepared, chosen) if not need.anywhere]
+        try:
+            fits = pack(self.prepared.machines, needs, PACKING_LIMIT) is not None
+        except PackingLimitError:
+            found = self._by_highs(chosen, nodes)
+            fits = len(found.chosen) == len(chosen)
+            if not fits and not found.exact:
+                return None
+        self._packed[name] = fits
+        return fits
+
+    def _by_highs(self, chosen: tuple[Option, ...], nodes: int | None) -> Found:
+        options: list[tuple[Option, ...]] = [() for _ in self.prepared.bidders]
+        for option in chosen:
+            options[option.bidder] = (option,)
+        find = start_of("highs")(replace(self.prepared, options=tuple(options)))
+        return find(tuple(option.bidder for option in chosen), nodes)
+
+    def _place(self, chosen: tuple[Option, ...]) -> tuple[tuple[Place, ...], ...]:
+        needs = needs_of(self.prepared, chosen)
+        loaded = load(self.prepared.machines, needs)
+        if loaded is not None:
+            return by_option(chosen, loaded.places(needs))
+        try:
+            places = pack(self.prepared.machines, needs, 10 * PACKING_LIMIT)
+        except PackingLimitError:
+            found = self._by_highs(chosen, None)
+            if len(found.chosen) == len(chosen):
+                return found.place()
+            places = None
+        if places is None:
+            raise InvariantError("rows that were found to fit do not", chosen)
+        return by_option(chosen, places)

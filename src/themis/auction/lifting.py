@@ -1,0 +1,177 @@
+"""How heavy pinned chunks may be in a limit: as heavy as what they keep others from having.
+
+A chunk pinned to a machine weighs at least what any chunk of its size does. It may weigh more: a
+single GPU in the wrong slot can cost a hole for eight.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from themis.auction.fillings import SINGLE, Cuts, Pins, Weights, joined, profile
+from themis.auction.patterns import Size
+from themis.auction.prepared import Option
+from themis.auction.resources import Real
+
+_MAX_SETS = 200
+"""Sets of bundles that may be pinned to one machine together; with more there is no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """All that one row has pinned to one machine."""
+
+    machine: int
+    bidder: int
+    pins: Pins
+
+
+class Lifting:
+    """How heavy pinned bundles may be within one group, one after the other."""
+
+    def __init__(
+        self,
+        cuts: Cuts,
+        weights: Weights,
+        machines: Sequence[tuple[tuple[int, ...], Sequence[Bundle]]],
+        over: Real,
+        pinned: set[Bundle],
+    ) -> None:
+        self.cuts = cuts
+        self.weights = weights
+        self.over = over
+        """The heaviest use of what the cuts leave, by its amount."""
+        self.pinned = pinned
+        """The bundles that are demanded."""
+        self.slots = [slots for slots, _ in machines]
+        self.bundles = [
+            sorted(bundles, key=lambda bundle: (bundle.bidder, bundle.pins))
+            for _, bundles in machines
+        ]
+
+    def run(
+        self, by_level: dict[int, list[int]], *, tight: bool
+    ) -> tuple[int, dict[Bundle, int]] | None:
+        """The heaviest filling, and the weight of each bundle."""
+        tables: list[list[tuple[tuple[Bundle, ...], Real]]] = []
+        for slots, bundles in zip(self.slots, self.bundles, strict=True):
+            sets = self._sets(slots, bundles)
+            if sets is None:
+                return None
+            tables.append(sets)
+        top = self._fill([table[0][1] for table in tables])
+        least: dict[Bundle, int] = {}
+        if tight and len(tables) == 1:
+            least, top = self._marginal(tables[0])
+        return round(top), self._one_by_one(tables, top, least, by_level)
+
+    def _marginal(
+        self, table: Sequence[tuple[tuple[Bundle, ...], Real]]
+    ) -> tuple[dict[Bundle, int], float]:
+        """Weights under which what is demanded here is among the heaviest there can be.
+
+        Each bundle weighs the most that it can spoil. Then nobody gains by leaving one out, so all
+        of them with what fits around them is the heaviest filling, though others may be as heavy.
+        """
+        spoilt = {
+            frozenset(some): self._fill([load])
+            for some, load in table
+            if self.pinned.issuperset(some)
+        }
+        everything = max(spoilt, key=len)
+        least = {
+            bundle: round(
+                max(
+                    spoilt[some - {bundle}] - value
+                    for some, value in spoilt.items()
+                    if bundle in some
+                )
+            )
+            for bundle in sorted(everything, key=lambda b: (b.bidder, b.pins))
+        }
+        return least, sum(least.values()) + spoilt[everything]
+
+    def _one_by_one(
+        self,
+        tables: Sequence[Sequence[tuple[tuple[Bundle, ...], Real]]],
+        top: float,
+        least: Mapping[Bundle, int],
+        by_level: dict[int, list[int]],
+    ) -> dict[Bundle, int]:
+        heavy = dict(least)
+        best = [
+            _upper(
+                [
+                    load + sum(heavy[bundle] for bundle in some)
+                    for some, load in table
+                    if all(bundle in heavy for bundle in some)
+                ]
+            )
+            for table in tables
+        ]
+        # What is demanded now comes first: whatever is weighed later has less to take.
+        order = [
+            (bundle not in self.pinned, i, j)
+            for i, some in enumerate(self.bundles)
+            for j, bundle in enumerate(some)
+        ]
+        for _, index, number in sorted(order):
+            bundle = self.bundles[index][number]
+            heavy.setdefault(bundle, 0)
+            inside = [
+                load + sum(heavy[other] for other in some)
+                for some, load in tables[index]
+                if bundle in some and all(other in heavy for other in some)
+            ]
+            if not inside:  # never fits, so it may weigh anything
+                heavy[bundle] = sum(by_level[level][size] for level, size in bundle.pins)
+                continue
+            mine = _upper(inside)
+            more = round(top - self._fill([*best[:index], mine, *best[index + 1 :]]))
+            heavy[bundle] += more
+            best[index] = _upper([best[index], mine + more])
+        return heavy
+
+    def _fill(self, machines: Sequence[Real]) -> float:
+        sums = joined(machines)
+        return float((sums + self.over[: len(sums)]).max())
+
+    def _sets(
+        self, slots: tuple[int, ...], bundles: Sequence[Bundle]
+    ) -> list[tuple[tuple[Bundle, ...], Real]] | None:
+        """Bundles of different bidders that fit on a machine together, with what else it holds."""
+        bare = self.cuts.ways(slots, ())
+        if bare is None:
+            return None
+        found: list[tuple[tuple[Bundle, ...], Real]] = [((), profile(bare, self.weights))]
+        for bundle in bundles:
+            for some, _ in found[: len(found)]:
+                if any(other.bidder == bundle.bidder for other in some):
+                    continue
+                pins = tuple(sorted(pin for one in (*some, bundle) for pin in one.pins))
+                if sum(size for _, size in pins) > sum(slots):
+                    continue
+                ways = self.cuts.ways(slots, pins)
+                if ways is not None:
+                    found.append(((*some, bundle), profile(ways, self.weights)))
+            if len(found) > _MAX_SETS:
+                return None
+        return found
+
+
+def _upper(profiles: Sequence[Real]) -> Real:
+    upper = np.full(max(map(len, profiles)), -1e15)
+    for one in profiles:
+        np.maximum(upper[: len(one)], one, out=upper[: len(one)])
+    return upper
+
+
+def bundles_of(option: Option) -> list[Bundle]:
+    """What a row has pinned, machine by machine."""
+    pins: dict[int, list[Size]] = {}
+    for chunk in option.chunks:
+        if chunk.machine is not None:
+            size = SINGLE if chunk.count == 1 else (chunk.level, chunk.count)
+            pins.setdefault(chunk.machine, []).append(size)
+    return [Bundle(m, option.bidder, tuple(sorted(some))) for m, some in sorted(pins.items())]

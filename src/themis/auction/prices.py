@@ -1,0 +1,134 @@
+"""Prices on scarce resources from a linear program, and the bound that they prove.
+
+The program is solved warm: bidders leave and return, resources are added. Its answer is trusted for
+nothing but the prices. Whatever they are, what is left of every bidder's best row after paying for
+it, plus the worth of all there is, is a bound; it is summed up anew from the rows.
+"""
+
+import math
+from dataclasses import dataclass
+
+import highspy
+import numpy as np
+import numpy.typing as npt
+
+from themis.auction.resources import Real, Table, Whole
+
+_OPTIONS: dict[str, bool | int | float | str] = {
+    "output_flag": False,
+    "threads": 1,
+    "random_seed": 0,
+    # Solved warm nearly always, where presolving would only cost.
+    "presolve": "off",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """Prices, the bound they prove for the bidders present, and what rows fall short of it.
+
+    The value of an allocation is the bound less the shortfalls of its rows less the worth of what
+    it leaves over, exactly.
+    """
+
+    prices: Real
+    bound: float
+    short: Real
+    """Per row: how far it is below its bidder's best choice."""
+    none_short: Real
+    """Per bidder: how far winning nothing is below its best choice."""
+
+
+class Market:
+    """The linear program of one auction."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.bidders = len(table.first) - 1
+        self.pivots = 0
+        self._present = np.ones(self.bidders, dtype=bool)
+        self._filled = np.flatnonzero(np.diff(table.first) > 0)
+        self._owner = np.repeat(np.arange(self.bidders), np.diff(table.first))
+        self._highs = highspy.Highs()  # type: ignore[no-untyped-call]  # highspy leaves it bare
+        for name, value in _OPTIONS.items():
+            self._highs.setOptionValue(name, value)
+        self._load()
+
+    def _load(self) -> None:
+        table = self.table
+        rows, resources = table.usage.shape
+        lp = highspy.HighsLp()
+        lp.num_col_ = rows
+        lp.num_row_ = self.bidders + resources
+        lp.sense_ = highspy.ObjSense.kMaximize
+        lp.col_cost_ = table.gain
+        lp.col_lower_ = np.zeros(rows)
+        lp.col_upper_ = np.full(rows, math.inf)
+        lp.row_lower_ = np.full(lp.num_row_, -math.inf)
+        lp.row_upper_ = np.concatenate((np.ones(self.bidders), table.capacity))
+        used = table.usage != 0
+        counts = 1 + used.sum(axis=1)
+        starts = np.concatenate(([0], np.cumsum(counts)))
+        index = np.empty(starts[-1], dtype=np.int32)
+        value = np.empty(starts[-1], dtype=np.float64)
+        own = starts[:-1]
+        index[own] = self._owner
+        value[own] = 1.0
+        rest = np.ones(starts[-1], dtype=bool)
+        rest[own] = False
+        where = np.nonzero(used)
+        index[rest] = self.bidders + where[1]
+        value[rest] = table.usage[where]
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+        lp.a_matrix_.start_ = starts.astype(np.int32)
+        lp.a_matrix_.index_ = index
+        lp.a_matrix_.value_ = value
+        self._highs.passModel(lp)
+
+    def extend(self) -> None:
+        """Take up the last resource of the table."""
+        used = np.flatnonzero(self.table.usage[:, -1])
+        self._highs.addRow(
+            -math.inf,
+            float(self.table.capacity[-1]),
+            len(used),
+            used.astype(np.int32),
+            self.table.usage[used, -1].astype(np.float64),
+        )
+
+    def invite(self, present: npt.NDArray[np.bool_]) -> None:
+        """Who takes part from now on."""
+        for bidder in np.flatnonzero(present != self._present).tolist():
+            self._highs.changeRowBounds(bidder, -math.inf, float(present[bidder]))
+        self._present = present
+
+    def settle(self) -> Priced:
+        """Solve, and price by the answer."""
+        self._highs.run()
+        self.pivots = max(1, int(self._highs.getInfo().simplex_iteration_count))
+        solution = self._highs.getSolution()
+        dual = np.asarray(solution.row_dual, dtype=np.float64)[self.bidders :]
+        return self.priced(np.where(np.isfinite(dual), np.maximum(dual, 0.0), 0.0))
+
+    def whole_rows(self) -> Whole | None:
+        """The rows that the program took, if it took none in part."""
+        taken = np.asarray(self._highs.getSolution().col_value, dtype=np.float64)
+        rows = np.flatnonzero(taken > 1e-7)
+        return rows if (taken[rows] > 1.0 - 1e-7).all() else None
+
+    def most_of_rows(self) -> Whole:
+        """The rows that the program took by more than half: at most one for each bidder."""
+        taken = np.asarray(self._highs.getSolution().col_value, dtype=np.float64)
+        return np.flatnonzero(taken > 0.5 + 1e-7)
+
+    def priced(self, prices: Real) -> Priced:
+        """What these prices prove for those present."""
+        table = self.table
+        left = table.gain - table.usage @ prices
+        best = np.zeros(self.bidders)
+        if len(self._filled):
+            most = np.maximum.reduceat(left, table.first[self._filled])
+            best[self._filled] = np.maximum(most, 0.0)
+        worth = math.fsum((prices * table.capacity).tolist())
+        bound = worth + math.fsum(best[self._present].tolist())
+        return Priced(prices, bound, best[self._owner] - left, best)
