@@ -98,7 +98,7 @@ def bid_seconds(agent: Agent, total: int) -> float:
     offer = Offer(1, tuple(map(GpuId, range(total))), ())
     (answer,) = agent.handle(events.Asked(0.0, offer, topology))
     assert isinstance(answer, commands.Answer)
-    (row,) = [row for row in answer.bid.table if (row.level, row.count) == (0, total)]
+    row = min((row for row in answer.bid.table if row.count == total), key=lambda row: row.level)
     assert [row.seconds for row in answer.bid.rows if row.gpus == total] == [row.seconds]
     return row.seconds
 
