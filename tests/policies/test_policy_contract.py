@@ -27,7 +27,7 @@ class TestThemisByTime(PolicyContract):
 class TestThemisByLotteries(PolicyContract):
     @pytest.fixture
     def policy(self) -> Policy:
-        return policy("themis", payment="lottery-pf", f=0.0)
+        return policy("themis", payment="lottery-pf", f=0.8)
 
 
 class TestThemisPaper(PolicyContract):

@@ -92,7 +92,7 @@ KINDS: dict[str, Callable[[], Policy]] = {
     "themis with lottery": lambda: policy("themis", f=0.5),
     "themis with gpus": lambda: policy("themis", f=0.0, payment="gpus"),
     "themis with time": lambda: policy("themis", f=0.0, payment="time"),
-    "themis with lottery-pf": lambda: policy("themis", f=0.0, payment="lottery-pf"),
+    "themis with lottery-pf": lambda: policy("themis", f=0.8, payment="lottery-pf"),
     "themis with floor": lambda: policy("themis", f=0.0, payment="floor", guard_rounds=1),
     "themis that asks afresh": lambda: policy("themis", f=0.0, rank="now", fresh_tables=True),
     "themis-paper": lambda: policy("themis-paper", f=0.5),
