@@ -154,7 +154,7 @@ def _best_cut(
     # Any gang is better than none, also where it saves no whole wave: jobs are not quite equal.
     best = _Cut(0, SLOT, (), math.inf)
     running = tuple(Counter(fixed).items())
-    for size in _sizes(total, jobs, low, high, measured=bool(slowdown.measured)):
+    for size in gang_sizes(total, jobs, low, high, measured=bool(slowdown.measured)):
         for top in LEVELS if size > 1 else (SLOT,):
             rated = _rated(_count(racks, size, top), jobs, low, slowdown)
             span = _makespan((*running, *rated), jobs + len(fixed))
@@ -163,7 +163,7 @@ def _best_cut(
     return best
 
 
-def _sizes(seats: int, jobs: int, low: int, high: int, *, measured: bool) -> list[int]:
+def gang_sizes(seats: int, jobs: int, low: int, high: int, *, measured: bool) -> list[int]:
     """Gang sizes worth trying, the largest first, so that ties keep fewer, wider gangs.
 
     By a prior the widest gang is the fastest within a level. Measured slowdowns may say otherwise.

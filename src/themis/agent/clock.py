@@ -10,9 +10,25 @@ import math
 from collections.abc import Sequence
 
 from themis.agent.assignment import Need, longest_first, placed_rates
-from themis.agent.carving import Shape, shape_rates
-from themis.fairness.rho import phase_time, time_from_sums
+from themis.agent.carving import Shape
+from themis.agent.rates import Runs, in_runs, rates_of, spelled_out
+from themis.fairness.rho import phase_time
 from themis.model import JobSpec
+
+
+class Outlook:
+    """Phases to come. Nothing about them changes before the first of them begins."""
+
+    def __init__(self, phases: Sequence[Sequence[Need]] = ()) -> None:
+        self._phases = _with_work(phases)
+        self._known: dict[Runs, tuple[float, ...]] = {}
+
+    def seconds(self, runs: Runs) -> tuple[float, ...]:
+        """Of each phase."""
+        known = self._known.get(runs)
+        if known is None:
+            known = self._known[runs] = tuple([phase.seconds(runs) for phase in self._phases])
+        return known
 
 
 class Clock:
@@ -21,54 +37,73 @@ class Clock:
     The GPUs are taken as binding until the end, so they are worth a number only when every job
     can run on some of them, now or after the others. Where one cannot the seconds are infinite,
     also when the rest of the jobs could use them.
+
+    Args:
+        phases: All of them, or those not in the outlook.
+        outlook: Phases that follow, if what is known of them is to be kept for other clocks.
     """
 
-    def __init__(self, phases: Sequence[Sequence[Need]]) -> None:
-        working = ([need for need in phase if need.work > 0.0] for phase in phases)
-        self._phases = [_Phase(needs) for needs in working if needs]
-        self._known: dict[Shape, float] = {}
+    def __init__(self, phases: Sequence[Sequence[Need]], outlook: Outlook | None = None) -> None:
+        self._phases = _with_work(phases)
+        self._outlook = outlook or Outlook()
+        self._known: dict[Runs, float] = {}
 
     def seconds(self, shape: Shape) -> float:
         """The sum over the phases."""
-        known = self._known.get(shape)
+        return self.seconds_on(in_runs(shape))
+
+    def seconds_on(self, runs: Runs) -> float:
+        """The same for a shape in runs."""
+        known = self._known.get(runs)
         if known is not None:
             return known
         total = 0.0
         for phase in self._phases:
-            total += phase.seconds(shape)
-        self._known[shape] = total
+            total += phase.seconds(runs)
+        for seconds in self._outlook.seconds(runs):
+            total += seconds
+        self._known[runs] = total
         return total
+
+
+def _with_work(phases: Sequence[Sequence[Need]]) -> list["_Phase"]:
+    working = ([need for need in phase if need.work > 0.0] for phase in phases)
+    return [_Phase(needs) for needs in working if needs]
 
 
 class _Phase:
     """One phase. Its jobs are alike as a rule, and then sums over them are enough."""
 
-    __slots__ = ("_jobs", "_kind", "_longest", "_unlike", "_work", "_works")
+    __slots__ = ("_jobs", "_known", "_longest", "_rates", "_unlike", "_work", "_works")
 
     def __init__(self, needs: Sequence[Need]) -> None:
         self._jobs = len(needs)
         self._unlike: tuple[JobSpec, ...] = ()
-        self._kind = needs[0].spec
-        if not all(_alike(need.spec, self._kind) for need in needs):
+        kind = needs[0].spec
+        if not _alike([need.spec for need in needs]):
             needs = longest_first(needs)
             self._unlike = tuple(need.spec for need in needs)
         self._works = [need.work for need in needs]
         self._work = math.fsum(self._works)
         self._longest = max(self._works)
+        self._rates = rates_of(kind.min_gpus, kind.max_gpus, kind.slowdown)
+        self._known = self._rates.known(self._jobs)
 
-    def seconds(self, shape: Shape) -> float:
+    def seconds(self, runs: Runs) -> float:
         if self._unlike:
-            rates, alone = placed_rates(self._unlike, shape)
+            rates, alone = placed_rates(self._unlike, spelled_out(runs))
             return phase_time(self._works, rates, alone)
-        kind = self._kind
-        speed, best = shape_rates(shape, self._jobs, kind.min_gpus, kind.max_gpus, kind.slowdown)
-        return time_from_sums(self._work, speed, self._longest, best)
+        speed, best = self._known.get(runs) or self._rates.reach(runs, self._jobs)
+        if speed <= 0.0 or best <= 0.0:
+            return math.inf
+        # `time_from_sums`, spelled out here because it is called so often.
+        together, longest = self._work / speed, self._longest / best
+        return max(together, longest)
 
 
-def _alike(one: JobSpec, other: JobSpec) -> bool:
-    return (
-        one.min_gpus == other.min_gpus
-        and one.max_gpus == other.max_gpus
-        # The jobs of an app share one profile as a rule, and comparing values is slow.
-        and (one.slowdown is other.slowdown or one.slowdown == other.slowdown)
-    )
+def _alike(specs: Sequence[JobSpec]) -> bool:
+    """Whether jobs differ in nothing that a rate depends on."""
+    # The jobs of an app share one profile as a rule, and comparing values is slow.
+    if len({(spec.min_gpus, spec.max_gpus, id(spec.slowdown)) for spec in specs}) == 1:
+        return True
+    return len({(spec.min_gpus, spec.max_gpus, spec.slowdown) for spec in specs}) == 1
