@@ -12,6 +12,7 @@ long way.
 import math
 from collections import Counter
 from functools import lru_cache
+from typing import NamedTuple
 
 from themis.agent.carving import Shape, gang_sizes, shape_rates
 from themis.model import CLUSTER, SLOT, Slowdown
@@ -27,6 +28,28 @@ MOST_REMEMBERED = 1 << 14
 
 _NOT_BETTER = 1.0 - 1e-9
 """As in `carving`: a way to cut must beat those before it by more than rounding."""
+
+
+class _Way(NamedTuple):
+    """One way to cut a shape: rates and how many gangs have each, the fastest first."""
+
+    speed: float
+    """The sum of all rates."""
+    gangs: int
+    rated: list[tuple[float, int]]
+
+    @staticmethod
+    def of(rated: list[tuple[float, int]]) -> "_Way":
+        if len(rated) > 1:
+            rated.sort(reverse=True)
+        speed, gangs = 0.0, 0
+        for rate, many in rated:
+            speed += rate * many
+            gangs += many
+        return _Way(speed, gangs, rated)
+
+
+_NO_WAY = _Way(0.0, 0, [])
 
 
 @lru_cache(maxsize=256)
@@ -55,6 +78,7 @@ class Rates:
         levels = slowdown.levels
         self._plain = not slowdown.measured and list(levels) == sorted(levels)
         self._known: dict[int, dict[Runs, Reached]] = {}
+        self._last = _Cutting((), low, high, levels)
 
     def known(self, jobs: int) -> dict[Runs, Reached]:
         """What was found for so many jobs: to be read where a call would take too long."""
@@ -71,139 +95,156 @@ class Rates:
         return reached
 
     def _reach(self, runs: Runs, jobs: int) -> Reached:
+        if self._high == 1:
+            total = sum([count * many for _, count, many in runs])
+            return (float(min(total, jobs)), 1.0 if total else 0.0)
         if not self._plain:
             return shape_rates(spelled_out(runs), jobs, self._low, self._high, self._slowdown)
-        speed, best = _Cutting(runs, self._low, self._high, self._slowdown).rates(jobs)
+        cutting = self._last
+        if cutting.runs is not runs:
+            # One shape is asked about for all phases of an app in turn.
+            cutting = self._last = _Cutting(runs, self._low, self._high, self._slowdown.levels)
+        if jobs <= cutting.plenty:
+            return (cutting.top_rate * jobs, cutting.top_rate)
+        speed, best = cutting.rates(jobs)
         return (speed, best if jobs == 1 else max(best, self.reach(runs, 1)[1]))
 
 
 class _Cutting:
     """The ways to cut one shape for jobs whose slowdown never falls with distance."""
 
-    __slots__ = ("_best", "_found", "_high", "_low", "_runs", "_slow", "_total")
+    __slots__ = ("_by_size", "_high", "_low", "_slow", "_total", "plenty", "runs", "top_rate")
 
-    def __init__(self, runs: Runs, low: int, high: int, slowdown: Slowdown) -> None:
-        self._runs = runs
+    def __init__(
+        self, runs: Runs, low: int, high: int, slow: tuple[float, float, float, float]
+    ) -> None:
+        self.runs = runs
         self._low = low
-        self._total = sum([count * many for _, count, many in runs])
         self._high = high
-        self._slow = slowdown.levels
-        self._best = math.inf
-        self._found: list[tuple[float, int]] = []
+        self._slow = slow
+        total = whole = 0
+        nearest = home = CLUSTER
+        for level, count, many in runs:
+            total += count * many
+            nearest = min(nearest, level)
+            if count >= high and level <= home:
+                # Runs are sorted, so this is the nearest level with whole gangs.
+                home = level
+                whole += count // high * many
+        self._total = total
+        self._by_size: dict[int, list[_Way]] = {}
+        rate = high / slow[home]
+        # Where there are whole gangs enough at the nearest level, and no part of one is faster.
+        partly = max(1.0, (high - 1) / slow[nearest])
+        self.plenty = whole if rate * _NOT_BETTER > partly else 0
+        """For how many jobs that is so."""
+        self.top_rate = rate
 
     def rates(self, jobs: int) -> tuple[float, float]:
         """The sum of the rates of the gangs of the best way, and the largest of them."""
         total = self._total
         if total < self._low:
             return (0.0, 0.0)
+        best, found = math.inf, _NO_WAY
+        sizes = gang_sizes(total, jobs, self._low, self._high, measured=False)
+        for size in sizes:
+            if 2 * size in sizes and self._halves(2 * size):
+                continue
+            for way in self._by_size.get(size) or self._ways(size):
+                if jobs >= best * way.speed:
+                    continue  # Not even if all gangs were busy to the end.
+                span = _makespan(way, jobs, best)
+                if span < best * _NOT_BETTER:
+                    best, found = span, way
+        speed = 0.0
+        for rate, many in found.rated:
+            if many >= jobs:
+                return (speed + rate * jobs, found.rated[0][0])
+            speed += rate * many
+            jobs -= many
+        return (speed, found.rated[0][0] if found.rated else 0.0)
+
+    def _halves(self, size: int) -> bool:
+        """Whether gangs of half this size are just these, each in two: then never sooner done."""
+        for level, count, _ in self.runs:
+            rest = count % size
+            if rest and (level < CLUSTER or rest > size // 2):
+                return False
+        return size > 2
+
+    def _ways(self, size: int) -> list[_Way]:
+        """The ways to cut gangs of one size, in the order of the carving."""
         # Gangs no farther apart than a level where there is no chunk are those of the level below,
         # with the same rests, farther apart: only levels of chunks are worth a look.
-        levels = sorted({level for level, _, _ in self._runs})
-        for size in gang_sizes(total, jobs, self._low, self._high, measured=False):
-            if size == 1 or levels[0] > SLOT:
-                # Below the first chunk's level, and for gangs of one, every GPU is on its own.
-                self._try_singles(jobs)
-            if size > 1:
-                for top in levels:
-                    if top < CLUSTER:
-                        self._try_apart(size, top, jobs)
-                self._try_scattered(size, jobs)
-        speed = 0.0
-        for rate, many in self._found:
-            speed += rate * many
-        return (speed, self._found[0][0] if self._found else 0.0)
+        levels = sorted({level for level, _, _ in self.runs})
+        rated: list[list[tuple[float, int]]] = []
+        if self._low == 1 and (size == 1 or levels[0] > SLOT):
+            # Below the first chunk's level, and for gangs of one, every GPU is on its own.
+            rated.append([(1.0, self._total)])
+        if size > 1:
+            rated += [self._apart(size, top) for top in levels if top < CLUSTER]
+            rated.append(self._scattered(size))
+        ways = self._by_size[size] = [_Way.of(gangs) for gangs in rated if gangs]
+        return ways
 
-    def _try_singles(self, jobs: int) -> None:
-        if self._low == 1:
-            waves = -(-jobs // self._total)
-            if waves < self._best * _NOT_BETTER:
-                self._best = float(waves)
-                self._found = [(1.0, min(self._total, jobs))]
-
-    def _try_apart(self, size: int, top: int, jobs: int) -> None:
+    def _apart(self, size: int, top: int) -> list[tuple[float, int]]:
         """Gangs no farther apart than `top`, each rest of a chunk a gang of its own."""
-        low, slow = self._low, self._slow
+        slow = self._slow
         whole = [0, 0, 0]
         rests: dict[int, int] = {}
-        for level, count, many in self._runs:
+        for level, count, many in self.runs:
             if level > top:
                 rests[1] = rests.get(1, 0) + count * many
             else:
-                gangs, rest = divmod(count, size)
-                whole[level] += gangs * many
+                whole[level] += count // size * many
+                rest = count % size
                 if rest:
                     rests[rest] = rests.get(rest, 0) + many
         rated = [(size / slow[level], many) for level, many in enumerate(whole) if many]
         for rest, many in rests.items():
-            if rest >= low:
+            if rest >= self._low:
                 rated.append((rest / slow[top] if rest > 1 else 1.0, many))
-        self._judge(rated, jobs)
+        return rated
 
-    def _try_scattered(self, size: int, jobs: int) -> None:
+    def _scattered(self, size: int) -> list[tuple[float, int]]:
         """Gangs across racks too, of what is left of all chunks together."""
-        low, slow = self._low, self._slow
+        slow = self._slow
         whole = [0, 0, 0, 0]
         parts = scattered = 0
-        for level, count, many in self._runs:
-            gangs, rest = divmod(count, size) if level < CLUSTER else (0, count)
-            whole[level] += gangs * many
-            scattered += rest * many
-            if rest:
-                parts += many if level < CLUSTER else rest * many
+        for level, count, many in self.runs:
+            if level == CLUSTER:
+                parts += count * many
+                scattered += count * many
+            else:
+                whole[level] += count // size * many
+                rest = count % size
+                if rest:
+                    parts += many
+                    scattered += rest * many
         if parts <= 1:
-            return  # One rest alone is better off where it is.
+            return []  # One rest alone is better off where it is.
         whole[CLUSTER], rest = divmod(scattered, size)
         rated = [(size / slow[level], many) for level, many in enumerate(whole) if many]
-        if rest >= low and rest:
+        if rest >= self._low and rest:
             rated.append((rest / slow[CLUSTER] if rest > 1 else 1.0, 1))
-        self._judge(rated, jobs)
-
-    def _judge(self, rated: list[tuple[float, int]], jobs: int) -> None:
-        """Keep this way to cut if all jobs end sooner than by those before."""
-        if not rated:
-            return
-        best = self._best
-        if len(rated) == 1:
-            rate, many = rated[0]
-            span = -(-jobs // many) / rate
-            if span < best * _NOT_BETTER:
-                self._best = span
-                self._found = [(rate, min(many, jobs))]
-            return
-        speed = 0.0
-        for rate, many in rated:
-            speed += rate * many
-        if jobs >= best * speed:
-            return  # Not even if all gangs were busy to the end.
-        rated.sort(reverse=True)
-        rated = _fastest(rated, jobs)
-        span = _makespan(rated, jobs, best)
-        if span < best * _NOT_BETTER:
-            self._best = span
-            self._found = rated
+        return rated
 
 
-def _fastest(rated: list[tuple[float, int]], jobs: int) -> list[tuple[float, int]]:
-    """One gang for each job at most, from a list with the fastest first."""
-    kept = []
-    for rate, many in rated:
-        if many >= jobs:
-            kept.append((rate, jobs))
-            break
-        kept.append((rate, many))
-        jobs -= many
-    return kept
-
-
-def _makespan(rated: list[tuple[float, int]], jobs: int, limit: float) -> float:
+def _makespan(way: _Way, jobs: int, limit: float) -> float:
     """When the last of so many jobs of one unit of work ends, each on the first gang free.
 
     It is never before the time that all gangs together need, so the walk begins there. Past
     `limit` it does not matter any more.
     """
-    speed = 0.0
-    for rate, many in rated:
-        speed += rate * many
+    rated, speed = way.rated, way.speed
+    if len(rated) == 1:
+        rate, many = rated[0]
+        return -(-jobs // many) / rate
+    if way.gangs > jobs:
+        rated = _fastest(rated, jobs)
+        speed = 0.0
+        for rate, many in rated:
+            speed += rate * many
     start = jobs / speed * (1.0 - 1e-12)
     waves = []
     for rate, many in rated:
@@ -223,3 +264,15 @@ def _makespan(rated: list[tuple[float, int]], jobs: int, limit: float) -> float:
         jobs -= rated[first][1]
         waves[first] += 1
     return last
+
+
+def _fastest(rated: list[tuple[float, int]], jobs: int) -> list[tuple[float, int]]:
+    """One gang for each job at most, from a list with the fastest first."""
+    kept = []
+    for rate, many in rated:
+        if many >= jobs:
+            kept.append((rate, jobs))
+            break
+        kept.append((rate, many))
+        jobs -= many
+    return kept
