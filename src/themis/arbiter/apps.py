@@ -8,6 +8,7 @@ from themis.errors import RefusedError
 from themis.fairness.loads import (
     JobLoad,
     PhaseLoad,
+    PhaseSums,
     load_of,
     remaining_phases,
     total_work,
@@ -61,9 +62,11 @@ class AppState:
         self.phase = 0
         self._done: dict[JobId, float] = {}
         self._past: list[PhaseLoad] = []
+        self._now_left: PhaseSums | None = None
+        self._whole_sums: tuple[tuple[PhaseSums, ...], float] | None = None
         first = spec.phases[0]
         targets = first.targets or (first.iterations,) * first.jobs
-        self.jobs = {
+        self.jobs: dict[JobId, JobState] = {
             job.id: JobState(first.job(job), 0.0, float(target), 0.0)
             for job, target in zip(spec.jobs[: first.jobs], targets, strict=True)
         }
@@ -87,6 +90,7 @@ class AppState:
         if state is None:
             return
         before = state.left
+        self._now_left = None
         state.done = min(iterations, state.target)
         self._done[job] = state.done
         after = state.left
@@ -181,11 +185,31 @@ class AppState:
         self.future = remaining_phases((), self.spec, survivors, self.phase)[1:]
         self._future_work = total_work(self.future)
         self.whole = (*self._past, self._whole_phase(), *self.future)
+        self._now_left = None
+        self._whole_sums = None
+        self._future_sums = tuple(map(PhaseSums.of, self.future))
 
     @property
     def work_left(self) -> float:
         """Serial seconds left in all phases."""
         return max(0.0, self._phase_left) + self._future_work
+
+    def whole_sums(self) -> tuple[tuple[PhaseSums, ...], float]:
+        """Sums over all that was declared, by phase, and the work of all phases."""
+        if self._whole_sums is None:
+            self._whole_sums = (tuple(map(PhaseSums.of, self.whole)), total_work(self.whole))
+        return self._whole_sums
+
+    def sums_left(self) -> tuple[PhaseSums, ...]:
+        """Sums over `loads_left`."""
+        if self._now_left is None:
+            left = [(left, j.spec.max_gpus) for j in self.jobs.values() if (left := j.left) > 0.0]
+            self._now_left = PhaseSums(
+                math.fsum([work for work, _ in left]),
+                max([work / most for work, most in left], default=0.0),
+                sum([most for _, most in left]),
+            )
+        return (self._now_left, *self._future_sums) if self._now_left.demand else self._future_sums
 
     def loads_left(self) -> tuple[PhaseLoad, ...]:
         """The work left: this phase as measured, then the phases to come."""

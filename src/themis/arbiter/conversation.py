@@ -36,13 +36,10 @@ class OpenRound:
     waiting: set[AppId] = field(default_factory=set)
     bids: dict[AppId, Bid] = field(default_factory=dict)
     refused: dict[AppId, str] = field(default_factory=dict)
+    machines: tuple[OfferedMachine, ...] | None = None
+    """The offer, per machine and slot, once a bid came."""
     plan: Plan | None = None
     failed: str = ""
-
-    @property
-    def machines(self) -> tuple[OfferedMachine, ...]:
-        """The offer, per machine and slot."""
-        return offered_machines(self.view.offer, self.view.topology)
 
     def advance(self, answer: object) -> None:
         """Hand an answer to the policy; afterwards there is a question, a plan or a failure."""
@@ -63,6 +60,8 @@ class OpenRound:
         """
         self.waiting.discard(bid.app)
         try:
+            if self.machines is None:
+                self.machines = offered_machines(self.view.offer, self.view.topology)
             check_bid(bid, self.machines)
         except Exception as error:
             self.refused[bid.app] = str(error)

@@ -7,9 +7,8 @@ from functools import cached_property
 
 from themis.arbiter.apps import AppState
 from themis.arbiter.settings import Settings
-from themis.fairness.ideal import ideal_time
-from themis.fairness.loads import total_work
-from themis.fairness.rho import best_case_rest, rho, rho_of_nothing, serial_rest
+from themis.fairness.ideal import ideal_time_of_sums
+from themis.fairness.rho import best_case_of_sums, rho, rho_of_nothing, serial_rest
 from themis.fairness.valuation import Valuation
 from themis.model import SLOT, AppId, Bid, GpuId, OwnerId, Topology
 
@@ -103,9 +102,11 @@ class Seen:
     @cached_property
     def ideal_time(self) -> float:
         """T_id under the arbiter's convention, with contention and capacity up to now."""
-        return ideal_time(
+        phases, work = self._state.whole_sums()
+        return ideal_time_of_sums(
             self._around.settings.convention,
-            self._state.whole,
+            phases,
+            work,
             contention=self._contention,
             # An app for which there was no GPU at all must not have a rho of zero: auctions
             # compare logarithms.
@@ -171,7 +172,7 @@ class Seen:
     @cached_property
     def best_case_rho(self) -> float:
         """Rho if it were given all it can use from now on."""
-        return self.rho_after(best_case_rest(self._state.loads_left()))
+        return self.rho_after(best_case_of_sums(self._state.sums_left()))
 
     @property
     def remaining_work(self) -> float:
@@ -181,7 +182,7 @@ class Seen:
     @cached_property
     def progress(self) -> float:
         """The share of its declared work that is done."""
-        whole = total_work(self._state.whole)
+        whole = self._state.whole_sums()[1]
         return min(1.0, max(0.0, 1.0 - self._state.work_left / whole)) if whole > 0.0 else 0.0
 
     def seconds_with(self, gpus: Sequence[GpuId]) -> float:
@@ -193,7 +194,7 @@ class Seen:
             return math.inf
         valuation = self._state.valuation
         if valuation is None:
-            return best_case_rest(self._state.loads_left(), float(len(gpus)))
+            return best_case_of_sums(self._state.sums_left(), float(len(gpus)))
         if self.gang == 1:  # Where they are does not matter.
             count = min(len(gpus), self.runnable_jobs)
             return valuation.seconds_at(SLOT, count, work_left=self._state.work_left)
@@ -211,7 +212,7 @@ class Seen:
             return math.inf
         valuation = self._state.valuation
         if valuation is None:
-            return best_case_rest(self._state.loads_left(), float(count))
+            return best_case_of_sums(self._state.sums_left(), float(count))
         return valuation.seconds_at(level, count, work_left=self._state.work_left)
 
     def rho_after(self, seconds: float) -> float:

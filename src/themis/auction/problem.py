@@ -109,20 +109,22 @@ class Problem:
 
 def offered_machines(gpus: Collection[GpuId], topology: Topology) -> tuple[OfferedMachine, ...]:
     """Count free GPUs per machine and slot; machines without any are left out."""
-    counts: dict[int, dict[int, int]] = {}
+    seats = topology.seats
+    counts: dict[int, int] = {}
     racks: dict[int, int] = {}
     for gpu in gpus:
-        seat = topology.seats[gpu]
-        racks[seat.machine] = seat.rack
-        slots = counts.setdefault(seat.machine, {})
-        slots[seat.slot] = slots.get(seat.slot, 0) + 1
+        rack, machine, slot, _ = seats[gpu]
+        racks[machine] = rack
+        counts[slot] = counts.get(slot, 0) + 1
     return tuple(
-        OfferedMachine(
-            machine,
-            racks[machine],
-            tuple(counts[machine].get(slot, 0) for slot in topology.slots_of[machine]),
-        )
-        for machine in sorted(counts)
+        [
+            OfferedMachine(
+                machine,
+                racks[machine],
+                tuple([counts.get(slot, 0) for slot in topology.slots_of[machine]]),
+            )
+            for machine in sorted(racks)
+        ]
     )
 
 
@@ -147,10 +149,15 @@ def check_bid(bid: Bid, machines: Sequence[OfferedMachine]) -> None:
         _check_size("rows", len(bid.rows), MAX_ROWS)
         _check_size("rows of its valuation", len(bid.table), MAX_ROWS)
         for number, row in enumerate(bid.rows):
-            _check_size(f"chunks of row {number}", len(row.chunks), MAX_CHUNKS, low=1)
+            if not 1 <= len(row.chunks) <= MAX_CHUNKS:
+                _check_size(f"chunks of row {number}", len(row.chunks), MAX_CHUNKS, low=1)
+            before = None
             for chunk in row.chunks:
-                _check_chunk(chunk, number, offered, total)
-            _check_size(f"GPUs of row {number}", row.gpus, total, low=1)
+                if chunk is not before:  # A row of many gangs has one chunk many times.
+                    _check_chunk(chunk, number, offered, total)
+                before = chunk
+            if not 1 <= (gpus := row.gpus) <= total:
+                _check_size(f"GPUs of row {number}", gpus, total, low=1)
             check_number(f"seconds of row {number}", row.seconds, above=True)
         for number, entry in enumerate(bid.table):
             if (

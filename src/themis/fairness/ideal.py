@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from themis.errors import InvariantError
-from themis.fairness.loads import PhaseLoad, demand_max, longest_job, phase_work, total_work
+from themis.fairness.loads import PhaseLoad, PhaseSums, total_work
 
 
 class Convention(StrEnum):
@@ -39,23 +39,44 @@ def ideal_time(
         capacity: The mean number of GPUs it may use.
         budget: Its GPU-seconds for `paper`; the sum of the work when not given.
     """
+    sums = [PhaseSums.of(phase) for phase in phases]
+    return ideal_time_of_sums(
+        convention,
+        sums,
+        total_work(phases),
+        contention=contention,
+        capacity=capacity,
+        budget=budget,
+    )
+
+
+def ideal_time_of_sums(
+    convention: Convention,
+    phases: Sequence[PhaseSums],
+    work: float,
+    *,
+    contention: float,
+    capacity: float,
+    budget: float | None = None,
+) -> float:
+    """The same from sums over the phases, and the work of all of them."""
     if not contention > 0.0:
         raise InvariantError(f"contention counts the app itself, got {contention}")
-    if total_work(phases) <= 0.0:
+    if work <= 0.0:
         return 0.0
     if capacity <= 0.0:
         return math.inf
     match convention:
         case Convention.PAPER:
-            needed = total_work(phases) if budget is None else budget
-            return contention * needed / min(capacity, demand_max(phases))
+            needed = work if budget is None else budget
+            return contention * needed / min(capacity, max(phase.demand for phase in phases))
         case Convention.FAIR_SHARE:
             return _alone_on(phases, capacity / contention)
         case _:
             assert_never(convention)
 
 
-def _alone_on(phases: Sequence[PhaseLoad], share: float) -> float:
+def _alone_on(phases: Sequence[PhaseSums], share: float) -> float:
     # max_j w_j / min(share, max_gpus_j) needs no look at jobs wider than the share: they take
     # w_j / share, which the whole phase's W / share covers.
-    return math.fsum(max(phase_work(phase) / share, longest_job(phase)) for phase in phases)
+    return math.fsum([max(phase.work / share, phase.longest) for phase in phases])

@@ -94,6 +94,22 @@ def longest_job(phase: Sequence[JobLoad]) -> float:
     return max((job.work / job.max_gpus for job in phase), default=0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class PhaseSums:
+    """What ideal and best-case times need of a phase, for those who ask often."""
+
+    work: float
+    longest: float
+    """`longest_job`."""
+    demand: int
+    """`phase_demand`."""
+
+    @staticmethod
+    def of(phase: Sequence[JobLoad]) -> "PhaseSums":
+        """Of the loads of a phase."""
+        return PhaseSums(phase_work(phase), longest_job(phase), phase_demand(phase))
+
+
 def useful_demand(phase: Sequence[JobLoad]) -> float:
     """The GPUs beyond which a phase gets no quicker, because its longest job decides.
 

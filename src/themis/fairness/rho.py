@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from themis.errors import InvariantError
-from themis.fairness.loads import PhaseLoad, longest_job, phase_demand, phase_work
+from themis.fairness.loads import PhaseLoad, PhaseSums
 
 
 def rho(shared_time: float, ideal_time: float) -> float:
@@ -87,10 +87,17 @@ def serial_rest(phases: Sequence[PhaseLoad], gang: int) -> float:
 
 def best_case_rest(phases: Sequence[PhaseLoad], capacity: float = math.inf) -> float:
     """The rest if the app were given all it can use from now on (at most `capacity`), S = 1."""
+    return best_case_of_sums([PhaseSums.of(phase) for phase in phases], capacity)
+
+
+def best_case_of_sums(phases: Sequence[PhaseSums], capacity: float = math.inf) -> float:
+    """The same from sums over the phases."""
     return math.fsum(
-        max(phase_work(phase) / min(phase_demand(phase), capacity), longest_job(phase))
-        for phase in phases
-        if phase_demand(phase) > 0
+        [
+            max(phase.work / min(phase.demand, capacity), phase.longest)
+            for phase in phases
+            if phase.demand > 0
+        ]
     )
 
 

@@ -66,7 +66,9 @@ class StepIntegral:
         # Neumaier's sum: what the large part rounds away, the small part keeps.
         step = self.value * (time - self.now)
         high = self._area.high + step
-        small, large = sorted((self._area.high, step), key=abs)
+        small, large = self._area.high, step
+        if abs(small) > abs(large):
+            small, large = large, small
         return Area(high, self._area.low + ((large - high) + small))
 
     def change(self, value: float, time: float) -> None:

@@ -10,7 +10,6 @@ holds rarely match a row, so they are first sorted into gangs as its jobs would 
 import bisect
 import itertools
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,10 +22,17 @@ def gang_counts(seats: Sequence[Seat], gang: int, gangs: int) -> tuple[int, int,
     if gang == 1 or len(seats) <= 1:
         usable = min(len(seats), gangs * gang)
         return (usable, usable, usable, usable)
+    slots: dict[int, int] = {}
+    machines: dict[int, int] = {}
+    racks: dict[int, int] = {}
+    for rack, machine, slot, _ in seats:
+        slots[slot] = slots.get(slot, 0) + 1
+        machines[machine] = machines.get(machine, 0) + 1
+        racks[rack] = racks.get(rack, 0) + 1
     return (
-        _in_groups(Counter(seat.slot for seat in seats).values(), gang, gangs),
-        _in_groups(Counter(seat.machine for seat in seats).values(), gang, gangs),
-        _in_groups(Counter(seat.rack for seat in seats).values(), gang, gangs),
+        _in_groups(slots.values(), gang, gangs),
+        _in_groups(machines.values(), gang, gangs),
+        _in_groups(racks.values(), gang, gangs),
         min(len(seats), gangs * gang),
     )
 
@@ -56,16 +62,19 @@ class Valuation:
 
         Never more seconds for more GPUs: an app may leave some of them unused.
         """
-        columns = []
-        for level in LEVELS:
-            best: dict[int, float] = {}
-            for row in self.table:
-                if row.level >= level and row.seconds < best.get(row.count, math.inf):
+        rows: list[list[TableRow]] = [[] for _ in LEVELS]
+        for row in self.table:
+            rows[row.level].append(row)
+        columns: list[tuple[list[int], list[float]]] = []
+        best: dict[int, float] = {}
+        for level in reversed(LEVELS):
+            for row in rows[level]:
+                if row.seconds < best.get(row.count, math.inf):
                     best[row.count] = row.seconds
             counts = sorted(best)
-            fewest = itertools.accumulate((best[count] for count in counts), min)
+            fewest = itertools.accumulate([best[count] for count in counts], min)
             columns.append((counts, list(fewest)))
-        return tuple(columns)
+        return tuple(reversed(columns))
 
     def lookup(self, level: int, count: int) -> float:
         """Seconds of the best row with no more GPUs at the same or a worse level."""
