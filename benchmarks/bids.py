@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import product
 
+import themis.agent.batch  # noqa: F401 # numpy is loaded at start-up, not in a bid
 from themis.agent import Agent, assignment, bidder, carving, clock, commands
 from themis.agent import events as ev
 from themis.fairness.schedules import halving_from_budget

@@ -15,16 +15,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import itemgetter
 
 from themis.agent.assignment import Need, longest_first
 from themis.agent.clock import Clock, Outlook
+from themis.agent.drafts import Draft, Held, best_rows, by_machine, chunks_of, pins_of
 from themis.agent.rates import Runs
 from themis.fairness.rho import restart_time
 from themis.model import (
     CLUSTER,
     LEVELS,
-    MACHINE,
     SLOT,
     AppSpec,
     Bid,
@@ -32,7 +31,6 @@ from themis.model import (
     GpuId,
     JobId,
     Offer,
-    Row,
     Seat,
     TableRow,
     Topology,
@@ -90,8 +88,8 @@ class _Wants:
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """The levels at which rows differ: single GPUs are the same wherever they are."""
-        return LEVELS if self.widest > 1 else (CLUSTER,)
+        """The levels at which rows differ."""
+        return levels_that_differ(self.widest)
 
     def counts(self, width: int, most: int) -> list[int]:
         """GPU counts worth a row where at most `width` are found together."""
@@ -120,9 +118,13 @@ class Bidder:
             return Bid(self._spec.id)
         memory = self._remember(standing, topology)
         question = (offer.gpus, offer.kept, offer.expiring, standing.running)
-        if memory.question != question:
-            rows = self._rows(standing, offer, topology, memory)
-            memory.question, memory.bid = question, Bid(self._spec.id, rows, memory.table)
+        if memory.bid is None or memory.question != question:
+            drafts = self._drafts(standing, offer, topology, memory.wants)
+            clock, shapes = memory.clock, memory.shapes
+            clock.prepare([*(draft.runs for draft in drafts), *(runs for _, _, runs in shapes)])
+            table = _table(shapes, clock) if memory.bid is None else memory.bid.table
+            memory.question = question
+            memory.bid = Bid(self._spec.id, best_rows(drafts, clock.seconds_on), table)
         return memory.bid
 
     def _remember(self, standing: Standing, topology: Topology) -> "_Memory":
@@ -136,20 +138,18 @@ class Bidder:
         else:
             outlook, widths = Outlook(later), _widths(topology.seats)
         wants = _Wants.of(needs)
+        shapes = _table_shapes(wants.smallest, wants.widest, wants.demand, widths)
         clock = Clock((needs,), outlook)
-        table = _table(clock, wants, widths)
-        self._memory = _Memory(
-            needs, later, topology, widths, wants, outlook, clock, table, None, Bid(self._spec.id)
-        )
+        self._memory = _Memory(needs, later, topology, widths, wants, shapes, outlook, clock)
         return self._memory
 
-    def _rows(
-        self, standing: Standing, offer: Offer, topology: Topology, memory: "_Memory"
-    ) -> tuple[Row, ...]:
-        wants, clock = memory.wants, memory.clock
+    def _drafts(
+        self, standing: Standing, offer: Offer, topology: Topology, wants: _Wants
+    ) -> list[Draft]:
+        """All rows, without what they are worth."""
         room = min(len(offer.gpus), wants.demand - len(offer.kept))
         if room < 1:
-            return ()
+            return []
         seats = topology.seats
         widths = _widths([seats[gpu] for gpu in offer.gpus])
         kept = self._gangs(standing, offer.kept, topology, pinned=False)
@@ -157,34 +157,42 @@ class Bidder:
         base = [(gang.level, gang.count) for gang in kept]
         base += [(SLOT, 1)] * max(0, loose)
         own = self._gangs(standing, offer.expiring, topology, pinned=True)
-        rows = _Rows()
+        drafts: list[Draft] = []
         for pins in _prefixes(own if self._sticky else []):
-            more = room - sum(gang.count for gang in pins)
-            if more < 0:
+            taken = sum(gang.count for gang in pins)
+            if taken > room:
                 continue
             pinned = [chunk for gang in pins for chunk in gang.chunks]
             if wants.widest == 1:
-                pinned = _by_machine(pinned)
+                pinned = by_machine(pinned)
             held = Held([*base, *((gang.level, gang.count) for gang in pins)])
             leaving = sum(gang.widest for gang in own[len(pins) :])
-            rows.begin(tuple(pinned), room - more)
+            chosen = tuple(pinned)
             if pins:
-                rows.add((), 0, CLUSTER, clock.seconds_on(held.runs()))
+                drafts.append(Draft(chosen, (), taken, CLUSTER, held.runs(), 0.0))
             for level in wants.levels:
                 size = min(wants.widest, widths[level])
-                for count in wants.counts(widths[level], more):
-                    seconds = clock.seconds_on(held.runs(level, size, count))
-                    if self._restart_in_bids:
-                        seconds += self._restart(held.gpus, count, leaving)
-                    apart = level if size > 1 and count > 1 else CLUSTER
-                    rows.add(_chunks(level, size, count), count, apart, seconds)
-        return rows.thinned_out()
+                apart = level if size > 1 else CLUSTER
+                drafts += [
+                    Draft(
+                        chosen,
+                        chunks_of(level, size, count),
+                        taken + count,
+                        apart if count > 1 else CLUSTER,
+                        held.runs(level, size, count),
+                        self._restart(held.gpus, count, leaving),
+                    )
+                    for count in wants.counts(widths[level], room - taken)
+                ]
+        return drafts
 
     def _restart(self, held: int, new: int, leaving: int) -> float:
         """Delay of the new gangs; jobs that leave where they run write a checkpoint first.
 
         A gang may come as several chunks, so such jobs are counted by the GPUs they can use.
         """
+        if not self._restart_in_bids:
+            return 0.0
         moved = min(new, leaving)
         start, save = self._spec.restart_seconds, self._spec.checkpoint_seconds
         changes = ((moved, save + start), (new - moved, start))
@@ -203,7 +211,7 @@ class Bidder:
             held = running[need.spec.id]
             if held and among.issuperset(held):
                 seats = [topology.seats[gpu] for gpu in held]
-                pins = _pins(seats) if pinned else ()
+                pins = pins_of(seats) if pinned else ()
                 gangs.append(_Gang(pins, level_of(seats), len(held), need.spec.max_gpus))
         return gangs
 
@@ -217,34 +225,39 @@ class _Memory:
     topology: Topology
     widths: Widths
     wants: _Wants
+    shapes: tuple[tuple[int, int, Runs], ...]
+    """Level, count and shape of the rows of the valuation."""
     outlook: Outlook
     clock: Clock
-    table: tuple[TableRow, ...]
-    question: object
-    """What of the last offer, and of where jobs ran, its rows depend on."""
-    bid: Bid
+    question: object = None
+    """What of the last offer, and of where jobs ran, the bid depends on."""
+    bid: Bid | None = None
 
 
-def _table(clock: Clock, wants: _Wants, widths: Widths) -> tuple[TableRow, ...]:
+def _table(shapes: Iterable[tuple[int, int, Runs]], clock: Clock) -> tuple[TableRow, ...]:
     """Seconds for counts of GPUs in gangs at each level, without restarts."""
-    most = min(wants.demand, widths[CLUSTER])
-    rows = []
-    for level in wants.levels:
-        size = min(wants.widest, widths[level])
-        for count, runs in _table_shapes(level, wants.smallest, size, most):
-            seconds = clock.seconds_on(runs)
-            if seconds < math.inf:
-                rows.append(TableRow(level, count, seconds))
-    return tuple(rows)
+    valued = [(level, count, clock.seconds_on(runs)) for level, count, runs in shapes]
+    return tuple([TableRow(*row) for row in valued if row[2] < math.inf])
 
 
 @lru_cache(maxsize=256)
-def _table_shapes(level: int, low: int, size: int, most: int) -> tuple[tuple[int, Runs], ...]:
-    """The counts of a valuation at one level, and their shapes."""
+def _table_shapes(
+    low: int, widest: int, demand: int, widths: Widths
+) -> tuple[tuple[int, int, Runs], ...]:
+    """The levels and counts of a valuation, and their shapes."""
     nothing = Held(())
+    most = min(demand, widths[CLUSTER])
     return tuple(
-        (count, nothing.runs(level, size, count)) for count in table_counts(low, size, most)
+        (level, count, nothing.runs(level, size, count))
+        for level in levels_that_differ(widest)
+        for size in (min(widest, widths[level]),)
+        for count in table_counts(low, size, most)
     )
+
+
+def levels_that_differ(widest: int) -> tuple[int, ...]:
+    """The levels that matter to gangs so wide: single GPUs are the same wherever they are."""
+    return LEVELS if widest > 1 else (CLUSTER,)
 
 
 def ladder(low: int, size: int, most: int) -> list[int]:
@@ -284,78 +297,6 @@ def table_counts(low: int, size: int, most: int) -> list[int]:
     return sorted(counts)
 
 
-class Held:
-    """GPUs that an app has in any case, to which others are added."""
-
-    def __init__(self, chunks: Iterable[tuple[int, int]]) -> None:
-        self._singles = 0
-        self._gangs: dict[tuple[int, int], int] = {}
-        self.gpus = 0
-        for level, count in chunks:
-            self.gpus += count
-            if count == 1 or level == CLUSTER:
-                self._singles += count
-            else:
-                self._gangs[level, count] = self._gangs.get((level, count), 0) + 1
-
-    def runs(self, level: int = SLOT, size: int = 1, count: int = 0) -> Runs:
-        """The shape with so many more in gangs of a size at a level.
-
-        In one spelling, with single GPUs as one chunk that may be spread anywhere.
-        """
-        singles, gangs = self._singles, self._gangs
-        if size == 1 or level == CLUSTER:
-            singles += count
-        else:
-            gangs = dict(gangs)
-            whole, rest = divmod(count, size)
-            if whole:
-                gangs[level, size] = gangs.get((level, size), 0) + whole
-            if rest > 1:
-                gangs[level, rest] = gangs.get((level, rest), 0) + 1
-            else:
-                singles += rest
-        runs = [(level, size, many) for (level, size), many in gangs.items()]
-        if len(runs) > 1:
-            runs.sort()
-        if singles:
-            runs.append((CLUSTER, singles, 1))
-        return tuple(runs)
-
-
-@lru_cache(maxsize=4096)
-def _chunks(level: int, size: int, count: int) -> tuple[Chunk, ...]:
-    if size == 1:
-        # Any so many GPUs will do: one chunk, which solvers like better than many.
-        return (Chunk(CLUSTER if count > 1 else SLOT, count),)
-    whole, rest = divmod(count, size)
-    chunks = [Chunk(level, size)] * whole
-    if rest:
-        chunks.append(Chunk(level if rest > 1 else SLOT, rest))
-    return tuple(chunks)
-
-
-def _by_machine(pins: Iterable[Chunk]) -> list[Chunk]:
-    """Pinned single GPUs, those of a machine together."""
-    counts: dict[int | None, int] = {}
-    for chunk in pins:
-        counts[chunk.machine] = counts.get(chunk.machine, 0) + chunk.count
-    return [
-        Chunk(MACHINE if count > 1 else SLOT, count, machine) for machine, count in counts.items()
-    ]
-
-
-def _pins(seats: Sequence[Seat]) -> tuple[Chunk, ...]:
-    """One running gang as chunks on the machines where it is."""
-    by_machine: dict[int, list[Seat]] = {}
-    for seat in seats:
-        by_machine.setdefault(seat.machine, []).append(seat)
-    return tuple(
-        Chunk(min(level_of(group), MACHINE), len(group), machine)
-        for machine, group in sorted(by_machine.items())
-    )
-
-
 def _prefixes(gangs: Sequence[_Gang]) -> Iterable[Sequence[_Gang]]:
     """None of the gangs, then 1, 2, 4, ... and all of them."""
     yield ()
@@ -374,41 +315,3 @@ def _widths(seats: Sequence[Seat]) -> Widths:
     racks, machines, slots, _ = zip(*seats, strict=True)
     slot, machine, rack = (max(Counter(place).values()) for place in (slots, machines, racks))
     return (slot, machine, rack, len(seats))
-
-
-class _Rows:
-    """Rows of a bid as they come, by what is pinned."""
-
-    def __init__(self) -> None:
-        self._rows: list[tuple[int, int, float, list[float], Row]] = []
-        self._best: list[float] = []
-        self._pinned: tuple[Chunk, ...] = ()
-        self._held = 0
-
-    def begin(self, pinned: tuple[Chunk, ...], gpus: int) -> None:
-        """From here on, rows have these chunks, so many GPUs, pinned."""
-        self._pinned = pinned
-        self._held = gpus
-        self._best = [math.inf] * (CLUSTER + 1)
-
-    def add(self, extra: tuple[Chunk, ...], count: int, level: int, seconds: float) -> None:
-        """One row: so many more GPUs, in gangs no farther apart than this level."""
-        if seconds < math.inf:
-            row = Row(self._pinned + extra, seconds)
-            self._rows.append((self._held + count, -level, seconds, self._best, row))
-
-    def thinned_out(self) -> tuple[Row, ...]:
-        """Without rows that another one with the same pins beats.
-
-        Which has no more GPUs, is no closer together and no slower.
-        """
-        kept: list[Row] = []
-        # Fewer GPUs first, and among equals the least demanding level first: none before is larger.
-        self._rows.sort(key=itemgetter(0, 1, 2))
-        for _, minus_level, seconds, best, row in self._rows:
-            # `best` has for each level the least seconds of rows that are no more demanding.
-            if best[-minus_level] > seconds:
-                for level in range(-minus_level + 1):
-                    best[level] = min(best[level], seconds)
-                kept.append(row)
-        return tuple(kept)

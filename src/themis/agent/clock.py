@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from themis.agent.assignment import Need, longest_first, placed_rates
 from themis.agent.carving import Shape
-from themis.agent.rates import Runs, in_runs, rates_of, spelled_out
+from themis.agent.rates import Rates, Runs, in_runs, rates_of, spelled_out
 from themis.fairness.rho import phase_time
 from themis.model import JobSpec
 
@@ -20,14 +20,14 @@ class Outlook:
     """Phases to come. Nothing about them changes before the first of them begins."""
 
     def __init__(self, phases: Sequence[Sequence[Need]] = ()) -> None:
-        self._phases = _with_work(phases)
+        self.phases = _with_work(phases)
         self._known: dict[Runs, tuple[float, ...]] = {}
 
     def seconds(self, runs: Runs) -> tuple[float, ...]:
         """Of each phase."""
         known = self._known.get(runs)
         if known is None:
-            known = self._known[runs] = tuple([phase.seconds(runs) for phase in self._phases])
+            known = self._known[runs] = tuple([phase.seconds(runs) for phase in self.phases])
         return known
 
 
@@ -47,6 +47,15 @@ class Clock:
         self._phases = _with_work(phases)
         self._outlook = outlook or Outlook()
         self._known: dict[Runs, float] = {}
+
+    def prepare(self, shapes: Sequence[Runs]) -> None:
+        """Get ready for these shapes: where many are new, together is sooner than one by one."""
+        numbers: dict[Rates, list[int]] = {}
+        for phase in (*self._phases, *self._outlook.phases):
+            if not phase.unlike:
+                numbers.setdefault(phase.rates, []).append(phase.jobs)
+        for rates, jobs in numbers.items():
+            rates.prepare(shapes, jobs)
 
     def seconds(self, shape: Shape) -> float:
         """The sum over the phases."""
@@ -74,26 +83,26 @@ def _with_work(phases: Sequence[Sequence[Need]]) -> list["_Phase"]:
 class _Phase:
     """One phase. Its jobs are alike as a rule, and then sums over them are enough."""
 
-    __slots__ = ("_jobs", "_known", "_longest", "_rates", "_unlike", "_work", "_works")
+    __slots__ = ("_known", "_longest", "_work", "_works", "jobs", "rates", "unlike")
 
     def __init__(self, needs: Sequence[Need]) -> None:
-        self._jobs = len(needs)
-        self._unlike: tuple[JobSpec, ...] = ()
+        self.jobs = len(needs)
+        self.unlike: tuple[JobSpec, ...] = ()
         kind = needs[0].spec
         if not _alike([need.spec for need in needs]):
             needs = longest_first(needs)
-            self._unlike = tuple(need.spec for need in needs)
+            self.unlike = tuple(need.spec for need in needs)
         self._works = [need.work for need in needs]
         self._work = math.fsum(self._works)
         self._longest = max(self._works)
-        self._rates = rates_of(kind.min_gpus, kind.max_gpus, kind.slowdown)
-        self._known = self._rates.known(self._jobs)
+        self.rates = rates_of(kind.min_gpus, kind.max_gpus, kind.slowdown)
+        self._known = self.rates.known(self.jobs)
 
     def seconds(self, runs: Runs) -> float:
-        if self._unlike:
-            rates, alone = placed_rates(self._unlike, spelled_out(runs))
+        if self.unlike:
+            rates, alone = placed_rates(self.unlike, spelled_out(runs))
             return phase_time(self._works, rates, alone)
-        speed, best = self._known.get(runs) or self._rates.reach(runs, self._jobs)
+        speed, best = self._known.get(runs) or self.rates.reach(runs, self.jobs)
         if speed <= 0.0 or best <= 0.0:
             return math.inf
         # `time_from_sums`, spelled out here because it is called so often.

@@ -11,6 +11,7 @@ long way.
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -25,6 +26,12 @@ Reached = tuple[float, float]
 
 MOST_REMEMBERED = 1 << 14
 """Shapes, for each kind and number of jobs."""
+
+LEAST_IN_BATCH = 64
+"""New shapes from which on arrays are sooner than one shape after the other."""
+
+WIDEST_IN_BATCH = 8
+"""Up to so many GPUs a job, every size of gangs is tried."""
 
 _NOT_BETTER = 1.0 - 1e-9
 """As in `carving`: a way to cut must beat those before it by more than rounding."""
@@ -93,6 +100,40 @@ class Rates:
                 known.clear()
             reached = known[runs] = self._reach(runs, jobs)
         return reached
+
+    def prepare(self, shapes: Sequence[Runs], numbers: Sequence[int]) -> None:
+        """Find out together what these numbers of jobs reach, if much of it is new.
+
+        Args:
+            shapes: What will be asked about.
+            numbers: Of jobs. What is known for the first of them is taken as a sign.
+        """
+        if not self._plain or not 1 < self._high <= WIDEST_IN_BATCH:
+            return
+        known = self.known(numbers[0])
+        new = list(dict.fromkeys([runs for runs in shapes if runs not in known]))
+        if len(new) < LEAST_IN_BATCH:
+            return
+        try:
+            from themis.agent.batch import Batch  # noqa: PLC0415 # numpy, which may be missing
+        except ImportError:
+            return
+        fit = [runs for runs in new if sum([c * many for _, c, many in runs]) >= self._high]
+        batch = Batch(fit, self._low, self._high, self._slowdown.levels)
+        alone = self.known(1)
+        for jobs in sorted({1, *numbers}):
+            known = self.known(jobs)
+            if len(known) + len(fit) > MOST_REMEMBERED:
+                known.clear()
+            todo = []
+            for index, (runs, plenty, rate) in enumerate(zip(fit, *batch.plenty, strict=True)):
+                if jobs <= plenty:
+                    known[runs] = (rate * jobs, rate)
+                elif runs not in known:
+                    todo.append(index)
+            for index, (speed, best) in zip(todo, batch.reach(jobs, todo), strict=True):
+                runs = fit[index]
+                known[runs] = (speed, best if jobs == 1 else max(best, alone[runs][1]))
 
     def _reach(self, runs: Runs, jobs: int) -> Reached:
         if self._high == 1:
