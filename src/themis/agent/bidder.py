@@ -120,11 +120,16 @@ class Bidder:
         question = (offer.gpus, offer.kept, offer.expiring, standing.running)
         if memory.bid is None or memory.question != question:
             drafts = self._drafts(standing, offer, topology, memory.wants)
-            clock, shapes = memory.clock, memory.shapes
-            clock.prepare([*(draft.runs for draft in drafts), *(runs for _, _, runs in shapes)])
-            table = _table(shapes, clock) if memory.bid is None else memory.bid.table
+            wanted = [draft.runs for draft in drafts]
+            if memory.bid is None:
+                wanted += [runs for _, _, runs in memory.shapes]
+            seconds = memory.clock.seconds_on(wanted)
+            if memory.bid is None:
+                table = _table(memory.shapes, seconds[len(drafts) :])
+            else:
+                table = memory.bid.table
             memory.question = question
-            memory.bid = Bid(self._spec.id, best_rows(drafts, clock.seconds_on), table)
+            memory.bid = Bid(self._spec.id, best_rows(drafts, seconds[: len(drafts)]), table)
         return memory.bid
 
     def _remember(self, standing: Standing, topology: Topology) -> "_Memory":
@@ -234,10 +239,12 @@ class _Memory:
     bid: Bid | None = None
 
 
-def _table(shapes: Iterable[tuple[int, int, Runs]], clock: Clock) -> tuple[TableRow, ...]:
+def _table(
+    shapes: Sequence[tuple[int, int, Runs]], seconds: Sequence[float]
+) -> tuple[TableRow, ...]:
     """Seconds for counts of GPUs in gangs at each level, without restarts."""
-    valued = [(level, count, clock.seconds_on(runs)) for level, count, runs in shapes]
-    return tuple([TableRow(*row) for row in valued if row[2] < math.inf])
+    rows = zip(shapes, seconds, strict=True)
+    return tuple([TableRow(level, n, took) for (level, n, _), took in rows if took < math.inf])
 
 
 @lru_cache(maxsize=256)

@@ -23,12 +23,14 @@ class Outlook:
         self.phases = _with_work(phases)
         self._known: dict[Runs, tuple[float, ...]] = {}
 
-    def seconds(self, runs: Runs) -> tuple[float, ...]:
-        """Of each phase."""
-        known = self._known.get(runs)
-        if known is None:
-            known = self._known[runs] = tuple([phase.seconds(runs) for phase in self.phases])
-        return known
+    def seconds(self, shapes: Sequence[Runs]) -> list[tuple[float, ...]]:
+        """Of each phase, for every shape."""
+        known = self._known
+        new = [runs for runs in shapes if runs not in known]
+        if new and self.phases:
+            columns = [phase.seconds(new) for phase in self.phases]
+            known.update(zip(new, zip(*columns, strict=True), strict=True))
+        return [known.get(runs, ()) for runs in shapes]
 
 
 class Clock:
@@ -48,31 +50,34 @@ class Clock:
         self._outlook = outlook or Outlook()
         self._known: dict[Runs, float] = {}
 
-    def prepare(self, shapes: Sequence[Runs]) -> None:
-        """Get ready for these shapes: where many are new, together is sooner than one by one."""
+    def seconds(self, shape: Shape) -> float:
+        """The sum over the phases."""
+        return self.seconds_on([in_runs(shape)])[0]
+
+    def seconds_on(self, shapes: Sequence[Runs]) -> list[float]:
+        """The same for many shapes: together is sooner than one by one."""
+        known = self._known
+        new = list(dict.fromkeys([runs for runs in shapes if runs not in known]))
+        if new:
+            self._prepare(new)
+            totals = [0.0] * len(new)
+            for phase in self._phases:
+                seconds = phase.seconds(new)
+                totals = [total + more for total, more in zip(totals, seconds, strict=True)]
+            for index, later in enumerate(self._outlook.seconds(new)):
+                for more in later:
+                    totals[index] += more
+            known.update(zip(new, totals, strict=True))
+        return [known[runs] for runs in shapes]
+
+    def _prepare(self, shapes: Sequence[Runs]) -> None:
+        """Have rates found for all phases at once."""
         numbers: dict[Rates, list[int]] = {}
         for phase in (*self._phases, *self._outlook.phases):
             if not phase.unlike:
                 numbers.setdefault(phase.rates, []).append(phase.jobs)
         for rates, jobs in numbers.items():
             rates.prepare(shapes, jobs)
-
-    def seconds(self, shape: Shape) -> float:
-        """The sum over the phases."""
-        return self.seconds_on(in_runs(shape))
-
-    def seconds_on(self, runs: Runs) -> float:
-        """The same for a shape in runs."""
-        known = self._known.get(runs)
-        if known is not None:
-            return known
-        total = 0.0
-        for phase in self._phases:
-            total += phase.seconds(runs)
-        for seconds in self._outlook.seconds(runs):
-            total += seconds
-        self._known[runs] = total
-        return total
 
 
 def _with_work(phases: Sequence[Sequence[Need]]) -> list["_Phase"]:
@@ -98,16 +103,20 @@ class _Phase:
         self.rates = rates_of(kind.min_gpus, kind.max_gpus, kind.slowdown)
         self._known = self.rates.known(self.jobs)
 
-    def seconds(self, runs: Runs) -> float:
+    def seconds(self, shapes: Sequence[Runs]) -> list[float]:
+        """Of this phase, for every shape."""
         if self.unlike:
-            rates, alone = placed_rates(self.unlike, spelled_out(runs))
-            return phase_time(self._works, rates, alone)
-        speed, best = self._known.get(runs) or self.rates.reach(runs, self.jobs)
-        if speed <= 0.0 or best <= 0.0:
-            return math.inf
-        # `time_from_sums`, spelled out here because it is called so often.
-        together, longest = self._work / speed, self._longest / best
-        return max(together, longest)
+            return [
+                phase_time(self._works, *placed_rates(self.unlike, spelled_out(runs)))
+                for runs in shapes
+            ]
+        known, jobs, reach = self._known, self.jobs, self.rates.reach
+        work, longest = self._work, self._longest
+        # `time_from_sums`, spelled out here because there are so many.
+        return [
+            max(work / speed, longest / best) if speed > 0.0 and best > 0.0 else math.inf
+            for speed, best in [known.get(runs) or reach(runs, jobs) for runs in shapes]
+        ]
 
 
 def _alike(specs: Sequence[JobSpec]) -> bool:

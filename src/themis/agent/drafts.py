@@ -1,11 +1,11 @@
 """Rows of a bid before they are valued: what they ask for, and on what shape the app would run.
 
 drafts = [Draft(pinned, chunks_of(MACHINE, 4, 8), 12, MACHINE, held.runs(MACHINE, 4, 8), 35.0)]
-best_rows(drafts, clock.seconds_on)
+best_rows(drafts, clock.seconds_on([draft.runs for draft in drafts]))
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple
@@ -102,14 +102,14 @@ def pins_of(seats: Sequence[Seat]) -> tuple[Chunk, ...]:
     )
 
 
-def best_rows(drafts: Sequence[Draft], value: Callable[[Runs], float]) -> tuple[Row, ...]:
+def best_rows(drafts: Sequence[Draft], values: Sequence[float]) -> tuple[Row, ...]:
     """The rows with their seconds, without those that another one with the same pins beats.
 
     Which has no more GPUs, is no closer together and no slower.
     """
     rows = []
-    for draft in drafts:
-        seconds = value(draft.runs) + draft.delay
+    for draft, value in zip(drafts, values, strict=True):
+        seconds = value + draft.delay
         if seconds < math.inf:
             rows.append((draft.gpus, -draft.level, seconds, draft))
     # Fewer GPUs first, and among equals the least demanding level first: none before is larger.

@@ -125,13 +125,12 @@ class Rates:
             known = self.known(jobs)
             if len(known) + len(fit) > MOST_REMEMBERED:
                 known.clear()
-            todo = []
-            for index, (runs, plenty, rate) in enumerate(zip(fit, *batch.plenty, strict=True)):
-                if jobs <= plenty:
-                    known[runs] = (rate * jobs, rate)
-                elif runs not in known:
-                    todo.append(index)
-            for index, (speed, best) in zip(todo, batch.reach(jobs, todo), strict=True):
+            enough, rates = batch.plenty
+            lacking = [index for index, plenty in enumerate(enough) if plenty < jobs]
+            if len(lacking) < len(fit):
+                known.update(zip(fit, [(rate * jobs, rate) for rate in rates], strict=True))
+            # What was known of them was overwritten, and is found again just the same.
+            for index, (speed, best) in zip(lacking, batch.reach(jobs, lacking), strict=True):
                 runs = fit[index]
                 known[runs] = (speed, best if jobs == 1 else max(best, alone[runs][1]))
 
