@@ -91,38 +91,39 @@ class Batch:
             for top in (LEVELS if size > 1 else (SLOT,))
         ]
         self._first = len(LEVELS)
-        self._rates: Real = np.ones((len(self._ways), max(len(w.rates) for w in self._ways)))
+        # Columns come first and shapes last: then all arithmetic runs along long rows.
+        self._rates: Real = np.ones((max(len(w.rates) for w in self._ways), len(self._ways)))
         for index, way in enumerate(self._ways):
-            self._rates[index, : len(way.rates)] = way.rates
+            self._rates[: len(way.rates), index] = way.rates
         self._gangs = self._count()
 
     def _count(self) -> Real:
         """How many gangs of each column every way makes of every shape."""
-        ways, width = self._rates.shape
-        turns: Real = np.zeros((len(self._chunks), ways, width))
-        leaves: Real = np.zeros((len(self._chunks), ways))
-        for row, (level, count) in enumerate(self._chunks):
+        width, ways = self._rates.shape
+        turns: Real = np.zeros((width, ways, len(self._chunks)))
+        leaves: Real = np.zeros((ways, len(self._chunks)))
+        for number, (level, count) in enumerate(self._chunks):
             for index, way in enumerate(self._ways):
                 for column, many in way.gangs(level, count):
-                    turns[row, index, column] += many
-                leaves[row, index] = way.scattered(level, count)
-        gangs: Real = (self._many @ turns.reshape(len(self._chunks), -1)).reshape(-1, ways, width)
-        scattered = self._many @ leaves
+                    turns[column, index, number] += many
+                leaves[index, number] = way.scattered(level, count)
+        many_of = self._many.T
+        gangs: Real = (turns.reshape(-1, len(self._chunks)) @ many_of).reshape(width, ways, -1)
         for index, way in enumerate(self._ways):
             if way.top == CLUSTER:
-                whole, rest = np.divmod(scattered[:, index], way.size)
-                gangs[:, index, way.column[CLUSTER, way.size]] += whole
+                whole, rest = np.divmod(leaves[index] @ many_of, way.size)
+                gangs[way.column[CLUSTER, way.size], index] += whole
                 for count in range(1, way.size):
                     where = (CLUSTER if count > 1 else SLOT, count)
                     if where in way.column:
-                        gangs[:, index, way.column[where]] += rest == count
+                        gangs[way.column[where], index] += rest == count
         return gangs
 
     @cached_property
     def plenty(self) -> tuple[list[float], list[float]]:
-        """For how many jobs there are whole gangs at the nearest level, and their rate.
+        """The best rate of one job alone, and how many gangs have it in the way that gives it.
 
-        None where a part of a gang would be faster.
+        So many jobs do best with just these: no other way is sooner.
         """
         high, slow = self._high, np.array(self._slow)
         rows = np.arange(len(self._many))
@@ -134,65 +135,71 @@ class Batch:
         whole[:, CLUSTER] = there[:, CLUSTER] // high
         home = (whole > 0.0).argmax(axis=1)
         rate = high / slow[home]
+        # Whole gangs at the nearest level, unless a part of one may be faster.
         partly = np.maximum(1.0, (high - 1) / slow[(there > 0.0).argmax(axis=1)])
         enough = np.where(rate * _NOT_BETTER > partly, whole[rows, home], 0.0)
+        doubtful = np.flatnonzero(enough < 1.0)
+        if len(doubtful):
+            chosen, _ = self._best(doubtful, self._first, 1)
+            gangs = self._gangs[:, chosen, doubtful]
+            column = (gangs > 0.0).argmax(axis=0)
+            enough[doubtful] = gangs[column, np.arange(len(doubtful))]
+            rate[doubtful] = self._rates[column, chosen]
         return (enough.tolist(), rate.tolist())
 
-    def reach(self, jobs: int, among: Sequence[int] | None = None) -> list[tuple[float, float]]:
+    def reach(self, jobs: int, among: Sequence[int]) -> list[tuple[float, float]]:
         """The sum of rates of so many jobs and the largest of them, for some of the shapes."""
-        rows: Whole = np.arange(len(self._many)) if among is None else np.asarray(among, np.intp)
-        # Where all jobs can have whole gangs, only those are looked at.
-        narrow = jobs * self._high <= self._total[rows]
-        result: list[tuple[float, float]] = [(0.0, 0.0)] * len(rows)
-        for few, ways in ((True, self._first), (False, len(self._ways))):
-            places = np.flatnonzero(narrow == few)
-            if len(places):
-                found = self._best(rows[places], ways, jobs)
-                for place, rates in zip(places.tolist(), found, strict=True):
-                    result[place] = rates
-        return result
+        if not among:
+            return []
+        rows: Whole = np.asarray(among, np.intp)
+        chosen, gangs = self._best(rows, len(self._ways), jobs)
+        return self._sums(rows, gangs, chosen, jobs)
 
-    def _best(self, rows: Whole, ways: int, jobs: int) -> list[tuple[float, float]]:
-        rates = self._rates[:ways]
-        gangs = self._gangs[rows, :ways]
-        if jobs < self._total[rows].max():
-            # One gang for each job at most, the fastest first.
-            before = np.cumsum(gangs, axis=2) - gangs
-            gangs = np.minimum(gangs, np.maximum(jobs - before, 0.0))
+    def _best(self, rows: Whole, ways: int, jobs: int) -> tuple[Whole, Real]:
+        """Which of the first so many ways is best, and its gangs, one for each job at most."""
+        rates = self._rates[:, :ways]
+        gangs = self._gangs[:, :ways, rows]
+        total = self._total[rows]
+        left = np.full(gangs.shape[1:], float(jobs))
+        # Where all jobs can have whole gangs, only those are looked at.
+        left[self._first :, jobs * self._high <= total] = 0.0
+        for column in gangs:  # The fastest first.
+            np.minimum(column, left, out=column)
+            left -= column
         spans = _spans(gangs, rates, jobs)
         best = np.full(len(rows), np.inf)
         chosen = np.zeros(len(rows), np.intp)
-        for way in range(ways):
-            better = spans[:, way] < best * _NOT_BETTER
-            best[better] = spans[better, way]
+        for way, span in enumerate(spans):
+            better = span < best * _NOT_BETTER
+            best[better] = span[better]
             chosen[better] = way
-        return self._sums(rows, gangs[np.arange(len(rows)), chosen], chosen, jobs)
+        return chosen, gangs[:, chosen, np.arange(len(rows))]
 
     def _sums(
         self, rows: Whole, gangs: Real, chosen: Whole, jobs: int
     ) -> list[tuple[float, float]]:
         """The rates of the chosen ways, added up as `carving` does, to the last bit."""
-        rates = self._rates[chosen]
-        speed = np.zeros(len(gangs))
-        for column in range(gangs.shape[1]):
-            speed += rates[:, column] * gangs[:, column]
-        top = rates[np.arange(len(gangs)), (gangs > 0.0).argmax(axis=1)]
+        rates = self._rates[:, chosen]
+        speed = np.zeros(len(rows))
+        for rate, many in zip(rates, gangs, strict=True):
+            speed += rate * many
+        top = rates[(gangs > 0.0).argmax(axis=0), np.arange(len(rows))]
         result = list(zip(speed.tolist(), top.tolist(), strict=True))
         # Of gangs that are equally fast, the more numerous ones come first.
-        some = self._gangs[rows, chosen] > 0.0
+        some = self._gangs[:, chosen, rows] > 0.0
         tied = np.zeros(len(rows), bool)
-        for apart in range(1, rates.shape[1]):
-            same = rates[:, apart:] == rates[:, :-apart]
-            tied |= (same & some[:, apart:] & some[:, :-apart]).any(axis=1)
+        for apart in range(1, len(rates)):
+            same = (rates[apart:] == rates[:-apart]) & some[apart:] & some[:-apart]
+            tied |= same.any(axis=0)
         for index in np.flatnonzero(tied).tolist():
             way = chosen[index]
-            counts = self._gangs[rows[index], way].tolist()
-            pairs = zip(self._rates[way].tolist(), counts, strict=True)
+            counts = self._gangs[:, way, rows[index]].tolist()
+            pairs = zip(self._rates[:, way].tolist(), counts, strict=True)
             rated = sorted([pair for pair in pairs if pair[1]], reverse=True)
             total, left = 0.0, float(jobs)
-            for rate, many in rated:
-                total += rate * min(many, left)
-                left -= many
+            for one, number in rated:
+                total += one * min(number, left)
+                left -= number
                 if left <= 0.0:
                     break
             result[index] = (total, rated[0][0])
@@ -200,47 +207,49 @@ class Batch:
 
 
 def _spans(gangs: Real, rates: Real, jobs: int) -> Real:
-    """When the last of so many jobs of one unit of work ends, by shape and way.
+    """When the last of so many jobs of one unit of work ends, by way and shape.
 
     Infinite where another way is surely sooner.
     """
-    speed = (gangs * rates).sum(axis=2)
-    with np.errstate(divide="ignore"):
+    speed = np.zeros(gangs.shape[1:])
+    number = np.zeros(gangs.shape[1:])
+    kinds = np.zeros(gangs.shape[1:])
+    for rate, many in zip(rates, gangs, strict=True):
+        speed += rate[:, None] * many
+        number += many
+        kinds += many > 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
         least = jobs / speed
-    spans = np.full(speed.shape, np.inf)
-    # Gangs of one rate only: so many waves.
-    alike = (gangs > 0.0).sum(axis=2) == 1
-    where = np.nonzero(alike)
-    column = gangs[where].argmax(axis=1)
-    many = gangs[where][np.arange(len(column)), column]
-    spans[where] = np.ceil(jobs / many) / rates[where[1], column]
-    limit = spans.min(axis=1) * _SURELY_WORSE
-    open_ = np.nonzero(~alike & (speed > 0.0) & (least <= limit[:, None]))
-    if len(open_[0]):
-        spans[open_] = _walk(
-            gangs[open_], rates[open_[1]], least[open_], limit[open_[0]], float(jobs)
+        # Gangs of one rate only: so many waves.
+        spans = np.where(kinds == 1.0, np.ceil(jobs / number) * number / speed, np.inf)
+    limit = spans.min(axis=0) * _SURELY_WORSE
+    ways, shapes = np.nonzero((kinds > 1.0) & (least <= limit))
+    if len(ways):
+        spans[ways, shapes] = _walk(
+            gangs[:, ways, shapes], rates[:, ways], least[ways, shapes], limit[shapes], float(jobs)
         )
     return spans
 
 
 def _walk(gangs: Real, rates: Real, least: Real, limit: Real, jobs: float) -> Real:
     """The same where rates differ: from job to job, beginning where all gangs were always busy."""
-    spans = np.full(len(gangs), np.inf)
-    waves = np.floor((least * (1.0 - 1e-12))[:, None] * rates)
-    left = jobs - (gangs * waves).sum(axis=1)
+    spans = np.full(len(least), np.inf)
+    waves = np.floor(least * (1.0 - 1e-12) * rates)
+    left = jobs - (gangs * waves).sum(axis=0)
     waves += 1.0
     ends = np.where(gangs > 0.0, waves / rates, np.inf)
-    rows = np.arange(len(gangs))
+    rows = np.arange(len(least))
     while len(rows):
         every = np.arange(len(rows))
-        first = ends.argmin(axis=1)
-        last = ends[every, first]
-        left -= gangs[every, first]
-        waves[every, first] += 1.0
-        ends[every, first] = waves[every, first] / rates[every, first]
+        first = ends.argmin(axis=0)
+        last = ends[first, every]
+        left -= gangs[first, every]
+        waves[first, every] += 1.0
+        ends[first, every] = waves[first, every] / rates[first, every]
         done = left <= 0.0
         spans[rows[done]] = last[done]
         go_on = ~done & (last <= limit)
-        rows, gangs, rates, limit = rows[go_on], gangs[go_on], rates[go_on], limit[go_on]
-        waves, left, ends = waves[go_on], left[go_on], ends[go_on]
+        rows, left, limit = rows[go_on], left[go_on], limit[go_on]
+        gangs, rates = gangs[:, go_on], rates[:, go_on]
+        waves, ends = waves[:, go_on], ends[:, go_on]
     return spans

@@ -120,19 +120,15 @@ class Rates:
             return
         fit = [runs for runs in new if sum([c * many for _, c, many in runs]) >= self._high]
         batch = Batch(fit, self._low, self._high, self._slowdown.levels)
-        alone = self.known(1)
-        for jobs in sorted({1, *numbers}):
+        enough, alone = batch.plenty
+        for jobs in {1, *numbers}:
             known = self.known(jobs)
             if len(known) + len(fit) > MOST_REMEMBERED:
                 known.clear()
-            enough, rates = batch.plenty
+            known.update(zip(fit, [(rate * jobs, rate) for rate in alone], strict=True))
             lacking = [index for index, plenty in enumerate(enough) if plenty < jobs]
-            if len(lacking) < len(fit):
-                known.update(zip(fit, [(rate * jobs, rate) for rate in rates], strict=True))
-            # What was known of them was overwritten, and is found again just the same.
             for index, (speed, best) in zip(lacking, batch.reach(jobs, lacking), strict=True):
-                runs = fit[index]
-                known[runs] = (speed, best if jobs == 1 else max(best, alone[runs][1]))
+                known[fit[index]] = (speed, max(best, alone[index]))
 
     def _reach(self, runs: Runs, jobs: int) -> Reached:
         if self._high == 1:
