@@ -6,7 +6,8 @@ Apps as in the first workload (one phase, jobs of different lengths) and the sec
 halving), with jobs of 1, 2 and 4 GPUs; they hold nothing, hold 64 GPUs, or are in mid-phase with 60
 of their jobs; all of sim256 is offered to them, or a random 40 % of its single GPUs. Every first
 bid is made by a new agent with all caches of the package empty, as in a new process. `cached` is
-the same question once more, `progressed` the next one, after all running jobs have moved on.
+the same question once more, `progressed` the next one, after all running jobs have moved on. Each
+bid is made anew `--repeats` times, and the least time counts: others on the machine only add to it.
 
 Exits 1 when the median is above 5 ms or the 95th percentile above 20 ms.
 """
@@ -60,6 +61,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cluster", default="sim256")
     parser.add_argument("--seeds", type=int, default=4, help="apps of each kind")
+    parser.add_argument("--repeats", type=int, default=3, help="times each bid is made anew")
     parser.add_argument("--each", action="store_true", help="also a line for each kind")
     args = parser.parse_args()
     topology = preset(args.cluster)
@@ -67,7 +69,7 @@ def main() -> int:
     calib_ms = _calibrate()
     answers = []
     for case in product(WORKLOADS, WIDTHS, STATES, OFFERS):
-        some = [_measure(case, seed, topology) for seed in range(args.seeds)]
+        some = [_least(case, seed, topology, args.repeats) for seed in range(args.seeds)]
         if args.each:
             print(json.dumps({"case": "/".join(map(str, case)), **_summary(some)}))
         answers += some
@@ -98,6 +100,12 @@ def _summary(answers: Sequence[dict[str, float]]) -> dict[str, float]:
 
 def _p95(times: Sequence[float]) -> float:
     return sorted(times)[max(0, math.ceil(0.95 * len(times)) - 1)]
+
+
+def _least(case: Case, seed: int, topology: Topology, repeats: int) -> dict[str, float]:
+    """The least of a few times: whatever else the machine does only adds to them."""
+    answers = [_measure(case, seed, topology) for _ in range(repeats)]
+    return {key: min(answer[key] for answer in answers) for key in answers[0]}
 
 
 def _measure(case: Case, seed: int, topology: Topology) -> dict[str, float]:

@@ -174,12 +174,13 @@ class Bidder:
             leaving = sum(gang.widest for gang in own[len(pins) :])
             chosen = tuple(pinned)
             if pins:
-                drafts.append(Draft(chosen, (), taken, CLUSTER, held.runs(), 0.0))
+                drafts.append(Draft(taken, chosen, (), taken, CLUSTER, held.runs(), 0.0))
             for level in wants.levels:
                 size = min(wants.widest, widths[level])
                 apart = level if size > 1 else CLUSTER
                 drafts += [
                     Draft(
+                        taken,
                         chosen,
                         chunks_of(level, size, count),
                         taken + count,

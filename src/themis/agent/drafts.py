@@ -1,6 +1,6 @@
 """Rows of a bid before they are valued: what they ask for, and on what shape the app would run.
 
-drafts = [Draft(pinned, chunks_of(MACHINE, 4, 8), 12, MACHINE, held.runs(MACHINE, 4, 8), 35.0)]
+drafts = [Draft(0, pinned, chunks_of(MACHINE, 4, 8), 12, MACHINE, held.runs(MACHINE, 4, 8), 35.0)]
 best_rows(drafts, clock.seconds_on([draft.runs for draft in drafts]))
 """
 
@@ -17,6 +17,8 @@ from themis.model import CLUSTER, MACHINE, SLOT, Chunk, Row, Seat, level_of
 class Draft(NamedTuple):
     """One row to be."""
 
+    group: int
+    """The same for drafts with the same pins, which are slow to compare."""
     pinned: tuple[Chunk, ...]
     extra: tuple[Chunk, ...]
     gpus: int
@@ -34,33 +36,35 @@ class Held:
 
     def __init__(self, chunks: Iterable[tuple[int, int]]) -> None:
         self._singles = 0
-        self._gangs: dict[tuple[int, int], int] = {}
+        gangs: dict[tuple[int, int], int] = {}
         self.gpus = 0
         for level, count in chunks:
             self.gpus += count
             if count == 1 or level == CLUSTER:
                 self._singles += count
             else:
-                self._gangs[level, count] = self._gangs.get((level, count), 0) + 1
+                gangs[level, count] = gangs.get((level, count), 0) + 1
+        self._runs: Runs = tuple((level, n, many) for (level, n), many in sorted(gangs.items()))
 
     def runs(self, level: int = SLOT, size: int = 1, count: int = 0) -> Runs:
         """The shape with so many more in gangs of a size at a level.
 
         In one spelling, with single GPUs as one chunk that may be spread anywhere.
         """
-        singles, gangs = self._singles, self._gangs
         if size == 1 or level == CLUSTER:
-            singles += count
+            singles = self._singles + count
+            return (*self._runs, (CLUSTER, singles, 1)) if singles else self._runs
+        whole, rest = divmod(count, size)
+        singles = self._singles
+        gangs = {(level, size): whole} if whole else {}
+        if rest > 1:
+            gangs[level, rest] = 1
         else:
-            gangs = dict(gangs)
-            whole, rest = divmod(count, size)
-            if whole:
-                gangs[level, size] = gangs.get((level, size), 0) + whole
-            if rest > 1:
-                gangs[level, rest] = gangs.get((level, rest), 0) + 1
-            else:
-                singles += rest
-        runs = [(level, size, many) for (level, size), many in gangs.items()]
+            singles += rest
+        runs = [
+            (apart, width, many + gangs.pop((apart, width), 0)) for apart, width, many in self._runs
+        ]
+        runs += [(level, width, many) for (level, width), many in gangs.items()]
         if len(runs) > 1:
             runs.sort()
         if singles:
@@ -115,12 +119,12 @@ def best_rows(drafts: Sequence[Draft], values: Sequence[float]) -> tuple[Row, ..
     # Fewer GPUs first, and among equals the least demanding level first: none before is larger.
     rows.sort(key=itemgetter(0, 1, 2))
     # For every level the least seconds of the rows so far that are no more demanding.
-    least: dict[tuple[Chunk, ...], list[float]] = {}
+    least: dict[int, list[float]] = {}
     kept: list[Row] = []
     for _, _, seconds, draft in rows:
-        best = least.get(draft.pinned)
+        best = least.get(draft.group)
         if best is None:
-            best = least[draft.pinned] = [math.inf] * (CLUSTER + 1)
+            best = least[draft.group] = [math.inf] * (CLUSTER + 1)
         if best[draft.level] > seconds:
             for level in range(draft.level + 1):
                 best[level] = min(best[level], seconds)

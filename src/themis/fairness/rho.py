@@ -71,7 +71,7 @@ def restart_time(changes: Iterable[tuple[int, float]], total_gpus: int) -> float
             start has no checkpoint.
         total_gpus: The GPUs of all jobs, moved or not.
     """
-    lost = math.fsum(gpus * cost for gpus, cost in changes)
+    lost = math.fsum([gpus * cost for gpus, cost in changes])
     return lost / total_gpus if total_gpus > 0 else 0.0
 
 
