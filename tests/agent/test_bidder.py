@@ -1,6 +1,7 @@
 """Bids: rows within the offer, true to what the agent will do, restarts where jobs move."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -290,3 +291,45 @@ def test_without_slowdown_more_whole_gangs_are_never_slower(
         rows = [row for row in table if row.level == level and row.count % high == 0]
         times = [row.seconds for row in rows]
         assert times == sorted(times, reverse=True)
+
+
+def test_the_same_question_has_the_same_answer_from_memory() -> None:
+    bidder = Bidder(sim_app("a").spec)
+    standing = _standing(_needs(100.0, 200.0, high=2), {"j0": (0, 1)})
+    offer = _offer([0, 1, 2, 3], mine=[0, 1])
+    first = bidder.bid(standing, offer, TOPOLOGY)
+    assert bidder.bid(replace(standing, running=dict(standing.running)), offer, TOPOLOGY) is first
+
+
+@pytest.mark.parametrize(
+    ("standing", "offer"),
+    [
+        pytest.param(
+            _standing(_needs(100.0, 150.0, high=2), {"j0": (0, 1)}),
+            _offer([0, 1, 2, 3], mine=[0, 1]),
+            id="progress",
+        ),
+        pytest.param(
+            _standing(_needs(100.0, 200.0, high=2), {"j1": (0, 1)}),
+            _offer([0, 1, 2, 3], mine=[0, 1]),
+            id="another job runs there",
+        ),
+        pytest.param(
+            _standing(_needs(100.0, 200.0, high=2), {"j0": (0, 1)}),
+            _offer([0, 1, 2, 3, 4], mine=[0, 1]),
+            id="more offered",
+        ),
+        pytest.param(
+            _standing(_needs(100.0, 200.0, high=2), {"j0": (0, 1)}),
+            _offer([2, 3], kept=[0, 1]),
+            id="kept",
+        ),
+    ],
+)
+def test_whatever_changed_is_taken_into_account(standing: Standing, offer: Offer) -> None:
+    bidder = Bidder(sim_app("a").spec)
+    before = _standing(_needs(100.0, 200.0, high=2), {"j0": (0, 1)})
+    bidder.bid(before, _offer([0, 1, 2, 3], mine=[0, 1]), TOPOLOGY)
+    assert bidder.bid(standing, offer, TOPOLOGY) == Bidder(sim_app("a").spec).bid(
+        standing, offer, TOPOLOGY
+    )
