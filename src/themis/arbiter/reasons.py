@@ -23,9 +23,8 @@ def explain_round(
     granted: dict[AppId, int] = {}
     for item in plan.allotments:
         granted[item.app] = granted.get(item.app, 0) + len(item.gpus)
-    standings = {item.app: item for item in plan.notes.standings}
-    if not standings and with_rho:
-        standings = _standings(current)
+    ranked = {item.app: item for item in plan.notes.standings}
+    standings = ranked or (_standings(current) if with_rho else {})
     lines = []
     seen = {view.app: view for view in current.view.apps}
     for app, state in sorted(world.apps.items()):
@@ -39,7 +38,7 @@ def explain_round(
         elif 0 < demand <= held:
             reason = Reason.SERVED
         elif view is not None:
-            reason = _reason(view, state, held, current, plan.notes, world)
+            reason = _reason(view, state, held, current, plan.notes, ranked.get(app), world)
         else:
             reason = None
         reason = reason or Reason.PENDING_EVALUATION
@@ -68,7 +67,13 @@ def _standings(current: OpenRound) -> dict[AppId, Standing]:
 
 
 def _reason(
-    view: AppView, state: AppState, held: int, current: OpenRound, notes: Notes, world: World
+    view: AppView,
+    state: AppState,
+    held: int,
+    current: OpenRound,
+    notes: Notes,
+    standing: Standing | None,
+    world: World,
 ) -> Reason:
     if view.demand == 0:
         return Reason.WAITING_PHASE
@@ -90,7 +95,6 @@ def _reason(
         return Reason.HIDDEN_PAYMENT
     if view.app in notes.declined:
         return Reason.PLACEMENT_TOO_SLOW
-    standing = {item.app: item for item in notes.standings}.get(view.app)
     if standing is not None:
         return Reason.OUTBID if standing.invited else Reason.NOT_IN_AUCTION
     return Reason.NO_FREE_GPUS

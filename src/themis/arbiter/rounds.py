@@ -116,17 +116,17 @@ class Rounds:
         current.bids = {}
         view = current.view
         deadline = self.now + self._world.settings.bid_deadline
+        # Most apps may use everything, and then the offer is one and the same.
+        everything = () if blind else view.offer
+        seats = view.topology.seats
         for app in sorted(set(apps)):
             state = self._world.apps.get(app)
             if state is None or not state.active:
                 continue  # It ended or was suspended after the round opened.
             asked = view.find(app)
-            gpus = tuple(
-                gpu
-                for gpu in view.offer
-                if not blind
-                and (asked.machines is None or view.topology.seats[gpu].machine in asked.machines)
-            )
+            gpus, allowed = everything, asked.machines
+            if allowed is not None:
+                gpus = tuple([gpu for gpu in everything if seats[gpu].machine in allowed])
             current.waiting.add(app)
             offer = Offer(current.number, gpus, asked.kept, asked.expiring)
             self.out.append(Ask(app, offer, deadline))
