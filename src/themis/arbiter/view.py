@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Generic, TypeVar
 
 from themis.arbiter.apps import AppState
 from themis.arbiter.settings import Settings
@@ -14,6 +14,22 @@ from themis.model import SLOT, AppId, Bid, GpuId, OwnerId, Topology
 
 LEAST_CAPACITY = 1e-6
 """GPUs."""
+
+_Value = TypeVar("_Value")
+
+
+class _once(Generic[_Value]):  # noqa: N801 # used as a decorator
+    """A property computed once: `cached_property` without the lock it has in Python 3.11."""
+
+    def __init__(self, compute: Callable[["Seen"], _Value]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
+
+    def __get__(self, seen: "Seen", kind: type["Seen"]) -> _Value:
+        value = self._compute(seen)
+        seen.__dict__[self._name] = value
+        return value
 
 
 @dataclass(frozen=True)
@@ -66,21 +82,21 @@ class Seen:
         """Take what may change while a round waits: the app may end and be forgotten."""
         _ = (self.weight, self.elapsed, self._contention, self._capacity, self.attained)
 
-    @cached_property
+    @_once
     def weight(self) -> float:
         """Its weight in contention, auction and shares."""
         return self._around.weight(self.app)
 
-    @cached_property
+    @_once
     def elapsed(self) -> float:
         """Active seconds so far."""
         return self._around.elapsed(self.app)
 
-    @cached_property
+    @_once
     def _contention(self) -> float:
         return self._around.mean_contention(self.app)
 
-    @cached_property
+    @_once
     def _capacity(self) -> float:
         return self._around.mean_capacity(self.app)
 
@@ -99,7 +115,7 @@ class Seen:
         """Since when it has had no GPU."""
         return self._around.now if self.held else self._state.waiting_since
 
-    @cached_property
+    @_once
     def ideal_time(self) -> float:
         """T_id under the arbiter's convention, with contention and capacity up to now."""
         phases, work = self._state.whole_sums()
@@ -140,7 +156,7 @@ class Seen:
         """Jobs with work left in this phase."""
         return self._state.runnable
 
-    @cached_property
+    @_once
     def attained(self) -> float:
         """GPU-seconds it has held."""
         return self._around.attained(self.app)
@@ -150,13 +166,13 @@ class Seen:
         """Beats in a row without a GPU."""
         return self._state.hungry_rounds
 
-    @cached_property
+    @_once
     def rho_now(self) -> float:
         """Rho with the GPUs it holds taken as binding."""
         seconds = self.seconds_with(self.held)
         return self.rho_after(seconds) if math.isfinite(seconds) else self.rho_nothing
 
-    @cached_property
+    @_once
     def rho_nothing(self) -> float:
         """Rho if it wins nothing: with what it keeps, else the starved value."""
         if self.kept:
@@ -169,7 +185,7 @@ class Seen:
             self.elapsed, settings.lease, rest, self.ideal_time, settings.starvation
         )
 
-    @cached_property
+    @_once
     def best_case_rho(self) -> float:
         """Rho if it were given all it can use from now on."""
         return self.rho_after(best_case_of_sums(self._state.sums_left()))
@@ -179,7 +195,7 @@ class Seen:
         """Serial seconds of declared work left."""
         return self._state.work_left
 
-    @cached_property
+    @_once
     def progress(self) -> float:
         """The share of its declared work that is done."""
         whole = self._state.whole_sums()[1]

@@ -48,12 +48,13 @@ NO_AREA = Area(0.0, 0.0)
 class StepIntegral:
     """The integral over time of a value that stays constant between changes."""
 
-    __slots__ = ("_area", "now", "value")
+    __slots__ = ("_area", "_asked", "_asked_at", "now", "value")
 
     def __init__(self, value: float = 0.0, at: float = 0.0) -> None:
         self.value = value
         self.now = at
         self._area = NO_AREA
+        self._asked, self._asked_at = NO_AREA, at
 
     def at(self, time: float) -> Area:
         """The integral up to a time not before the last change.
@@ -61,6 +62,8 @@ class StepIntegral:
         Raises:
             InvariantError: Time would run backwards.
         """
+        if time == self._asked_at:
+            return self._asked  # Every app asks about the moment when a round opens.
         if time < self.now:
             raise InvariantError(f"time runs backwards: {time} after {self.now}")
         # Neumaier's sum: what the large part rounds away, the small part keeps.
@@ -69,11 +72,14 @@ class StepIntegral:
         small, large = self._area.high, step
         if abs(small) > abs(large):
             small, large = large, small
-        return Area(high, self._area.low + ((large - high) + small))
+        self._asked_at = time
+        self._asked = Area(high, self._area.low + ((large - high) + small))
+        return self._asked
 
     def change(self, value: float, time: float) -> None:
         """Let the value be another one from now on."""
-        self._area = self.at(time)
+        self._area = self._asked = self.at(time)
+        self._asked_at = time
         self.now = time
         self.value = value
 
