@@ -4,7 +4,7 @@ import random
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from themis.agent.rates import LEAST_IN_BATCH, Rates, Runs
@@ -12,7 +12,7 @@ from themis.model import CLUSTER, LEVELS, MACHINE, SLOT, Slowdown
 from themis.model.zoo import ZOO, slowdown_of
 
 VGG = Slowdown((1.0, 1.05, 1.29, 1.44))
-NUMBERS = (100, 50, 20, 8, 3, 2, 1)
+NUMBERS = (100, 20, 3, 1)
 
 _VALUES = st.sampled_from([1.0, 1.05, 1.3, 1.5, 2.0, 4.0, 9.0])
 _PRIORS = st.lists(_VALUES, min_size=4, max_size=4).map(
@@ -37,7 +37,6 @@ def _shapes(seed: int, count: int = LEAST_IN_BATCH + 6) -> list[Runs]:
     slowdown=_SLOWDOWNS,
     seed=st.integers(0, 10**6),
 )
-@settings(max_examples=25, deadline=None)
 def test_together_they_are_rated_as_one_by_one_to_the_last_bit(
     low: int, extra: int, slowdown: Slowdown, seed: int
 ) -> None:
