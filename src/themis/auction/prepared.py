@@ -4,11 +4,12 @@ Machines sorted by number and bidders by app, so that the order of messages cann
 that cannot matter removed; gains computed once.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from themis.auction.problem import Bidder, OfferedMachine, Problem, normal
-from themis.auction.pruning import useful
+from themis.auction.problem import Bidder, OfferedMachine, Problem
+from themis.auction.pruning import Shape, useful_shapes
 from themis.model import CLUSTER, MACHINE, RACK, SLOT, Chunk
 
 
@@ -75,12 +76,11 @@ def prepare(problem: Problem) -> Prepared:
 
 def _options(index: int, bidder: Bidder, largest: "_Largest", cap: int) -> tuple[Option, ...]:
     options = []
-    for row in useful(bidder.rows, bidder.rho_nothing):
-        candidate = bidder.rows[row]
-        chunks = tuple(normal(chunk) for chunk in candidate.chunks)
-        gpus = candidate.gpus
-        if gpus <= cap and largest.may_hold(chunks, gpus):
-            options.append(Option(index, row, chunks, gpus, bidder.gain(row)))
+    nothing = math.log(bidder.rho_nothing)
+    for row, shape in useful_shapes(bidder.rows, bidder.rho_nothing):
+        if shape.gpus <= cap and largest.may_hold(shape):
+            gain = bidder.weight * (nothing - math.log(bidder.rows[row].rho))
+            options.append(Option(index, row, shape.chunks, shape.gpus, gain))
     options.sort(key=lambda option: (-option.gain, option.gpus, option.row))
     return tuple(options)
 
@@ -113,14 +113,18 @@ class _Largest:
         )
         return _Largest(by_level, machine, slot)
 
-    def may_hold(self, chunks: tuple[Chunk, ...], gpus: int) -> bool:
+    def may_hold(self, shape: Shape) -> bool:
         """False when the row cannot fit even alone; True proves nothing."""
-        return gpus <= self.total and all(chunk.count <= self._hole(chunk) for chunk in chunks)
-
-    def _hole(self, chunk: Chunk) -> int:
-        if chunk.machine is None:
-            return self.by_level[chunk.level]
-        return (self.slot if chunk.level == SLOT else self.machine).get(chunk.machine, 0)
+        if shape.gpus > self.total:
+            return False
+        for (level, negative, machine), _ in shape.name:
+            if machine < 0:
+                hole = self.by_level[level]
+            else:
+                hole = (self.slot if level == SLOT else self.machine).get(machine, 0)
+            if -negative > hole:
+                return False
+        return True
 
 
 SOFT = (RACK, CLUSTER)
