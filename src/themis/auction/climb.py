@@ -119,8 +119,11 @@ class Climb:
         gone = np.flatnonzero(~self.present)
         if base is not None and len(gone) == 1:
             self.work += _LOAD
-            self.take(base.refill(int(gone[0]), self.priced))
-            if self.gap <= self.effort.enough or len(self.present) > _QUICK:
+            target = self.ladder.market.most_of_rows()
+            # What the first allocation lacks, this one lacks too: only the rest can be mended here.
+            fair = self.effort.fair + self.ladder.lacking
+            self.take(base.refill(int(gone[0]), target, self.priced, fair))
+            if self.gap <= fair or len(self.present) > _QUICK:
                 return self.gap <= TOLERANCE
         if self._is_whole():
             return True

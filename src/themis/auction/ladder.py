@@ -46,6 +46,8 @@ class Effort:
     """Whether to ask HiGHS where all else fails; if not, allocations are mended until they pack."""
     enough: float = 0.0
     """Nats: a gap that needs no closing."""
+    fair: float = 0.0
+    """Nats: such a gap in a re-solve; it is felt by one winner only."""
 
 
 def effort_for(gpus: int, bidders: int) -> Effort:
@@ -53,7 +55,7 @@ def effort_for(gpus: int, bidders: int) -> Effort:
     window = 0.08 / max(10, bidders)
     if gpus <= 320 and bidders <= 60:
         return Effort(window, 6_000, 12, 40, racks=True, highs=True)
-    return Effort(window, 300, 12, 1, racks=False, highs=False, enough=4e-3)
+    return Effort(window, 300, 12, 1, racks=False, highs=False, enough=4e-3, fair=1e-2)
 
 
 def start(prepared: Prepared) -> Find:
@@ -76,6 +78,8 @@ class Ladder:
         """How often no limit was found: some auctions do not yield to any."""
         self._cutter: Cutter | None = None
         self._packed: dict[int, bool] = {}
+        self.lacking = 0.0
+        """Nats that the first allocation may be short of the best one."""
         self.base: Mender | None = None
         """Large auctions: the first allocation on its machines, for the re-solves to start from."""
 
@@ -87,6 +91,7 @@ class Ladder:
             climb.take(self.greedy(bidders))
         if len(bidders) == len(self.prepared.bidders):
             self.guess = climb.rows
+            self.lacking = 0.0 if exact else max(0.0, climb.gap)
         chosen = self.chosen(climb.rows)
         bound = climb.value if exact else max(climb.bound, climb.value)
         places = climb.places
@@ -96,7 +101,7 @@ class Ladder:
             return Found(chosen, bound, exact, math.ceil(climb.work), lambda: self._place(chosen))
         if self.base is None and climb.rows is not None:
             self.base = Mender(self.prepared, self.table)
-            self.base.adopt(climb.rows, places)
+            self.base.adopt(climb.rows, places, self.market.most_of_rows())
         return Found(chosen, bound, exact, math.ceil(climb.work), lambda: places)
 
     def chosen(self, rows: Whole | None) -> tuple[Option, ...]:

@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 
 from themis.auction.problem import OfferedMachine
-from themis.auction.room import Need, Room
+from themis.auction.room import Holes, Need, Room
 from themis.auction.solution import Place
 from themis.model import CLUSTER, MACHINE, RACK, SLOT, Chunk
 
@@ -236,10 +236,11 @@ class Loading:
         for i, (rack, slot) in self.where.items():
             if slot == -2:
                 places[i] = room.spread(members[rack], needs[i].chunk.count)
-        everywhere = [offered.machine for offered in self.machines]
+        holes = Holes(room)
+        lost = set(self.failed or ())
         for i in sorted(range(len(needs)), key=lambda i: -needs[i].chunk.count):
-            if i not in self.where:
-                places[i] = room.spread(everywhere, needs[i].chunk.count)
+            if i not in self.where and i not in lost:
+                places[i] = holes.spread(needs[i].chunk.count)
         return places
 
 
@@ -287,7 +288,11 @@ def _orders(machines: Sequence[OfferedMachine], needs: Sequence[Need]) -> list[i
 
 
 def load_most(
-    machines: Sequence[OfferedMachine], needs: Sequence[Need], owners: Sequence[int]
+    machines: Sequence[OfferedMachine],
+    needs: Sequence[Need],
+    owners: Sequence[int],
+    *,
+    quick: bool = False,
 ) -> tuple[list[Place], set[int]]:
     """Places for as many owners as go at once, and the owners that go without any."""
     without: set[int] = set()
@@ -295,7 +300,7 @@ def load_most(
         inside = [i for i, owner in enumerate(owners) if owner not in without]
         some = [needs[i] for i in inside]
         best: tuple[set[int], Loading] | None = None
-        for order in _orders(machines, some):
+        for order in _orders(machines, some)[: 1 if quick else None]:
             attempt = Loading(machines)
             attempt.failed = []
             attempt.run(some, racks_first=order, slots_first=False, power=_POWERS[0])
@@ -303,11 +308,15 @@ def load_most(
             if best is None or len(failed) < len(best[0]):
                 best = (failed, attempt)
             if not failed:
-                places: list[Place] = [()] * len(needs)
-                for i, place in zip(inside, attempt.places(some), strict=True):
-                    places[i] = place
-                return places, without
-        without |= best[0] if best else set()
+                break
+        assert best is not None
+        failed, attempt = best
+        if not failed or quick:
+            places: list[Place] = [()] * len(needs)
+            for i, place in zip(inside, attempt.places(some), strict=True):
+                places[i] = place
+            return places, without | failed
+        without |= failed
 
 
 def _restricted(needs: Iterable[Need]) -> bool:
