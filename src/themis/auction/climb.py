@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from themis.auction.covers import covers
 from themis.auction.labels import Flags, Labels, search
 from themis.auction.mending import Mender
 from themis.auction.prices import Priced
@@ -64,6 +65,17 @@ class Climb:
     def gap(self) -> float:
         """What may be missing."""
         return self.bound - self.value
+
+    def _tighten(self) -> None:
+        """Rule out some of what the program gets only by taking rows in part."""
+        for _ in range(self.effort.covers):
+            found = covers(self.table, self.ladder.market.taken(), self.priced.prices)
+            if not found:
+                return
+            for limit in found:
+                self.table.add(*limit)
+                self.ladder.market.extend()
+            self.priced = self._price()
 
     def _price(self) -> Priced:
         self.ladder.market.invite(self.present)
@@ -129,7 +141,8 @@ class Climb:
             return True
         window = self.ladder.window
         cuts = 0
-        self._take_or_mend(self.ladder.market.most_of_rows())
+        self._tighten()
+        self._mend(self.ladder.market.most_of_rows())
         while self.gap > TOLERANCE:
             if self.work >= self.budget and self.rows is not None:
                 return False
@@ -142,7 +155,7 @@ class Climb:
                 window *= GROWTH
                 continue
             rows = labels.rows(0)
-            self._take_or_mend(rows)
+            self._mend(rows)
             if self.priced.bound - float(labels.lost[0]) - self.value <= TOLERANCE:
                 return labels.complete
             if self.gap <= self.effort.enough or cuts >= self.effort.cuts or not self._cut(rows):
@@ -150,13 +163,8 @@ class Climb:
             cuts += 1
         return True
 
-    def _take_or_mend(self, rows: Whole) -> None:
+    def _mend(self, rows: Whole) -> None:
         self.work += _LOAD * len(rows) / 10
-        if self.ladder.loads(rows):
-            self._settle_on(rows)
-            if self.rows is rows:
-                self.places = None
-            return
         mender = Mender(self.ladder.prepared, self.table)
         mended = mender.mend(rows, self.priced)
         self.take(mended)

@@ -46,6 +46,8 @@ class Effort:
     """Whether to ask HiGHS where all else fails; if not, allocations are mended until they pack."""
     enough: float = 0.0
     """Nats: a gap that needs no closing."""
+    covers: int = 0
+    """Rounds of limits against rows taken in part, before anything else is tried."""
     fair: float = 0.0
     """Nats: such a gap in a re-solve; it is felt by one winner only."""
 
@@ -55,7 +57,7 @@ def effort_for(gpus: int, bidders: int) -> Effort:
     window = 0.08 / max(10, bidders)
     if gpus <= 320 and bidders <= 60:
         return Effort(window, 6_000, 12, 40, racks=True, highs=True)
-    return Effort(window, 300, 12, 1, racks=False, highs=False, enough=4e-3, fair=1e-2)
+    return Effort(window, 300, 12, 1, racks=False, highs=False, enough=4e-3, covers=6, fair=1e-2)
 
 
 def start(prepared: Prepared) -> Find:
@@ -137,7 +139,7 @@ class Ladder:
             needs = [
                 need for need in needs_of(self.prepared, self.chosen(rows)) if not need.anywhere
             ]
-            if load(self.prepared.machines, needs) is None:
+            if load(self.prepared.machines, needs, once=not self.effort.highs) is None:
                 return False
             self._packed[name] = True
         return self._packed[name]

@@ -44,6 +44,11 @@ class Mender:
         self.owner = table.owner
         self.aim: Whole = np.empty(0, dtype=np.int64)
         """The rows that the prices of the first allocation asked for, whether they fit or not."""
+        self._before: dict[int, int] = {}
+        self._pinned = np.array(
+            [any(c.machine is not None for c in option.chunks) for option in table.options],
+            dtype=bool,
+        )
         self._begins = table.first[:-1][np.diff(table.first) > 0]
         self._filled = np.flatnonzero(np.diff(table.first) > 0)
 
@@ -63,7 +68,8 @@ class Mender:
         chosen = [self.table.options[row] for row in rows.tolist()]
         owners = [option.bidder for option in chosen for _ in option.chunks]
         needs = needs_of(self.prepared, chosen)
-        places, without = load_most(self.prepared.machines, needs, owners, quick=quick)
+        losses = self._alternatives(rows, priced).tolist()
+        places, without = load_most(self.prepared.machines, needs, owners, losses, quick=quick)
         rest = iter(places)
         for row, option in zip(rows.tolist(), chosen, strict=True):
             mine = tuple(next(rest) for _ in option.chunks)
@@ -215,19 +221,18 @@ class Mender:
                 return True
             self.seating.undo()
             return False
-        asked = 0
-        for other, loss in self._cheapest(bidder, worth, priced):
-            if asked >= ASKED:
-                break
-            if not self.seating.would_help(other):
-                continue
-            asked += 1
+        limit = worth - WORTH_A_SWAP
+        for others in self._who_could(bidder, worth, priced):
             self.seating.begin()
-            limit = worth - WORTH_A_SWAP + loss
-            self.seating.drop(other)
+            have = self._short(priced)
+            for other in others:
+                self.seating.drop(other)
             if (
                 self.seating.hold(row)
-                and self._hold_next_best(other, priced, limit)
+                and all(
+                    self._hold_next_best(other, priced, limit + float(have[other]))
+                    for other in sorted(others, key=self._size)
+                )
                 and self.seating.gained(2) > 0.0
             ):
                 self.seating.keep()
@@ -237,22 +242,41 @@ class Mender:
         self.seating.undo()
         return False
 
-    def _cheapest(self, asking: int, worth: float, priced: Priced) -> list[tuple[int, float]]:
-        """Who loses less than this by taking another row, least first, and its shortfall now."""
+    def _size(self, bidder: int) -> tuple[int, int]:
+        row = self._before.get(bidder, 0)
+        return (-int(self.gpus[row]), bidder)
+
+    def _who_could(self, bidder: int, worth: float, priced: Priced) -> list[list[int]]:
+        """Sets of bidders that might make room for what just failed, those who lose least first."""
+        self._before = dict(self.seating.held)
+        cheapest = self._cheapest(bidder, worth, priced)
+        wide = self.seating.rack_wanted()
+        if wide:
+            return self.seating.in_the_way(wide, set(cheapest))[:ASKED]
+        helpful = [[other] for other in cheapest[:LOOKED_AT] if self.seating.would_help(other)]
+        return helpful[:ASKED]
+
+    def _cheapest(self, asking: int, worth: float, priced: Priced) -> list[int]:
+        """Who loses less than this by taking another row or another place, least first."""
         rows = self.seating.rows()
-        short = priced.short.copy()
-        short[rows] = np.inf
-        other = priced.none_short.copy()
-        if len(self._begins):
-            least = np.minimum.reduceat(short, self._begins)
-            other[self._filled] = np.minimum(other[self._filled], least)
+        # The same row elsewhere costs nothing, unless it is pinned to where it is.
+        other = self._alternatives(rows[self._pinned[rows]], priced)
         loss = np.full(len(other), np.inf)
         held = self.owner[rows]
         loss[held] = other[held] - priced.short[rows]
         loss[asking] = np.inf
-        order = np.argsort(loss, kind="stable")[:LOOKED_AT]
-        have = self._short(priced)
-        return [(int(b), float(have[b])) for b in order.tolist() if loss[b] < worth - WORTH_A_SWAP]
+        order = np.argsort(loss, kind="stable")
+        return [int(b) for b in order.tolist() if loss[b] < worth - WORTH_A_SWAP]
+
+    def _alternatives(self, without: Whole, priced: Priced) -> Real:
+        """The least shortfall of each bidder if these rows could not be had."""
+        short = priced.short.copy()
+        short[without] = np.inf
+        other = priced.none_short.copy()
+        if len(self._begins):
+            least = np.minimum.reduceat(short, self._begins)
+            other[self._filled] = np.minimum(other[self._filled], least)
+        return other
 
     def _fill(self, gone: int | None = None) -> None:
         """Give what is free to whoever gains most per GPU by another row."""

@@ -110,15 +110,19 @@ class Market:
         dual = np.asarray(solution.row_dual, dtype=np.float64)[self.bidders :]
         return self.priced(np.where(np.isfinite(dual), np.maximum(dual, 0.0), 0.0))
 
+    def taken(self) -> Real:
+        """How much of each row the program took."""
+        return np.asarray(self._highs.getSolution().col_value, dtype=np.float64)
+
     def whole_rows(self) -> Whole | None:
         """The rows that the program took, if it took none in part."""
-        taken = np.asarray(self._highs.getSolution().col_value, dtype=np.float64)
+        taken = self.taken()
         rows = np.flatnonzero(taken > 1e-7)
         return rows if (taken[rows] > 1.0 - 1e-7).all() else None
 
     def most_of_rows(self) -> Whole:
         """The rows that the program took by more than half: at most one for each bidder."""
-        taken = np.asarray(self._highs.getSolution().col_value, dtype=np.float64)
+        taken = self.taken()
         return np.flatnonzero(taken > 0.5 + 1e-7)
 
     def priced(self, prices: Real) -> Priced:

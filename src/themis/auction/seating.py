@@ -115,6 +115,34 @@ class Seating:
             for bidder, had in first.items()
         )
 
+    def rack_wanted(self) -> int:
+        """How many GPUs of one rack the chunk that last failed needs; 0 if it needs no rack."""
+        chunk = self.shelves.failed
+        wide = chunk is not None and chunk.machine is None and chunk.level == RACK
+        return chunk.count if chunk is not None and wide else 0
+
+    def in_the_way(self, count: int, willing: set[int]) -> list[list[int]]:
+        """Per rack, few bidders without whom it had so many GPUs free; the fewest first."""
+        inside: dict[int, dict[int, int]] = {}
+        for bidder in sorted(willing):
+            for place in self.shelves.places[bidder]:
+                for machine, _, part in place:
+                    theirs = inside.setdefault(self.shelves.rack[machine], {})
+                    theirs[bidder] = theirs.get(bidder, 0) + part
+        found: list[tuple[int, int, list[int]]] = []
+        for rack, theirs in inside.items():
+            room = self.shelves.racks[rack]
+            if room + sum(theirs.values()) < count:
+                continue
+            some: list[int] = []
+            for part, bidder in sorted(((n, b) for b, n in theirs.items()), reverse=True):
+                if room >= count:
+                    break
+                some.append(bidder)
+                room += part
+            found.append((len(some), rack, some))
+        return [some for _, _, some in sorted(found)]
+
     def would_help(self, bidder: int) -> bool:
         """Whether the chunk that last failed might fit once this bidder has left."""
         chunk = self.shelves.failed
