@@ -132,7 +132,7 @@ def test_the_same_budget_gives_the_same_answer_and_a_small_one_an_honest_one() -
 def test_a_large_auction_comes_with_a_certificate() -> None:
     problem = generated_problem(1024, 80, 1)
     finder = Ladder(prepare(problem))
-    found = finder.find(tuple(range(80)), None)
+    found = finder(tuple(range(80)), None)
     assert found.value <= found.bound <= found.value + 0.01
     assert len(found.place()) == len(found.chosen)
 

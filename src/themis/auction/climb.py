@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from themis.auction.covers import covers
-from themis.auction.labels import Flags, Labels, search
+from themis.auction.labels import Labels, search
 from themis.auction.mending import Mender
 from themis.auction.prices import Priced
-from themis.auction.resources import Table, Whole
+from themis.auction.resources import Flags, Table, Whole
 from themis.auction.solution import Place
 from themis.auction.solver import start_of
 
@@ -49,6 +49,8 @@ class Climb:
         self.bound = math.inf
         self.rows: Whole | None = None
         self.places: tuple[tuple[Place, ...], ...] | None = None
+        self.mender: Mender | None = None
+        """Large auctions: what has the best allocation on its machines."""
         self.priced = self._price()
         if ladder.guess is not None:
             # Without one of them, the others may keep what they had.
@@ -60,6 +62,26 @@ class Climb:
         value = math.fsum(self.table.gain[rows].tolist())
         if self.rows is None or value > self.value:
             self.rows, self.value = rows, value
+
+    def take_anything(self) -> None:
+        """A feasible allocation at once: what goes of the rows that the prices ask for."""
+        if self.effort.highs:
+            self.take(self.ladder.greedy(self.bidders))
+        else:
+            self._mend(self._favourites(), quick=True)
+
+    def _favourites(self) -> Whole:
+        """The best row of everybody present, at the prices there are."""
+        first = self.table.first
+        rows = [
+            int(first[i] + np.argmin(self.priced.short[first[i] : first[i + 1]]))
+            for i in self.bidders
+            if first[i + 1] > first[i] and self.priced.none_short[i] > 0.0
+        ]
+        return np.array(rows, dtype=np.int64)
+
+    def _is_spent(self) -> bool:
+        return self.work >= self.budget or self.ladder.is_late()
 
     @property
     def gap(self) -> float:
@@ -79,7 +101,7 @@ class Climb:
 
     def _price(self) -> Priced:
         self.ladder.market.invite(self.present)
-        priced = self.ladder.market.settle()
+        priced = self.ladder.market.settle(self.ladder.left)
         self.work += 10 + _PIVOT * self.ladder.market.pivots
         self.bound = min(self.bound, priced.bound)
         return priced
@@ -94,7 +116,7 @@ class Climb:
         cuts = 0
         apart = False
         while self.gap > TOLERANCE:
-            if self.work >= self.budget:
+            if self._is_spent():
                 return False
             reach = self.priced.bound - self.value
             last = window >= reach - TOLERANCE
@@ -127,6 +149,8 @@ class Climb:
 
     def _run_large(self) -> bool:
         """Without packing searches: the best labels are mended until they pack."""
+        if self.rows is None and self.ladder.is_late():
+            return False
         base = self.ladder.base
         gone = np.flatnonzero(~self.present)
         if base is not None and len(gone) == 1:
@@ -141,10 +165,12 @@ class Climb:
             return True
         window = self.ladder.window
         cuts = 0
+        if self.ladder.is_late():
+            return False
         self._tighten()
         self._mend(self.ladder.market.most_of_rows())
         while self.gap > TOLERANCE:
-            if self.work >= self.budget and self.rows is not None:
+            if self._is_spent():
                 return False
             reach = self.priced.bound - self.value
             last = window >= reach - TOLERANCE
@@ -163,14 +189,15 @@ class Climb:
             cuts += 1
         return True
 
-    def _mend(self, rows: Whole) -> None:
+    def _mend(self, rows: Whole, *, quick: bool = False) -> None:
         self.work += _LOAD * len(rows) / 10
         mender = Mender(self.ladder.prepared, self.table)
-        mended = mender.mend(rows, self.priced)
+        mended = mender.mend(rows, self.priced, quick=quick)
         self.take(mended)
         lost = self.priced.bound - self.value
         self.ladder.window = max(self.effort.window, 0.5 * lost)
         if self.rows is mended:
+            self.mender = mender
             self.places = tuple(mender.places(o.bidder) for o in self.ladder.chosen(mended))
 
     def _is_whole(self) -> bool:
@@ -215,7 +242,7 @@ class Climb:
     def _first_that_packs(self, labels: Labels, tries: int) -> bool | None:
         """Settle on the best combination that packs; None when that remains open."""
         for index in range(len(labels.lost)):
-            if index >= tries or self.work >= self.budget:
+            if index >= tries or self._is_spent():
                 # Told apart only by what is scarce, one that fails speaks for none behind it.
                 return None if tries > 1 else False
             rows = labels.rows(index)
@@ -252,7 +279,7 @@ class Climb:
             self._take_what_loads(labels)
         if self.gap <= TOLERANCE:
             return True
-        if not self.effort.highs or self.work >= self.budget:
+        if not self.effort.highs or self._is_spent():
             return False
         if self.rows is None:
             self.take(self.ladder.greedy(self.bidders))
@@ -263,7 +290,7 @@ class Climb:
             for i, here in enumerate(self.present.tolist())
         )
         core = replace(self.ladder.prepared, options=options)
-        found = start_of("highs")(core)(
+        found = start_of("highs")(core, self.ladder.left)(
             self.bidders, None if self.budget == math.inf else self._nodes()
         )
         self.work += _NODE * found.work

@@ -1,8 +1,8 @@
 """Limits that come from rows being won whole or not at all.
 
-Half of a row that takes four of six holes is no bargain, though the linear program thinks so. If the
-rows of some bidders take more of a resource than there is, not all of them can win theirs, nor rows
-that take as much: that is a limit of its own (a cover), and one that the program can be given.
+Half of a row that takes four of six holes is no bargain, though the linear program thinks so. If
+the rows of some bidders take more of a resource than there is, not all of them can win theirs, nor
+rows that take as much: that is a limit of its own (a cover), and the program can be given it.
 """
 
 import numpy as np

@@ -327,9 +327,7 @@ def load_most(
         for order, tight in orders[: 1 if quick else None]:
             attempt = Loading(machines)
             attempt.failed = []
-            attempt.run(
-                some, racks_first=order, slots_first=False, power=_POWERS[0], tight=tight
-            )
+            attempt.run(some, racks_first=order, slots_first=False, power=_POWERS[0], tight=tight)
             failed = {owners[inside[i]] for i in attempt.failed}
             lost = sum(losses[owner] for owner in sorted(failed))
             if best is None or lost < best[0]:

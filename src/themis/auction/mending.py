@@ -6,6 +6,7 @@ what is still free goes to whoever gains by it.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from themis.auction.loading import load_most
 from themis.auction.packing import needs_of
 from themis.auction.prepared import Prepared
 from themis.auction.prices import Priced
-from themis.auction.resources import Real, Table, Whole
+from themis.auction.resources import Flags, Real, Table, Whole
 from themis.auction.seating import Seating
 from themis.auction.solution import Place
 
@@ -45,16 +46,17 @@ class Mender:
         self.aim: Whole = np.empty(0, dtype=np.int64)
         """The rows that the prices of the first allocation asked for, whether they fit or not."""
         self._before: dict[int, int] = {}
-        self._pinned = np.array(
-            [any(c.machine is not None for c in option.chunks) for option in table.options],
-            dtype=bool,
-        )
         self._begins = table.first[:-1][np.diff(table.first) > 0]
         self._filled = np.flatnonzero(np.diff(table.first) > 0)
 
-    def adopt(self, rows: Whole, places: Sequence[tuple[Place, ...]], aim: Whole) -> None:
-        """Take over an allocation that packs, and what it was made of."""
-        self.aim = aim
+    @cached_property
+    def _pinned(self) -> Flags:
+        """Rows that are tied to machines."""
+        ties = (any(c.machine is not None for c in option.chunks) for option in self.table.options)
+        return np.fromiter(ties, dtype=bool, count=len(self.table.options))
+
+    def adopt(self, rows: Whole, places: Sequence[tuple[Place, ...]]) -> None:
+        """Take over an allocation that packs."""
         for row, mine in zip(rows.tolist(), places, strict=True):
             self.seating.adopt(row, mine)
 
@@ -64,18 +66,21 @@ class Mender:
 
     def mend(self, rows: Whole, priced: Priced, *, quick: bool = False) -> Whole:
         """Rows that fit together and come close to these."""
-        rows = self._within_caps(rows)
+        wanted = self._within_caps(rows)
+        rows = self._restricted_first(wanted)
         chosen = [self.table.options[row] for row in rows.tolist()]
         owners = [option.bidder for option in chosen for _ in option.chunks]
         needs = needs_of(self.prepared, chosen)
         losses = self._alternatives(rows, priced).tolist()
-        places, without = load_most(self.prepared.machines, needs, owners, losses, quick=quick)
+        machines = self.seating.offered()
+        places, without = load_most(machines, needs, owners, losses, quick=quick)
         rest = iter(places)
         for row, option in zip(rows.tolist(), chosen, strict=True):
             mine = tuple(next(rest) for _ in option.chunks)
             if option.bidder not in without:
                 self.seating.adopt(row, mine)
         # Nobody whose row is among these gets another one because of its number.
+        without |= {int(self.owner[r]) for r in wanted.tolist()} - set(self.seating.held)
         lost = sorted(without, key=lambda bidder: (-float(priced.none_short[bidder]), bidder))
         for bidder in lost:
             self._hold_next_best(bidder, priced)
@@ -126,7 +131,7 @@ class Mender:
         for bidder in sorted(lost, key=lambda b: (-float(priced.none_short[b]), b)):
             self._hold_next_best(bidder, priced)
 
-    def _upgrade(self, gone: int, _: Whole, priced: Priced) -> None:
+    def _upgrade(self, gone: int, _target: Whole, priced: Priced) -> None:
         """Who would rather have another row at the new prices gets it, most gain first."""
         for _ in range(ROUNDS):
             moves = self._moves(gone, priced)
@@ -186,6 +191,16 @@ class Mender:
             if self.prepared.within_caps(self.table.options[other] for other in (*kept, row)):
                 kept.append(row)
         return np.array(kept, dtype=np.int64)
+
+    def _restricted_first(self, rows: Whole) -> Whole:
+        """Seat those who may not use all machines; who is left to be loaded."""
+        bidders = self.prepared.bidders
+        mine = [r for r in rows.tolist() if bidders[int(self.owner[r])].machines is not None]
+        if not mine:
+            return rows
+        for row in sorted(mine, key=lambda r: (self.seating.hardness(r), r)):
+            self.seating.hold(row)
+        return np.setdiff1d(rows, mine, assume_unique=True)
 
     def _hold_next_best(self, bidder: int, priced: Priced, most: float = np.inf) -> bool:
         """Whether a bidder found a row (or nothing) that is at most so far from its favourite."""

@@ -9,8 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from themis.auction.problem import Bidder, OfferedMachine, Problem
-from themis.auction.pruning import Shape, useful_shapes
+from themis.auction.pruning import PAIRWISE_LIMIT, Shape, useful_shapes
 from themis.model import CLUSTER, MACHINE, RACK, SLOT, Chunk
+
+MANY_ROWS = 2_000
+"""In all, from which on comparing them takes a noticeable part of a short deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,10 @@ class Prepared:
         )
 
 
-def prepare(problem: Problem) -> Prepared:
-    """Bring a problem into the prepared form."""
+def prepare(problem: Problem, *, hurried: bool = False) -> Prepared:
+    """Bring a problem into the prepared form; `hurried`, useless rows of large ones may remain."""
+    rows = sum(len(bidder.rows) for bidder in problem.bidders)
+    compared = PAIRWISE_LIMIT if rows <= MANY_ROWS or not hurried else 0
     machines = tuple(sorted(problem.machines, key=lambda offered: offered.machine))
     bidders = tuple(sorted(problem.bidders, key=lambda bidder: bidder.app))
     number = {bidder.app: index for index, bidder in enumerate(bidders)}
@@ -70,14 +75,16 @@ def prepare(problem: Problem) -> Prepared:
         if largest is None:
             largest = limits[bidder.machines] = _Largest.of(machines, bidder.machines)
         cap = min((cap.gpus for cap in caps if index in cap.bidders), default=largest.total)
-        options.append(_options(index, bidder, largest, cap))
+        options.append(_options(index, bidder, largest, cap, compared))
     return Prepared(machines, bidders, tuple(options), caps)
 
 
-def _options(index: int, bidder: Bidder, largest: "_Largest", cap: int) -> tuple[Option, ...]:
+def _options(
+    index: int, bidder: Bidder, largest: "_Largest", cap: int, compared: int
+) -> tuple[Option, ...]:
     options = []
     nothing = math.log(bidder.rho_nothing)
-    for row, shape in useful_shapes(bidder.rows, bidder.rho_nothing):
+    for row, shape in useful_shapes(bidder.rows, bidder.rho_nothing, compared):
         if shape.gpus <= cap and largest.may_hold(shape):
             gain = bidder.weight * (nothing - math.log(bidder.rows[row].rho))
             options.append(Option(index, row, shape.chunks, shape.gpus, gain))

@@ -71,7 +71,9 @@ class Shape:
         )
 
 
-def useful_shapes(rows: Sequence[Candidate], rho_nothing: float) -> list[tuple[int, Shape]]:
+def useful_shapes(
+    rows: Sequence[Candidate], rho_nothing: float, compared: int = PAIRWISE_LIMIT
+) -> list[tuple[int, Shape]]:
     """The indices of the rows that can matter, in order, with what they ask for.
 
     A row is left out only if another one of the same app is at least as good and fits wherever it
@@ -90,7 +92,7 @@ def useful_shapes(rows: Sequence[Candidate], rho_nothing: float) -> list[tuple[i
     # By the machines that rows are pinned to: rows elsewhere cannot fit inside.
     rivals: dict[frozenset[int], list[Shape]] = {}
     seen: set[tuple[tuple[tuple[int, int, int], int], ...]] = set()
-    pairwise = len(better) <= PAIRWISE_LIMIT
+    pairwise = len(better) <= compared
     for _, i, shape in better:
         if shape.name in seen:
             continue

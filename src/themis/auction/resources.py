@@ -20,6 +20,7 @@ from themis.model import MACHINE, RACK, SLOT
 
 Whole = npt.NDArray[np.int64]
 Real = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Entries:
         summed: Whole = np.add.reduceat(taken, self.begin, axis=0)
         return summed
 
-    def only(self, rows: npt.NDArray[np.bool_]) -> "Entries":
+    def only(self, rows: Flags) -> "Entries":
         """Without some rows."""
         kept = rows[self.row]
         row = (np.cumsum(rows) - 1)[self.row[kept]]
@@ -116,7 +117,7 @@ def tabulate(prepared: Prepared) -> Table:
     weights, limits = _limits(prepared, list(kinds), groups, entries, options)
     usage, capacity = _usage(prepared, entries, options, weights, limits)
     # What exceeds a limit by itself would only mislead the prices.
-    possible = (usage <= capacity).all(axis=1)
+    possible: Flags = np.all(usage <= capacity, axis=1)
     if not possible.all():
         entries, usage = entries.only(possible), usage[possible]
         options = [option for option, kept in zip(options, possible.tolist(), strict=True) if kept]

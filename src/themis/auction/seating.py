@@ -1,13 +1,16 @@
 """Who has which row and where it lies, with a way back: for trying changes out.
 
-    seating.begin()
-    seating.drop(bidder)
-    seating.keep() if seating.hold(row) else seating.undo()
+seating.begin()
+seating.drop(bidder)
+seating.keep() if seating.hold(row) else seating.undo()
 """
+
+from dataclasses import replace
 
 import numpy as np
 
 from themis.auction.prepared import Option, Prepared
+from themis.auction.problem import OfferedMachine
 from themis.auction.resources import Table, Whole
 from themis.auction.shelves import Shelves
 from themis.auction.solution import Place
@@ -32,6 +35,13 @@ class Seating:
     def free(self) -> int:
         """GPUs that nobody has."""
         return self.shelves.free
+
+    def offered(self) -> tuple[OfferedMachine, ...]:
+        """The machines with what is free of them."""
+        if not self.held:
+            return self.prepared.machines
+        slots = self.shelves.slots
+        return tuple(replace(m, slots=tuple(slots[m.machine])) for m in self.prepared.machines)
 
     def rows(self) -> Whole:
         """The table rows that are held, in order."""
