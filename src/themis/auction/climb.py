@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-9
 """Nats: allocations better by less than this are not looked for."""
 
-GROWTH = 2.5
+GROWTH = 1.6
 """How much wider the next window is."""
 
 _QUICK = 120
@@ -112,6 +112,7 @@ class Climb:
             return self._run_large()
         if self._is_whole():
             return True
+        self._tighten()
         window = self.ladder.window
         cuts = 0
         apart = False

@@ -56,7 +56,7 @@ def effort_for(gpus: int, bidders: int) -> Effort:
     """Proof for clusters of hundreds of GPUs; beyond, a gap far below what payments can show."""
     window = 0.08 / max(10, bidders)
     if gpus <= 320 and bidders <= 60:
-        return Effort(window, 6_000, 12, 40, racks=True, highs=True)
+        return Effort(window, 6_000, 12, 40, racks=True, highs=True, covers=3)
     return Effort(window, 300, 12, 1, racks=False, highs=False, enough=4e-3, covers=6, fair=1e-2)
 
 
