@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from themis.auction.problem import Bidder, OfferedMachine, Problem
-from themis.auction.pruning import PAIRWISE_LIMIT, Shape, useful_shapes
+from themis.auction.pruning import PAIRWISE_LIMIT, Counts, Shape, useful_shapes
 from themis.model import CLUSTER, MACHINE, RACK, SLOT, Chunk
 
 MANY_ROWS = 2_000
@@ -25,6 +25,8 @@ class Option:
     chunks: tuple[Chunk, ...]
     gpus: int
     gain: float
+    counts: Counts
+    """The same chunks, counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def _options(
     for row, shape in useful_shapes(bidder.rows, bidder.rho_nothing, compared):
         if shape.gpus <= cap and largest.may_hold(shape):
             gain = bidder.weight * (nothing - math.log(bidder.rows[row].rho))
-            options.append(Option(index, row, shape.chunks, shape.gpus, gain))
+            options.append(Option(index, row, shape.chunks, shape.gpus, gain, shape.name))
     options.sort(key=lambda option: (-option.gain, option.gpus, option.row))
     return tuple(options)
 

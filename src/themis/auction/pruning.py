@@ -10,6 +10,10 @@ PAIRWISE_LIMIT = 400
 """Longer tables lose only their duplicates: comparing pairs would cost more than it saves."""
 
 
+Counts = tuple[tuple[tuple[int, int, int], int], ...]
+"""Normal chunks and how many there are of each: ((level, -GPUs, machine or -1), count), sorted."""
+
+
 def drop_useless(rows: Sequence[Candidate], rho_nothing: float) -> tuple[Candidate, ...]:
     """Drop rows not better than nothing, and rows another one beats in every respect."""
     return tuple(rows[index] for index in useful(rows, rho_nothing))
@@ -46,7 +50,9 @@ class Shape:
                 totals[level] += size * count
         self.gpus, self.looseness = gpus, looseness
         self.chunks = tuple(map(normal, chunks)) if changed else chunks
-        self.name = tuple(sorted(counts.items())) if len(counts) > 1 else tuple(counts.items())
+        self.name: Counts = (
+            tuple(sorted(counts.items())) if len(counts) > 1 else tuple(counts.items())
+        )
         self.pins = frozenset([machine for _, _, machine in counts if machine >= 0])
         # GPUs in chunks of more than one, no wider than a slot, a machine, a rack. They must find
         # room in chunks at least as close: a quick test that spares most fitting.
@@ -91,7 +97,7 @@ def useful_shapes(
     kept: list[tuple[int, Shape]] = []
     # By the machines that rows are pinned to: rows elsewhere cannot fit inside.
     rivals: dict[frozenset[int], list[Shape]] = {}
-    seen: set[tuple[tuple[tuple[int, int, int], int], ...]] = set()
+    seen: set[Counts] = set()
     pairwise = len(better) <= compared
     for _, i, shape in better:
         if shape.name in seen:

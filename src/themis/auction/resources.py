@@ -15,8 +15,7 @@ import numpy.typing as npt
 from themis.auction.milp import LOOSE, Kind, kind_of
 from themis.auction.patterns import bidder_groups
 from themis.auction.prepared import Option, Prepared
-from themis.auction.problem import runs_of
-from themis.model import MACHINE, RACK, SLOT
+from themis.model import MACHINE, RACK, SLOT, Chunk
 
 Whole = npt.NDArray[np.int64]
 Real = npt.NDArray[np.float64]
@@ -25,7 +24,10 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """What rows demand of kinds, row after row: most rows demand one or two kinds of hundreds."""
+    """What rows demand of kinds, row after row: most rows demand one or two kinds of hundreds.
+
+    A row may demand a kind twice: single GPUs and wide chunks alike may lie anywhere.
+    """
 
     row: Whole
     kind: Whole
@@ -80,7 +82,8 @@ class Table:
         """Rows x kinds, in full."""
         if self._demand is None:
             self._demand = np.zeros((len(self.options), len(self.kinds)), dtype=np.int64)
-            self._demand[self.entries.row, self.entries.kind] = self.entries.amount
+            where = (self.entries.row, self.entries.kind)
+            np.add.at(self._demand, where, self.entries.amount)
         return self._demand
 
     @property
@@ -99,20 +102,24 @@ def tabulate(prepared: Prepared) -> Table:
     groups, numbers = bidder_groups(prepared)
     options = [option for rows in prepared.options for option in rows]
     kinds: dict[Kind, int] = {}
+    known: dict[tuple[tuple[int, int, int], int], tuple[int, int]] = {}
+    """The number of the kind of a chunk, and how many units one is."""
     rows: list[int] = []
     wanted: list[int] = []
     amounts: list[int] = []
     for row, option in enumerate(options):
         group = numbers[option.bidder]
-        counts: dict[int, int] = {}
-        for chunk, count in runs_of(option.chunks):
-            kind = kind_of(chunk, group)
-            number = kinds.setdefault(kind, len(kinds))
-            amount = chunk.count * count if kind[0] == LOOSE else count
-            counts[number] = counts.get(number, 0) + amount
-        rows.extend([row] * len(counts))
-        wanted.extend(counts)
-        amounts.extend(counts.values())
+        for key, count in option.counts:
+            found = known.get((key, group))
+            if found is None:
+                level, negative, machine = key
+                kind = kind_of(Chunk(level, -negative, None if machine < 0 else machine), group)
+                number = kinds.setdefault(kind, len(kinds))
+                found = (number, -negative if kind[0] == LOOSE else 1)
+                known[key, group] = found
+            rows.append(row)
+            wanted.append(found[0])
+            amounts.append(found[1] * count)
     entries = _entries(*(np.array(part, dtype=np.int64) for part in (rows, wanted, amounts)))
     weights, limits = _limits(prepared, list(kinds), groups, entries, options)
     usage, capacity = _usage(prepared, entries, options, weights, limits)
