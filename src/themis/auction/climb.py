@@ -23,6 +23,9 @@ TOLERANCE = 1e-9
 GROWTH = 1.6
 """How much wider the next window is."""
 
+MANY_MACHINES = 256
+"""With more, a few ways to load them must do."""
+
 _QUICK = 120
 """With more bidders, re-solves of large auctions only refill what one of them leaves."""
 
@@ -192,6 +195,12 @@ class Climb:
 
     def _mend(self, rows: Whole, *, quick: bool = False) -> None:
         self.work += _LOAD * len(rows) / 10
+        few = not quick and len(self.ladder.prepared.machines) <= MANY_MACHINES
+        if few and self.ladder.loads(rows):
+            self._settle_on(rows)
+            if self.rows is rows:
+                self.places = self.mender = None
+            return
         mender = Mender(self.ladder.prepared, self.table)
         mended = mender.mend(rows, self.priced, quick=quick)
         self.take(mended)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from themis.auction.climb import Climb
+from themis.auction.climb import MANY_MACHINES, Climb
 from themis.auction.cuts import Cutter
 from themis.auction.greedy import serve
 from themis.auction.loading import load
@@ -57,7 +57,7 @@ def effort_for(gpus: int, bidders: int) -> Effort:
     window = 0.08 / max(10, bidders)
     if gpus <= 320 and bidders <= 60:
         return Effort(window, 6_000, 12, 40, racks=True, highs=True, covers=3)
-    return Effort(window, 300, 12, 1, racks=False, highs=False, enough=4e-3, covers=6, fair=1e-2)
+    return Effort(window, 300, 12, 1, racks=False, highs=False, enough=4e-3, covers=6, fair=1.5e-2)
 
 
 def start(prepared: Prepared, left: Left | None = None) -> Find:
@@ -161,7 +161,8 @@ class Ladder:
             needs = [
                 need for need in needs_of(self.prepared, self.chosen(rows)) if not need.anywhere
             ]
-            if load(self.prepared.machines, needs, once=not self.effort.highs) is None:
+            once = len(self.prepared.machines) > MANY_MACHINES
+            if load(self.prepared.machines, needs, once=once) is None:
                 return False
             self._packed[name] = True
         return self._packed[name]
