@@ -82,7 +82,7 @@ OTHERS = {"highs": "plain HiGHS", "gurobi": "Gurobi"}
 def draw(kinds: dict[bool, list[Point]]) -> Drawing:
     """CPU ms and gap against GPUs."""
     drawing = Drawing()
-    with panels(drawing, 9.0, 3.6, columns=2) as (times, gaps):
+    with panels(drawing, 11.0, 3.6, columns=2) as (times, gaps):
         for index, (fragmented, name) in enumerate(KINDS):
             some = kinds[fragmented]
             gpus = [point.gpus for point in some]
@@ -110,7 +110,7 @@ def draw(kinds: dict[bool, list[Point]]) -> Drawing:
             )
         _label(times, kinds, "CPU ms, all payments included", "Median time (shaded: up to p95)")
         _label(gaps, kinds, "nats", f"Largest gap to the bound ({SMALLEST_GAP:g} and less: exact)")
-        legend(times, 6, "upper left")
+        legend(times, 7, "upper left")  # beside the axes, which are full
         legend(gaps, 2, "upper left")
     return drawing
 
