@@ -159,6 +159,7 @@ class Climb:
         gone = np.flatnonzero(~self.present)
         if base is not None and len(gone) == 1:
             self.work += _LOAD
+            self._tighten()
             target = self.ladder.market.most_of_rows()
             # What the first allocation lacks, this one lacks too: only the rest can be mended here.
             fair = self.effort.fair + self.ladder.lacking

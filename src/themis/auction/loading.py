@@ -318,30 +318,21 @@ def load_most(
         losses: By owner, what going without costs; the cheapest of several attempts counts.
         quick: The first attempt must do.
     """
-    without: set[int] = set()
-    while True:
-        inside = [i for i, owner in enumerate(owners) if owner not in without]
-        some = [needs[i] for i in inside]
-        best: tuple[float, set[int], Loading] | None = None
-        orders = [(order, tight) for order in _orders(machines, some) for tight in (True, False)]
-        for order, tight in orders[: 1 if quick else None]:
-            attempt = Loading(machines)
-            attempt.failed = []
-            attempt.run(some, racks_first=order, slots_first=False, power=_POWERS[0], tight=tight)
-            failed = {owners[inside[i]] for i in attempt.failed}
-            lost = sum(losses[owner] for owner in sorted(failed))
-            if best is None or lost < best[0]:
-                best = (lost, failed, attempt)
-            if not failed:
-                break
-        assert best is not None
-        _, failed, attempt = best
-        if not failed or quick:
-            places: list[Place] = [()] * len(needs)
-            for i, place in zip(inside, attempt.places(some), strict=True):
-                places[i] = place
-            return places, without | failed
-        without |= failed
+    best: tuple[float, set[int], Loading] | None = None
+    orders = [(order, tight) for order in _orders(machines, needs) for tight in (True, False)]
+    for order, tight in orders[: 1 if quick else None]:
+        attempt = Loading(machines)
+        attempt.failed = []
+        attempt.run(needs, racks_first=order, slots_first=False, power=_POWERS[0], tight=tight)
+        failed = {owners[i] for i in attempt.failed}
+        lost = sum(losses[owner] for owner in sorted(failed))
+        if best is None or lost < best[0]:
+            best = (lost, failed, attempt)
+        if not failed:
+            break
+    assert best is not None
+    # What the others of a row that failed in part would take stays free for whoever comes next.
+    return best[2].places(needs), best[1]
 
 
 def _restricted(needs: Iterable[Need]) -> bool:
