@@ -4,7 +4,8 @@ python benchmarks/auction.py --gpus 64 --bidders 20 --fragmented --seeds 20
 
 At 64 and 256 GPUs half of the auctions are recorded ones, cut or topped up to the number of
 bidders, and plain HiGHS and Gurobi get the same ones, each in a process of its own with 60 s for
-each auction. A time-out counts 60 s. Gurobi may live elsewhere: --gurobi-python says where.
+each auction. A time-out counts 60 s. Gurobi may live elsewhere: --gurobi-python says where. With
+--budget-ms our solver has to answer by then; late_ms is the longest it took.
 """
 
 import argparse
@@ -20,9 +21,10 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypedDict
 
 import themis
-from themis.auction import Problem, check_solution, solver
+from themis.auction import Problem, Solution, check_solution, solver
 from themis.auction.solver import preload
 from themis.errors import ConfigError
 from themis.testing.auctions import generated_problem, recorded_problems, resized
@@ -36,18 +38,19 @@ def main() -> int:
     """Measure and print."""
     args = _arguments()
     if args.worker:
-        return _work(args.worker, Path(args.problems), args.index)
+        return _work(args.worker, Path(args.problems), args.index, args.budget_ms)
     problems = _problems(args)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "problems.pickle"
         path.write_bytes(pickle.dumps(problems))
-        ours = _run(sys.executable, args.solver, path, None)
+        ours = _run(sys.executable, args.solver, path, args.budget_ms)
         ratios: dict[str, float | None] = {"highs": None, "gurobi": None}
+        medians: dict[str, float | None] = {"highs": None, "gurobi": None}
         if args.gpus in RECORDED and args.opponents:
             for name, python in (("highs", sys.executable), ("gurobi", args.gurobi_python)):
-                ratios[name] = _ratio(name, python, path, ours["ms"])
+                ratios[name], medians[name] = _compare(name, python, path, ours["ms"])
     times = sorted(ours["ms"])
-    line = {
+    line: dict[str, float | int | bool | None] = {
         "gpus": args.gpus,
         "bidders": args.bidders,
         "fragmented": args.fragmented,
@@ -63,6 +66,10 @@ def main() -> int:
         "ratio_gurobi": ratios["gurobi"],
         "peak_rss_mb": round(ours["peak_rss_mb"], 1),
     }
+    if args.opponents and args.gpus in RECORDED:
+        line |= {"highs_ms": medians["highs"], "gurobi_ms": medians["gurobi"]}
+    if args.budget_ms is not None:
+        line |= {"budget_ms": args.budget_ms, "late_ms": round(times[-1], 2)}
     print(json.dumps(line), flush=True)
     return 0
 
@@ -75,6 +82,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=20, help="how many auctions")
     parser.add_argument("--every-count", action="store_true", help="rows for every GPU count")
     parser.add_argument("--solver", default="default")
+    parser.add_argument("--budget-ms", type=float, help="CPU ms after which an answer is due")
     parser.add_argument("--gurobi-python", default=sys.executable, help="where gurobipy is")
     parser.add_argument("--no-opponents", dest="opponents", action="store_false")
     parser.add_argument(
@@ -125,39 +133,65 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 # The process of one solver
 
 
-def _work(name: str, path: Path, index: int | None) -> int:
+class Answers(TypedDict):
+    """What the process of a solver says of all auctions."""
+
+    ms: list[float]
+    rows: list[int]
+    exact: list[bool]
+    gap: list[float]
+    kept_error: list[float]
+    cold_ms: float
+    calib_ms: float
+    peak_rss_mb: float
+
+
+def _work(name: str, path: Path, index: int | None, budget_ms: float | None) -> int:
     problems: list[Problem] = pickle.loads(path.read_bytes())
     try:
-        chosen = solver(name)
+        solver(name)
     except ConfigError:
         return 2
     preload(name)
     calib_ms = _calibrate()
-    answers: dict[str, list[float]] = {
-        key: [] for key in ("ms", "rows", "exact", "gap", "kept_error")
-    }
     if index is not None:
         problems = [problems[index]]
-    started = time.process_time()
     try:
-        chosen.solve(problems[0])
+        cold_ms, _ = _timed(name, problems[0], budget_ms)
     except ConfigError:
         return TOO_LARGE
-    cold_ms = 1e3 * (time.process_time() - started)
-    for problem in problems:
-        if index is None:
-            started = time.process_time()
-            solution = chosen.solve(problem)
-            answers["ms"].append(1e3 * (time.process_time() - started))
-            check_solution(problem, solution)
-            answers["exact"].append(float(solution.exact))
-            answers["gap"].append(solution.bound - solution.value)
-            widths = [(kept.high - kept.low) / 2 for kept in solution.kept.values()]
-            answers["kept_error"].append(max(widths, default=0.0))
-        answers["rows"].append(sum(len(bidder.rows) for bidder in problem.bidders))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({**answers, "cold_ms": cold_ms, "calib_ms": calib_ms, "peak_rss_mb": peak}))
+    answers: Answers = {
+        "ms": [],
+        "rows": [sum(len(bidder.rows) for bidder in problem.bidders) for problem in problems],
+        "exact": [],
+        "gap": [],
+        "kept_error": [],
+        "cold_ms": cold_ms,
+        "calib_ms": calib_ms,
+        "peak_rss_mb": 0.0,
+    }
+    for problem in problems if index is None else ():
+        took, solution = _timed(name, problem, budget_ms)
+        answers["ms"].append(took)
+        check_solution(problem, solution)
+        answers["exact"].append(solution.exact)
+        answers["gap"].append(solution.bound - solution.value)
+        widths = [(kept.high - kept.low) / 2 for kept in solution.kept.values()]
+        answers["kept_error"].append(max(widths, default=0.0))
+    answers["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps(answers))
     return 0
+
+
+def _timed(name: str, problem: Problem, budget_ms: float | None) -> tuple[float, Solution]:
+    """CPU ms, and the answer."""
+    started = time.process_time()
+
+    def left() -> float:
+        return started + 1e-3 * (budget_ms or 0.0) - time.process_time()
+
+    solution = solver(name, None if budget_ms is None else left).solve(problem)
+    return 1e3 * (time.process_time() - started), solution
 
 
 def _calibrate() -> float:
@@ -171,19 +205,26 @@ def _calibrate() -> float:
 # The process that compares
 
 
-def _run(python: str, name: str, path: Path, index: int | None) -> dict:  # type: ignore[type-arg]
-    done = _start(python, name, path, index)
+def _run(python: str, name: str, path: Path, budget_ms: float | None) -> Answers:
+    done = _start(python, name, path, budget_ms=budget_ms)
     if done.returncode:
         raise SystemExit(f"{name} failed: {done.stderr.strip()[-2000:]}")
-    answers: dict = json.loads(done.stdout)  # type: ignore[type-arg]
+    answers: Answers = json.loads(done.stdout)
     return answers
 
 
 def _start(
-    python: str, name: str, path: Path, index: int | None, timeout: float | None = None
+    python: str,
+    name: str,
+    path: Path,
+    index: int | None = None,
+    *,
+    budget_ms: float | None = None,
+    timeout: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
     command = [python, __file__, "--worker", name, "--problems", str(path)]
     command += [] if index is None else ["--index", str(index)]
+    command += [] if budget_ms is None else ["--budget-ms", str(budget_ms)]
     # Wherever the interpreter lives, it runs this code.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     if python != sys.executable:
@@ -193,29 +234,36 @@ def _start(
     )
 
 
-def _ratio(name: str, python: str, path: Path, ours: Sequence[float]) -> float | None:
-    """How many times slower another solver is: the median of the auctions it took."""
+def _compare(
+    name: str, python: str, path: Path, ours: Sequence[float]
+) -> tuple[float | None, float | None]:
+    """How many times slower another solver is, and its ms: medians of the auctions it took."""
     ratios = []
+    times = []
     large = late = 0
     for index, mine in enumerate(ours):
         try:
             done = _start(python, name, path, index, timeout=LIMIT_SECONDS + 5)
         except subprocess.TimeoutExpired:
             late += 1
-            ratios.append(1e3 * LIMIT_SECONDS / mine)
+            times.append(1e3 * LIMIT_SECONDS)
+            ratios.append(times[-1] / mine)
             continue
         if done.returncode == TOO_LARGE:
             large += 1
         elif done.returncode:
             print(f"{name}: {done.stderr.strip()[-500:] or 'not installed'}", file=sys.stderr)
-            return None
+            return None, None
         else:
-            ratios.append(json.loads(done.stdout)["cold_ms"] / mine)
+            times.append(json.loads(done.stdout)["cold_ms"])
+            ratios.append(times[-1] / mine)
     print(
         f"{name}: {len(ratios)} auctions, {late} timed out, {large} too large for its licence",
         file=sys.stderr,
     )
-    return round(statistics.median(ratios), 1) if ratios else None
+    if not ratios:
+        return None, None
+    return round(statistics.median(ratios), 1), round(statistics.median(times), 1)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from themis.auction import (
 from themis.auction.lottery import solve_lottery
 from themis.auction.prepared import Prepared, prepare
 from themis.auction.problem import Objective
-from themis.auction.solver import Find, Start, start_of
+from themis.auction.solver import Find, Found, Left, Start, restarted, start_of
 from themis.model import CLUSTER, MACHINE, RACK, AppId, Chunk, Machine, Topology
 from themis.testing.lies import probe, small_market
 
@@ -76,15 +76,21 @@ def cpu_ms(work: Callable[[], Solution]) -> tuple[float, Solution]:
 
 @dataclass(slots=True)
 class Counted:
-    """A solver that counts what it is asked."""
+    """A finder that counts what it is asked, and starts again where the counted one can."""
 
     start: Start
+    find: Find | None = None
     count: int = 0
 
-    def __call__(self, prepared: Prepared) -> Find:
+    def __call__(self, prepared: Prepared, left: Left | None = None) -> Find:
         """Begin on one more problem."""
+        self.find = restarted(self.find, self.start, prepared, left)
+        return self._determine
+
+    def _determine(self, bidders: tuple[int, ...], budget: int | None) -> Found:
         self.count += 1
-        return self.start(prepared)
+        assert self.find is not None
+        return self.find(bidders, budget)
 
 
 def cost(gpus: int, bidders: int, seeds: int, name: str) -> dict[str, object]:

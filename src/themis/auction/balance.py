@@ -27,6 +27,9 @@ CLOSE = 1e-10
 EXHAUSTED = 1e-16
 """Relative to the smallest weight: a target below which floating point gives no more."""
 
+_ONE_THREAD = 2**18
+"""Multiplications in one product that no library shares out."""
+
 BOUNDARY = 0.995
 """How far towards the boundary a step may go."""
 
@@ -91,11 +94,24 @@ def _newton(worth: Real, pull: Real, weights: Real, push: Real) -> Real:
 
     In logarithms, and with a diagonal of ones, weights may differ by many orders of magnitude.
     """
-    matrix = (worth.T * pull) @ worth
+    matrix = _squared(worth, pull)
     matrix.flat[:: len(weights) + 1] += weights
     even = 1.0 / np.sqrt(matrix.diagonal())
     solved: Real = even * np.linalg.solve(matrix * even * even[:, None], push * even)
     return solved
+
+
+def _squared(worth: Real, pull: Real) -> Real:
+    """The weighted sum of the squares of all rows, in portions.
+
+    Of larger products libraries make several threads, which cost more than they save here.
+    """
+    size = max(1, _ONE_THREAD // max(1, worth.shape[1] ** 2))
+    total = np.zeros((worth.shape[1], worth.shape[1]))
+    for start in range(0, len(worth), size):
+        part = worth[start : start + size]
+        total += (part.T * pull[start : start + size]) @ part
+    return total
 
 
 def _room(level: Real, change: Real) -> float:

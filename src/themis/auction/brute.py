@@ -2,11 +2,11 @@
 
 from themis.auction.packing import by_option, needs_of, pack
 from themis.auction.prepared import Option, Prepared
-from themis.auction.solver import Find, Found
+from themis.auction.solver import Find, Found, Left
 
 
-def start(prepared: Prepared) -> Find:
-    """Begin; nothing is remembered, and the budget is ignored."""
+def start(prepared: Prepared, _: Left | None = None) -> Find:
+    """Begin; nothing is remembered, and neither budget nor clock count."""
     return lambda bidders, _: _find(prepared, bidders)
 
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from themis.auction.labels import Flags, Labels, search
+from themis.auction.covers import covers
+from themis.auction.labels import Labels, search
 from themis.auction.mending import Mender
 from themis.auction.prices import Priced
-from themis.auction.resources import Table, Whole
+from themis.auction.resources import Flags, Table, Whole
 from themis.auction.solution import Place
 from themis.auction.solver import start_of
 
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-9
 """Nats: allocations better by less than this are not looked for."""
 
-GROWTH = 2.5
+GROWTH = 1.6
 """How much wider the next window is."""
+
+MANY_MACHINES = 256
+"""With more, a few ways to load them must do."""
 
 _QUICK = 120
 """With more bidders, re-solves of large auctions only refill what one of them leaves."""
@@ -48,6 +52,8 @@ class Climb:
         self.bound = math.inf
         self.rows: Whole | None = None
         self.places: tuple[tuple[Place, ...], ...] | None = None
+        self.mender: Mender | None = None
+        """Large auctions: what has the best allocation on its machines."""
         self.priced = self._price()
         if ladder.guess is not None:
             # Without one of them, the others may keep what they had.
@@ -60,14 +66,45 @@ class Climb:
         if self.rows is None or value > self.value:
             self.rows, self.value = rows, value
 
+    def take_anything(self) -> None:
+        """A feasible allocation at once: what goes of the rows that the prices ask for."""
+        if self.effort.highs:
+            self.take(self.ladder.greedy(self.bidders))
+        else:
+            self._mend(self._favourites(), quick=True)
+
+    def _favourites(self) -> Whole:
+        """The best row of everybody present, at the prices there are."""
+        first = self.table.first
+        rows = [
+            int(first[i] + np.argmin(self.priced.short[first[i] : first[i + 1]]))
+            for i in self.bidders
+            if first[i + 1] > first[i] and self.priced.none_short[i] > 0.0
+        ]
+        return np.array(rows, dtype=np.int64)
+
+    def _is_spent(self) -> bool:
+        return self.work >= self.budget or self.ladder.is_late()
+
     @property
     def gap(self) -> float:
         """What may be missing."""
         return self.bound - self.value
 
+    def _tighten(self) -> None:
+        """Rule out some of what the program gets only by taking rows in part."""
+        for _ in range(self.effort.covers):
+            found = covers(self.table, self.ladder.market.taken(), self.priced.prices)
+            if not found:
+                return
+            for limit in found:
+                self.table.add(*limit)
+                self.ladder.market.extend()
+            self.priced = self._price()
+
     def _price(self) -> Priced:
         self.ladder.market.invite(self.present)
-        priced = self.ladder.market.settle()
+        priced = self.ladder.market.settle(self.ladder.left)
         self.work += 10 + _PIVOT * self.ladder.market.pivots
         self.bound = min(self.bound, priced.bound)
         return priced
@@ -78,11 +115,12 @@ class Climb:
             return self._run_large()
         if self._is_whole():
             return True
+        self._tighten()
         window = self.ladder.window
         cuts = 0
         apart = False
         while self.gap > TOLERANCE:
-            if self.work >= self.budget:
+            if self._is_spent():
                 return False
             reach = self.priced.bound - self.value
             last = window >= reach - TOLERANCE
@@ -115,20 +153,29 @@ class Climb:
 
     def _run_large(self) -> bool:
         """Without packing searches: the best labels are mended until they pack."""
+        if self.rows is None and self.ladder.is_late():
+            return False
         base = self.ladder.base
         gone = np.flatnonzero(~self.present)
         if base is not None and len(gone) == 1:
             self.work += _LOAD
-            self.take(base.refill(int(gone[0]), self.priced))
-            if self.gap <= self.effort.enough or len(self.present) > _QUICK:
+            self._tighten()
+            target = self.ladder.market.most_of_rows()
+            # What the first allocation lacks, this one lacks too: only the rest can be mended here.
+            fair = self.effort.fair + self.ladder.lacking
+            self.take(base.refill(int(gone[0]), target, self.priced, fair))
+            if self.gap <= fair or len(self.present) > _QUICK:
                 return self.gap <= TOLERANCE
         if self._is_whole():
             return True
         window = self.ladder.window
         cuts = 0
-        self._take_or_mend(self.ladder.market.most_of_rows())
+        if self.ladder.is_late():
+            return False
+        self._tighten()
+        self._mend(self.ladder.market.most_of_rows())
         while self.gap > TOLERANCE:
-            if self.work >= self.budget and self.rows is not None:
+            if self._is_spent():
                 return False
             reach = self.priced.bound - self.value
             last = window >= reach - TOLERANCE
@@ -139,7 +186,7 @@ class Climb:
                 window *= GROWTH
                 continue
             rows = labels.rows(0)
-            self._take_or_mend(rows)
+            self._mend(rows)
             if self.priced.bound - float(labels.lost[0]) - self.value <= TOLERANCE:
                 return labels.complete
             if self.gap <= self.effort.enough or cuts >= self.effort.cuts or not self._cut(rows):
@@ -147,19 +194,21 @@ class Climb:
             cuts += 1
         return True
 
-    def _take_or_mend(self, rows: Whole) -> None:
+    def _mend(self, rows: Whole, *, quick: bool = False) -> None:
         self.work += _LOAD * len(rows) / 10
-        if self.ladder.loads(rows):
+        few = not quick and len(self.ladder.prepared.machines) <= MANY_MACHINES
+        if few and self.ladder.loads(rows):
             self._settle_on(rows)
             if self.rows is rows:
-                self.places = None
+                self.places = self.mender = None
             return
         mender = Mender(self.ladder.prepared, self.table)
-        mended = mender.mend(rows, self.priced)
+        mended = mender.mend(rows, self.priced, quick=quick)
         self.take(mended)
         lost = self.priced.bound - self.value
         self.ladder.window = max(self.effort.window, 0.5 * lost)
         if self.rows is mended:
+            self.mender = mender
             self.places = tuple(mender.places(o.bidder) for o in self.ladder.chosen(mended))
 
     def _is_whole(self) -> bool:
@@ -204,7 +253,7 @@ class Climb:
     def _first_that_packs(self, labels: Labels, tries: int) -> bool | None:
         """Settle on the best combination that packs; None when that remains open."""
         for index in range(len(labels.lost)):
-            if index >= tries or self.work >= self.budget:
+            if index >= tries or self._is_spent():
                 # Told apart only by what is scarce, one that fails speaks for none behind it.
                 return None if tries > 1 else False
             rows = labels.rows(index)
@@ -241,7 +290,7 @@ class Climb:
             self._take_what_loads(labels)
         if self.gap <= TOLERANCE:
             return True
-        if not self.effort.highs or self.work >= self.budget:
+        if not self.effort.highs or self._is_spent():
             return False
         if self.rows is None:
             self.take(self.ladder.greedy(self.bidders))
@@ -252,7 +301,7 @@ class Climb:
             for i, here in enumerate(self.present.tolist())
         )
         core = replace(self.ladder.prepared, options=options)
-        found = start_of("highs")(core)(
+        found = start_of("highs")(core, self.ladder.left)(
             self.bidders, None if self.budget == math.inf else self._nodes()
         )
         self.work += _NODE * found.work

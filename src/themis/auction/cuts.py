@@ -23,9 +23,10 @@ from themis.auction.fillings import (
     Weights,
     closure,
     heaviest,
+    heaviest_of_one,
     spread,
 )
-from themis.auction.lifting import Bundle, Lifting, bundles_of
+from themis.auction.lifting import Bundle, Lifting, OneMachine, bundles_of
 from themis.auction.milp import LOOSE
 from themis.auction.patterns import Size
 from themis.auction.problem import OfferedMachine
@@ -70,6 +71,7 @@ class Cutter:
         for bundle in dict.fromkeys(bundle for some in self.bundles for bundle in some):
             self.on.setdefault(bundle.machine, []).append(bundle)
         self._known: dict[tuple[Size, ...], Cuts] = {}
+        self._machines: dict[tuple[tuple[Size, ...], int], OneMachine] = {}
         self.largest = max((kind[1] for kind in table.kinds), default=1)
 
     def limit(self, rows: Whole) -> tuple[Whole, int] | None:
@@ -135,7 +137,7 @@ class Cutter:
             if rounded @ scene.amounts <= float(np.array(tops) @ scene.counts):
                 continue
             for tight in (False, True)[: 1 if wide else 2]:
-                found = self._lift(scene, whole, pinned, groups, tight=tight)
+                found = self._lift(scene, whole, pinned, wide=wide, tight=tight)
                 if found is not None and int(found[0][rows].sum()) > found[1]:
                     return found
         return None
@@ -192,8 +194,8 @@ class Cutter:
         scene: _Scene,
         weights: Weights,
         pinned: set[Bundle],
-        groups: Sequence[Sequence[int]],
         *,
+        wide: bool,
         tight: bool,
     ) -> tuple[Whole, int] | None:
         """Weights of all rows, and the most that fits; what is pinned weighs what it spoils."""
@@ -208,29 +210,78 @@ class Cutter:
             np.array([span[size] for size in scene.spans], dtype=np.float64),
             float(span[1]),
         )
+        lifted = (
+            self._lift_racks(scene, closed, pinned, by_level)
+            if wide
+            else self._lift_machines(scene, closed, pinned, by_level, tight=tight)
+        )
+        if lifted is None:
+            return None
+        room, heavy = lifted
+        taken = self.table.demand @ values
+        for row, some in enumerate(self.bundles):
+            for bundle in some:
+                taken[row] += heavy[bundle]
+        return taken, room
+
+    def _lift_machines(
+        self,
+        scene: _Scene,
+        weights: Weights,
+        pinned: set[Bundle],
+        by_level: dict[int, list[int]],
+        *,
+        tight: bool,
+    ) -> tuple[int, dict[Bundle, int]] | None:
+        """The most that fits machine by machine, and what pinned bundles weigh."""
+        room = 0
+        heavy: dict[Bundle, int] = {}
+        known: dict[int, float] = {}
+
+        def top(ways: Ways) -> float:
+            # The ways to cut a machine are kept for good, so that they can be told by identity.
+            if id(ways) not in known:
+                known[id(ways)] = heaviest_of_one(ways, weights)[0]
+            return known[id(ways)]
+
+        for machine, slots in self.slots.items():
+            name = (scene.sizes, machine)
+            if name not in self._machines:
+                self._machines[name] = OneMachine(scene.cuts, slots, self.on.get(machine, ()))
+            if not self._machines[name].is_listed:
+                return None
+            most, here = self._machines[name].run(top, pinned, by_level, tight=tight)
+            room += most
+            heavy.update(here)
+        return room, heavy
+
+    def _lift_racks(
+        self,
+        scene: _Scene,
+        weights: Weights,
+        pinned: set[Bundle],
+        by_level: dict[int, list[int]],
+    ) -> tuple[int, dict[Bundle, int]] | None:
+        """The same rack by rack."""
         room = 0
         heavy: dict[Bundle, int] = {}
         bare: dict[tuple[tuple[int, ...], ...], int] = {}
-        for members in groups:
+        for members in self.racks:
             name = tuple(sorted(self.slots[machine] for machine in members))
             plain = not any(machine in self.on for machine in members)
             if plain and name in bare:
                 room += bare[name]
                 continue
             here = [(self.slots[machine], self.on.get(machine, ())) for machine in members]
-            over = spread(scene.spans, closed, sum(sum(slots) for slots, _ in here))
-            lifted = Lifting(scene.cuts, closed, here, over, pinned).run(by_level, tight=tight)
+            over = spread(scene.spans, weights, sum(sum(slots) for slots, _ in here))
+            lifted = Lifting(scene.cuts, weights, here, over, pinned).run(by_level)
             if lifted is None:
                 return None
             if plain:
                 bare[name] = lifted[0]
             room += lifted[0]
             heavy.update(lifted[1])
-        taken = self.table.demand @ values
-        for row, some in enumerate(self.bundles):
-            for bundle in some:
-                taken[row] += heavy[bundle]
-        return taken, room
+        return room, heavy
 
 
 def _fit(cuts: Cuts, slots: tuple[int, ...], bundles: Iterable[Bundle]) -> bool:

@@ -3,7 +3,7 @@
 from themis.auction.bounds import count_scarce
 from themis.auction.prepared import Prepared
 from themis.auction.search import Finder
-from themis.auction.solver import Find, Found, start_of
+from themis.auction.solver import Find, Found, Left, is_late, start_of
 
 SMALL = 80
 """Rows in all up to which searching is quicker than setting up tables and prices."""
@@ -12,11 +12,11 @@ SEARCH_NODES = 100
 """Nodes after which the ladder takes over: about the time that it needs for a small auction."""
 
 
-def start(prepared: Prepared) -> Find:
+def start(prepared: Prepared, left: Left | None = None) -> Find:
     """Begin; the libraries of the ladder are loaded only when it is needed."""
     if sum(map(len, prepared.options)) > SMALL:
-        return start_of("ladder")(prepared)
-    search = Finder(prepared, count_scarce(prepared)).find
+        return start_of("ladder")(prepared, left)
+    search = Finder(prepared, count_scarce(prepared), left).find
     ladder: list[Find] = []
 
     def find(bidders: tuple[int, ...], budget: int | None) -> Found:
@@ -24,9 +24,9 @@ def start(prepared: Prepared) -> Find:
             return ladder[0](bidders, budget)
         nodes = SEARCH_NODES if budget is None else min(SEARCH_NODES, budget)
         quick = search(bidders, nodes)
-        if quick.exact or budget == nodes:
+        if quick.exact or budget == nodes or is_late(left):
             return quick
-        ladder.append(start_of("ladder")(prepared))
+        ladder.append(start_of("ladder")(prepared, left))
         slow = ladder[0](bidders, None if budget is None else budget - nodes)
         better = quick if quick.value > slow.value else slow
         work = quick.work + slow.work

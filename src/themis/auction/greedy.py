@@ -12,7 +12,7 @@ from themis.auction.packing import PackingLimitError, needs_of, pack
 from themis.auction.prepared import Option, Prepared
 from themis.auction.room import Need, Room, packing_order
 from themis.auction.solution import Place
-from themis.auction.solver import Find, Found
+from themis.auction.solver import Find, Found, Left
 
 PACKING_LIMIT = 300
 """Steps to fit a single row, where nothing else was found."""
@@ -21,7 +21,7 @@ Held = dict[int, tuple[Option, tuple[Place, ...]]]
 """What each bidder has so far."""
 
 
-def start(prepared: Prepared) -> Find:
+def start(prepared: Prepared, _: Left | None = None) -> Find:
     """Begin; answers come with an honest bound, and are rarely exact."""
     counts = count_scarce(prepared)
 

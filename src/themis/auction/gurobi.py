@@ -13,7 +13,7 @@ import gurobipy
 from themis.auction.decoding import Answer, decode
 from themis.auction.milp import Program, build
 from themis.auction.prepared import Prepared
-from themis.auction.solver import Find, Found
+from themis.auction.solver import Find, Found, Left
 from themis.errors import ConfigError, UnavailableError
 
 _OPTIONS: dict[str, int | float] = {
@@ -28,21 +28,22 @@ _OPTIONS: dict[str, int | float] = {
 }
 
 
-def start(prepared: Prepared) -> Find:
+def start(prepared: Prepared, left: Left | None = None) -> Find:
     """Begin: write the program once, then solve it with some bidders switched off.
 
     Raises:
         UnavailableError: There is no licence that can be used now.
         ConfigError: The licence does not take a program of this size; raised when it is solved.
     """
-    return Finder(prepared).find
+    return Finder(prepared, left).find
 
 
 class Finder:
     """Winner determinations on one problem."""
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: Prepared, left: Left | None = None) -> None:
         self.prepared = prepared
+        self.left = left
         self.model = build(prepared)
         with _told(self.model.program):
             environment = gurobipy.Env(empty=True)
@@ -64,6 +65,8 @@ class Finder:
                 for _, column in rows:
                     self.columns[column].UB = 1.0 if bidder in present else 0.0
             self.gurobi.setParam("NodeLimit", math.inf if budget is None else float(budget))
+            if self.left is not None:
+                self.gurobi.setParam("TimeLimit", max(0.0, self.left()))
             self.gurobi.optimize()
             answer = self._answer()
         return decode(self.prepared, self.model, bidders, answer)

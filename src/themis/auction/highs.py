@@ -12,7 +12,7 @@ import numpy as np
 from themis.auction.decoding import Answer, decode
 from themis.auction.milp import Program, build
 from themis.auction.prepared import Prepared
-from themis.auction.solver import Find, Found
+from themis.auction.solver import Find, Found, Left
 
 NO_LIMIT = 2**31 - 1
 
@@ -25,16 +25,17 @@ _OPTIONS: dict[str, bool | int | float] = {
 }
 
 
-def start(prepared: Prepared) -> Find:
+def start(prepared: Prepared, left: Left | None = None) -> Find:
     """Begin: write the program once, then solve it with some bidders switched off."""
-    return Finder(prepared).find
+    return Finder(prepared, left).find
 
 
 class Finder:
     """Winner determinations on one problem."""
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: Prepared, left: Left | None = None) -> None:
         self.prepared = prepared
+        self.left = left
         self.model = build(prepared)
         self.highs = highspy.Highs()  # type: ignore[no-untyped-call]  # highspy leaves it bare
         for name, value in _OPTIONS.items():
@@ -47,6 +48,10 @@ class Finder:
             return Found((), 0.0, True, 0, tuple)
         self._invite(bidders)
         self.highs.setOptionValue("mip_max_nodes", NO_LIMIT if budget is None else budget)
+        if self.left is not None:
+            # HiGHS counts from its first run on.
+            until = self.highs.getRunTime() + max(0.0, self.left())
+            self.highs.setOptionValue("time_limit", until)
         self.highs.run()
         return decode(self.prepared, self.model, bidders, self._answer())
 

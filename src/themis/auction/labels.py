@@ -8,10 +8,9 @@ that take the same need not be told apart: a label stands for the best of them.
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from themis.auction.prices import Priced
-from themis.auction.resources import Real, Table, Whole
+from themis.auction.resources import Flags, Real, Table, Whole
 from themis.errors import InvariantError
 
 SLACK = 1e-10
@@ -22,8 +21,6 @@ _FEW = 24
 
 _ODD = np.random.default_rng(20200225).integers(1, 2**62, size=4096, dtype=np.int64) | 1
 """Fixed multipliers, to name what is used by one number; arithmetic wraps around, which is fine."""
-
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

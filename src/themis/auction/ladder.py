@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from themis.auction.climb import Climb
+from themis.auction.climb import MANY_MACHINES, Climb
 from themis.auction.cuts import Cutter
 from themis.auction.greedy import serve
 from themis.auction.loading import load
@@ -21,7 +21,7 @@ from themis.auction.prepared import Option, Prepared
 from themis.auction.prices import Market
 from themis.auction.resources import Whole, tabulate
 from themis.auction.solution import Place
-from themis.auction.solver import Find, Found, start_of
+from themis.auction.solver import Find, Found, Left, is_late, start_of
 from themis.errors import InvariantError
 
 PACKING_LIMIT = 100
@@ -46,26 +46,31 @@ class Effort:
     """Whether to ask HiGHS where all else fails; if not, allocations are mended until they pack."""
     enough: float = 0.0
     """Nats: a gap that needs no closing."""
+    covers: int = 0
+    """Rounds of limits against rows taken in part, before anything else is tried."""
+    fair: float = 0.0
+    """Nats: such a gap in a re-solve; it is felt by one winner only."""
 
 
 def effort_for(gpus: int, bidders: int) -> Effort:
     """Proof for clusters of hundreds of GPUs; beyond, a gap far below what payments can show."""
     window = 0.08 / max(10, bidders)
     if gpus <= 320 and bidders <= 60:
-        return Effort(window, 6_000, 12, 40, racks=True, highs=True)
-    return Effort(window, 300, 12, 1, racks=False, highs=False, enough=4e-3)
+        return Effort(window, 6_000, 12, 40, racks=True, highs=True, covers=3)
+    return Effort(window, 300, 12, 1, racks=False, highs=False, enough=4e-3, covers=6, fair=1.5e-2)
 
 
-def start(prepared: Prepared) -> Find:
+def start(prepared: Prepared, left: Left | None = None) -> Find:
     """Begin; what one determination learns, the next ones use."""
-    return Ladder(prepared).find
+    return Ladder(prepared, left)
 
 
 class Ladder:
     """Winner determinations on one problem; they share prices, limits, packings and a window."""
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: Prepared, left: Left | None = None) -> None:
         self.prepared = prepared
+        self.left = left
         gpus = sum(offered.gpus for offered in prepared.machines)
         self.effort = effort_for(gpus, len(prepared.bidders))
         self.table = tabulate(prepared)
@@ -76,28 +81,52 @@ class Ladder:
         """How often no limit was found: some auctions do not yield to any."""
         self._cutter: Cutter | None = None
         self._packed: dict[int, bool] = {}
+        self.lacking = 0.0
+        """Nats that the first allocation may be short of the best one."""
         self.base: Mender | None = None
         """Large auctions: the first allocation on its machines, for the re-solves to start from."""
 
-    def find(self, bidders: tuple[int, ...], budget: int | None) -> Found:
+    def __call__(self, bidders: tuple[int, ...], budget: int | None) -> Found:
         """Determine the winners among these bidders."""
         climb = Climb(self, bidders, math.inf if budget is None else budget)
         exact = climb.run()
         if climb.rows is None:
-            climb.take(self.greedy(bidders))
+            climb.take_anything()
         if len(bidders) == len(self.prepared.bidders):
             self.guess = climb.rows
+            self.lacking = 0.0 if exact else max(0.0, climb.gap)
         chosen = self.chosen(climb.rows)
         bound = climb.value if exact else max(climb.bound, climb.value)
         places = climb.places
         if places is None and self.base is None and not self.effort.highs:
             places = self._place(chosen)
+        work, without = math.ceil(climb.work), climb.priced.without
         if places is None:
-            return Found(chosen, bound, exact, math.ceil(climb.work), lambda: self._place(chosen))
-        if self.base is None and climb.rows is not None:
-            self.base = Mender(self.prepared, self.table)
-            self.base.adopt(climb.rows, places)
-        return Found(chosen, bound, exact, math.ceil(climb.work), lambda: places)
+            return Found(chosen, bound, exact, work, lambda: self._place(chosen), without)
+        if self.base is None:
+            self.base = climb.mender or Mender(self.prepared, self.table)
+            if climb.mender is None and climb.rows is not None:
+                self.base.adopt(climb.rows, places)
+            self.base.aim = self.market.most_of_rows()
+        return Found(chosen, bound, exact, work, lambda: places, without)
+
+    def revalued(self, prepared: Prepared) -> Find:
+        """Start again at the gains of this problem; limits and packings stay what they were.
+
+        Bidders without rows there are not going to be asked for, so their gains do not matter.
+        """
+        fresh = {(o.bidder, o.row): o for rows in prepared.options for o in rows}
+        table = self.table
+        table.options = [fresh.get((o.bidder, o.row), o) for o in table.options]
+        table.gain = np.array([option.gain for option in table.options], dtype=np.float64)
+        self.market.revalue()
+        self.prepared = prepared
+        self.base = None
+        return self
+
+    def is_late(self) -> bool:
+        """Whether the answer is due."""
+        return is_late(self.left)
 
     def chosen(self, rows: Whole | None) -> tuple[Option, ...]:
         """The options of some table rows."""
@@ -132,7 +161,8 @@ class Ladder:
             needs = [
                 need for need in needs_of(self.prepared, self.chosen(rows)) if not need.anywhere
             ]
-            if load(self.prepared.machines, needs) is None:
+            once = len(self.prepared.machines) > MANY_MACHINES
+            if load(self.prepared.machines, needs, once=once) is None:
                 return False
             self._packed[name] = True
         return self._packed[name]
@@ -160,7 +190,7 @@ class Ladder:
         options: list[tuple[Option, ...]] = [() for _ in self.prepared.bidders]
         for option in chosen:
             options[option.bidder] = (option,)
-        find = start_of("highs")(replace(self.prepared, options=tuple(options)))
+        find = start_of("highs")(replace(self.prepared, options=tuple(options)), self.left)
         return find(tuple(option.bidder for option in chosen), nodes)
 
     def _place(self, chosen: tuple[Option, ...]) -> tuple[tuple[Place, ...], ...]:

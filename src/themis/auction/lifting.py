@@ -4,12 +4,12 @@ A chunk pinned to a machine weighs at least what any chunk of its size does. It 
 single GPU in the wrong slot can cost a hole for eight.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from themis.auction.fillings import SINGLE, Cuts, Pins, Weights, joined, profile
+from themis.auction.fillings import SINGLE, Cuts, Pins, Ways, Weights, joined, profile
 from themis.auction.patterns import Size
 from themis.auction.prepared import Option
 from themis.auction.resources import Real
@@ -25,6 +25,122 @@ class Bundle:
     machine: int
     bidder: int
     pins: Pins
+
+
+class OneMachine:
+    """What is pinned to one machine; nearly all limits are about single machines.
+
+    Bundles are numbered here. What fits together does not depend on weights and is worked out once.
+    """
+
+    def __init__(self, cuts: Cuts, slots: tuple[int, ...], bundles: Sequence[Bundle]) -> None:
+        self.bundles = sorted(bundles, key=lambda bundle: (bundle.bidder, bundle.pins))
+        self.sets: list[tuple[tuple[int, ...], Ways]] = []
+        """Bundles of different bidders that fit together, with the ways to cut what is left."""
+        self.inside: list[list[int]] = [[] for _ in self.bundles]
+        """Per bundle, the sets that it is in."""
+        bare = cuts.ways(slots, ())
+        self.is_listed = bare is not None and self._list(cuts, slots, bare)
+
+    def _list(self, cuts: Cuts, slots: tuple[int, ...], bare: Ways) -> bool:
+        self.sets.append(((), bare))
+        for number, bundle in enumerate(self.bundles):
+            for some, _ in self.sets[: len(self.sets)]:
+                if any(self.bundles[other].bidder == bundle.bidder for other in some):
+                    continue
+                together = (*some, number)
+                pins = tuple(sorted(pin for one in together for pin in self.bundles[one].pins))
+                if sum(size for _, size in pins) > sum(slots):
+                    continue
+                ways = cuts.ways(slots, pins)
+                if ways is not None:
+                    for one in together:
+                        self.inside[one].append(len(self.sets))
+                    self.sets.append((together, ways))
+            if len(self.sets) > _MAX_SETS:
+                return False
+        return True
+
+    def run(
+        self,
+        heaviest: Callable[[Ways], float],
+        pinned: set[Bundle],
+        by_level: dict[int, list[int]],
+        *,
+        tight: bool,
+    ) -> tuple[int, dict[Bundle, int]]:
+        """The heaviest filling, and the weight of each bundle.
+
+        Args:
+            heaviest: The weight of the heaviest filling around what is pinned.
+            pinned: The bundles that are demanded.
+            by_level: Weights of chunks of every level and size.
+            tight: Whether what is demanded must be among the heaviest fillings.
+        """
+        worth = [heaviest(ways) for _, ways in self.sets]
+        demanded = [bundle in pinned for bundle in self.bundles]
+        heavy: list[int | None] = [None] * len(self.bundles)
+        top = worth[0]
+        if tight:
+            top = self._marginal(worth, demanded, heavy)
+        # What is demanded now comes first: whatever is weighed later has less to take.
+        for number in sorted(range(len(heavy)), key=lambda number: not demanded[number]):
+            self._weigh(number, worth, top, heavy, by_level)
+        return round(top), {
+            bundle: weight or 0 for bundle, weight in zip(self.bundles, heavy, strict=True)
+        }
+
+    def _weigh(
+        self,
+        number: int,
+        worth: Sequence[float],
+        top: float,
+        heavy: list[int | None],
+        by_level: dict[int, list[int]],
+    ) -> None:
+        mine = heavy[number] or 0
+        heavy[number] = mine
+        most: float | None = None
+        for index in self.inside[number]:
+            total = worth[index]
+            for other in self.sets[index][0]:
+                weight = heavy[other]
+                if weight is None:
+                    break
+                total += weight
+            else:
+                most = total if most is None else max(most, total)
+        if most is None:  # never fits, so it may weigh anything
+            heavy[number] = sum(by_level[level][size] for level, size in self.bundles[number].pins)
+        else:
+            heavy[number] = mine + round(top - most)
+
+    def _marginal(
+        self, worth: Sequence[float], demanded: Sequence[bool], heavy: list[int | None]
+    ) -> float:
+        """Weights under which what is demanded here is among the heaviest there can be.
+
+        Each bundle weighs the most that it can spoil. Then nobody gains by leaving one out, so all
+        of them with what fits around them is the heaviest filling, though others may be as heavy.
+        """
+        spoilt = {
+            some: value
+            for (some, _), value in zip(self.sets, worth, strict=True)
+            if all(demanded[number] for number in some)
+        }
+        everything = max(spoilt, key=len)
+        total = spoilt[everything]
+        for number in everything:
+            weight = round(
+                max(
+                    spoilt[tuple(one for one in some if one != number)] - value
+                    for some, value in spoilt.items()
+                    if number in some
+                )
+            )
+            heavy[number] = weight
+            total += weight
+        return total
 
 
 class Lifting:
@@ -50,9 +166,7 @@ class Lifting:
             for _, bundles in machines
         ]
 
-    def run(
-        self, by_level: dict[int, list[int]], *, tight: bool
-    ) -> tuple[int, dict[Bundle, int]] | None:
+    def run(self, by_level: dict[int, list[int]]) -> tuple[int, dict[Bundle, int]] | None:
         """The heaviest filling, and the weight of each bundle."""
         tables: list[list[tuple[tuple[Bundle, ...], Real]]] = []
         for slots, bundles in zip(self.slots, self.bundles, strict=True):
@@ -61,45 +175,15 @@ class Lifting:
                 return None
             tables.append(sets)
         top = self._fill([table[0][1] for table in tables])
-        least: dict[Bundle, int] = {}
-        if tight and len(tables) == 1:
-            least, top = self._marginal(tables[0])
-        return round(top), self._one_by_one(tables, top, least, by_level)
-
-    def _marginal(
-        self, table: Sequence[tuple[tuple[Bundle, ...], Real]]
-    ) -> tuple[dict[Bundle, int], float]:
-        """Weights under which what is demanded here is among the heaviest there can be.
-
-        Each bundle weighs the most that it can spoil. Then nobody gains by leaving one out, so all
-        of them with what fits around them is the heaviest filling, though others may be as heavy.
-        """
-        spoilt = {
-            frozenset(some): self._fill([load])
-            for some, load in table
-            if self.pinned.issuperset(some)
-        }
-        everything = max(spoilt, key=len)
-        least = {
-            bundle: round(
-                max(
-                    spoilt[some - {bundle}] - value
-                    for some, value in spoilt.items()
-                    if bundle in some
-                )
-            )
-            for bundle in sorted(everything, key=lambda b: (b.bidder, b.pins))
-        }
-        return least, sum(least.values()) + spoilt[everything]
+        return round(top), self._one_by_one(tables, top, by_level)
 
     def _one_by_one(
         self,
         tables: Sequence[Sequence[tuple[tuple[Bundle, ...], Real]]],
         top: float,
-        least: Mapping[Bundle, int],
         by_level: dict[int, list[int]],
     ) -> dict[Bundle, int]:
-        heavy = dict(least)
+        heavy: dict[Bundle, int] = {}
         best = [
             _upper(
                 [

@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 
 from themis.auction.problem import OfferedMachine
-from themis.auction.room import Need, Room
+from themis.auction.room import Holes, Need, Room
 from themis.auction.solution import Place
 from themis.model import CLUSTER, MACHINE, RACK, SLOT, Chunk
 
@@ -43,16 +43,26 @@ class Loading:
         """What holes are worth: (in a slot, GPUs, worth of one)."""
 
     def run(
-        self, needs: Sequence[Need], *, racks_first: int, slots_first: bool, power: float
+        self,
+        needs: Sequence[Need],
+        *,
+        racks_first: int,
+        slots_first: bool,
+        power: float,
+        tight: bool = False,
     ) -> bool:
-        """Decide where every need goes; False when that failed."""
+        """Decide where every need goes; False when that failed.
+
+        With `tight`, rack chunks that come first take the fullest rack they fit into, else the one
+        that has least to lose.
+        """
         pinned, slots, whole, wide = _sorted(needs)
         if not all(self._pin(i, needs[i]) or self._fail([i]) for i in pinned):
             return False
         self._value([needs[i].chunk for i in (*slots, *whole)], power)
         # Rack chunks of at least so many GPUs come first, the others last.
         early = [i for i in wide if needs[i].chunk.count >= racks_first]
-        if early and not self._reserve(early, needs, self._density()):
+        if early and not self._reserve(early, needs, None if tight else self._density()):
             return False
         hard = [*slots, *whole]
         if not slots_first:
@@ -236,10 +246,11 @@ class Loading:
         for i, (rack, slot) in self.where.items():
             if slot == -2:
                 places[i] = room.spread(members[rack], needs[i].chunk.count)
-        everywhere = [offered.machine for offered in self.machines]
+        holes = Holes(room)
+        lost = set(self.failed or ())
         for i in sorted(range(len(needs)), key=lambda i: -needs[i].chunk.count):
-            if i not in self.where:
-                places[i] = room.spread(everywhere, needs[i].chunk.count)
+            if i not in self.where and i not in lost:
+                places[i] = holes.spread(needs[i].chunk.count)
         return places
 
 
@@ -263,8 +274,10 @@ def _sorted(needs: Sequence[Need]) -> tuple[list[int], list[int], list[int], lis
     return pinned, slots, whole, wide
 
 
-def load(machines: Sequence[OfferedMachine], needs: Sequence[Need]) -> Loading | None:
-    """A loading that worked, or None."""
+def load(
+    machines: Sequence[OfferedMachine], needs: Sequence[Need], *, once: bool = False
+) -> Loading | None:
+    """A loading that worked, or None; `once` tries a single one."""
     if _restricted(needs):
         return None
     for power in _POWERS:
@@ -275,6 +288,8 @@ def load(machines: Sequence[OfferedMachine], needs: Sequence[Need]) -> Loading |
                     needs, racks_first=racks_first, slots_first=slots_first, power=power
                 ):
                     return attempt
+                if once:
+                    return None
     return None
 
 
@@ -287,27 +302,37 @@ def _orders(machines: Sequence[OfferedMachine], needs: Sequence[Need]) -> list[i
 
 
 def load_most(
-    machines: Sequence[OfferedMachine], needs: Sequence[Need], owners: Sequence[int]
+    machines: Sequence[OfferedMachine],
+    needs: Sequence[Need],
+    owners: Sequence[int],
+    losses: Sequence[float],
+    *,
+    quick: bool = False,
 ) -> tuple[list[Place], set[int]]:
-    """Places for as many owners as go at once, and the owners that go without any."""
-    without: set[int] = set()
-    while True:
-        inside = [i for i, owner in enumerate(owners) if owner not in without]
-        some = [needs[i] for i in inside]
-        best: tuple[set[int], Loading] | None = None
-        for order in _orders(machines, some):
-            attempt = Loading(machines)
-            attempt.failed = []
-            attempt.run(some, racks_first=order, slots_first=False, power=_POWERS[0])
-            failed = {owners[inside[i]] for i in attempt.failed}
-            if best is None or len(failed) < len(best[0]):
-                best = (failed, attempt)
-            if not failed:
-                places: list[Place] = [()] * len(needs)
-                for i, place in zip(inside, attempt.places(some), strict=True):
-                    places[i] = place
-                return places, without
-        without |= best[0] if best else set()
+    """Places for as many owners as go at once, and the owners that go without any.
+
+    Args:
+        machines: Where.
+        needs: What.
+        owners: Whose each need is.
+        losses: By owner, what going without costs; the cheapest of several attempts counts.
+        quick: The first attempt must do.
+    """
+    best: tuple[float, set[int], Loading] | None = None
+    orders = [(order, tight) for order in _orders(machines, needs) for tight in (True, False)]
+    for order, tight in orders[: 1 if quick else None]:
+        attempt = Loading(machines)
+        attempt.failed = []
+        attempt.run(needs, racks_first=order, slots_first=False, power=_POWERS[0], tight=tight)
+        failed = {owners[i] for i in attempt.failed}
+        lost = sum(losses[owner] for owner in sorted(failed))
+        if best is None or lost < best[0]:
+            best = (lost, failed, attempt)
+        if not failed:
+            break
+    assert best is not None
+    # What the others of a row that failed in part would take stays free for whoever comes next.
+    return best[2].places(needs), best[1]
 
 
 def _restricted(needs: Iterable[Need]) -> bool:

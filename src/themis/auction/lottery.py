@@ -29,7 +29,7 @@ from themis.auction.balance import Balance, Real, balance, thin_out
 from themis.auction.greedy import serve
 from themis.auction.prepared import Option, Prepared
 from themis.auction.solution import TOLERANCE, WHOLE, Interval, Place, Solution, Ticket, Win
-from themis.auction.solver import Found, Start
+from themis.auction.solver import Find, Found, Left, Start, is_late, restarted
 from themis.auction.stakes import Allocation, Stake, StandIns, priced, stakes_of
 from themis.model import AppId
 
@@ -49,7 +49,9 @@ STAND_INS = 10
 """So many allocations are made of known ones before the lottery is worked out anew."""
 
 
-def solve_lottery(prepared: Prepared, start: Start, name: str, budget: int | None) -> Solution:
+def solve_lottery(
+    prepared: Prepared, start: Start, name: str, budget: int | None, left: Left | None = None
+) -> Solution:
     """Find the best lottery, then what everybody in it keeps.
 
     Half the budget goes to the lottery, the rest evenly to the re-solves.
@@ -57,7 +59,7 @@ def solve_lottery(prepared: Prepared, start: Start, name: str, budget: int | Non
     stakes = stakes_of(prepared)
     if not stakes:
         return Solution({}, 0.0, 0.0, {}, True, name, 0)
-    search = _Search(prepared, stakes, start)
+    search = _Search(prepared, stakes, start, left)
     search.cover()
     everyone = tuple(range(len(stakes)))
     best = search.maximise(everyone, None if budget is None else max(1, budget // 2), ENOUGH)
@@ -122,12 +124,14 @@ class _Search:
     prepared: Prepared
     stakes: tuple[Stake, ...]
     start: Start
+    left: Left | None = None
     weights: Real = field(init=False)
     scale: float = field(init=False)
     values: Real = field(init=False)
     stand_ins: StandIns = field(init=False)
     known: list[Allocation] = field(default_factory=list)
     names: set[tuple[tuple[int, int], ...]] = field(default_factory=set)
+    find: Find | None = None
 
     def __post_init__(self) -> None:
         weights = np.array([stake.weight for stake in self.stakes])
@@ -182,7 +186,7 @@ class _Search:
             lottery = self._lottery(present, used)
             value = lottery.value(weights)
             left = None if budget is None else budget - work
-            if bound - value <= enough or (left is not None and left < 1):
+            if bound - value <= enough or (left is not None and left < 1) or is_late(self.left):
                 break
             asked = lottery.prices(weights)
             if self._stand_in(present, asked):
@@ -238,7 +242,9 @@ class _Search:
         every = self._every(present, prices)
         bidders = tuple(self.stakes[number].bidder for number in present)
         budget = None if left is None else max(1, left // portions)
-        return self.start(priced(self.prepared, self.stakes, every))(bidders, budget)
+        auction = priced(self.prepared, self.stakes, every)
+        self.find = restarted(self.find, self.start, auction, self.left)
+        return self.find(bidders, budget)
 
     def _stand_in(self, present: tuple[int, ...], prices: Real) -> int:
         """Let others have the place of the one who is away; says how many allocations are new."""

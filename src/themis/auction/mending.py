@@ -1,19 +1,21 @@
 """An allocation that packs, from one that nearly does: for auctions too large for proof.
 
 As many rows as go are loaded at once. Apps whose row found no place take their next best one that
-fits into what is left, and what is then still free goes to whoever gains by it.
+fits into what is left; then who lost most looks for somebody to make room who loses less by it, and
+what is still free goes to whoever gains by it.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
 from themis.auction.loading import load_most
 from themis.auction.packing import needs_of
-from themis.auction.prepared import Option, Prepared
+from themis.auction.prepared import Prepared
 from themis.auction.prices import Priced
-from themis.auction.resources import Table, Whole
-from themis.auction.shelves import Shelves
+from themis.auction.resources import Flags, Real, Table, Whole
+from themis.auction.seating import Seating
 from themis.auction.solution import Place
 
 CHOICES = 4
@@ -25,6 +27,12 @@ ROUNDS = 2
 FILLS, TRIES = 40, 12
 """How many free places are filled at most, and how many rows are tried for each."""
 
+WORTH_A_SWAP = 1e-4
+"""Nats: who lost less asks nobody to make room."""
+
+ASKING, LOOKED_AT, ASKED = 12, 60, 6
+"""How many may ask others to make room, how many of those are looked at, how many tried."""
+
 
 class Mender:
     """Mends one allocation."""
@@ -32,97 +40,146 @@ class Mender:
     def __init__(self, prepared: Prepared, table: Table) -> None:
         self.prepared = prepared
         self.table = table
-        self.shelves = Shelves(prepared.machines)
+        self.seating = Seating(prepared, table)
         self.gpus = np.array([option.gpus for option in table.options], dtype=np.int64)
-        self.owner = np.repeat(np.arange(len(table.first) - 1), np.diff(table.first))
-        self.held: dict[int, int] = {}
-        """The table row of each bidder."""
+        self.owner = table.owner
+        self.aim: Whole = np.empty(0, dtype=np.int64)
+        """The rows that the prices of the first allocation asked for, whether they fit or not."""
+        self._before: dict[int, int] = {}
+        self._begins = table.first[:-1][np.diff(table.first) > 0]
+        self._filled = np.flatnonzero(np.diff(table.first) > 0)
+
+    @cached_property
+    def _pinned(self) -> Flags:
+        """Rows that are tied to machines."""
+        ties = (any(c.machine is not None for c in option.chunks) for option in self.table.options)
+        return np.fromiter(ties, dtype=bool, count=len(self.table.options))
 
     def adopt(self, rows: Whole, places: Sequence[tuple[Place, ...]]) -> None:
         """Take over an allocation that packs."""
         for row, mine in zip(rows.tolist(), places, strict=True):
-            bidder = self.table.options[row].bidder
-            self.shelves.adopt(bidder, mine)
-            self.held[bidder] = row
+            self.seating.adopt(row, mine)
 
-    def mend(self, rows: Whole, priced: Priced) -> Whole:
+    def places(self, bidder: int) -> tuple[Place, ...]:
+        """Where the chunks of a bidder's row lie."""
+        return self.seating.places(bidder)
+
+    def mend(self, rows: Whole, priced: Priced, *, quick: bool = False) -> Whole:
         """Rows that fit together and come close to these."""
-        rows = self._within_caps(rows)
+        wanted = self._within_caps(rows)
+        rows = self._restricted_first(wanted)
         chosen = [self.table.options[row] for row in rows.tolist()]
         owners = [option.bidder for option in chosen for _ in option.chunks]
-        places, without = load_most(self.prepared.machines, needs_of(self.prepared, chosen), owners)
+        needs = needs_of(self.prepared, chosen)
+        losses = self._alternatives(rows, priced).tolist()
+        machines = self.seating.offered()
+        places, without = load_most(machines, needs, owners, losses, quick=quick)
         rest = iter(places)
         for row, option in zip(rows.tolist(), chosen, strict=True):
             mine = tuple(next(rest) for _ in option.chunks)
             if option.bidder not in without:
-                self.shelves.adopt(option.bidder, mine)
-                self.held[option.bidder] = row
-        for bidder in sorted(without):
+                self.seating.adopt(row, mine)
+        # Nobody whose row is among these gets another one because of its number.
+        without |= {int(self.owner[r]) for r in wanted.tolist()} - set(self.seating.held)
+        lost = sorted(without, key=lambda bidder: (-float(priced.none_short[bidder]), bidder))
+        for bidder in lost:
             self._hold_next_best(bidder, priced)
-        self._fill()
-        return np.array(sorted(self.held.values()), dtype=np.int64)
+        if not quick:
+            self._swap(priced)
+            self._fill()
+        return self.seating.rows()
 
-    def refill(self, gone: int, priced: Priced) -> Whole:
+    def refill(self, gone: int, target: Whole, priced: Priced, enough: float) -> Whole:
         """The rows that others can have if one bidder leaves; afterwards everything is as before.
 
-        At the new prices some would rather have another row. They get it where it fits, those who
-        gain most first.
+        Args:
+            gone: Who leaves.
+            target: The rows that the new prices ask for.
+            priced: The new prices.
+            enough: The gap below the bound at which to look no further.
         """
-        before = dict(self.held)
-        places = dict(self.shelves.places)
-        if gone in self.held:
-            self._drop(gone)
-        touched = {gone}
+        best: Whole | None = None
+        for change in (self._turn_to, self._upgrade):
+            self.seating.begin()
+            if gone in self.seating.held:
+                self.seating.drop(gone)
+            change(gone, target, priced)
+            self._swap(priced, self.seating.touched() - {gone})
+            self._fill(gone)
+            rows = self.seating.rows()
+            self.seating.undo()
+            if best is None or self._value(rows) > self._value(best):
+                best = rows
+            if priced.bound - self._value(best) <= enough:
+                break
+        assert best is not None
+        return best
+
+    def _value(self, rows: Whole) -> float:
+        return float(self.table.gain[rows].sum())
+
+    def _turn_to(self, gone: int, target: Whole, priced: Priced) -> None:
+        """Whom the prices want to have another row than before gets it, widest chunks first."""
+        fresh = np.setdiff1d(target, self.aim, assume_unique=True)
+        held = self.seating.held
+        changed = [r for r in fresh.tolist() if held.get(int(self.owner[r])) != r]
+        for row in changed:
+            if int(self.owner[row]) in self.seating.held:
+                self.seating.drop(int(self.owner[row]))
+        changed.sort(key=lambda row: (self.seating.hardness(row), row))
+        lost = [int(self.owner[row]) for row in changed if not self.seating.hold(row)]
+        for bidder in sorted(lost, key=lambda b: (-float(priced.none_short[b]), b)):
+            self._hold_next_best(bidder, priced)
+
+    def _upgrade(self, gone: int, _target: Whole, priced: Priced) -> None:
+        """Who would rather have another row at the new prices gets it, most gain first."""
         for _ in range(ROUNDS):
             moves = self._moves(gone, priced)
-            done = [move for move in moves if self._move(*move[1:])]
-            touched.update(bidder for _, bidder, _ in done)
-            if not done:
-                break
-        touched |= self._fill(gone)
-        rows = np.array(sorted(self.held.values()), dtype=np.int64)
-        for bidder in sorted(touched):
-            if bidder in self.held:
-                self._drop(bidder)
-        for bidder in sorted(touched):
-            if bidder in before:
-                self.shelves.adopt(bidder, places[bidder])
-                self.held[bidder] = before[bidder]
-        return rows
+            if not [move for move in moves if self._move(*move[1:])]:
+                return
+
+    def _short(self, priced: Priced) -> Real:
+        """How far each bidder is below its favourite."""
+        have = priced.none_short.copy()
+        rows = self.seating.rows()
+        have[self.owner[rows]] = priced.short[rows]
+        return have
 
     def _moves(self, gone: int, priced: Priced) -> list[tuple[float, int, int]]:
         """(how much better at these prices, bidder, row), best first, few for each bidder."""
         moves: list[tuple[float, int, int]] = []
-        have = priced.none_short.copy()
-        for bidder, row in self.held.items():
-            have[bidder] = priced.short[row]
+        have = self._short(priced)
         have[gone] = 0.0
-        first = self.table.first.tolist()
         for bidder in np.flatnonzero(have > 1e-7).tolist():
-            short = priced.short[first[bidder] : first[bidder + 1]]
             moves.extend(
-                (float(short[index] - have[bidder]), bidder, first[bidder] + index)
-                for index in np.argsort(short, kind="stable")[:CHOICES].tolist()
-                if short[index] < have[bidder] - 1e-7
+                (short - have[bidder], bidder, row)
+                for short, row in self._better(bidder, float(have[bidder]), priced)
             )
         return sorted(moves)
 
+    def _better(self, bidder: int, have: float, priced: Priced) -> list[tuple[float, int]]:
+        """(shortfall, row) of the rows that a bidder would rather have, best first, few."""
+        first = int(self.table.first[bidder])
+        short = priced.short[first : int(self.table.first[bidder + 1])]
+        order = np.argsort(short, kind="stable")[:CHOICES].tolist()
+        return [(float(short[i]), first + i) for i in order if short[i] < have - 1e-7]
+
     def _move(self, bidder: int, row: int) -> bool:
-        before = self.held.get(bidder)
-        gpus = self.table.options[row].gpus
-        spare = self.shelves.free + (0 if before is None else self.table.options[before].gpus)
-        if gpus > spare or before == row:
+        """Give a bidder a row that is worth more to it, if it fits."""
+        before = self.seating.held.get(bidder)
+        spare = self.seating.free + (0 if before is None else int(self.gpus[before]))
+        if self.gpus[row] > spare or before == row:
             return False
         if before is None:
-            return self._hold(bidder, row)
+            return self.seating.hold(row)
         if self.table.gain[row] <= self.table.gain[before]:
             return False
-        places = self.shelves.places[bidder]
-        self._drop(bidder)
-        if self._hold(bidder, row):
+        self.seating.begin()
+        self.seating.drop(bidder)
+        if self.seating.hold(row):
+            self.seating.keep()
             return True
-        self.shelves.adopt(bidder, places)
-        self.held[bidder] = before
+        self.seating.undo()
         return False
 
     def _within_caps(self, rows: Whole) -> Whole:
@@ -135,65 +192,127 @@ class Mender:
                 kept.append(row)
         return np.array(kept, dtype=np.int64)
 
-    def places(self, bidder: int) -> tuple[Place, ...]:
-        """Where the chunks of a bidder's row lie."""
-        return self.shelves.places[bidder]
+    def _restricted_first(self, rows: Whole) -> Whole:
+        """Seat those who may not use all machines; who is left to be loaded."""
+        bidders = self.prepared.bidders
+        mine = [r for r in rows.tolist() if bidders[int(self.owner[r])].machines is not None]
+        if not mine:
+            return rows
+        for row in sorted(mine, key=lambda r: (self.seating.hardness(r), r)):
+            self.seating.hold(row)
+        return np.setdiff1d(rows, mine, assume_unique=True)
 
-    def _drop(self, bidder: int) -> int:
-        row = self.held.pop(bidder)
-        self.shelves.give(bidder)
-        return row
-
-    def _hold(self, bidder: int, row: int) -> bool:
-        option = self.table.options[row]
-        allowed = self.prepared.bidders[bidder].machines
-        if not self.prepared.within_caps([*self._options(), option]):
-            return False
-        if not self.shelves.take(bidder, option.chunks, allowed):
-            return False
-        self.held[bidder] = row
-        return True
-
-    def _options(self) -> list[Option]:
-        if not self.prepared.caps:
-            return []
-        return [self.table.options[row] for row in self.held.values()]
-
-    def _hold_next_best(self, bidder: int, priced: Priced) -> None:
+    def _hold_next_best(self, bidder: int, priced: Priced, most: float = np.inf) -> bool:
+        """Whether a bidder found a row (or nothing) that is at most so far from its favourite."""
         first = int(self.table.first[bidder])
         short = priced.short[first : int(self.table.first[bidder + 1])]
         for index in np.argsort(short, kind="stable").tolist():
-            if short[index] > priced.none_short[bidder]:
-                return
-            if self._hold(bidder, first + index):
-                return
+            if short[index] > priced.none_short[bidder] or short[index] > most:
+                break
+            if self.seating.hold(first + index):
+                return True
+        return bool(priced.none_short[bidder] <= most)
 
-    def _fill(self, gone: int | None = None) -> set[int]:
-        """Give what is free to whoever gains most per GPU by another row; who got one."""
-        touched: set[int] = set()
+    def _swap(self, priced: Priced, among: set[int] | None = None) -> None:
+        """Who lost most gets what it wanted, where somebody who loses less can make room."""
+        have = self._short(priced)
+        asking = np.argsort(-have, kind="stable").tolist()
+        if among is not None:
+            asking = [bidder for bidder in asking if bidder in among]
+        for bidder in asking[:ASKING]:
+            if have[bidder] <= WORTH_A_SWAP:
+                return
+            for short, row in self._better(bidder, float(have[bidder]), priced):
+                if self._make_room(bidder, row, float(have[bidder]) - short, priced):
+                    break
+
+    def _make_room(self, bidder: int, row: int, worth: float, priced: Priced) -> bool:
+        self.seating.begin()
+        if bidder in self.seating.held:
+            self.seating.drop(bidder)
+        if self.seating.hold(row):
+            if self.seating.gained() > 0.0:
+                self.seating.keep()
+                return True
+            self.seating.undo()
+            return False
+        limit = worth - WORTH_A_SWAP
+        for others in self._who_could(bidder, worth, priced):
+            self.seating.begin()
+            have = self._short(priced)
+            for other in others:
+                self.seating.drop(other)
+            if (
+                self.seating.hold(row)
+                and all(
+                    self._hold_next_best(other, priced, limit + float(have[other]))
+                    for other in sorted(others, key=self._size)
+                )
+                and self.seating.gained(2) > 0.0
+            ):
+                self.seating.keep()
+                self.seating.keep()
+                return True
+            self.seating.undo()
+        self.seating.undo()
+        return False
+
+    def _size(self, bidder: int) -> tuple[int, int]:
+        row = self._before.get(bidder, 0)
+        return (-int(self.gpus[row]), bidder)
+
+    def _who_could(self, bidder: int, worth: float, priced: Priced) -> list[list[int]]:
+        """Sets of bidders that might make room for what just failed, those who lose least first."""
+        self._before = dict(self.seating.held)
+        cheapest = self._cheapest(bidder, worth, priced)
+        wide = self.seating.rack_wanted()
+        if wide:
+            return self.seating.in_the_way(wide, set(cheapest))[:ASKED]
+        helpful = [[other] for other in cheapest[:LOOKED_AT] if self.seating.would_help(other)]
+        return helpful[:ASKED]
+
+    def _cheapest(self, asking: int, worth: float, priced: Priced) -> list[int]:
+        """Who loses less than this by taking another row or another place, least first."""
+        rows = self.seating.rows()
+        # The same row elsewhere costs nothing, unless it is pinned to where it is.
+        other = self._alternatives(rows[self._pinned[rows]], priced)
+        loss = np.full(len(other), np.inf)
+        held = self.owner[rows]
+        loss[held] = other[held] - priced.short[rows]
+        loss[asking] = np.inf
+        order = np.argsort(loss, kind="stable")
+        return [int(b) for b in order.tolist() if loss[b] < worth - WORTH_A_SWAP]
+
+    def _alternatives(self, without: Whole, priced: Priced) -> Real:
+        """The least shortfall of each bidder if these rows could not be had."""
+        short = priced.short.copy()
+        short[without] = np.inf
+        other = priced.none_short.copy()
+        if len(self._begins):
+            least = np.minimum.reduceat(short, self._begins)
+            other[self._filled] = np.minimum(other[self._filled], least)
+        return other
+
+    def _fill(self, gone: int | None = None) -> None:
+        """Give what is free to whoever gains most per GPU by another row."""
         hopeless = np.zeros(len(self.gpus), dtype=bool)
         if gone is not None:
             hopeless[self.owner == gone] = True
         for _ in range(FILLS):
             have = np.zeros(len(self.prepared.bidders))
             took = np.zeros(len(self.prepared.bidders), dtype=np.int64)
-            rows = np.fromiter(self.held.values(), dtype=np.int64, count=len(self.held))
+            rows = self.seating.rows()
             have[self.owner[rows]] = self.table.gain[rows]
             took[self.owner[rows]] = self.gpus[rows]
             more = self.table.gain - have[self.owner]
             extra = self.gpus - took[self.owner]
-            within = np.flatnonzero((more > 1e-9) & (extra <= self.shelves.free) & ~hopeless)
+            within = np.flatnonzero((more > 1e-9) & (extra <= self.seating.free) & ~hopeless)
             if not len(within):
-                break
+                return
             rate = more[within] / np.maximum(extra[within], 0.5)
-            changed = False
             for row in within[np.argsort(-rate, kind="stable")[:TRIES]].tolist():
-                bidder = int(self.owner[row])
-                if self._move(bidder, row):
-                    touched.add(bidder)
-                    changed = True
+                if self._move(int(self.owner[row]), row):
                     break
                 hopeless[row] = True
-            if not changed:
-                break
-        return touched
+            else:
+                return

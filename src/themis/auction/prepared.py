@@ -4,12 +4,16 @@ Machines sorted by number and bidders by app, so that the order of messages cann
 that cannot matter removed; gains computed once.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from themis.auction.problem import Bidder, OfferedMachine, Problem, normal
-from themis.auction.pruning import useful
+from themis.auction.problem import Bidder, OfferedMachine, Problem
+from themis.auction.pruning import PAIRWISE_LIMIT, Counts, Shape, useful_shapes
 from themis.model import CLUSTER, MACHINE, RACK, SLOT, Chunk
+
+MANY_ROWS = 2_000
+"""In all, from which on comparing them takes a noticeable part of a short deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,8 @@ class Option:
     chunks: tuple[Chunk, ...]
     gpus: int
     gain: float
+    counts: Counts
+    """The same chunks, counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +57,10 @@ class Prepared:
         )
 
 
-def prepare(problem: Problem) -> Prepared:
-    """Bring a problem into the prepared form."""
+def prepare(problem: Problem, *, hurried: bool = False) -> Prepared:
+    """Bring a problem into the prepared form; `hurried`, useless rows of large ones may remain."""
+    rows = sum(len(bidder.rows) for bidder in problem.bidders)
+    compared = PAIRWISE_LIMIT if rows <= MANY_ROWS or not hurried else 0
     machines = tuple(sorted(problem.machines, key=lambda offered: offered.machine))
     bidders = tuple(sorted(problem.bidders, key=lambda bidder: bidder.app))
     number = {bidder.app: index for index, bidder in enumerate(bidders)}
@@ -69,18 +77,19 @@ def prepare(problem: Problem) -> Prepared:
         if largest is None:
             largest = limits[bidder.machines] = _Largest.of(machines, bidder.machines)
         cap = min((cap.gpus for cap in caps if index in cap.bidders), default=largest.total)
-        options.append(_options(index, bidder, largest, cap))
+        options.append(_options(index, bidder, largest, cap, compared))
     return Prepared(machines, bidders, tuple(options), caps)
 
 
-def _options(index: int, bidder: Bidder, largest: "_Largest", cap: int) -> tuple[Option, ...]:
+def _options(
+    index: int, bidder: Bidder, largest: "_Largest", cap: int, compared: int
+) -> tuple[Option, ...]:
     options = []
-    for row in useful(bidder.rows, bidder.rho_nothing):
-        candidate = bidder.rows[row]
-        chunks = tuple(normal(chunk) for chunk in candidate.chunks)
-        gpus = candidate.gpus
-        if gpus <= cap and largest.may_hold(chunks, gpus):
-            options.append(Option(index, row, chunks, gpus, bidder.gain(row)))
+    nothing = math.log(bidder.rho_nothing)
+    for row, shape in useful_shapes(bidder.rows, bidder.rho_nothing, compared):
+        if shape.gpus <= cap and largest.may_hold(shape):
+            gain = bidder.weight * (nothing - math.log(bidder.rows[row].rho))
+            options.append(Option(index, row, shape.chunks, shape.gpus, gain, shape.name))
     options.sort(key=lambda option: (-option.gain, option.gpus, option.row))
     return tuple(options)
 
@@ -113,14 +122,18 @@ class _Largest:
         )
         return _Largest(by_level, machine, slot)
 
-    def may_hold(self, chunks: tuple[Chunk, ...], gpus: int) -> bool:
+    def may_hold(self, shape: Shape) -> bool:
         """False when the row cannot fit even alone; True proves nothing."""
-        return gpus <= self.total and all(chunk.count <= self._hole(chunk) for chunk in chunks)
-
-    def _hole(self, chunk: Chunk) -> int:
-        if chunk.machine is None:
-            return self.by_level[chunk.level]
-        return (self.slot if chunk.level == SLOT else self.machine).get(chunk.machine, 0)
+        if shape.gpus > self.total:
+            return False
+        for (level, negative, machine), _ in shape.name:
+            if machine < 0:
+                hole = self.by_level[level]
+            else:
+                hole = (self.slot if level == SLOT else self.machine).get(machine, 0)
+            if -negative > hole:
+                return False
+        return True
 
 
 SOFT = (RACK, CLUSTER)

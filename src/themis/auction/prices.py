@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from themis.auction.resources import Real, Table, Whole
+from themis.auction.solver import Left
 
 _OPTIONS: dict[str, bool | int | float | str] = {
     "output_flag": False,
@@ -21,6 +22,17 @@ _OPTIONS: dict[str, bool | int | float | str] = {
     # Solved warm nearly always, where presolving would only cost.
     "presolve": "off",
 }
+
+
+_DUAL, _PRIMAL = 1, 4
+"""Which simplex: with no answer yet, or with other gains, the primal one is several times quicker;
+where bidders come and go or a limit is new, the dual one starts from where it was."""
+
+_LEAST_SECONDS = 0.02
+"""For a program when time is up: without prices the answer would be worth little."""
+
+_HALVINGS = 14
+"""Of the most that all resources could be worth, to guess what they are worth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +50,10 @@ class Priced:
     none_short: Real
     """Per bidder: how far winning nothing is below its best choice."""
 
+    def without(self, bidder: int) -> float:
+        """A bound if this bidder stays away: at the same prices only its own choice is gone."""
+        return self.bound - float(self.none_short[bidder])
+
 
 class Market:
     """The linear program of one auction."""
@@ -47,6 +63,7 @@ class Market:
         self.bidders = len(table.first) - 1
         self.pivots = 0
         self._present = np.ones(self.bidders, dtype=bool)
+        self._warm = False
         self._filled = np.flatnonzero(np.diff(table.first) > 0)
         self._owner = np.repeat(np.arange(self.bidders), np.diff(table.first))
         self._highs = highspy.Highs()  # type: ignore[no-untyped-call]  # highspy leaves it bare
@@ -102,23 +119,51 @@ class Market:
             self._highs.changeRowBounds(bidder, -math.inf, float(present[bidder]))
         self._present = present
 
-    def settle(self) -> Priced:
-        """Solve, and price by the answer."""
+    def revalue(self) -> None:
+        """Take up new gains of the table."""
+        count = len(self.table.gain)
+        self._warm = False
+        self._highs.changeColsCost(count, np.arange(count, dtype=np.int32), self.table.gain)
+
+    def settle(self, left: Left | None = None) -> Priced:
+        """Solve, and price by the answer; what prices there are when time is up prove a bound."""
+        if left is not None:
+            # HiGHS counts from its first run on.
+            until = self._highs.getRunTime() + max(_LEAST_SECONDS, left())
+            self._highs.setOptionValue("time_limit", until)
+        self._highs.setOptionValue("simplex_strategy", _DUAL if self._warm else _PRIMAL)
         self._highs.run()
+        self._warm = True
         self.pivots = max(1, int(self._highs.getInfo().simplex_iteration_count))
         solution = self._highs.getSolution()
         dual = np.asarray(solution.row_dual, dtype=np.float64)[self.bidders :]
-        return self.priced(np.where(np.isfinite(dual), np.maximum(dual, 0.0), 0.0))
+        priced = self.priced(np.where(np.isfinite(dual), np.maximum(dual, 0.0), 0.0))
+        if self._highs.getModelStatus() == highspy.HighsModelStatus.kTimeLimit:
+            return min(priced, self._guess(), key=lambda one: one.bound)
+        return priced
+
+    def _guess(self) -> Priced:
+        """Prices without a program: all that there is of each resource is worth the same."""
+        capacity = np.maximum(self.table.capacity, 1)
+        worth = float(self.table.gain.max(initial=0.0)) * self.bidders
+        return min(
+            (self.priced(worth * 2.0**-halvings / capacity) for halvings in range(_HALVINGS)),
+            key=lambda one: one.bound,
+        )
+
+    def taken(self) -> Real:
+        """How much of each row the program took."""
+        return np.asarray(self._highs.getSolution().col_value, dtype=np.float64)
 
     def whole_rows(self) -> Whole | None:
         """The rows that the program took, if it took none in part."""
-        taken = np.asarray(self._highs.getSolution().col_value, dtype=np.float64)
+        taken = self.taken()
         rows = np.flatnonzero(taken > 1e-7)
         return rows if (taken[rows] > 1.0 - 1e-7).all() else None
 
     def most_of_rows(self) -> Whole:
         """The rows that the program took by more than half: at most one for each bidder."""
-        taken = np.asarray(self._highs.getSolution().col_value, dtype=np.float64)
+        taken = self.taken()
         return np.flatnonzero(taken > 0.5 + 1e-7)
 
     def priced(self, prices: Real) -> Priced:

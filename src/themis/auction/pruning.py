@@ -1,13 +1,17 @@
 """Rows that cannot matter, taken out before anybody solves anything."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from themis.auction.problem import Candidate, normal
+from themis.auction.problem import Candidate, normal, runs_of
 from themis.model import CLUSTER, Chunk
 
 PAIRWISE_LIMIT = 400
 """Longer tables lose only their duplicates: comparing pairs would cost more than it saves."""
+
+
+Counts = tuple[tuple[tuple[int, int, int], int], ...]
+"""Normal chunks and how many there are of each: ((level, -GPUs, machine or -1), count), sorted."""
 
 
 def drop_useless(rows: Sequence[Candidate], rho_nothing: float) -> tuple[Candidate, ...]:
@@ -16,60 +20,100 @@ def drop_useless(rows: Sequence[Candidate], rho_nothing: float) -> tuple[Candida
 
 
 def useful(rows: Sequence[Candidate], rho_nothing: float) -> tuple[int, ...]:
-    """The indices of the rows that can matter, in order.
+    """The indices of the rows that can matter, in order."""
+    return tuple(index for index, _ in useful_shapes(rows, rho_nothing))
+
+
+class Shape:
+    """What a row asks for, in normal chunks; how it compares with others, worked out once."""
+
+    __slots__ = ("_sorted", "bulk", "chunks", "gpus", "looseness", "name", "pins")
+
+    def __init__(self, chunks: tuple[Chunk, ...]) -> None:
+        gpus = looseness = 0
+        changed = False
+        counts: dict[tuple[int, int, int], int] = {}
+        totals = [0, 0, 0, 0]
+        for run, count in runs_of(chunks):
+            chunk = normal(run)
+            changed = changed or chunk is not run
+            level, size, machine = chunk.level, chunk.count, chunk.machine
+            gpus += size * count
+            if machine is None:
+                key = (level, -size, -1)
+                looseness += (level + 1) * count
+            else:
+                key = (level, -size, machine)
+                looseness += level * count
+            counts[key] = counts.get(key, 0) + count
+            if size > 1:
+                totals[level] += size * count
+        self.gpus, self.looseness = gpus, looseness
+        self.chunks = tuple(map(normal, chunks)) if changed else chunks
+        self.name: Counts = (
+            tuple(sorted(counts.items())) if len(counts) > 1 else tuple(counts.items())
+        )
+        self.pins = frozenset([machine for _, _, machine in counts if machine >= 0])
+        # GPUs in chunks of more than one, no wider than a slot, a machine, a rack. They must find
+        # room in chunks at least as close: a quick test that spares most fitting.
+        self.bulk = (totals[0], totals[0] + totals[1], totals[0] + totals[1] + totals[2])
+        self._sorted: tuple[Chunk, ...] | None = None
+
+    @property
+    def sorted(self) -> tuple[Chunk, ...]:
+        """The chunks, closest and largest first."""
+        if self._sorted is None:
+            self._sorted = tuple(sorted(self.chunks, key=_order))
+        return self._sorted
+
+    def beats(self, other: "Shape") -> bool:
+        """Whether this fits wherever the other one does; False proves nothing."""
+        mine, its = self.bulk, other.bulk
+        return (
+            mine[0] <= its[0]
+            and mine[1] <= its[1]
+            and mine[2] <= its[2]
+            and _fits_inside(self.sorted, other.sorted)
+        )
+
+
+def useful_shapes(
+    rows: Sequence[Candidate], rho_nothing: float, compared: int = PAIRWISE_LIMIT
+) -> list[tuple[int, Shape]]:
+    """The indices of the rows that can matter, in order, with what they ask for.
 
     A row is left out only if another one of the same app is at least as good and fits wherever it
     fits, so no solution of the auction, with or without some app, loses value.
     """
+    nothing = math.log(rho_nothing)
     # A gain lost in rounding is no gain: solvers would see a tie with nothing.
-    better = [i for i, row in enumerate(rows) if math.log(rho_nothing) - math.log(row.rho) > 0.0]
+    better = [
+        (row.rho, i, Shape(row.chunks))
+        for i, row in enumerate(rows)
+        if nothing - math.log(row.rho) > 0.0
+    ]
     # Among equals the least demanding first, so that it is there to beat the others.
-    better.sort(key=lambda i: (rows[i].rho, rows[i].gpus, -_looseness(rows[i]), i))
-    kept: list[int] = []
+    better.sort(key=lambda one: (one[0], one[2].gpus, -one[2].looseness, one[1]))
+    kept: list[tuple[int, Shape]] = []
     # By the machines that rows are pinned to: rows elsewhere cannot fit inside.
-    rivals: dict[frozenset[int], list[tuple[int, _Bulk, tuple[Chunk, ...]]]] = {}
-    seen: set[tuple[tuple[int, int, int], ...]] = set()
-    pairwise = len(better) <= PAIRWISE_LIMIT
-    for i in better:
-        chunks = tuple(sorted(map(normal, rows[i].chunks), key=_order))
-        name = tuple(map(_order, chunks))
-        if name in seen:
+    rivals: dict[frozenset[int], list[Shape]] = {}
+    seen: set[Counts] = set()
+    pairwise = len(better) <= compared
+    for _, i, shape in better:
+        if shape.name in seen:
             continue
-        pins = frozenset(machine for _, _, machine in name if machine >= 0)
-        gpus = sum(chunk.count for chunk in chunks)
-        bulk = _bulk(name)
         if pairwise and any(
-            count <= gpus
-            and one[0] <= bulk[0]
-            and one[1] <= bulk[1]
-            and one[2] <= bulk[2]
-            and _fits_inside(some, chunks)
+            other.gpus <= shape.gpus and other.beats(shape)
             for where, others in rivals.items()
-            if where <= pins
-            for count, one, some in others
+            if where <= shape.pins
+            for other in others
         ):
             continue
-        seen.add(name)
-        kept.append(i)
-        rivals.setdefault(pins, []).append((gpus, bulk, chunks))
-    return tuple(sorted(kept))
-
-
-_Bulk = tuple[int, int, int]
-"""GPUs in chunks of more than one, no wider than a slot, a machine, a rack."""
-
-
-def _bulk(name: Iterable[tuple[int, int, int]]) -> _Bulk:
-    """What must find room in chunks at least as close: a quick test that spares most fitting."""
-    totals = [0, 0, 0, 0]
-    for level, negative, _ in name:
-        if negative < -1:
-            totals[level] -= negative
-    return (totals[0], totals[0] + totals[1], totals[0] + totals[1] + totals[2])
-
-
-def _looseness(row: Candidate) -> int:
-    return sum(chunk.level + (chunk.machine is None) for chunk in map(normal, row.chunks))
+        seen.add(shape.name)
+        kept.append((i, shape))
+        rivals.setdefault(shape.pins, []).append(shape)
+    kept.sort(key=lambda one: one[0])
+    return kept
 
 
 def _order(chunk: Chunk) -> tuple[int, int, int]:

@@ -19,14 +19,49 @@ from themis.model import MACHINE, RACK, SLOT, Chunk
 
 Whole = npt.NDArray[np.int64]
 Real = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What rows demand of kinds, row after row: most rows demand one or two kinds of hundreds.
+
+    A row may demand a kind twice: single GPUs and wide chunks alike may lie anywhere.
+    """
+
+    row: Whole
+    kind: Whole
+    amount: Whole
+    begin: Whole
+    """Where the entries of each row begin; every row has one."""
+
+    def weighed(self, weights: Whole) -> Whole:
+        """What rows take, given what a unit of each kind (second axis) does."""
+        if not len(self.row):
+            return np.zeros((0, len(weights)), dtype=np.int64)
+        taken = weights.T[self.kind] * self.amount[:, None]
+        summed: Whole = np.add.reduceat(taken, self.begin, axis=0)
+        return summed
+
+    def only(self, rows: Flags) -> "Entries":
+        """Without some rows."""
+        kept = rows[self.row]
+        row = (np.cumsum(rows) - 1)[self.row[kept]]
+        return _entries(row, self.kind[kept], self.amount[kept])
+
+
+def _entries(row: Whole, kind: Whole, amount: Whole) -> Entries:
+    fresh = np.ones(len(row), dtype=bool)
+    fresh[1:] = row[1:] != row[:-1]
+    return Entries(row, kind, amount, np.flatnonzero(fresh))
 
 
 @dataclass(slots=True)
 class Table:
-    """All rows of an auction, bidder after bidder.
+    """All rows of an auction that could win alone, bidder after bidder.
 
-    `demand` is rows x kinds. `usage` is rows x resources, `capacity` what there is of each;
-    resources may be added, kinds never change.
+    `usage` is rows x resources, `capacity` what there is of each; resources may be added, kinds
+    never change.
     """
 
     options: list[Option]
@@ -35,11 +70,26 @@ class Table:
     gain: Real
     kinds: list[Kind]
     groups: list[frozenset[int] | None]
-    demand: Whole
+    entries: Entries
     usage: Whole
     capacity: Whole
     mark: Whole
     """A number for what each row demands; sums of marks tell sums of demands apart."""
+    _demand: Whole | None = None
+
+    @property
+    def demand(self) -> Whole:
+        """Rows x kinds, in full."""
+        if self._demand is None:
+            self._demand = np.zeros((len(self.options), len(self.kinds)), dtype=np.int64)
+            where = (self.entries.row, self.entries.kind)
+            np.add.at(self._demand, where, self.entries.amount)
+        return self._demand
+
+    @property
+    def owner(self) -> Whole:
+        """The bidder of each row."""
+        return np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
 
     def add(self, usage: Whole, capacity: int) -> None:
         """One more resource, of which each row takes so much."""
@@ -51,46 +101,47 @@ def tabulate(prepared: Prepared) -> Table:
     """The table of a problem, with the counts that can limit it."""
     groups, numbers = bidder_groups(prepared)
     options = [option for rows in prepared.options for option in rows]
-    sizes = [0, *(len(rows) for rows in prepared.options)]
     kinds: dict[Kind, int] = {}
-    entries: dict[tuple[int, int], int] = {}
+    known: dict[tuple[tuple[int, int, int], int], tuple[int, int]] = {}
+    """The number of the kind of a chunk, and how many units one is."""
+    rows: list[int] = []
+    wanted: list[int] = []
+    amounts: list[int] = []
     for row, option in enumerate(options):
         group = numbers[option.bidder]
-        for chunk, count in _grouped(option.chunks):
-            kind = kind_of(chunk, group)
-            key = (row, kinds.setdefault(kind, len(kinds)))
-            entries[key] = entries.get(key, 0) + (
-                chunk.count * count if kind[0] == LOOSE else count
-            )
-    demand = np.zeros((len(options), len(kinds)), dtype=np.int64)
-    if entries:
-        where = np.array(list(entries), dtype=np.int64)
-        demand[where[:, 0], where[:, 1]] = list(entries.values())
-    first = np.cumsum(np.array(sizes, dtype=np.int64))
-    table = Table(
+        for key, count in option.counts:
+            found = known.get((key, group))
+            if found is None:
+                level, negative, machine = key
+                kind = kind_of(Chunk(level, -negative, None if machine < 0 else machine), group)
+                number = kinds.setdefault(kind, len(kinds))
+                found = (number, -negative if kind[0] == LOOSE else 1)
+                known[key, group] = found
+            rows.append(row)
+            wanted.append(found[0])
+            amounts.append(found[1] * count)
+    entries = _entries(*(np.array(part, dtype=np.int64) for part in (rows, wanted, amounts)))
+    weights, limits = _limits(prepared, list(kinds), groups, entries, options)
+    usage, capacity = _usage(prepared, entries, options, weights, limits)
+    # What exceeds a limit by itself would only mislead the prices.
+    possible: Flags = np.all(usage <= capacity, axis=1)
+    if not possible.all():
+        entries, usage = entries.only(possible), usage[possible]
+        options = [option for option, kept in zip(options, possible.tolist(), strict=True) if kept]
+    sizes = np.bincount([option.bidder for option in options], minlength=len(prepared.bidders))
+    first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+    needed = _most(usage, first) > capacity
+    return Table(
         options,
         first,
         np.array([option.gain for option in options], dtype=np.float64),
         list(kinds),
         groups,
-        demand,
-        np.zeros((len(options), 0), dtype=np.int64),
-        np.zeros(0, dtype=np.int64),
-        demand @ _marks(len(kinds)),
+        entries,
+        np.ascontiguousarray(usage[:, needed]),
+        capacity[needed],
+        entries.weighed(_marks(len(kinds))[None, :])[:, 0],
     )
-    _count(prepared, table)
-    return table
-
-
-def _grouped(chunks: Sequence[Chunk]) -> list[tuple[Chunk, int]]:
-    """Runs of equal chunks: rows of many jobs repeat the same one."""
-    runs: list[tuple[Chunk, int]] = []
-    for chunk in chunks:
-        if runs and (runs[-1][0] is chunk or runs[-1][0] == chunk):
-            runs[-1] = (chunk, runs[-1][1] + 1)
-        else:
-            runs.append((chunk, 1))
-    return runs
 
 
 def _marks(kinds: int) -> Whole:
@@ -99,28 +150,40 @@ def _marks(kinds: int) -> Whole:
     return rng.integers(1, 2**62, size=kinds, dtype=np.int64) | 1
 
 
-def _count(prepared: Prepared, table: Table) -> None:
+def _limits(
+    prepared: Prepared,
+    kinds: Sequence[Kind],
+    groups: Sequence[frozenset[int] | None],
+    entries: Entries,
+    options: Sequence[Option],
+) -> tuple[Whole, list[int]]:
+    """What a unit of each kind takes of each resource, and what there is."""
     weights: list[list[int]] = []
-    capacity: list[int] = []
-    for group in range(len(table.groups)):
-        for weight, room in _region(prepared, table, group):
+    limits: list[int] = []
+    for group in range(len(groups)):
+        for weight, room in _region(prepared, kinds, groups, group):
             weights.append(weight)
-            capacity.append(room)
-    for weight, room in _contested(prepared, table):
+            limits.append(room)
+    for weight, room in _contested(prepared, kinds, entries, options):
         weights.append(weight)
-        capacity.append(room)
-    table_of_weights = np.array(weights, dtype=np.int64).reshape(len(weights), len(table.kinds))
-    usage = table.demand @ table_of_weights.T
-    gpus = np.array([option.gpus for option in table.options], dtype=np.int64)
-    owner = np.repeat(np.arange(len(table.first) - 1), np.diff(table.first))
+        limits.append(room)
+    return np.array(weights, dtype=np.int64).reshape(len(weights), len(kinds)), limits
+
+
+def _usage(
+    prepared: Prepared,
+    entries: Entries,
+    options: Sequence[Option],
+    weights: Whole,
+    limits: Sequence[int],
+) -> tuple[Whole, Whole]:
+    usage = entries.weighed(weights)
+    gpus = np.array([option.gpus for option in options], dtype=np.int64)
+    owner = np.array([option.bidder for option in options], dtype=np.int64)
     for cap in prepared.caps:
-        inside = np.isin(owner, sorted(cap.bidders))
-        usage = np.column_stack((usage, gpus * inside))
-        capacity.append(cap.gpus)
-    limit = np.array(capacity, dtype=np.int64)
-    needed = _most(usage, table.first) > limit
-    table.usage = np.ascontiguousarray(usage[:, needed])
-    table.capacity = limit[needed]
+        usage = np.column_stack((usage, gpus * np.isin(owner, sorted(cap.bidders))))
+    capacity = [*limits, *(cap.gpus for cap in prepared.caps)]
+    return usage, np.array(capacity, dtype=np.int64)
 
 
 def _most(usage: Whole, first: Whole) -> Whole:
@@ -132,13 +195,18 @@ def _most(usage: Whole, first: Whole) -> Whole:
     return most
 
 
-def _region(prepared: Prepared, table: Table, group: int) -> list[tuple[list[int], int]]:
+def _region(
+    prepared: Prepared,
+    kinds: Sequence[Kind],
+    groups: Sequence[frozenset[int] | None],
+    group: int,
+) -> list[tuple[list[int], int]]:
     """GPUs, and pieces of every size that cutting wastes, among the machines of a group."""
-    allowed = table.groups[group]
+    allowed = groups[group]
     machines = [m for m in prepared.machines if allowed is None or m.machine in allowed]
-    inside = [_within(kind, group, table.groups) for kind in table.kinds]
+    inside = [_within(kind, group, groups) for kind in kinds]
     total = sum(m.gpus for m in machines)
-    counts = [([kind[1] * held for kind, held in zip(table.kinds, inside, strict=True)], total)]
+    counts = [([kind[1] * held for kind, held in zip(kinds, inside, strict=True)], total)]
     racks: dict[int, int] = {}
     for offered in machines:
         racks[offered.rack] = racks.get(offered.rack, 0) + offered.gpus
@@ -147,7 +215,7 @@ def _region(prepared: Prepared, table: Table, group: int) -> list[tuple[list[int
         MACHINE: [offered.gpus for offered in machines],
         RACK: list(racks.values()),
     }
-    hard = list(zip(table.kinds, inside, strict=True))
+    hard = list(zip(kinds, inside, strict=True))
     for level, sizes in holes.items():
         wanted = {
             kind[1] for kind, held in hard if held and kind[1] > 1 and LOOSE < kind[0] <= level
@@ -173,16 +241,19 @@ def _within(kind: Kind, group: int, groups: Sequence[frozenset[int] | None]) -> 
     return own is not None and own <= allowed
 
 
-def _contested(prepared: Prepared, table: Table) -> list[tuple[list[int], int]]:
+def _contested(
+    prepared: Prepared, kinds: Sequence[Kind], entries: Entries, options: Sequence[Option]
+) -> list[tuple[list[int], int]]:
     """Machines that more than one bidder is pinned to."""
+    machines = [kind[2] for kind in kinds]
     pinned: dict[int, set[int]] = {}
-    for option in table.options:
-        for chunk in option.chunks:
-            if chunk.machine is not None:
-                pinned.setdefault(chunk.machine, set()).add(option.bidder)
+    for row, kind in zip(entries.row.tolist(), entries.kind.tolist(), strict=True):
+        machine = machines[kind]
+        if machine is not None:
+            pinned.setdefault(machine, set()).add(options[row].bidder)
     free = {offered.machine: offered.gpus for offered in prepared.machines}
     return [
-        ([kind[1] if kind[2] == machine else 0 for kind in table.kinds], free.get(machine, 0))
+        ([kind[1] if kind[2] == machine else 0 for kind in kinds], free.get(machine, 0))
         for machine, bidders in sorted(pinned.items())
         if len(bidders) > 1
     ]

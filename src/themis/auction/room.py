@@ -1,5 +1,6 @@
 """Free GPUs while they are being handed out, best fit first so that big holes stay whole."""
 
+from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -137,6 +138,42 @@ def shares(
         parts.append((index, min(size, count)))
         count -= min(size, count)
     return parts
+
+
+class Holes:
+    """The same split as `shares`, of many machines and for many chunks in turn."""
+
+    def __init__(self, room: Room) -> None:
+        self.room = room
+        self.by_size: dict[int, list[int]] = {}
+        for machine, size in room.free.items():
+            if size:
+                self.by_size.setdefault(size, []).append(machine)
+        for machines in self.by_size.values():
+            machines.sort()
+        self.sizes = sorted(self.by_size)
+
+    def spread(self, count: int) -> Place:
+        """Take GPUs of few machines anywhere; there must be so many."""
+        place: list[tuple[int, int, int]] = []
+        while count:
+            size = next((size for size in self.sizes if size >= count), self.sizes[-1])
+            machine = self.by_size[size].pop(0 if size >= count else -1)
+            if not self.by_size[size]:
+                del self.by_size[size]
+                self.sizes.remove(size)
+            part = min(size, count)
+            place.extend(self.room.cut(machine, part))
+            count -= part
+            if size > part:
+                self._put(size - part, machine)
+        return tuple(sorted(place))
+
+    def _put(self, size: int, machine: int) -> None:
+        if size not in self.by_size:
+            self.by_size[size] = []
+            insort(self.sizes, size)
+        insort(self.by_size[size], machine)
 
 
 def packing_order(need: Need) -> tuple[int, int, int, int]:

@@ -13,7 +13,7 @@ from pyscipopt import quicksum
 from themis.auction.decoding import Answer, decode
 from themis.auction.milp import Program, build
 from themis.auction.prepared import Prepared
-from themis.auction.solver import Find, Found
+from themis.auction.solver import Find, Found, Left
 
 NO_LIMIT = -1
 
@@ -29,16 +29,17 @@ _OPTIONS: dict[str, bool | int | float] = {
 }
 
 
-def start(prepared: Prepared) -> Find:
+def start(prepared: Prepared, left: Left | None = None) -> Find:
     """Begin: write the program once, then solve it with some bidders switched off."""
-    return Finder(prepared).find
+    return Finder(prepared, left).find
 
 
 class Finder:
     """Winner determinations on one problem."""
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: Prepared, left: Left | None = None) -> None:
         self.prepared = prepared
+        self.left = left
         self.model = build(prepared)
         self.scip = Scip()
         self.scip.hideOutput()
@@ -55,6 +56,8 @@ class Finder:
             for _, column in rows:
                 self.scip.chgVarUb(self.columns[column], 1.0 if bidder in present else 0.0)
         self.scip.setParam("limits/nodes", NO_LIMIT if budget is None else budget)
+        if self.left is not None:
+            self.scip.setParam("limits/time", max(0.0, self.left()))
         self.scip.optimize()
         return decode(self.prepared, self.model, bidders, self._answer())
 

@@ -12,7 +12,7 @@ from themis.auction.greedy import serve
 from themis.auction.packing import PackingLimitError, by_option, needs_of, pack
 from themis.auction.prepared import Option, Prepared
 from themis.auction.solution import Place
-from themis.auction.solver import Find, Found
+from themis.auction.solver import Find, Found, Left, is_late
 from themis.errors import InvariantError
 
 TOLERANCE = 1e-9
@@ -26,9 +26,9 @@ NEXT_STEPS = 15
 """Price steps from scratch, and from the prices of the whole auction."""
 
 
-def start(prepared: Prepared) -> Find:
+def start(prepared: Prepared, left: Left | None = None) -> Find:
     """Begin; without a budget it runs until it has proof."""
-    return Finder(prepared, count_scarce(prepared)).find
+    return Finder(prepared, count_scarce(prepared), left).find
 
 
 @dataclass(slots=True)
@@ -37,6 +37,7 @@ class Finder:
 
     prepared: Prepared
     counts: Counts
+    left: Left | None = None
     packed: dict[tuple[tuple[int, int], ...], bool] = field(default_factory=dict)
     prices: Prices | None = None
     guess: tuple[Option, ...] = ()
@@ -130,7 +131,7 @@ class _Walk:
         budget: int | None,
     ) -> None:
         self.nodes += 1
-        if budget is not None and self.nodes > budget:
+        if (budget is not None and self.nodes > budget) or is_late(self.finder.left):
             raise _OutOfBudgetError
         if depth == len(self.columns):
             value = sum(option.gain for option in chosen)
@@ -148,7 +149,8 @@ class _Walk:
             if min(left) < 0:
                 continue
             more = (*chosen, option)
-            if self.finder.fits(more, None if budget is None else PACKING_LIMIT):
+            hurried = budget is not None or self.finder.left is not None
+            if self.finder.fits(more, PACKING_LIMIT if hurried else None):
                 self._descend(depth + 1, shortfall + short, more, left, budget)
 
     def _place(self, chosen: tuple[Option, ...]) -> tuple[tuple[Place, ...], ...]:

@@ -4,7 +4,7 @@ Machines of the same rack, with the same GPUs free in the same slots, stand on o
 looks at shelves, not at machines, so a cluster of thousands is as quick as one of dozens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from themis.auction.problem import OfferedMachine
 from themis.auction.solution import Place
@@ -21,24 +21,33 @@ class Shelves:
         self.slots = {offered.machine: list(offered.slots) for offered in machines}
         self.rack = {offered.machine: offered.rack for offered in machines}
         self.racks: dict[int, int] = {}
+        self.members: dict[int, list[int]] = {}
+        """Machines of each rack."""
         self.stock: dict[Shape, dict[int, None]] = {}
         """Machines of each shape."""
+        self.shape: dict[int, Shape] = {}
         self.free = 0
         self.places: dict[int, tuple[Place, ...]] = {}
+        self.failed: Chunk | None = None
+        """The chunk that found no place when last something did not."""
         for offered in machines:
             self.racks[offered.rack] = self.racks.get(offered.rack, 0) + offered.gpus
+            self.members.setdefault(offered.rack, []).append(offered.machine)
             self.free += offered.gpus
             self._shelve(offered.machine)
 
     def take(self, owner: int, chunks: Sequence[Chunk], allowed: frozenset[int] | None) -> bool:
         """Place all chunks of an owner, or nothing."""
-        if sum(chunk.count for chunk in chunks) > self.free:
+        total = sum(chunk.count for chunk in chunks)
+        if total > self.free:
+            self.failed = Chunk(CLUSTER, total)
             return False
         order = sorted(range(len(chunks)), key=lambda i: _order(chunks[i]))
         found: dict[int, Place] = {}
         for i in order:
             place = self._find(chunks[i], allowed)
             if place is None:
+                self.failed = chunks[i]
                 for taken in found.values():
                     self._move(taken, 1)
                 return False
@@ -66,13 +75,18 @@ class Shelves:
             if machine is not None:
                 return self._cut(machine, chunk)
             return None
-        members = [m for m in self.slots if allowed is None or m in allowed]
+        if allowed is None:
+            if chunk.level != RACK:
+                return self._spread(chunk.count, self._by_room())
+            rack = self._tightest_rack(chunk.count, None)
+            return None if rack is None else self._within(chunk.count, self.members[rack])
+        members = [m for m in self.slots if m in allowed]
         if chunk.level == RACK:
-            rack = self._tightest_rack(chunk.count, None if allowed is None else members)
+            rack = self._tightest_rack(chunk.count, members)
             if rack is None:
                 return None
-            members = [m for m in members if self.rack[m] == rack]
-        return self._spread(chunk.count, members)
+            members = [m for m in self.members[rack] if m in allowed]
+        return self._within(chunk.count, members)
 
     def _on(self, chunk: Chunk) -> Place | None:
         machine = chunk.machine
@@ -127,11 +141,19 @@ class Shelves:
         fitting = [(room, rack) for rack, room in sums.items() if room >= count]
         return min(fitting)[1] if fitting else None
 
-    def _spread(self, count: int, machines: Sequence[int]) -> Place | None:
-        """GPUs of several machines, those with least to lose first."""
+    def _by_room(self) -> Iterator[int]:
+        """All machines, those with least to lose first."""
+        for shape in sorted(filter(None, self.stock), key=lambda shape: (sum(shape), shape)):
+            yield from self.stock[shape]
+
+    def _within(self, count: int, machines: Sequence[int]) -> Place | None:
+        return self._spread(count, sorted(machines, key=lambda m: (sum(self.shape[m]), m)))
+
+    def _spread(self, count: int, machines: Iterable[int]) -> Place | None:
+        """GPUs of several machines, in this order."""
         place: list[tuple[int, int, int]] = []
-        for machine in sorted(machines, key=lambda m: (sum(self.slots[m]), m)):
-            part = min(count, sum(self.slots[machine]))
+        for machine in machines:
+            part = min(count, sum(self.shape[machine]))
             if part:
                 place.extend(self._gather(machine, part))
                 count -= part
@@ -140,17 +162,25 @@ class Shelves:
         return None
 
     def _move(self, place: Place, sign: int) -> None:
-        for machine in {machine for machine, _, _ in place}:
-            del self.stock[_shape(self.slots[machine])][machine]
-        for machine, slot, count in place:
+        before = -1
+        for machine, slot, count in place:  # sorted, so the slots of a machine follow each other
+            if machine != before:
+                if before >= 0:
+                    self._shelve(before)
+                del self.stock[self.shape[machine]][machine]
+                before = machine
             self.slots[machine][slot] += sign * count
             self.racks[self.rack[machine]] += sign * count
             self.free += sign * count
-        for machine in sorted({machine for machine, _, _ in place}):
-            self._shelve(machine)
+        if before >= 0:
+            self._shelve(before)
 
     def _shelve(self, machine: int) -> None:
-        self.stock.setdefault(_shape(self.slots[machine]), {})[machine] = None
+        shape = _shape(self.slots[machine])
+        self.shape[machine] = shape
+        if shape not in self.stock:
+            self.stock[shape] = {}
+        self.stock[shape][machine] = None
 
 
 def _shape(slots: Sequence[int]) -> Shape:

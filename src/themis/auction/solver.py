@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 from themis.auction.prepared import Option, Prepared, prepare
 from themis.auction.problem import Objective, Problem
@@ -65,6 +65,8 @@ class Found:
     exact: bool
     work: int
     place: Callable[[], tuple[tuple[Place, ...], ...]]
+    without: Callable[[int], float] | None = None
+    """A bound without one of the bidders that costs nothing, where there is one."""
 
     @property
     def value(self) -> float:
@@ -75,31 +77,59 @@ class Found:
 Find = Callable[[tuple[int, ...], int | None], Found]
 """Determine winners among some bidders (by number), within a budget."""
 
+Left = Callable[[], float]
+"""Seconds until an answer is due. Whoever gives it reads the clock; solvers have none."""
 
-Start = Callable[[Prepared], Find]
-"""Begin work on a problem; the finder may remember things between determinations."""
+
+@runtime_checkable
+class Revaluing(Protocol):
+    """A finder that can start again with the same rows and other gains, keeping what it learned."""
+
+    def revalued(self, prepared: Prepared) -> Find:
+        """How to determine winners at the gains of this problem, which has no other rows."""
+
+
+class Start(Protocol):
+    """Begin work on a problem; the finder may remember things between determinations."""
+
+    def __call__(self, prepared: Prepared, left: Left | None = None, /) -> Find:
+        """The finder. With `left` it returns its best when that comes to nothing."""
+
+
+def restarted(find: Find | None, start: Start, prepared: Prepared, left: Left | None) -> Find:
+    """A finder for a problem that differs from that of `find` in its gains only."""
+    again: object = find
+    return again.revalued(prepared) if isinstance(again, Revaluing) else start(prepared, left)
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
     name: str
     start: Start
+    left: Left | None = None
 
     def solve(self, problem: Problem, budget: int | None = None) -> Solution:
-        prepared = prepare(problem)
+        prepared = prepare(problem, hurried=self.left is not None)
         if problem.objective is Objective.LOTTERY:
             solve = _load("themis.auction.lottery", self.name).solve_lottery
-            return cast("Solution", solve(prepared, self.start, self.name, budget))
-        return leave_one_out(prepared, self.start(prepared), self.name, budget)
+            return cast("Solution", solve(prepared, self.start, self.name, budget, self.left))
+        find = self.start(prepared, self.left)
+        return leave_one_out(prepared, find, self.name, budget, self.left)
 
 
-def solver(name: str) -> Solver:
+def solver(name: str, left: Left | None = None) -> Solver:
     """The solver of this name.
+
+    Args:
+        name: One of `solver_names`.
+        left: For live rounds: how many seconds are left until the answer is due. The solver
+            returns the best it has soon after they have gone; what that is depends on the machine,
+            so simulations give budgets of work instead.
 
     Raises:
         ConfigError: There is none, or its library is not installed.
     """
-    return _Named(name, start_of(name))
+    return _Named(name, start_of(name), left)
 
 
 def solver_names() -> tuple[str, ...]:
@@ -133,10 +163,13 @@ def preload(name: str) -> None:
         start_of(needed)
 
 
-def leave_one_out(prepared: Prepared, find: Find, name: str, budget: int | None) -> Solution:
+def leave_one_out(
+    prepared: Prepared, find: Find, name: str, budget: int | None, left: Left | None = None
+) -> Solution:
     """Determine the winners, then what each of them keeps: the shared frame of all solvers.
 
-    Half the budget goes to the allocation, the rest evenly to the re-solves.
+    Half the budget goes to the allocation, the rest evenly to the re-solves. When time is up, the
+    intervals of those that are left come from prices.
     """
     everyone = tuple(range(len(prepared.bidders)))
     best = find(everyone, None if budget is None else max(1, budget // 2))
@@ -144,34 +177,63 @@ def leave_one_out(prepared: Prepared, find: Find, name: str, budget: int | None)
     exact = best.exact
     winners: dict[AppId, Win] = {}
     kept: dict[AppId, Interval] = {}
+    tops = [rows[0].gain if rows else 0.0 for rows in prepared.options]
+    gains = [option.gain for option in best.chosen]
+    value = best.value
+    bound = value if best.exact else max(value, best.bound)
     for count, (option, places) in enumerate(zip(best.chosen, best.place(), strict=True)):
-        left = len(best.chosen) - count
-        share = None if budget is None else max(1, (budget - work) // left)
-        interval, proven, spent = _kept(prepared, find, best, option, share)
+        share = None if budget is None else max(1, (budget - work) // (len(best.chosen) - count))
+        served = math.fsum(gains[:count] + gains[count + 1 :])
+        most = math.fsum(tops[: option.bidder] + tops[option.bidder + 1 :])
+        rest = _Rest(find, best, bound, served, most, late=is_late(left))
+        interval, proven, spent = _kept(prepared, rest, option, share)
         app = prepared.bidders[option.bidder].app
         winners[app] = Win(option.row, places)
         kept[app] = interval
         exact = exact and proven
         work += spent
-    value = best.value
-    bound = value if best.exact else max(value, best.bound)
     return Solution(winners, value, bound, kept, exact, name, work)
 
 
+def is_late(left: Left | None) -> bool:
+    """Whether the answer is due."""
+    return left is not None and left() <= 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What is known when one winner's fraction is to be found."""
+
+    find: Find
+    best: Found
+    bound: float
+    """Of the best allocation among all."""
+    served: float
+    """What all others have."""
+    most: float
+    """What they would have if everybody got its best row."""
+    late: bool
+
+
 def _kept(
-    prepared: Prepared, find: Find, best: Found, option: Option, budget: int | None
+    prepared: Prepared, rest: _Rest, option: Option, budget: int | None
 ) -> tuple[Interval, bool, int]:
     """What a winner keeps, whether that is proven, and the work it took."""
-    others = tuple(i for i in range(len(prepared.bidders)) if i != option.bidder)
-    served = math.fsum(other.gain for other in best.chosen if other.bidder != option.bidder)
-    most = math.fsum(rows[0].gain for i in others if (rows := prepared.options[i]))
-    if most <= served + 1e-12:
+    best, served = rest.best, rest.served
+    if rest.most <= served + 1e-12:
         return WHOLE, True, 0  # nobody is denied anything: no need to ask what they would do
-    alone = find(others, budget)
-    low = max(alone.value, served)
-    # One more bidder cannot make the best worse, so the bound of the whole holds here too.
-    high = low if alone.exact else max(low, min(alone.bound, most, max(best.bound, best.value)))
     weight = prepared.bidders[option.bidder].weight
+    # One more bidder cannot make the best worse, so the bound of the whole holds here too.
+    high = min(rest.most, rest.bound)
+    if best.without is not None:
+        high = min(high, best.without(option.bidder))
+        if rest.late:
+            high = max(high, served)
+            return Interval(_fraction(served - high, weight), 1.0), False, 0
+    others = tuple(i for i in range(len(prepared.bidders)) if i != option.bidder)
+    alone = rest.find(others, budget)
+    low = max(alone.value, served)
+    high = low if alone.exact else max(low, min(alone.bound, high))
     interval = Interval(_fraction(served - high, weight), _fraction(served - low, weight))
     return interval, alone.exact, alone.work
 

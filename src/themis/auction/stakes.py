@@ -77,7 +77,8 @@ def priced(prepared: Prepared, stakes: Sequence[Stake], prices: Real) -> Prepare
     for stake, price in zip(stakes, prices.tolist(), strict=True):
         if price > 0.0:
             options[stake.bidder] = tuple(
-                Option(o.bidder, o.row, o.chunks, o.gpus, price * o.gain) for o in stake.options
+                Option(o.bidder, o.row, o.chunks, o.gpus, price * o.gain, o.counts)
+                for o in stake.options
             )
     return replace(prepared, options=tuple(options))
 

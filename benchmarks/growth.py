@@ -1,0 +1,129 @@
+"""Growth curves of solvers, from lines that `auction.py` printed: how long and how exact.
+
+    python benchmarks/auction.py --gpus 1024 --bidders 100 >> lines.jsonl
+    python benchmarks/growth.py lines.jsonl docs/concepts/solver-growth.svg
+
+Needs matplotlib (the `figures` extra). Of several lines of the same size and kind the first one
+counts; later ones only add what opponents took.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from themis.sim.canvas import Drawing, legend, look, panels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+KINDS = ((False, "whole"), (True, "fragmented"))
+SMALLEST_GAP = 1e-6
+"""Nats: below this answers count as exact; the axis ends here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What one size of auctions took."""
+
+    gpus: int
+    bidders: int
+    ours: float
+    slow: float
+    gap: float
+    others: dict[str, float]
+
+
+def main() -> int:
+    """Read, draw, write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("lines", type=Path, help="what auction.py printed, a JSON object per line")
+    parser.add_argument("figure", type=Path, help="the .svg to write")
+    args = parser.parse_args()
+    if args.figure.suffix != ".svg":
+        parser.error(f"{args.figure} is no .svg")
+    lines = [json.loads(line) for line in args.lines.read_text().splitlines() if line.strip()]
+    drawing = draw({fragmented: points(lines, fragmented=fragmented) for fragmented, _ in KINDS})
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copyfile(drawing.save(Path(folder) / "growth")[0], args.figure)
+    return 0
+
+
+def points(lines: Sequence[dict[str, Any]], *, fragmented: bool) -> list[Point]:
+    """The points of one kind of offer, by size; lines with a deadline tell of something else."""
+    found: dict[int, Point] = {}
+    for line in lines:
+        if line["fragmented"] != fragmented or "budget_ms" in line:
+            continue
+        others = {name: line[f"{name}_ms"] for name in OTHERS if line.get(f"{name}_ms")}
+        known = found.get(line["gpus"])
+        if known is not None:
+            known.others.update(others)
+            continue
+        found[line["gpus"]] = Point(
+            line["gpus"],
+            line["bidders"],
+            line["median_ms"],
+            line["p95_ms"],
+            line["gap_nats"],
+            others,
+        )
+    return [found[gpus] for gpus in sorted(found)]
+
+
+OTHERS = {"highs": "plain HiGHS", "gurobi": "Gurobi"}
+
+
+def draw(kinds: dict[bool, list[Point]]) -> Drawing:
+    """CPU ms and gap against GPUs."""
+    drawing = Drawing()
+    with panels(drawing, 11.0, 3.6, columns=2) as (times, gaps):
+        for index, (fragmented, name) in enumerate(KINDS):
+            some = kinds[fragmented]
+            gpus = [point.gpus for point in some]
+            style = look(index)
+            times.plot(gpus, [p.ours for p in some], marker="o", label=f"ladder, {name}", **style)
+            times.fill_between(
+                gpus,
+                [p.ours for p in some],
+                [p.slow for p in some],
+                color=style["color"],
+                alpha=0.1,
+            )
+            for number, (key, label) in enumerate(OTHERS.items()):
+                theirs = [(p.gpus, p.others[key]) for p in some if key in p.others]
+                if theirs:
+                    marker = {"marker": "sD"[number], "markerfacecolor": "none"}
+                    values = look(2 + 2 * number + index) | marker
+                    times.plot(*zip(*theirs, strict=True), label=f"{label}, {name}", **values)
+            gaps.plot(
+                gpus,
+                [max(SMALLEST_GAP, p.gap) for p in some],
+                marker="o",
+                label=f"ladder, {name}",
+                **style,
+            )
+        _label(times, kinds, "CPU ms, all payments included", "Median time (shaded: up to p95)")
+        _label(gaps, kinds, "nats", f"Largest gap to the bound ({SMALLEST_GAP:g} and less: exact)")
+        legend(times, 7, "upper left")  # beside the axes, which are full
+        legend(gaps, 2, "upper left")
+    return drawing
+
+
+def _label(axes: "Axes", kinds: dict[bool, list[Point]], unit: str, title: str) -> None:
+    sizes = {point.gpus: point.bidders for some in kinds.values() for point in some}
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(sorted(sizes), [f"{gpus:,}\n{sizes[gpus]}" for gpus in sorted(sizes)])
+    axes.set_xlabel("GPUs of the cluster, bidders below")
+    axes.set_ylabel(unit)
+    axes.set_title(title)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""What large auctions are made of: covers, seatings with a way back, holes by size."""
+
+import random
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import pytest
+
+from themis.auction import OfferedMachine, Problem
+from themis.auction.packing import needs_of, pack
+from themis.auction.prepared import prepare
+from themis.auction.room import Holes, Room
+from themis.testing.auctions import generated_problem
+
+pytest.importorskip("highspy")
+covers = pytest.importorskip("themis.auction.covers")
+prices = pytest.importorskip("themis.auction.prices")
+resources = pytest.importorskip("themis.auction.resources")
+seating = pytest.importorskip("themis.auction.seating")
+
+
+def test_a_cover_cuts_off_rows_in_part_and_nothing_that_fits(
+    make_problem: Callable[[int], Problem],
+) -> None:
+    found = 0
+    for seed in range(500):
+        prepared = prepare(make_problem(seed))
+        table = resources.tabulate(prepared)
+        market = prices.Market(table)
+        priced = market.settle()
+        limits = covers.covers(table, market.taken(), priced.prices)
+        found += len(limits)
+        for usage, room in limits:
+            assert usage @ market.taken() > room + 1e-3, seed
+        if limits:
+            number = {id(option): row for row, option in enumerate(table.options)}
+            for choice in product(*((None, *options) for options in prepared.options)):
+                chosen = [option for option in choice if option is not None]
+                if prepared.within_caps(chosen) and pack(
+                    prepared.machines, needs_of(prepared, chosen)
+                ):
+                    rows = [number[id(option)] for option in chosen]
+                    assert all(usage[rows].sum() <= room for usage, room in limits), seed
+    assert found > 20
+
+
+def test_what_was_tried_can_be_undone() -> None:
+    prepared = prepare(generated_problem(1024, 40, 1, fragmented=True))
+    table = resources.tabulate(prepared)
+    seats = seating.Seating(prepared, table)
+    rng = random.Random(5)
+    rows = rng.sample(range(len(table.options)), 200)
+    for row in rows[:60]:
+        if table.options[row].bidder not in seats.held:
+            seats.hold(row)
+    before = (dict(seats.held), {b: seats.places(b) for b in seats.held}, seats.free)
+    seats.begin()
+    for bidder in sorted(seats.held)[::2]:
+        seats.drop(bidder)
+    seats.begin()
+    for row in rows[60:]:
+        if table.options[row].bidder not in seats.held:
+            seats.hold(row)
+    gained = seats.gained(2)
+    seats.keep()
+    now = sum(float(table.gain[row]) for row in seats.held.values())
+    assert gained == pytest.approx(now - sum(float(table.gain[row]) for row in before[0].values()))
+    seats.undo()
+    assert (dict(seats.held), {b: seats.places(b) for b in seats.held}, seats.free) == before
+
+
+def test_holes_by_size_are_split_as_holes_one_by_one() -> None:
+    rng = random.Random(3)
+    for _ in range(50):
+        machines = tuple(
+            OfferedMachine(i, 0, tuple(rng.randint(0, 2) for _ in range(4))) for i in range(12)
+        )
+        plain, quick = Room(machines), Room(machines)
+        holes = Holes(quick)
+        left = sum(m.gpus for m in machines)
+        while left:
+            count = rng.randint(1, min(left, 9))
+            assert plain.spread(range(12), count) == holes.spread(count)
+            left -= count
+
+
+def test_demand_in_full_is_what_the_entries_say() -> None:
+    table = resources.tabulate(prepare(generated_problem(64, 12, 2)))
+    weights = np.arange(1, 1 + 2 * len(table.kinds), dtype=np.int64).reshape(2, -1)
+    assert (table.entries.weighed(weights) == table.demand @ weights.T).all()
