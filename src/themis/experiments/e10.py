@@ -48,7 +48,7 @@ def matrix(results: Results) -> Matrix:
     scope = results.scope
     values = QUICK_VALUES if scope.quick else VALUES
     cells = over(swept(scope.base("w2"), "f", values), POLICIES)
-    return Matrix(cells, scope.seeds_of(FEWER_REPORT_SEEDS, quick=2))
+    return Matrix(cells, scope.seeds_of(FEWER_REPORT_SEEDS, quick=1))
 
 
 def plan(results: Results) -> Iterable[RunConfig]:
