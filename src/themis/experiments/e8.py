@@ -17,7 +17,7 @@ from themis.experiments.base import (
 from themis.experiments.macro import LITERAL, OURS
 from themis.experiments.matrix import MAIN, MAIN_COLUMNS, Matrix, Measured, over, swept
 from themis.experiments.measures import FEWEST, mean_ratio
-from themis.experiments.sweeps import plot_cells
+from themis.experiments.sweeps import as_printed, plot_cells
 from themis.sim.config import RunConfig
 
 VALUES = (0.0, 0.05, 0.10, 0.15, 0.20)
@@ -36,12 +36,14 @@ def values(results: Results) -> tuple[float, ...]:
 def matrix(results: Results) -> Matrix:
     """Cells are (error, policy)."""
     scope = results.scope
-    cells = over(swept(scope.base("w2"), "error", values(results)), POLICIES)
+    base = scope.base("w2")
+    cells = over(swept(base, "error", values(results)), (OURS,))
+    cells |= as_printed(base, "error", (NONE, MOST))
     return Matrix(cells, scope.seeds_of(FEWER_REPORT_SEEDS, quick=1))
 
 
 def plan(results: Results) -> Iterable[RunConfig]:
-    """Both presets with each error."""
+    """The default policy with each error, the mechanism as printed at the ends."""
     return matrix(results).configs()
 
 
