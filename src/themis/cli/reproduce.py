@@ -85,13 +85,13 @@ def reproduce(
         _show(done.chapters)
         for path in done.files:
             note(f"written: {path}")
-    if docs is not None:
-        _write_docs(out, docs, json=False)
     if done.left:
         for name, count in done.left.items():
             note(f"{name}: {counted(count, 'run')} left")
         note("not finished; the same command goes on from there")
         raise typer.Exit(FAILED)
+    if docs is not None:
+        _write_docs(out, docs, json=False)
 
 
 def data_folder() -> Path | None:

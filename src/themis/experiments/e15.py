@@ -1,7 +1,7 @@
 """E15: all policies against each other, the fluid equal share and the floor: the bar."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from themis.experiments import philly
@@ -24,7 +24,6 @@ from themis.experiments.macro import LITERAL, OURS, PAPERS, auction_sentence, po
 from themis.experiments.matrix import Measured, gather, gpu_over_work, over, summary
 from themis.experiments.measures import Factor, all_of, at_least, mean_ratio
 from themis.sim.canvas import Drawing
-from themis.sim.compare import with_value
 from themis.sim.config import RunConfig
 from themis.sim.store import RunRecord
 
@@ -95,19 +94,21 @@ def scenarios(results: Results) -> tuple[Scenario, ...]:
 
 def runs(results: Results) -> Mapping[tuple[str, str], list[RunConfig]]:
     """The runs of every scenario and policy, in the order of the seeds."""
-    scope = results.scope
-    seeds = seeds_of(results)
     found: dict[tuple[str, str], list[RunConfig]] = {}
     for one in scenarios(results):
-        for seed in seeds:
-            if one.philly:
-                base = philly.for_seed(results, one.philly, seed)
-            else:
-                base = with_value(scope.base(one.workload), "contention", one.contention)
-                base = with_value(base, "seed", seed)
-            for (_, policy), config in over({one.name: base}, policies(results)).items():
-                found.setdefault((one.name, str(policy)), []).append(config)
+        each = [_base(results, one, seed) for seed in seeds_of(results)]
+        for (_, policy), cell in over({one.name: each[0]}, policies(results)).items():
+            found[one.name, str(policy)] = [
+                replace(base, policy=cell.policy, options=cell.options) for base in each
+            ]
     return found
+
+
+def _base(results: Results, one: Scenario, seed: int) -> RunConfig:
+    if one.philly:
+        return philly.for_seed(results, one.philly, seed)
+    base = results.scope.base(one.workload)
+    return replace(base, contention=one.contention, seed=seed)
 
 
 def seeds_of(results: Results) -> tuple[int, ...]:

@@ -79,7 +79,12 @@ def run_experiments(
     """
     store = Store(out / "runs", commit=commit_here())
     store.make()
-    results = Results(scope, store)
+
+    def heard() -> None:
+        if progress is not None:
+            progress(0, 1, "looking at what is there")
+
+    results = Results(scope, store, heard)
     done: set[str] = set()
     while True:
         named = [config for item in experiments for config in item.plan(results)]

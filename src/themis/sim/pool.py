@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from multiprocessing.queues import SimpleQueue
 
 from themis.errors import InvariantError, ThemisError, UnavailableError
-from themis.sim.config import RunConfig, prepare
+from themis.sim.config import RunConfig, allowed_keys, prepare
 from themis.sim.run import run
 from themis.sim.store import RunRecord, Store, Stored, stored
 from themis.sim.timing import UNKNOWN, Stopwatch
@@ -81,7 +81,7 @@ def finish_all(
     """
     distinct = {repr(config): config for config in configs}
     store.make()
-    counter = _Counter(_app_counts(distinct.values()), progress)
+    counter = _Counter(_app_counts(distinct.values(), progress), progress)
     todo = []
     for name, config in distinct.items():
         if fresh or not store.has(config):
@@ -116,16 +116,27 @@ def _label(config: RunConfig) -> str:
     return f"{config.policy}, seed {config.seed}"
 
 
-def _app_counts(configs: Iterable[RunConfig]) -> dict[str, int]:
-    """How many apps each run has. Checks everything that a seed does not change."""
+def _app_counts(configs: Iterable[RunConfig], progress: Progress | None) -> dict[str, int]:
+    """How many apps each run has. Checks everything that a seed does not change.
+
+    Every workload and every policy with its options is made once, not every pair of them.
+    """
     counts: dict[str, int] = {}
-    known: dict[str, int] = {}
+    apps: dict[str, int] = {}
+    checked: set[str] = set()
     for config in configs:
-        kind = repr((config.cluster, config.contention, config.workload, config.apps,
-                     config.policy, config.load, config.options))  # fmt: skip
-        if kind not in known:
-            known[kind] = len(prepare(config).workload.apps)
-        counts[repr(config)] = known[kind]
+        options = sorted(config.options.items())
+        whose = repr((config.policy, options))
+        known = allowed_keys(config.policy, config.workload)
+        own = [item for item in options if known.get(item[0]) in {"workload", "beliefs"}]
+        what = repr((config.cluster, config.contention, config.workload, config.apps,
+                     config.load, own))  # fmt: skip
+        if what not in apps or whose not in checked:
+            apps[what] = len(prepare(config).workload.apps)
+            checked.add(whose)
+            if progress is not None:
+                progress(0, 1, f"checking what to run: {len(apps)} workloads")
+        counts[repr(config)] = apps[what]
     return counts
 
 
