@@ -187,6 +187,7 @@ def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[S
             part.set_xticks(places, [str(value) for value in values])
             part.set_xlabel(key)
             part.set_title(sweep.title)
+            part.margins(y=0.1)  # No mark may touch the frame.
             if sweep.from_zero:
                 part.set_ylim(bottom=0.0)
         legend(axes[-1], 7, "upper left")
