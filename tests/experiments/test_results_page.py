@@ -24,7 +24,7 @@ from themis.experiments.chapter import Origin
 from themis.experiments.charts import Panel, plot_cdfs
 from themis.experiments.estimates import GUESS, forecast
 from themis.experiments.provenance import commit_here, seed_text
-from themis.experiments.report import origin
+from themis.experiments.report import leads, origin
 from themis.experiments.results import write_results
 from themis.experiments.running import missing, run_experiments
 from themis.sim import RunConfig
@@ -63,6 +63,16 @@ def test_the_page_comes_from_the_folder_alone(tmp_path: Path) -> None:
     before = page.read_bytes()
     write_results(tmp_path / "out", page)
     assert page.read_bytes() == before
+
+
+def test_of_two_chapters_on_the_same_the_later_one_is_heard(tmp_path: Path) -> None:
+    def saying(name: str, *texts: str) -> Experiment:
+        return Experiment(name, "t", "p.", lambda _: Findings((), lead=texts))
+
+    said = [saying("E1", "Share: W1 1 %."), saying("E15", "Best: 1.", "Share: W1 1 %, W2 2 %.")]
+    assert leads(reproduce(said, Scope(), tmp_path)) == ["Best: 1.", "Share: W1 1 %, W2 2 %."]
+    text = (tmp_path / "report.html").read_text("utf-8")
+    assert text.index("Best: 1.") < text.index("Share: W1") < text.index("0 claims")
 
 
 def test_an_empty_folder_gives_no_page(tmp_path: Path) -> None:

@@ -202,7 +202,8 @@ class Findings:
     notes: tuple[str, ...] = ()
     """What a reader has to know: what was chosen, what is missing."""
     lead: tuple[str, ...] = ()
-    """Sentences that belong to the first lines of the whole report."""
+    """Sentences that belong to the first lines of the whole report; up to the colon they say what
+    they are about, and of two chapters that tell of the same the later one is heard."""
 
 
 def _no_runs(_: Results) -> Iterable[RunConfig]:

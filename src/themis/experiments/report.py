@@ -62,7 +62,7 @@ def page(chapters: Sequence[Chapter], svgs: Svgs, damaged: Sequence[str] = ()) -
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>Themis: the evaluation</title><style>{_STYLE}</style></head><body>",
         "<h1>Themis: the evaluation</h1>",
-        *(f"<p>{escape(text)}</p>" for chapter in chapters for text in chapter.lead),
+        *(f"<p>{escape(text)}</p>" for text in leads(chapters)),
         f'<p class="lead">{_lead(chapters)}</p>',
         *(f'<p class="note">{escape(name)} is damaged: run it again.</p>' for name in damaged),
         _contents(chapters),
@@ -71,6 +71,15 @@ def page(chapters: Sequence[Chapter], svgs: Svgs, damaged: Sequence[str] = ()) -
         "</body></html>",
     ]
     return "\n".join(parts) + "\n"
+
+
+def leads(chapters: Sequence[Chapter]) -> list[str]:
+    """The first lines. Where two chapters say the same of different runs, the later one does."""
+    kept: dict[str, str] = {}
+    for chapter in reversed(chapters):
+        for text in chapter.lead:
+            kept.setdefault(text.partition(":")[0], text)
+    return list(kept.values())
 
 
 def _lead(chapters: Sequence[Chapter]) -> str:
