@@ -107,6 +107,13 @@ class Told:
     low: float | None = None
     high: float | None = None
 
+    def __post_init__(self) -> None:
+        # A run may lack a number; the text says so, and files have no word for it.
+        for name in ("value", "low", "high"):
+            number = getattr(self, name)
+            if number is not None and not math.isfinite(number):
+                object.__setattr__(self, name, None)
+
 
 NOTHING = Told("-")
 
