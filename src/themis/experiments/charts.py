@@ -3,6 +3,7 @@
 plot_cdfs([Panel("Jobs per app", "jobs", {"w1": curve(counts)}, dots=W1_JOBS)])
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -146,7 +147,7 @@ def plot_bars(key: str, label: str, shown: Mapping[str, Bars]) -> Drawing:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a sweep: a mean with its interval at each value."""
+    """One line of a sweep: a mean with its interval at each value; NaN where there is none."""
 
     name: str
     points: Sequence[Estimate]
@@ -172,11 +173,16 @@ def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[S
     with panels(drawing, 3.5 * len(shown) + 0.4, 3.2, columns=len(shown)) as axes:
         for part, sweep in zip(axes, shown, strict=True):
             for index, line in enumerate(sweep.lines):
-                part.errorbar(
+                shown_points = [
                     # Side by side, so that no interval hides another.
-                    [place + 0.012 * width * index for place in places],
-                    [point.mean for point in line.points],
-                    yerr=[point.half or 0.0 for point in line.points],
+                    (place + 0.012 * width * index, point)
+                    for place, point in zip(places, line.points, strict=True)
+                    if math.isfinite(point.mean)
+                ]
+                part.errorbar(
+                    [place for place, _ in shown_points],
+                    [point.mean for _, point in shown_points],
+                    yerr=[point.half or 0.0 for _, point in shown_points],
                     label=line.name, marker=MARKERS[index % len(MARKERS)], markersize=4,
                     capsize=2.5, elinewidth=0.9, **look(index),
                 )  # fmt: skip
@@ -187,9 +193,10 @@ def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[S
             part.set_xticks(places, [str(value) for value in values])
             part.set_xlabel(key)
             part.set_title(sweep.title)
-            part.margins(y=0.1)  # No mark may touch the frame.
+            # No mark may touch the frame, also when all of them are near the same height.
+            part.margins(y=0.1)
             if sweep.from_zero:
-                part.set_ylim(bottom=0.0)
+                part.set_ylim(0.0, 1.08 * part.get_ylim()[1])
         legend(axes[-1], 7, "upper left")
     return drawing
 
