@@ -78,6 +78,7 @@ def study(results: Results) -> Findings:
                 lambda: plot_cells(
                     measured, "contention", VALUES, POLICIES,
                     ("max_rho", "max_rho_ref", "share_fair"), MAIN_COLUMNS,
+                    log=("max_rho", "max_rho_ref"),
                 ),
             ),
         ),

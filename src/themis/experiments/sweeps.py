@@ -36,10 +36,12 @@ def plot_cells(
     shown: Sequence[str],
     columns: Mapping[str, Column],
     marks: Mapping[str, float] | None = None,
+    log: Sequence[str] = (),
 ) -> Drawing:
     """One panel for each measure, one line for each policy; cells are (value, policy).
 
-    Values at which a policy was not run are left out of its line.
+    Values at which a policy was not run are left out of its line. `log` names measures that
+    differ by orders of magnitude.
     """
 
     def at(name: str, cell: Cell) -> Estimate:
@@ -51,6 +53,7 @@ def plot_cells(
             [Line(policy, [at(name, (value, policy)) for value in values]) for policy in policies],
             marks or {},
             from_zero=name not in {"over_work", "share_fair"},
+            log=name in log,
         )
         for name in shown
     ]
