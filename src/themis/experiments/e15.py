@@ -91,7 +91,7 @@ def _unbeaten(measured: Measured, scenario: str, names: tuple[str, ...]) -> Clai
     found = _against(measured, scenario, OURS, names)
     nearest = min(found, key=lambda name: found[name].mean)
     return Claim(
-        f"Our bar, {scenario}: max rho_ref surely worse than no policy's",
+        f"Our bar, {scenario}: no policy's max rho_ref is surely lower",
         Told("- (ours)"),
         Told(", ".join(literal) or "none", len(literal)),
         Told(", ".join(ours) or "none", len(ours)),
@@ -212,7 +212,9 @@ def _headline(measured: Measured) -> str:
         parts.append(f"{scenario} {ours.mean:.2f} ({equal.mean:.2f})")
     return (
         f"Largest rho_ref (fair share) of any app under themis, in brackets under equal-share, "
-        f"geometric mean over {len(measured.seeds)} seeds: " + ", ".join(parts) + "."
+        f"geometric mean over {len(measured.seeds)} seed{'s' * (len(measured.seeds) > 1)}: "
+        + ", ".join(parts)
+        + "."
     )
 
 
