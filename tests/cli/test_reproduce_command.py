@@ -72,10 +72,38 @@ def test_an_interrupt_tells_how_to_go_on(
     assert "the same command goes on from there" in done.err
 
 
+def test_in_parts_it_says_what_is_left_and_fails_until_all_is_there(
+    cli: Cli, tmp_path: Path
+) -> None:
+    args = ("reproduce", "E13", "E11", "--quick", "--minutes", "0", "--out", tmp_path / "out")
+    done = cli(*args)
+    assert done.code == 1
+    assert "E11: 8 runs left" in done.err
+    assert "the same command goes on" in done.err
+    assert "VGG16" in done.out  # what can be told is told
+    assert (tmp_path / "out" / "report.html").is_file()
+    data = json.loads(cli(*args, "--json", "--quiet").out)
+    assert data["unfinished"] == {"E11": 8}
+
+
+def test_a_finished_folder_becomes_a_page(cli: Cli, tmp_path: Path) -> None:
+    out, page = tmp_path / "out", tmp_path / "results.md"
+    assert cli("reproduce", "E13", "--out", out, "--docs", page).code == 0
+    first = page.read_text("utf-8")
+    assert "VGG16 wants one machine" in first
+    page.unlink()
+    done = cli("reproduce", "--out", out, "--docs", page, "--json")
+    assert json.loads(done.out)["files"][0] == str(page)
+    assert page.read_text("utf-8") == first
+    empty = cli("reproduce", "--out", tmp_path / "empty", "--docs", page)
+    assert empty.code == 2
+    assert "has finished" in empty.err
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("E99",), ("E99", "E1, E2, E4, E10, E11, E12, E13, all")),
+        (("E99",), ("E99", "E1, E2, E3, E4")),
         (("E12", "E1O"), ("E1O", "did you mean")),
         (("E13", "--seeds", "5-1"), ("range upwards",)),
         (("E13", "--seeds", ","), ("at least one seed",)),

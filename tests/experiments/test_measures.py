@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from themis.experiments.base import Verdict, told
+from themis.experiments.base import Told, Verdict, told
 from themis.experiments.charts import Steps, _peaks
 from themis.experiments.measures import (
     FEWEST,
@@ -78,6 +78,7 @@ def test_a_number_is_told_with_its_interval_or_not_at_all() -> None:
     assert told(1.234, ".1f", "x", 1.0, 2.0).text == "1.2x (1.0 to 2.0)"
     assert told(math.nan).text == "-"
     assert told(math.nan).value is None
+    assert Told("at least -", math.nan, -math.inf) == Told("at least -")
 
 
 def test_the_distance_of_a_sample_is_the_largest_gap_between_the_curves() -> None:

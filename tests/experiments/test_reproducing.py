@@ -180,7 +180,7 @@ def test_seeds_and_sizes_follow_the_scope(tmp_path: Path) -> None:
     assert Scope().seeds_of(range(101, 131), quick=2) == tuple(range(101, 131))
     assert Scope(quick=True).seeds_of(range(101, 131), quick=2) == (1, 2)
     assert Scope(seeds=(7,)).seeds_of(range(101, 131), quick=2) == (7,)
-    assert (Scope().base("w1").apps, Scope(quick=True).base("w1").apps) == (85, 20)
+    assert (Scope().base("w1").apps, Scope(quick=True).base("w1").apps) == (85, 6)
     assert Results(Scope(), Store(tmp_path)).has(SHORT) is False
 
 

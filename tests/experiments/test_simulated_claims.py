@@ -1,13 +1,14 @@
 """Claims that follow from runs, on runs that were made up so that the answer is known."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from themis.experiments import e1, e2, e4, e10, e11
+from themis.experiments import e1, e2, e4, e5, e6, e8, e10, e11, e15
 from themis.experiments.base import Claim, Experiment, Findings, Results, Scope, Verdict
 from themis.experiments.e2 import most_that_placement_costs
-from themis.experiments.matrix import Matrix, over, swept
+from themis.experiments.matrix import Matrix, over, plain, swept
 from themis.experiments.registry import EXPERIMENTS
 from themis.sim.config import RunConfig, prepare
 from themis.sim.store import Store
@@ -31,7 +32,7 @@ def test_a_matrix_runs_every_cell_on_every_seed() -> None:
     configs = matrix.configs()
     assert len(configs) == 8
     assert [config.seed for config in matrix.runs((0.8, "themis"))] == [1, 2]
-    assert matrix.cells[0.8, "themis"].options == {"f": 0.8}
+    assert matrix.cells[0.2, "themis"].options == {"f": 0.2}
     assert matrix.cells[0.8, "fifo"].options == {}  # fifo knows no f
 
 
@@ -48,7 +49,31 @@ def test_every_plan_is_made_of_runs_that_can_be(
         assert {config.seed for config in configs} <= set(range(101, 131))
     kinds = {(config.policy, str(config.options)): config for config in configs}
     for config in kinds.values():
-        prepare(RunConfig("demo16", 1, "w2", 1, 1, config.policy, None, config.options))
+        name, count = ("truth", 2) if config.workload == "truth" else ("w2", 1)
+        prepare(RunConfig("demo16", 1, name, count, 1, config.policy, None, config.options))
+
+
+def test_what_is_so_anyway_is_not_said_so_that_runs_are_shared() -> None:
+    base = RunConfig(options={"f": 0.8, "lease": "10m", "error": 0.0, "starvation": 2.0})
+    assert plain(base).options == {}
+    other = {"f": 0.7, "lease": "5m", "error": 0.1, "starvation": 3.0}
+    assert plain(replace(base, options=other)).options == other
+    paper = replace(base, policy="themis-paper", options={"convention": "paper", "bidder": "owner"})
+    assert plain(paper).options == {"bidder": "owner"}
+
+
+def test_experiments_share_their_runs(tmp_path: Any) -> None:
+    results = Results(Scope(), Store(tmp_path))
+    first = {repr(config) for config in e1.EXPERIMENT.plan(results)}
+    for other in (e2, e4, e6):
+        assert {repr(config) for config in other.EXPERIMENT.plan(results)} <= first
+    bar = {repr(config) for config in e15.EXPERIMENT.plan(results)}
+    assert first < bar
+    contention = {repr(config) for config in e5.EXPERIMENT.plan(results)}
+    assert len(contention & bar) == 2 * len(contention) // 3  # all but those at 4x
+    for sweep, size in ((e8, 2), (e10, 2), (e11, 2)):
+        shared = {repr(config) for config in sweep.EXPERIMENT.plan(results)} & first
+        assert len(shared) == 10 * size, sweep.EXPERIMENT.id
 
 
 def test_e1_finds_the_factors_that_are_there(finished: Any) -> None:
@@ -98,7 +123,7 @@ def test_e10_finds_the_best_f(finished: Any) -> None:
     rho = {0.0: 2.0, 0.4: 1.5, 0.8: 1.0, 1.0: 1.6}
 
     def numbers(config: RunConfig) -> dict[str, Any]:
-        f = config.options["f"]
+        f = config.options.get("f", 0.8)
         return {"rho": rho[f] * wobble(config), "gpu_hours": 100.0 + f}
 
     best, at_one, efficiency = e10.study(finished(e10.EXPERIMENT, SCOPE, numbers)).claims
@@ -112,7 +137,7 @@ def test_e11_compares_the_ends(finished: Any) -> None:
     minutes = {"5m": 5, "10m": 10, "20m": 20, "40m": 40}
 
     def numbers(config: RunConfig) -> dict[str, Any]:
-        length = minutes[config.options["lease"]]
+        length = minutes[config.options.get("lease", "10m")]
         return {"rho": length * wobble(config), "gpu_hours": 100.0 + length}
 
     fairer, cheaper = e11.study(finished(e11.EXPERIMENT, SCOPE, numbers)).claims

@@ -26,7 +26,9 @@ HOUR = 3600.0
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    """All but what the runs cost, which is never the same."""
+    paths = [path for path in sorted(folder.iterdir()) if path.suffix != ".timing"]
+    return {path.name: path.read_bytes() for path in paths}
 
 
 def held(gpu: int, app: str, start: float, end: float) -> Segment:
@@ -152,8 +154,35 @@ def test_the_key_follows_from_configuration_and_files(tmp_path: Path) -> None:
     before = run_key(config)
     assert before == run_key(replace(config))
     assert before != run_key(replace(config, seed=2))
+    moved = tmp_path / "moved.yaml"
+    moved.write_bytes(lab.read_bytes())
+    assert before == run_key(replace(config, cluster=str(moved)))
+    assert before != run_key(replace(config, workload=str(moved)))
     lab.write_text("racks: [{machines: [{name: a, slots: 1x4}]}]", "utf-8")
     assert before != run_key(config)
+
+
+def test_a_run_is_kept_with_what_it_cost_and_who_made_it(tmp_path: Path) -> None:
+    store = Store(tmp_path, commit="abc")
+    auction = replace(SHORT, policy="themis")
+    assert pools.finish_all([auction], store, workers=1) == 0
+    timing = store.timing(auction)
+    assert timing is not None
+    assert (timing.config, timing.commit) == (auction, "abc")
+    assert timing.spans["bid"].count >= 1
+    assert timing.spans["bid"].median <= timing.spans["bid"].longest <= timing.cpu_s
+    assert [one.config for one in store.timings()] == [auction]
+    assert store.timing(SHORT) is None
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_runs_that_are_not_begun_in_time_are_counted(tmp_path: Path, workers: int) -> None:
+    store = Store(tmp_path)
+    configs = [replace(SHORT, seed=seed) for seed in (1, 2, 3)]
+    asked = iter([False] * 2 + [True] * 100)
+    left = pools.finish_all(configs, store, workers=workers, stop=lambda: next(asked))
+    assert left == sum(not store.has(config) for config in configs) > 0
+    assert pools.finish_all(configs, store, workers=1) == 0
 
 
 def test_a_record_comes_back_as_it_was_written(tmp_path: Path, result: RunResult) -> None:

@@ -26,6 +26,8 @@ _KINDS = {"int_parsing": "a whole number", "float_parsing": "a number"}
 """What typer calls its reasons, and what we say."""
 
 LONG = 5.0
+"""Seconds from which on it is worth saying how long something still takes."""
+SILENCE = 2.0
 """Seconds without a word that make people wonder."""
 
 
@@ -201,7 +203,7 @@ class _Lines(Bar):
         self._description = description or self._description
         self._total = max(1, total or self._total)
         tenth, now = 10 * done // self._total, time.monotonic()
-        if tenth > self._shown or now - self._spoke > LONG:
+        if tenth > self._shown or now - self._spoke >= SILENCE:
             self._shown, self._spoke = tenth, now
             sys.stderr.write(
                 f"{self._description}: {done} of {self._total}{self._pace(done, now)}\n"

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +16,14 @@ import typer
 
 from themis.cli import options
 from themis.cli.compare import Fresh, Workers, seed_numbers
-from themis.cli.output import console, note, print_json, progress_bar, table
+from themis.cli.output import FAILED, console, counted, note, print_json, progress_bar, span, table
 
 if TYPE_CHECKING:
     from themis.experiments import Chapter, Experiment, Scope
 
 DATA_VARIABLE = "THEMIS_DATA"
+LONG = 20.0
+"""Seconds from which on it is worth saying how long something will take."""
 
 
 def reproduce(
@@ -33,6 +39,14 @@ def reproduce(
     out: Annotated[
         Path, typer.Option(help="Runs, data, figures and the report; resumes what is there.")
     ] = Path("reproduce-out"),
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0, help="Begin no run after so many minutes; the same command goes on."),
+    ] = None,
+    docs: Annotated[
+        Path | None,
+        typer.Option(help="Write what --out holds as this Markdown page, figures beside it."),
+    ] = None,
     workers: Workers = None,
     fresh: Fresh = False,
     json: options.Json = False,
@@ -41,26 +55,43 @@ def reproduce(
 
     Finished runs stay in the folder: the same command goes on after an interruption, and the report
     tells of all experiments that the folder holds. With THEMIS_DATA set to a folder of measured
-    data, E12 and E13 show it beside.
+    data, E12 and E13 show it beside, and E15 runs the Philly trace.
+
+    With --minutes a long evaluation goes in parts: the exit code is 1 until all of it is there.
     """
     from themis.experiments import Scope, chosen  # noqa: PLC0415 - late, so that --help is quick
 
     if not experiments:
-        _list(json=json)
+        if docs is None:
+            _list(json=json)
+        else:
+            _write_docs(out, docs, json=json)
         return
     wanted = chosen(experiments)
     numbers = () if seeds is None else tuple(dict.fromkeys(seed_numbers(seeds)))
     scope = Scope(quick=quick, seeds=_some(numbers, seeds), data=data_folder())
-    chapters, files = _carry_out(wanted, scope, out, workers, fresh=fresh)
+    asked = _Asked(wanted, scope, out, workers, fresh, minutes)
+    done = _carry_out(asked)
     if json:
         from themis.experiments.running import report_data  # noqa: PLC0415 - see above
 
-        told = {"experiments": report_data(chapters), "files": [str(path) for path in files]}
+        told = {
+            "experiments": report_data(done.chapters),
+            "unfinished": done.left,
+            "files": [str(path) for path in done.files],
+        }
         print_json(told)
-        return
-    _show(chapters)
-    for path in files:
-        note(f"written: {path}")
+    else:
+        _show(done.chapters)
+        for path in done.files:
+            note(f"written: {path}")
+    if done.left:
+        for name, count in done.left.items():
+            note(f"{name}: {counted(count, 'run')} left")
+        note("not finished; the same command goes on from there")
+        raise typer.Exit(FAILED)
+    if docs is not None:
+        _write_docs(out, docs, json=False)
 
 
 def data_folder() -> Path | None:
@@ -87,32 +118,89 @@ def _some(numbers: tuple[int, ...], text: str | None) -> tuple[int, ...]:
     return numbers
 
 
-def _carry_out(
-    wanted: list[Experiment], scope: Scope, out: Path, workers: int | None, *, fresh: bool
-) -> tuple[list[Chapter], list[Path]]:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    wanted: list[Experiment]
+    scope: Scope
+    out: Path
+    workers: int | None
+    fresh: bool
+    minutes: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    chapters: list[Chapter]
+    left: dict[str, int]
+    """Runs that each unfinished experiment still needs."""
+    files: list[Path]
+
+
+def _carry_out(asked: _Asked) -> _Done:
     from themis.experiments import (  # noqa: PLC0415 - late, so that --help is quick
         evaluate,
+        missing,
         run_experiments,
         write_report,
     )
 
-    with _resumable(out), progress_bar("checking", 1) as bar:
+    end = None if asked.minutes is None else time.monotonic() + 60.0 * asked.minutes
+    with _resumable(asked.out), progress_bar("checking", 1) as bar:
 
         def show(done: int, total: int, text: str) -> None:
             bar.update(done, text, total)
 
-        results = run_experiments(wanted, scope, out, workers=workers, progress=show, fresh=fresh)
-    chapters = []
-    with _resumable(out), progress_bar("evaluating", len(wanted)) as bar:
-        for done, experiment in enumerate(wanted):
+        results = run_experiments(
+            asked.wanted,
+            asked.scope,
+            asked.out,
+            workers=asked.workers,
+            progress=show,
+            fresh=asked.fresh,
+            stop=lambda: end is not None and time.monotonic() >= end,
+            expect=_tell_expected,
+        )
+    chapters, left = [], {}
+    with _resumable(asked.out), progress_bar("evaluating", len(asked.wanted)) as bar:
+        for done, experiment in enumerate(asked.wanted):
+            count = missing(experiment, results)
+            if count:
+                left[experiment.id] = count
+                continue
 
             def say(_: int, __: int, text: str, done: int = done) -> None:
                 bar.update(done, text)
 
-            chapters.append(evaluate(experiment, results, out, say))
-        bar.update(len(wanted), "writing the report")
-        files = write_report(out)
-    return chapters, files
+            def heard(done: int = done) -> None:
+                bar.update(done)
+
+            heard_of = replace(results, heard=heard)
+            chapters.append(evaluate(experiment, heard_of, asked.out, say, _command()))
+        bar.update(len(asked.wanted), "writing the report")
+        files = write_report(asked.out)
+    return _Done(chapters, left, files)
+
+
+def _tell_expected(runs: int, seconds: float) -> None:
+    """Before it begins, so that nobody starts something that takes the night by mistake."""
+    if seconds >= LONG:
+        note(f"{counted(runs, 'run')} to do, roughly {span(seconds)}; finished ones are kept")
+
+
+def _command() -> str:
+    """What was typed, as it can be typed again."""
+    return shlex.join(["themis", *sys.argv[1:]])
+
+
+def _write_docs(out: Path, page: Path, *, json: bool) -> None:
+    from themis.experiments.results import write_results  # noqa: PLC0415 - see above
+
+    files = write_results(out, page)
+    if json:
+        print_json({"files": [str(path) for path in files]})
+        return
+    for path in files:
+        note(f"written: {path}")
 
 
 @contextmanager

@@ -7,7 +7,13 @@ reproduce(chosen(["E12", "E13"]), Scope(quick=True), Path("out"))    # out/repor
 from themis.experiments.base import Claim, Experiment, Findings, Results, Scope, Verdict
 from themis.experiments.chapter import Chapter
 from themis.experiments.registry import ALL, EXPERIMENTS, chosen
-from themis.experiments.running import evaluate, reproduce, run_experiments, write_report
+from themis.experiments.running import (
+    evaluate,
+    missing,
+    reproduce,
+    run_experiments,
+    write_report,
+)
 
 __all__ = [
     "ALL",
@@ -21,6 +27,7 @@ __all__ = [
     "Verdict",
     "chosen",
     "evaluate",
+    "missing",
     "reproduce",
     "run_experiments",
     "write_report",

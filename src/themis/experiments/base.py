@@ -12,7 +12,7 @@ interrupted experiment goes on where it was.
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -26,7 +26,8 @@ REPORT_SEEDS = range(101, 131)
 FEWER_REPORT_SEEDS = range(101, 111)
 """Seeds are chosen once: policies are tuned on the first, results are told of the others."""
 
-QUICK_APPS = 20
+QUICK_APPS = 6
+QUICK_SEEDS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,16 @@ class Scope:
             return self.seeds
         return tuple(TUNING_SEEDS[:quick]) if self.quick else tuple(full)
 
-    def base(self, workload: str, cluster: str = "testbed64", apps: int = 85) -> RunConfig:
-        """The run that an experiment varies."""
-        count = self.apps or (min(apps, QUICK_APPS) if self.quick else apps)
+    def base(
+        self,
+        workload: str,
+        cluster: str = "testbed64",
+        apps: int = 85,
+        quick: int | None = None,
+    ) -> RunConfig:
+        """The run that an experiment varies; `quick` is how many apps are enough for a look."""
+        few = QUICK_APPS if quick is None else quick
+        count = self.apps or (min(apps, few) if self.quick else apps)
         return RunConfig(cluster=self.cluster or cluster, workload=workload, apps=count)
 
 
@@ -59,10 +67,14 @@ class Results:
 
     scope: Scope
     store: Store
+    heard: Callable[[], None] = lambda: None
+    """Called for every run that is read, which takes a while when there are thousands."""
+    memo: dict[str, float] = field(default_factory=dict, compare=False)
+    """Numbers of runs that a plan looks at again and again."""
 
     def has(self, config: RunConfig) -> bool:
         """Whether this run is there."""
-        return self.store.load(config) is not None
+        return self.store.has(config)
 
     def record(self, config: RunConfig) -> RunRecord:
         """One run.
@@ -70,6 +82,7 @@ class Results:
         Raises:
             UnavailableError: It is not there: no plan named it, or somebody removed it.
         """
+        self.heard()
         return found(self.store, config)
 
 
@@ -93,6 +106,13 @@ class Told:
     value: float | None = None
     low: float | None = None
     high: float | None = None
+
+    def __post_init__(self) -> None:
+        # A run may lack a number; the text says so, and files have no word for it.
+        for name in ("value", "low", "high"):
+            number = getattr(self, name)
+            if number is not None and not math.isfinite(number):
+                object.__setattr__(self, name, None)
 
 
 NOTHING = Told("-")
@@ -188,6 +208,9 @@ class Findings:
     figures: tuple[Figure, ...] = ()
     notes: tuple[str, ...] = ()
     """What a reader has to know: what was chosen, what is missing."""
+    lead: tuple[str, ...] = ()
+    """Sentences that belong to the first lines of the whole report; up to the colon they say what
+    they are about, and of two chapters that tell of the same the later one is heard."""
 
 
 def _no_runs(_: Results) -> Iterable[RunConfig]:

@@ -17,6 +17,7 @@ from themis.errors import ConfigError, RefusedError
 from themis.experiments.base import Claim, Experiment, Figure, Findings, Scope, Table
 from themis.records.codec import decode, dumps, loads
 from themis.sim.store import writable, write_whole
+from themis.sim.timing import UNKNOWN
 
 FILE = "findings.json"
 
@@ -41,10 +42,22 @@ class Sheet:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the numbers of a chapter come from."""
+
+    commit: str = UNKNOWN
+    """Of the code that made the runs; several where they were made on several days."""
+    command: str = ""
+    seeds: str = ""
+    runs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Chapter:
     """An experiment as the report tells it. Plain data: the same runs give the same bytes."""
 
     themis: str
+    origin: Origin
     id: str
     title: str
     paper: str
@@ -54,6 +67,7 @@ class Chapter:
     pictures: tuple[Picture, ...]
     notes: tuple[str, ...]
     files: tuple[str, ...]
+    lead: tuple[str, ...] = ()
 
 
 def write_chapter(
@@ -62,6 +76,7 @@ def write_chapter(
     scope: Scope,
     out: Path,
     progress: Callable[[str], None] | None = None,
+    origin: Origin | None = None,
 ) -> Chapter:
     """Write the tables and figures of an experiment into its folder; its chapter comes last.
 
@@ -86,6 +101,7 @@ def write_chapter(
         pictures.append(Picture(figure.name, figure.caption, bool(drawn)))
     chapter = Chapter(
         themis=__version__,
+        origin=origin or Origin(),
         id=experiment.id,
         title=experiment.title,
         paper=experiment.paper,
@@ -95,6 +111,7 @@ def write_chapter(
         pictures=tuple(pictures),
         notes=findings.notes,
         files=(*files, FILE),
+        lead=findings.lead,
     )
     write_whole(folder / FILE, (dumps(chapter) + "\n").encode())
     return chapter

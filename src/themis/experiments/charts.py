@@ -3,16 +3,18 @@
 plot_cdfs([Panel("Jobs per app", "jobs", {"w1": curve(counts)}, dots=W1_JOBS)])
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from themis.experiments.measures import Factor
+from themis.experiments.measures import FEWEST, Factor
 from themis.sim.canvas import COLOURS, MARKERS, Corner, Drawing, legend, look, panels
 from themis.sim.compare import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 TICKS = (0.1, 0.2, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 HATCHES = ("", "///", "...", "xxx", "\\\\\\")
@@ -146,7 +148,7 @@ def plot_bars(key: str, label: str, shown: Mapping[str, Bars]) -> Drawing:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a sweep: a mean with its interval at each value."""
+    """One line of a sweep: a mean with its interval at each value; NaN where there is none."""
 
     name: str
     points: Sequence[Estimate]
@@ -161,6 +163,7 @@ class Sweep:
     marks: Mapping[str, float] = field(default_factory=dict)
     """Values of the key that deserve a word, as the one that the paper chose."""
     from_zero: bool = True
+    log: bool = False
 
 
 def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[Sweep]) -> Drawing:
@@ -169,14 +172,23 @@ def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[S
     places = [float(v) for v in values] if numeric else [float(n) for n in range(len(values))]
     width = max(places) - min(places) or 1.0
     drawing = Drawing()
-    with panels(drawing, 3.5 * len(shown) + 0.4, 3.2, columns=len(shown)) as axes:
+    with panels(drawing, 3.2 * len(shown) + 2.4, 3.2, columns=len(shown)) as axes:
         for part, sweep in zip(axes, shown, strict=True):
             for index, line in enumerate(sweep.lines):
-                part.errorbar(
+                shown_points = [
                     # Side by side, so that no interval hides another.
-                    [place + 0.012 * width * index for place in places],
-                    [point.mean for point in line.points],
-                    yerr=[point.half or 0.0 for point in line.points],
+                    (place + 0.012 * width * index, point)
+                    for place, point in zip(places, line.points, strict=True)
+                    if math.isfinite(point.mean)
+                ]
+                part.errorbar(
+                    [place for place, _ in shown_points],
+                    [point.mean for _, point in shown_points],
+                    # Of a few seeds an interval says nothing, and would hide everything else.
+                    yerr=[
+                        point.half or 0.0 if point.runs >= FEWEST else 0.0
+                        for _, point in shown_points
+                    ],
                     label=line.name, marker=MARKERS[index % len(MARKERS)], markersize=4,
                     capsize=2.5, elinewidth=0.9, **look(index),
                 )  # fmt: skip
@@ -187,10 +199,23 @@ def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[S
             part.set_xticks(places, [str(value) for value in values])
             part.set_xlabel(key)
             part.set_title(sweep.title)
-            if sweep.from_zero:
-                part.set_ylim(bottom=0.0)
+            # No mark may touch the frame, also when all of them are near the same height.
+            part.margins(y=0.1)
+            if sweep.log:
+                part.set_yscale("log")
+                _plain_ticks(part.yaxis, part.get_ylim())
+            elif sweep.from_zero:
+                part.set_ylim(0.0, 1.08 * part.get_ylim()[1])
         legend(axes[-1], 7, "upper left")
     return drawing
+
+
+def _plain_ticks(axis: "Axis", limits: tuple[float, float]) -> None:
+    """Numbers that people read, on an axis that is logarithmic."""
+    low, high = limits
+    ticks = [tick for tick in TICKS if low <= tick <= high]
+    axis.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
+    axis.set_minor_formatter(lambda *_: "")
 
 
 def plot_ranges(
@@ -219,10 +244,7 @@ def plot_ranges(
         axes.axvline(1.0, color="black", lw=1.0, ls="--")
         if log:
             axes.set_xscale("log")
-            low, high = axes.get_xlim()
-            ticks = [tick for tick in TICKS if low <= tick <= high]
-            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-            axes.xaxis.set_minor_formatter(lambda *_: "")
+            _plain_ticks(axes.xaxis, axes.get_xlim())
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.set_xlabel(label)

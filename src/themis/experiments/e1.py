@@ -14,7 +14,15 @@ from themis.experiments.base import (
     told,
 )
 from themis.experiments.charts import plot_ranges
-from themis.experiments.macro import LITERAL, OURS, PAPERS, WORKLOADS, matrix, policies
+from themis.experiments.macro import (
+    LITERAL,
+    OURS,
+    PAPERS,
+    WORKLOADS,
+    auction_sentence,
+    matrix,
+    policies,
+)
 from themis.experiments.matrix import Measured, summary
 from themis.experiments.measures import all_of, at_least
 from themis.fairness.ideal import Convention
@@ -42,6 +50,7 @@ MEASURES = {
     "share_fair": summary("share_fair_ref", "fair_share"),
     "completion_h": summary("mean_completion_h"),
     "floor": summary("floor_rho_ref"),
+    "auction_share": summary("auction_share_contended"),
 }
 COLUMNS = {
     "max_rho": Column("max rho (paper)", ".2f"),
@@ -51,6 +60,7 @@ COLUMNS = {
     "share_fair": Column("share fair", ".0%"),
     "completion_h": Column("completion h", ".1f"),
     "floor": Column("floor", ".2f"),
+    "auction_share": Column("by auction", ".0%"),
 }
 
 
@@ -143,7 +153,13 @@ def study(results: Results) -> Findings:
             measured.run_table("runs", ("workload", "policy")),
         ),
         figures=tuple(figures),
-        notes=("Factors are geometric means over seeds, intervals by paired bootstrap.",),
+        notes=(
+            (
+                "Factors are geometric means over seeds, intervals by paired bootstrap. `by "
+                "auction` is the auction's share of the GPU time under contention."
+            ),
+        ),
+        lead=(auction_sentence(measured, [(name, OURS) for name in WORKLOADS]),),
     )
 
 

@@ -43,7 +43,7 @@ def matrix(results: Results) -> Matrix:
     """Cells are (lease, policy)."""
     scope = results.scope
     cells = over(swept(scope.base("w2"), "lease", VALUES), POLICIES)
-    return Matrix(cells, scope.seeds_of(FEWER_REPORT_SEEDS, quick=2))
+    return Matrix(cells, scope.seeds_of(FEWER_REPORT_SEEDS, quick=1))
 
 
 def plan(results: Results) -> Iterable[RunConfig]:

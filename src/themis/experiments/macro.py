@@ -1,7 +1,11 @@
 """The macro-benchmark: W1 and W2 on the testbed, all policies. The runs of E1, E2 and E4."""
 
-from themis.experiments.base import REPORT_SEEDS, Results
-from themis.experiments.matrix import Matrix, over
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+from themis.experiments.base import QUICK_SEEDS, REPORT_SEEDS, Results
+from themis.experiments.matrix import Cell, Matrix, Measured, over
 from themis.policies import POLICIES
 
 WORKLOADS = ("w1", "w2")
@@ -16,10 +20,25 @@ def policies(results: Results) -> tuple[str, ...]:
     return QUICK if results.scope.quick else tuple(POLICIES)
 
 
+def auction_sentence(measured: Measured, cells: Sequence[Cell]) -> str:
+    """What share of GPU time under contention the auction assigned; needs `auction_share`."""
+    parts = []
+    for cell in cells:
+        values = [value for value in measured.values("auction_share", cell) if math.isfinite(value)]
+        told = f"{fmean(values):.0%}" if values else "- (no contention)"
+        parts.append(f"{cell[0]} {told}")
+    return (
+        "Share of the GPU time under contention (apps want more than there is) that the auction "
+        "assigned, the rest being leftovers, arrivals between beats and guards: "
+        + ", ".join(parts)
+        + "."
+    )
+
+
 def matrix(results: Results) -> Matrix:
     """Cells are (workload, policy)."""
     scope = results.scope
     return Matrix(
         over({name: scope.base(name) for name in WORKLOADS}, policies(results)),
-        scope.seeds_of(REPORT_SEEDS, quick=3),
+        scope.seeds_of(REPORT_SEEDS, QUICK_SEEDS),
     )

@@ -14,8 +14,9 @@ from typing import Any
 
 from themis.experiments.base import Column, Results, Row, Table, Verdict
 from themis.experiments.measures import FEWEST, Factor, factor
+from themis.policies import policy_class, policy_options
 from themis.sim.compare import Estimate, estimate, with_value
-from themis.sim.config import RunConfig, allowed_keys
+from themis.sim.config import RunConfig, allowed_keys, settings_for
 from themis.sim.store import RunRecord
 
 Cell = tuple[str | float | int, ...]
@@ -43,13 +44,7 @@ class Matrix:
 
     def measure(self, results: Results, measures: Mapping[str, Measure]) -> "Measured":
         """The numbers of all runs. Reads each of them once."""
-        values: dict[Cell, dict[str, list[float]]] = {}
-        for cell in self.cells:
-            values[cell] = {name: [] for name in measures}
-            for record in self.records(results, cell):
-                for name, measure in measures.items():
-                    values[cell][name].append(measure(record))
-        return Measured(values, self.seeds)
+        return gather(results, {cell: self.runs(cell) for cell in self.cells}, measures, self.seeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +100,23 @@ class Measured:
         return Table(name, "Every run", columns, tuple(rows), shown=False)
 
 
+def gather(
+    results: Results,
+    runs: Mapping[Any, Sequence[RunConfig]],
+    measures: Mapping[str, Measure],
+    seeds: tuple[int, ...],
+) -> Measured:
+    """The numbers of finished runs, by cell and in the order of the seeds."""
+    values: dict[Cell, dict[str, list[float]]] = {}
+    for cell, configs in runs.items():
+        values[cell] = {name: [] for name in measures}
+        for config in configs:
+            record = results.record(config)
+            for name, measure in measures.items():
+                values[cell][name].append(measure(record))
+    return Measured(values, seeds)
+
+
 def over(
     bases: Mapping[str | float | int, RunConfig], policies: Sequence[str]
 ) -> dict[Cell, RunConfig]:
@@ -114,8 +126,27 @@ def over(
         for policy in policies:
             known = allowed_keys(policy, base.workload)
             options = {key: value for key, value in base.options.items() if key in known}
-            cells[first, policy] = replace(base, policy=policy, options=options)
+            cells[first, policy] = plain(replace(base, policy=policy, options=options))
     return cells
+
+
+def plain(config: RunConfig) -> RunConfig:
+    """The same run without options that say what would be so anyway.
+
+    So a sweep shares the run at the default with every other experiment that has it.
+    """
+    kind = policy_class(config.policy)
+    keys = allowed_keys(config.policy, config.workload)
+    usual = {**policy_options(kind), "error": 0.0}
+    settings = settings_for(kind, {})
+
+    def says_nothing(key: str, value: Any) -> bool:
+        if keys.get(key) == "arbiter":
+            return settings_for(kind, {key: value}) == settings
+        return key in usual and bool(usual[key] == value)
+
+    kept = {key: value for key, value in config.options.items() if not says_nothing(key, value)}
+    return replace(config, options=kept)
 
 
 def swept(
@@ -141,3 +172,22 @@ def summary(key: str, convention: str = "") -> Measure:
         return float("nan") if value is None else float(value)
 
     return of
+
+
+MAIN = {
+    "max_rho": summary("max_rho", "paper"),
+    "max_rho_ref": summary("max_rho_ref", "fair_share"),
+    "share_fair": summary("share_fair_ref", "fair_share"),
+    "completion_h": summary("mean_completion_h"),
+    "over_work": gpu_over_work,
+    "moves": summary("moves"),
+}
+MAIN_COLUMNS = {
+    "max_rho": Column("max rho (paper)", ".2f"),
+    "max_rho_ref": Column("max rho_ref", ".2f"),
+    "share_fair": Column("share fair", ".0%"),
+    "completion_h": Column("completion h", ".1f"),
+    "over_work": Column("GPU time / work", ".3f"),
+    "moves": Column("moves", ".0f"),
+}
+"""What nearly every table shows."""

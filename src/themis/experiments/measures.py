@@ -71,6 +71,30 @@ def factor(of: Sequence[float], over: Sequence[float]) -> Factor:
     return Factor(math.exp(fmean(logs)), math.exp(low), math.exp(high), len(logs))
 
 
+def mean_ratio(of: Sequence[float], over: Sequence[float]) -> Factor:
+    """The ratio of two means over the same seeds, with a bootstrap interval over pairs of seeds.
+
+    For what is told of means, where a factor of each seed would be another question.
+    """
+    pairs = [
+        (one, other)
+        for one, other in zip(of, over, strict=True)
+        if math.isfinite(one) and math.isfinite(other)
+    ]
+    if not pairs or not math.fsum(other for _, other in pairs):
+        return Factor(math.nan)
+    if len(pairs) < 2:
+        return Factor(_ratio(pairs))
+    stream = Random(f"bootstrap/{len(pairs)}")
+    found = sorted(_ratio(stream.choices(pairs, k=len(pairs))) for _ in range(RESAMPLES))
+    low, high = found[round(0.025 * RESAMPLES)], found[round(0.975 * RESAMPLES) - 1]
+    return Factor(_ratio(pairs), low, high, len(pairs))
+
+
+def _ratio(pairs: Sequence[tuple[float, float]]) -> float:
+    return math.fsum(one for one, _ in pairs) / math.fsum(other for _, other in pairs)
+
+
 def at_least(found: Factor, wanted: float) -> Verdict:
     """Whether something is so many times better, as the paper says, or at least better at all."""
     if found.above:

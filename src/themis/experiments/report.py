@@ -62,6 +62,7 @@ def page(chapters: Sequence[Chapter], svgs: Svgs, damaged: Sequence[str] = ()) -
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>Themis: the evaluation</title><style>{_STYLE}</style></head><body>",
         "<h1>Themis: the evaluation</h1>",
+        *(f"<p>{escape(text)}</p>" for text in leads(chapters)),
         f'<p class="lead">{_lead(chapters)}</p>',
         *(f'<p class="note">{escape(name)} is damaged: run it again.</p>' for name in damaged),
         _contents(chapters),
@@ -72,12 +73,23 @@ def page(chapters: Sequence[Chapter], svgs: Svgs, damaged: Sequence[str] = ()) -
     return "\n".join(parts) + "\n"
 
 
+def leads(chapters: Sequence[Chapter]) -> list[str]:
+    """The first lines. Where two chapters say the same of different runs, the later one does."""
+    kept: dict[str, str] = {}
+    for chapter in reversed(chapters):
+        for text in chapter.lead:
+            kept.setdefault(text.partition(":")[0], text)
+    return list(kept.values())
+
+
 def _lead(chapters: Sequence[Chapter]) -> str:
     counts = Counter(claim.verdict for chapter in chapters for claim in chapter.claims)
     told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
     versions = ", ".join(sorted({chapter.themis for chapter in chapters}))
+    commits = ", ".join(sorted({chapter.origin.commit for chapter in chapters}))
     return (
-        f"{sum(counts.values())} claims: {escape(told)}. Themis {escape(versions)}. Verdicts are "
+        f"{sum(counts.values())} claims: {escape(told)}. Themis {escape(versions)}, commit "
+        f"{escape(commits)}. Verdicts are "
         "about <code>themis</code>, the default policy; <code>themis-paper</code> is the mechanism "
         "as printed. Numbers in brackets are 95 % intervals over seeds."
     )
@@ -141,10 +153,19 @@ def _section(chapter: Chapter, svgs: Svgs) -> str:
         *(f'<p class="note">{escape(note)}</p>' for note in chapter.notes),
         *(_figure(chapter, picture, svgs) for picture in chapter.pictures),
         *(_table(sheet) for sheet in chapter.sheets),
+        f'<p class="note">{escape(origin(chapter))}</p>',
         f'<p class="note">Files in {escape(chapter.id)}/: {escape(", ".join(chapter.files))}.</p>',
         "</section>",
     ]
     return "\n".join(parts)
+
+
+def origin(chapter: Chapter) -> str:
+    """Where a chapter comes from, in a sentence."""
+    given = chapter.origin
+    runs = f", {given.runs} runs, seeds {given.seeds}" if given.runs else ", no runs"
+    command = f": {given.command}" if given.command else ""
+    return f"Themis {chapter.themis}, commit {given.commit}{runs}{command}."
 
 
 def _figure(chapter: Chapter, picture: Picture, svgs: Svgs) -> str:

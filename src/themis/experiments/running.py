@@ -9,18 +9,24 @@ report tells of every experiment that the folder holds, not only of the ones jus
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from themis.experiments.base import Experiment, Results, Scope
-from themis.experiments.chapter import Chapter, read_chapters, write_chapter
+from themis.experiments.chapter import Chapter, Origin, read_chapters, write_chapter
+from themis.experiments.estimates import forecast
+from themis.experiments.provenance import commit_here, seed_text
 from themis.experiments.registry import EXPERIMENTS
 from themis.experiments.report import page
 from themis.records.codec import dumps
-from themis.sim.pool import Progress, finish_all
+from themis.sim.pool import Progress, cores, finish_all
 from themis.sim.store import Store, writable, write_whole
+from themis.sim.timing import UNKNOWN
 
 REPORT = "report.html"
+
+Forecast = Callable[[int, float], None]
+"""Called before runs begin with how many there are and about how many seconds they will take."""
 
 
 def reproduce(
@@ -62,23 +68,49 @@ def run_experiments(
     workers: int | None = None,
     progress: Progress | None = None,
     fresh: bool = False,
+    stop: Callable[[], bool] = lambda: False,
+    expect: Forecast | None = None,
 ) -> Results:
-    """Finish all runs that the experiments name, those of all of them side by side."""
-    store = Store(out / "runs")
+    """Finish all runs that the experiments name, those of all of them side by side.
+
+    Seed by seed, so that the time left can be told early and what is there can be compared. Once
+    `stop` says so, no other run begins; `missing` tells what is left. Other arguments as in
+    `reproduce`.
+    """
+    store = Store(out / "runs", commit=commit_here())
     store.make()
-    results = Results(scope, store)
+
+    def heard() -> None:
+        if progress is not None:
+            progress(0, 1, "looking at what is there")
+
+    results = Results(scope, store, heard)
     done: set[str] = set()
     while True:
         named = [config for item in experiments for config in item.plan(results)]
         new = {repr(config): config for config in named if repr(config) not in done}
         if not new:
             return results
-        finish_all(list(new.values()), store, workers=workers, progress=progress, fresh=fresh)
+        wanted = sorted(new.values(), key=lambda config: config.seed)
+        todo = [config for config in wanted if fresh or not store.has(config)]
+        if todo and expect is not None:
+            expect(len(todo), forecast(todo, store.timings()) / min(workers or cores(), len(todo)))
+        if finish_all(wanted, store, workers=workers, progress=progress, fresh=fresh, stop=stop):
+            return results
         done |= new.keys()
 
 
+def missing(experiment: Experiment, results: Results) -> int:
+    """How many runs an experiment still needs; a search may want more when it has seen them."""
+    return sum(not results.has(config) for config in experiment.plan(results))
+
+
 def evaluate(
-    experiment: Experiment, results: Results, out: Path, progress: Progress | None = None
+    experiment: Experiment,
+    results: Results,
+    out: Path,
+    progress: Progress | None = None,
+    command: str = "",
 ) -> Chapter:
     """What follows from the runs, written into the experiment's folder."""
 
@@ -87,7 +119,23 @@ def evaluate(
             progress(0, 1, text)
 
     say(f"{experiment.id}: evaluating")
-    return write_chapter(experiment, experiment.study(results), results.scope, out, say)
+    origin = _origin(experiment, results, command)
+    return write_chapter(experiment, experiment.study(results), results.scope, out, say, origin)
+
+
+def _origin(experiment: Experiment, results: Results, command: str) -> Origin:
+    """Which code made the runs, on which seeds. The code that evaluates them may be newer."""
+    configs = list(experiment.plan(results))
+    commits = set()
+    for config in configs:
+        timing = results.store.timing(config)
+        commits.add(UNKNOWN if timing is None else timing.commit)
+    return Origin(
+        commit="; ".join(sorted(commits)) or commit_here(),
+        command=command,
+        seeds=seed_text(config.seed for config in configs),
+        runs=len(configs),
+    )
 
 
 def write_report(out: Path) -> list[Path]:

@@ -7,6 +7,7 @@ outcome.apps["w2-0001"].end
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
@@ -23,12 +24,15 @@ from themis.policies import Policy
 from themis.sim.faults import NO_FAULTS, Faults
 from themis.sim.jobs import Costs, Due, Ledgered, Nodes, iteration_limits
 from themis.sim.measuring import NO_LEARNING, Learning, Meter
-from themis.sim.tallies import Shares
+from themis.sim.tallies import Contended, Shares
 from themis.sim.workloads import SimApp, Workload
 from themis.tuners import tuner_for
 
 STUCK_BEATS = 1000
 """Beats without a process, though apps wait, after which a run is given up."""
+
+Watch = Callable[[str], AbstractContextManager[None]]
+"""Times what happens within it: a "bid" or an "auction"."""
 
 LEAST_TO_TIDY = 1000
 """Entries of the heap up to which it is not searched for stale ones."""
@@ -63,6 +67,8 @@ class Outcome:
     """Processes that died, alone or with a machine."""
     outages: int = 0
     """Machines that failed."""
+    contended: Contended = field(default_factory=Contended)
+    """Whose GPUs those were while apps wanted more than there are."""
 
 
 @dataclass(slots=True)
@@ -95,6 +101,7 @@ class Simulation:
         on_round: Callable[[RoundRecord], None] | None = None,
         on_segment: Callable[[Lease], None] | None = None,
         on_progress: Callable[[float, int], None] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self._workload = workload
         self._policy = policy
@@ -104,6 +111,7 @@ class Simulation:
         self._on_round = on_round
         self._on_segment = on_segment
         self._on_progress = on_progress
+        self._watch: Watch = watch or (lambda _: nullcontext())
         self._heap: list[tuple[float, int, Callable[[float], None]]] = []
         self._pushed = 0
         self._tidy_at = LEAST_TO_TIDY
@@ -267,7 +275,8 @@ class Simulation:
         match command:
             case cmd.Ask(app=app, offer=offer):
                 topology = self._arbiter.world.topology
-                self._tell(self._seats[app], agent_ev.Asked(self._now, offer, topology))
+                with self._watch("bid"):
+                    self._tell(self._seats[app], agent_ev.Asked(self._now, offer, topology))
             case cmd.Solve(round=number, problem=problem, work=work):
                 self._solve(number, problem, work)
             case cmd.Assign():
@@ -288,7 +297,8 @@ class Simulation:
 
     def _solve(self, number: int, problem: object, work: int) -> None:
         try:
-            solution = self._solver.solve(problem, work)  # type: ignore[arg-type]
+            with self._watch("auction"):
+                solution = self._solver.solve(problem, work)  # type: ignore[arg-type]
         except ThemisError as error:
             self._post(ev.SolveFailed(self._now, number, str(error)))
         else:
@@ -300,14 +310,13 @@ class Simulation:
         for lease in command.revoked:
             self._leaving.setdefault(lease.gpu, []).append(lease.token)
             self._releasing.pop(lease.gpu, None)
-        if self._on_segment is not None:
-            for lease in command.granted:
-                self._sources[lease.gpu, lease.token] = (lease.start, lease.source)
-            for lease in command.renewed:
-                self._end_segment(lease, self._now, lease.source)
-            for lease in command.revoked:
-                if self._arbiter.ledger.lease(lease.gpu) != lease:
-                    self._sources.pop((lease.gpu, lease.token), None)  # It never began.
+        for lease in command.granted:
+            self._sources[lease.gpu, lease.token] = (lease.start, lease.source)
+        for lease in command.renewed:
+            self._end_segment(lease, self._now, lease.source)
+        for lease in command.revoked:
+            if self._arbiter.ledger.lease(lease.gpu) != lease:
+                self._sources.pop((lease.gpu, lease.token), None)  # It never began.
         seat = self._seats.get(command.app)
         # Renewals alone change nothing for an agent: the nodes know the new end.
         if seat is not None and (command.granted or command.revoked):
@@ -326,9 +335,11 @@ class Simulation:
     def _end_segment(self, lease: Lease, at: float, source: Source | None = None) -> None:
         """A lease is over, or goes on with another source: tell of the stretch up to now."""
         since, had = self._sources.pop((lease.gpu, lease.token), (lease.start, lease.source))
-        if self._on_segment is not None and had != source:
-            stretch = Lease(lease.gpu, lease.app, lease.token, max(since, lease.start), at, had)
-            self._on_segment(stretch)
+        if had != source:
+            start = max(since, lease.start)
+            self._outcome.contended.held(start, at, had)
+            if self._on_segment is not None:
+                self._on_segment(Lease(lease.gpu, lease.app, lease.token, start, at, had))
         if source is not None:
             self._sources[lease.gpu, lease.token] = (since if had == source else at, source)
 
@@ -349,6 +360,8 @@ class Simulation:
             self._waited_for -= 1
 
     def _report(self, record: RoundRecord) -> None:
+        wanted = sum(line.demand for line in record.apps)
+        self._outcome.contended.look(self._now, wanted > self._arbiter.world.topology.gpus)
         if record.failed:
             self._outcome.failed_rounds += 1
             self._outcome.first_failure = self._outcome.first_failure or record.failed

@@ -159,6 +159,10 @@ def summarise(
         "jain": jain_index([result.rho_ref[Convention.FAIR_SHARE] for result in results]),
         "gpu_hours": sum(result.gpu_seconds for result in results) / HOUR,
         "gpu_hours_by_source": {str(k): v / HOUR for k, v in sources.items()},
+        "contended_gpu_hours_by_source": {
+            str(k): v / HOUR for k, v in outcome.contended.seconds.items()
+        },
+        "auction_share_contended": outcome.contended.share(Source.AUCTION),
         "gpu_hours_spent": {
             key: sum(getattr(account, key) for account in outcome.spent.values()) / HOUR
             for key in ("useful", "slowed", "restart", "checkpoint", "lost")

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -17,9 +18,10 @@ from dataclasses import dataclass, field
 from multiprocessing.queues import SimpleQueue
 
 from themis.errors import InvariantError, ThemisError, UnavailableError
-from themis.sim.config import RunConfig, prepare
+from themis.sim.config import RunConfig, allowed_keys, prepare
 from themis.sim.run import run
 from themis.sim.store import RunRecord, Store, Stored, stored
+from themis.sim.timing import UNKNOWN, Stopwatch
 
 POLL_S = 0.2
 """How long to wait before the news of the workers are looked at again."""
@@ -58,7 +60,8 @@ def finish_all(
     workers: int | None = None,
     progress: Progress | None = None,
     fresh: bool = False,
-) -> None:
+    stop: Callable[[], bool] = lambda: False,
+) -> int:
     """See to it that all these runs are in the store, without keeping any of them in memory.
 
     Args:
@@ -67,6 +70,10 @@ def finish_all(
         workers: Processes at the same time; all cores unless said. One works in this process.
         progress: Hears how far it is.
         fresh: Run also what is there already.
+        stop: Once it says so, no other run begins.
+
+    Returns:
+        How many runs were not begun.
 
     Raises:
         ConfigError: A configuration that cannot be; nothing was run.
@@ -74,21 +81,23 @@ def finish_all(
     """
     distinct = {repr(config): config for config in configs}
     store.make()
-    counter = _Counter(_app_counts(distinct.values()), progress)
+    counter = _Counter(_app_counts(distinct.values(), progress), progress)
     todo = []
     for name, config in distinct.items():
-        if fresh or store.load(config) is None:
+        if fresh or not store.has(config):
             todo.append(config)
         else:
             counter.finished(name)
     counter.show()
     workers = min(workers or cores(), len(todo))
     if workers > 1:
-        _in_processes(todo, store, workers, counter)
-    else:
-        for config in todo:
-            store.save(config, _simulate(config, counter.reached))
-            counter.finished(repr(config))
+        return _in_processes(todo, store, workers, counter, stop)
+    for place, config in enumerate(todo):
+        if stop():
+            return len(todo) - place
+        store.save(config, _simulate(config, store.commit, counter.reached))
+        counter.finished(repr(config))
+    return 0
 
 
 def found(store: Store, config: RunConfig) -> RunRecord:
@@ -107,16 +116,27 @@ def _label(config: RunConfig) -> str:
     return f"{config.policy}, seed {config.seed}"
 
 
-def _app_counts(configs: Iterable[RunConfig]) -> dict[str, int]:
-    """How many apps each run has. Checks everything that a seed does not change."""
+def _app_counts(configs: Iterable[RunConfig], progress: Progress | None) -> dict[str, int]:
+    """How many apps each run has. Checks everything that a seed does not change.
+
+    Every workload and every policy with its options is made once, not every pair of them.
+    """
     counts: dict[str, int] = {}
-    known: dict[str, int] = {}
+    apps: dict[str, int] = {}
+    checked: set[str] = set()
     for config in configs:
-        kind = repr((config.cluster, config.contention, config.workload, config.apps,
-                     config.policy, config.load, config.options))  # fmt: skip
-        if kind not in known:
-            known[kind] = len(prepare(config).workload.apps)
-        counts[repr(config)] = known[kind]
+        options = sorted(config.options.items())
+        whose = repr((config.policy, options))
+        known = allowed_keys(config.policy, config.workload)
+        own = [item for item in options if known.get(item[0]) in {"workload", "beliefs"}]
+        what = repr((config.cluster, config.contention, config.workload, config.apps,
+                     config.load, own))  # fmt: skip
+        if what not in apps or whose not in checked:
+            apps[what] = len(prepare(config).workload.apps)
+            checked.add(whose)
+            if progress is not None:
+                progress(0, 1, f"checking what to run: {len(apps)} workloads")
+        counts[repr(config)] = apps[what]
     return counts
 
 
@@ -128,9 +148,16 @@ class _Counter:
     progress: Progress | None
     done: dict[str, int] = field(default_factory=dict)
     runs: int = 0
+    so_far: int = 0
+    total: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.total = sum(self.apps.values())
 
     def reached(self, name: str, done: int) -> None:
-        self.done[name] = min(done, self.apps[name])
+        now = min(done, self.apps[name])
+        self.so_far += now - self.done.get(name, 0)
+        self.done[name] = now
         self.show()
 
     def finished(self, name: str) -> None:
@@ -140,21 +167,15 @@ class _Counter:
     def show(self) -> None:
         if self.progress is not None:
             text = f"{self.runs} of {len(self.apps)} runs, apps finished"
-            self.progress(sum(self.done.values()), sum(self.apps.values()), text)
+            self.progress(self.so_far, self.total, text)
 
 
-def _simulate(config: RunConfig, report: Callable[[str, int], None]) -> Stored:
+def _simulate(config: RunConfig, commit: str, report: Callable[[str, int], None]) -> Stored:
     name = repr(config)
-    last = 0
-
-    def heard(done: int, _: int) -> None:
-        nonlocal last
-        if done > last:
-            last = done
-            report(name, done)
-
+    watch = Stopwatch()
     try:
-        return stored(run(config, progress=heard))
+        result = run(config, progress=lambda done, _: report(name, done), watch=watch)
+        return stored(result, watch.timing(config, commit or UNKNOWN))
     except ThemisError as error:
         raise InvariantError(f"{_label(config)}: {error}") from error
 
@@ -180,30 +201,48 @@ def _follow_parent() -> None:
         os._exit(1)
 
 
-def _work(config: RunConfig) -> Stored | str:
+def _work(config: RunConfig, commit: str) -> Stored | str:
+    last = 0
+
+    def tell(name: str, done: int) -> None:
+        nonlocal last
+        if done > last:  # The others know that we work; only this is news.
+            last = done
+            _news[0].put((name, done))
+
     try:
-        return _simulate(config, lambda name, done: _news[0].put((name, done)))
+        return _simulate(config, commit, tell)
     except ThemisError as error:
         return str(error)
 
 
-def _in_processes(todo: list[RunConfig], store: Store, workers: int, counter: _Counter) -> None:
+def _in_processes(
+    todo: Sequence[RunConfig],
+    store: Store,
+    workers: int,
+    counter: _Counter,
+    stop: Callable[[], bool],
+) -> int:
     # Spawned, not forked: a fork copies locks of threads that it does not copy.
     context = multiprocessing.get_context("spawn")
     news: _News = context.SimpleQueue()
     before = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, context, _start_worker, (news,))
     running: dict[Future[Stored | str], RunConfig] = {}
+    waiting = deque(todo)
     try:
-        with _interrupts_held():
-            for config in todo:
-                running[pool.submit(_work, config)] = config
-        while running:
+        while running or (waiting and not stop()):
+            while waiting and len(running) < workers and not stop():
+                config = waiting.popleft()
+                with _interrupts_held():
+                    running[pool.submit(_work, config, store.commit)] = config
             wait(running, timeout=POLL_S, return_when=FIRST_COMPLETED)
             while not news.empty():
                 counter.reached(*news.get())
+            counter.show()  # Also when there are no news: people should see that it works.
             _collect(running, store, counter)
         pool.shutdown()
+        return len(waiting)
     except BrokenProcessPool as error:
         reason = "a worker ended before its run did (out of memory?); finished runs are kept"
         raise UnavailableError(reason) from error

@@ -19,7 +19,7 @@ from themis.fairness.ideal import Convention
 from themis.model import AppId, GpuId, Lease, Source, Topology
 from themis.records.log import LogWriter, header_of
 from themis.sim.config import Prepared, RunConfig, prepare
-from themis.sim.driver import Outcome, Simulation
+from themis.sim.driver import Outcome, Simulation, Watch
 from themis.sim.frames import app_rows, frame
 from themis.sim.metrics import AppResult, app_results, floor_rho_ref, reference, summarise
 
@@ -143,6 +143,7 @@ def run(
     on_segment: Callable[[Segment], None] | None = None,
     log_to: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
+    watch: Watch | None = None,
 ) -> RunResult:
     """Simulate.
 
@@ -157,6 +158,7 @@ def run(
         on_segment: Called with every segment once it is over, in order for each GPU.
         log_to: Where to write the event log, if anywhere.
         progress: Called now and then with apps finished and apps in all.
+        watch: Times bids and auctions, if anybody wants to know; changes nothing.
     """
     prepared = config if isinstance(config, Prepared) else prepare(config)
     segments: list[Segment] = []
@@ -195,6 +197,7 @@ def run(
             on_round=_to_all(round_takers) if round_takers else None,
             on_segment=stretches.add if segment_takers else None,
             on_progress=on_progress,
+            watch=watch,
         )
         outcome = simulation.run()
         stretches.finish()

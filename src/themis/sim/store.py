@@ -27,6 +27,7 @@ from themis.records.codec import decode, dumps, loads
 from themis.sim.config import RunConfig
 from themis.sim.metrics import HOUR, AppResult
 from themis.sim.run import RunResult, Segment
+from themis.sim.timing import Timing
 
 MAX_STEPS = 500
 SCORE_DIGITS = 3
@@ -59,6 +60,8 @@ class Stored:
 
     record: bytes
     segments: bytes
+    timing: bytes = b""
+    """What it cost; the one file that no two runs have alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ class Store:
     """A folder of finished runs."""
 
     folder: Path
+    commit: str = ""
+    """Of the code that adds runs to it, where somebody knows."""
     _keys: dict[str, str] = field(default_factory=dict, compare=False)
 
     def make(self) -> None:
@@ -85,6 +90,26 @@ class Store:
         except (OSError, UnicodeDecodeError, RefusedError):
             return None
 
+    def has(self, config: RunConfig) -> bool:
+        """Whether there is a whole run, without reading it."""
+        try:
+            with self._path(config).open("rb") as file:
+                file.seek(-2, os.SEEK_END)
+                return file.read() == b"}\n"
+        except OSError:
+            return False
+
+    def timing(self, config: RunConfig) -> Timing | None:
+        """What a run cost, if that is known."""
+        return _timing(self._timing_path(config))
+
+    def timings(self) -> Iterator[Timing]:
+        """What the runs in the folder cost, of those where it is known."""
+        for path in sorted(self.folder.glob("*.timing")):
+            found = _timing(path)
+            if found is not None:
+                yield found
+
     def segments(self, config: RunConfig) -> tuple[Segment, ...]:
         """Who held which GPU when in a run that is there.
 
@@ -101,6 +126,8 @@ class Store:
     def save(self, config: RunConfig, stored: Stored) -> None:
         """Keep a run. Its record comes last, so a record always has its segments beside it."""
         write_whole(self._segments_path(config), stored.segments)
+        if stored.timing:
+            write_whole(self._timing_path(config), stored.timing)
         write_whole(self._path(config), stored.record)
 
     def _path(self, config: RunConfig) -> Path:
@@ -108,6 +135,9 @@ class Store:
 
     def _segments_path(self, config: RunConfig) -> Path:
         return self.folder / f"{self._name(config)}.segments.gz"
+
+    def _timing_path(self, config: RunConfig) -> Path:
+        return self.folder / f"{self._name(config)}.timing"
 
     def _name(self, config: RunConfig) -> str:
         known = repr(config)
@@ -117,19 +147,19 @@ class Store:
 
 
 def run_key(config: RunConfig) -> str:
-    """A short hash of everything a run follows from."""
+    """A short hash of everything a run follows from: what is in its files, not where they are."""
     files = {
-        name: hashlib.sha256(Path(name).read_bytes()).hexdigest()
-        for name in (config.cluster, config.workload)
+        key: hashlib.sha256(Path(name).read_bytes()).hexdigest()
+        for key, name in (("cluster", config.cluster), ("workload", config.workload))
         if os.path.isfile(name)  # false, and no error, for names that cannot be paths
     }
-    told = {"themis": __version__, "config": asdict(config), "files": files}
+    told = {"themis": __version__, "config": {**asdict(config), **files}, "files": sorted(files)}
     text = json.dumps(told, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def stored(result: RunResult) -> Stored:
-    """A result in the bytes of its files; the same run gives the same bytes."""
+def stored(result: RunResult, timing: Timing | None = None) -> Stored:
+    """A result in the bytes of its files; the same run gives the same bytes, but for its timing."""
     held = merged(result.segments)
     record = RunRecord(
         themis=__version__,
@@ -142,8 +172,12 @@ def stored(result: RunResult) -> Stored:
     lines = "".join(
         f"{item.gpu},{item.app},{item.start!r},{item.end!r},{item.source}\n" for item in held
     )
-    # Without the time of writing, which gzip would put in.
-    return Stored((dumps(record) + "\n").encode(), gzip.compress(lines.encode("ascii"), mtime=0))
+    return Stored(
+        (dumps(record) + "\n").encode(),
+        # Without the time of writing, which gzip would put in.
+        gzip.compress(lines.encode("ascii"), mtime=0),
+        b"" if timing is None else (dumps(timing) + "\n").encode(),
+    )
 
 
 def merged(segments: Iterable[Segment]) -> tuple[Segment, ...]:
@@ -221,6 +255,13 @@ def check_writable(path: Path, key: str) -> None:
         raise ConfigError(key, str(path), f"a file in a folder that is there ({folder} is not)")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ConfigError(key, str(path), f"a file in a folder that can be written ({folder})")
+
+
+def _timing(path: Path) -> Timing | None:
+    try:
+        return decode(Timing, loads(path.read_text("utf-8")))
+    except (OSError, UnicodeDecodeError, RefusedError):
+        return None
 
 
 def _segment(line: str) -> Segment:

@@ -22,6 +22,7 @@ from themis.sim.workloads.distributions import (
 )
 from themis.sim.workloads.drawing import REFERENCE_APPS, REFERENCE_GPUS, REFERENCE_HORIZON
 from themis.sim.workloads.trace_study import TRACE_STUDY_VERSION, generate_trace_study
+from themis.sim.workloads.truth import TRUTH_APPS, TRUTH_VERSION, generate_truth
 from themis.sim.workloads.w1 import W1_VERSION, generate_w1
 from themis.sim.workloads.w2 import W2_VERSION, generate_w2
 
@@ -29,6 +30,7 @@ GENERATORS: Mapping[str, Callable[..., Workload]] = {
     "w1": generate_w1,
     "w2": generate_w2,
     "trace-study": generate_trace_study,
+    "truth": generate_truth,
 }
 """Workloads by name; a new one is a function and a line here."""
 
@@ -60,6 +62,8 @@ __all__ = [
     "REFERENCE_HORIZON",
     "TRACE_JOBS",
     "TRACE_STUDY_VERSION",
+    "TRUTH_APPS",
+    "TRUTH_VERSION",
     "W1_GPUS_PER_JOB",
     "W1_JOBS",
     "W1_VERSION",
@@ -71,6 +75,7 @@ __all__ = [
     "Table",
     "Workload",
     "generate_trace_study",
+    "generate_truth",
     "generate_w1",
     "generate_w2",
     "quantile",

@@ -54,8 +54,7 @@ class Options:
         check_count("apps", self.apps, high=100_000)
         check_count("gpus", self.gpus, high=1_000_000)
         check_flag("bursty", self.bursty)
-        if self.hardware not in HARDWARE:
-            raise unknown_name("hardware", str(self.hardware), HARDWARE)
+        check_hardware(self.hardware)
         if self.load is not None:
             check_number("load", self.load, above=True, high=10.0)
         if self.network_intensive is not None:
@@ -67,7 +66,7 @@ class Options:
 
     def model(self, index: int) -> str:
         """What app number `index` trains."""
-        return _draw_model(self.stream("model", index), self.network_intensive)
+        return draw_model(self.stream("model", index), self.network_intensive)
 
     def jobs(self, index: int, count: int, max_gpus: int, model: str) -> tuple[JobSpec, ...]:
         """Jobs of app number `index`: alike, but for iterations of one second give or take 20 %."""
@@ -128,7 +127,18 @@ def check_flag(key: str, value: object) -> None:
         raise ConfigError(key, value, "true or false")
 
 
-def _draw_model(stream: Random, network_intensive: float | None) -> str:
+def check_hardware(value: object) -> None:
+    """Refuse GPUs for which the zoo has no slowdowns.
+
+    Raises:
+        ConfigError: It has none.
+    """
+    if value not in HARDWARE:
+        raise unknown_name("hardware", str(value), HARDWARE)
+
+
+def draw_model(stream: Random, network_intensive: float | None) -> str:
+    """A model by the paper's mix, or by a share of network-intensive ones."""
     first, second = stream.random(), stream.random()
     if network_intensive is None:
         names = models_of_category(_category(first))

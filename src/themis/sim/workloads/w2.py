@@ -13,7 +13,14 @@ from themis.sim.workloads.distributions import (
     quantile,
     step,
 )
-from themis.sim.workloads.drawing import REFERENCE_APPS, REFERENCE_GPUS, Options, assemble
+from themis.sim.workloads.drawing import (
+    REFERENCE_APPS,
+    REFERENCE_GPUS,
+    Options,
+    assemble,
+    check_flag,
+)
+from themis.sim.workloads.inserted import insert_two
 
 W2_VERSION = 1
 """To be raised whenever the same seed would give another workload."""
@@ -30,6 +37,7 @@ def generate_w2(
     network_intensive: float | None = None,
     eta: int = 2,
     demand_growth: int = 1,
+    two_jobs: bool = False,
 ) -> Workload:
     """The paper's second workload: successive halving, mostly 4 GPUs per job.
 
@@ -54,6 +62,8 @@ def generate_w2(
         eta: One job in `eta` survives a phase.
         demand_growth: From phase to phase a job can use so many times more GPUs; `eta` gives the
             paper's 1, 2, 4, ...
+        two_jobs: Put two single jobs among the apps, `long` and `short`, which arrive some time in
+            the middle half of the horizon.
 
     Raises:
         ConfigError: An argument is out of range.
@@ -62,7 +72,9 @@ def generate_w2(
     check_count("eta", eta, low=2, high=1000)
     check_count("demand_growth", demand_growth, high=8)
     bodies = [_app(options, index, eta, demand_growth) for index in range(apps)]
-    return assemble("w2", W2_VERSION, options, bodies)
+    check_flag("two_jobs", two_jobs)
+    made = assemble("w2", W2_VERSION, options, bodies)
+    return insert_two(made, hardware) if two_jobs else made
 
 
 def _app(options: Options, index: int, eta: int, demand_growth: int) -> SimApp:

@@ -1,0 +1,201 @@
+"""E14: what each lever of the default policy is worth: the record of how it was chosen."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from themis.experiments.base import (
+    FEWER_REPORT_SEEDS,
+    NOTHING,
+    Claim,
+    Column,
+    Experiment,
+    Figure,
+    Findings,
+    Results,
+    Row,
+    Table,
+    Told,
+    Verdict,
+)
+from themis.experiments.charts import plot_ranges
+from themis.experiments.macro import LITERAL, OURS, WORKLOADS
+from themis.experiments.matrix import MAIN, MAIN_COLUMNS, Cell, Matrix, Measured, plain, summary
+from themis.experiments.measures import FEWEST
+from themis.sim.canvas import Drawing
+from themis.sim.config import RunConfig
+
+DEFAULT = "themis"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The default policy with something changed, as `--set` would."""
+
+    name: str
+    options: Mapping[str, object] = field(default_factory=dict)
+    policy: str = OURS
+    quick: bool = True
+    """Whether it belongs to a quick look; what takes long does not."""
+    workloads: tuple[str, ...] = WORKLOADS
+
+
+VARIANTS = (
+    Variant(DEFAULT),
+    # One lever back to what the paper says.
+    Variant("rank: rho now", {"rank": "now"}),
+    Variant("hysteresis: none", {"hysteresis": 0.0}),
+    Variant("leftovers: paper", {"leftovers": "paper"}),
+    Variant("T_id inside: paper", {"convention": "paper"}),
+    Variant("bidder: app", {"bidder": "app"}),
+    Variant("valuation: asked afresh", {"fresh_tables": True}),
+    Variant("invited: at least 1", {"min_invited": 1}),
+    Variant("guards: off", {"guard_rounds": 0, "idle_after": 0}),
+    # The payment rule.
+    Variant("payment: gpus", {"payment": "gpus"}),
+    Variant("payment: time", {"payment": "time"}),
+    Variant("payment: lottery", {"payment": "lottery"}),
+    Variant("payment: lottery-pf", {"payment": "lottery-pf"}, quick=False),
+    Variant("payment: floor", {"payment": "floor"}),
+    # Numbers.
+    Variant("starvation: 1.2", {"starvation": 1.2}),
+    Variant("starvation: 4", {"starvation": 4.0}),
+    Variant("starvation: 10", {"starvation": 10.0}),
+    Variant("f: 0.5", {"f": 0.5}, quick=False),
+    Variant("f: 0.9", {"f": 0.9}),
+    Variant("f: 1", {"f": 1.0}),
+    Variant("lease: 5 min", {"lease": "5m"}),
+    Variant("lease: 20 min", {"lease": "20m"}),
+    # The other way round: the paper's text, alone and with one lever of ours. Its leases, bids
+    # without restart costs and agents that do not stick are one package, not keys.
+    Variant("themis-paper", policy=LITERAL),
+    Variant("themis-paper + rank: best case", {"rank": "best-case"}, LITERAL, False, ("w2",)),
+    Variant(
+        "themis-paper + all but leases",
+        {
+            "rank": "best-case", "hysteresis": 0.05, "leftovers": "full", "payment": "lottery",
+            "convention": "fair_share", "bidder": "owner", "min_invited": 2, "guard_rounds": 5,
+        },
+        LITERAL,
+        quick=False,
+        workloads=("w2",),
+    ),
+)  # fmt: skip
+"""Every row is a variant; one that says nothing new is left out. Add yours here."""
+
+MEASURES = {
+    **MAIN,
+    "auction_share": summary("auction_share_contended"),
+    "kept": summary("mean_kept_fraction"),
+}
+COLUMNS = {
+    **MAIN_COLUMNS,
+    "auction_share": Column("by auction", ".0%"),
+    "kept": Column("kept", ".2f"),
+}
+
+
+def variants(results: Results) -> tuple[Variant, ...]:
+    """Those to run: without such as are the default under another name."""
+    wanted = [one for one in VARIANTS if one.quick or not results.scope.quick]
+    kept: dict[str, Variant] = {}
+    for one in wanted:
+        kept.setdefault(repr(_config(one, RunConfig())), one)
+    return tuple(kept.values())
+
+
+def _config(variant: Variant, base: RunConfig) -> RunConfig:
+    return plain(replace(base, policy=variant.policy, options=dict(variant.options)))
+
+
+def matrix(results: Results) -> Matrix:
+    """Cells are (workload, variant)."""
+    scope = results.scope
+    cells: dict[Cell, RunConfig] = {
+        (workload, one.name): _config(one, scope.base(workload))
+        for workload in WORKLOADS
+        for one in variants(results)
+        if workload in one.workloads
+    }
+    return Matrix(cells, scope.seeds_of(FEWER_REPORT_SEEDS, quick=1))
+
+
+def plan(results: Results) -> Iterable[RunConfig]:
+    """Every variant on both workloads."""
+    return matrix(results).configs()
+
+
+def _changes(measured: Measured, workload: str) -> list[str]:
+    """The variants that were run on a workload, without the default."""
+    return [str(name) for work, name in measured.by_cell if work == workload and name != DEFAULT]
+
+
+def _best(measured: Measured, workload: str) -> Claim:
+    better = []
+    names = _changes(measured, workload)
+    for name in names:
+        found = measured.factor("max_rho_ref", of=(workload, name), over=(workload, DEFAULT))
+        if found.below:
+            better.append(f"{name} ({found.told.text})")
+    few = len(measured.seeds) < FEWEST
+    return Claim(
+        f"Our bar, {workload.upper()}: no single change makes max rho_ref surely lower",
+        Told("- (ours)"),
+        NOTHING,
+        Told(f"{len(better)} of {len(names)} do" if better else "none does"),
+        Verdict.OPEN if few else Verdict.FAILS if better else Verdict.HOLDS,
+        "; ".join(better)
+        or "Of all variants in the table, each against the default by pairs. Of "
+        "twenty comparisons one may come out below by chance.",
+    )
+
+
+def _table(measured: Measured) -> Table:
+    rows: list[Row] = []
+    for workload, name in measured.by_cell:
+        found = measured.factor("max_rho_ref", of=(workload, name), over=(workload, DEFAULT))
+        means = (measured.estimate(key, (workload, name)).mean for key in COLUMNS)
+        rows.append((workload, name, found.mean, found.low, found.high, *means))
+    head = (
+        Column("workload"), Column("variant"), Column("max rho_ref / themis", ".3f"),
+        Column("low", ".3f"), Column("high", ".3f"),
+    )  # fmt: skip
+    return Table("ablation", "Means over seeds", (*head, *COLUMNS.values()), tuple(rows))
+
+
+def _figure(measured: Measured) -> Drawing:
+    marks = {
+        workload.upper(): {
+            name: measured.factor("max_rho_ref", of=(workload, name), over=(workload, DEFAULT))
+            for name in _changes(measured, workload)
+        }
+        for workload in WORKLOADS
+    }
+    title = "Each change against the default (right of 1: worse)"
+    return plot_ranges(title, "max rho_ref over that of themis, 95 % interval", marks, log=True)
+
+
+def study(results: Results) -> Findings:
+    """Compare every variant with the default."""
+    measured = matrix(results).measure(results, MEASURES)
+    return Findings(
+        claims=tuple(_best(measured, workload) for workload in WORKLOADS),
+        tables=(_table(measured), measured.run_table("runs", ("workload", "variant"))),
+        figures=(
+            Figure("ablation", "What one change does to max rho_ref, by pairs of seeds.",
+                   lambda: _figure(measured)),
+        ),
+        notes=(
+            ("Variants that say what is the default anyway are left out. `by auction` is the "
+            "auction's share of GPU time under contention, `kept` the mean fraction of their rows "
+            "that winners keep."),
+        ),
+    )  # fmt: skip
+
+
+EXPERIMENT = Experiment(
+    "E14",
+    "Ablation",
+    "Nothing: this is how the default policy was chosen.",
+    study,
+    plan,
+)

@@ -1,0 +1,275 @@
+"""E15: all policies against each other, the fluid equal share and the floor: the bar."""
+
+from collections.abc import Iterable
+from functools import partial
+
+from themis.experiments import philly
+from themis.experiments.base import (
+    Claim,
+    Column,
+    Experiment,
+    Figure,
+    Findings,
+    Results,
+    Row,
+    Table,
+    Told,
+    Verdict,
+)
+from themis.experiments.charts import plot_ranges
+from themis.experiments.macro import LITERAL, OURS, PAPERS, auction_sentence, policies
+from themis.experiments.matrix import Measured, gather, gpu_over_work, summary
+from themis.experiments.measures import Factor, all_of, at_least, mean_ratio
+from themis.experiments.scenarios import REAL, Scenario, runs, scenarios, seeds_of
+from themis.sim.canvas import Drawing
+from themis.sim.config import RunConfig
+from themis.sim.store import RunRecord
+
+MOST_RHO = 1.2
+LEAST_FAIR = 0.95
+GPU_LIMITS = {"w1": 1.01, "w2": 1.02}
+"""GPU time over Gandiva's that the bar allows."""
+
+
+def over_floor(record: RunRecord) -> float:
+    """How far max rho_ref is from what no policy could do better than."""
+    floor = record.summary["floor_rho_ref"]
+    worst = record.summary["max_rho_ref"]["fair_share"]
+    return float(worst) / float(floor) if floor and worst else float("nan")
+
+
+MEASURES = {
+    "max_rho_ref": summary("max_rho_ref", "fair_share"),
+    "p95_rho_ref": summary("p95_rho_ref", "fair_share"),
+    "share_fair": summary("share_fair_ref", "fair_share"),
+    "floor": summary("floor_rho_ref"),
+    "over_floor": over_floor,
+    "completion_h": summary("mean_completion_h"),
+    "fluid_h": summary("fluid_completion_h"),
+    "gpu_hours": summary("gpu_hours"),
+    "over_work": gpu_over_work,
+    "jain": summary("jain"),
+    "moves": summary("moves"),
+    "auction_share": summary("auction_share_contended"),
+}
+COLUMNS = {
+    "max_rho_ref": Column("mean", ".2f"),
+    "p95_rho_ref": Column("p95 rho_ref", ".2f"),
+    "share_fair": Column("share fair", ".0%"),
+    "over_floor": Column("max / floor", ".2f"),
+    "completion_h": Column("completion h", ".1f"),
+    "fluid_h": Column("fluid h", ".1f"),
+    "over_work": Column("GPU time / work", ".3f"),
+    "jain": Column("Jain", ".3f"),
+    "moves": Column("moves", ".0f"),
+}
+
+
+def plan(results: Results) -> Iterable[RunConfig]:
+    """Every policy in every scenario."""
+    return [config for each in runs(results).values() for config in each]
+
+
+def _against(
+    measured: Measured, scenario: str, policy: str, names: Iterable[str]
+) -> dict[str, Factor]:
+    """Max rho_ref of the others over that of one: above 1, they are worse."""
+    return {
+        name: measured.factor("max_rho_ref", of=(scenario, name), over=(scenario, policy))
+        for name in names
+        if name != policy
+    }
+
+
+def _unbeaten(measured: Measured, scenario: str, names: tuple[str, ...]) -> Claim:
+    def beaten_by(policy: str) -> list[str]:
+        found = _against(measured, scenario, policy, names)
+        # The two presets are not opponents of each other here.
+        return [name for name, item in found.items() if item.below and name not in {OURS, LITERAL}]
+
+    ours, literal = beaten_by(OURS), beaten_by(LITERAL)
+    found = _against(measured, scenario, OURS, names)
+    nearest = min(found, key=lambda name: found[name].mean)
+    return Claim(
+        f"Our bar, {scenario}: no policy's max rho_ref is surely lower",
+        Told("- (ours)"),
+        Told(", ".join(literal) or "none", len(literal)),
+        Told(", ".join(ours) or "none", len(ours)),
+        measured.judged(not ours),
+        f"Listed are policies that surely beat it. Nearest is {nearest}: its max rho_ref is "
+        f"{found[nearest].told.text} that of themis (geometric mean, paired bootstrap).",
+    )
+
+
+def _better(measured: Measured, scenario: str) -> Claim:
+    ours = _against(measured, scenario, OURS, PAPERS)
+    literal = _against(measured, scenario, LITERAL, PAPERS)
+
+    def least(found: dict[str, Factor]) -> Told:
+        worst = min(found.values(), key=lambda item: item.mean)
+        return Told(f"at least {worst.told.text}", worst.mean)
+
+    return Claim(
+        f"Our bar, {scenario}: max rho_ref surely better than the paper's four",
+        Told("- (ours)"),
+        least(literal),
+        least(ours),
+        all_of(at_least(item, 1.0) for item in ours.values()),
+        "; ".join(f"{name} {item.told.text}" for name, item in ours.items()) + ".",
+    )
+
+
+def _level(measured: Measured, scenario: str) -> Claim:
+    mean = {
+        name: measured.estimate("max_rho_ref", (scenario, name)).mean for name in (OURS, LITERAL)
+    }
+    fair = {
+        name: measured.estimate("share_fair", (scenario, name)).mean for name in (OURS, LITERAL)
+    }
+    floor = measured.estimate("over_floor", (scenario, OURS)).mean
+    good = mean[OURS] <= MOST_RHO and fair[OURS] >= LEAST_FAIR
+    verdict = measured.judged(good)
+    if verdict is Verdict.FAILS and (mean[OURS] <= MOST_RHO or fair[OURS] >= LEAST_FAIR):
+        verdict = Verdict.PARTLY
+    text = {name: Told(f"{mean[name]:.2f}, {fair[name]:.0%}", mean[name]) for name in mean}
+    return Claim(
+        f"Our bar, {scenario}: mean max rho_ref <= {MOST_RHO:g}, {LEAST_FAIR:.0%} of apps fair",
+        Told("- (ours)"),
+        text[LITERAL],
+        text[OURS],
+        verdict,
+        f"Fair: rho_ref at most 1.05. Max rho_ref is {floor:.2f}x the floor, which no policy "
+        "could go below.",
+    )
+
+
+def _sooner(measured: Measured, scenario: str) -> Claim:
+    def against_fluid(policy: str) -> Factor:
+        cell = (scenario, policy)
+        return mean_ratio(measured.values("completion_h", cell), measured.values("fluid_h", cell))
+
+    ours = against_fluid(OURS)
+    return Claim(
+        f"Our bar, {scenario}: mean completion time below the fluid equal share's",
+        Told("- (ours)"),
+        against_fluid(LITERAL).told,
+        ours.told,
+        measured.judged(ours.mean < 1.0),
+        "The fluid reference has no beats, no restarts and no distance.",
+    )
+
+
+def _gpu_time(measured: Measured, one: Scenario) -> Claim:
+    limit = GPU_LIMITS[one.workload]
+    ours, literal = (
+        measured.factor("gpu_hours", of=(one.name, policy), over=(one.name, "gandiva"))
+        for policy in (OURS, LITERAL)
+    )
+    return Claim(
+        f"Our bar, {one.name}: GPU time at most {limit:g}x Gandiva's",
+        Told("- (ours)"),
+        literal.told,
+        ours.told,
+        measured.judged(ours.mean <= limit),
+        "Gandiva packs jobs and seldom takes anything away.",
+    )
+
+
+def _table(measured: Measured) -> Table:
+    rows: list[Row] = []
+    for cell in measured.by_cell:
+        scenario, policy = str(cell[0]), str(cell[1])
+        typical = measured.typical("max_rho_ref", cell)
+        found = measured.factor("max_rho_ref", of=cell, over=(scenario, OURS))
+        means = (measured.estimate(name, cell).mean for name in COLUMNS)
+        rows.append((scenario, policy, typical.mean, typical.low, typical.high, found.told.text,
+                     *means))  # fmt: skip
+    head = (
+        Column("scenario"), Column("policy"), Column("max rho_ref (geometric)", ".3f"),
+        Column("low", ".3f"), Column("high", ".3f"), Column("over themis"),
+    )  # fmt: skip
+    return Table("bar", "All policies; means over seeds", (*head, *COLUMNS.values()), tuple(rows))
+
+
+def _figure(measured: Measured, shown: tuple[str, ...], names: tuple[str, ...]) -> Drawing:
+    marks: dict[str, dict[str, Factor]] = {}
+    for scenario in shown:
+        marks[scenario] = {
+            name: measured.typical("max_rho_ref", (scenario, name)) for name in names
+        }
+        marks[scenario]["floor"] = measured.typical("floor", (scenario, OURS))
+    title = "The app that fares worst (left is better; 1: as on a private share)"
+    label = "max rho_ref (fair share), geometric mean over seeds, 95 % interval"
+    return plot_ranges(title, label, marks, log=True)
+
+
+def _headline(measured: Measured) -> str:
+    parts = []
+    for scenario in dict.fromkeys(str(cell[0]) for cell in measured.by_cell):
+        ours, equal = (
+            measured.typical("max_rho_ref", (scenario, name)) for name in (OURS, "equal-share")
+        )
+        parts.append(f"{scenario} {ours.mean:.2f} ({equal.mean:.2f})")
+    return (
+        f"Largest rho_ref (fair share) of any app under themis, in brackets under equal-share, "
+        f"geometric mean over {len(measured.seeds)} seed{'s' * (len(measured.seeds) > 1)}: "
+        + ", ".join(parts)
+        + "."
+    )
+
+
+def study(results: Results) -> Findings:
+    """Hold the default policy against all others."""
+    measured = gather(results, runs(results), MEASURES, seeds_of(results))
+    names = policies(results)
+    claims: list[Claim] = []
+    for one in scenarios(results):
+        claims.append(_unbeaten(measured, one.name, names))
+        if one.philly:
+            continue
+        claims += [_better(measured, one.name), _level(measured, one.name)]
+        claims += [_sooner(measured, one.name), _gpu_time(measured, one)]
+    figures = [
+        Figure(
+            "bar", "W1 and W2: largest rho_ref (fair share) under every policy, and the floor.",
+            partial(_figure, measured, ("W1", "W2"), names),
+        ),
+        Figure(
+            "bar_contended", "The same with half of the machines.",
+            partial(_figure, measured, ("W1 2x", "W2 2x"), names),
+        ),
+    ]  # fmt: skip
+    if philly.at_hand(results):
+        shown = tuple(one.name for one in REAL)
+        figures.append(
+            Figure("bar_philly", "The Philly trace at two loads.",
+                   partial(_figure, measured, shown, names))
+        )  # fmt: skip
+    missing = () if philly.at_hand(results) else (
+        f"Without the Philly trace: THEMIS_DATA names no folder with {philly.FILE}.",
+    )  # fmt: skip
+    return Findings(
+        claims=tuple(claims),
+        tables=(_table(measured), measured.run_table("runs", ("scenario", "policy"))),
+        figures=tuple(figures),
+        notes=(
+            (
+                "2x: half of the machines of each kind, the same apps. The floor is clairvoyant: "
+                "perfect placement, one start for each app, parallelism as declared."
+            ),
+            *missing,
+        ),
+        lead=(
+            _headline(measured),
+            auction_sentence(measured, [(one.name, OURS) for one in scenarios(results)]),
+        ),
+    )
+
+
+EXPERIMENT = Experiment(
+    "E15",
+    "All policies, the floor, and our bar",
+    "Nothing: it knows neither equal-share nor a floor. The bar is our own.",
+    study,
+    plan,
+)

@@ -1,0 +1,120 @@
+"""E8: apps misjudge their iterations left and their slowdown, in bids only."""
+
+import math
+from collections.abc import Iterable
+from statistics import fmean
+
+from themis.experiments.base import (
+    FEWER_REPORT_SEEDS,
+    Claim,
+    Experiment,
+    Figure,
+    Findings,
+    Results,
+    Told,
+    Verdict,
+)
+from themis.experiments.macro import LITERAL, OURS
+from themis.experiments.matrix import MAIN, MAIN_COLUMNS, Matrix, Measured, over, swept
+from themis.experiments.measures import FEWEST, mean_ratio
+from themis.experiments.sweeps import as_printed, plot_cells
+from themis.sim.config import RunConfig
+
+VALUES = (0.0, 0.05, 0.10, 0.15, 0.20)
+QUICK_VALUES = (0.0, 0.20)
+NONE, MOST = VALUES[0], VALUES[-1]
+POLICIES = (OURS, LITERAL)
+PAPER = 0.1076
+"""How much the paper's max rho changes when apps err by up to a fifth."""
+
+
+def values(results: Results) -> tuple[float, ...]:
+    """Errors: factors are drawn from 1 - X to 1 + X."""
+    return QUICK_VALUES if results.scope.quick else VALUES
+
+
+def matrix(results: Results) -> Matrix:
+    """Cells are (error, policy)."""
+    scope = results.scope
+    base = scope.base("w2")
+    cells = over(swept(base, "error", values(results)), (OURS,))
+    cells |= as_printed(base, "error", (NONE, MOST))
+    return Matrix(cells, scope.seeds_of(FEWER_REPORT_SEEDS, quick=1))
+
+
+def plan(results: Results) -> Iterable[RunConfig]:
+    """The default policy with each error, the mechanism as printed at the ends."""
+    return matrix(results).configs()
+
+
+def _change(measured: Measured, name: str, policy: str) -> Told:
+    """The change of the mean over seeds, in per cent, with a bootstrap interval over pairs."""
+    found = mean_ratio(measured.values(name, (MOST, policy)), measured.values(name, (NONE, policy)))
+    return found.percent
+
+
+def _claim(measured: Measured) -> Claim:
+    ours = _change(measured, "max_rho", OURS)
+    few = len(measured.seeds) < FEWEST or ours.value is None
+    small = not few and abs(ours.value or math.inf) <= 100 * PAPER
+    worst = max(
+        abs(fmean(measured.values("max_rho", (x, OURS))) / _base(measured) - 1)
+        for x in _errors(measured)
+    )
+    return Claim(
+        "Change of mean max rho when apps err by up to 20 %",
+        Told("10.76 %", 100 * PAPER),
+        _change(measured, "max_rho", LITERAL),
+        ours,
+        Verdict.OPEN if few else Verdict.HOLDS if small else Verdict.FAILS,
+        "Holds when its size is at most the paper's. Largest change at any error: "
+        f"{100 * worst:.1f} %. Of max rho_ref (fair share) at 20 %: "
+        f"{_change(measured, 'max_rho_ref', OURS).text}.",
+    )
+
+
+def _base(measured: Measured) -> float:
+    return fmean(measured.values("max_rho", (NONE, OURS)))
+
+
+def _errors(measured: Measured) -> list[float]:
+    return [float(value) for value, policy in measured.by_cell if policy == OURS]
+
+
+def study(results: Results) -> Findings:
+    """Compare sizes of errors."""
+    measured = matrix(results).measure(results, MAIN)
+    errors = values(results)
+    return Findings(
+        claims=(_claim(measured),),
+        tables=(
+            measured.table("errors", "W2, means over seeds", ("error", "policy"), MAIN_COLUMNS),
+            measured.run_table("runs", ("error", "policy")),
+        ),
+        figures=(
+            Figure(
+                "errors",
+                "W2: fairness against the size of errors in bids, 95 % interval.",
+                lambda: plot_cells(
+                    measured, "error", errors, POLICIES,
+                    ("max_rho", "max_rho_ref", "share_fair"), MAIN_COLUMNS,
+                ),
+            ),
+        ),
+        notes=(
+            ("Each app draws one factor for its iterations left and one for its slowdown, once and "
+            "the same for every size of error. Only bids are wrong: jobs run by the truth."),
+            ("A single app decides max rho, and any change of a bid moves everything after it: the "
+            "interval tells how much of the change is chance."),
+        ),
+    )  # fmt: skip
+
+
+EXPERIMENT = Experiment(
+    "E8",
+    "Errors in bids",
+    "Max rho changes by 10.76 % when apps misjudge their iterations and their slowdown by up to "
+    "20 %.",
+    study,
+    plan,
+)

@@ -1,0 +1,62 @@
+"""Where the bar is held up: W1 and W2, the same with half of the machines, and the real trace.
+
+runs(results)["W1 2x", "themis"]      # one run for each seed
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from themis.experiments import philly
+from themis.experiments.base import QUICK_SEEDS, REPORT_SEEDS, Results
+from themis.experiments.macro import policies
+from themis.experiments.matrix import over
+from themis.sim.config import RunConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A workload at some load, on which all policies are compared."""
+
+    name: str
+    workload: str = ""
+    contention: int = 1
+    philly: str = ""
+    """The load of the real trace, if it is that."""
+
+
+GENERATED = (
+    Scenario("W1", "w1"),
+    Scenario("W2", "w2"),
+    Scenario("W1 2x", "w1", 2),
+    Scenario("W2 2x", "w2", 2),
+)
+REAL = tuple(Scenario(f"Philly {load}", philly=load) for load in philly.SCALES)
+
+
+def scenarios(results: Results) -> tuple[Scenario, ...]:
+    """The real trace only where it is at hand."""
+    return (*GENERATED, *REAL) if philly.at_hand(results) else GENERATED
+
+
+def runs(results: Results) -> Mapping[tuple[str, str], list[RunConfig]]:
+    """The runs of every scenario and policy, in the order of the seeds."""
+    found: dict[tuple[str, str], list[RunConfig]] = {}
+    for one in scenarios(results):
+        each = [_base(results, one, seed) for seed in seeds_of(results)]
+        for (_, policy), cell in over({one.name: each[0]}, policies(results)).items():
+            found[one.name, str(policy)] = [
+                replace(base, policy=cell.policy, options=cell.options) for base in each
+            ]
+    return found
+
+
+def _base(results: Results, one: Scenario, seed: int) -> RunConfig:
+    if one.philly:
+        return philly.for_seed(results, one.philly, seed)
+    base = results.scope.base(one.workload)
+    return replace(base, contention=one.contention, seed=seed)
+
+
+def seeds_of(results: Results) -> tuple[int, ...]:
+    """The same for all."""
+    return results.scope.seeds_of(REPORT_SEEDS, QUICK_SEEDS)

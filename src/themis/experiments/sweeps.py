@@ -1,0 +1,60 @@
+"""A key swept over values under several policies: what E5, E7, E8 and E10 have in common.
+
+cells = over(swept(base, "f", values), ("themis",)) | as_printed(base, "f", (0.0, 0.8, 1.0))
+plot_cells(measured, "contention", (1, 2, 4), POLICIES, ("max_rho", "over_work"), MAIN_COLUMNS)
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from themis.experiments.base import Column
+from themis.experiments.charts import Line, Sweep, plot_sweeps
+from themis.experiments.macro import LITERAL
+from themis.experiments.matrix import Cell, Measured, over, swept
+from themis.sim.canvas import Drawing
+from themis.sim.compare import Estimate
+from themis.sim.config import RunConfig
+
+Value = str | float | int
+_NOT_RUN = Estimate(math.nan, None, 0)
+
+
+def as_printed(base: RunConfig, key: str, values: Sequence[Value]) -> dict[Cell, RunConfig]:
+    """The mechanism as printed, at the values that claims are about and nowhere else.
+
+    Its leases end one by one, so that it holds twenty times as many rounds: it would take most of
+    the time of a sweep, for points of a line that nobody asks for.
+    """
+    return over(swept(base, key, values), (LITERAL,))
+
+
+def plot_cells(
+    measured: Measured,
+    key: str,
+    values: Sequence[Value],
+    policies: Sequence[str],
+    shown: Sequence[str],
+    columns: Mapping[str, Column],
+    marks: Mapping[str, float] | None = None,
+    log: Sequence[str] = (),
+) -> Drawing:
+    """One panel for each measure, one line for each policy; cells are (value, policy).
+
+    Values at which a policy was not run are left out of its line. `log` names measures that
+    differ by orders of magnitude.
+    """
+
+    def at(name: str, cell: Cell) -> Estimate:
+        return measured.estimate(name, cell) if cell in measured.by_cell else _NOT_RUN
+
+    sweeps = [
+        Sweep(
+            columns[name].name,
+            [Line(policy, [at(name, (value, policy)) for value in values]) for policy in policies],
+            marks or {},
+            from_zero=name not in {"over_work", "share_fair"},
+            log=name in log,
+        )
+        for name in shown
+    ]
+    return plot_sweeps(key, values, sweeps)

@@ -1,0 +1,150 @@
+"""A finished folder as a page of the documentation, and where its numbers come from."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from themis.errors import ConfigError
+from themis.experiments import Scope, reproduce
+from themis.experiments.base import (
+    Column,
+    Experiment,
+    Figure,
+    Findings,
+    Results,
+    Table,
+    Told,
+    Verdict,
+    alike,
+)
+from themis.experiments.chapter import Origin
+from themis.experiments.charts import Panel, plot_cdfs
+from themis.experiments.estimates import GUESS, forecast
+from themis.experiments.provenance import commit_here, seed_text
+from themis.experiments.report import leads, origin
+from themis.experiments.results import write_results
+from themis.experiments.running import missing, run_experiments
+from themis.sim import RunConfig
+from themis.sim.store import Store
+from themis.sim.timing import Timing
+
+HOSTILE = "a | b <script> [x](http://y) `c`"
+SHORT = RunConfig(cluster="demo16", apps=1, policy="fifo", options={"lease": "4h"})
+
+
+def study(_: Results) -> Findings:
+    claim = alike(HOSTILE, Told("1"), Told("2"), Verdict.HOLDS, HOSTILE)
+    table = Table("t", "Numbers", (Column("n", ".1f"),), ((1.25,),))
+    panel = Panel("Figure", "x", {"line": ([1.0, 2.0], [0.5, 1.0])})
+    return Findings(
+        (claim,), (table,), (Figure("one", HOSTILE, lambda: plot_cdfs([panel])),), lead=("First.",)
+    )
+
+
+PAGE = Experiment("E12", HOSTILE, HOSTILE, study)
+
+
+def test_the_page_comes_from_the_folder_alone(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the figures need themis-scheduler[figures]")
+    reproduce([PAGE], Scope(), tmp_path / "out")
+    page = tmp_path / "docs" / "results.md"
+    page.parent.mkdir()
+    files = write_results(tmp_path / "out", page)
+    assert files == [page, tmp_path / "docs" / "results" / "E12-one.svg"]
+    text = page.read_text("utf-8")
+    assert text.index("First.") < text.index("## E12")
+    assert "](results/E12-one.svg)" in text
+    assert "<script>" not in re.sub(r"\\<", "", text)
+    (row,) = [line for line in text.splitlines() if "holds" in line]
+    assert len(re.findall(r"(?<!\\)\|", row)) == 7
+    before = page.read_bytes()
+    write_results(tmp_path / "out", page)
+    assert page.read_bytes() == before
+
+
+def test_of_two_chapters_on_the_same_the_later_one_is_heard(tmp_path: Path) -> None:
+    def saying(name: str, *texts: str) -> Experiment:
+        return Experiment(name, "t", "p.", lambda _: Findings((), lead=texts))
+
+    said = [saying("E1", "Share: W1 1 %."), saying("E15", "Best: 1.", "Share: W1 1 %, W2 2 %.")]
+    assert leads(reproduce(said, Scope(), tmp_path)) == ["Best: 1.", "Share: W1 1 %, W2 2 %."]
+    text = (tmp_path / "report.html").read_text("utf-8")
+    assert text.index("Best: 1.") < text.index("Share: W1") < text.index("0 claims")
+
+
+def test_an_empty_folder_gives_no_page(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has finished"):
+        write_results(tmp_path, tmp_path / "results.md")
+
+
+def test_a_chapter_names_the_commit_of_its_runs_their_seeds_and_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("themis.experiments.running.commit_here", lambda: "abc")
+    experiment = Experiment("E13", "t", "p.", lambda _: Findings(()), lambda _: [SHORT])
+    (chapter,) = reproduce([experiment], Scope(), tmp_path, workers=1)
+    assert chapter.origin == Origin("abc", "", "1", 1)
+    assert "commit abc, 1 runs, seeds 1" in origin(chapter)
+    # Evaluated by newer code, they stay runs of the older one.
+    monkeypatch.setattr("themis.experiments.running.commit_here", lambda: "def")
+    (chapter,) = reproduce([experiment], Scope(), tmp_path, workers=1)
+    assert chapter.origin.commit == "abc"
+
+
+def test_the_commit_is_that_of_a_checkout_that_knows_the_code(tmp_path: Path) -> None:
+    assert commit_here(tmp_path) == "unknown"
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True, capture_output=True)
+
+    git("init", "-q")
+    (tmp_path / "__init__.py").write_text("", "utf-8")
+    assert commit_here(tmp_path) == "unknown"  # there is a checkout, but it does not know the file
+    git("add", ".")
+    git("-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qm", "first")
+    commit = commit_here(tmp_path)
+    assert re.fullmatch("[0-9a-f]{10,}", commit)
+    (tmp_path / "__init__.py").write_text("x = 1", "utf-8")
+    assert commit_here(tmp_path) == f"{commit}, changed"
+
+
+def test_seeds_are_told_as_people_write_them() -> None:
+    assert seed_text([103, 101, 102, 7, 7]) == "7, 101-103"
+    assert seed_text([]) == ""
+
+
+def test_a_forecast_goes_by_like_runs_then_by_the_policy_then_by_a_guess() -> None:
+    same = RunConfig(apps=10, seed=2)
+    known = [Timing(RunConfig(apps=10, seed=1), 30.0, {})]
+    assert forecast([same], known) == pytest.approx(30.0)
+    assert forecast([RunConfig(apps=20)], known) == pytest.approx(60.0)
+    assert forecast([RunConfig(apps=10, policy="fifo")], known) == pytest.approx(10 * GUESS)
+
+
+def test_an_evaluation_that_is_stopped_says_what_is_left(tmp_path: Path) -> None:
+    told: list[int] = []
+    experiment = Experiment("E13", "t", "p.", lambda _: Findings(()), lambda _: [SHORT])
+    results = run_experiments(
+        [experiment], Scope(), tmp_path, workers=1,
+        stop=lambda: True, expect=lambda runs, _: told.append(runs),
+    )  # fmt: skip
+    assert (missing(experiment, results), told) == (1, [1])
+    results = run_experiments([experiment], Scope(), tmp_path, workers=1)
+    assert missing(experiment, results) == 0
+    assert results.has(SHORT)
+
+
+def test_runs_go_seed_by_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def note(configs: Any, store: Store, **_: Any) -> int:
+        seen.extend(config.seed for config in configs)
+        return 1
+
+    monkeypatch.setattr("themis.experiments.running.finish_all", note)
+    runs = [RunConfig(seed=seed, policy=name) for name in ("fifo", "drf") for seed in (2, 1)]
+    run_experiments([Experiment("E1", "t", "p.", study, lambda _: runs)], Scope(), tmp_path)
+    assert seen == [1, 1, 2, 2]

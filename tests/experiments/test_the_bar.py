@@ -1,0 +1,101 @@
+"""E15: the default policy against all others, and the real trace among the scenarios."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from themis.experiments import e15, philly
+from themis.experiments.base import Claim, Findings, Results, Scope, Verdict
+from themis.sim.config import RunConfig, prepare
+from themis.sim.store import Store
+
+SEEDS = tuple(range(1, 9))
+SCOPE = Scope(quick=True, seeds=SEEDS, cluster="demo16", apps=1)
+
+
+def wobble(config: RunConfig) -> float:
+    return 1.0 + 0.2 * (config.seed % 3)
+
+
+def claims(findings: Findings) -> dict[str, Claim]:
+    return {claim.statement.removeprefix("Our bar, "): claim for claim in findings.claims}
+
+
+def test_the_bar_names_who_beats_ours(finished: Any) -> None:
+    def numbers(config: RunConfig) -> dict[str, Any]:
+        crowded = config.contention == 2
+        rho = {"themis": 1.0, "equal-share": 0.9 if crowded else 1.1}.get(config.policy, 1.5)
+        return {"rho": 0.95 * rho * wobble(config), "floor_rho_ref": 0.5}
+
+    findings = e15.study(finished(e15.EXPERIMENT, SCOPE, numbers))
+    found = claims(findings)
+    fine = found["W1: no policy's max rho_ref is surely lower"]
+    beaten = found["W1 2x: no policy's max rho_ref is surely lower"]
+    assert (fine.verdict, fine.themis.text) == (Verdict.HOLDS, "none")
+    assert (beaten.verdict, beaten.themis.text) == (Verdict.FAILS, "equal-share")
+    assert "equal-share" in fine.explanation
+    four = found["W2: max rho_ref surely better than the paper's four"]
+    assert four.verdict is Verdict.HOLDS
+    assert four.themis.value == pytest.approx(1.5)
+    level = found["W1: mean max rho_ref <= 1.2, 95% of apps fair"]
+    assert level.verdict is Verdict.PARTLY  # half of the apps are fair
+    assert found["W1: GPU time at most 1.01x Gandiva's"].verdict is Verdict.HOLDS
+    sooner = found["W1: mean completion time below the fluid equal share's"]
+    assert sooner.themis.value == pytest.approx(0.8)
+    headline, auction = findings.lead
+    assert "W1 2x" in headline
+    assert "W1 25%" in auction
+    assert any("THEMIS_DATA" in note for note in findings.notes)
+
+
+def test_a_few_seeds_decide_nothing(finished: Any) -> None:
+    few = Scope(quick=True, seeds=(1, 2), cluster="demo16", apps=1)
+    findings = e15.study(finished(e15.EXPERIMENT, few, lambda _: {}))
+    assert {claim.verdict for claim in findings.claims} == {Verdict.OPEN}
+    pytest.importorskip("matplotlib", reason="the figures need themis-scheduler[figures]")
+    for figure in findings.figures:
+        assert figure.draw().figure.axes
+
+
+TRACE = """app,app_submit_s,job,job_submit_s,num_gpus,duration_s,vc,philly_job_id
+0,0,0,0,1,8000,a,1
+0,0,1,0,1,9000,a,2
+1,500000,0,500000,4,90000,b,3
+2,1000000,0,1000000,2,4000,b,4
+"""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / philly.FILE).write_text(TRACE, "utf-8")
+    return folder
+
+
+def test_the_seed_draws_models_and_leaves_what_was_measured(tmp_path: Path, data: Path) -> None:
+    results = Results(Scope(data=data), Store(tmp_path / "out" / "runs"))
+    runs = [philly.for_seed(results, "0.91", seed) for seed in range(1, 6)]
+    made = [prepare(config).workload for config in runs]
+    assert len({tuple(app.model for app in one.apps) for one in made}) > 1
+    assert len({tuple(app.arrival for app in one.apps) for one in made}) == 1
+    full = prepare(philly.for_seed(results, "1.10", 1)).workload
+    assert made[0].load == pytest.approx(0.83 * full.load, rel=1e-3)
+
+
+def test_the_real_trace_is_found_again_wherever_the_folder_lies(tmp_path: Path, data: Path) -> None:
+    names = set()
+    for place in ("a", "b"):
+        results = Results(Scope(data=data, apps=2), Store(tmp_path / place / "runs"))
+        config = philly.for_seed(results, "1.10", 7)
+        assert len(prepare(config).workload.apps) == 2
+        names.add(results.store._path(config).name)
+    assert len(names) == 1
+
+
+def test_with_the_trace_at_hand_the_bar_has_two_more_scenarios(tmp_path: Path, data: Path) -> None:
+    with_trace = Results(Scope(quick=True, data=data), Store(tmp_path / "out" / "runs"))
+    without = Results(Scope(quick=True), Store(tmp_path / "out" / "runs"))
+    more, fewer = (len(list(e15.plan(results))) for results in (with_trace, without))
+    assert 2 * more == 3 * fewer
