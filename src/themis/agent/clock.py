@@ -16,6 +16,10 @@ from themis.fairness.rho import phase_time
 from themis.model import JobSpec
 
 
+MOST_REMEMBERED = 1 << 12
+"""Shapes, of each app: several offers' worth."""
+
+
 class Outlook:
     """Phases to come. Nothing about them changes before the first of them begins."""
 
@@ -30,7 +34,10 @@ class Outlook:
         if new and self.phases:
             columns = [phase.seconds(new) for phase in self.phases]
             known.update(zip(new, zip(*columns, strict=True), strict=True))
-        return [known.get(runs, ()) for runs in shapes]
+        found = [known.get(runs, ()) for runs in shapes]
+        if len(known) > MOST_REMEMBERED:
+            known.clear()
+        return found
 
 
 class Clock:
@@ -68,7 +75,10 @@ class Clock:
                 for more in later:
                     totals[index] += more
             known.update(zip(new, totals, strict=True))
-        return [known[runs] for runs in shapes]
+        found = [known[runs] for runs in shapes]
+        if len(known) > MOST_REMEMBERED:
+            known.clear()
+        return found
 
     def _prepare(self, shapes: Sequence[Runs]) -> None:
         """Have rates found for all phases at once."""
