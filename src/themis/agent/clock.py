@@ -15,7 +15,6 @@ from themis.agent.rates import Rates, Runs, in_runs, rates_of, spelled_out
 from themis.fairness.rho import phase_time
 from themis.model import JobSpec
 
-
 MOST_REMEMBERED = 1 << 12
 """Shapes, of each app: several offers' worth."""
 
