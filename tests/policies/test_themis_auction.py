@@ -128,7 +128,8 @@ def test_a_share_of_time_between_beats_is_a_share_of_what_is_left_of_the_beat() 
 
 def test_second_owners_come_from_outside_the_auction_first() -> None:
     view = _payment_view(1, 0, others=1)
-    plan = drive(policy("themis", payment="time", f=0.5), view, _all_or_nothing)
+    themis = policy("themis", payment="time", f=0.5, leftovers="outside-first")
+    plan = drive(themis, view, _all_or_nothing)
     assert [item.app for item in plan.followups] == ["other-0"]
 
 
@@ -178,12 +179,26 @@ def test_leftovers_go_to_who_ran_there_then_outsiders_then_bidders() -> None:
         FakeApp("new", ideal_time=5000.0),
         FakeApp("ran", ideal_time=9000.0, held=(GpuId(3),)),
     ]
-    plan = drive(policy("themis"), fake_view(FOUR_GPUS, apps))
+    themis = policy("themis", leftovers="outside-first")
+    plan = drive(themis, fake_view(FOUR_GPUS, apps))
     got = _got(plan.allotments)
     assert got["ran"] == {3}
     assert set(got) == {"bidder-1", "bidder-2", "new", "ran"}
-    tight = drive(policy("themis"), fake_view(FOUR_GPUS, apps, offer=[2, 3]), lambda *_: None)
+    tight = drive(themis, fake_view(FOUR_GPUS, apps, offer=[2, 3]), lambda *_: None)
     assert _got(tight.allotments) == {"ran": {3}, "new": {2}}
+
+
+def test_leftovers_go_to_the_worst_off_bidder_or_not() -> None:
+    # Nobody answers, so that everything is left.
+    apps = [
+        FakeApp("late", ideal_time=10.0),
+        FakeApp("later", ideal_time=11.0),
+        FakeApp("new", ideal_time=5000.0),
+        FakeApp("ran", ideal_time=9000.0, held=(GpuId(3),)),
+    ]
+    view = fake_view(FOUR_GPUS, apps, offer=[2, 3])
+    plan = drive(policy("themis"), view, lambda *_: None)
+    assert set(_got(plan.allotments)) == {"late", "later"}
 
 
 def test_the_papers_leftovers_are_dealt_at_random_to_outsiders() -> None:

@@ -36,6 +36,8 @@ from themis.policies.leftovers import Hand
 from themis.policies.placing import Pool
 from themis.policies.ranking import invite, worst_off
 
+_DAY = 86_400.0
+
 _Kind = TypeVar("_Kind", bound=StrEnum)
 
 Barred = Mapping[AppId, Sequence[GpuId]]
@@ -48,13 +50,15 @@ class Rank(StrEnum):
     NOW = "now"
     """Rho with what they hold."""
     BEST_CASE = "best-case"
-    """Rho if they were given all they can use: who cannot afford to wait goes first."""
+    """Rho if they waited once more and were then given all they can use: see `Themis._urgency`."""
 
 
 class Leftovers(StrEnum):
     """Who gets what the auction left."""
 
-    FULL = "full"
+    RANKED = "ranked"
+    """Everybody in the filter's order, bidders too, but for what they paid."""
+    OUTSIDE_FIRST = "outside-first"
     """Who ran there, then others outside the auction, then bidders; in the filter's order."""
     PAPER = "paper"
     """Apps outside the auction, at random."""
@@ -89,15 +93,19 @@ class Themis(Policy):
         f: float = 0.8,
         payment: str = "lottery",
         rank: str = Rank.BEST_CASE,
+        lookahead: float = 1.0,
+        urgent: float = 0.8,
         hysteresis: float = 0.05,
         min_invited: int = 2,
-        leftovers: str = Leftovers.FULL,
+        leftovers: str = Leftovers.RANKED,
         guard_rounds: int = 5,
         fresh_tables: bool = False,
     ) -> None:
         self.f = check_number("f", f, high=1.0)
         self.payment = payment_by_name(str(payment))
         self.rank = _choice("rank", rank, Rank)
+        self.lookahead = check_number("lookahead", lookahead, high=100.0)
+        self.urgent = check_number("urgent", urgent, high=10.0)
         self.hysteresis = check_number("hysteresis", hysteresis, high=10.0)
         self.min_invited = check_count("min_invited", min_invited, high=10_000)
         self.leftovers = _choice("leftovers", leftovers, Leftovers)
@@ -139,7 +147,7 @@ class Themis(Policy):
 
     def _rho(self, app: AppView, fresh: Bid | None, view: View) -> float:
         if self.rank is Rank.BEST_CASE:
-            rho = app.best_case_rho
+            rho = self._urgency(app, view)
         elif fresh is not None and fresh.table and app.held:
             seats = view.topology.seats
             seconds = app.revalued(fresh).seconds(
@@ -153,6 +161,18 @@ class Themis(Policy):
             rho = app.rho_now
         # Who runs is worth a little more: without this, apps of equal standing take turns.
         return rho * (1.0 + self.hysteresis) if app.held else rho
+
+    def _urgency(self, app: AppView, view: View) -> float:
+        """Rho if the app waits for the next beat and is then given all it can use.
+
+        Who can no longer afford to wait is ordered by this. The others would all be in time: of
+        them those with the least work go first, so that most apps end soonest.
+        """
+        rho = app.rho_after(self.lookahead * view.lease + app.best_case_seconds)
+        if rho >= self.urgent:
+            return rho
+        days = app.remaining_work / (_DAY * max(1, view.topology.gpus))
+        return self.urgent / (1.0 + days)
 
     def _serve_starved(self, auction: _Auction) -> None:
         """An app that has waited too long gets one gang before anybody bids."""
@@ -259,7 +279,11 @@ class Themis(Policy):
         return Plan(tuple(allotments), self._followups(auction, hand), self._notes(auction, hand))
 
     def _deal_leftovers(self, auction: _Auction, hand: Hand, barred: Barred) -> None:
-        """Section 5's order: who ran there, others outside the auction, then bidders."""
+        """To everybody in the filter's order, or by section 5 of the paper's rules."""
+        if self.leftovers is Leftovers.RANKED:
+            for app in auction.ranked:
+                hand.deal([app], barred=barred.get(app.app, ()))
+            return
         asked = {app.app for app in auction.invited}
         outside = [app for app in auction.ranked if app.app not in asked]
         if self.leftovers is Leftovers.PAPER:
@@ -355,6 +379,8 @@ class ThemisPaper(Themis):
         f: float = 0.8,
         payment: str = "gpus",
         rank: str = Rank.NOW,
+        lookahead: float = 0.0,
+        urgent: float = 0.0,
         hysteresis: float = 0.0,
         min_invited: int = 1,
         leftovers: str = Leftovers.PAPER,
@@ -365,6 +391,8 @@ class ThemisPaper(Themis):
             f=f,
             payment=payment,
             rank=rank,
+            lookahead=lookahead,
+            urgent=urgent,
             hysteresis=hysteresis,
             min_invited=min_invited,
             leftovers=leftovers,
