@@ -37,7 +37,7 @@ def _all_or_nothing(view: View, app: AppId) -> Bid | None:
 
 
 def test_the_winner_keeps_the_fraction_it_leaves_the_loser() -> None:
-    plan = drive(policy("themis", f=0.0), _payment_view(4, seed=0), _all_or_nothing)
+    plan = drive(policy("themis", horizon="end", f=0.0), _payment_view(4, seed=0), _all_or_nothing)
     assert plan.notes.won == {"strong": (0, 1, 2, 3)}
     assert plan.notes.kept_fractions == pytest.approx({"strong": 0.5})
 
@@ -54,7 +54,7 @@ def test_a_lone_bidder_pays_nothing() -> None:
 def test_a_lottery_gives_all_or_nothing_about_as_often_as_the_fraction_says() -> None:
     wins = 0
     for seed in range(200):
-        plan = drive(policy("themis", f=0.0), _payment_view(4, seed), _all_or_nothing)
+        plan = drive(policy("themis", horizon="end", f=0.0), _payment_view(4, seed), _all_or_nothing)
         by_auction = [item for item in plan.allotments if item.source is Source.AUCTION]
         assert _got(by_auction) in ({}, {"strong": {0, 1, 2, 3}})
         wins += bool(by_auction)
@@ -85,7 +85,7 @@ def test_a_ticket_is_drawn_and_then_drawn_for_when_shares_of_a_lottery_are_sold(
 
 
 def test_payment_in_gpus_keeps_the_fraction_and_deals_the_rest_to_others() -> None:
-    plan = drive(policy("themis", payment="gpus", f=0.0), _payment_view(4, 0), _all_or_nothing)
+    plan = drive(policy("themis", horizon="end", payment="gpus", f=0.0), _payment_view(4, 0), _all_or_nothing)
     assert len(_got(plan.allotments)["strong"]) == 2
     assert _got(plan.allotments)["weak"] == set(plan.notes.paid[AppId("strong")])
     sources = {item.app: item.source for item in plan.allotments}
@@ -96,7 +96,7 @@ def test_payment_in_gpus_rounds_at_random_and_floor_always_down() -> None:
     kept = {
         len(
             _got(
-                drive(policy("themis", payment="gpus", f=0.0), view, _all_or_nothing).allotments
+                drive(policy("themis", horizon="end", payment="gpus", f=0.0), view, _all_or_nothing).allotments
             ).get("strong", ())
         )
         for view in (_payment_view(1, seed) for seed in range(20))
@@ -104,14 +104,14 @@ def test_payment_in_gpus_rounds_at_random_and_floor_always_down() -> None:
     assert kept == {0, 1}
     for seed in range(5):
         plan = drive(
-            policy("themis", payment="floor", f=0.0), _payment_view(1, seed), _all_or_nothing
+            policy("themis", horizon="end", payment="floor", f=0.0), _payment_view(1, seed), _all_or_nothing
         )
         assert _got(plan.allotments) == {"weak": {0}}
 
 
 def test_payment_in_time_names_a_second_owner_for_the_rest_of_the_lease() -> None:
     view = _payment_view(4, 0)
-    plan = drive(policy("themis", payment="time", f=0.0), view, _all_or_nothing)
+    plan = drive(policy("themis", horizon="end", payment="time", f=0.0), view, _all_or_nothing)
     (first,) = plan.allotments
     # The leases begin at the beat (600 s) and half of 600 s is kept.
     assert (first.app, first.gpus, first.until) == ("strong", (0, 1, 2, 3), 900.0)
@@ -122,7 +122,7 @@ def test_payment_in_time_names_a_second_owner_for_the_rest_of_the_lease() -> Non
 
 def test_a_share_of_time_between_beats_is_a_share_of_what_is_left_of_the_beat() -> None:
     view = replace(_payment_view(4, 0), at_beat=False, now=1000.0)
-    plan = drive(policy("themis", payment="time", f=0.0), view, _all_or_nothing)
+    plan = drive(policy("themis", horizon="end", payment="time", f=0.0), view, _all_or_nothing)
     assert [item.until for item in plan.allotments] == [1100.0]
 
 

@@ -47,6 +47,7 @@ VARIANTS = (
     Variant("lookahead: none", {"lookahead": 0.0}),
     Variant("urgent: rho alone decides", {"urgent": 0.0}),
     Variant("urgent: 0.9", {"urgent": 0.9}),
+    Variant("horizon: to the end", {"horizon": "end"}),
     Variant("leftovers: outside first", {"leftovers": "outside-first"}),
     Variant("leftovers: paper", {"leftovers": "paper"}),
     Variant("T_id inside: paper", {"convention": "paper"}),
@@ -76,7 +77,8 @@ VARIANTS = (
     Variant(
         "themis-paper + all but leases",
         {
-            "rank": "best-case", "lookahead": 1.0, "urgent": 0.8, "hysteresis": 0.05, "leftovers": "ranked", "payment": "lottery",
+            "rank": "best-case", "lookahead": 1.0, "urgent": 0.8, "hysteresis": 0.05,
+            "horizon": "lease", "leftovers": "ranked", "payment": "lottery",
             "convention": "fair_share", "bidder": "owner", "min_invited": 2, "guard_rounds": 5,
         },
         LITERAL,

@@ -5,7 +5,7 @@ Two presets of one mechanism: `themis`, our best, and `themis-paper`, the text t
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, TypeVar
@@ -53,6 +53,15 @@ class Rank(StrEnum):
     """Rho if they waited once more and were then given all they can use: see `Themis._urgency`."""
 
 
+class Horizon(StrEnum):
+    """For how long a bid's GPUs are taken to be the app's."""
+
+    END = "end"
+    """To the end: the paper's reading."""
+    LEASE = "lease"
+    """For one lease, and then all that the app can use."""
+
+
 class Leftovers(StrEnum):
     """Who gets what the auction left."""
 
@@ -97,6 +106,7 @@ class Themis(Policy):
         urgent: float = 0.8,
         hysteresis: float = 0.05,
         min_invited: int = 2,
+        horizon: str = Horizon.LEASE,
         leftovers: str = Leftovers.RANKED,
         guard_rounds: int = 5,
         fresh_tables: bool = False,
@@ -108,6 +118,7 @@ class Themis(Policy):
         self.urgent = check_number("urgent", urgent, high=10.0)
         self.hysteresis = check_number("hysteresis", hysteresis, high=10.0)
         self.min_invited = check_count("min_invited", min_invited, high=10_000)
+        self.horizon = _choice("horizon", horizon, Horizon)
         self.leftovers = _choice("leftovers", leftovers, Leftovers)
         self.guard_rounds = check_count("guard_rounds", guard_rounds, low=0)
         if not isinstance(fresh_tables, bool):
@@ -200,23 +211,45 @@ class Themis(Policy):
         bidders = []
         for app in sorted(auction.invited, key=lambda app: app.app):
             bid = auction.bids.get(app.app)
-            if bid is None or not _sound(app.rho_nothing):
+            worth = self._worth(app, auction.view)
+            nothing = worth(math.inf)
+            if bid is None or not _sound(nothing):
                 continue
             rows = [
                 Candidate(row.chunks, rho)
                 for row in bid.rows
-                if row.gpus <= app.room and _sound(rho := app.rho_after(row.seconds))
+                if row.gpus <= app.room and _sound(rho := worth(row.seconds))
             ]
             if rows:
-                bidders.append(
-                    Bidder(app.app, app.weight, app.rho_nothing, tuple(rows), app.machines)
-                )
+                bidders.append(Bidder(app.app, app.weight, nothing, tuple(rows), app.machines))
         return Problem(
             offered_machines(auction.pool.gpus(), auction.view.topology),
             tuple(bidders),
             self._quotas(auction, {bidder.app for bidder in bidders}),
             self.payment.objective,
         )
+
+    def _worth(self, app: AppView, view: View) -> Callable[[float], float]:
+        """Rho by the seconds that an app says it would need with a row; infinite for no row.
+
+        GPUs are leased, not given: what counts is how far the app gets in this lease. Taken as
+        binding to the end, an app that is late and nearly done gains next to nothing by them, and
+        the auction keeps it waiting.
+        """
+        if self.horizon is Horizon.END:
+            return lambda seconds: (
+                app.rho_after(seconds) if math.isfinite(seconds) else app.rho_nothing
+            )
+        lease, best = _span(view)[1], app.best_case_seconds
+        kept = app.seconds_with(app.kept)
+
+        def worth(seconds: float) -> float:
+            seconds = min(seconds, kept)
+            if seconds <= lease:
+                return app.rho_after(seconds)
+            return app.rho_after(lease + (1.0 - lease / seconds) * min(best, seconds))
+
+        return worth
 
     def _quotas(self, auction: _Auction, bidding: set[AppId]) -> tuple[Quota, ...]:
         quotas = []
@@ -383,6 +416,7 @@ class ThemisPaper(Themis):
         urgent: float = 0.0,
         hysteresis: float = 0.0,
         min_invited: int = 1,
+        horizon: str = Horizon.END,
         leftovers: str = Leftovers.PAPER,
         guard_rounds: int = 0,
         fresh_tables: bool = True,
@@ -395,6 +429,7 @@ class ThemisPaper(Themis):
             urgent=urgent,
             hysteresis=hysteresis,
             min_invited=min_invited,
+            horizon=horizon,
             leftovers=leftovers,
             guard_rounds=guard_rounds,
             fresh_tables=fresh_tables,
