@@ -42,6 +42,20 @@ def test_the_winner_keeps_the_fraction_it_leaves_the_loser() -> None:
     assert plan.notes.kept_fractions == pytest.approx({"strong": 0.5})
 
 
+def test_who_is_late_and_nearly_done_wins_when_rows_are_valued_for_a_lease() -> None:
+    """Its rho is mostly time that has passed: to the end, the other one gains more by GPUs."""
+    late = FakeApp("late", work=2400.0, jobs=4, elapsed=20_000.0, ideal_time=10_000.0)
+    new = FakeApp("new", work=400_000.0, jobs=4, elapsed=0.0, ideal_time=200_000.0)
+    view = fake_view(FOUR_GPUS, [late, new])
+
+    def won(horizon: str) -> dict[str, int]:
+        plan = drive(policy("themis", f=0.0, horizon=horizon), view)
+        return {str(app): len(gpus) for app, gpus in plan.notes.won.items()}
+
+    assert won("lease") == {"late": 4}
+    assert won("end")["new"] > 0
+
+
 def test_a_lone_bidder_pays_nothing() -> None:
     view = fake_view(FOUR_GPUS, [FakeApp("a", gang=4)])
     for seed in range(5):
@@ -54,7 +68,9 @@ def test_a_lone_bidder_pays_nothing() -> None:
 def test_a_lottery_gives_all_or_nothing_about_as_often_as_the_fraction_says() -> None:
     wins = 0
     for seed in range(200):
-        plan = drive(policy("themis", horizon="end", f=0.0), _payment_view(4, seed), _all_or_nothing)
+        plan = drive(
+            policy("themis", horizon="end", f=0.0), _payment_view(4, seed), _all_or_nothing
+        )
         by_auction = [item for item in plan.allotments if item.source is Source.AUCTION]
         assert _got(by_auction) in ({}, {"strong": {0, 1, 2, 3}})
         wins += bool(by_auction)
@@ -85,7 +101,9 @@ def test_a_ticket_is_drawn_and_then_drawn_for_when_shares_of_a_lottery_are_sold(
 
 
 def test_payment_in_gpus_keeps_the_fraction_and_deals_the_rest_to_others() -> None:
-    plan = drive(policy("themis", horizon="end", payment="gpus", f=0.0), _payment_view(4, 0), _all_or_nothing)
+    plan = drive(
+        policy("themis", horizon="end", payment="gpus", f=0.0), _payment_view(4, 0), _all_or_nothing
+    )
     assert len(_got(plan.allotments)["strong"]) == 2
     assert _got(plan.allotments)["weak"] == set(plan.notes.paid[AppId("strong")])
     sources = {item.app: item.source for item in plan.allotments}
@@ -96,7 +114,9 @@ def test_payment_in_gpus_rounds_at_random_and_floor_always_down() -> None:
     kept = {
         len(
             _got(
-                drive(policy("themis", horizon="end", payment="gpus", f=0.0), view, _all_or_nothing).allotments
+                drive(
+                    policy("themis", horizon="end", payment="gpus", f=0.0), view, _all_or_nothing
+                ).allotments
             ).get("strong", ())
         )
         for view in (_payment_view(1, seed) for seed in range(20))
@@ -104,7 +124,9 @@ def test_payment_in_gpus_rounds_at_random_and_floor_always_down() -> None:
     assert kept == {0, 1}
     for seed in range(5):
         plan = drive(
-            policy("themis", horizon="end", payment="floor", f=0.0), _payment_view(1, seed), _all_or_nothing
+            policy("themis", horizon="end", payment="floor", f=0.0),
+            _payment_view(1, seed),
+            _all_or_nothing,
         )
         assert _got(plan.allotments) == {"weak": {0}}
 
