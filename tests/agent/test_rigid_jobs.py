@@ -47,7 +47,7 @@ def test_the_promise_is_between_what_is_possible_and_what_is_done(
     done = _longest_first(works, gpus)
     assert promised <= done * (1 + 1e-9)
     assert done <= 2 * promised * (1 + 1e-9)
-    assert promised >= max(max(works), math.fsum(works) / max(gpus, 1)) * (1 - 1e-9)
+    assert promised >= max(*works, math.fsum(works) / max(gpus, 1)) * (1 - 1e-9)
 
 
 @given(works=st.lists(st.floats(1.0, 1e4), min_size=1, max_size=30), gpus=st.integers(1, 29))

@@ -15,7 +15,6 @@ from themis.agent.rates import Rates, Runs, in_runs, rates_of, spelled_out
 from themis.fairness.rho import phase_time
 from themis.model import JobSpec
 
-
 _CROWDED = 4
 """With more jobs than this for each GPU the mean is all that matters."""
 
