@@ -17,6 +17,8 @@ from themis.model import JobSpec
 
 MOST_REMEMBERED = 1 << 12
 """Shapes, of each app: several offers' worth."""
+_CROWDED = 4
+"""With more jobs than this for each GPU the mean is all that matters."""
 
 
 class Outlook:
@@ -97,7 +99,7 @@ def _with_work(phases: Sequence[Sequence[Need]]) -> list["_Phase"]:
 class _Phase:
     """One phase. Its jobs are alike as a rule, and then sums over them are enough."""
 
-    __slots__ = ("_known", "_longest", "_work", "_works", "jobs", "rates", "unlike")
+    __slots__ = ("_known", "_longest", "_single", "_work", "_works", "jobs", "rates", "unlike")
 
     def __init__(self, needs: Sequence[Need]) -> None:
         self.jobs = len(needs)
@@ -109,6 +111,7 @@ class _Phase:
         self._works = [need.work for need in needs]
         self._work = math.fsum(self._works)
         self._longest = max(self._works)
+        self._single = _Singles(self._works) if kind.max_gpus == 1 and not self.unlike else None
         self.rates = rates_of(kind.min_gpus, kind.max_gpus, kind.slowdown)
         self._known = self.rates.known(self.jobs)
 
@@ -120,12 +123,45 @@ class _Phase:
                 for runs in shapes
             ]
         known, jobs, reach = self._known, self.jobs, self.rates.reach
+        if self._single is not None:
+            return [
+                self._single.seconds(round((known.get(runs) or reach(runs, jobs))[0]))
+                for runs in shapes
+            ]
         work, longest = self._work, self._longest
         # `time_from_sums`, spelled out here because there are so many.
         return [
             max(work / speed, longest / best) if speed > 0.0 and best > 0.0 else math.inf
             for speed, best in [known.get(runs) or reach(runs, jobs) for runs in shapes]
         ]
+
+
+class _Singles:
+    """Jobs of one GPU each, of which none can help another: how long so many GPUs take."""
+
+    __slots__ = ("_known", "_total", "_works")
+
+    def __init__(self, works: Sequence[float]) -> None:
+        self._works = sorted(works, reverse=True)
+        self._total = math.fsum(works)
+        self._known: dict[int, float] = {}
+
+    def seconds(self, gpus: int) -> float:
+        """A bound that the longest first comes close to.
+
+        Of the k * gpus + 1 longest jobs k + 1 must share a GPU, whichever they are.
+        """
+        if gpus < 1:
+            return math.inf
+        known = self._known.get(gpus)
+        if known is None:
+            works = self._works
+            known = max(works[0], self._total / gpus)
+            for each in range(1, min(_CROWDED, (len(works) - 1) // gpus) + 1):
+                last = each * gpus
+                known = max(known, math.fsum(works[last - each : last + 1]))
+            self._known[gpus] = known
+        return known
 
 
 def _alike(specs: Sequence[JobSpec]) -> bool:

@@ -186,9 +186,9 @@ class Seen:
         )
 
     @_once
-    def best_case_rho(self) -> float:
-        """Rho if it were given all it can use from now on."""
-        return self.rho_after(best_case_of_sums(self._state.sums_left()))
+    def best_case_seconds(self) -> float:
+        """Seconds still needed if it were given all it can use, of all there are, from now on."""
+        return best_case_of_sums(self._state.sums_left(), max(1.0, self._capacity))
 
     @property
     def remaining_work(self) -> float:
