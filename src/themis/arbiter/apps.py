@@ -13,8 +13,9 @@ from themis.fairness.loads import (
     remaining_phases,
     total_work,
 )
+from themis.fairness.rho import best_case_of_sums
 from themis.fairness.valuation import Valuation
-from themis.model import AppId, AppSpec, JobId, JobSpec
+from themis.model import AppId, AppSpec, JobId, JobSpec, TableRow
 from themis.model.reasons import Reason
 
 SLACK = 1e-6
@@ -22,6 +23,9 @@ SLACK = 1e-6
 
 MOST_BEATS_BARRED = 8
 """For so many beats at most an app that refuses GPUs again and again is offered no more."""
+
+MOST_DRAG = 2.0
+"""No machine is believed to slow an app more than this: it is the app that says so."""
 
 
 @dataclass(slots=True)
@@ -50,6 +54,8 @@ class AppState:
         self.weight = spec.weight
         self.suspended: set[Reason] = set()
         self.valuation: Valuation | None = None
+        self.drag = 1.0
+        """How many times longer than at S = 1 it needs at best, by its last valuation."""
         self.waiting_since = at
         self.hungry_rounds = 0
         self.enough: int | None = None
@@ -223,6 +229,13 @@ class AppState:
     def ran(self) -> tuple[PhaseLoad, ...]:
         """The phases that really ran, the present one included, for final values."""
         return (*self._past, self._whole_phase())
+
+    def keep_valuation(self, table: tuple[TableRow, ...]) -> None:
+        """Remember what it said GPUs are worth to it."""
+        self.valuation = Valuation(table, self.work_left)
+        least = best_case_of_sums(self.sums_left(), float(max(row.count for row in table)))
+        said = min(row.seconds for row in table)
+        self.drag = min(MOST_DRAG, max(1.0, said / least)) if least > 0.0 else 1.0
 
     # Appetite
 

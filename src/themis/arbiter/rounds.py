@@ -13,7 +13,6 @@ from themis.arbiter.reasons import explain_round
 from themis.arbiter.record import RoundRecord
 from themis.arbiter.world import World, first_beat_after
 from themis.errors import InvariantError, StaleAnswerError
-from themis.fairness.valuation import Valuation
 from themis.model import AppId, Bid, GpuId, Offer, Source
 from themis.policies.base import Allotment, AskBids, AskSolve, Plan, Policy
 
@@ -153,7 +152,7 @@ class Rounds:
     def keep_valuation(self, state: AppState, bid: Bid) -> None:
         """Remember what an app said its GPUs are worth, for the rounds to come."""
         if bid.table:
-            state.valuation = Valuation(bid.table, state.work_left)
+            state.keep_valuation(bid.table)
 
     def expect_no_bid(self, app: AppId) -> None:
         """An app is over or suspended: an open round does not wait for it."""
