@@ -202,7 +202,8 @@ class Climb:
             if self.rows is rows:
                 self.places = self.mender = None
             return
-        mender = Mender(self.ladder.prepared, self.table)
+        absent = frozenset(np.flatnonzero(~self.present).tolist())
+        mender = Mender(self.ladder.prepared, self.table, absent)
         mended = mender.mend(rows, self.priced, quick=quick)
         self.take(mended)
         lost = self.priced.bound - self.value

@@ -27,6 +27,9 @@ from themis.errors import InvariantError
 PACKING_LIMIT = 100
 """Steps of the packing search before HiGHS decides."""
 
+ROUNDING = 1e-7
+"""A value above its bound by more than this part is no rounding error."""
+
 
 @dataclass(frozen=True, slots=True)
 class Effort:
@@ -92,6 +95,7 @@ class Ladder:
         exact = climb.run()
         if climb.rows is None:
             climb.take_anything()
+        self._check(climb)
         if len(bidders) == len(self.prepared.bidders):
             self.guess = climb.rows
             self.lacking = 0.0 if exact else max(0.0, climb.gap)
@@ -107,8 +111,17 @@ class Ladder:
             self.base = climb.mender or Mender(self.prepared, self.table)
             if climb.mender is None and climb.rows is not None:
                 self.base.adopt(climb.rows, places)
+            self.base.seating.absent = frozenset()
             self.base.aim = self.market.most_of_rows()
         return Found(chosen, bound, exact, work, lambda: places, without)
+
+    def _check(self, climb: Climb) -> None:
+        """What is said of the others must be about them: kept fractions rest on it."""
+        strangers = sorted({o.bidder for o in self.chosen(climb.rows)} - set(climb.bidders))
+        if strangers:
+            raise InvariantError("rows went to bidders who do not take part", strangers)
+        if climb.value > climb.bound + ROUNDING * max(1.0, abs(climb.bound)):
+            raise InvariantError("an allocation exceeds its bound", (climb.value, climb.bound))
 
     def revalued(self, prepared: Prepared) -> Find:
         """Start again at the gains of this problem; limits and packings stay what they were.

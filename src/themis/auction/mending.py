@@ -37,10 +37,13 @@ ASKING, LOOKED_AT, ASKED = 12, 60, 6
 class Mender:
     """Mends one allocation."""
 
-    def __init__(self, prepared: Prepared, table: Table) -> None:
+    def __init__(
+        self, prepared: Prepared, table: Table, absent: frozenset[int] = frozenset()
+    ) -> None:
         self.prepared = prepared
         self.table = table
         self.seating = Seating(prepared, table)
+        self.seating.absent = absent
         self.gpus = np.array([option.gpus for option in table.options], dtype=np.int64)
         self.owner = table.owner
         self.aim: Whole = np.empty(0, dtype=np.int64)
@@ -66,7 +69,8 @@ class Mender:
 
     def mend(self, rows: Whole, priced: Priced, *, quick: bool = False) -> Whole:
         """Rows that fit together and come close to these."""
-        wanted = self._within_caps(rows)
+        here = ~np.isin(self.owner[rows], list(self.seating.absent))
+        wanted = self._within_caps(rows[here])
         rows = self._restricted_first(wanted)
         chosen = [self.table.options[row] for row in rows.tolist()]
         owners = [option.bidder for option in chosen for _ in option.chunks]
@@ -99,26 +103,28 @@ class Mender:
             enough: The gap below the bound at which to look no further.
         """
         best: Whole | None = None
+        self.seating.absent = frozenset((gone,))
         for change in (self._turn_to, self._upgrade):
             self.seating.begin()
             if gone in self.seating.held:
                 self.seating.drop(gone)
-            change(gone, target, priced)
+            change(target, priced)
             self._swap(priced, self.seating.touched() - {gone})
-            self._fill(gone)
+            self._fill()
             rows = self.seating.rows()
             self.seating.undo()
             if best is None or self._value(rows) > self._value(best):
                 best = rows
             if priced.bound - self._value(best) <= enough:
                 break
+        self.seating.absent = frozenset()
         assert best is not None
         return best
 
     def _value(self, rows: Whole) -> float:
         return float(self.table.gain[rows].sum())
 
-    def _turn_to(self, gone: int, target: Whole, priced: Priced) -> None:
+    def _turn_to(self, target: Whole, priced: Priced) -> None:
         """Whom the prices want to have another row than before gets it, widest chunks first."""
         fresh = np.setdiff1d(target, self.aim, assume_unique=True)
         held = self.seating.held
@@ -131,10 +137,10 @@ class Mender:
         for bidder in sorted(lost, key=lambda b: (-float(priced.none_short[b]), b)):
             self._hold_next_best(bidder, priced)
 
-    def _upgrade(self, gone: int, _target: Whole, priced: Priced) -> None:
+    def _upgrade(self, _target: Whole, priced: Priced) -> None:
         """Who would rather have another row at the new prices gets it, most gain first."""
         for _ in range(ROUNDS):
-            moves = self._moves(gone, priced)
+            moves = self._moves(priced)
             if not [move for move in moves if self._move(*move[1:])]:
                 return
 
@@ -143,13 +149,13 @@ class Mender:
         have = priced.none_short.copy()
         rows = self.seating.rows()
         have[self.owner[rows]] = priced.short[rows]
+        have[list(self.seating.absent)] = 0.0  # they ask for nothing
         return have
 
-    def _moves(self, gone: int, priced: Priced) -> list[tuple[float, int, int]]:
+    def _moves(self, priced: Priced) -> list[tuple[float, int, int]]:
         """(how much better at these prices, bidder, row), best first, few for each bidder."""
         moves: list[tuple[float, int, int]] = []
         have = self._short(priced)
-        have[gone] = 0.0
         for bidder in np.flatnonzero(have > 1e-7).tolist():
             moves.extend(
                 (short - have[bidder], bidder, row)
@@ -293,11 +299,9 @@ class Mender:
             other[self._filled] = np.minimum(other[self._filled], least)
         return other
 
-    def _fill(self, gone: int | None = None) -> None:
+    def _fill(self) -> None:
         """Give what is free to whoever gains most per GPU by another row."""
-        hopeless = np.zeros(len(self.gpus), dtype=bool)
-        if gone is not None:
-            hopeless[self.owner == gone] = True
+        hopeless = np.isin(self.owner, list(self.seating.absent))
         for _ in range(FILLS):
             have = np.zeros(len(self.prepared.bidders))
             took = np.zeros(len(self.prepared.bidders), dtype=np.int64)

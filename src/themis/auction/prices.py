@@ -157,14 +157,18 @@ class Market:
 
     def whole_rows(self) -> Whole | None:
         """The rows that the program took, if it took none in part."""
+        if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return None  # what it had when time was up need not keep to anything
         taken = self.taken()
         rows = np.flatnonzero(taken > 1e-7)
         return rows if (taken[rows] > 1.0 - 1e-7).all() else None
 
     def most_of_rows(self) -> Whole:
         """The rows that the program took by more than half: at most one for each bidder."""
-        taken = self.taken()
-        return np.flatnonzero(taken > 0.5 + 1e-7)
+        rows = np.flatnonzero(self.taken() > 0.5 + 1e-7)
+        # When time was up before the program was solved, there may be several.
+        once: Whole = rows[np.unique(self._owner[rows], return_index=True)[1]]
+        return once
 
     def priced(self, prices: Real) -> Priced:
         """What these prices prove for those present."""

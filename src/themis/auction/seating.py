@@ -29,6 +29,8 @@ class Seating:
         self.shelves = Shelves(prepared.machines)
         self.held: dict[int, int] = {}
         """The table row of each bidder."""
+        self.absent: frozenset[int] = frozenset()
+        """Bidders who may have nothing: the re-solves ask what the others get without them."""
         self._trials: list[dict[int, _Before]] = []
 
     @property
@@ -62,6 +64,8 @@ class Seating:
         """Give a bidder who has nothing this row, if it fits."""
         option = self.table.options[row]
         bidder = option.bidder
+        if bidder in self.absent:
+            return False
         if self.prepared.caps and not self.prepared.within_caps([*self._options(), option]):
             return False
         allowed = self.prepared.bidders[bidder].machines
