@@ -5,8 +5,9 @@ that cannot matter removed; gains computed once.
 """
 
 import math
+import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from themis.auction.problem import Bidder, OfferedMachine, Problem
 from themis.auction.pruning import PAIRWISE_LIMIT, Counts, Shape, useful_shapes
@@ -57,12 +58,28 @@ class Prepared:
         )
 
 
-def prepare(problem: Problem, *, hurried: bool = False) -> Prepared:
-    """Bring a problem into the prepared form; `hurried`, useless rows of large ones may remain."""
+def scale_of(problem: Problem) -> float:
+    """About the average weight: the power of two next to it, so that dividing by it is exact."""
+    count = len(problem.bidders)
+    mean = math.fsum(bidder.weight / count for bidder in problem.bidders)
+    return 2.0 ** round(math.log2(mean)) if mean > 0.0 else 1.0
+
+
+def prepare(problem: Problem, *, hurried: bool = False, scale: float = 1.0) -> Prepared:
+    """Bring a problem into the prepared form.
+
+    Args:
+        problem: What is to be decided.
+        hurried: Whether useless rows of large problems may remain.
+        scale: What to divide all weights by, and with them all gains.
+    """
     rows = sum(len(bidder.rows) for bidder in problem.bidders)
     compared = PAIRWISE_LIMIT if rows <= MANY_ROWS or not hurried else 0
     machines = tuple(sorted(problem.machines, key=lambda offered: offered.machine))
     bidders = tuple(sorted(problem.bidders, key=lambda bidder: bidder.app))
+    if scale != 1.0:
+        least = sys.float_info.min
+        bidders = tuple(replace(b, weight=max(least, b.weight / scale)) for b in bidders)
     number = {bidder.app: index for index, bidder in enumerate(bidders)}
     caps = tuple(
         Cap(frozenset(number[app] for app in quota.apps if app in number), quota.gpus)

@@ -7,13 +7,13 @@ solution.winners[app].row, solution.kept[app].high
 import importlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Protocol, cast, runtime_checkable
 
-from themis.auction.prepared import Option, Prepared, prepare
+from themis.auction.prepared import Option, Prepared, prepare, scale_of
 from themis.auction.problem import Objective, Problem
-from themis.auction.solution import WHOLE, Interval, Place, Solution, Win
+from themis.auction.solution import TOLERANCE, WHOLE, Interval, Place, Solution, Win
 from themis.errors import ConfigError, unknown_name
 from themis.model import AppId
 
@@ -36,6 +36,9 @@ _EXTRAS = {"gurobi": "bench", "scip": "bench"}
 
 _NEEDS = {"default": ("ladder", "highs"), "ladder": ("highs",)}
 """Solvers that fall back on others."""
+
+SHORT = 5e-9
+"""Nats: what a value that a solver calls exact may be short of the best, for rounding's sake."""
 
 
 class Solver(Protocol):
@@ -109,12 +112,17 @@ class _Named:
     left: Left | None = None
 
     def solve(self, problem: Problem, budget: int | None = None) -> Solution:
-        prepared = prepare(problem, hurried=self.left is not None)
+        hurried = self.left is not None
         if problem.objective is Objective.LOTTERY:
+            prepared = prepare(problem, hurried=hurried)
             solve = _load("themis.auction.lottery", self.name).solve_lottery
             return cast("Solution", solve(prepared, self.start, self.name, budget, self.left))
+        # Solvers know absolute tolerances; with an average of about one they suit any weights.
+        scale = scale_of(problem)
+        prepared = prepare(problem, hurried=hurried, scale=scale)
         find = self.start(prepared, self.left)
-        return leave_one_out(prepared, find, self.name, budget, self.left)
+        solution = leave_one_out(prepared, find, self.name, budget, self.left)
+        return replace(solution, value=solution.value * scale, bound=solution.bound * scale)
 
 
 def solver(name: str, left: Left | None = None) -> Solver:
@@ -220,9 +228,12 @@ def _kept(
 ) -> tuple[Interval, bool, int]:
     """What a winner keeps, whether that is proven, and the work it took."""
     best, served = rest.best, rest.served
+    weight = prepared.bidders[option.bidder].weight
+    others = tuple(i for i in range(len(prepared.bidders)) if i != option.bidder)
+    if SHORT / weight > TOLERANCE:
+        return _kept_by_the_light(prepared, rest, option, others, budget)
     if rest.most <= served + 1e-12:
         return WHOLE, True, 0  # nobody is denied anything: no need to ask what they would do
-    weight = prepared.bidders[option.bidder].weight
     # One more bidder cannot make the best worse, so the bound of the whole holds here too.
     high = min(rest.most, rest.bound)
     if best.without is not None:
@@ -230,12 +241,31 @@ def _kept(
         if rest.late:
             high = max(high, served)
             return Interval(_fraction(served - high, weight), 1.0), False, 0
-    others = tuple(i for i in range(len(prepared.bidders)) if i != option.bidder)
     alone = rest.find(others, budget)
     low = max(alone.value, served)
     high = low if alone.exact else max(low, min(alone.bound, high))
     interval = Interval(_fraction(served - high, weight), _fraction(served - low, weight))
     return interval, alone.exact, alone.work
+
+
+def _kept_by_the_light(
+    prepared: Prepared, rest: _Rest, option: Option, others: tuple[int, ...], budget: int | None
+) -> tuple[Interval, bool, int]:
+    """The same for who weighs so little that it feels what is rounding to the others.
+
+    Sums are taken over what changes only, and what a solver calls exact leaves something open.
+    """
+    weight = prepared.bidders[option.bidder].weight
+    have = [other.gain for other in rest.best.chosen if other.bidder != option.bidder]
+    tops = [prepared.options[i][0].gain for i in others if prepared.options[i]]
+    if math.fsum([*tops, *(-gain for gain in have)]) <= 0.0:
+        return WHOLE, True, 0
+    if rest.late:
+        return Interval(0.0, 1.0), False, 0
+    alone = rest.find(others, budget)
+    harm = min(0.0, math.fsum([*have, *(-other.gain for other in alone.chosen)]))
+    gap = SHORT if alone.exact else SHORT + max(0.0, alone.bound - max(alone.value, rest.served))
+    return Interval(_fraction(harm - gap, weight), _fraction(harm, weight)), False, alone.work
 
 
 def _fraction(harm: float, weight: float) -> float:
