@@ -6,11 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from themis.auction import Problem, Solution, check_solution, solver
+from themis.auction import (
+    Bidder,
+    Candidate,
+    OfferedMachine,
+    Problem,
+    Solution,
+    check_solution,
+    solver,
+)
 from themis.auction import ladder as ladder_module
 from themis.auction.ladder import Ladder, effort_for
 from themis.auction.prepared import prepare
-from themis.model import AppId
+from themis.model import SLOT, AppId, Chunk
 from themis.testing.auctions import generated_problem
 
 pytest.importorskip("highspy")
@@ -81,3 +89,31 @@ def test_nobody_who_is_away_wins_in_a_re_solve() -> None:
         alone = finder(others, None)
         assert option.bidder not in {other.bidder for other in alone.chosen}
         assert alone.value <= best.without(option.bidder) + 1e-9
+
+
+@pytest.mark.usefixtures("large_mode")
+@pytest.mark.parametrize("looks", [None, 0, 1, 4])
+def test_rows_that_only_a_search_can_pack_are_won(looks: int | None) -> None:
+    # In slots of 5 and 4, 3 + 2 and 2 + 2: whoever puts the 3 into the smaller slot is stuck.
+    sizes = (3, 2, 2, 2)
+    machines = tuple(OfferedMachine(number, 0, (5, 4)) for number in range(2))
+    rows = tuple(
+        Candidate(tuple(Chunk(SLOT, size, number) for size in sizes), 1.0 + number / 100)
+        for number in range(2)
+    )
+    bidders = tuple(Bidder(AppId(f"app-{i:02}"), 1.0, 8.0 + i, rows) for i in range(12))
+    problem = Problem(machines, bidders)
+    solution = solver("ladder", None if looks is None else _after(looks)).solve(problem)
+    check_solution(problem, solution)
+    assert len(solution.winners) == 2
+
+
+@pytest.mark.usefixtures("large_mode")
+def test_something_is_won_where_something_fits(make_problem: Callable[[int], Problem]) -> None:
+    # In these, nothing of what the first prices ask for fits at once.
+    for seed in (330, 474, 586, 738):
+        problem = make_problem(seed)
+        assert solver("brute-force").solve(problem).winners
+        for budget in (None, 1):
+            assert solver("ladder").solve(problem, budget).winners
+            assert solver("ladder", _after(0)).solve(problem, budget).winners

@@ -13,7 +13,7 @@ import numpy as np
 
 from themis.auction.climb import MANY_MACHINES, Climb
 from themis.auction.cuts import Cutter
-from themis.auction.greedy import serve
+from themis.auction.greedy import first_that_packs, serve
 from themis.auction.loading import load
 from themis.auction.mending import Mender
 from themis.auction.packing import PackingLimitError, by_option, needs_of, pack
@@ -95,6 +95,9 @@ class Ladder:
         exact = climb.run()
         if climb.rows is None:
             climb.take_anything()
+        if climb.rows is None or not len(climb.rows):
+            climb.take(self.rows_of(first_that_packs(self.prepared, bidders).chosen))
+            climb.places = climb.mender = None
         self._check(climb)
         if len(bidders) == len(self.prepared.bidders):
             self.guess = climb.rows

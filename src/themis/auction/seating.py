@@ -69,7 +69,10 @@ class Seating:
         if self.prepared.caps and not self.prepared.within_caps([*self._options(), option]):
             return False
         allowed = self.prepared.bidders[bidder].machines
-        if not self.shelves.take(bidder, option.chunks, allowed):
+        # The same hole again and again is found one by one, if it is there.
+        if not self.shelves.take(bidder, option.chunks, allowed) and (
+            len(option.counts) == 1 or not self.shelves.take_packed(bidder, option.chunks, allowed)
+        ):
             return False
         self._note(bidder)
         self.held[bidder] = row

@@ -4,14 +4,24 @@ Machines of the same rack, with the same GPUs free in the same slots, stand on o
 looks at shelves, not at machines, so a cluster of thousands is as quick as one of dozens.
 """
 
+import heapq
 from collections.abc import Iterable, Iterator, Sequence
 
+from themis.auction.packing import PackingLimitError, pack
+from themis.auction.prepared import is_hard
 from themis.auction.problem import OfferedMachine
+from themis.auction.room import Need
 from themis.auction.solution import Place
 from themis.model import CLUSTER, MACHINE, RACK, SLOT, Chunk
 
 Shape = tuple[int, ...]
 """Free GPUs of a machine's slots, most first."""
+
+STEPS, MACHINES = 60, 16
+"""How far a packing is searched for, and on how many machines."""
+
+PATIENCE = 20
+"""After so many such searches in vain there are no more."""
 
 
 class Shelves:
@@ -30,6 +40,7 @@ class Shelves:
         self.places: dict[int, tuple[Place, ...]] = {}
         self.failed: Chunk | None = None
         """The chunk that found no place when last something did not."""
+        self._patience = PATIENCE
         for offered in machines:
             self.racks[offered.rack] = self.racks.get(offered.rack, 0) + offered.gpus
             self.members.setdefault(offered.rack, []).append(offered.machine)
@@ -55,6 +66,63 @@ class Shelves:
             found[i] = place
         self.places[owner] = tuple(found[i] for i in range(len(chunks)))
         return True
+
+    def take_packed(
+        self, owner: int, chunks: Sequence[Chunk], allowed: frozenset[int] | None
+    ) -> bool:
+        """The same where taking chunk by chunk failed: holes of several sizes are searched for."""
+        hard = [i for i, chunk in enumerate(chunks) if is_hard(chunk)]
+        if not hard or not self._patience or sum(c.count for c in chunks) > self.free:
+            return False
+        needs = [Need(chunks[i], allowed) for i in hard]
+        try:
+            packed = pack(self._candidates([chunks[i] for i in hard], allowed), needs, STEPS)
+        except PackingLimitError:
+            packed = None
+        if packed is not None and self._take_around(owner, chunks, allowed, hard, packed):
+            return True
+        self._patience -= 1
+        return False
+
+    def _take_around(
+        self,
+        owner: int,
+        chunks: Sequence[Chunk],
+        allowed: frozenset[int] | None,
+        hard: Sequence[int],
+        packed: Sequence[Place],
+    ) -> bool:
+        """Place all other chunks where these lie."""
+        found = dict(zip(hard, packed, strict=True))
+        for place in packed:
+            self._move(place, -1)
+        for i in sorted(set(range(len(chunks))) - set(hard), key=lambda i: _order(chunks[i])):
+            spot = self._find(chunks[i], allowed)
+            if spot is None:
+                for taken in found.values():
+                    self._move(taken, 1)
+                return False
+            self._move(spot, -1)
+            found[i] = spot
+        self.places[owner] = tuple(found[i] for i in range(len(chunks)))
+        return True
+
+    def _candidates(
+        self, chunks: Sequence[Chunk], allowed: frozenset[int] | None
+    ) -> list[OfferedMachine]:
+        """The machines that chunks name, and some of every shape that can hold one."""
+        named = {c.machine for c in chunks if c.machine is not None and c.machine in self.slots}
+        free = [chunk for chunk in chunks if chunk.machine is None]
+        least = min((chunk.count for chunk in free), default=0)
+        shapes = sorted(shape for shape in self.stock if free and sum(shape) >= least)
+        others: list[tuple[int, int, int]] = []
+        for number, shape in enumerate(shapes):
+            here = (m for m in self.stock[shape] if allowed is None or m in allowed)
+            some = heapq.nsmallest(len(free), (m for m in here if m not in named))
+            others.extend((turn, number, machine) for turn, machine in enumerate(some))
+        some_of_each = [machine for _, _, machine in sorted(others)]
+        machines = (*named, *some_of_each[: max(0, MACHINES - len(named))])
+        return [OfferedMachine(m, self.rack[m], tuple(self.slots[m])) for m in sorted(machines)]
 
     def adopt(self, owner: int, places: tuple[Place, ...]) -> None:
         """Note where an owner's chunks lie already."""
