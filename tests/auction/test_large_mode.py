@@ -75,7 +75,7 @@ def test_what_it_claims_is_true_with_and_without_budgets_and_deadlines(
         problem = make_problem(seed)
         best = solver("brute-force").solve(problem).value
         for left in (None, _after(seed % 9)):
-            for budget in (None, 1):
+            for budget in (None, 1, 60):
                 _check_claims(problem, best, solver("ladder", left).solve(problem, budget))
 
 
@@ -114,6 +114,19 @@ def test_something_is_won_where_something_fits(make_problem: Callable[[int], Pro
     for seed in (330, 474, 586, 738):
         problem = make_problem(seed)
         assert solver("brute-force").solve(problem).winners
-        for budget in (None, 1):
+        for budget in (None, 1, 60):
             assert solver("ladder").solve(problem, budget).winners
             assert solver("ladder", _after(0)).solve(problem, budget).winners
+
+
+def test_budgets_of_work_are_kept_to() -> None:
+    problem = generated_problem(1024, 100, 1, fragmented=True)
+    # The first prices and one quick loading are always made, so that there is an answer.
+    first = solver("ladder").solve(problem, 1)
+    check_solution(problem, first)
+    assert first.work < 1_500
+    for budget in (2_000, 6_000):
+        solution = solver("ladder").solve(problem, budget)
+        check_solution(problem, solution)
+        assert solution.work <= 1.5 * budget
+        assert solution.value > first.value

@@ -32,8 +32,9 @@ _QUICK = 120
 _FRUITLESS = 3
 """So often no limit was found: look for no more."""
 
-_PIVOT, _LABELS, _LOAD, _CUT, _NODE = 2, 30, 20, 1_000, 300
-"""Work: of a pivot, labels per unit, of a loading, of looking for a cut, of a node of HiGHS."""
+_PIVOT, _LABELS, _LOAD, _CUT, _NODE, _TRY = 2, 30, 20, 1_000, 300, 4
+"""Work: of a pivot, labels per unit, of a loading, of looking for a cut, of a node of HiGHS, of
+trying to give somebody a row."""
 
 
 class Climb:
@@ -95,7 +96,7 @@ class Climb:
         """Rule out some of what the program gets only by taking rows in part."""
         for _ in range(self.effort.covers):
             found = covers(self.table, self.ladder.market.taken(), self.priced.prices)
-            if not found:
+            if not found or self._is_spent():
                 return
             for limit in found:
                 self.table.add(*limit)
@@ -163,14 +164,16 @@ class Climb:
             target = self.ladder.market.most_of_rows()
             # What the first allocation lacks, this one lacks too: only the rest can be mended here.
             fair = self.effort.fair + self.ladder.lacking
+            before = base.seating.tried
             self.take(base.refill(int(gone[0]), target, self.priced, fair))
+            self.work += _TRY * (base.seating.tried - before)
             if self.gap <= fair or len(self.present) > _QUICK:
                 return self.gap <= TOLERANCE
         if self._is_whole():
             return True
         window = self.ladder.window
         cuts = 0
-        if self.ladder.is_late():
+        if self._is_spent():
             return False
         self._tighten()
         self._mend(self.ladder.market.most_of_rows())
@@ -205,6 +208,7 @@ class Climb:
         absent = frozenset(np.flatnonzero(~self.present).tolist())
         mender = Mender(self.ladder.prepared, self.table, absent)
         mended = mender.mend(rows, self.priced, quick=quick)
+        self.work += _TRY * mender.seating.tried
         self.take(mended)
         lost = self.priced.bound - self.value
         self.ladder.window = max(self.effort.window, 0.5 * lost)

@@ -31,6 +31,8 @@ class Seating:
         """The table row of each bidder."""
         self.absent: frozenset[int] = frozenset()
         """Bidders who may have nothing: the re-solves ask what the others get without them."""
+        self.tried = 0
+        """How often somebody was to be given a row: the work there was."""
         self._trials: list[dict[int, _Before]] = []
 
     @property
@@ -66,6 +68,7 @@ class Seating:
         bidder = option.bidder
         if bidder in self.absent:
             return False
+        self.tried += 1
         if self.prepared.caps and not self.prepared.within_caps([*self._options(), option]):
             return False
         allowed = self.prepared.bidders[bidder].machines

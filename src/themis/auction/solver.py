@@ -176,8 +176,8 @@ def leave_one_out(
 ) -> Solution:
     """Determine the winners, then what each of them keeps: the shared frame of all solvers.
 
-    Half the budget goes to the allocation, the rest evenly to the re-solves. When time is up, the
-    intervals of those that are left come from prices.
+    Half the budget goes to the allocation, the rest evenly to the re-solves. When time is up or
+    the budget spent, the intervals of those that are left come from prices.
     """
     everyone = tuple(range(len(prepared.bidders)))
     best = find(everyone, None if budget is None else max(1, budget // 2))
@@ -193,7 +193,8 @@ def leave_one_out(
         share = None if budget is None else max(1, (budget - work) // (len(best.chosen) - count))
         served = math.fsum(gains[:count] + gains[count + 1 :])
         most = math.fsum(tops[: option.bidder] + tops[option.bidder + 1 :])
-        rest = _Rest(find, best, bound, served, most, late=is_late(left))
+        late = is_late(left) or (budget is not None and work >= budget)
+        rest = _Rest(find, best, bound, served, most, late=late)
         interval, proven, spent = _kept(prepared, rest, option, share)
         app = prepared.bidders[option.bidder].app
         winners[app] = Win(option.row, places)
