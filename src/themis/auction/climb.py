@@ -29,6 +29,9 @@ MANY_MACHINES = 256
 _QUICK = 120
 """With more bidders, re-solves of large auctions only refill what one of them leaves."""
 
+_FEW = 60
+"""With more bidders, being greedy takes longer than mending what the prices ask for."""
+
 _FRUITLESS = 3
 """So often no limit was found: look for no more."""
 
@@ -69,7 +72,7 @@ class Climb:
 
     def take_anything(self) -> None:
         """A feasible allocation at once: what goes of the rows that the prices ask for."""
-        if self.effort.highs:
+        if self.effort.highs and len(self.bidders) <= _FEW:
             self.take(self.ladder.greedy(self.bidders))
         else:
             self._mend(self._favourites(), quick=True)

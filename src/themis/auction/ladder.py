@@ -27,6 +27,9 @@ from themis.errors import InvariantError
 PACKING_LIMIT = 100
 """Steps of the packing search before HiGHS decides."""
 
+PROVABLE = 320
+"""Offered GPUs up to which there is proof within a second."""
+
 ROUNDING = 1e-7
 """A value above its bound by more than this part is no rounding error."""
 
@@ -56,9 +59,12 @@ class Effort:
 
 
 def effort_for(gpus: int, bidders: int) -> Effort:
-    """Proof for clusters of hundreds of GPUs; beyond, a gap far below what payments can show."""
+    """Proof for clusters of hundreds of GPUs; beyond, a gap far below what payments can show.
+
+    More bidders make it no harder: few of their rows come near what so few GPUs are worth.
+    """
     window = 0.08 / max(10, bidders)
-    if gpus <= 320 and bidders <= 60:
+    if gpus <= PROVABLE:
         return Effort(window, 6_000, 12, 40, racks=True, highs=True, covers=3)
     return Effort(window, 300, 12, 1, racks=False, highs=False, enough=4e-3, covers=6, fair=1.5e-2)
 
