@@ -13,6 +13,7 @@ from themis.auction.prices import Priced
 from themis.auction.resources import Flags, Table, Whole
 from themis.auction.solution import Place
 from themis.auction.solver import start_of
+from themis.errors import InvariantError
 
 if TYPE_CHECKING:
     from themis.auction.ladder import Ladder
@@ -313,6 +314,14 @@ class Climb:
             self.bidders, None if self.budget == math.inf else self._nodes()
         )
         self.work += _NODE * found.work
+        try:
+            places = found.place()
+        except InvariantError:
+            # Its tolerances let a little too much through: what it says proves nothing.
+            return False
+        rows = self.ladder.rows_of(found.chosen)
+        self.take(rows)
+        if self.rows is rows:
+            self.places = places
         self.bound = min(self.bound, max(found.bound, self.value))
-        self.take(self.ladder.rows_of(found.chosen))
         return found.exact

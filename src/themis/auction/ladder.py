@@ -90,6 +90,8 @@ class Ladder:
         """How often no limit was found: some auctions do not yield to any."""
         self._cutter: Cutter | None = None
         self._packed: dict[int, bool] = {}
+        self._placed: dict[tuple[tuple[int, int], ...], tuple[tuple[Place, ...], ...]] = {}
+        """Where rows lie that only HiGHS found to fit, so that it need not be asked again."""
         self.lacking = 0.0
         """Nats that the first allocation may be short of the best one."""
         self.base: Mender | None = None
@@ -201,21 +203,36 @@ class Ladder:
         try:
             fits = pack(self.prepared.machines, needs, PACKING_LIMIT) is not None
         except PackingLimitError:
-            found = self._by_highs(chosen, nodes)
-            fits = len(found.chosen) == len(chosen)
-            if not fits and not found.exact:
+            places, proven = self._by_highs(chosen, nodes, self.left)
+            fits = places is not None
+            if places is not None:
+                self._placed[_names(chosen)] = places
+            elif not proven:
                 return None
         self._packed[name] = fits
         return fits
 
-    def _by_highs(self, chosen: tuple[Option, ...], nodes: int | None) -> Found:
-        options: list[tuple[Option, ...]] = [() for _ in self.prepared.bidders]
+    def _by_highs(
+        self, chosen: tuple[Option, ...], nodes: int | None, left: Left | None
+    ) -> tuple[tuple[tuple[Place, ...], ...] | None, bool]:
+        """Where rows lie together if HiGHS finds that they fit; else, whether they cannot."""
+        options: list[tuple[Option, ...]] = [()] * len(self.prepared.bidders)
         for option in chosen:
-            options[option.bidder] = (option,)
-        find = start_of("highs")(replace(self.prepared, options=tuple(options)), self.left)
-        return find(tuple(option.bidder for option in chosen), nodes)
+            # All count the same: one that gains next to nothing is not to be left out for that.
+            options[option.bidder] = (replace(option, gain=1.0),)
+        find = start_of("highs")(replace(self.prepared, options=tuple(options)), left)
+        found = find(tuple(option.bidder for option in chosen), nodes)
+        if len(found.chosen) < len(chosen):
+            return None, found.exact
+        try:
+            return found.place(), True
+        except InvariantError:
+            return None, False  # within its tolerances, but not on the machines
 
     def _place(self, chosen: tuple[Option, ...]) -> tuple[tuple[Place, ...], ...]:
+        known = self._placed.get(_names(chosen))
+        if known is not None:
+            return known
         needs = needs_of(self.prepared, chosen)
         loaded = load(self.prepared.machines, needs)
         if loaded is not None:
@@ -223,10 +240,15 @@ class Ladder:
         try:
             places = pack(self.prepared.machines, needs, 10 * PACKING_LIMIT)
         except PackingLimitError:
-            found = self._by_highs(chosen, None)
-            if len(found.chosen) == len(chosen):
-                return found.place()
+            # No deadline here: rows that were found to fit must be placed, and that is quick.
+            found, _ = self._by_highs(chosen, None, None)
+            if found is not None:
+                return found
             places = None
         if places is None:
             raise InvariantError("rows that were found to fit do not", chosen)
         return by_option(chosen, places)
+
+
+def _names(chosen: tuple[Option, ...]) -> tuple[tuple[int, int], ...]:
+    return tuple((option.bidder, option.row) for option in chosen)
