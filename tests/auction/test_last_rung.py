@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from themis.auction import check_solution, solver
+from themis.auction import Bidder, Candidate, OfferedMachine, Problem, check_solution, solver
 from themis.auction import ladder as ladder_module
 from themis.auction.decoding import Answer, decode
 from themis.auction.ladder import Ladder
@@ -16,6 +16,7 @@ from themis.auction.prepared import prepare
 from themis.auction.solution import Place
 from themis.auction.solver import Found
 from themis.errors import InvariantError
+from themis.model import SLOT, AppId, Chunk
 from themis.testing.auctions import generated_problem
 
 pytest.importorskip("highspy")
@@ -57,10 +58,20 @@ def test_rows_that_gain_next_to_nothing_are_found_to_fit() -> None:
 
 @pytest.mark.usefixtures("only_highs_packs")
 def test_rows_that_fit_are_placed_even_when_time_is_up() -> None:
-    finder, found = _winners()
-    finder.left = lambda: 0.0
-    places = finder._place(found.chosen)
-    assert len(places) == len(found.chosen)
+    # Whoever puts a 3 into the smaller slot is stuck, so no quick answer holds both rows.
+    machines = tuple(OfferedMachine(number, 0, (5, 4)) for number in range(2))
+    bidders = tuple(
+        Bidder(
+            AppId(f"app-{number}"),
+            1.0,
+            8.0,
+            (Candidate(tuple(Chunk(SLOT, size, number) for size in (3, 2, 2, 2)), 1.0),),
+        )
+        for number in range(2)
+    )
+    finder = Ladder(prepare(Problem(machines, bidders)), lambda: 0.0)
+    chosen = tuple(rows[0] for rows in finder.prepared.options)
+    assert [len(places) for places in finder._place(chosen)] == [4, 4]
 
 
 def test_an_optimum_that_its_own_bound_exceeds_is_not_called_exact() -> None:
