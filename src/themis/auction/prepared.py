@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from themis.auction.problem import Bidder, OfferedMachine, Problem
 from themis.auction.pruning import PAIRWISE_LIMIT, Counts, Shape, useful_shapes
-from themis.model import CLUSTER, MACHINE, RACK, SLOT, Chunk
+from themis.model import CLUSTER, MACHINE, SLOT, Chunk
 
 MANY_ROWS = 2_000
 """In all, from which on comparing them takes a noticeable part of a short deadline."""
@@ -151,10 +151,6 @@ class _Largest:
             if -negative > hole:
                 return False
         return True
-
-
-SOFT = (RACK, CLUSTER)
-"""Levels at which only sums of free GPUs count."""
 
 
 def is_hard(chunk: Chunk) -> bool:

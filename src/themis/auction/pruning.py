@@ -14,16 +14,6 @@ Counts = tuple[tuple[tuple[int, int, int], int], ...]
 """Normal chunks and how many there are of each: ((level, -GPUs, machine or -1), count), sorted."""
 
 
-def drop_useless(rows: Sequence[Candidate], rho_nothing: float) -> tuple[Candidate, ...]:
-    """Drop rows not better than nothing, and rows another one beats in every respect."""
-    return tuple(rows[index] for index in useful(rows, rho_nothing))
-
-
-def useful(rows: Sequence[Candidate], rho_nothing: float) -> tuple[int, ...]:
-    """The indices of the rows that can matter, in order."""
-    return tuple(index for index, _ in useful_shapes(rows, rho_nothing))
-
-
 class Shape:
     """What a row asks for, in normal chunks; how it compares with others, worked out once."""
 
