@@ -71,17 +71,7 @@ class Climb:
         if self.effort.highs:
             self.take(self.ladder.greedy(self.bidders))
         else:
-            self._mend(self._favourites(), quick=True)
-
-    def _favourites(self) -> Whole:
-        """The best row of everybody present, at the prices there are."""
-        first = self.table.first
-        rows = [
-            int(first[i] + np.argmin(self.priced.short[first[i] : first[i + 1]]))
-            for i in self.bidders
-            if first[i + 1] > first[i] and self.priced.none_short[i] > 0.0
-        ]
-        return np.array(rows, dtype=np.int64)
+            self._mend(self.ladder.market.favourites(self.priced), quick=True)
 
     def _is_spent(self) -> bool:
         return self.work >= self.budget or self.ladder.is_late()
@@ -93,9 +83,9 @@ class Climb:
 
     def _tighten(self) -> None:
         """Rule out some of what the program gets only by taking rows in part."""
-        for _ in range(self.effort.covers):
+        for _ in range(self.effort.covers if self.ladder.market.finished else 0):
             found = covers(self.table, self.ladder.market.taken(), self.priced.prices)
-            if not found:
+            if not found or self.ladder.is_short():
                 return
             for limit in found:
                 self.table.add(*limit)
@@ -103,9 +93,13 @@ class Climb:
             self.priced = self._price()
 
     def _price(self) -> Priced:
-        self.ladder.market.invite(self.present)
-        priced = self.ladder.market.settle(self.ladder.left)
-        self.work += 10 + _PIVOT * self.ladder.market.pivots
+        market = self.ladder.market
+        market.invite(self.present)
+        if not self.effort.highs and self.ladder.is_short(program=True):
+            priced = market.step()
+        else:
+            priced = market.settle(self.ladder.left)
+        self.work += 10 + _PIVOT * market.pivots
         self.bound = min(self.bound, priced.bound)
         return priced
 
@@ -153,7 +147,7 @@ class Climb:
 
     def _run_large(self) -> bool:
         """Without packing searches: the best labels are mended until they pack."""
-        if self.rows is None and self.ladder.is_late():
+        if self.ladder.is_late() or not self.ladder.market.finished:
             return False
         base = self.ladder.base
         gone = np.flatnonzero(~self.present)
@@ -202,7 +196,7 @@ class Climb:
             if self.rows is rows:
                 self.places = self.mender = None
             return
-        mender = Mender(self.ladder.prepared, self.table)
+        mender = Mender(self.ladder.prepared, self.table, self.ladder)
         mended = mender.mend(rows, self.priced, quick=quick)
         self.take(mended)
         lost = self.priced.bound - self.value

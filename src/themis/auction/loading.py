@@ -6,7 +6,7 @@ packing exists.
 """
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from themis.auction.problem import OfferedMachine
 from themis.auction.room import Holes, Need, Room
@@ -33,8 +33,8 @@ class Loading:
         self.spare = [offered.gpus for offered in machines]
         self.rack = [offered.rack for offered in machines]
         self.racks: dict[int, int] = {}
-        for offered in machines:
-            self.racks[offered.rack] = self.racks.get(offered.rack, 0) + offered.gpus
+        for rack, gpus in zip(self.rack, self.spare, strict=True):
+            self.racks[rack] = self.racks.get(rack, 0) + gpus
         self.where: dict[int, tuple[int, int]] = {}
         """Per need: (machine index, slot), (machine index, -1), (rack, -2) or anywhere."""
         self.failed: list[int] | None = None
@@ -306,8 +306,7 @@ def load_most(
     needs: Sequence[Need],
     owners: Sequence[int],
     losses: Sequence[float],
-    *,
-    quick: bool = False,
+    enough: Callable[[], bool],
 ) -> tuple[list[Place], set[int]]:
     """Places for as many owners as go at once, and the owners that go without any.
 
@@ -316,11 +315,11 @@ def load_most(
         needs: What.
         owners: Whose each need is.
         losses: By owner, what going without costs; the cheapest of several attempts counts.
-        quick: The first attempt must do.
+        enough: Whether to make do with the attempts so far.
     """
     best: tuple[float, set[int], Loading] | None = None
     orders = [(order, tight) for order in _orders(machines, needs) for tight in (True, False)]
-    for order, tight in orders[: 1 if quick else None]:
+    for order, tight in orders:
         attempt = Loading(machines)
         attempt.failed = []
         attempt.run(needs, racks_first=order, slots_first=False, power=_POWERS[0], tight=tight)
@@ -328,7 +327,7 @@ def load_most(
         lost = sum(losses[owner] for owner in sorted(failed))
         if best is None or lost < best[0]:
             best = (lost, failed, attempt)
-        if not failed:
+        if not failed or enough():
             break
     assert best is not None
     # What the others of a row that failed in part would take stays free for whoever comes next.

@@ -7,11 +7,12 @@ what is still free goes to whoever gains by it.
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
 from themis.auction.loading import load_most
-from themis.auction.packing import needs_of
+from themis.auction.packing import by_option, needs_of
 from themis.auction.prepared import Prepared
 from themis.auction.prices import Priced
 from themis.auction.resources import Flags, Real, Table, Whole
@@ -34,12 +35,23 @@ ASKING, LOOKED_AT, ASKED = 12, 60, 6
 """How many may ask others to make room, how many of those are looked at, how many tried."""
 
 
+class Deadline(Protocol):
+    """What a mender asks to know when to leave it at what there is."""
+
+    def is_late(self) -> bool:
+        """Whether the answer is due."""
+
+    def is_short(self) -> bool:
+        """Whether there is time left for one loading at most."""
+
+
 class Mender:
     """Mends one allocation."""
 
-    def __init__(self, prepared: Prepared, table: Table) -> None:
+    def __init__(self, prepared: Prepared, table: Table, deadline: Deadline) -> None:
         self.prepared = prepared
         self.table = table
+        self.deadline = deadline
         self.seating = Seating(prepared, table)
         self.gpus = np.array([option.gpus for option in table.options], dtype=np.int64)
         self.owner = table.owner
@@ -57,8 +69,7 @@ class Mender:
 
     def adopt(self, rows: Whole, places: Sequence[tuple[Place, ...]]) -> None:
         """Take over an allocation that packs."""
-        for row, mine in zip(rows.tolist(), places, strict=True):
-            self.seating.adopt(row, mine)
+        self.seating.adopt_all(dict(zip(rows.tolist(), places, strict=True)))
 
     def places(self, bidder: int) -> tuple[Place, ...]:
         """Where the chunks of a bidder's row lie."""
@@ -73,12 +84,11 @@ class Mender:
         needs = needs_of(self.prepared, chosen)
         losses = self._alternatives(rows, priced).tolist()
         machines = self.seating.offered()
-        places, without = load_most(machines, needs, owners, losses, quick=quick)
-        rest = iter(places)
-        for row, option in zip(rows.tolist(), chosen, strict=True):
-            mine = tuple(next(rest) for _ in option.chunks)
-            if option.bidder not in without:
-                self.seating.adopt(row, mine)
+        enough = self.deadline.is_short if not quick else lambda: True
+        places, without = load_most(machines, needs, owners, losses, enough)
+        found = zip(rows.tolist(), by_option(chosen, places), strict=True)
+        options = self.table.options
+        self.seating.adopt_all({r: mine for r, mine in found if options[r].bidder not in without})
         # Nobody whose row is among these gets another one because of its number.
         without |= {int(self.owner[r]) for r in wanted.tolist()} - set(self.seating.held)
         lost = sorted(without, key=lambda bidder: (-float(priced.none_short[bidder]), bidder))
@@ -220,7 +230,7 @@ class Mender:
         if among is not None:
             asking = [bidder for bidder in asking if bidder in among]
         for bidder in asking[:ASKING]:
-            if have[bidder] <= WORTH_A_SWAP:
+            if have[bidder] <= WORTH_A_SWAP or self.deadline.is_late():
                 return
             for short, row in self._better(bidder, float(have[bidder]), priced):
                 if self._make_room(bidder, row, float(have[bidder]) - short, priced):
@@ -307,7 +317,7 @@ class Mender:
             more = self.table.gain - have[self.owner]
             extra = self.gpus - took[self.owner]
             within = np.flatnonzero((more > 1e-9) & (extra <= self.seating.free) & ~hopeless)
-            if not len(within):
+            if not len(within) or self.deadline.is_late():
                 return
             rate = more[within] / np.maximum(extra[within], 0.5)
             for row in within[np.argsort(-rate, kind="stable")[:TRIES]].tolist():

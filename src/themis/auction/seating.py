@@ -5,6 +5,7 @@ seating.drop(bidder)
 seating.keep() if seating.hold(row) else seating.undo()
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -57,6 +58,12 @@ class Seating:
         self._note(bidder)
         self.shelves.adopt(bidder, places)
         self.held[bidder] = row
+
+    def adopt_all(self, rows: Mapping[int, tuple[Place, ...]]) -> None:
+        """Take over many rows; nobody can undo that."""
+        options = self.table.options
+        self.shelves.adopt_all({options[row].bidder: mine for row, mine in rows.items()})
+        self.held.update((options[row].bidder, row) for row in rows)
 
     def hold(self, row: int) -> bool:
         """Give a bidder who has nothing this row, if it fits."""

@@ -4,7 +4,7 @@ Machines of the same rack, with the same GPUs free in the same slots, stand on o
 looks at shelves, not at machines, so a cluster of thousands is as quick as one of dozens.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from themis.auction.problem import OfferedMachine
 from themis.auction.solution import Place
@@ -31,9 +31,10 @@ class Shelves:
         self.failed: Chunk | None = None
         """The chunk that found no place when last something did not."""
         for offered in machines:
-            self.racks[offered.rack] = self.racks.get(offered.rack, 0) + offered.gpus
+            gpus = offered.gpus
+            self.racks[offered.rack] = self.racks.get(offered.rack, 0) + gpus
             self.members.setdefault(offered.rack, []).append(offered.machine)
-            self.free += offered.gpus
+            self.free += gpus
             self._shelve(offered.machine)
 
     def take(self, owner: int, chunks: Sequence[Chunk], allowed: frozenset[int] | None) -> bool:
@@ -61,6 +62,21 @@ class Shelves:
         for place in places:
             self._move(place, -1)
         self.places[owner] = places
+
+    def adopt_all(self, held: Mapping[int, tuple[Place, ...]]) -> None:
+        """The same of many owners: every machine changes its shelf once."""
+        touched: dict[int, None] = {}
+        for places in held.values():
+            for place in places:
+                for machine, slot, count in place:
+                    self.slots[machine][slot] -= count
+                    self.racks[self.rack[machine]] -= count
+                    self.free -= count
+                    touched[machine] = None
+        for machine in touched:
+            del self.stock[self.shape[machine]][machine]
+            self._shelve(machine)
+        self.places.update(held)
 
     def give(self, owner: int) -> None:
         """Take back what an owner has."""
@@ -184,7 +200,7 @@ class Shelves:
 
 
 def _shape(slots: Sequence[int]) -> Shape:
-    return tuple(sorted((size for size in slots if size), reverse=True))
+    return tuple(sorted(filter(None, slots), reverse=True))
 
 
 def _spoilt(shape: Shape, count: int, *, slotted: bool) -> int:

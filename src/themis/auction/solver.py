@@ -38,6 +38,10 @@ _NEEDS = {"default": ("ladder", "highs"), "ladder": ("highs",)}
 """Solvers that fall back on others."""
 
 
+_ROUNDING = 1e-10
+"""Nats: sums of gains are exact to well below this."""
+
+
 class Solver(Protocol):
     """Solves auctions: the same answer for the same problem, whatever its order."""
 
@@ -179,16 +183,22 @@ def leave_one_out(
     kept: dict[AppId, Interval] = {}
     tops = [rows[0].gain if rows else 0.0 for rows in prepared.options]
     gains = [option.gain for option in best.chosen]
+    total = math.fsum(tops)
     value = best.value
     bound = value if best.exact else max(value, best.bound)
     for count, (option, places) in enumerate(zip(best.chosen, best.place(), strict=True)):
+        app = prepared.bidders[option.bidder].app
+        winners[app] = Win(option.row, places)
+        if best.without is not None and is_late(left):
+            high = min(best.without(option.bidder), total - tops[option.bidder])
+            kept[app] = _unasked(value - option.gain, high, prepared.bidders[option.bidder].weight)
+            exact = False
+            continue
         share = None if budget is None else max(1, (budget - work) // (len(best.chosen) - count))
         served = math.fsum(gains[:count] + gains[count + 1 :])
         most = math.fsum(tops[: option.bidder] + tops[option.bidder + 1 :])
-        rest = _Rest(find, best, bound, served, most, late=is_late(left))
+        rest = _Rest(find, best, bound, served, most)
         interval, proven, spent = _kept(prepared, rest, option, share)
-        app = prepared.bidders[option.bidder].app
-        winners[app] = Win(option.row, places)
         kept[app] = interval
         exact = exact and proven
         work += spent
@@ -212,7 +222,6 @@ class _Rest:
     """What all others have."""
     most: float
     """What they would have if everybody got its best row."""
-    late: bool
 
 
 def _kept(
@@ -227,15 +236,17 @@ def _kept(
     high = min(rest.most, rest.bound)
     if best.without is not None:
         high = min(high, best.without(option.bidder))
-        if rest.late:
-            high = max(high, served)
-            return Interval(_fraction(served - high, weight), 1.0), False, 0
     others = tuple(i for i in range(len(prepared.bidders)) if i != option.bidder)
     alone = rest.find(others, budget)
     low = max(alone.value, served)
     high = low if alone.exact else max(low, min(alone.bound, high))
     interval = Interval(_fraction(served - high, weight), _fraction(served - low, weight))
     return interval, alone.exact, alone.work
+
+
+def _unasked(served: float, high: float, weight: float) -> Interval:
+    """What a winner keeps if all that is known of the others is what they could have at best."""
+    return Interval(_fraction(min(0.0, served - high - _ROUNDING), weight), 1.0)
 
 
 def _fraction(harm: float, weight: float) -> float:
