@@ -54,7 +54,7 @@ def test_what_was_tried_can_be_undone() -> None:
     for row in rows[:60]:
         if table.options[row].bidder not in seats.held:
             seats.hold(row)
-    before = (dict(seats.held), {b: seats.places(b) for b in seats.held}, seats.free)
+    before = (dict(seats.held), dict(seats.shelves.places), seats.free)
     seats.begin()
     for bidder in sorted(seats.held)[::2]:
         seats.drop(bidder)
@@ -67,7 +67,7 @@ def test_what_was_tried_can_be_undone() -> None:
     now = sum(float(table.gain[row]) for row in seats.held.values())
     assert gained == pytest.approx(now - sum(float(table.gain[row]) for row in before[0].values()))
     seats.undo()
-    assert (dict(seats.held), {b: seats.places(b) for b in seats.held}, seats.free) == before
+    assert (dict(seats.held), dict(seats.shelves.places), seats.free) == before
 
 
 def test_holes_by_size_are_split_as_holes_one_by_one() -> None:

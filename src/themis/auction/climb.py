@@ -1,6 +1,7 @@
 """One winner determination of the ladder: what it has found, what it has proven, what it cost."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,10 @@ MANY_MACHINES = 256
 _QUICK = 120
 """With more bidders, re-solves of large auctions only refill what one of them leaves."""
 
+_NEAR, _COMPARED, _WIDENED, _WIDER = 50, 20, 2, 5.0
+"""Combinations in a re-solve: labels at a time, how many are compared with what there is, in how
+many windows they are looked for, and how much wider the second one is."""
+
 _FRUITLESS = 3
 """So often no limit was found: look for no more."""
 
@@ -54,6 +59,8 @@ class Climb:
         self.places: tuple[tuple[Place, ...], ...] | None = None
         self.mender: Mender | None = None
         """Large auctions: what has the best allocation on its machines."""
+        self.wanted: list[int] = []
+        """The rows that were to be loaded when the best allocation came of it."""
         self.priced = self._price()
         if ladder.guess is not None:
             # Without one of them, the others may keep what they had.
@@ -153,11 +160,11 @@ class Climb:
         gone = np.flatnonzero(~self.present)
         if base is not None and len(gone) == 1:
             self.work += _LOAD
-            self._tighten()
-            target = self.ladder.market.most_of_rows()
             # What the first allocation lacks, this one lacks too: only the rest can be mended here.
             fair = self.effort.fair + self.ladder.lacking
-            self.take(base.refill(int(gone[0]), target, self.priced, fair))
+            if self.gap > fair:
+                self._tighten()
+                self.take(base.refill(int(gone[0]), self._targets(base), self.priced, fair))
             if self.gap <= fair or len(self.present) > _QUICK:
                 return self.gap <= TOLERANCE
         if self._is_whole():
@@ -188,6 +195,19 @@ class Climb:
             cuts += 1
         return True
 
+    def _targets(self, base: Mender) -> Iterator[Whole]:
+        """What the program took; of the best few combinations, that with the fewest changes."""
+        yield self.ladder.market.most_of_rows()
+        window = self.effort.window
+        for _ in range(_WIDENED):
+            labels = search(self.table, self.priced, self.present, window, _NEAR)
+            self.work += labels.work / _LABELS
+            if len(labels.lost):
+                some = [labels.rows(index) for index in range(min(len(labels.lost), _COMPARED))]
+                yield min(some, key=lambda rows: len(base.changed(rows)))
+                return
+            window *= _WIDER
+
     def _mend(self, rows: Whole, *, quick: bool = False) -> None:
         self.work += _LOAD * len(rows) / 10
         few = not quick and len(self.ladder.prepared.machines) <= MANY_MACHINES
@@ -203,7 +223,8 @@ class Climb:
         self.ladder.window = max(self.effort.window, 0.5 * lost)
         if self.rows is mended:
             self.mender = mender
-            self.places = tuple(mender.places(o.bidder) for o in self.ladder.chosen(mended))
+            self.wanted = rows.tolist()
+            self.places = mender.places()
 
     def _is_whole(self) -> bool:
         """Whether the linear program found the best allocation by itself."""

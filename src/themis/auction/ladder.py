@@ -113,7 +113,7 @@ class Ladder:
             self.base = climb.mender or Mender(self.prepared, self.table, self)
             if climb.mender is None and climb.rows is not None:
                 self.base.adopt(climb.rows, places)
-            self.base.aim = self.market.most_of_rows()
+            self.base.aims = frozenset((*self.market.most_of_rows().tolist(), *climb.wanted))
         return Found(chosen, bound, exact, work, lambda: places, without)
 
     def revalued(self, prepared: Prepared) -> Find:
