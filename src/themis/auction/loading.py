@@ -229,17 +229,7 @@ class Loading:
 
     def places(self, needs: Sequence[Need]) -> list[Place]:
         """Where the GPUs of every need lie, after a successful run."""
-        room = Room(self.machines)
-        places: list[Place] = [()] * len(needs)
-        for i, (machine, slot) in self.where.items():
-            if slot >= 0:
-                number, count = self.machines[machine].machine, needs[i].chunk.count
-                room.slots[number][slot] -= count
-                room.free[number] -= count
-                places[i] = ((number, slot, count),)
-        for i, (machine, slot) in self.where.items():
-            if slot == -1:
-                places[i] = room.cut(self.machines[machine].machine, needs[i].chunk.count)
+        room, places = self._cut(needs)
         members: dict[int, list[int]] = {}
         for offered in self.machines:
             members.setdefault(offered.rack, []).append(offered.machine)
@@ -252,6 +242,30 @@ class Loading:
             if i not in self.where and i not in lost:
                 places[i] = holes.spread(needs[i].chunk.count)
         return places
+
+    def outline(self, needs: Sequence[Need]) -> list[Place]:
+        """The same where only holes matter: one machine for a whole rack, nothing for anywhere."""
+        _, places = self._cut(needs)
+        some = {offered.rack: offered.machine for offered in self.machines}
+        for i, (rack, slot) in self.where.items():
+            if slot == -2:
+                places[i] = ((some[rack], 0, needs[i].chunk.count),)
+        return places
+
+    def _cut(self, needs: Sequence[Need]) -> tuple[Room, list[Place]]:
+        """Places of chunks that need a slot or a machine, and what is left."""
+        room = Room(self.machines)
+        places: list[Place] = [()] * len(needs)
+        for i, (machine, slot) in self.where.items():
+            if slot >= 0:
+                number, count = self.machines[machine].machine, needs[i].chunk.count
+                room.slots[number][slot] -= count
+                room.free[number] -= count
+                places[i] = ((number, slot, count),)
+        for i, (machine, slot) in self.where.items():
+            if slot == -1:
+                places[i] = room.cut(self.machines[machine].machine, needs[i].chunk.count)
+        return room, places
 
 
 def _sorted(needs: Sequence[Need]) -> tuple[list[int], list[int], list[int], list[int]]:
@@ -308,7 +322,7 @@ def load_most(
     losses: Sequence[float],
     enough: Callable[[], bool],
 ) -> tuple[list[Place], set[int]]:
-    """Places for as many owners as go at once, and the owners that go without any.
+    """Outlined places for as many owners as go at once, and the owners that go without any.
 
     Args:
         machines: Where.
@@ -331,7 +345,7 @@ def load_most(
             break
     assert best is not None
     # What the others of a row that failed in part would take stays free for whoever comes next.
-    return best[2].places(needs), best[1]
+    return best[2].outline(needs), best[1]
 
 
 def _restricted(needs: Iterable[Need]) -> bool:

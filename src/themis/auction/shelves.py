@@ -103,9 +103,8 @@ class Shelves:
             return place
         if chunk.count == 1 or chunk.level == CLUSTER:
             return ((ANYWHERE, 0, chunk.count),)
-        machine = place[0][0]
-        if chunk.level == RACK and machine >= 0:
-            return self._somewhere(self.rack[machine], chunk.count)
+        if chunk.level == RACK and place[0][0] >= 0:
+            return self._somewhere(self.rack[place[0][0]], chunk.count)
         return place
 
     def _somewhere(self, rack: int, count: int) -> Place:
