@@ -33,6 +33,12 @@ PROVABLE = 320
 ROUNDING = 1e-7
 """A value above its bound by more than this part is no rounding error."""
 
+LOADING = 2e-5
+"""Seconds for each machine that loading all of them takes, with all that follows from it."""
+
+PROGRAM = 4e-6
+"""Seconds for each row that a linear program takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Effort:
@@ -118,12 +124,12 @@ class Ladder:
         work, without = math.ceil(climb.work), climb.priced.without
         if places is None:
             return Found(chosen, bound, exact, work, lambda: self._place(chosen), without)
-        if self.base is None:
-            self.base = climb.mender or Mender(self.prepared, self.table)
+        if self.base is None and not self.is_late():
+            self.base = climb.mender or Mender(self.prepared, self.table, self)
             if climb.mender is None and climb.rows is not None:
                 self.base.adopt(climb.rows, places)
             self.base.seating.absent = frozenset()
-            self.base.aim = self.market.most_of_rows()
+            self.base.aims = frozenset((*self.market.most_of_rows().tolist(), *climb.wanted))
         return Found(chosen, bound, exact, work, lambda: places, without)
 
     def _check(self, climb: Climb) -> None:
@@ -151,6 +157,13 @@ class Ladder:
     def is_late(self) -> bool:
         """Whether the answer is due."""
         return is_late(self.left)
+
+    def is_short(self, *, program: bool = False) -> bool:
+        """Whether there is time left for one loading at most, and a linear program."""
+        if self.left is None:
+            return False
+        needed = LOADING * len(self.prepared.machines)
+        return self.left() <= needed + (PROGRAM * len(self.table.options) if program else 0.0)
 
     def chosen(self, rows: Whole | None) -> tuple[Option, ...]:
         """The options of some table rows."""

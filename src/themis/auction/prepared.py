@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from themis.auction.problem import Bidder, OfferedMachine, Problem
-from themis.auction.pruning import PAIRWISE_LIMIT, Counts, Shape, useful_shapes
+from themis.auction.pruning import Counts, counted, useful_shapes
 from themis.model import CLUSTER, MACHINE, SLOT, Chunk
 
 MANY_ROWS = 2_000
@@ -74,7 +74,7 @@ def prepare(problem: Problem, *, hurried: bool = False, scale: float = 1.0) -> P
         scale: What to divide all weights by, and with them all gains.
     """
     rows = sum(len(bidder.rows) for bidder in problem.bidders)
-    compared = PAIRWISE_LIMIT if rows <= MANY_ROWS or not hurried else 0
+    choose = _every_option if hurried and rows > MANY_ROWS else _options
     machines = tuple(sorted(problem.machines, key=lambda offered: offered.machine))
     bidders = tuple(sorted(problem.bidders, key=lambda bidder: bidder.app))
     if scale != 1.0:
@@ -94,21 +94,35 @@ def prepare(problem: Problem, *, hurried: bool = False, scale: float = 1.0) -> P
         if largest is None:
             largest = limits[bidder.machines] = _Largest.of(machines, bidder.machines)
         cap = min((cap.gpus for cap in caps if index in cap.bidders), default=largest.total)
-        options.append(_options(index, bidder, largest, cap, compared))
+        options.append(choose(index, bidder, largest, cap))
     return Prepared(machines, bidders, tuple(options), caps)
 
 
-def _options(
-    index: int, bidder: Bidder, largest: "_Largest", cap: int, compared: int
-) -> tuple[Option, ...]:
+def _options(index: int, bidder: Bidder, largest: "_Largest", cap: int) -> tuple[Option, ...]:
     options = []
     nothing = math.log(bidder.rho_nothing)
-    for row, shape in useful_shapes(bidder.rows, bidder.rho_nothing, compared):
-        if shape.gpus <= cap and largest.may_hold(shape):
+    for row, shape in useful_shapes(bidder.rows, bidder.rho_nothing):
+        if shape.gpus <= cap and largest.may_hold(shape.gpus, shape.name):
             gain = bidder.weight * (nothing - math.log(bidder.rows[row].rho))
             options.append(Option(index, row, shape.chunks, shape.gpus, gain, shape.name))
-    options.sort(key=lambda option: (-option.gain, option.gpus, option.row))
-    return tuple(options)
+    return _best_first(options)
+
+
+def _every_option(index: int, bidder: Bidder, largest: "_Largest", cap: int) -> tuple[Option, ...]:
+    """The same without comparing rows with one another."""
+    options = []
+    nothing = math.log(bidder.rho_nothing)
+    for row, candidate in enumerate(bidder.rows):
+        better = nothing - math.log(candidate.rho)
+        if better > 0.0:
+            chunks, gpus, name = counted(candidate.chunks)
+            if gpus <= cap and largest.may_hold(gpus, name):
+                options.append(Option(index, row, chunks, gpus, bidder.weight * better, name))
+    return _best_first(options)
+
+
+def _best_first(options: list[Option]) -> tuple[Option, ...]:
+    return tuple(sorted(options, key=lambda option: (-option.gain, option.gpus, option.row)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +141,10 @@ class _Largest:
     def of(machines: tuple[OfferedMachine, ...], allowed: frozenset[int] | None) -> "_Largest":
         usable = [m for m in machines if allowed is None or m.machine in allowed]
         racks: dict[int, int] = {}
-        for offered in usable:
-            racks[offered.rack] = racks.get(offered.rack, 0) + offered.gpus
         slot = {offered.machine: max(offered.slots, default=0) for offered in usable}
         machine = {offered.machine: offered.gpus for offered in usable}
+        for offered in usable:
+            racks[offered.rack] = racks.get(offered.rack, 0) + machine[offered.machine]
         by_level = (
             max(slot.values(), default=0),
             max(machine.values(), default=0),
@@ -139,11 +153,11 @@ class _Largest:
         )
         return _Largest(by_level, machine, slot)
 
-    def may_hold(self, shape: Shape) -> bool:
+    def may_hold(self, gpus: int, name: Counts) -> bool:
         """False when the row cannot fit even alone; True proves nothing."""
-        if shape.gpus > self.total:
+        if gpus > self.total:
             return False
-        for (level, negative, machine), _ in shape.name:
+        for (level, negative, machine), _ in name:
             if machine < 0:
                 hole = self.by_level[level]
             else:

@@ -41,6 +41,10 @@ SHORT = 5e-9
 """Nats: what a value that a solver calls exact may be short of the best, for rounding's sake."""
 
 
+_ROUNDING = 1e-10
+"""Nats: sums of gains are exact to well below this."""
+
+
 class Solver(Protocol):
     """Solves auctions: the same answer for the same problem, whatever its order."""
 
@@ -187,20 +191,26 @@ def leave_one_out(
     kept: dict[AppId, Interval] = {}
     tops = [rows[0].gain if rows else 0.0 for rows in prepared.options]
     gains = [option.gain for option in best.chosen]
+    total = math.fsum(tops)
     value = best.value
     bound = value if best.exact else max(value, best.bound)
     for count, (option, places) in enumerate(zip(best.chosen, best.place(), strict=True)):
+        app = prepared.bidders[option.bidder].app
+        winners[app] = Win(option.row, places)
+        spent = budget is not None and work >= budget
+        if best.without is not None and (spent or is_late(left)):
+            high = min(best.without(option.bidder), total - tops[option.bidder])
+            kept[app] = _unasked(value - option.gain, high, prepared.bidders[option.bidder].weight)
+            exact = False
+            continue
         share = None if budget is None else max(1, (budget - work) // (len(best.chosen) - count))
         served = math.fsum(gains[:count] + gains[count + 1 :])
         most = math.fsum(tops[: option.bidder] + tops[option.bidder + 1 :])
-        late = is_late(left) or (budget is not None and work >= budget)
-        rest = _Rest(find, best, bound, served, most, late=late)
-        interval, proven, spent = _kept(prepared, rest, option, share)
-        app = prepared.bidders[option.bidder].app
-        winners[app] = Win(option.row, places)
+        rest = _Rest(find, best, bound, served, most)
+        interval, proven, more = _kept(prepared, rest, option, share)
         kept[app] = interval
         exact = exact and proven
-        work += spent
+        work += more
     return Solution(winners, value, bound, kept, exact, name, work)
 
 
@@ -221,7 +231,6 @@ class _Rest:
     """What all others have."""
     most: float
     """What they would have if everybody got its best row."""
-    late: bool
 
 
 def _kept(
@@ -239,9 +248,6 @@ def _kept(
     high = min(rest.most, rest.bound)
     if best.without is not None:
         high = min(high, best.without(option.bidder))
-        if rest.late:
-            high = max(high, served)
-            return Interval(_fraction(served - high, weight), 1.0), False, 0
     alone = rest.find(others, budget)
     low = max(alone.value, served)
     high = low if alone.exact else max(low, min(alone.bound, high))
@@ -261,12 +267,15 @@ def _kept_by_the_light(
     tops = [prepared.options[i][0].gain for i in others if prepared.options[i]]
     if math.fsum([*tops, *(-gain for gain in have)]) <= 0.0:
         return WHOLE, True, 0
-    if rest.late:
-        return Interval(0.0, 1.0), False, 0
     alone = rest.find(others, budget)
     harm = min(0.0, math.fsum([*have, *(-other.gain for other in alone.chosen)]))
     gap = SHORT if alone.exact else SHORT + max(0.0, alone.bound - max(alone.value, rest.served))
     return Interval(_fraction(harm - gap, weight), _fraction(harm, weight)), False, alone.work
+
+
+def _unasked(served: float, high: float, weight: float) -> Interval:
+    """What a winner keeps if all that is known of the others is what they could have at best."""
+    return Interval(_fraction(min(0.0, served - high - _ROUNDING), weight), 1.0)
 
 
 def _fraction(harm: float, weight: float) -> float:
