@@ -71,7 +71,8 @@ def _check_claims(problem: Problem, best: float, solution: Solution) -> None:
 def test_what_it_claims_is_true_with_and_without_budgets_and_deadlines(
     make_problem: Callable[[int], Problem],
 ) -> None:
-    for seed in range(150):
+    # In 379 a rack has room, but not where the app that asks may go.
+    for seed in (*range(150), 379):
         problem = make_problem(seed)
         best = solver("brute-force").solve(problem).value
         for left in (None, _after(seed % 9)):

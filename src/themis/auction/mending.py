@@ -313,7 +313,8 @@ class Mender:
             if len(others) >= CHAIN:
                 return False
             more = self._who_could(int(self.owner[row]), worth, priced)
-            if not more or len(others) + len(more[0]) > CHAIN:
+            # Nobody is in the way in a rack that has room, but not on machines one may use.
+            if not more or not more[0] or len(others) + len(more[0]) > CHAIN:
                 return False
             for other in more[0]:
                 self.seating.drop(other)
