@@ -92,6 +92,11 @@ def test_an_app_bids_once_and_a_machine_is_offered_once() -> None:
         Problem((OFFER[0], OFFER[0]), ())
 
 
+def test_a_row_of_nothing_does_not_enter_an_auction() -> None:
+    with pytest.raises(InvariantError, match="no chunks"):
+        Problem(OFFER, (Bidder(APP, 1.0, 2.0, (Candidate((), 1.0),)),))
+
+
 def test_offered_gpus_are_counted_per_machine_and_slot() -> None:
     topology = Topology((Machine("m0", "r0", (2, 2)), Machine("m1", "r0", (2,))))
     gpus = [GpuId(5), GpuId(2), GpuId(3), GpuId(0)]

@@ -197,7 +197,16 @@ def test_starting_again_with_other_gains_is_as_good_as_starting_afresh(seed: int
 
 def test_proof_is_asked_for_where_it_can_be_had() -> None:
     assert effort_for(256, 30).highs
+    assert effort_for(256, 300).highs
     assert not effort_for(4096, 200).highs
+
+
+@pytest.mark.parametrize(("gpus", "bidders"), [(64, 90), (256, 61)])
+def test_many_bidders_on_a_small_cluster_get_proof(gpus: int, bidders: int) -> None:
+    problem = generated_problem(gpus, bidders, 3, fragmented=gpus == 256)
+    solution = solver("default").solve(problem)
+    check_solution(problem, solution)
+    assert solution.exact
 
 
 def _one_each(rows: tuple[Candidate, ...], nothing: float, count: int = 3) -> Problem:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from themis.auction import Candidate, drop_useless
+from themis.auction import Candidate
+from themis.auction.pruning import useful_shapes
 from themis.model import Chunk
 
 
@@ -10,9 +11,13 @@ def _row(rho: float, *chunks: Chunk) -> Candidate:
     return Candidate(chunks, rho)
 
 
+def _useful(rows: tuple[Candidate, ...], rho_nothing: float) -> tuple[Candidate, ...]:
+    return tuple(rows[index] for index, _ in useful_shapes(rows, rho_nothing))
+
+
 def test_rows_not_better_than_nothing_are_dropped() -> None:
     rows = (_row(2.0, Chunk(0, 1)), _row(3.0, Chunk(0, 2)), _row(1.0, Chunk(0, 4)))
-    assert drop_useless(rows, rho_nothing=2.0) == (rows[2],)
+    assert _useful(rows, 2.0) == (rows[2],)
 
 
 @pytest.mark.parametrize(
@@ -33,8 +38,8 @@ def test_rows_not_better_than_nothing_are_dropped() -> None:
     ],
 )
 def test_a_row_beaten_in_every_respect_is_dropped(better: Candidate, worse: Candidate) -> None:
-    assert drop_useless((better, worse), 8.0) == (better,)
-    assert drop_useless((worse, better), 8.0) == (better,)
+    assert _useful((better, worse), 8.0) == (better,)
+    assert _useful((worse, better), 8.0) == (better,)
 
 
 @pytest.mark.parametrize(
@@ -51,4 +56,4 @@ def test_a_row_beaten_in_every_respect_is_dropped(better: Candidate, worse: Cand
     ],
 )
 def test_a_row_that_fits_elsewhere_stays(one: Candidate, other: Candidate) -> None:
-    assert drop_useless((one, other), 8.0) == (one, other)
+    assert _useful((one, other), 8.0) == (one, other)

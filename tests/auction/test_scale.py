@@ -11,6 +11,7 @@ from themis.auction import OfferedMachine, Problem
 from themis.auction.packing import needs_of, pack
 from themis.auction.prepared import prepare
 from themis.auction.room import Holes, Room
+from themis.model import RACK
 from themis.testing.auctions import generated_problem
 
 pytest.importorskip("highspy")
@@ -54,7 +55,7 @@ def test_what_was_tried_can_be_undone() -> None:
     for row in rows[:60]:
         if table.options[row].bidder not in seats.held:
             seats.hold(row)
-    before = (dict(seats.held), {b: seats.places(b) for b in seats.held}, seats.free)
+    before = (dict(seats.held), dict(seats.shelves.places), seats.free)
     seats.begin()
     for bidder in sorted(seats.held)[::2]:
         seats.drop(bidder)
@@ -67,7 +68,7 @@ def test_what_was_tried_can_be_undone() -> None:
     now = sum(float(table.gain[row]) for row in seats.held.values())
     assert gained == pytest.approx(now - sum(float(table.gain[row]) for row in before[0].values()))
     seats.undo()
-    assert (dict(seats.held), {b: seats.places(b) for b in seats.held}, seats.free) == before
+    assert (dict(seats.held), dict(seats.shelves.places), seats.free) == before
 
 
 def test_holes_by_size_are_split_as_holes_one_by_one() -> None:
@@ -89,3 +90,40 @@ def test_demand_in_full_is_what_the_entries_say() -> None:
     table = resources.tabulate(prepare(generated_problem(64, 12, 2)))
     weights = np.arange(1, 1 + 2 * len(table.kinds), dtype=np.int64).reshape(2, -1)
     assert (table.entries.weighed(weights) == table.demand @ weights.T).all()
+
+
+def test_prices_that_follow_demand_prove_nearly_what_the_program_does() -> None:
+    for seed in range(3):
+        table = resources.tabulate(prepare(generated_problem(1024, 40, seed, fragmented=True)))
+        market = prices.Market(table)
+        stepped = market.step()
+        assert not market.finished
+        assert market.whole_rows() is None  # there is no program yet to have taken any
+        settled = market.settle()
+        assert market.finished
+        assert settled.bound - 1e-9 <= stepped.bound <= 1.01 * settled.bound
+
+
+def test_chunks_that_were_only_counted_find_gpus_in_the_end() -> None:
+    prepared = prepare(generated_problem(1024, 70, 2, fragmented=True))
+    table = resources.tabulate(prepared)
+    seats = seating.Seating(prepared, table)
+    rows = list(range(len(table.options)))
+    random.Random(8).shuffle(rows)
+    for row in rows:  # until hardly anything fits any more
+        if table.options[row].bidder not in seats.held:
+            seats.hold(row)
+    free = {(m.machine, slot): n for m in prepared.machines for slot, n in enumerate(m.slots)}
+    racks = {m.machine: m.rack for m in prepared.machines}
+    wide = 0
+    for row, places in zip(seats.rows().tolist(), seats.places(), strict=True):
+        for chunk, place in zip(table.options[row].chunks, places, strict=True):
+            assert sum(count for _, _, count in place) == chunk.count
+            for machine, slot, count in place:
+                free[machine, slot] -= count
+            if chunk.level == RACK:
+                assert len({racks[machine] for machine, _, _ in place}) == 1
+                wide += 1
+    assert min(free.values()) >= 0
+    assert sum(free.values()) == seats.free
+    assert wide > 5

@@ -156,7 +156,9 @@ SPOILT = [
     pytest.param(_set(f"{CHUNK}.count", 10**30), "chunks[0].count", "from 1", id="count"),
     pytest.param(_set(f"{CHUNK}.count", 1.5), "chunks[0].count", "whole", id="half a GPU"),
     pytest.param(_set(f"{CHUNK}.machine", 7), "chunks[0].machine", "not_offered", id="pin"),
-    pytest.param(_set("problem.bidders.0.rows.0.chunks", []), "chunks", "1 to 1024", id="empty"),
+    pytest.param(
+        _set("problem.bidders.0.rows.0.chunks", []), "problem", "row 0 of a has no", id="empty"
+    ),
     pytest.param(
         _set("problem.bidders.0.rows.0.chunks", [{"level": 0, "count": 1}] * 1025),
         "rows[0].chunks",

@@ -18,7 +18,6 @@ from themis.auction.problem import (
     check_bid,
     offered_machines,
 )
-from themis.auction.pruning import drop_useless
 from themis.auction.solution import Interval, Solution, Ticket, Win, check_solution
 from themis.auction.solver import Solver, solver
 
@@ -43,7 +42,6 @@ __all__ = [
     "check_bid",
     "check_solution",
     "draw",
-    "drop_useless",
     "local_part",
     "offered_machines",
     "payment",

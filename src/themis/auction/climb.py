@@ -1,6 +1,7 @@
 """One winner determination of the ladder: what it has found, what it has proven, what it cost."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from themis.auction.prices import Priced
 from themis.auction.resources import Flags, Table, Whole
 from themis.auction.solution import Place
 from themis.auction.solver import start_of
+from themis.errors import InvariantError
 
 if TYPE_CHECKING:
     from themis.auction.ladder import Ladder
@@ -29,11 +31,19 @@ MANY_MACHINES = 256
 _QUICK = 120
 """With more bidders, re-solves of large auctions only refill what one of them leaves."""
 
+_FEW = 60
+"""With more bidders, being greedy takes longer than mending what the prices ask for."""
+
+_NEAR, _COMPARED, _WIDENED, _WIDER = 50, 20, 2, 5.0
+"""Combinations in a re-solve: labels at a time, how many are compared with what there is, in how
+many windows they are looked for, and how much wider the second one is."""
+
 _FRUITLESS = 3
 """So often no limit was found: look for no more."""
 
-_PIVOT, _LABELS, _LOAD, _CUT, _NODE = 2, 30, 20, 1_000, 300
-"""Work: of a pivot, labels per unit, of a loading, of looking for a cut, of a node of HiGHS."""
+_PIVOT, _LABELS, _LOAD, _CUT, _NODE, _TRY = 2, 30, 20, 1_000, 300, 4
+"""Work: of a pivot, labels per unit, of a loading, of looking for a cut, of a node of HiGHS, of
+trying to give somebody a row."""
 
 
 class Climb:
@@ -54,6 +64,8 @@ class Climb:
         self.places: tuple[tuple[Place, ...], ...] | None = None
         self.mender: Mender | None = None
         """Large auctions: what has the best allocation on its machines."""
+        self.wanted: list[int] = []
+        """The rows that were to be loaded when the best allocation came of it."""
         self.priced = self._price()
         if ladder.guess is not None:
             # Without one of them, the others may keep what they had.
@@ -68,20 +80,10 @@ class Climb:
 
     def take_anything(self) -> None:
         """A feasible allocation at once: what goes of the rows that the prices ask for."""
-        if self.effort.highs:
+        if self.effort.highs and len(self.bidders) <= _FEW:
             self.take(self.ladder.greedy(self.bidders))
         else:
-            self._mend(self._favourites(), quick=True)
-
-    def _favourites(self) -> Whole:
-        """The best row of everybody present, at the prices there are."""
-        first = self.table.first
-        rows = [
-            int(first[i] + np.argmin(self.priced.short[first[i] : first[i + 1]]))
-            for i in self.bidders
-            if first[i + 1] > first[i] and self.priced.none_short[i] > 0.0
-        ]
-        return np.array(rows, dtype=np.int64)
+            self._mend(self.ladder.market.favourites(self.priced), quick=True)
 
     def _is_spent(self) -> bool:
         return self.work >= self.budget or self.ladder.is_late()
@@ -93,9 +95,9 @@ class Climb:
 
     def _tighten(self) -> None:
         """Rule out some of what the program gets only by taking rows in part."""
-        for _ in range(self.effort.covers):
+        for _ in range(self.effort.covers if self.ladder.market.finished else 0):
             found = covers(self.table, self.ladder.market.taken(), self.priced.prices)
-            if not found:
+            if not found or self._is_spent() or self.ladder.is_short():
                 return
             for limit in found:
                 self.table.add(*limit)
@@ -103,9 +105,13 @@ class Climb:
             self.priced = self._price()
 
     def _price(self) -> Priced:
-        self.ladder.market.invite(self.present)
-        priced = self.ladder.market.settle(self.ladder.left)
-        self.work += 10 + _PIVOT * self.ladder.market.pivots
+        market = self.ladder.market
+        market.invite(self.present)
+        if not self.effort.highs and self.ladder.is_short(program=True):
+            priced = market.step()
+        else:
+            priced = market.settle(self.ladder.left)
+        self.work += 10 + _PIVOT * market.pivots
         self.bound = min(self.bound, priced.bound)
         return priced
 
@@ -153,24 +159,26 @@ class Climb:
 
     def _run_large(self) -> bool:
         """Without packing searches: the best labels are mended until they pack."""
-        if self.rows is None and self.ladder.is_late():
+        if self.ladder.is_late() or not self.ladder.market.finished:
             return False
         base = self.ladder.base
         gone = np.flatnonzero(~self.present)
         if base is not None and len(gone) == 1:
             self.work += _LOAD
-            self._tighten()
-            target = self.ladder.market.most_of_rows()
             # What the first allocation lacks, this one lacks too: only the rest can be mended here.
             fair = self.effort.fair + self.ladder.lacking
-            self.take(base.refill(int(gone[0]), target, self.priced, fair))
+            if self.gap > fair:
+                self._tighten()
+                before = base.seating.tried
+                self.take(base.refill(int(gone[0]), self._targets(base), self.priced, fair))
+                self.work += _TRY * (base.seating.tried - before)
             if self.gap <= fair or len(self.present) > _QUICK:
                 return self.gap <= TOLERANCE
         if self._is_whole():
             return True
         window = self.ladder.window
         cuts = 0
-        if self.ladder.is_late():
+        if self._is_spent():
             return False
         self._tighten()
         self._mend(self.ladder.market.most_of_rows())
@@ -194,6 +202,19 @@ class Climb:
             cuts += 1
         return True
 
+    def _targets(self, base: Mender) -> Iterator[Whole]:
+        """What the program took; of the best few combinations, that with the fewest changes."""
+        yield self.ladder.market.most_of_rows()
+        window = self.effort.window
+        for _ in range(_WIDENED):
+            labels = search(self.table, self.priced, self.present, window, _NEAR)
+            self.work += labels.work / _LABELS
+            if len(labels.lost):
+                some = [labels.rows(index) for index in range(min(len(labels.lost), _COMPARED))]
+                yield min(some, key=lambda rows: len(base.changed(rows)))
+                return
+            window *= _WIDER
+
     def _mend(self, rows: Whole, *, quick: bool = False) -> None:
         self.work += _LOAD * len(rows) / 10
         few = not quick and len(self.ladder.prepared.machines) <= MANY_MACHINES
@@ -202,14 +223,17 @@ class Climb:
             if self.rows is rows:
                 self.places = self.mender = None
             return
-        mender = Mender(self.ladder.prepared, self.table)
+        absent = frozenset(np.flatnonzero(~self.present).tolist())
+        mender = Mender(self.ladder.prepared, self.table, self.ladder, absent)
         mended = mender.mend(rows, self.priced, quick=quick)
+        self.work += _TRY * mender.seating.tried
         self.take(mended)
         lost = self.priced.bound - self.value
         self.ladder.window = max(self.effort.window, 0.5 * lost)
         if self.rows is mended:
             self.mender = mender
-            self.places = tuple(mender.places(o.bidder) for o in self.ladder.chosen(mended))
+            self.wanted = rows.tolist()
+            self.places = mender.places()
 
     def _is_whole(self) -> bool:
         """Whether the linear program found the best allocation by itself."""
@@ -305,6 +329,14 @@ class Climb:
             self.bidders, None if self.budget == math.inf else self._nodes()
         )
         self.work += _NODE * found.work
+        try:
+            places = found.place()
+        except InvariantError:
+            # Its tolerances let a little too much through: what it says proves nothing.
+            return False
+        rows = self.ladder.rows_of(found.chosen)
+        self.take(rows)
+        if self.rows is rows:
+            self.places = places
         self.bound = min(self.bound, max(found.bound, self.value))
-        self.take(self.ladder.rows_of(found.chosen))
         return found.exact

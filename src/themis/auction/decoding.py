@@ -13,7 +13,7 @@ from themis.auction.patterns import Size
 from themis.auction.prepared import Option, Prepared
 from themis.auction.room import Need
 from themis.auction.solution import Place
-from themis.auction.solver import Found
+from themis.auction.solver import SHORT, Found
 from themis.errors import InvariantError
 from themis.model import RACK
 
@@ -40,7 +40,8 @@ def decode(prepared: Prepared, model: Model, bidders: Sequence[int], answer: Ans
     )
     place = _placing(prepared, model, chosen, values)
     found = Found(chosen, 0.0, answer.exact, answer.work, place)
-    if answer.exact:
+    # That it is the best counts only if the bound which the solver proved says so too.
+    if answer.exact and answer.bound <= found.value + SHORT * max(1.0, found.value):
         return replace(found, bound=found.value)
     hopes = sum(rows[0].gain for i in bidders if (rows := prepared.options[i]))
     seed = serve(prepared, bidders)

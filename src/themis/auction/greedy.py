@@ -47,13 +47,14 @@ def serve(prepared: Prepared, bidders: Sequence[int], start: Sequence[Option] = 
     _upgrade(prepared, room, held, bidders)
     if not held:
         # Taking chunk by chunk can miss the only way to fit a row of several.
-        return _first_that_packs(prepared, bidders)
+        return first_that_packs(prepared, bidders)
     chosen = tuple(held[i][0] for i in sorted(held))
     places = tuple(held[i][1] for i in sorted(held))
     return Found(chosen, math.inf, False, 1, lambda: places)
 
 
-def _first_that_packs(prepared: Prepared, bidders: Sequence[int]) -> Found:
+def first_that_packs(prepared: Prepared, bidders: Sequence[int]) -> Found:
+    """The best single row that fits: not much, but never nothing where there is something."""
     rows = [option for i in bidders for option in prepared.options[i]]
     for option in sorted(rows, key=lambda o: (-o.gain, o.bidder, o.row)):
         try:

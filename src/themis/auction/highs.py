@@ -21,7 +21,11 @@ _OPTIONS: dict[str, bool | int | float] = {
     "threads": 1,
     "random_seed": 0,
     "mip_rel_gap": 0.0,
-    "mip_abs_gap": 1e-9,
+    "mip_abs_gap": 1e-10,
+    # Its own are a hundred to ten thousand times wider than what this calls proven.
+    "mip_feasibility_tolerance": 1e-9,
+    "primal_feasibility_tolerance": 1e-9,
+    "dual_feasibility_tolerance": 1e-10,
 }
 
 

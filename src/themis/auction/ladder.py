@@ -13,7 +13,7 @@ import numpy as np
 
 from themis.auction.climb import MANY_MACHINES, Climb
 from themis.auction.cuts import Cutter
-from themis.auction.greedy import serve
+from themis.auction.greedy import first_that_packs, serve
 from themis.auction.loading import load
 from themis.auction.mending import Mender
 from themis.auction.packing import PackingLimitError, by_option, needs_of, pack
@@ -26,6 +26,18 @@ from themis.errors import InvariantError
 
 PACKING_LIMIT = 100
 """Steps of the packing search before HiGHS decides."""
+
+PROVABLE = 320
+"""Offered GPUs up to which there is proof within a second."""
+
+ROUNDING = 1e-7
+"""A value above its bound by more than this part is no rounding error."""
+
+LOADING = 2e-5
+"""Seconds for each machine that loading all of them takes, with all that follows from it."""
+
+PROGRAM = 4e-6
+"""Seconds for each row that a linear program takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +65,12 @@ class Effort:
 
 
 def effort_for(gpus: int, bidders: int) -> Effort:
-    """Proof for clusters of hundreds of GPUs; beyond, a gap far below what payments can show."""
+    """Proof for clusters of hundreds of GPUs; beyond, a gap far below what payments can show.
+
+    More bidders make it no harder: few of their rows come near what so few GPUs are worth.
+    """
     window = 0.08 / max(10, bidders)
-    if gpus <= 320 and bidders <= 60:
+    if gpus <= PROVABLE:
         return Effort(window, 6_000, 12, 40, racks=True, highs=True, covers=3)
     return Effort(window, 300, 12, 1, racks=False, highs=False, enough=4e-3, covers=6, fair=1.5e-2)
 
@@ -81,6 +96,8 @@ class Ladder:
         """How often no limit was found: some auctions do not yield to any."""
         self._cutter: Cutter | None = None
         self._packed: dict[int, bool] = {}
+        self._placed: dict[tuple[tuple[int, int], ...], tuple[tuple[Place, ...], ...]] = {}
+        """Where rows lie that only HiGHS found to fit, so that it need not be asked again."""
         self.lacking = 0.0
         """Nats that the first allocation may be short of the best one."""
         self.base: Mender | None = None
@@ -92,6 +109,10 @@ class Ladder:
         exact = climb.run()
         if climb.rows is None:
             climb.take_anything()
+        if climb.rows is None or not len(climb.rows):
+            climb.take(self.rows_of(first_that_packs(self.prepared, bidders).chosen))
+            climb.places = climb.mender = None
+        self._check(climb)
         if len(bidders) == len(self.prepared.bidders):
             self.guess = climb.rows
             self.lacking = 0.0 if exact else max(0.0, climb.gap)
@@ -103,12 +124,21 @@ class Ladder:
         work, without = math.ceil(climb.work), climb.priced.without
         if places is None:
             return Found(chosen, bound, exact, work, lambda: self._place(chosen), without)
-        if self.base is None:
-            self.base = climb.mender or Mender(self.prepared, self.table)
+        if self.base is None and not self.is_late():
+            self.base = climb.mender or Mender(self.prepared, self.table, self)
             if climb.mender is None and climb.rows is not None:
                 self.base.adopt(climb.rows, places)
-            self.base.aim = self.market.most_of_rows()
+            self.base.seating.absent = frozenset()
+            self.base.aims = frozenset((*self.market.most_of_rows().tolist(), *climb.wanted))
         return Found(chosen, bound, exact, work, lambda: places, without)
+
+    def _check(self, climb: Climb) -> None:
+        """What is said of the others must be about them: kept fractions rest on it."""
+        strangers = sorted({o.bidder for o in self.chosen(climb.rows)} - set(climb.bidders))
+        if strangers:
+            raise InvariantError("rows went to bidders who do not take part", strangers)
+        if climb.value > climb.bound + ROUNDING * max(1.0, abs(climb.bound)):
+            raise InvariantError("an allocation exceeds its bound", (climb.value, climb.bound))
 
     def revalued(self, prepared: Prepared) -> Find:
         """Start again at the gains of this problem; limits and packings stay what they were.
@@ -127,6 +157,13 @@ class Ladder:
     def is_late(self) -> bool:
         """Whether the answer is due."""
         return is_late(self.left)
+
+    def is_short(self, *, program: bool = False) -> bool:
+        """Whether there is time left for one loading at most, and a linear program."""
+        if self.left is None:
+            return False
+        needed = LOADING * len(self.prepared.machines)
+        return self.left() <= needed + (PROGRAM * len(self.table.options) if program else 0.0)
 
     def chosen(self, rows: Whole | None) -> tuple[Option, ...]:
         """The options of some table rows."""
@@ -179,21 +216,36 @@ class Ladder:
         try:
             fits = pack(self.prepared.machines, needs, PACKING_LIMIT) is not None
         except PackingLimitError:
-            found = self._by_highs(chosen, nodes)
-            fits = len(found.chosen) == len(chosen)
-            if not fits and not found.exact:
+            places, proven = self._by_highs(chosen, nodes, self.left)
+            fits = places is not None
+            if places is not None:
+                self._placed[_names(chosen)] = places
+            elif not proven:
                 return None
         self._packed[name] = fits
         return fits
 
-    def _by_highs(self, chosen: tuple[Option, ...], nodes: int | None) -> Found:
-        options: list[tuple[Option, ...]] = [() for _ in self.prepared.bidders]
+    def _by_highs(
+        self, chosen: tuple[Option, ...], nodes: int | None, left: Left | None
+    ) -> tuple[tuple[tuple[Place, ...], ...] | None, bool]:
+        """Where rows lie together if HiGHS finds that they fit; else, whether they cannot."""
+        options: list[tuple[Option, ...]] = [()] * len(self.prepared.bidders)
         for option in chosen:
-            options[option.bidder] = (option,)
-        find = start_of("highs")(replace(self.prepared, options=tuple(options)), self.left)
-        return find(tuple(option.bidder for option in chosen), nodes)
+            # All count the same: one that gains next to nothing is not to be left out for that.
+            options[option.bidder] = (replace(option, gain=1.0),)
+        find = start_of("highs")(replace(self.prepared, options=tuple(options)), left)
+        found = find(tuple(option.bidder for option in chosen), nodes)
+        if len(found.chosen) < len(chosen):
+            return None, found.exact
+        try:
+            return found.place(), True
+        except InvariantError:
+            return None, False  # within its tolerances, but not on the machines
 
     def _place(self, chosen: tuple[Option, ...]) -> tuple[tuple[Place, ...], ...]:
+        known = self._placed.get(_names(chosen))
+        if known is not None:
+            return known
         needs = needs_of(self.prepared, chosen)
         loaded = load(self.prepared.machines, needs)
         if loaded is not None:
@@ -201,10 +253,15 @@ class Ladder:
         try:
             places = pack(self.prepared.machines, needs, 10 * PACKING_LIMIT)
         except PackingLimitError:
-            found = self._by_highs(chosen, None)
-            if len(found.chosen) == len(chosen):
-                return found.place()
+            # No deadline here: rows that were found to fit must be placed, and that is quick.
+            found, _ = self._by_highs(chosen, None, None)
+            if found is not None:
+                return found
             places = None
         if places is None:
             raise InvariantError("rows that were found to fit do not", chosen)
         return by_option(chosen, places)
+
+
+def _names(chosen: tuple[Option, ...]) -> tuple[tuple[int, int], ...]:
+    return tuple((option.bidder, option.row) for option in chosen)

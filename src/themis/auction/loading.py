@@ -6,7 +6,7 @@ packing exists.
 """
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from themis.auction.problem import OfferedMachine
 from themis.auction.room import Holes, Need, Room
@@ -33,8 +33,8 @@ class Loading:
         self.spare = [offered.gpus for offered in machines]
         self.rack = [offered.rack for offered in machines]
         self.racks: dict[int, int] = {}
-        for offered in machines:
-            self.racks[offered.rack] = self.racks.get(offered.rack, 0) + offered.gpus
+        for rack, gpus in zip(self.rack, self.spare, strict=True):
+            self.racks[rack] = self.racks.get(rack, 0) + gpus
         self.where: dict[int, tuple[int, int]] = {}
         """Per need: (machine index, slot), (machine index, -1), (rack, -2) or anywhere."""
         self.failed: list[int] | None = None
@@ -229,17 +229,7 @@ class Loading:
 
     def places(self, needs: Sequence[Need]) -> list[Place]:
         """Where the GPUs of every need lie, after a successful run."""
-        room = Room(self.machines)
-        places: list[Place] = [()] * len(needs)
-        for i, (machine, slot) in self.where.items():
-            if slot >= 0:
-                number, count = self.machines[machine].machine, needs[i].chunk.count
-                room.slots[number][slot] -= count
-                room.free[number] -= count
-                places[i] = ((number, slot, count),)
-        for i, (machine, slot) in self.where.items():
-            if slot == -1:
-                places[i] = room.cut(self.machines[machine].machine, needs[i].chunk.count)
+        room, places = self._cut(needs)
         members: dict[int, list[int]] = {}
         for offered in self.machines:
             members.setdefault(offered.rack, []).append(offered.machine)
@@ -252,6 +242,30 @@ class Loading:
             if i not in self.where and i not in lost:
                 places[i] = holes.spread(needs[i].chunk.count)
         return places
+
+    def outline(self, needs: Sequence[Need]) -> list[Place]:
+        """The same where only holes matter: one machine for a whole rack, nothing for anywhere."""
+        _, places = self._cut(needs)
+        some = {offered.rack: offered.machine for offered in self.machines}
+        for i, (rack, slot) in self.where.items():
+            if slot == -2:
+                places[i] = ((some[rack], 0, needs[i].chunk.count),)
+        return places
+
+    def _cut(self, needs: Sequence[Need]) -> tuple[Room, list[Place]]:
+        """Places of chunks that need a slot or a machine, and what is left."""
+        room = Room(self.machines)
+        places: list[Place] = [()] * len(needs)
+        for i, (machine, slot) in self.where.items():
+            if slot >= 0:
+                number, count = self.machines[machine].machine, needs[i].chunk.count
+                room.slots[number][slot] -= count
+                room.free[number] -= count
+                places[i] = ((number, slot, count),)
+        for i, (machine, slot) in self.where.items():
+            if slot == -1:
+                places[i] = room.cut(self.machines[machine].machine, needs[i].chunk.count)
+        return room, places
 
 
 def _sorted(needs: Sequence[Need]) -> tuple[list[int], list[int], list[int], list[int]]:
@@ -306,21 +320,20 @@ def load_most(
     needs: Sequence[Need],
     owners: Sequence[int],
     losses: Sequence[float],
-    *,
-    quick: bool = False,
+    enough: Callable[[], bool],
 ) -> tuple[list[Place], set[int]]:
-    """Places for as many owners as go at once, and the owners that go without any.
+    """Outlined places for as many owners as go at once, and the owners that go without any.
 
     Args:
         machines: Where.
         needs: What.
         owners: Whose each need is.
         losses: By owner, what going without costs; the cheapest of several attempts counts.
-        quick: The first attempt must do.
+        enough: Whether to make do with the attempts so far.
     """
     best: tuple[float, set[int], Loading] | None = None
     orders = [(order, tight) for order in _orders(machines, needs) for tight in (True, False)]
-    for order, tight in orders[: 1 if quick else None]:
+    for order, tight in orders:
         attempt = Loading(machines)
         attempt.failed = []
         attempt.run(needs, racks_first=order, slots_first=False, power=_POWERS[0], tight=tight)
@@ -328,11 +341,11 @@ def load_most(
         lost = sum(losses[owner] for owner in sorted(failed))
         if best is None or lost < best[0]:
             best = (lost, failed, attempt)
-        if not failed:
+        if not failed or enough():
             break
     assert best is not None
     # What the others of a row that failed in part would take stays free for whoever comes next.
-    return best[2].places(needs), best[1]
+    return best[2].outline(needs), best[1]
 
 
 def _restricted(needs: Iterable[Need]) -> bool:

@@ -5,13 +5,15 @@ fits into what is left; then who lost most looks for somebody to make room who l
 what is still free goes to whoever gains by it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import chain
+from typing import Protocol
 
 import numpy as np
 
 from themis.auction.loading import load_most
-from themis.auction.packing import needs_of
+from themis.auction.packing import by_option, needs_of
 from themis.auction.prepared import Prepared
 from themis.auction.prices import Priced
 from themis.auction.resources import Flags, Real, Table, Whole
@@ -30,21 +32,42 @@ FILLS, TRIES = 40, 12
 WORTH_A_SWAP = 1e-4
 """Nats: who lost less asks nobody to make room."""
 
+CHAIN = 4
+"""How many may have to make room for one, at most, if others than those asked first must too."""
+
 ASKING, LOOKED_AT, ASKED = 12, 60, 6
 """How many may ask others to make room, how many of those are looked at, how many tried."""
+
+
+class Deadline(Protocol):
+    """What a mender asks to know when to leave it at what there is."""
+
+    def is_late(self) -> bool:
+        """Whether the answer is due."""
+
+    def is_short(self) -> bool:
+        """Whether there is time left for one loading at most."""
 
 
 class Mender:
     """Mends one allocation."""
 
-    def __init__(self, prepared: Prepared, table: Table) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        table: Table,
+        deadline: Deadline,
+        absent: frozenset[int] = frozenset(),
+    ) -> None:
         self.prepared = prepared
         self.table = table
+        self.deadline = deadline
         self.seating = Seating(prepared, table)
+        self.seating.absent = absent
         self.gpus = np.array([option.gpus for option in table.options], dtype=np.int64)
         self.owner = table.owner
-        self.aim: Whole = np.empty(0, dtype=np.int64)
-        """The rows that the prices of the first allocation asked for, whether they fit or not."""
+        self.aims: frozenset[int] = frozenset()
+        """The rows that the first allocation was to have, whether they fit or not."""
         self._before: dict[int, int] = {}
         self._begins = table.first[:-1][np.diff(table.first) > 0]
         self._filled = np.flatnonzero(np.diff(table.first) > 0)
@@ -57,72 +80,83 @@ class Mender:
 
     def adopt(self, rows: Whole, places: Sequence[tuple[Place, ...]]) -> None:
         """Take over an allocation that packs."""
-        for row, mine in zip(rows.tolist(), places, strict=True):
-            self.seating.adopt(row, mine)
+        self.seating.adopt_all(dict(zip(rows.tolist(), places, strict=True)))
 
-    def places(self, bidder: int) -> tuple[Place, ...]:
-        """Where the chunks of a bidder's row lie."""
-        return self.seating.places(bidder)
+    def places(self) -> tuple[tuple[Place, ...], ...]:
+        """Where the chunks lie of the rows that are held, in their order."""
+        return tuple(self.seating.places())
 
     def mend(self, rows: Whole, priced: Priced, *, quick: bool = False) -> Whole:
         """Rows that fit together and come close to these."""
-        wanted = self._within_caps(rows)
+        here = ~np.isin(self.owner[rows], list(self.seating.absent))
+        wanted = self._within_caps(rows[here])
         rows = self._restricted_first(wanted)
         chosen = [self.table.options[row] for row in rows.tolist()]
         owners = [option.bidder for option in chosen for _ in option.chunks]
         needs = needs_of(self.prepared, chosen)
         losses = self._alternatives(rows, priced).tolist()
         machines = self.seating.offered()
-        places, without = load_most(machines, needs, owners, losses, quick=quick)
-        rest = iter(places)
-        for row, option in zip(rows.tolist(), chosen, strict=True):
-            mine = tuple(next(rest) for _ in option.chunks)
-            if option.bidder not in without:
-                self.seating.adopt(row, mine)
+        enough = self.deadline.is_short if not quick else lambda: True
+        places, without = load_most(machines, needs, owners, losses, enough)
+        found = zip(rows.tolist(), by_option(chosen, places), strict=True)
+        options = self.table.options
+        self.seating.adopt_all({r: mine for r, mine in found if options[r].bidder not in without})
         # Nobody whose row is among these gets another one because of its number.
         without |= {int(self.owner[r]) for r in wanted.tolist()} - set(self.seating.held)
         lost = sorted(without, key=lambda bidder: (-float(priced.none_short[bidder]), bidder))
         for bidder in lost:
             self._hold_next_best(bidder, priced)
         if not quick:
+            self._insist(wanted, priced)
             self._swap(priced)
             self._fill()
         return self.seating.rows()
 
-    def refill(self, gone: int, target: Whole, priced: Priced, enough: float) -> Whole:
+    def refill(self, gone: int, targets: Iterable[Whole], priced: Priced, enough: float) -> Whole:
         """The rows that others can have if one bidder leaves; afterwards everything is as before.
 
         Args:
             gone: Who leaves.
-            target: The rows that the new prices ask for.
+            targets: Rows that the new prices ask for; each is tried if the ones before do not do.
             priced: The new prices.
             enough: The gap below the bound at which to look no further.
         """
         best: Whole | None = None
-        for change in (self._turn_to, self._upgrade):
+        self.seating.absent = frozenset((gone,))
+        for target in chain(targets, (None,)):
             self.seating.begin()
             if gone in self.seating.held:
                 self.seating.drop(gone)
-            change(gone, target, priced)
-            self._swap(priced, self.seating.touched() - {gone})
-            self._fill(gone)
+            if target is None:
+                self._upgrade(priced)
+            else:
+                self._turn_to(target, priced)
+            if priced.bound - self._value(self.seating.rows()) > enough:
+                self._swap(priced, self.seating.touched() - {gone})
+                self._fill()
             rows = self.seating.rows()
             self.seating.undo()
             if best is None or self._value(rows) > self._value(best):
                 best = rows
             if priced.bound - self._value(best) <= enough:
                 break
+        self.seating.absent = frozenset()
         assert best is not None
         return best
 
     def _value(self, rows: Whole) -> float:
         return float(self.table.gain[rows].sum())
 
-    def _turn_to(self, gone: int, target: Whole, priced: Priced) -> None:
-        """Whom the prices want to have another row than before gets it, widest chunks first."""
-        fresh = np.setdiff1d(target, self.aim, assume_unique=True)
+    def changed(self, target: Whole) -> list[int]:
+        """The rows of a target that nobody has and that were not aimed at before."""
         held = self.seating.held
-        changed = [r for r in fresh.tolist() if held.get(int(self.owner[r])) != r]
+        return [
+            r for r in target.tolist() if r not in self.aims and held.get(int(self.owner[r])) != r
+        ]
+
+    def _turn_to(self, target: Whole, priced: Priced) -> None:
+        """Whom the prices want to have another row than before gets it, widest chunks first."""
+        changed = self.changed(target)
         for row in changed:
             if int(self.owner[row]) in self.seating.held:
                 self.seating.drop(int(self.owner[row]))
@@ -130,11 +164,26 @@ class Mender:
         lost = [int(self.owner[row]) for row in changed if not self.seating.hold(row)]
         for bidder in sorted(lost, key=lambda b: (-float(priced.none_short[b]), b)):
             self._hold_next_best(bidder, priced)
+        self._insist(target, priced)
 
-    def _upgrade(self, gone: int, _target: Whole, priced: Priced) -> None:
+    def _insist(self, target: Whole, priced: Priced) -> None:
+        """Who was to have a row gets it if others make room: what is left over is lost."""
+        for row in target.tolist():
+            if not self.seating.free or self.deadline.is_late():
+                return
+            bidder = int(self.owner[row])
+            before = self.seating.held.get(bidder)
+            if before == row:
+                continue
+            had, took = (0.0, 0) if before is None else (self.table.gain[before], self.gpus[before])
+            more = float(self.table.gain[row] - had)
+            if more > WORTH_A_SWAP and self.gpus[row] - took <= self.seating.free:
+                self._make_room(bidder, row, more, priced)
+
+    def _upgrade(self, priced: Priced) -> None:
         """Who would rather have another row at the new prices gets it, most gain first."""
         for _ in range(ROUNDS):
-            moves = self._moves(gone, priced)
+            moves = self._moves(priced)
             if not [move for move in moves if self._move(*move[1:])]:
                 return
 
@@ -143,13 +192,13 @@ class Mender:
         have = priced.none_short.copy()
         rows = self.seating.rows()
         have[self.owner[rows]] = priced.short[rows]
+        have[list(self.seating.absent)] = 0.0  # they ask for nothing
         return have
 
-    def _moves(self, gone: int, priced: Priced) -> list[tuple[float, int, int]]:
+    def _moves(self, priced: Priced) -> list[tuple[float, int, int]]:
         """(how much better at these prices, bidder, row), best first, few for each bidder."""
         moves: list[tuple[float, int, int]] = []
         have = self._short(priced)
-        have[gone] = 0.0
         for bidder in np.flatnonzero(have > 1e-7).tolist():
             moves.extend(
                 (short - have[bidder], bidder, row)
@@ -220,7 +269,7 @@ class Mender:
         if among is not None:
             asking = [bidder for bidder in asking if bidder in among]
         for bidder in asking[:ASKING]:
-            if have[bidder] <= WORTH_A_SWAP:
+            if have[bidder] <= WORTH_A_SWAP or self.deadline.is_late():
                 return
             for short, row in self._better(bidder, float(have[bidder]), priced):
                 if self._make_room(bidder, row, float(have[bidder]) - short, priced):
@@ -237,13 +286,12 @@ class Mender:
             self.seating.undo()
             return False
         limit = worth - WORTH_A_SWAP
+        self._before = dict(self.seating.held)
         for others in self._who_could(bidder, worth, priced):
             self.seating.begin()
             have = self._short(priced)
-            for other in others:
-                self.seating.drop(other)
             if (
-                self.seating.hold(row)
+                self._hold_without(row, others, worth, priced)
                 and all(
                     self._hold_next_best(other, priced, limit + float(have[other]))
                     for other in sorted(others, key=self._size)
@@ -257,19 +305,42 @@ class Mender:
         self.seating.undo()
         return False
 
+    def _hold_without(self, row: int, others: list[int], worth: float, priced: Priced) -> bool:
+        """Seat a row in place of others; to these are added those who are in the way then."""
+        for other in others:
+            self.seating.drop(other)
+        while not self.seating.hold(row):
+            if len(others) >= CHAIN:
+                return False
+            more = self._who_could(int(self.owner[row]), worth, priced)
+            # Nobody is in the way in a rack that has room, but not on machines one may use.
+            if not more or not more[0] or len(others) + len(more[0]) > CHAIN:
+                return False
+            for other in more[0]:
+                self.seating.drop(other)
+            others.extend(more[0])
+        return True
+
     def _size(self, bidder: int) -> tuple[int, int]:
         row = self._before.get(bidder, 0)
         return (-int(self.gpus[row]), bidder)
 
     def _who_could(self, bidder: int, worth: float, priced: Priced) -> list[list[int]]:
         """Sets of bidders that might make room for what just failed, those who lose least first."""
-        self._before = dict(self.seating.held)
         cheapest = self._cheapest(bidder, worth, priced)
         wide = self.seating.rack_wanted()
         if wide:
             return self.seating.in_the_way(wide, set(cheapest))[:ASKED]
-        helpful = [[other] for other in cheapest[:LOOKED_AT] if self.seating.would_help(other)]
-        return helpful[:ASKED]
+        failed = self.seating.shelves.failed
+        # Few are on the machine of a pinned chunk; others it may need not look at.
+        some = cheapest if failed is not None and failed.machine is not None else None
+        helpful: list[list[int]] = []
+        for other in cheapest[:LOOKED_AT] if some is None else some:
+            if self.seating.would_help(other):
+                helpful.append([other])
+                if len(helpful) == ASKED:
+                    break
+        return helpful
 
     def _cheapest(self, asking: int, worth: float, priced: Priced) -> list[int]:
         """Who loses less than this by taking another row or another place, least first."""
@@ -293,11 +364,9 @@ class Mender:
             other[self._filled] = np.minimum(other[self._filled], least)
         return other
 
-    def _fill(self, gone: int | None = None) -> None:
+    def _fill(self) -> None:
         """Give what is free to whoever gains most per GPU by another row."""
-        hopeless = np.zeros(len(self.gpus), dtype=bool)
-        if gone is not None:
-            hopeless[self.owner == gone] = True
+        hopeless = np.isin(self.owner, list(self.seating.absent))
         for _ in range(FILLS):
             have = np.zeros(len(self.prepared.bidders))
             took = np.zeros(len(self.prepared.bidders), dtype=np.int64)
@@ -307,7 +376,7 @@ class Mender:
             more = self.table.gain - have[self.owner]
             extra = self.gpus - took[self.owner]
             within = np.flatnonzero((more > 1e-9) & (extra <= self.seating.free) & ~hopeless)
-            if not len(within):
+            if not len(within) or self.deadline.is_late():
                 return
             rate = more[within] / np.maximum(extra[within], 0.5)
             for row in within[np.argsort(-rate, kind="stable")[:TRIES]].tolist():

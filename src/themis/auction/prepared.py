@@ -5,12 +5,13 @@ that cannot matter removed; gains computed once.
 """
 
 import math
+import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from themis.auction.problem import Bidder, OfferedMachine, Problem
-from themis.auction.pruning import PAIRWISE_LIMIT, Counts, Shape, useful_shapes
-from themis.model import CLUSTER, MACHINE, RACK, SLOT, Chunk
+from themis.auction.pruning import Counts, counted, useful_shapes
+from themis.model import CLUSTER, MACHINE, SLOT, Chunk
 
 MANY_ROWS = 2_000
 """In all, from which on comparing them takes a noticeable part of a short deadline."""
@@ -57,12 +58,28 @@ class Prepared:
         )
 
 
-def prepare(problem: Problem, *, hurried: bool = False) -> Prepared:
-    """Bring a problem into the prepared form; `hurried`, useless rows of large ones may remain."""
+def scale_of(problem: Problem) -> float:
+    """About the average weight: the power of two next to it, so that dividing by it is exact."""
+    count = len(problem.bidders)
+    mean = math.fsum(bidder.weight / count for bidder in problem.bidders)
+    return 2.0 ** round(math.log2(mean)) if mean > 0.0 else 1.0
+
+
+def prepare(problem: Problem, *, hurried: bool = False, scale: float = 1.0) -> Prepared:
+    """Bring a problem into the prepared form.
+
+    Args:
+        problem: What is to be decided.
+        hurried: Whether useless rows of large problems may remain.
+        scale: What to divide all weights by, and with them all gains.
+    """
     rows = sum(len(bidder.rows) for bidder in problem.bidders)
-    compared = PAIRWISE_LIMIT if rows <= MANY_ROWS or not hurried else 0
+    choose = _every_option if hurried and rows > MANY_ROWS else _options
     machines = tuple(sorted(problem.machines, key=lambda offered: offered.machine))
     bidders = tuple(sorted(problem.bidders, key=lambda bidder: bidder.app))
+    if scale != 1.0:
+        least = sys.float_info.min
+        bidders = tuple(replace(b, weight=max(least, b.weight / scale)) for b in bidders)
     number = {bidder.app: index for index, bidder in enumerate(bidders)}
     caps = tuple(
         Cap(frozenset(number[app] for app in quota.apps if app in number), quota.gpus)
@@ -77,21 +94,35 @@ def prepare(problem: Problem, *, hurried: bool = False) -> Prepared:
         if largest is None:
             largest = limits[bidder.machines] = _Largest.of(machines, bidder.machines)
         cap = min((cap.gpus for cap in caps if index in cap.bidders), default=largest.total)
-        options.append(_options(index, bidder, largest, cap, compared))
+        options.append(choose(index, bidder, largest, cap))
     return Prepared(machines, bidders, tuple(options), caps)
 
 
-def _options(
-    index: int, bidder: Bidder, largest: "_Largest", cap: int, compared: int
-) -> tuple[Option, ...]:
+def _options(index: int, bidder: Bidder, largest: "_Largest", cap: int) -> tuple[Option, ...]:
     options = []
     nothing = math.log(bidder.rho_nothing)
-    for row, shape in useful_shapes(bidder.rows, bidder.rho_nothing, compared):
-        if shape.gpus <= cap and largest.may_hold(shape):
+    for row, shape in useful_shapes(bidder.rows, bidder.rho_nothing):
+        if shape.gpus <= cap and largest.may_hold(shape.gpus, shape.name):
             gain = bidder.weight * (nothing - math.log(bidder.rows[row].rho))
             options.append(Option(index, row, shape.chunks, shape.gpus, gain, shape.name))
-    options.sort(key=lambda option: (-option.gain, option.gpus, option.row))
-    return tuple(options)
+    return _best_first(options)
+
+
+def _every_option(index: int, bidder: Bidder, largest: "_Largest", cap: int) -> tuple[Option, ...]:
+    """The same without comparing rows with one another."""
+    options = []
+    nothing = math.log(bidder.rho_nothing)
+    for row, candidate in enumerate(bidder.rows):
+        better = nothing - math.log(candidate.rho)
+        if better > 0.0:
+            chunks, gpus, name = counted(candidate.chunks)
+            if gpus <= cap and largest.may_hold(gpus, name):
+                options.append(Option(index, row, chunks, gpus, bidder.weight * better, name))
+    return _best_first(options)
+
+
+def _best_first(options: list[Option]) -> tuple[Option, ...]:
+    return tuple(sorted(options, key=lambda option: (-option.gain, option.gpus, option.row)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +141,10 @@ class _Largest:
     def of(machines: tuple[OfferedMachine, ...], allowed: frozenset[int] | None) -> "_Largest":
         usable = [m for m in machines if allowed is None or m.machine in allowed]
         racks: dict[int, int] = {}
-        for offered in usable:
-            racks[offered.rack] = racks.get(offered.rack, 0) + offered.gpus
         slot = {offered.machine: max(offered.slots, default=0) for offered in usable}
         machine = {offered.machine: offered.gpus for offered in usable}
+        for offered in usable:
+            racks[offered.rack] = racks.get(offered.rack, 0) + machine[offered.machine]
         by_level = (
             max(slot.values(), default=0),
             max(machine.values(), default=0),
@@ -122,11 +153,11 @@ class _Largest:
         )
         return _Largest(by_level, machine, slot)
 
-    def may_hold(self, shape: Shape) -> bool:
+    def may_hold(self, gpus: int, name: Counts) -> bool:
         """False when the row cannot fit even alone; True proves nothing."""
-        if shape.gpus > self.total:
+        if gpus > self.total:
             return False
-        for (level, negative, machine), _ in shape.name:
+        for (level, negative, machine), _ in name:
             if machine < 0:
                 hole = self.by_level[level]
             else:
@@ -134,10 +165,6 @@ class _Largest:
             if -negative > hole:
                 return False
         return True
-
-
-SOFT = (RACK, CLUSTER)
-"""Levels at which only sums of free GPUs count."""
 
 
 def is_hard(chunk: Chunk) -> bool:

@@ -34,6 +34,10 @@ _LEAST_SECONDS = 0.02
 _HALVINGS = 14
 """Of the most that all resources could be worth, to guess what they are worth."""
 
+_STEPS, _PACE, _SLOWER = 24, 0.5, 0.8
+"""How often prices follow demand where there is no time for a program, how fast, and how much
+slower after a step that proved nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Priced:
@@ -66,12 +70,21 @@ class Market:
         self._warm = False
         self._filled = np.flatnonzero(np.diff(table.first) > 0)
         self._owner = np.repeat(np.arange(self.bidders), np.diff(table.first))
-        self._highs = highspy.Highs()  # type: ignore[no-untyped-call]  # highspy leaves it bare
-        for name, value in _OPTIONS.items():
-            self._highs.setOptionValue(name, value)
-        self._load()
+        self.finished = False
+        """Whether the last prices are those of a program that was solved to its end."""
+        self._program: highspy.Highs | None = None
 
-    def _load(self) -> None:
+    @property
+    def _highs(self) -> highspy.Highs:
+        """The program, built when it is first asked for: some auctions have no time for it."""
+        if self._program is None:
+            self._program = highspy.Highs()  # type: ignore[no-untyped-call]  # it leaves it bare
+            for name, value in _OPTIONS.items():
+                self._program.setOptionValue(name, value)
+            self._load(self._program)
+        return self._program
+
+    def _load(self, program: highspy.Highs) -> None:
         table = self.table
         rows, resources = table.usage.shape
         lp = highspy.HighsLp()
@@ -82,7 +95,7 @@ class Market:
         lp.col_lower_ = np.zeros(rows)
         lp.col_upper_ = np.full(rows, math.inf)
         lp.row_lower_ = np.full(lp.num_row_, -math.inf)
-        lp.row_upper_ = np.concatenate((np.ones(self.bidders), table.capacity))
+        lp.row_upper_ = np.concatenate((self._present, table.capacity)).astype(np.float64)
         used = table.usage != 0
         counts = 1 + used.sum(axis=1)
         starts = np.concatenate(([0], np.cumsum(counts)))
@@ -100,10 +113,12 @@ class Market:
         lp.a_matrix_.start_ = starts.astype(np.int32)
         lp.a_matrix_.index_ = index
         lp.a_matrix_.value_ = value
-        self._highs.passModel(lp)
+        program.passModel(lp)
 
     def extend(self) -> None:
         """Take up the last resource of the table."""
+        if self._program is None:
+            return
         used = np.flatnonzero(self.table.usage[:, -1])
         self._highs.addRow(
             -math.inf,
@@ -115,15 +130,17 @@ class Market:
 
     def invite(self, present: npt.NDArray[np.bool_]) -> None:
         """Who takes part from now on."""
-        for bidder in np.flatnonzero(present != self._present).tolist():
-            self._highs.changeRowBounds(bidder, -math.inf, float(present[bidder]))
+        if self._program is not None:
+            for bidder in np.flatnonzero(present != self._present).tolist():
+                self._program.changeRowBounds(bidder, -math.inf, float(present[bidder]))
         self._present = present
 
     def revalue(self) -> None:
         """Take up new gains of the table."""
         count = len(self.table.gain)
         self._warm = False
-        self._highs.changeColsCost(count, np.arange(count, dtype=np.int32), self.table.gain)
+        if self._program is not None:
+            self._program.changeColsCost(count, np.arange(count, dtype=np.int32), self.table.gain)
 
     def settle(self, left: Left | None = None) -> Priced:
         """Solve, and price by the answer; what prices there are when time is up prove a bound."""
@@ -138,18 +155,35 @@ class Market:
         solution = self._highs.getSolution()
         dual = np.asarray(solution.row_dual, dtype=np.float64)[self.bidders :]
         priced = self.priced(np.where(np.isfinite(dual), np.maximum(dual, 0.0), 0.0))
-        if self._highs.getModelStatus() == highspy.HighsModelStatus.kTimeLimit:
-            return min(priced, self._guess(), key=lambda one: one.bound)
-        return priced
+        self.finished = self._highs.getModelStatus() != highspy.HighsModelStatus.kTimeLimit
+        return priced if self.finished else min(priced, self.step(), key=lambda one: one.bound)
 
-    def _guess(self) -> Priced:
-        """Prices without a program: all that there is of each resource is worth the same."""
+    def step(self) -> Priced:
+        """Prices without a program: what too much is asked of gets dearer, step by step.
+
+        At first all that there is of each resource is worth the same.
+        """
+        self.finished = False
         capacity = np.maximum(self.table.capacity, 1)
         worth = float(self.table.gain.max(initial=0.0)) * self.bidders
-        return min(
-            (self.priced(worth * 2.0**-halvings / capacity) for halvings in range(_HALVINGS)),
-            key=lambda one: one.bound,
-        )
+        guesses = (self.priced(worth * 2.0**-halvings / capacity) for halvings in range(_HALVINGS))
+        best = last = min(guesses, key=lambda one: one.bound)
+        pace = _PACE
+        for _ in range(_STEPS):
+            asked = self.table.usage[self.favourites(last)].sum(axis=0) / capacity
+            last = self.priced(last.prices * np.exp(pace * np.minimum(asked - 1.0, 1.0)))
+            if last.bound < best.bound:
+                best = last
+            else:
+                pace *= _SLOWER
+        return best
+
+    def favourites(self, priced: Priced) -> Whole:
+        """The best row of everybody present who would rather have it than nothing."""
+        best = (priced.short <= 0.0) & (self._present & (priced.none_short > 0.0))[self._owner]
+        rows = np.flatnonzero(best)
+        fresh = np.diff(self._owner[rows], prepend=-1) > 0
+        return rows[fresh]
 
     def taken(self) -> Real:
         """How much of each row the program took."""
@@ -157,14 +191,18 @@ class Market:
 
     def whole_rows(self) -> Whole | None:
         """The rows that the program took, if it took none in part."""
+        if not self.finished:
+            return None  # what it had when time was up need not keep to anything
         taken = self.taken()
         rows = np.flatnonzero(taken > 1e-7)
         return rows if (taken[rows] > 1.0 - 1e-7).all() else None
 
     def most_of_rows(self) -> Whole:
         """The rows that the program took by more than half: at most one for each bidder."""
-        taken = self.taken()
-        return np.flatnonzero(taken > 0.5 + 1e-7)
+        rows = np.flatnonzero(self.taken() > 0.5 + 1e-7)
+        # When time was up before the program was solved, there may be several.
+        once: Whole = rows[np.unique(self._owner[rows], return_index=True)[1]]
+        return once
 
     def priced(self, prices: Real) -> Priced:
         """What these prices prove for those present."""

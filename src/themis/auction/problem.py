@@ -105,6 +105,10 @@ class Problem:
             numbers = (bidder.weight, bidder.rho_nothing, *(row.rho for row in bidder.rows))
             if not all(math.isfinite(number) and number > 0 for number in numbers):
                 raise InvariantError(f"weight and rho of {bidder.app} must be finite and above 0")
+            # A row of nothing would be won by everybody and place nothing.
+            for number, row in enumerate(bidder.rows):
+                if not row.chunks:
+                    raise InvariantError(f"row {number} of {bidder.app} has no chunks")
 
 
 def offered_machines(gpus: Collection[GpuId], topology: Topology) -> tuple[OfferedMachine, ...]:

@@ -14,14 +14,31 @@ Counts = tuple[tuple[tuple[int, int, int], int], ...]
 """Normal chunks and how many there are of each: ((level, -GPUs, machine or -1), count), sorted."""
 
 
-def drop_useless(rows: Sequence[Candidate], rho_nothing: float) -> tuple[Candidate, ...]:
-    """Drop rows not better than nothing, and rows another one beats in every respect."""
-    return tuple(rows[index] for index in useful(rows, rho_nothing))
-
-
-def useful(rows: Sequence[Candidate], rho_nothing: float) -> tuple[int, ...]:
-    """The indices of the rows that can matter, in order."""
-    return tuple(index for index, _ in useful_shapes(rows, rho_nothing))
+def counted(chunks: tuple[Chunk, ...]) -> tuple[tuple[Chunk, ...], int, Counts]:
+    """The same chunks in normal form, how many GPUs they are, and how many there are of each."""
+    if not chunks:
+        return chunks, 0, ()
+    first, many = chunks[0], len(chunks)
+    # Most rows of large auctions are one chunk, or the same one several times.
+    if many == 1 or (chunks[-1] == first and chunks.count(first) == many):
+        chunk = normal(first)
+        pin = -1 if chunk.machine is None else chunk.machine
+        name = (((chunk.level, -chunk.count, pin), many),)
+        return chunks if chunk is first else (chunk,) * many, chunk.count * many, name
+    gpus = 0
+    changed = False
+    counts: dict[tuple[int, int, int], int] = {}
+    for run, count in runs_of(chunks):
+        chunk = normal(run)
+        changed = changed or chunk is not run
+        gpus += chunk.count * count
+        key = (chunk.level, -chunk.count, -1 if chunk.machine is None else chunk.machine)
+        counts[key] = counts.get(key, 0) + count
+    return (
+        tuple(map(normal, chunks)) if changed else chunks,
+        gpus,
+        tuple(sorted(counts.items())) if len(counts) > 1 else tuple(counts.items()),
+    )
 
 
 class Shape:
@@ -30,30 +47,20 @@ class Shape:
     __slots__ = ("_sorted", "bulk", "chunks", "gpus", "looseness", "name", "pins")
 
     def __init__(self, chunks: tuple[Chunk, ...]) -> None:
-        gpus = looseness = 0
-        changed = False
-        counts: dict[tuple[int, int, int], int] = {}
+        self.chunks, self.gpus, self.name = counted(chunks)
+        looseness = 0
         totals = [0, 0, 0, 0]
-        for run, count in runs_of(chunks):
-            chunk = normal(run)
-            changed = changed or chunk is not run
-            level, size, machine = chunk.level, chunk.count, chunk.machine
-            gpus += size * count
-            if machine is None:
-                key = (level, -size, -1)
+        pins: list[int] = []
+        for (level, negative, machine), count in self.name:
+            if machine < 0:
                 looseness += (level + 1) * count
             else:
-                key = (level, -size, machine)
                 looseness += level * count
-            counts[key] = counts.get(key, 0) + count
-            if size > 1:
-                totals[level] += size * count
-        self.gpus, self.looseness = gpus, looseness
-        self.chunks = tuple(map(normal, chunks)) if changed else chunks
-        self.name: Counts = (
-            tuple(sorted(counts.items())) if len(counts) > 1 else tuple(counts.items())
-        )
-        self.pins = frozenset([machine for _, _, machine in counts if machine >= 0])
+                pins.append(machine)
+            if negative < -1:
+                totals[level] -= negative * count
+        self.looseness = looseness
+        self.pins = frozenset(pins)
         # GPUs in chunks of more than one, no wider than a slot, a machine, a rack. They must find
         # room in chunks at least as close: a quick test that spares most fitting.
         self.bulk = (totals[0], totals[0] + totals[1], totals[0] + totals[1] + totals[2])
@@ -77,9 +84,7 @@ class Shape:
         )
 
 
-def useful_shapes(
-    rows: Sequence[Candidate], rho_nothing: float, compared: int = PAIRWISE_LIMIT
-) -> list[tuple[int, Shape]]:
+def useful_shapes(rows: Sequence[Candidate], rho_nothing: float) -> list[tuple[int, Shape]]:
     """The indices of the rows that can matter, in order, with what they ask for.
 
     A row is left out only if another one of the same app is at least as good and fits wherever it
@@ -98,7 +103,7 @@ def useful_shapes(
     # By the machines that rows are pinned to: rows elsewhere cannot fit inside.
     rivals: dict[frozenset[int], list[Shape]] = {}
     seen: set[Counts] = set()
-    pairwise = len(better) <= compared
+    pairwise = len(better) <= PAIRWISE_LIMIT
     for _, i, shape in better:
         if shape.name in seen:
             continue

@@ -6,6 +6,7 @@ search look at. Every resource is a valid limit: an allocation that exceeds one 
 The converse need not hold; packing decides.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,8 +40,18 @@ class Entries:
         """What rows take, given what a unit of each kind (second axis) does."""
         if not len(self.row):
             return np.zeros((0, len(weights)), dtype=np.int64)
-        taken = weights.T[self.kind] * self.amount[:, None]
-        summed: Whole = np.add.reduceat(taken, self.begin, axis=0)
+        taken = np.ascontiguousarray(weights.T)[self.kind]
+        taken *= self.amount[:, None]
+        summed: Whole = taken[self.begin]
+        # Few rows have many entries, so adding up the second ones, the third ones and so on is
+        # quicker than row after row.
+        counts = np.diff(self.begin, append=len(self.row))
+        more = np.flatnonzero(counts > 1)
+        step = 1
+        while len(more):
+            summed[more] += taken[self.begin[more] + step]
+            step += 1
+            more = more[counts[more] > step]
         return summed
 
     def only(self, rows: Flags) -> "Entries":
@@ -102,21 +113,21 @@ def tabulate(prepared: Prepared) -> Table:
     groups, numbers = bidder_groups(prepared)
     options = [option for rows in prepared.options for option in rows]
     kinds: dict[Kind, int] = {}
-    known: dict[tuple[tuple[int, int, int], int], tuple[int, int]] = {}
-    """The number of the kind of a chunk, and how many units one is."""
+    known: list[dict[tuple[int, int, int], tuple[int, int]]] = [{} for _ in groups]
+    """By group, the number of the kind of a chunk, and how many units one is."""
     rows: list[int] = []
     wanted: list[int] = []
     amounts: list[int] = []
     for row, option in enumerate(options):
         group = numbers[option.bidder]
+        mine = known[group]
         for key, count in option.counts:
-            found = known.get((key, group))
+            found = mine.get(key)
             if found is None:
                 level, negative, machine = key
                 kind = kind_of(Chunk(level, -negative, None if machine < 0 else machine), group)
                 number = kinds.setdefault(kind, len(kinds))
-                found = (number, -negative if kind[0] == LOOSE else 1)
-                known[key, group] = found
+                found = mine[key] = (number, -negative if kind[0] == LOOSE else 1)
             rows.append(row)
             wanted.append(found[0])
             amounts.append(found[1] * count)
@@ -158,7 +169,7 @@ def _limits(
     options: Sequence[Option],
 ) -> tuple[Whole, list[int]]:
     """What a unit of each kind takes of each resource, and what there is."""
-    weights: list[list[int]] = []
+    weights: list[Whole] = []
     limits: list[int] = []
     for group in range(len(groups)):
         for weight, room in _region(prepared, kinds, groups, group):
@@ -200,33 +211,31 @@ def _region(
     kinds: Sequence[Kind],
     groups: Sequence[frozenset[int] | None],
     group: int,
-) -> list[tuple[list[int], int]]:
+) -> list[tuple[Whole, int]]:
     """GPUs, and pieces of every size that cutting wastes, among the machines of a group."""
     allowed = groups[group]
     machines = [m for m in prepared.machines if allowed is None or m.machine in allowed]
-    inside = [_within(kind, group, groups) for kind in kinds]
-    total = sum(m.gpus for m in machines)
-    counts = [([kind[1] * held for kind, held in zip(kinds, inside, strict=True)], total)]
+    inside = np.array([_within(kind, group, groups) for kind in kinds], dtype=bool)
+    level_of = np.array([kind[0] for kind in kinds], dtype=np.int64)
+    gpus = np.array([kind[1] for kind in kinds], dtype=np.int64)
+    free = [m.gpus for m in machines]
+    total = sum(free)
+    counts: list[tuple[Whole, int]] = [(gpus * inside, total)]
     racks: dict[int, int] = {}
-    for offered in machines:
-        racks[offered.rack] = racks.get(offered.rack, 0) + offered.gpus
+    for offered, spare in zip(machines, free, strict=True):
+        racks[offered.rack] = racks.get(offered.rack, 0) + spare
     holes: dict[int, Sequence[int]] = {
         SLOT: [size for offered in machines for size in offered.slots],
-        MACHINE: [offered.gpus for offered in machines],
+        MACHINE: free,
         RACK: list(racks.values()),
     }
-    hard = list(zip(kinds, inside, strict=True))
     for level, sizes in holes.items():
-        wanted = {
-            kind[1] for kind, held in hard if held and kind[1] > 1 and LOOSE < kind[0] <= level
-        }
-        for k in sorted(wanted):
-            room = sum(size // k for size in sizes)
+        hard = inside & (level_of > LOOSE) & (level_of <= level)
+        pieces = np.array(sizes, dtype=np.int64)
+        for k in sorted(set(gpus[hard & (gpus > 1)].tolist())):
+            room = int((pieces // k).sum())
             if room * k < total:
-                weight = [
-                    kind[1] // k if held and LOOSE < kind[0] <= level else 0 for kind, held in hard
-                ]
-                counts.append((weight, room))
+                counts.append((gpus // k * hard, room))
     return counts
 
 
@@ -243,17 +252,21 @@ def _within(kind: Kind, group: int, groups: Sequence[frozenset[int] | None]) -> 
 
 def _contested(
     prepared: Prepared, kinds: Sequence[Kind], entries: Entries, options: Sequence[Option]
-) -> list[tuple[list[int], int]]:
+) -> list[tuple[Whole, int]]:
     """Machines that more than one bidder is pinned to."""
-    machines = [kind[2] for kind in kinds]
-    pinned: dict[int, set[int]] = {}
-    for row, kind in zip(entries.row.tolist(), entries.kind.tolist(), strict=True):
-        machine = machines[kind]
-        if machine is not None:
-            pinned.setdefault(machine, set()).add(options[row].bidder)
+    machine = np.array([-1 if kind[2] is None else kind[2] for kind in kinds], dtype=np.int64)
+    gpus = np.array([kind[1] for kind in kinds], dtype=np.int64)
+    owner = np.array([option.bidder for option in options], dtype=np.int64)
+    pinned = np.flatnonzero(machine[entries.kind] >= 0)
+    pins = set(
+        zip(
+            machine[entries.kind[pinned]].tolist(), owner[entries.row[pinned]].tolist(), strict=True
+        )
+    )
+    bidders = Counter(number for number, _ in pins)
     free = {offered.machine: offered.gpus for offered in prepared.machines}
     return [
-        ([kind[1] if kind[2] == machine else 0 for kind in kinds], free.get(machine, 0))
-        for machine, bidders in sorted(pinned.items())
-        if len(bidders) > 1
+        (gpus * (machine == number), free.get(number, 0))
+        for number in sorted(bidders)
+        if bidders[number] > 1
     ]

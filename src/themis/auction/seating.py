@@ -5,6 +5,7 @@ seating.drop(bidder)
 seating.keep() if seating.hold(row) else seating.undo()
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -29,6 +30,10 @@ class Seating:
         self.shelves = Shelves(prepared.machines)
         self.held: dict[int, int] = {}
         """The table row of each bidder."""
+        self.absent: frozenset[int] = frozenset()
+        """Bidders who may have nothing: the re-solves ask what the others get without them."""
+        self.tried = 0
+        """How often somebody was to be given a row: the work there was."""
         self._trials: list[dict[int, _Before]] = []
 
     @property
@@ -47,25 +52,47 @@ class Seating:
         """The table rows that are held, in order."""
         return np.array(sorted(self.held.values()), dtype=np.int64)
 
-    def places(self, bidder: int) -> tuple[Place, ...]:
-        """Where the chunks of a bidder's row lie."""
-        return self.shelves.places[bidder]
+    def places(self) -> list[tuple[Place, ...]]:
+        """Where the chunks lie of the rows that are held, in their order."""
+        settled = self.shelves.settled()
+        return [settled[self.table.options[row].bidder] for row in sorted(self.held.values())]
 
     def adopt(self, row: int, places: tuple[Place, ...]) -> None:
         """Take over a row that has its places already."""
         bidder = self.table.options[row].bidder
         self._note(bidder)
-        self.shelves.adopt(bidder, places)
+        self.shelves.adopt(bidder, self._counted(row, places))
         self.held[bidder] = row
+
+    def _counted(self, row: int, places: tuple[Place, ...]) -> tuple[Place, ...]:
+        option = self.table.options[row]
+        if self.prepared.bidders[option.bidder].machines is not None:
+            return places
+        counted = self.shelves.counted
+        return tuple([counted(c, place) for c, place in zip(option.chunks, places, strict=True)])
+
+    def adopt_all(self, rows: Mapping[int, tuple[Place, ...]]) -> None:
+        """Take over many rows; nobody can undo that."""
+        options = self.table.options
+        self.shelves.adopt_all(
+            {options[row].bidder: self._counted(row, mine) for row, mine in rows.items()}
+        )
+        self.held.update((options[row].bidder, row) for row in rows)
 
     def hold(self, row: int) -> bool:
         """Give a bidder who has nothing this row, if it fits."""
         option = self.table.options[row]
         bidder = option.bidder
+        if bidder in self.absent:
+            return False
+        self.tried += 1
         if self.prepared.caps and not self.prepared.within_caps([*self._options(), option]):
             return False
         allowed = self.prepared.bidders[bidder].machines
-        if not self.shelves.take(bidder, option.chunks, allowed):
+        # The same hole again and again is found one by one, if it is there.
+        if not self.shelves.take(bidder, option.chunks, allowed) and (
+            len(option.counts) == 1 or not self.shelves.take_packed(bidder, option.chunks, allowed)
+        ):
             return False
         self._note(bidder)
         self.held[bidder] = row
@@ -137,8 +164,10 @@ class Seating:
         for bidder in sorted(willing):
             for place in self.shelves.places[bidder]:
                 for machine, _, part in place:
-                    theirs = inside.setdefault(self.shelves.rack[machine], {})
-                    theirs[bidder] = theirs.get(bidder, 0) + part
+                    rack = self.shelves.rack_of(machine)
+                    if rack is not None:
+                        theirs = inside.setdefault(rack, {})
+                        theirs[bidder] = theirs.get(bidder, 0) + part
         found: list[tuple[int, int, list[int]]] = []
         for rack, theirs in inside.items():
             room = self.shelves.racks[rack]
@@ -161,19 +190,30 @@ class Seating:
         if chunk.level == CLUSTER and chunk.machine is None:
             return True
         freed: dict[int, int] = {}
+        crowded = self._crowded(chunk)
         for place in self.shelves.places[bidder]:
             for machine, slot, count in place:
+                if machine < 0 and crowded is not None and self.shelves.rack_of(machine) == crowded:
+                    return True
                 where = self._where(chunk, machine, slot)
                 if where is not None:
                     freed[where] = freed.get(where, 0) + count
         return any(self._room(chunk, where) + more >= chunk.count for where, more in freed.items())
 
+    def _crowded(self, chunk: Chunk) -> int | None:
+        """The rack in which a pinned chunk has its hole, but not enough is left for it."""
+        if chunk.machine is None or chunk.machine not in self.shelves.rack:
+            return None
+        slots = self.shelves.slots[chunk.machine]
+        room = max(slots, default=0) if chunk.level == SLOT else sum(slots)
+        return self.shelves.rack[chunk.machine] if room >= chunk.count else None
+
     def _where(self, chunk: Chunk, machine: int, slot: int) -> int | None:
         """A number for the place of a GPU at the level that matters to a chunk."""
-        if chunk.machine is not None and chunk.machine != machine:
+        if chunk.level == RACK and chunk.machine is None:
+            return self.shelves.rack_of(machine)
+        if machine < 0 or (chunk.machine is not None and chunk.machine != machine):
             return None
-        if chunk.level == RACK:
-            return self.shelves.rack[machine]
         return machine * 4096 + slot if chunk.level == SLOT else machine
 
     def _room(self, chunk: Chunk, where: int) -> int:

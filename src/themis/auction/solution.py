@@ -16,7 +16,8 @@ Place = tuple[tuple[int, int, int], ...]
 """Where one chunk lies: (machine, slot within the machine, GPUs) each."""
 
 TOLERANCE = 1e-6
-"""Nats. Solvers work in floating point; below this, values count as equal."""
+"""Nats, for a bidder of average weight. Solvers work in floating point; below this, values count as
+equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,8 @@ class Solution:
 
     `kept` holds the kept fraction of each winner. When the solver stopped early it is an interval:
     it contains the fraction this allocation owes, whatever the re-solves would have found.
-    `exact` says that value and kept fractions are proven (to within `TOLERANCE` nats).
+    `exact` says that value and kept fractions are proven (to within `TOLERANCE` nats
+    of a bidder of average weight, kept fractions to within as much of the winner's own weight).
     `lottery` answers a problem that asks for one, likeliest ticket first: `winners` are then those
     of one ticket (the first, until somebody draws), and `kept` is about whoever may be drawn.
     """

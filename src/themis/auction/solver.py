@@ -7,13 +7,13 @@ solution.winners[app].row, solution.kept[app].high
 import importlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Protocol, cast, runtime_checkable
 
-from themis.auction.prepared import Option, Prepared, prepare
+from themis.auction.prepared import Option, Prepared, prepare, scale_of
 from themis.auction.problem import Objective, Problem
-from themis.auction.solution import WHOLE, Interval, Place, Solution, Win
+from themis.auction.solution import TOLERANCE, WHOLE, Interval, Place, Solution, Win
 from themis.errors import ConfigError, unknown_name
 from themis.model import AppId
 
@@ -36,6 +36,13 @@ _EXTRAS = {"gurobi": "bench", "scip": "bench"}
 
 _NEEDS = {"default": ("ladder", "highs"), "ladder": ("highs",)}
 """Solvers that fall back on others."""
+
+SHORT = 5e-9
+"""Nats: what a value that a solver calls exact may be short of the best, for rounding's sake."""
+
+
+_ROUNDING = 1e-10
+"""Nats: sums of gains are exact to well below this."""
 
 
 class Solver(Protocol):
@@ -109,12 +116,17 @@ class _Named:
     left: Left | None = None
 
     def solve(self, problem: Problem, budget: int | None = None) -> Solution:
-        prepared = prepare(problem, hurried=self.left is not None)
+        hurried = self.left is not None
         if problem.objective is Objective.LOTTERY:
+            prepared = prepare(problem, hurried=hurried)
             solve = _load("themis.auction.lottery", self.name).solve_lottery
             return cast("Solution", solve(prepared, self.start, self.name, budget, self.left))
+        # Solvers know absolute tolerances; with an average of about one they suit any weights.
+        scale = scale_of(problem)
+        prepared = prepare(problem, hurried=hurried, scale=scale)
         find = self.start(prepared, self.left)
-        return leave_one_out(prepared, find, self.name, budget, self.left)
+        solution = leave_one_out(prepared, find, self.name, budget, self.left)
+        return replace(solution, value=solution.value * scale, bound=solution.bound * scale)
 
 
 def solver(name: str, left: Left | None = None) -> Solver:
@@ -168,8 +180,8 @@ def leave_one_out(
 ) -> Solution:
     """Determine the winners, then what each of them keeps: the shared frame of all solvers.
 
-    Half the budget goes to the allocation, the rest evenly to the re-solves. When time is up, the
-    intervals of those that are left come from prices.
+    Half the budget goes to the allocation, the rest evenly to the re-solves. When time is up or
+    the budget spent, the intervals of those that are left come from prices.
     """
     everyone = tuple(range(len(prepared.bidders)))
     best = find(everyone, None if budget is None else max(1, budget // 2))
@@ -179,19 +191,26 @@ def leave_one_out(
     kept: dict[AppId, Interval] = {}
     tops = [rows[0].gain if rows else 0.0 for rows in prepared.options]
     gains = [option.gain for option in best.chosen]
+    total = math.fsum(tops)
     value = best.value
     bound = value if best.exact else max(value, best.bound)
     for count, (option, places) in enumerate(zip(best.chosen, best.place(), strict=True)):
+        app = prepared.bidders[option.bidder].app
+        winners[app] = Win(option.row, places)
+        spent = budget is not None and work >= budget
+        if best.without is not None and (spent or is_late(left)):
+            high = min(best.without(option.bidder), total - tops[option.bidder])
+            kept[app] = _unasked(value - option.gain, high, prepared.bidders[option.bidder].weight)
+            exact = False
+            continue
         share = None if budget is None else max(1, (budget - work) // (len(best.chosen) - count))
         served = math.fsum(gains[:count] + gains[count + 1 :])
         most = math.fsum(tops[: option.bidder] + tops[option.bidder + 1 :])
-        rest = _Rest(find, best, bound, served, most, late=is_late(left))
-        interval, proven, spent = _kept(prepared, rest, option, share)
-        app = prepared.bidders[option.bidder].app
-        winners[app] = Win(option.row, places)
+        rest = _Rest(find, best, bound, served, most)
+        interval, proven, more = _kept(prepared, rest, option, share)
         kept[app] = interval
         exact = exact and proven
-        work += spent
+        work += more
     return Solution(winners, value, bound, kept, exact, name, work)
 
 
@@ -212,7 +231,6 @@ class _Rest:
     """What all others have."""
     most: float
     """What they would have if everybody got its best row."""
-    late: bool
 
 
 def _kept(
@@ -220,22 +238,44 @@ def _kept(
 ) -> tuple[Interval, bool, int]:
     """What a winner keeps, whether that is proven, and the work it took."""
     best, served = rest.best, rest.served
+    weight = prepared.bidders[option.bidder].weight
+    others = tuple(i for i in range(len(prepared.bidders)) if i != option.bidder)
+    if SHORT / weight > TOLERANCE:
+        return _kept_by_the_light(prepared, rest, option, others, budget)
     if rest.most <= served + 1e-12:
         return WHOLE, True, 0  # nobody is denied anything: no need to ask what they would do
-    weight = prepared.bidders[option.bidder].weight
     # One more bidder cannot make the best worse, so the bound of the whole holds here too.
     high = min(rest.most, rest.bound)
     if best.without is not None:
         high = min(high, best.without(option.bidder))
-        if rest.late:
-            high = max(high, served)
-            return Interval(_fraction(served - high, weight), 1.0), False, 0
-    others = tuple(i for i in range(len(prepared.bidders)) if i != option.bidder)
     alone = rest.find(others, budget)
     low = max(alone.value, served)
     high = low if alone.exact else max(low, min(alone.bound, high))
     interval = Interval(_fraction(served - high, weight), _fraction(served - low, weight))
     return interval, alone.exact, alone.work
+
+
+def _kept_by_the_light(
+    prepared: Prepared, rest: _Rest, option: Option, others: tuple[int, ...], budget: int | None
+) -> tuple[Interval, bool, int]:
+    """The same for who weighs so little that it feels what is rounding to the others.
+
+    Sums are taken over what changes only, and what a solver calls exact leaves something open.
+    """
+    weight = prepared.bidders[option.bidder].weight
+    have = [other.gain for other in rest.best.chosen if other.bidder != option.bidder]
+    tops = [prepared.options[i][0].gain for i in others if prepared.options[i]]
+    if math.fsum([*tops, *(-gain for gain in have)]) <= 0.0:
+        return WHOLE, True, 0
+    alone = rest.find(others, budget)
+    harm = min(0.0, math.fsum([*have, *(-other.gain for other in alone.chosen)]))
+    gap = SHORT if alone.exact else SHORT + max(0.0, alone.bound - max(alone.value, rest.served))
+    return Interval(_fraction(harm - gap, weight), _fraction(harm, weight)), False, alone.work
+
+
+def _unasked(served: float, high: float, weight: float) -> Interval:
+    """What a winner keeps if all that is known of the others is what they could have at best."""
+    return Interval(_fraction(min(0.0, served - high - _ROUNDING), weight), 1.0)
 
 
 def _fraction(harm: float, weight: float) -> float:
