@@ -27,7 +27,7 @@ def test_rho_of_nothing_8_and_2_for_the_only_machine_keeps_one_half() -> None:
 
     view = fake_view(_pool(2), [strong, weak])
     assert [app.rho_nothing for app in view.apps] == pytest.approx([8.0, 2.0])
-    plan = drive(policy("themis", payment="gpus"), view, reach_one)
+    plan = drive(policy("themis", payment="gpus", horizon="end"), view, reach_one)
     assert plan.notes.won == {"strong": (0, 1)}
     assert plan.notes.kept_fractions == pytest.approx({"strong": 0.5})
     assert [(item.app, len(item.gpus), item.source) for item in plan.allotments] == [

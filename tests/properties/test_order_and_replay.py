@@ -22,7 +22,7 @@ from themis.testing.world import ScriptedWorld, replay, simple_app
 TOPOLOGY = Topology((Machine("m0", "r0", (2, 2)), Machine("m1", "r1", (2, 1))))
 APPS = tuple(AppId(f"a{i}") for i in range(4))
 KINDS: Mapping[str, Mapping[str, object]] = {
-    "lottery": {"f": 0.0},
+    "lottery": {"f": 0.0, "horizon": "end"},
     "gpus": {"f": 0.0, "payment": "gpus"},
     "time": {"f": 0.0, "payment": "time", "rank": "now"},
     "fresh": {"f": 0.3, "payment": "gpus", "fresh_tables": True, "rank": "now"},
