@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from themis.arbiter.audit import Audit, corrected_table
 from themis.errors import RefusedError
 from themis.fairness.loads import (
     JobLoad,
@@ -14,7 +15,7 @@ from themis.fairness.loads import (
     total_work,
 )
 from themis.fairness.valuation import Valuation
-from themis.model import AppId, AppSpec, JobId, JobSpec
+from themis.model import AppId, AppSpec, Bid, Claim, JobId, JobSpec, TableRow
 from themis.model.reasons import Reason
 
 SLACK = 1e-6
@@ -47,14 +48,21 @@ class AppState:
     def __init__(self, spec: AppSpec, at: float) -> None:
         self.spec = spec
         self.arrival = at
+        """Since when it counts: its submission, or when work was added."""
+        self.submitted = at
         self.weight = spec.weight
         self.suspended: set[Reason] = set()
         self.valuation: Valuation | None = None
+        self.claim: Claim | None = None
+        self.audit = Audit(spec)
+        self._serial_factor = 1.0
+        self._table: tuple[TableRow, ...] = ()
         self.waiting_since = at
         self.hungry_rounds = 0
         self.enough: int | None = None
         """How many GPUs it had when it gave others back: of more it would do the same for now."""
         self._refusals = 0
+        self._idled = 0
         self._barred = 0
         self.reason = Reason.PENDING_EVALUATION
         self.outcome = ""
@@ -62,6 +70,9 @@ class AppState:
         self.phase = 0
         self._done: dict[JobId, float] = {}
         self._past: list[PhaseLoad] = []
+        self._before: list[PhaseLoad] = []
+        """What ran before work was added that counts as arriving then."""
+        self._added = False
         self._now_left: PhaseSums | None = None
         self._whole_sums: tuple[tuple[PhaseSums, ...], float] | None = None
         first = spec.phases[0]
@@ -80,7 +91,7 @@ class AppState:
     @property
     def budget(self) -> float | None:
         """GPU-seconds declared; None for the sum of the phases' work."""
-        return self.spec.budget or None
+        return None if self._added else self.spec.budget or None
 
     # Work
 
@@ -155,6 +166,90 @@ class AppState:
             state.target = min(state.target, max(target, state.done))
         self._refresh()
 
+    def add_work(self, targets: Sequence[tuple[JobId, float]], at: float, *, anew: bool) -> None:
+        """Let jobs of this phase train further than was declared.
+
+        Args:
+            targets: Iterations of each, counted from its start.
+            at: Now.
+            anew: Whether the app counts as arriving now, with what is left of it and no more.
+
+        Raises:
+            RefusedError: Not a job of this phase, or no more than was declared; nothing is changed.
+        """
+        for job, target in targets:
+            state = self.jobs.get(job)
+            if state is None:
+                raise RefusedError(self.id, f"job {job!r} is not in phase {self.phase}")
+            if target < state.target - SLACK:
+                raise RefusedError(
+                    self.id, f"job {job} goes to {state.target:g} already, {target!r} adds nothing"
+                )
+        if anew:
+            done = (load_of(j.spec, j.done - j.started_at) for j in self.jobs.values())
+            self._before += [*self._past, tuple(done)]
+            self._past = []
+            self.arrival = at
+            for state in self.jobs.values():
+                state.started_at = state.done
+        for job, target in targets:
+            self.jobs[job].target = target
+        self._added = True
+        self._refresh()
+
+    # Claims
+
+    def hear(self, bid: Bid, tolerance: float) -> None:
+        """Remember what it says its GPUs are worth, for the rounds to come."""
+        self.claim = bid.claim
+        if tolerance and self.audit.hear(bid.profile, tolerance):
+            self._believe_measured()
+        if bid.table:
+            self._table = bid.table
+            self._value(self.work_left)
+
+    def check_speed(self, job: JobId, iterations: float, seconds: float, tolerance: float) -> bool:
+        """Hold a measurement against its claims, and believe it where they are contradicted.
+
+        Returns:
+            Whether it turns out that it has more work than it said.
+        """
+        if not self.audit.measure(job, iterations, seconds, tolerance):
+            return False
+        before = self._serial_factor
+        self._believe_measured()
+        if self.valuation is not None:
+            self._value(self.valuation.work_left)
+        return self._serial_factor > before * (1.0 + tolerance)
+
+    def _value(self, work_left: float) -> None:
+        """Take its last table, given when so much work was left, for as much as is believed."""
+        table = corrected_table(self._table, self.audit.level_factors)
+        self.valuation = Valuation(table, work_left)
+
+    def _believe_measured(self) -> None:
+        """Count work by measured iteration times."""
+        factor = self.audit.serial_factor / self._serial_factor
+        if factor == 1.0:
+            return
+        self._serial_factor = self.audit.serial_factor
+
+        def timed(job: JobSpec) -> JobSpec:
+            return replace(job, serial_iteration_time=job.serial_iteration_time * factor)
+
+        self.spec = replace(
+            self.spec, jobs=tuple(map(timed, self.spec.jobs)), budget=self.spec.budget * factor
+        )
+        for state in self.jobs.values():
+            state.spec = timed(state.spec)
+        for phases in (self._past, self._before):
+            phases[:] = [
+                tuple(replace(load, work=load.work * factor) for load in phase) for phase in phases
+            ]
+        if self.valuation is not None:
+            self.valuation = replace(self.valuation, work_left=self.valuation.work_left * factor)
+        self._refresh()
+
     def _whole_phase(self) -> PhaseLoad:
         return tuple(load_of(j.spec, j.target - j.started_at) for j in self.jobs.values())
 
@@ -222,7 +317,7 @@ class AppState:
 
     def ran(self) -> tuple[PhaseLoad, ...]:
         """The phases that really ran, the present one included, for final values."""
-        return (*self._past, self._whole_phase())
+        return (*self._before, *self._past, self._whole_phase())
 
     # Appetite
 
@@ -243,6 +338,16 @@ class AppState:
                 self._barred = min(2**self._refusals, MOST_BEATS_BARRED)
                 self._refusals += 1
         self.enough = held
+
+    def leave_empty(self) -> None:
+        """It ran nothing on GPUs that it had: it is offered none for a beat, then two, four, ..."""
+        self._barred = min(2**self._idled, MOST_BEATS_BARRED)
+        self._idled += 1
+        self.enough = 0
+
+    def use(self) -> None:
+        """It runs something."""
+        self._idled = 0
 
     def pass_beat(self) -> None:
         """A beat has come."""

@@ -5,6 +5,7 @@ import math
 from themis.arbiter import events as ev
 from themis.arbiter.alarms import Alarms, CloseAnswers
 from themis.arbiter.apps import AppState
+from themis.arbiter.audit import corrected_bid
 from themis.arbiter.commands import Ask, Command, Report, Solve
 from themis.arbiter.conversation import OpenRound, bid_from_cache, check_plan, open_round
 from themis.arbiter.leasing import Leasing
@@ -13,7 +14,6 @@ from themis.arbiter.reasons import explain_round
 from themis.arbiter.record import RoundRecord
 from themis.arbiter.world import World, first_beat_after
 from themis.errors import InvariantError, StaleAnswerError
-from themis.fairness.valuation import Valuation
 from themis.model import AppId, Bid, GpuId, Offer, Source
 from themis.policies.base import Allotment, AskBids, AskSolve, Plan, Policy
 
@@ -145,15 +145,11 @@ class Rounds:
             raise StaleAnswerError(state.id, f"no bid of round {number} is waited for")
         try:
             current.take_bid(bid)
-            self.keep_valuation(state, bid)
+            state.hear(bid, self._world.settings.audit_tolerance)
+            current.bids[state.id] = corrected_bid(bid, state.audit.level_factors)
         finally:
             if not current.waiting:
                 self._advance(current, current.sorted_bids())
-
-    def keep_valuation(self, state: AppState, bid: Bid) -> None:
-        """Remember what an app said its GPUs are worth, for the rounds to come."""
-        if bid.table:
-            state.valuation = Valuation(bid.table, state.work_left)
 
     def expect_no_bid(self, app: AppId) -> None:
         """An app is over or suspended: an open round does not wait for it."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from themis.arbiter.apps import AppState
-from themis.arbiter.settings import Settings
+from themis.arbiter.settings import Inputs, Settings
 from themis.fairness.ideal import ideal_time_of_sums
 from themis.fairness.rho import best_case_of_sums, rho, rho_of_nothing, serial_rest
 from themis.fairness.valuation import Valuation
-from themis.model import SLOT, AppId, Bid, GpuId, OwnerId, Topology
+from themis.model import SLOT, AppId, Bid, Claim, GpuId, OwnerId, Topology
 
 LEAST_CAPACITY = 1e-6
 """GPUs."""
@@ -90,7 +90,16 @@ class Seen:
     @_once
     def elapsed(self) -> float:
         """Active seconds so far."""
-        return self._around.elapsed(self.app)
+        seconds = self._around.elapsed(self.app)
+        claim = self._claim
+        return seconds if claim is None else seconds * claim.elapsed
+
+    @property
+    def _claim(self) -> Claim | None:
+        """What the app says of its own rho, where it is believed."""
+        if self._around.settings.inputs is Inputs.COMPUTED:
+            return None
+        return self._state.claim
 
     @_once
     def _contention(self) -> float:
@@ -119,7 +128,7 @@ class Seen:
     def ideal_time(self) -> float:
         """T_id under the arbiter's convention, with contention and capacity up to now."""
         phases, work = self._state.whole_sums()
-        return ideal_time_of_sums(
+        computed = ideal_time_of_sums(
             self._around.settings.convention,
             phases,
             work,
@@ -129,6 +138,8 @@ class Seen:
             capacity=max(self._capacity, LEAST_CAPACITY),
             budget=self._state.budget,
         )
+        claim = self._claim
+        return computed if claim is None else computed * claim.ideal_time
 
     @property
     def demand(self) -> int:

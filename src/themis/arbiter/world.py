@@ -40,6 +40,8 @@ class World:
         self._draining: set[int] = set()
         self._active_of: dict[OwnerId, set[AppId]] = {}
         self._constraints: dict[Constraint, frozenset[int]] = {}
+        self._stretches: dict[AppId, list[tuple[float, float, float]]] = {}
+        """Elapsed time, contention and capacity of apps up to when they were counted anew."""
 
     # Machines
 
@@ -228,6 +230,28 @@ class World:
         if not mine:
             del self._active_of[state.spec.owner]
 
+    def count_anew(self, state: AppState, at: float) -> None:
+        """Let elapsed time, contention and capacity of an app begin now, as if it had just come.
+
+        Results go on counting from its submission.
+        """
+        if not state.active:
+            return
+        self._stretches.setdefault(state.id, []).append(self._stretch(state, at))
+        self.contention.leave(state.id, at)
+        self.contention.forget(state.id)
+        self.capacity.stop(state.id, at)
+        self.capacity.forget(state.id)
+        self.contention.join(state.id, self.weight(state.id), at)
+        self.capacity.start(state.id, state.spec.constraint, at)
+
+    def _stretch(self, state: AppState, at: float) -> tuple[float, float, float]:
+        return (
+            self.contention.elapsed(state.id, at),
+            self.contention.mean_contention(state.id, at),
+            self.capacity.mean_capacity(state.id, at),
+        )
+
     def weight(self, app: AppId) -> float:
         """An app's weight: its own, or its part of its owner's."""
         state = self.apps[app]
@@ -264,19 +288,27 @@ class World:
     def remove(self, state: AppState) -> AppRecord:
         """Forget an app that is over and whose slots are empty; returns its record."""
         end = state.ended_at
+        stretches = [*self._stretches.pop(state.id, []), self._stretch(state, end)]
+        elapsed = math.fsum(seconds for seconds, _, _ in stretches)
+        if len(stretches) == 1 or elapsed <= 0.0:
+            _, contention, capacity = stretches[-1]
+        else:
+            contention = math.fsum(part[0] * part[1] for part in stretches) / elapsed
+            capacity = math.fsum(part[0] * part[2] for part in stretches) / elapsed
         record = AppRecord(
             app=state.id,
             owner=state.spec.owner,
             weight=state.weight,
-            arrival=state.arrival,
+            arrival=state.submitted,
             end=end,
-            elapsed=self.contention.elapsed(state.id, end),
-            mean_contention=self.contention.mean_contention(state.id, end),
-            mean_capacity=self.capacity.mean_capacity(state.id, end),
+            elapsed=elapsed,
+            mean_contention=contention,
+            mean_capacity=capacity,
             budget=state.spec.budget,
             phases=state.ran(),
             attained=self.ledger.attained(state.id, end),
             outcome=state.outcome,
+            contradicted=state.audit.alarms > 0,
         )
         self.contention.forget(state.id)
         self.capacity.forget(state.id)

@@ -347,6 +347,8 @@ class ThemisPaper(Themis):
         "bidder": "app",
         "convention": "paper",
         "idle_after": 0.0,
+        "added_work": "extends",
+        "audit_tolerance": 0.0,
     }
 
     def __init__(
