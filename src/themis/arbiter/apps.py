@@ -166,13 +166,8 @@ class AppState:
             state.target = min(state.target, max(target, state.done))
         self._refresh()
 
-    def add_work(self, targets: Sequence[tuple[JobId, float]], at: float, *, anew: bool) -> None:
-        """Let jobs of this phase train further than was declared.
-
-        Args:
-            targets: Iterations of each, counted from its start.
-            at: Now.
-            anew: Whether the app counts as arriving now, with what is left of it and no more.
+    def add_work(self, targets: Sequence[tuple[JobId, float]]) -> None:
+        """Let jobs of this phase train further than was declared, counted from their start.
 
         Raises:
             RefusedError: Not a job of this phase, or no more than was declared; nothing is changed.
@@ -185,16 +180,19 @@ class AppState:
                 raise RefusedError(
                     self.id, f"job {job} goes to {state.target:g} already, {target!r} adds nothing"
                 )
-        if anew:
-            done = (load_of(j.spec, j.done - j.started_at) for j in self.jobs.values())
-            self._before += [*self._past, tuple(done)]
-            self._past = []
-            self.arrival = at
-            for state in self.jobs.values():
-                state.started_at = state.done
         for job, target in targets:
             self.jobs[job].target = target
         self._added = True
+        self._refresh()
+
+    def begin_anew(self, at: float) -> None:
+        """Count from now on with what is left to do, and no more."""
+        done = (load_of(j.spec, j.done - j.started_at) for j in self.jobs.values())
+        self._before += [*self._past, tuple(done)]
+        self._past = []
+        self.arrival = at
+        for state in self.jobs.values():
+            state.started_at = state.done
         self._refresh()
 
     # Claims

@@ -259,11 +259,10 @@ class Arbiter:
         state = self._world.app(event.app)
         for job, target in event.targets:
             check_number(f"target of {event.app}/{job}", target)
-        anew = self.settings.added_work is AddedWork.ARRIVES
-        state.add_work(event.targets, self._now, anew=anew)
-        if anew:
-            self._world.count_anew(state, self._now)
+        state.add_work(event.targets)
         self._world.sync_activity(state, self._now)
+        if self.settings.added_work is AddedWork.ARRIVES:
+            self._world.let_arrive(state, self._now)
         if self._policy.asks_tables and state.active:
             self._ask_table(state)
         self._pool()

@@ -9,6 +9,8 @@ from themis.arbiter.record import AppRecord
 from themis.arbiter.settings import BidderKind, Settings
 from themis.errors import DuplicateError, RefusedError, UnknownAppError
 from themis.fairness.contention import CapacityClock, ContentionClock
+from themis.fairness.ideal import ideal_time_of_sums
+from themis.fairness.rho import best_case_of_sums
 from themis.model import (
     AppId,
     AppSpec,
@@ -244,6 +246,33 @@ class World:
         self.capacity.forget(state.id)
         self.contention.join(state.id, self.weight(state.id), at)
         self.capacity.start(state.id, state.spec.constraint, at)
+
+    def let_arrive(self, state: AppState, at: float) -> None:
+        """Count an app to which work was added as arriving now, unless that would favour it.
+
+        What is left of an app that is nearly done is narrow, and narrow apps are urgent from their
+        first second: then it goes on as if all had been declared from the start.
+        """
+        if not state.active:
+            return
+        left = state.sums_left()
+        rest = best_case_of_sums(left)
+        whole, work = state.whole_sums()
+        convention = self.settings.convention
+        elapsed, contention, capacity = self._stretch(state, at)
+        since_start = ideal_time_of_sums(
+            convention, whole, work, contention=contention, capacity=max(1.0, capacity)
+        )
+        from_now = ideal_time_of_sums(
+            convention,
+            left,
+            state.work_left,
+            contention=self.contention.total_weight / self.weight(state.id),
+            capacity=max(1.0, self.capacity.capacity_now(state.spec.constraint)),
+        )
+        if rest / from_now <= (elapsed + rest) / since_start:
+            state.begin_anew(at)
+            self.count_anew(state, at)
 
     def _stretch(self, state: AppState, at: float) -> tuple[float, float, float]:
         return (
