@@ -7,9 +7,11 @@ halving), with jobs of 1, 2 and 4 GPUs; they hold nothing, hold 64 GPUs, or are 
 of their jobs; all of sim256 is offered to them, or a random 40 % of its single GPUs. Every first
 bid is made by a new agent with all caches of the package empty, as in a new process. `cached` is
 the same question once more, `progressed` the next one, after all running jobs have moved on. Each
-bid is made anew `--repeats` times, and the least time counts: others on the machine only add to it.
+bid is made anew `--repeats` times, and every time counts.
 
-Exits 1 when the median is above 5 ms or the 95th percentile above 20 ms.
+The bar is about 100 jobs and 256 offered GPUs: apps whose jobs all have work left, and the whole
+cluster. `rest` is about the others. Exits 1 when the median is above 5 ms or the 95th percentile
+above 20 ms; on clusters of another size nothing is judged (`met` is null).
 """
 
 import argparse
@@ -47,7 +49,8 @@ from themis.tuners import tuner_for
 JOBS = 100
 HELD = 64
 FRAGMENTED = 0.4
-MEDIAN_MS, P95_MS = 5.0, 20.0
+MEDIAN_MS, P95_MS, OFFERED = 5.0, 20.0, 256
+"""The bar."""
 
 WORKLOADS = ("w1", "w2")
 WIDTHS = (1, 2, 4)
@@ -67,29 +70,49 @@ def main() -> int:
     topology = preset(args.cluster)
     topology.level([GpuId(0), GpuId(1)])  # Seats are made once for all.
     calib_ms = _calibrate()
-    answers = []
+    judged: list[dict[str, float]] = []
+    rest: list[dict[str, float]] = []
     for case in product(WORKLOADS, WIDTHS, STATES, OFFERS):
-        some = [_least(case, seed, topology, args.repeats) for seed in range(args.seeds)]
+        some = [
+            _measure(case, seed, topology)
+            for seed in range(args.seeds)
+            for _ in range(args.repeats)
+        ]
         if args.each:
             print(json.dumps({"case": "/".join(map(str, case)), **_summary(some)}))
-        answers += some
+        (judged if _in_bar(case) else rest).extend(some)
+    met = _met(judged) if topology.gpus == OFFERED else None
     line = {
         "benchmark": "bids",
         "cluster": args.cluster,
         "jobs": JOBS,
-        "bids": len(answers),
-        **_summary(answers),
+        "seeds": args.seeds,
+        "repeats": args.repeats,
+        **_summary(judged),
+        "met": met,
+        "rest": _summary(rest),
         "calib_ms": round(calib_ms, 2),
         "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
     }
     print(json.dumps(line), flush=True)
+    return 1 if met is False else 0
+
+
+def _in_bar(case: Case) -> bool:
+    """Whether all jobs have work left and the whole cluster is offered."""
+    _, _, state, offer = case
+    return state != "mid-phase" and offer == "whole"
+
+
+def _met(answers: Sequence[dict[str, float]]) -> bool:
     times = [answer["ms"] for answer in answers]
-    return 0 if statistics.median(times) <= MEDIAN_MS and _p95(times) <= P95_MS else 1
+    return statistics.median(times) <= MEDIAN_MS and _p95(times) <= P95_MS
 
 
 def _summary(answers: Sequence[dict[str, float]]) -> dict[str, float]:
     times = [answer["ms"] for answer in answers]
     return {
+        "bids": len(answers),
         "rows": round(statistics.median(answer["rows"] for answer in answers)),
         "median_ms": round(statistics.median(times), 3),
         "p95_ms": round(_p95(times), 3),
@@ -100,12 +123,6 @@ def _summary(answers: Sequence[dict[str, float]]) -> dict[str, float]:
 
 def _p95(times: Sequence[float]) -> float:
     return sorted(times)[max(0, math.ceil(0.95 * len(times)) - 1)]
-
-
-def _least(case: Case, seed: int, topology: Topology, repeats: int) -> dict[str, float]:
-    """The least of a few times: whatever else the machine does only adds to them."""
-    answers = [_measure(case, seed, topology) for _ in range(repeats)]
-    return {key: min(answer[key] for answer in answers) for key in answers[0]}
 
 
 def _measure(case: Case, seed: int, topology: Topology) -> dict[str, float]:

@@ -3,8 +3,10 @@
     python benchmarks/auction.py --gpus 1024 --bidders 100 >> lines.jsonl
     python benchmarks/growth.py lines.jsonl docs/concepts/solver-growth.svg
 
-Needs matplotlib (the `figures` extra). Of several lines of the same size and kind the first one
-counts; later ones only add what opponents took.
+Needs matplotlib (the `figures` extra). Lines with a deadline, of another solver, or of rows for
+every GPU count tell of something else and are left out. Of several lines of the same size and kind
+the first of those with the most seeds counts; others with as many, which are about the same
+auctions, only add what opponents took.
 """
 
 import argparse
@@ -48,32 +50,55 @@ def main() -> int:
     if args.figure.suffix != ".svg":
         parser.error(f"{args.figure} is no .svg")
     lines = [json.loads(line) for line in args.lines.read_text().splitlines() if line.strip()]
-    drawing = draw({fragmented: points(lines, fragmented=fragmented) for fragmented, _ in KINDS})
+    try:
+        kinds = {fragmented: points(lines, fragmented=fragmented) for fragmented, _ in KINDS}
+    except ValueError as error:
+        parser.error(f"{args.lines}: {error}")
+    drawing = draw(kinds)
     with tempfile.TemporaryDirectory() as folder:
         shutil.copyfile(drawing.save(Path(folder) / "growth")[0], args.figure)
     return 0
 
 
 def points(lines: Sequence[dict[str, Any]], *, fragmented: bool) -> list[Point]:
-    """The points of one kind of offer, by size; lines with a deadline tell of something else."""
-    found: dict[int, Point] = {}
+    """The points of one kind of offer, by size.
+
+    Raises:
+        ValueError: Auctions of the same GPUs among different numbers of bidders: no one curve.
+    """
+    by_size: dict[int, list[dict[str, Any]]] = {}
     for line in lines:
-        if line["fragmented"] != fragmented or "budget_ms" in line:
-            continue
-        others = {name: line[f"{name}_ms"] for name in OTHERS if line.get(f"{name}_ms")}
-        known = found.get(line["gpus"])
-        if known is not None:
-            known.others.update(others)
-            continue
-        found[line["gpus"]] = Point(
-            line["gpus"],
-            line["bidders"],
-            line["median_ms"],
-            line["p95_ms"],
-            line["gap_nats"],
-            others,
-        )
-    return [found[gpus] for gpus in sorted(found)]
+        if line["fragmented"] == fragmented and _of_the_curve(line):
+            by_size.setdefault(line["gpus"], []).append(line)
+    return [_point(gpus, by_size[gpus]) for gpus in sorted(by_size)]
+
+
+def _of_the_curve(line: dict[str, Any]) -> bool:
+    # Lines from before the last two keys were there are of plain runs.
+    return (
+        "budget_ms" not in line
+        and not line.get("every_count", False)
+        and line.get("solver", "default") == "default"
+    )
+
+
+def _point(gpus: int, lines: Sequence[dict[str, Any]]) -> Point:
+    if len(bidders := {line["bidders"] for line in lines}) > 1:
+        raise ValueError(f"{gpus} GPUs: lines of {sorted(bidders)} bidders; keep those of one")
+    most = max(line.get("seeds", 0) for line in lines)
+    same = [line for line in lines if line.get("seeds", 0) == most]
+    first = same[0]
+    others: dict[str, float] = {}
+    for line in same:
+        others |= {name: line[f"{name}_ms"] for name in OTHERS if line.get(f"{name}_ms")}
+    return Point(
+        gpus,
+        first["bidders"],
+        first["median_ms"],
+        first["p95_ms"],
+        first["gap_nats"],
+        others,
+    )
 
 
 OTHERS = {"highs": "plain HiGHS", "gurobi": "Gurobi"}

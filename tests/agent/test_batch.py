@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import themis.agent.rates
 from themis.agent.rates import LEAST_IN_BATCH, Rates, Runs
 from themis.model import CLUSTER, LEVELS, MACHINE, SLOT, Slowdown
 from themis.model.zoo import ZOO, slowdown_of
@@ -57,6 +58,18 @@ def test_what_was_prepared_is_known() -> None:
     assert wide
     for jobs in (1, 5, 20):
         assert wide <= set(rates.known(jobs))
+
+
+def test_what_is_prepared_does_not_grow_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(themis.agent.rates, "MOST_REMEMBERED", 300)
+    rates, one_by_one = Rates(1, 4, VGG), Rates(1, 4, VGG)
+    for seed in range(5):
+        shapes = _shapes(seed)
+        for numbers in ((20, 5), (9, 7, 6, 4, 3, 2)):
+            rates.prepare(shapes, numbers)
+            assert 0 < sum(len(rates.known(jobs)) for jobs in range(1, 21)) <= 300
+            for runs in shapes:
+                assert rates.reach(runs, numbers[-1]) == one_by_one.reach(runs, numbers[-1])
 
 
 def test_a_few_new_shapes_wait_until_they_are_asked_for() -> None:

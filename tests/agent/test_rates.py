@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from themis.agent.carving import shape_rates
-from themis.agent.rates import Rates, Runs, in_runs, rates_of, spelled_out
+from themis.agent.rates import MOST_REMEMBERED, Rates, Runs, in_runs, rates_of, spelled_out
 from themis.model import CLUSTER, LEVELS, MACHINE, SLOT, Measured, Slowdown
 
 VGG = Slowdown((1.0, 1.05, 1.29, 1.44))
@@ -57,9 +57,22 @@ def test_apps_with_the_same_kind_of_job_share_what_was_found() -> None:
     assert rates_of(1, 4, VGG) is rates_of(1, 4, Slowdown(VGG.levels))
 
 
-def test_what_is_remembered_does_not_grow_without_bound() -> None:
+def test_what_is_remembered_does_not_grow_with_shapes() -> None:
     rates = Rates(1, 1, VGG)
-    for count in range(1, 20_000):
+    for count in range(1, 3 * MOST_REMEMBERED):
         rates.reach(((CLUSTER, count, 1),), 1)
-    assert len(rates.known(1)) < 17_000
+    assert 0 < len(rates.known(1)) <= MOST_REMEMBERED
     assert rates.reach(((CLUSTER, 1, 1),), 1) == (1.0, 1.0)
+
+
+def test_what_is_remembered_does_not_grow_with_numbers_of_jobs() -> None:
+    rates = Rates(1, 1, VGG)
+    numbers = range(1, 41)
+    held = rates.known(40)
+    for jobs in numbers:
+        for count in range(1, 2000):
+            rates.reach(((CLUSTER, count, 1),), jobs)
+    assert 0 < sum(len(rates.known(jobs)) for jobs in numbers) <= MOST_REMEMBERED
+    # Phases read what they were given once.
+    assert held is rates.known(40)
+    assert held[((CLUSTER, 7, 1),)] == (7.0, 1.0)

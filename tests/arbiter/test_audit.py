@@ -106,8 +106,9 @@ def test_a_single_stall_is_no_lie() -> None:
 def test_a_false_iteration_time_is_replaced(factor: float, level: int, count: int) -> None:
     audit = _audit(serial=factor)
     assert _run(audit, level, count)
-    assert audit.serial_factor == pytest.approx(1.0 / factor)
-    assert audit.level_factors == pytest.approx((1.0, 1.0, 1.0, 1.0))
+    # What is wrong is known, but for the slowdown of a tenth within a machine.
+    assert audit.serial_factor * audit.level_factors[level] == pytest.approx(1.0 / factor)
+    assert audit.serial_factor == pytest.approx(1.0 / factor, rel=0.11)
 
 
 def test_an_overstated_slowdown_of_spread_gangs_is_replaced_at_all_spread_levels() -> None:
@@ -116,6 +117,14 @@ def test_an_overstated_slowdown_of_spread_gangs_is_replaced_at_all_spread_levels
     assert _run(audit, RACK)
     assert audit.serial_factor == 1.0
     assert audit.level_factors == pytest.approx((1.0, 1.0, 0.5, 0.5))
+
+
+def test_an_overstated_slowdown_within_a_machine_makes_no_shorter_iterations() -> None:
+    audit = _audit()
+    audit.hear(Slowdown((2.0, 2.2, 3.0, 4.0)), TOLERANCE)
+    assert _run(audit, MACHINE)
+    assert audit.serial_factor == 1.0
+    assert audit.level_factors[:2] == pytest.approx((0.5, 0.5))
 
 
 def test_a_level_that_was_measured_and_fits_is_left_alone() -> None:

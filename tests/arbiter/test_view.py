@@ -46,7 +46,7 @@ class Glimpse:
     ideal_time: float
     rho_now: float
     rho_nothing: float
-    best_case_rho: float
+    best_case_seconds: float
     waiting_since: float
     hungry_rounds: int
     kept: tuple[GpuId, ...]
@@ -58,7 +58,7 @@ def glimpse(app: AppView) -> Glimpse:
         ideal_time=app.ideal_time,
         rho_now=app.rho_now,
         rho_nothing=app.rho_nothing,
-        best_case_rho=app.best_case_rho,
+        best_case_seconds=app.best_case_seconds,
         waiting_since=app.waiting_since,
         hungry_rounds=app.hungry_rounds,
         kept=app.kept,
@@ -153,9 +153,10 @@ def test_who_has_nothing_waits_a_lease_and_then_runs_on_its_smallest_gang(
 
 def test_in_the_best_case_an_app_has_all_it_can_use_from_now_on(make_world: MakeWorld) -> None:
     seen = crowd(make_world, Convention.FAIR_SHARE)
-    assert seen["a"].best_case_rho == pytest.approx((500.0 + 33600.0 / 16) / 9000.0)
-    assert seen["b"].best_case_rho == pytest.approx((400.0 + 10000.0 / 2) / 5000.0)
-    assert seen["c"].best_case_rho == pytest.approx((200.0 + 10000.0 / 16) / 4000.0)
+    # It could use 16 GPUs, but there were never so many: 11.2 in the mean of its time.
+    assert seen["a"].best_case_seconds == pytest.approx(33600.0 / 11.2)
+    assert seen["b"].best_case_seconds == pytest.approx(10000.0 / 2)
+    assert seen["c"].best_case_seconds == pytest.approx(10000.0 / 10)
 
 
 def test_under_the_papers_convention_a_declared_budget_stands_for_the_work(
@@ -219,7 +220,8 @@ def test_rho_now_is_the_cached_table_rebased_on_measured_progress(make_world: Ma
     # Alone on 8 GPUs it would need 1250 s. With one machine 3000 s, of which 3/4 are left.
     assert seen.ideal_time == pytest.approx(1250.0)
     assert seen.rho_now == pytest.approx((500.0 + 0.75 * 3000.0) / 1250.0)
-    assert seen.best_case_rho == pytest.approx((500.0 + 7500.0 / 8) / 1250.0)
+    # Its table says that at best it takes 1.5 times as long as at S = 1.
+    assert seen.best_case_seconds == pytest.approx(1.5 * 7500.0 / 8)
 
 
 def test_progress_that_was_lost_makes_rho_rise_again(make_world: MakeWorld) -> None:

@@ -37,9 +37,23 @@ def _all_or_nothing(view: View, app: AppId) -> Bid | None:
 
 
 def test_the_winner_keeps_the_fraction_it_leaves_the_loser() -> None:
-    plan = drive(policy("themis", f=0.0), _payment_view(4, seed=0), _all_or_nothing)
+    plan = drive(policy("themis", horizon="end", f=0.0), _payment_view(4, seed=0), _all_or_nothing)
     assert plan.notes.won == {"strong": (0, 1, 2, 3)}
     assert plan.notes.kept_fractions == pytest.approx({"strong": 0.5})
+
+
+def test_who_is_late_and_nearly_done_wins_when_rows_are_valued_for_a_lease() -> None:
+    """Its rho is mostly time that has passed: to the end, the other one gains more by GPUs."""
+    late = FakeApp("late", work=2400.0, jobs=4, elapsed=20_000.0, ideal_time=10_000.0)
+    new = FakeApp("new", work=400_000.0, jobs=4, elapsed=0.0, ideal_time=200_000.0)
+    view = fake_view(FOUR_GPUS, [late, new])
+
+    def won(horizon: str) -> dict[str, int]:
+        plan = drive(policy("themis", f=0.0, horizon=horizon), view)
+        return {str(app): len(gpus) for app, gpus in plan.notes.won.items()}
+
+    assert won("lease") == {"late": 4}
+    assert won("end")["new"] > 0
 
 
 def test_a_lone_bidder_pays_nothing() -> None:
@@ -54,7 +68,9 @@ def test_a_lone_bidder_pays_nothing() -> None:
 def test_a_lottery_gives_all_or_nothing_about_as_often_as_the_fraction_says() -> None:
     wins = 0
     for seed in range(200):
-        plan = drive(policy("themis", f=0.0), _payment_view(4, seed), _all_or_nothing)
+        plan = drive(
+            policy("themis", horizon="end", f=0.0), _payment_view(4, seed), _all_or_nothing
+        )
         by_auction = [item for item in plan.allotments if item.source is Source.AUCTION]
         assert _got(by_auction) in ({}, {"strong": {0, 1, 2, 3}})
         wins += bool(by_auction)
@@ -85,7 +101,9 @@ def test_a_ticket_is_drawn_and_then_drawn_for_when_shares_of_a_lottery_are_sold(
 
 
 def test_payment_in_gpus_keeps_the_fraction_and_deals_the_rest_to_others() -> None:
-    plan = drive(policy("themis", payment="gpus", f=0.0), _payment_view(4, 0), _all_or_nothing)
+    plan = drive(
+        policy("themis", horizon="end", payment="gpus", f=0.0), _payment_view(4, 0), _all_or_nothing
+    )
     assert len(_got(plan.allotments)["strong"]) == 2
     assert _got(plan.allotments)["weak"] == set(plan.notes.paid[AppId("strong")])
     sources = {item.app: item.source for item in plan.allotments}
@@ -96,7 +114,9 @@ def test_payment_in_gpus_rounds_at_random_and_floor_always_down() -> None:
     kept = {
         len(
             _got(
-                drive(policy("themis", payment="gpus", f=0.0), view, _all_or_nothing).allotments
+                drive(
+                    policy("themis", horizon="end", payment="gpus", f=0.0), view, _all_or_nothing
+                ).allotments
             ).get("strong", ())
         )
         for view in (_payment_view(1, seed) for seed in range(20))
@@ -104,14 +124,16 @@ def test_payment_in_gpus_rounds_at_random_and_floor_always_down() -> None:
     assert kept == {0, 1}
     for seed in range(5):
         plan = drive(
-            policy("themis", payment="floor", f=0.0), _payment_view(1, seed), _all_or_nothing
+            policy("themis", horizon="end", payment="floor", f=0.0),
+            _payment_view(1, seed),
+            _all_or_nothing,
         )
         assert _got(plan.allotments) == {"weak": {0}}
 
 
 def test_payment_in_time_names_a_second_owner_for_the_rest_of_the_lease() -> None:
     view = _payment_view(4, 0)
-    plan = drive(policy("themis", payment="time", f=0.0), view, _all_or_nothing)
+    plan = drive(policy("themis", horizon="end", payment="time", f=0.0), view, _all_or_nothing)
     (first,) = plan.allotments
     # The leases begin at the beat (600 s) and half of 600 s is kept.
     assert (first.app, first.gpus, first.until) == ("strong", (0, 1, 2, 3), 900.0)
@@ -122,13 +144,14 @@ def test_payment_in_time_names_a_second_owner_for_the_rest_of_the_lease() -> Non
 
 def test_a_share_of_time_between_beats_is_a_share_of_what_is_left_of_the_beat() -> None:
     view = replace(_payment_view(4, 0), at_beat=False, now=1000.0)
-    plan = drive(policy("themis", payment="time", f=0.0), view, _all_or_nothing)
+    plan = drive(policy("themis", horizon="end", payment="time", f=0.0), view, _all_or_nothing)
     assert [item.until for item in plan.allotments] == [1100.0]
 
 
 def test_second_owners_come_from_outside_the_auction_first() -> None:
     view = _payment_view(1, 0, others=1)
-    plan = drive(policy("themis", payment="time", f=0.5), view, _all_or_nothing)
+    themis = policy("themis", payment="time", f=0.5, leftovers="outside-first")
+    plan = drive(themis, view, _all_or_nothing)
     assert [item.app for item in plan.followups] == ["other-0"]
 
 
@@ -178,12 +201,26 @@ def test_leftovers_go_to_who_ran_there_then_outsiders_then_bidders() -> None:
         FakeApp("new", ideal_time=5000.0),
         FakeApp("ran", ideal_time=9000.0, held=(GpuId(3),)),
     ]
-    plan = drive(policy("themis"), fake_view(FOUR_GPUS, apps))
+    themis = policy("themis", leftovers="outside-first")
+    plan = drive(themis, fake_view(FOUR_GPUS, apps))
     got = _got(plan.allotments)
     assert got["ran"] == {3}
     assert set(got) == {"bidder-1", "bidder-2", "new", "ran"}
-    tight = drive(policy("themis"), fake_view(FOUR_GPUS, apps, offer=[2, 3]), lambda *_: None)
+    tight = drive(themis, fake_view(FOUR_GPUS, apps, offer=[2, 3]), lambda *_: None)
     assert _got(tight.allotments) == {"ran": {3}, "new": {2}}
+
+
+def test_leftovers_go_to_the_worst_off_bidder_or_not() -> None:
+    # Nobody answers, so that everything is left.
+    apps = [
+        FakeApp("late", ideal_time=10.0),
+        FakeApp("later", ideal_time=11.0),
+        FakeApp("new", ideal_time=5000.0),
+        FakeApp("ran", ideal_time=9000.0, held=(GpuId(3),)),
+    ]
+    view = fake_view(FOUR_GPUS, apps, offer=[2, 3])
+    plan = drive(policy("themis"), view, lambda *_: None)
+    assert set(_got(plan.allotments)) == {"late", "later"}
 
 
 def test_the_papers_leftovers_are_dealt_at_random_to_outsiders() -> None:

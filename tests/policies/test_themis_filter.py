@@ -100,8 +100,26 @@ def test_who_runs_is_ranked_a_little_worse_off() -> None:
     rival = FakeApp("rival", jobs=2, ideal_time=3600.0 / 1.04)
     loser = FakeApp("third", jobs=2, ideal_time=36000.0)
     view = fake_view(ONE_MACHINE, [holder, rival, loser])
-    assert _asked(policy("themis"), view) == ["holder", "rival"]
-    assert _asked(policy("themis", hysteresis=0.03), view) == ["rival", "holder"]
+    assert _asked(policy("themis", urgent=0), view) == ["holder", "rival"]
+    assert _asked(policy("themis", urgent=0, hysteresis=0.03), view) == ["rival", "holder"]
+
+
+def test_who_could_not_wait_for_the_next_beat_goes_first() -> None:
+    # With all it can use `short` would be in time, but not a lease of 600 s later.
+    short = FakeApp("short", work=300.0, ideal_time=400.0)
+    long = FakeApp("long", work=3600.0, ideal_time=3650.0)
+    view = fake_view(ONE_MACHINE, [long, short, FakeApp("third", ideal_time=1e6)])
+    assert _asked(policy("themis", urgent=0), view) == ["short", "long"]
+    assert _asked(policy("themis", urgent=0, lookahead=0), view) == ["long", "short"]
+
+
+def test_of_those_who_can_wait_the_shortest_goes_first() -> None:
+    small = FakeApp("small", work=600.0, ideal_time=1e6)
+    large = FakeApp("large", work=6000.0, ideal_time=1e5)
+    late = FakeApp("late", work=60000.0, ideal_time=60000.0)
+    view = fake_view(ONE_MACHINE, [large, late, small])
+    assert _asked(policy("themis", f=0), view) == ["late", "small", "large"]
+    assert _asked(policy("themis", f=0, urgent=0), view) == ["late", "large", "small"]
 
 
 def test_a_fresh_claim_moves_the_rank_only_where_tables_are_asked_afresh() -> None:
@@ -161,7 +179,7 @@ def test_notes_say_how_everybody_stood() -> None:
         "c": (3, False, Reason.NOT_IN_AUCTION),
         "full": (4, False, Reason.SERVED),
     }
-    assert notes.standings[0].rho == pytest.approx(3.6)
+    assert notes.standings[0].rho == pytest.approx(3.6 + 0.6)
     assert [bid.app for bid in notes.bids] == ["a", "b"]
     assert notes.certificate is not None
     assert notes.certificate.exact

@@ -50,17 +50,17 @@ def assign(
     here = {seat.gpu: seat for seat in seats}
     kept = _still_standing(order, here, running)
     if not sticky or not kept:
-        return _named(_filled(order, seats, _fresh(order, seats, kept).placement))
-    stay = _around(order, seats, kept)
+        return _named(_filled(order, seats, _fresh(order, seats, kept, restart).placement, restart))
+    stay = _around(order, seats, kept, restart)
     mean = sum(need.work for need in order) / len(order)
     least = _least_makespan(_jobs_alike(order), len(order), len(seats))
     if least * mean + restart >= stay.makespan * mean * WORTH_MOVING:
-        return _named(_filled(order, seats, stay.placement))
-    fresh = _fresh(order, seats, kept)
+        return _named(_filled(order, seats, stay.placement, restart))
+    fresh = _fresh(order, seats, kept, restart)
     moved = sum(1 for job, gpus in kept.items() if fresh.placement.get(job) != gpus)
     after = fresh.makespan * mean + (restart if moved else 0.0)
     best = fresh if after < stay.makespan * mean * WORTH_MOVING else stay
-    return _named(_filled(order, seats, best.placement))
+    return _named(_filled(order, seats, best.placement, restart))
 
 
 @lru_cache(maxsize=1024)
@@ -121,11 +121,11 @@ def _rate_alone(slowdown: Slowdown, low: int, high: int, shape: Shape) -> float:
 
 
 def _filled(
-    order: Sequence[Need], seats: Sequence[Seat], placement: dict[JobId, Gang]
+    order: Sequence[Need], seats: Sequence[Seat], placement: dict[JobId, Gang], restart: float
 ) -> dict[JobId, Gang]:
     """Unlike jobs leave parts of gangs unused: those that wait may use them."""
     while len(placement) < len(order) and sum(map(len, placement.values())) < len(seats):
-        more = _around(order, seats, placement).placement
+        more = _around(order, seats, placement, restart).placement
         if len(more) == len(placement):
             break
         placement = more
@@ -154,7 +154,9 @@ def _still_standing(
     return kept
 
 
-def _around(order: Sequence[Need], seats: Sequence[Seat], kept: dict[JobId, Gang]) -> _Option:
+def _around(
+    order: Sequence[Need], seats: Sequence[Seat], kept: dict[JobId, Gang], restart: float
+) -> _Option:
     """Leave running jobs alone and give the rest of the GPUs to those that wait."""
     taken = {seat for gang in kept.values() for seat in gang}
     waiting = [need for need in order if need.spec.id not in kept]
@@ -164,25 +166,40 @@ def _around(order: Sequence[Need], seats: Sequence[Seat], kept: dict[JobId, Gang
         if need.spec.id in kept
     )
     free = [seat for seat in seats if seat not in taken]
-    carving = _carve(waiting or order, free, rates, jobs=len(waiting))
+    carving = _carve(waiting or order, free, rates, jobs=len(waiting), restart=restart)
     placement = {**kept, **_match(waiting, carving, {})}
     return _Option(placement, carving.makespan)
 
 
-def _fresh(order: Sequence[Need], seats: Sequence[Seat], kept: dict[JobId, Gang]) -> _Option:
+def _fresh(
+    order: Sequence[Need], seats: Sequence[Seat], kept: dict[JobId, Gang], restart: float
+) -> _Option:
     """Carve everything anew; a gang that is where a job runs already stays that job's."""
     if not order:
         return _Option({}, 0.0)
-    carving = _carve(order, seats, (), jobs=len(order))
+    carving = _carve(order, seats, (), jobs=len(order), restart=restart)
     return _Option(_match(order, carving, kept), carving.makespan)
 
 
 def _carve(
-    needs: Sequence[Need], seats: Sequence[Seat], fixed: tuple[float, ...], *, jobs: int
+    needs: Sequence[Need],
+    seats: Sequence[Seat],
+    fixed: tuple[float, ...],
+    *,
+    jobs: int,
+    restart: float,
 ) -> Carving:
     # Jobs of an app are alike as a rule; where they differ the longest one decides the shape.
     slowdown, low, high = _jobs_alike(needs)
-    return carve(seats, jobs=jobs, min_gpus=low, max_gpus=high, slowdown=slowdown, fixed=fixed)
+    return carve(
+        seats,
+        jobs=jobs,
+        min_gpus=low,
+        max_gpus=high,
+        slowdown=slowdown,
+        fixed=fixed,
+        start=restart * len(needs) / sum(need.work for need in needs),
+    )
 
 
 def _match(

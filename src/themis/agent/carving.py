@@ -67,13 +67,17 @@ def carve(
     max_gpus: int,
     slowdown: Slowdown,
     fixed: tuple[float, ...] = (),
+    start: float = 0.0,
 ) -> Carving:
     """Cut seats into gangs so that this many equal jobs end soonest.
 
     Larger gangs make fewer waves, smaller ones lose less to distance: every size is tried, and for
-    each how far apart a gang may be. `fixed` are rates of jobs that run already and count.
+    each how far apart a gang may be. `fixed` are rates of jobs that run already and count. `start`
+    is how long a job takes to start, over how long it would then train on one GPU: where that is
+    much, narrow gangs win, on which more jobs start at once.
     """
-    cut = _best_cut(_racks_of(seats), jobs, min_gpus, max_gpus, slowdown, tuple(sorted(fixed)))
+    racks, running = _racks_of(seats), tuple(sorted(fixed))
+    cut = _best_cut(racks, jobs, min_gpus, max_gpus, slowdown, running, _rounded(start))
     if cut.size == 0:
         return Carving((), (), cut.makespan)
     gangs = _gangs(seats, cut, min_gpus)
@@ -146,7 +150,13 @@ def seats_of_shape(shape: Shape) -> tuple[Seat, ...]:
 
 @lru_cache(maxsize=65536)
 def _best_cut(
-    racks: Racks, jobs: int, low: int, high: int, slowdown: Slowdown, fixed: tuple[float, ...]
+    racks: Racks,
+    jobs: int,
+    low: int,
+    high: int,
+    slowdown: Slowdown,
+    fixed: tuple[float, ...],
+    start: float = 0.0,
 ) -> _Cut:
     total = sum(sum(map(sum, rack)) * many for rack, many in racks)
     if total < low or jobs < 1:
@@ -157,7 +167,7 @@ def _best_cut(
     for size in gang_sizes(total, jobs, low, high, measured=bool(slowdown.measured)):
         for top in LEVELS if size > 1 else (SLOT,):
             rated = _rated(_count(racks, size, top), jobs, low, slowdown)
-            span = _makespan((*running, *rated), jobs + len(fixed))
+            span = _makespan((*running, *rated), jobs + len(fixed), start)
             if span < best.makespan * (1.0 - 1e-9):
                 best = _Cut(size, top, rated, span)
     return best
@@ -244,10 +254,17 @@ def _rated(gangs: Counter[tuple[int, int]], jobs: int, low: int, slowdown: Slowd
     return tuple(kept)
 
 
-def _makespan(rated: Iterable[tuple[float, int]], jobs: int) -> float:
+def _rounded(start: float) -> float:
+    """Starts as coarse as decides between gangs, so that what is found can be remembered."""
+    if start < 1.0 / 32.0:
+        return 0.0
+    return float(2.0 ** (round(2.0 * math.log2(min(start, 1024.0))) / 2.0))
+
+
+def _makespan(rated: Iterable[tuple[float, int]], jobs: int, start: float = 0.0) -> float:
     """When the last of so many jobs of one unit of work ends, each on the first gang free."""
     # Gangs of one rate finish together, so they are followed as one.
-    ends = [(1.0 / rate, 1.0 / rate, many) for rate, many in rated]
+    ends = [(start + 1.0 / rate, start + 1.0 / rate, many) for rate, many in rated]
     if not ends:
         return math.inf
     heapq.heapify(ends)

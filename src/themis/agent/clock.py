@@ -15,6 +15,11 @@ from themis.agent.rates import Rates, Runs, in_runs, rates_of, spelled_out
 from themis.fairness.rho import phase_time
 from themis.model import JobSpec
 
+MOST_REMEMBERED = 1 << 12
+"""Shapes, of each app: several offers' worth."""
+_CROWDED = 4
+"""With more jobs than this for each GPU the mean is all that matters."""
+
 
 class Outlook:
     """Phases to come. Nothing about them changes before the first of them begins."""
@@ -30,7 +35,10 @@ class Outlook:
         if new and self.phases:
             columns = [phase.seconds(new) for phase in self.phases]
             known.update(zip(new, zip(*columns, strict=True), strict=True))
-        return [known.get(runs, ()) for runs in shapes]
+        found = [known.get(runs, ()) for runs in shapes]
+        if len(known) > MOST_REMEMBERED:
+            known.clear()
+        return found
 
 
 class Clock:
@@ -68,7 +76,10 @@ class Clock:
                 for more in later:
                     totals[index] += more
             known.update(zip(new, totals, strict=True))
-        return [known[runs] for runs in shapes]
+        found = [known[runs] for runs in shapes]
+        if len(known) > MOST_REMEMBERED:
+            known.clear()
+        return found
 
     def _prepare(self, shapes: Sequence[Runs]) -> None:
         """Have rates found for all phases at once."""
@@ -88,7 +99,7 @@ def _with_work(phases: Sequence[Sequence[Need]]) -> list["_Phase"]:
 class _Phase:
     """One phase. Its jobs are alike as a rule, and then sums over them are enough."""
 
-    __slots__ = ("_known", "_longest", "_work", "_works", "jobs", "rates", "unlike")
+    __slots__ = ("_known", "_longest", "_single", "_work", "_works", "jobs", "rates", "unlike")
 
     def __init__(self, needs: Sequence[Need]) -> None:
         self.jobs = len(needs)
@@ -100,6 +111,7 @@ class _Phase:
         self._works = [need.work for need in needs]
         self._work = math.fsum(self._works)
         self._longest = max(self._works)
+        self._single = _Singles(self._works) if kind.max_gpus == 1 and not self.unlike else None
         self.rates = rates_of(kind.min_gpus, kind.max_gpus, kind.slowdown)
         self._known = self.rates.known(self.jobs)
 
@@ -111,12 +123,45 @@ class _Phase:
                 for runs in shapes
             ]
         known, jobs, reach = self._known, self.jobs, self.rates.reach
+        if self._single is not None:
+            return [
+                self._single.seconds(round((known.get(runs) or reach(runs, jobs))[0]))
+                for runs in shapes
+            ]
         work, longest = self._work, self._longest
         # `time_from_sums`, spelled out here because there are so many.
         return [
             max(work / speed, longest / best) if speed > 0.0 and best > 0.0 else math.inf
             for speed, best in [known.get(runs) or reach(runs, jobs) for runs in shapes]
         ]
+
+
+class _Singles:
+    """Jobs of one GPU each, of which none can help another: how long so many GPUs take."""
+
+    __slots__ = ("_known", "_total", "_works")
+
+    def __init__(self, works: Sequence[float]) -> None:
+        self._works = sorted(works, reverse=True)
+        self._total = math.fsum(works)
+        self._known: dict[int, float] = {}
+
+    def seconds(self, gpus: int) -> float:
+        """A bound that the longest first comes close to.
+
+        Of the k * gpus + 1 longest jobs k + 1 must share a GPU, whichever they are.
+        """
+        if gpus < 1:
+            return math.inf
+        known = self._known.get(gpus)
+        if known is None:
+            works = self._works
+            known = max(works[0], self._total / gpus)
+            for each in range(1, min(_CROWDED, (len(works) - 1) // gpus) + 1):
+                last = each * gpus
+                known = max(known, math.fsum(works[last - each : last + 1]))
+            self._known[gpus] = known
+        return known
 
 
 def _alike(specs: Sequence[JobSpec]) -> bool:

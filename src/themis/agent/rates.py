@@ -24,8 +24,8 @@ Runs = tuple[tuple[int, int, int], ...]
 Reached = tuple[float, float]
 """The sum of the rates of all jobs, and the best rate of one that has the GPUs to itself."""
 
-MOST_REMEMBERED = 1 << 14
-"""Shapes, for each kind and number of jobs."""
+MOST_REMEMBERED = 1 << 15
+"""Answers for each kind of job, over all numbers of jobs: some 8 MB."""
 
 LEAST_IN_BATCH = 64
 """New shapes from which on arrays are sooner than one shape after the other."""
@@ -85,6 +85,7 @@ class Rates:
         levels = slowdown.levels
         self._plain = not slowdown.measured and list(levels) == sorted(levels)
         self._known: dict[int, dict[Runs, Reached]] = {}
+        self._remembered = 0
         self._last = _Cutting((), low, high, levels)
 
     def known(self, jobs: int) -> dict[Runs, Reached]:
@@ -96,10 +97,19 @@ class Rates:
         known = self.known(jobs)
         reached = known.get(runs)
         if reached is None:
-            if len(known) >= MOST_REMEMBERED:
-                known.clear()
-            reached = known[runs] = self._reach(runs, jobs)
+            reached = self._reach(runs, jobs)
+            self._make_room(1)
+            known[runs] = reached
         return reached
+
+    def _make_room(self, more: int) -> None:
+        """Forget everything rather than remember too much; answers are the same when found anew."""
+        if self._remembered + more > MOST_REMEMBERED:
+            # Emptied and not replaced: phases hold on to these.
+            for known in self._known.values():
+                known.clear()
+            self._remembered = 0
+        self._remembered += more
 
     def prepare(self, shapes: Sequence[Runs], numbers: Sequence[int]) -> None:
         """Find out together what these numbers of jobs reach, if much of it is new.
@@ -119,12 +129,14 @@ class Rates:
         except ImportError:
             return
         fit = [runs for runs in new if sum([c * many for _, c, many in runs]) >= self._high]
+        different = sorted({1, *numbers})
+        fit = fit[: MOST_REMEMBERED // len(different)]
+        # Some may be known for other numbers of jobs already; counted twice they do no harm.
+        self._make_room(len(fit) * len(different))
         batch = Batch(fit, self._low, self._high, self._slowdown.levels)
         enough, alone = batch.plenty
-        for jobs in {1, *numbers}:
+        for jobs in different:
             known = self.known(jobs)
-            if len(known) + len(fit) > MOST_REMEMBERED:
-                known.clear()
             known.update(zip(fit, [(rate * jobs, rate) for rate in alone], strict=True))
             lacking = [index for index, plenty in enumerate(enough) if plenty < jobs]
             for index, (speed, best) in zip(lacking, batch.reach(jobs, lacking), strict=True):

@@ -14,6 +14,7 @@ from themis.fairness.loads import (
     remaining_phases,
     total_work,
 )
+from themis.fairness.rho import best_case_of_sums
 from themis.fairness.valuation import Valuation
 from themis.model import AppId, AppSpec, Bid, Claim, JobId, JobSpec, TableRow
 from themis.model.reasons import Reason
@@ -23,6 +24,9 @@ SLACK = 1e-6
 
 MOST_BEATS_BARRED = 8
 """For so many beats at most an app that refuses GPUs again and again is offered no more."""
+
+MOST_DRAG = 2.0
+"""No machine is believed to slow an app more than this: it is the app that says so."""
 
 
 @dataclass(slots=True)
@@ -57,6 +61,8 @@ class AppState:
         self.audit = Audit(spec)
         self._serial_factor = 1.0
         self._table: tuple[TableRow, ...] = ()
+        self.drag = 1.0
+        """How many times longer than at S = 1 it needs at best, by its last valuation."""
         self.waiting_since = at
         self.hungry_rounds = 0
         self.enough: int | None = None
@@ -224,6 +230,20 @@ class AppState:
         """Take its last table, given when so much work was left, for as much as is believed."""
         table = corrected_table(self._table, self.audit.level_factors)
         self.valuation = Valuation(table, work_left)
+        self.drag = self._drag(self.valuation)
+
+    def _drag(self, valuation: Valuation) -> float:
+        table = valuation.table
+        least = best_case_of_sums(self.sums_left(), float(max(row.count for row in table)))
+        if least <= 0.0 or valuation.work_left <= 0.0:
+            return 1.0
+        said = min(row.seconds for row in table)
+        # On one GPU nothing is slowed: what it says to need there beyond its declared work is no
+        # drag, but work that nobody knows of.
+        alone = min((row.seconds for row in table if row.count == 1), default=0.0)
+        overstated = max(1.0, alone / valuation.work_left)
+        rest = said * self.work_left / valuation.work_left
+        return min(MOST_DRAG, max(1.0, rest / least / overstated))
 
     def _believe_measured(self) -> None:
         """Count work by measured iteration times."""

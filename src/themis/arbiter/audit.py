@@ -9,7 +9,7 @@ An app claims its serial iteration time and its slowdowns, by its declaration or
 sample of a job on `count` GPUs at a level gives count * seconds / iterations, which should be the
 claimed serial time times the claimed slowdown. A cumulative sum of log likelihood ratios in either
 direction decides: claims that are right within the tolerance raise a false alarm in at most one of
-1 / `FALSE_ALARMS` samples, whatever they are (docs/decisions/0031).
+1 / `FALSE_ALARMS` samples, whatever they are (docs/decisions/0032).
 """
 
 import math
@@ -158,25 +158,31 @@ class Audit:
         self._conclude()
         return before != (self.serial_factor, self.level_factors)
 
-    def _claim(self, cell: Cell, least: float = 0.0) -> float:
-        """Logarithm of the claimed over the declared slowdown, for which `least` can be set."""
-        if self._claimed is None and not least:
+    def _claim(self, cell: Cell) -> float:
+        """Logarithm of the claimed over the declared slowdown."""
+        if self._claimed is None:
             return 0.0
-        declared = self._declared.at(*cell)
-        claimed = declared if self._claimed is None else self._claimed.at(*cell)
-        return math.log(max(least, claimed) / declared)
+        return math.log(self._claimed.at(*cell) / self._declared.at(*cell))
+
+    def _serial(self, cell: Cell) -> float:
+        """Logarithm of what the serial time must be multiplied by to explain what was measured."""
+        declared = math.log(self._declared.at(*cell))
+        found = self._evidence[cell].mean + declared
+        claimed = max(0.0, self._claim(cell) + declared)
+        return found - claimed if found > claimed else min(0.0, found)
 
     def _conclude(self) -> None:
         """Find what would make the claims fit what was measured.
 
-        Within a machine a gang is about as fast as its GPUs, so that what is wrong there is wrong
-        with the serial time, unless it was a speed-up that was promised. Everything else is put
-        down to slowdowns. Who is wrong about one level is taken to be so about the others on the
+        Within a machine a gang is about as fast as its GPUs, so that one which is slower than it
+        said, or faster than no slowdown at all, has another serial time. Everything else is put
+        down to slowdowns: who overstated one must not come by a shorter serial time, for then it
+        would look small. Who is wrong about one level is taken to be so about the others on the
         same side of a machine's border, as long as nothing was measured there.
         """
         wrong = sorted(cell for cell, seen in self._evidence.items() if seen.contradicted)
         within = [cell for cell in wrong if cell[0] <= MACHINE]
-        serial = _mean(self._evidence[cell].mean - self._claim(cell, 1.0) for cell in within)
+        serial = _mean(map(self._serial, within))
         by_level: dict[int, list[float]] = {}
         for cell in wrong:
             rest = self._evidence[cell].mean - self._claim(cell) - serial

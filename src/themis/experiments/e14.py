@@ -44,6 +44,11 @@ VARIANTS = (
     # One lever back to what the paper says.
     Variant("rank: rho now", {"rank": "now"}),
     Variant("hysteresis: none", {"hysteresis": 0.0}),
+    Variant("lookahead: none", {"lookahead": 0.0}),
+    Variant("urgent: rho alone decides", {"urgent": 0.0}),
+    Variant("urgent: 0.9", {"urgent": 0.9}),
+    Variant("horizon: to the end", {"horizon": "end"}),
+    Variant("leftovers: outside first", {"leftovers": "outside-first"}),
     Variant("leftovers: paper", {"leftovers": "paper"}),
     Variant("T_id inside: paper", {"convention": "paper"}),
     Variant("bidder: app", {"bidder": "app"}),
@@ -72,7 +77,8 @@ VARIANTS = (
     Variant(
         "themis-paper + all but leases",
         {
-            "rank": "best-case", "hysteresis": 0.05, "leftovers": "full", "payment": "lottery",
+            "rank": "best-case", "lookahead": 1.0, "urgent": 0.8, "hysteresis": 0.05,
+            "horizon": "lease", "leftovers": "ranked", "payment": "lottery",
             "convention": "fair_share", "bidder": "owner", "min_invited": 2, "guard_rounds": 5,
         },
         LITERAL,

@@ -106,8 +106,8 @@ class AppView(Protocol):
         """Rho if it wins nothing in this round: finite, and never a claim of the app's."""
 
     @property
-    def best_case_rho(self) -> float:
-        """Rho if it were given all it can use from now on."""
+    def best_case_seconds(self) -> float:
+        """Seconds still needed if it were given all it can use, of all there are, from now on."""
 
     @property
     def remaining_work(self) -> float:

@@ -5,7 +5,7 @@ Two presets of one mechanism: `themis`, our best, and `themis-paper`, the text t
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, TypeVar
@@ -36,6 +36,8 @@ from themis.policies.leftovers import Hand
 from themis.policies.placing import Pool
 from themis.policies.ranking import invite, worst_off
 
+_DAY = 86_400.0
+
 _Kind = TypeVar("_Kind", bound=StrEnum)
 
 Barred = Mapping[AppId, Sequence[GpuId]]
@@ -48,13 +50,24 @@ class Rank(StrEnum):
     NOW = "now"
     """Rho with what they hold."""
     BEST_CASE = "best-case"
-    """Rho if they were given all they can use: who cannot afford to wait goes first."""
+    """Rho if they waited once more and were then given all they can use: see `Themis._urgency`."""
+
+
+class Horizon(StrEnum):
+    """For how long a bid's GPUs are taken to be the app's."""
+
+    END = "end"
+    """To the end: the paper's reading."""
+    LEASE = "lease"
+    """For one lease, and then all that the app can use."""
 
 
 class Leftovers(StrEnum):
     """Who gets what the auction left."""
 
-    FULL = "full"
+    RANKED = "ranked"
+    """Everybody in the filter's order, bidders too, but for what they paid."""
+    OUTSIDE_FIRST = "outside-first"
     """Who ran there, then others outside the auction, then bidders; in the filter's order."""
     PAPER = "paper"
     """Apps outside the auction, at random."""
@@ -89,17 +102,23 @@ class Themis(Policy):
         f: float = 0.8,
         payment: str = "lottery",
         rank: str = Rank.BEST_CASE,
+        lookahead: float = 1.0,
+        urgent: float = 0.8,
         hysteresis: float = 0.05,
         min_invited: int = 2,
-        leftovers: str = Leftovers.FULL,
+        horizon: str = Horizon.LEASE,
+        leftovers: str = Leftovers.RANKED,
         guard_rounds: int = 5,
         fresh_tables: bool = False,
     ) -> None:
         self.f = check_number("f", f, high=1.0)
         self.payment = payment_by_name(str(payment))
         self.rank = _choice("rank", rank, Rank)
+        self.lookahead = check_number("lookahead", lookahead, high=100.0)
+        self.urgent = check_number("urgent", urgent, high=10.0)
         self.hysteresis = check_number("hysteresis", hysteresis, high=10.0)
         self.min_invited = check_count("min_invited", min_invited, high=10_000)
+        self.horizon = _choice("horizon", horizon, Horizon)
         self.leftovers = _choice("leftovers", leftovers, Leftovers)
         self.guard_rounds = check_count("guard_rounds", guard_rounds, low=0)
         if not isinstance(fresh_tables, bool):
@@ -139,7 +158,7 @@ class Themis(Policy):
 
     def _rho(self, app: AppView, fresh: Bid | None, view: View) -> float:
         if self.rank is Rank.BEST_CASE:
-            rho = app.best_case_rho
+            rho = self._urgency(app, view)
         elif fresh is not None and fresh.table and app.held:
             seats = view.topology.seats
             seconds = app.revalued(fresh).seconds(
@@ -153,6 +172,18 @@ class Themis(Policy):
             rho = app.rho_now
         # Who runs is worth a little more: without this, apps of equal standing take turns.
         return rho * (1.0 + self.hysteresis) if app.held else rho
+
+    def _urgency(self, app: AppView, view: View) -> float:
+        """Rho if the app waits for the next beat and is then given all it can use.
+
+        Who can no longer afford to wait is ordered by this. The others would all be in time: of
+        them those with the least work go first, so that most apps end soonest.
+        """
+        rho = app.rho_after(self.lookahead * view.lease + app.best_case_seconds)
+        if rho >= self.urgent:
+            return rho
+        days = app.remaining_work / (_DAY * max(1, view.topology.gpus))
+        return self.urgent / (1.0 + days)
 
     def _serve_starved(self, auction: _Auction) -> None:
         """An app that has waited too long gets one gang before anybody bids."""
@@ -180,23 +211,45 @@ class Themis(Policy):
         bidders = []
         for app in sorted(auction.invited, key=lambda app: app.app):
             bid = auction.bids.get(app.app)
-            if bid is None or not _sound(app.rho_nothing):
+            worth = self._worth(app, auction.view)
+            nothing = worth(math.inf)
+            if bid is None or not _sound(nothing):
                 continue
             rows = [
                 Candidate(row.chunks, rho)
                 for row in bid.rows
-                if row.gpus <= app.room and _sound(rho := app.rho_after(row.seconds))
+                if row.gpus <= app.room and _sound(rho := worth(row.seconds))
             ]
             if rows:
-                bidders.append(
-                    Bidder(app.app, app.weight, app.rho_nothing, tuple(rows), app.machines)
-                )
+                bidders.append(Bidder(app.app, app.weight, nothing, tuple(rows), app.machines))
         return Problem(
             offered_machines(auction.pool.gpus(), auction.view.topology),
             tuple(bidders),
             self._quotas(auction, {bidder.app for bidder in bidders}),
             self.payment.objective,
         )
+
+    def _worth(self, app: AppView, view: View) -> Callable[[float], float]:
+        """Rho by the seconds that an app says it would need with a row; infinite for no row.
+
+        GPUs are leased, not given: what counts is how far the app gets in this lease. Taken as
+        binding to the end, an app that is late and nearly done gains next to nothing by them, and
+        the auction keeps it waiting.
+        """
+        if self.horizon is Horizon.END:
+            return lambda seconds: (
+                app.rho_after(seconds) if math.isfinite(seconds) else app.rho_nothing
+            )
+        lease, best = _span(view)[1], app.best_case_seconds
+        kept = app.seconds_with(app.kept)
+
+        def worth(seconds: float) -> float:
+            seconds = min(seconds, kept)
+            if seconds <= lease:
+                return app.rho_after(seconds)
+            return app.rho_after(lease + (1.0 - lease / seconds) * min(best, seconds))
+
+        return worth
 
     def _quotas(self, auction: _Auction, bidding: set[AppId]) -> tuple[Quota, ...]:
         quotas = []
@@ -259,7 +312,11 @@ class Themis(Policy):
         return Plan(tuple(allotments), self._followups(auction, hand), self._notes(auction, hand))
 
     def _deal_leftovers(self, auction: _Auction, hand: Hand, barred: Barred) -> None:
-        """Section 5's order: who ran there, others outside the auction, then bidders."""
+        """To everybody in the filter's order, or by section 5 of the paper's rules."""
+        if self.leftovers is Leftovers.RANKED:
+            for app in auction.ranked:
+                hand.deal([app], barred=barred.get(app.app, ()))
+            return
         asked = {app.app for app in auction.invited}
         outside = [app for app in auction.ranked if app.app not in asked]
         if self.leftovers is Leftovers.PAPER:
@@ -357,8 +414,11 @@ class ThemisPaper(Themis):
         f: float = 0.8,
         payment: str = "gpus",
         rank: str = Rank.NOW,
+        lookahead: float = 0.0,
+        urgent: float = 0.0,
         hysteresis: float = 0.0,
         min_invited: int = 1,
+        horizon: str = Horizon.END,
         leftovers: str = Leftovers.PAPER,
         guard_rounds: int = 0,
         fresh_tables: bool = True,
@@ -367,8 +427,11 @@ class ThemisPaper(Themis):
             f=f,
             payment=payment,
             rank=rank,
+            lookahead=lookahead,
+            urgent=urgent,
             hysteresis=hysteresis,
             min_invited=min_invited,
+            horizon=horizon,
             leftovers=leftovers,
             guard_rounds=guard_rounds,
             fresh_tables=fresh_tables,

@@ -126,9 +126,9 @@ class FakeApp:
         return self.starvation * (self.elapsed + self.lease + rest) / self.ideal_time
 
     @property
-    def best_case_rho(self) -> float:
-        """Rho if it were given all it can use from now on."""
-        return self.rho_after(self.work / max(1, self.demand))
+    def best_case_seconds(self) -> float:
+        """Seconds still needed if it were given all it can use from now on."""
+        return self.work / max(1, self.demand)
 
     @cached_property
     def table(self) -> tuple[TableRow, ...]:

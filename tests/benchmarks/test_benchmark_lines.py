@@ -1,0 +1,102 @@
+"""What benchmarks print, and what is drawn from it."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from themis.auction import solver
+from themis.testing.auctions import generated_problem
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+KEYS = {
+    *("gpus", "bidders", "fragmented", "rows", "median_ms", "p95_ms", "cold_ms", "calib_ms"),
+    *("exact_share", "gap_nats", "kept_error", "ratio_highs", "ratio_gurobi", "peak_rss_mb"),
+}
+
+
+def _benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)  # where dataclasses look for their types
+    spec.loader.exec_module(module)
+    return module
+
+
+def _line(ms: float, **more: Any) -> dict[str, Any]:
+    return {
+        "gpus": 64,
+        "bidders": 20,
+        "fragmented": False,
+        "seeds": 20,
+        "every_count": False,
+        "median_ms": ms,
+        "p95_ms": 2 * ms,
+        "gap_nats": 0.0,
+        **more,
+    }
+
+
+def test_a_line_says_how_many_auctions_of_what_kind_it_is_about() -> None:
+    command = [sys.executable, str(FOLDER / "auction.py"), "--gpus", "16", "--bidders", "3"]
+    done = subprocess.run(
+        [*command, "--seeds", "2", "--every-count"], capture_output=True, text=True, check=True
+    )
+    line = json.loads(done.stdout)
+    assert set(line) >= KEYS
+    assert (line["seeds"], line["every_count"], line["exact_share"]) == (2, True, 1)
+
+
+def test_the_difference_between_two_answers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    auction = _benchmark("auction", monkeypatch)
+    problem = generated_problem(16, 6, seed=0)
+    best, hasty = solver("default").solve(problem), solver("greedy").solve(problem)
+    opponent = auction.Opponent()
+    opponent.said(best, best, problem, "same")
+    assert (opponent.values, opponent.kept, opponent.clashes) == ([0.0], [0.0], [])
+    opponent.said(hasty, best, problem, "hasty")
+    assert opponent.values[1] == pytest.approx(best.value - hasty.value)
+    assert opponent.values[1] > 0.0
+    assert not opponent.clashes  # greedy does not claim more than it found
+
+
+def test_growth_is_drawn_from_the_line_with_the_most_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    growth = _benchmark("growth", monkeypatch)
+    lines = [
+        _line(9.0, seeds=2, highs_ms=900.0),
+        _line(1.0),
+        _line(2.0, gurobi_ms=20.0),
+        _line(8.0, every_count=True, seeds=50),
+        _line(7.0, solver="greedy", seeds=50),
+        _line(6.0, budget_ms=5.0, seeds=50),
+    ]
+    (point,) = growth.points(lines, fragmented=False)
+    # What HiGHS took was on other auctions.
+    assert (point.ours, point.others) == (1.0, {"gurobi": 20.0})
+    assert growth.points(lines, fragmented=True) == []
+
+
+def test_growth_refuses_different_numbers_of_bidders(monkeypatch: pytest.MonkeyPatch) -> None:
+    growth = _benchmark("growth", monkeypatch)
+    with pytest.raises(ValueError, match=r"64 GPUs: lines of \[20, 30\] bidders"):
+        growth.points([_line(1.0), _line(1.0, bidders=30)], fragmented=False)
+
+
+def test_bids_are_judged_with_all_jobs_left_and_all_gpus_offered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bids = _benchmark("bids", monkeypatch)
+    assert bids._in_bar(("w1", 4, "holding", "whole"))
+    assert not bids._in_bar(("w1", 4, "mid-phase", "whole"))
+    assert not bids._in_bar(("w1", 4, "new", "fragmented"))
+    # One slow repeat in ten is enough to miss the 95th percentile.
+    assert bids._met([{"ms": 1.0}] * 99 + [{"ms": 30.0}])
+    assert not bids._met([{"ms": 1.0}] * 9 + [{"ms": 30.0}])
