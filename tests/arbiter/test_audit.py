@@ -183,3 +183,4 @@ def test_rows_and_tables_are_corrected_by_their_level_and_single_gpus_are_not() 
     bid = corrected_bid(Bid(AppId("a"), rows, table), factors)
     assert [row.seconds for row in bid.rows] == [20.0, 10.0]
     assert bid.table == corrected_table(table, factors)
+    assert [row.seconds for row in corrected_bid(bid, (1.0,) * 4, 3.0).rows] == [60.0, 30.0]

@@ -12,7 +12,7 @@ from themis.arbiter.offering import view_of
 from themis.arbiter.view import Seen
 from themis.arbiter.world import World
 from themis.fairness.loads import total_work
-from themis.model import AppId, Bid, Claim, JobId, Phase, TableRow
+from themis.model import AppId, Bid, Chunk, Claim, JobId, Phase, Row, TableRow
 from themis.testing.world import ScriptedWorld, simple_app
 
 MakeWorld = Callable[..., ScriptedWorld]
@@ -98,6 +98,20 @@ def test_work_is_counted_by_measured_times_once_the_declared_ones_are_contradict
     assert any(line.contradicted for record in world.records for line in record.apps)
 
 
+def test_who_was_wrong_about_its_iterations_has_no_say_in_how_much_is_left(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world("themis")
+    _slow_runner(world, 2.0)
+    state = world.arbiter.world.apps[A]
+    rows = (Row((Chunk(0, 1),), 98_500.0),)
+    told = state.hear(Bid(A, rows, (TableRow(0, 1, 98_500.0),)), 0.25)
+    assert told.rows[0].seconds == pytest.approx(197_000.0)
+    assert _view(world).seconds_at(0, 1) == pytest.approx(197_000.0)
+    # What it kept quiet about counts once more where the shortest go first.
+    assert _view(world).queued_work == pytest.approx(297_000.0)
+
+
 def test_without_the_audit_a_false_iteration_time_stands(make_world: MakeWorld) -> None:
     world = make_world("themis", Settings(audit_tolerance=0.0))
     _slow_runner(world, 2.0)
@@ -143,6 +157,8 @@ def test_added_work_extends_the_app_where_that_is_wanted(make_world: MakeWorld) 
     assert state.arrival == 0.0
     assert total_work(state.whole) == pytest.approx(4000.0)
     assert state.work_left == pytest.approx(2000.0)
+    # Where the shortest go first, who looked short is as long as if it had begun anew twice.
+    assert _view(world).queued_work == pytest.approx(4000.0)
     world.advance(1100.0)
     assert _view(world).elapsed == pytest.approx(1100.0)
 
@@ -218,5 +234,7 @@ def test_parts_of_a_split_app_count_together_as_one(
                        phases=(Phase(1, 1000),))  # fmt: skip
         world.submit(part)
     world.submit(simple_app("b", gpus=8, owner="bob"))
+    queued = {_view(world, AppId(f"a-p{number}")).queued_work for number in range(4)}
+    assert queued == {40_000.0 if bidder is BidderKind.OWNER else 10_000.0}
     parts = sum(_view(world, AppId(f"a-p{number}")).weight for number in range(4))
     assert parts / (parts + _view(world, AppId("b")).weight) == pytest.approx(share)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from themis.arbiter.audit import Audit, corrected_table
+from themis.arbiter.audit import Audit, corrected_bid, corrected_table
 from themis.errors import RefusedError
 from themis.fairness.loads import (
     JobLoad,
@@ -79,6 +79,8 @@ class AppState:
         self._before: list[PhaseLoad] = []
         """What ran before work was added that counts as arriving then."""
         self._added = False
+        self.added_work = 0.0
+        """Serial seconds that were declared after its submission."""
         self._now_left: PhaseSums | None = None
         self._whole_sums: tuple[tuple[PhaseSums, ...], float] | None = None
         first = spec.phases[0]
@@ -187,7 +189,9 @@ class AppState:
                     self.id, f"job {job} goes to {state.target:g} already, {target!r} adds nothing"
                 )
         for job, target in targets:
-            self.jobs[job].target = target
+            state = self.jobs[job]
+            self.added_work += (target - state.target) * state.spec.serial_iteration_time
+            state.target = target
         self._added = True
         self._refresh()
 
@@ -203,14 +207,30 @@ class AppState:
 
     # Claims
 
-    def hear(self, bid: Bid, tolerance: float) -> None:
-        """Remember what it says its GPUs are worth, for the rounds to come."""
+    def hear(self, bid: Bid, tolerance: float) -> Bid:
+        """Remember what it says its GPUs are worth, for the rounds to come.
+
+        Returns:
+            What of it is believed.
+        """
         self.claim = bid.claim
         if tolerance and self.audit.hear(bid.profile, tolerance):
             self._believe_measured()
         if bid.table:
             self._table = bid.table
             self._value(self.work_left)
+        return corrected_bid(bid, self.audit.level_factors, self._scale(bid.table, self.work_left))
+
+    def _scale(self, table: tuple[TableRow, ...], work_left: float) -> float:
+        """What its seconds are multiplied by, given when so much work was left.
+
+        Who was wrong about its iteration time has no say in how much work is left either: on a
+        single GPU it needs what was measured.
+        """
+        alone = min((row.seconds for row in table if row.count == 1), default=0.0)
+        if self._serial_factor == 1.0 or alone <= 0.0:
+            return 1.0
+        return max(1.0, work_left / alone)
 
     def check_speed(self, job: JobId, iterations: float, seconds: float, tolerance: float) -> bool:
         """Hold a measurement against its claims, and believe it where they are contradicted.
@@ -228,7 +248,8 @@ class AppState:
 
     def _value(self, work_left: float) -> None:
         """Take its last table, given when so much work was left, for as much as is believed."""
-        table = corrected_table(self._table, self.audit.level_factors)
+        scale = self._scale(self._table, work_left)
+        table = corrected_table(self._table, self.audit.level_factors, scale)
         self.valuation = Valuation(table, work_left)
         self.drag = self._drag(self.valuation)
 
@@ -251,6 +272,9 @@ class AppState:
         if factor == 1.0:
             return
         self._serial_factor = self.audit.serial_factor
+        # What it kept quiet about counts as if it were added now.
+        hidden = total_work((*self._past, self._whole_phase(), *self.future)) * (factor - 1.0)
+        self.added_work += max(0.0, hidden)
 
         def timed(job: JobSpec) -> JobSpec:
             return replace(job, serial_iteration_time=job.serial_iteration_time * factor)

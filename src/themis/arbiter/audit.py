@@ -206,23 +206,29 @@ def _mean(values: Iterable[float]) -> float:
     return math.fsum(found) / len(found) if found else 0.0
 
 
-def corrected_table(table: tuple[TableRow, ...], factors: Factors) -> tuple[TableRow, ...]:
-    """A valuation with its seconds at each level multiplied; single GPUs are nowhere slower."""
-    if factors == _NOTHING_WRONG:
+def corrected_table(
+    table: tuple[TableRow, ...], factors: Factors, scale: float = 1.0
+) -> tuple[TableRow, ...]:
+    """A valuation with all its seconds multiplied by `scale`, those of gangs also by their level's.
+
+    Single GPUs are nowhere slower.
+    """
+    if factors == _NOTHING_WRONG and scale == 1.0:
         return table
     return tuple(
-        replace(row, seconds=row.seconds * factors[row.level]) if row.count > 1 else row
+        replace(row, seconds=row.seconds * scale * (factors[row.level] if row.count > 1 else 1.0))
         for row in table
     )
 
 
-def corrected_bid(bid: Bid, factors: Factors) -> Bid:
+def corrected_bid(bid: Bid, factors: Factors, scale: float = 1.0) -> Bid:
     """The same for the rows of a bid, by the worst level that each of them puts up with."""
-    if factors == _NOTHING_WRONG:
+    if factors == _NOTHING_WRONG and scale == 1.0:
         return bid
-    rows = tuple(Row(row.chunks, row.seconds * factors[_worst(row)]) for row in bid.rows)
-    return replace(bid, rows=rows, table=corrected_table(bid.table, factors))
+    rows = tuple(Row(row.chunks, row.seconds * scale * _factor(row, factors)) for row in bid.rows)
+    return replace(bid, rows=rows, table=corrected_table(bid.table, factors, scale))
 
 
-def _worst(row: Row) -> int:
-    return max((chunk.level for chunk in row.chunks if chunk.count > 1), default=SLOT)
+def _factor(row: Row, factors: Factors) -> float:
+    levels = [chunk.level for chunk in row.chunks if chunk.count > 1]
+    return factors[max(levels)] if levels else 1.0

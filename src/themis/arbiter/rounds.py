@@ -5,7 +5,6 @@ import math
 from themis.arbiter import events as ev
 from themis.arbiter.alarms import Alarms, CloseAnswers
 from themis.arbiter.apps import AppState
-from themis.arbiter.audit import corrected_bid
 from themis.arbiter.commands import Ask, Command, Report, Solve
 from themis.arbiter.conversation import OpenRound, bid_from_cache, check_plan, open_round
 from themis.arbiter.leasing import Leasing
@@ -145,8 +144,7 @@ class Rounds:
             raise StaleAnswerError(state.id, f"no bid of round {number} is waited for")
         try:
             current.take_bid(bid)
-            state.hear(bid, self._world.settings.audit_tolerance)
-            current.bids[state.id] = corrected_bid(bid, state.audit.level_factors)
+            current.bids[state.id] = state.hear(bid, self._world.settings.audit_tolerance)
         finally:
             if not current.waiting:
                 self._advance(current, current.sorted_bids())

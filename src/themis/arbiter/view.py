@@ -45,6 +45,7 @@ class Surroundings:
     mean_capacity: Callable[[AppId], float]
     attained: Callable[[AppId], float]
     weight: Callable[[AppId], float]
+    queued_work: Callable[[AppId], float]
     quota_left: Callable[[OwnerId], int | None]
 
 
@@ -81,6 +82,7 @@ class Seen:
     def settle(self) -> None:
         """Take what may change while a round waits: the app may end and be forgotten."""
         _ = (self.weight, self.elapsed, self._contention, self._capacity, self.attained)
+        _ = self.queued_work
 
     @_once
     def weight(self) -> float:
@@ -207,6 +209,11 @@ class Seen:
     def remaining_work(self) -> float:
         """Serial seconds of declared work left."""
         return self._state.work_left
+
+    @_once
+    def queued_work(self) -> float:
+        """Serial seconds that it stands in a queue with, where the shortest go first."""
+        return self._around.queued_work(self.app)
 
     @_once
     def progress(self) -> float:

@@ -293,6 +293,14 @@ class World:
             own = max((self.apps[name].weight for name in siblings), default=state.weight)
         return own / max(1, len(siblings))
 
+    def queued_work(self, app: AppId) -> float:
+        """Work left of an app, or of all apps of its owner, with what was added counted twice."""
+        state = self.apps[app]
+        if self.settings.bidder is BidderKind.APP:
+            return state.work_left + state.added_work
+        mine = sorted(self._active_of.get(state.spec.owner, ())) or [app]
+        return math.fsum(self.apps[name].work_left + self.apps[name].added_work for name in mine)
+
     def set_app_weight(self, app: AppId, weight: float, at: float) -> None:
         """Change the weight of one app."""
         state = self.app(app)

@@ -28,6 +28,8 @@ from themis.sim.config import RunConfig
 from themis.sim.workloads import RIVALS, contender
 
 CLUSTER = "demo16"
+TOLD_SEEDS = range(REPORT_SEEDS[0], REPORT_SEEDS[0] + 120)
+"""More than elsewhere: one app's completion time depends on luck, and these runs are short."""
 LIAR = str(contender())
 
 MOST = 1.05
@@ -91,7 +93,7 @@ def seeds_of(results: Results) -> Seeds:
         report = scope.seeds or tuple(TUNING_SEEDS[-2:])
         free = [seed for seed in TUNING_SEEDS if seed not in report]
         return Seeds(tuple(free[:1]), (), report)
-    report = scope.seeds or tuple(REPORT_SEEDS)
+    report = scope.seeds or tuple(TOLD_SEEDS)
     free = [seed for seed in (*TUNING_SEEDS, *REPORT_SEEDS) if seed not in report]
     return Seeds(tuple(free[:2]), tuple(free[2:10]), report)
 
