@@ -129,14 +129,14 @@ def test_an_app_that_is_right_within_a_fifth_is_not_marked(make_world: MakeWorld
 # Work added later
 
 
-def _half_done(make_world: MakeWorld, how: AddedWork, *jobs: JobId) -> ScriptedWorld:
+def _half_done(make_world: MakeWorld, how: AddedWork, gpus: int = 4) -> ScriptedWorld:
     """An app of two jobs that said 100 iterations each, did them in 1000 s and wants 100 more."""
-    world = make_world("fifo", Settings(added_work=how))
-    world.submit(simple_app("a", jobs=2, iterations=100, seconds=10.0))
+    world = make_world("fifo", Settings(added_work=how, lease=60.0))
+    world.submit(simple_app("a", gpus=gpus, jobs=2, iterations=100, seconds=10.0))
     world.submit(simple_app("b", iterations=1000))
     world.advance(1000.0)
     _measure(world, (J0, 100.0, 1000.0), (J1, 100.0, 1000.0))
-    targets = tuple((job, 200.0) for job in jobs or (J0, J1))
+    targets = ((J0, 200.0), (J1, 200.0))
     assert not _refused(world.deliver(events.WorkAdded(world.now, A, targets)))
     return world
 
@@ -149,6 +149,13 @@ def test_added_work_counts_as_arriving_when_it_is_declared(make_world: MakeWorld
     assert state.work_left == pytest.approx(2000.0)
     world.advance(1100.0)
     assert _view(world).elapsed == pytest.approx(100.0)
+
+
+def test_who_would_gain_by_arriving_anew_goes_on_as_it_was(make_world: MakeWorld) -> None:
+    # On one GPU a job takes as long as it is allowed to: it would be urgent at once.
+    world = _half_done(make_world, AddedWork.ARRIVES, gpus=1)
+    world.advance(1100.0)
+    assert _view(world).elapsed == pytest.approx(1100.0)
 
 
 def test_added_work_extends_the_app_where_that_is_wanted(make_world: MakeWorld) -> None:

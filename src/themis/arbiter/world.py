@@ -256,7 +256,8 @@ class World:
         if not state.active:
             return
         left = state.sums_left()
-        rest = best_case_of_sums(left)
+        # If it waits for one more lease, as a policy that looks ahead would see it.
+        rest = self.settings.lease + best_case_of_sums(left)
         whole, work = state.whole_sums()
         convention = self.settings.convention
         elapsed, contention, capacity = self._stretch(state, at)
