@@ -50,6 +50,7 @@ def _seen(state: AppState) -> Seen:
         mean_capacity=lambda _: 4.0,
         attained=lambda _: 0.0,
         weight=lambda _: 1.0,
+        queued_work=lambda app: 0.0,
         quota_left=lambda _: None,
     )
     return Seen(state, (), None, around)

@@ -126,7 +126,13 @@ def test_the_presets_are_what_they_are_said_to_be() -> None:
         assert (kind.keeps_to_beats, kind.pools) == (best, best)
         assert (kind.sticky_agents, kind.restart_in_bids) == (best, best)
     assert ours.settings == {"bidder": "owner", "convention": "fair_share"}
-    assert paper.settings == {"bidder": "app", "convention": "paper", "idle_after": 0.0}
+    assert paper.settings == {
+        "bidder": "app",
+        "convention": "paper",
+        "idle_after": 0.0,
+        "added_work": "extends",
+        "audit_tolerance": 0.0,
+    }
     assert policy_options(ours) == {
         "f": 0.8,
         "payment": "lottery",

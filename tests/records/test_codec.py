@@ -75,6 +75,7 @@ PROBLEM = Problem(
 CHOSEN: dict[Any, st.SearchStrategy[Any]] = {
     # Classes that check their fields: anything at random would mostly be refused.
     AppSpec: st.just(APP),
+    Slowdown: st.just(SLOWDOWN),
     JobSpec: st.sampled_from(JOBS),
     Machine: st.sampled_from([Machine("m0", "r0", (2, 1)), Machine("m-1", "r9", (8,), "v100", 32)]),
     Settings: st.sampled_from(
@@ -437,7 +438,8 @@ def test_closing_an_app_keeps_the_sources_of_its_time() -> None:
     text = (
         '{"type":"Close","record":{"app":"a","owner":"o","weight":1.0,"arrival":0.0,"end":9.0,'
         '"elapsed":9.0,"mean_contention":1.0,"mean_capacity":4.0,"budget":0.0,"phases":[[{"work":1.0,'
-        '"max_gpus":2,"min_gpus":1}]],"attained":{"auction":3.5,"leftover":1.0},"outcome":"finished"}}'
+        '"max_gpus":2,"min_gpus":1}]],"attained":{"auction":3.5,"leftover":1.0},"outcome":"finished",'
+        '"contradicted":false}}'
     )
     command = command_from(loads(text))
     assert isinstance(command, Close)

@@ -32,6 +32,7 @@ from themis.model import (
     JobId,
     Offer,
     Seat,
+    Slowdown,
     TableRow,
     Topology,
     level_of,
@@ -109,6 +110,7 @@ class Bidder:
         self._spec = spec
         self._restart_in_bids = restart_in_bids
         self._sticky = sticky
+        self._declared = {job.id: job.slowdown for job in spec.jobs}
         self._memory: _Memory | None = None
 
     def bid(self, standing: Standing, offer: Offer, topology: Topology) -> Bid:
@@ -129,8 +131,18 @@ class Bidder:
             else:
                 table = memory.bid.table
             memory.question = question
-            memory.bid = Bid(self._spec.id, best_rows(drafts, seconds[: len(drafts)]), table)
+            rows = best_rows(drafts, seconds[: len(drafts)])
+            memory.bid = Bid(self._spec.id, rows, table, self._profile(needs))
         return memory.bid
+
+    def _profile(self, needs: Sequence[Need]) -> Slowdown | None:
+        """What slowdowns the bid assumes, if they are not those declared.
+
+        The jobs of an app train one model as a rule: the first one speaks for all.
+        """
+        assumed = needs[0].spec
+        declared = self._declared.get(assumed.id)
+        return None if assumed.slowdown == declared else assumed.slowdown
 
     def _remember(self, standing: Standing, topology: Topology) -> "_Memory":
         """What does not depend on the offer: as last time if the same work is left."""

@@ -8,15 +8,17 @@ from themis.arbiter import commands, events
 from themis.arbiter.core import Arbiter
 from themis.arbiter.ledger import GpuState, Ledger, check_ledger
 from themis.arbiter.record import AppLine, AppRecord, RoundRecord
-from themis.arbiter.settings import SETTING_NAMES, BidderKind, Settings
+from themis.arbiter.settings import SETTING_NAMES, AddedWork, BidderKind, Inputs, Settings
 
 __all__ = [
     "SETTING_NAMES",
+    "AddedWork",
     "AppLine",
     "AppRecord",
     "Arbiter",
     "BidderKind",
     "GpuState",
+    "Inputs",
     "Ledger",
     "RoundRecord",
     "Settings",

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from themis.arbiter.audit import Audit, corrected_bid, corrected_table
 from themis.errors import RefusedError
 from themis.fairness.loads import (
     JobLoad,
@@ -15,7 +16,7 @@ from themis.fairness.loads import (
 )
 from themis.fairness.rho import best_case_of_sums
 from themis.fairness.valuation import Valuation
-from themis.model import AppId, AppSpec, JobId, JobSpec, TableRow
+from themis.model import AppId, AppSpec, Bid, Claim, JobId, JobSpec, TableRow
 from themis.model.reasons import Reason
 
 SLACK = 1e-6
@@ -51,9 +52,15 @@ class AppState:
     def __init__(self, spec: AppSpec, at: float) -> None:
         self.spec = spec
         self.arrival = at
+        """Since when it counts: its submission, or when work was added."""
+        self.submitted = at
         self.weight = spec.weight
         self.suspended: set[Reason] = set()
         self.valuation: Valuation | None = None
+        self.claim: Claim | None = None
+        self.audit = Audit(spec)
+        self._serial_factor = 1.0
+        self._table: tuple[TableRow, ...] = ()
         self.drag = 1.0
         """How many times longer than at S = 1 it needs at best, by its last valuation."""
         self.waiting_since = at
@@ -61,6 +68,7 @@ class AppState:
         self.enough: int | None = None
         """How many GPUs it had when it gave others back: of more it would do the same for now."""
         self._refusals = 0
+        self._idled = 0
         self._barred = 0
         self.reason = Reason.PENDING_EVALUATION
         self.outcome = ""
@@ -68,6 +76,11 @@ class AppState:
         self.phase = 0
         self._done: dict[JobId, float] = {}
         self._past: list[PhaseLoad] = []
+        self._before: list[PhaseLoad] = []
+        """What ran before work was added that counts as arriving then."""
+        self._added = False
+        self.added_work = 0.0
+        """Serial seconds that were declared after its submission."""
         self._now_left: PhaseSums | None = None
         self._whole_sums: tuple[tuple[PhaseSums, ...], float] | None = None
         first = spec.phases[0]
@@ -86,7 +99,7 @@ class AppState:
     @property
     def budget(self) -> float | None:
         """GPU-seconds declared; None for the sum of the phases' work."""
-        return self.spec.budget or None
+        return None if self._added else self.spec.budget or None
 
     # Work
 
@@ -161,6 +174,124 @@ class AppState:
             state.target = min(state.target, max(target, state.done))
         self._refresh()
 
+    def add_work(self, targets: Sequence[tuple[JobId, float]]) -> None:
+        """Let jobs of this phase train further than was declared, counted from their start.
+
+        Raises:
+            RefusedError: Not a job of this phase, or no more than was declared; nothing is changed.
+        """
+        for job, target in targets:
+            state = self.jobs.get(job)
+            if state is None:
+                raise RefusedError(self.id, f"job {job!r} is not in phase {self.phase}")
+            if target < state.target - SLACK:
+                raise RefusedError(
+                    self.id, f"job {job} goes to {state.target:g} already, {target!r} adds nothing"
+                )
+        for job, target in targets:
+            state = self.jobs[job]
+            self.added_work += (target - state.target) * state.spec.serial_iteration_time
+            state.target = target
+        self._added = True
+        self._refresh()
+
+    def begin_anew(self, at: float) -> None:
+        """Count from now on with what is left to do, and no more."""
+        done = (load_of(j.spec, j.done - j.started_at) for j in self.jobs.values())
+        self._before += [*self._past, tuple(done)]
+        self._past = []
+        self.arrival = at
+        for state in self.jobs.values():
+            state.started_at = state.done
+        self._refresh()
+
+    # Claims
+
+    def hear(self, bid: Bid, tolerance: float) -> Bid:
+        """Remember what it says its GPUs are worth, for the rounds to come.
+
+        Returns:
+            What of it is believed.
+        """
+        self.claim = bid.claim
+        if tolerance and self.audit.hear(bid.profile, tolerance):
+            self._believe_measured()
+        if bid.table:
+            self._table = bid.table
+            self._value(self.work_left)
+        return corrected_bid(bid, self.audit.level_factors, self._scale(bid.table, self.work_left))
+
+    def _scale(self, table: tuple[TableRow, ...], work_left: float) -> float:
+        """What its seconds are multiplied by, given when so much work was left.
+
+        Who was wrong about its iteration time has no say in how much work is left either: on a
+        single GPU it needs what was measured.
+        """
+        alone = min((row.seconds for row in table if row.count == 1), default=0.0)
+        if self._serial_factor == 1.0 or alone <= 0.0:
+            return 1.0
+        return max(1.0, work_left / alone)
+
+    def check_speed(self, job: JobId, iterations: float, seconds: float, tolerance: float) -> bool:
+        """Hold a measurement against its claims, and believe it where they are contradicted.
+
+        Returns:
+            Whether it turns out that it has more work than it said.
+        """
+        if not self.audit.measure(job, iterations, seconds, tolerance):
+            return False
+        before = self._serial_factor
+        self._believe_measured()
+        if self.valuation is not None:
+            self._value(self.valuation.work_left)
+        return self._serial_factor > before * (1.0 + tolerance)
+
+    def _value(self, work_left: float) -> None:
+        """Take its last table, given when so much work was left, for as much as is believed."""
+        scale = self._scale(self._table, work_left)
+        table = corrected_table(self._table, self.audit.level_factors, scale)
+        self.valuation = Valuation(table, work_left)
+        self.drag = self._drag(self.valuation)
+
+    def _drag(self, valuation: Valuation) -> float:
+        table = valuation.table
+        least = best_case_of_sums(self.sums_left(), float(max(row.count for row in table)))
+        if least <= 0.0 or valuation.work_left <= 0.0:
+            return 1.0
+        said = min(row.seconds for row in table)
+        # On one GPU nothing is slowed: what it says to need there beyond its declared work is no
+        # drag, but work that nobody knows of.
+        alone = min((row.seconds for row in table if row.count == 1), default=0.0)
+        overstated = max(1.0, alone / valuation.work_left)
+        rest = said * self.work_left / valuation.work_left
+        return min(MOST_DRAG, max(1.0, rest / least / overstated))
+
+    def _believe_measured(self) -> None:
+        """Count work by measured iteration times."""
+        factor = self.audit.serial_factor / self._serial_factor
+        if factor == 1.0:
+            return
+        self._serial_factor = self.audit.serial_factor
+        # What it kept quiet about counts as if it were added now.
+        hidden = total_work((*self._past, self._whole_phase(), *self.future)) * (factor - 1.0)
+        self.added_work += max(0.0, hidden)
+
+        def timed(job: JobSpec) -> JobSpec:
+            return replace(job, serial_iteration_time=job.serial_iteration_time * factor)
+
+        self.spec = replace(
+            self.spec, jobs=tuple(map(timed, self.spec.jobs)), budget=self.spec.budget * factor
+        )
+        for state in self.jobs.values():
+            state.spec = timed(state.spec)
+        for phases in (self._past, self._before):
+            phases[:] = [
+                tuple(replace(load, work=load.work * factor) for load in phase) for phase in phases
+            ]
+        if self.valuation is not None:
+            self.valuation = replace(self.valuation, work_left=self.valuation.work_left * factor)
+        self._refresh()
+
     def _whole_phase(self) -> PhaseLoad:
         return tuple(load_of(j.spec, j.target - j.started_at) for j in self.jobs.values())
 
@@ -228,14 +359,7 @@ class AppState:
 
     def ran(self) -> tuple[PhaseLoad, ...]:
         """The phases that really ran, the present one included, for final values."""
-        return (*self._past, self._whole_phase())
-
-    def keep_valuation(self, table: tuple[TableRow, ...]) -> None:
-        """Remember what it said GPUs are worth to it."""
-        self.valuation = Valuation(table, self.work_left)
-        least = best_case_of_sums(self.sums_left(), float(max(row.count for row in table)))
-        said = min(row.seconds for row in table)
-        self.drag = min(MOST_DRAG, max(1.0, said / least)) if least > 0.0 else 1.0
+        return (*self._before, *self._past, self._whole_phase())
 
     # Appetite
 
@@ -256,6 +380,16 @@ class AppState:
                 self._barred = min(2**self._refusals, MOST_BEATS_BARRED)
                 self._refusals += 1
         self.enough = held
+
+    def leave_empty(self) -> None:
+        """It ran nothing on GPUs that it had: it is offered none for a beat, then two, four, ..."""
+        self._barred = min(2**self._idled, MOST_BEATS_BARRED)
+        self._idled += 1
+        self.enough = 0
+
+    def use(self) -> None:
+        """It runs something."""
+        self._idled = 0
 
     def pass_beat(self) -> None:
         """A beat has come."""

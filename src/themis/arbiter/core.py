@@ -29,7 +29,7 @@ from themis.arbiter.commands import Ask, Close, Command, Refuse, WakeMe
 from themis.arbiter.leasing import Leasing
 from themis.arbiter.ledger import Ledger
 from themis.arbiter.rounds import FIRST_TABLE, Rounds
-from themis.arbiter.settings import Settings
+from themis.arbiter.settings import AddedWork, Settings
 from themis.arbiter.world import GONE, World, first_beat_after
 from themis.auction.problem import check_bid
 from themis.errors import ConfigError, RefusedError, StaleAnswerError
@@ -162,6 +162,8 @@ class Arbiter:
                 self._on_phase(event)
             case ev.TargetsRevised():
                 self._on_revision(event)
+            case ev.WorkAdded():
+                self._on_added(event)
             case ev.ProgressMeasured():
                 self._on_progress(event)
             case ev.AppSuspended() | ev.AppResumed():
@@ -253,13 +255,33 @@ class Arbiter:
         state.revise_targets(event.targets)
         self._world.sync_activity(state, self._now)
 
+    def _on_added(self, event: ev.WorkAdded) -> None:
+        state = self._world.app(event.app)
+        for job, target in event.targets:
+            check_number(f"target of {event.app}/{job}", target)
+        state.add_work(event.targets)
+        self._world.sync_activity(state, self._now)
+        if self.settings.added_work is AddedWork.ARRIVES:
+            self._world.let_arrive(state, self._now)
+        if self._policy.asks_tables and state.active:
+            self._ask_table(state)
+        self._pool()
+
     def _on_progress(self, event: ev.ProgressMeasured) -> None:
         state = self._world.app(event.app)
         for sample in event.samples:
             if type(sample.iterations) is not float or not 0.0 <= sample.iterations <= 1e15:
                 check_number(f"iterations of {event.app}/{sample.job}", sample.iterations)
+            if type(sample.seconds) is not float or not 0.0 <= sample.seconds <= 1e15:
+                check_number(f"seconds of {event.app}/{sample.job}", sample.seconds)
+        tolerance = self.settings.audit_tolerance
         for sample in event.samples:
             state.measure(sample.job, sample.iterations)
+            if tolerance and state.check_speed(
+                sample.job, sample.iterations, sample.seconds, tolerance
+            ):
+                # It came so far by looking small: what it waited with false claims is lost.
+                self._world.count_anew(state, self._now)
         self._world.sync_activity(state, self._now)
 
     def _on_bid(self, app: AppId, number: int, bid: Bid) -> None:
@@ -273,8 +295,8 @@ class Arbiter:
             raise StaleAnswerError(app, "its valuation is not waited for")
         self._awaiting_tables.discard(app)
         self._wants_round = True
-        check_bid(Bid(bid.app, (), bid.table), ())
-        self._rounds.keep_valuation(state, bid)
+        check_bid(Bid(bid.app, (), bid.table, bid.profile, bid.claim), ())
+        state.hear(bid, self.settings.audit_tolerance)
 
     # Shares and settings
 
@@ -316,10 +338,13 @@ class Arbiter:
                     self._leasing.empty(gpu, token)
             case ev.GpusReleased(app=app, gpus=released):
                 self._leasing.release(self._world.app(app), released)
-            case ev.JobStarted(app=app):
-                self._world.app(app)
+            case ev.JobStarted(app=app, job=job):
+                state = self._world.app(app)
                 for gpu in gpus:
                     self._world.ledger.mark_busy(gpu, app)
+                state.use()
+                if gpus:
+                    state.audit.start(job, self._world.topology.level(gpus), len(gpus))
             case ev.JobStopped(app=app):
                 for gpu in gpus:
                     self._world.ledger.mark_idle(gpu, app, self._now)

@@ -42,7 +42,19 @@ class PhaseStarted:
 class TargetsRevised:
     """Jobs of the present phase train to fewer iterations than declared, counted from their start.
 
-    Only downwards: work added later would let an app look small first.
+    Only downwards: for more there is `WorkAdded`.
+    """
+
+    at: float
+    app: AppId
+    targets: tuple[tuple[JobId, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkAdded:
+    """Jobs of the present phase train to more iterations than declared, counted from their start.
+
+    Nodes stop a job at its declared limit until then.
     """
 
     at: float
@@ -254,6 +266,7 @@ Event = (
     | AppEnded
     | PhaseStarted
     | TargetsRevised
+    | WorkAdded
     | ProgressMeasured
     | AppSuspended
     | AppResumed

@@ -234,7 +234,7 @@ class Leasing:
         after = self._world.settings.idle_after
         if state is None or after <= 0:
             return
-        first = math.inf
+        first, reclaimed = math.inf, False
         for gpu in self._world.ledger.idle(app):
             since = self._world.ledger.idle_since(gpu)
             lease = self._world.ledger.lease(gpu)
@@ -244,11 +244,16 @@ class Leasing:
                 self.changes.revoked(lease, Reason.IDLE_RECLAIMED)
                 self.empty(gpu, lease.token)
                 state.reason = Reason.IDLE_RECLAIMED
+                reclaimed = True
             else:
                 first = min(first, since)
         if math.isfinite(first):
             self._idle_checks.add(app)
             self._alarms.set(first + after, CheckIdle(app))
+        elif reclaimed and not self._world.ledger.holdings(app):
+            # It had what it waited for and ran nothing: it has not been waiting after all.
+            state.leave_empty()
+            self._world.count_anew(state, self.now)
         self.note_waiting(state)
 
     def _note_waiting_of(self, app: AppId) -> None:

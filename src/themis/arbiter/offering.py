@@ -50,6 +50,7 @@ def view_of(
         mean_capacity=lambda app: world.capacity.mean_capacity(app, now),
         attained=lambda app: world.ledger.attained_total(app, now),
         weight=world.weight,
+        queued_work=world.queued_work,
         quota_left=quotas.get,
     )
     apps = tuple(

@@ -52,6 +52,7 @@ def explain_round(
             standing.rho if standing else None,
             standing.rank if standing else None,
             standing is not None and standing.invited,
+            state.audit.alarms > 0,
         )
         state.reason = reason
         lines.append(line)

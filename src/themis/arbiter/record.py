@@ -23,6 +23,8 @@ class AppLine:
     rank: int | None = None
     """Its place by rho, the worst off first."""
     invited: bool = False
+    contradicted: bool = False
+    """Whether measurements contradicted what it said of its iteration times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +69,5 @@ class AppRecord:
     attained: Mapping[Source, float]
     """GPU-seconds held, by what gave them."""
     outcome: str
+    contradicted: bool = False
+    """Whether measurements contradicted what it said of its iteration times."""

@@ -144,15 +144,10 @@ class Rounds:
             raise StaleAnswerError(state.id, f"no bid of round {number} is waited for")
         try:
             current.take_bid(bid)
-            self.keep_valuation(state, bid)
+            current.bids[state.id] = state.hear(bid, self._world.settings.audit_tolerance)
         finally:
             if not current.waiting:
                 self._advance(current, current.sorted_bids())
-
-    def keep_valuation(self, state: AppState, bid: Bid) -> None:
-        """Remember what an app said its GPUs are worth, for the rounds to come."""
-        if bid.table:
-            state.keep_valuation(bid.table)
 
     def expect_no_bid(self, app: AppId) -> None:
         """An app is over or suspended: an open round does not wait for it."""

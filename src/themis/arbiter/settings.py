@@ -15,6 +15,24 @@ class BidderKind(StrEnum):
     OWNER = "owner"
 
 
+class Inputs(StrEnum):
+    """Whose elapsed and ideal time go into an app's rho."""
+
+    COMPUTED = "computed"
+    """The arbiter's."""
+    CLAIMED = "claimed"
+    """What the app says: for experiments on lying."""
+
+
+class AddedWork(StrEnum):
+    """How work counts that an app declares after its submission."""
+
+    ARRIVES = "arrives"
+    """As if it arrived then: elapsed and ideal time begin anew."""
+    EXTENDS = "extends"
+    """As if it had been declared from the start: who looks small at first goes first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Times are seconds."""
@@ -39,6 +57,10 @@ class Settings:
     bidder: BidderKind = BidderKind.OWNER
     convention: Convention = Convention.FAIR_SHARE
     """Of the ideal time inside the scheduler."""
+    inputs: Inputs = Inputs.COMPUTED
+    added_work: AddedWork = AddedWork.ARRIVES
+    audit_tolerance: float = 0.25
+    """By how much measured iteration times may contradict claimed ones; 0 switches this off."""
 
     def __post_init__(self) -> None:
         check_number("lease", self.lease, above=True, high=30 * 86400.0)
@@ -49,6 +71,7 @@ class Settings:
         for item in ("pooling", "idle_after"):
             check_number(item, getattr(self, item), high=86400.0)
         check_count("solve_work", self.solve_work, high=10**12)
+        check_number("audit_tolerance", self.audit_tolerance, high=1e3)
         check_number("starvation", self.starvation, low=1.0, above=True, high=1e6)
         if self.round_lead >= self.lease:
             raise ConfigError(

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from themis.arbiter.apps import AppState
-from themis.arbiter.settings import Settings
+from themis.arbiter.settings import Inputs, Settings
 from themis.fairness.ideal import ideal_time_of_sums
 from themis.fairness.rho import best_case_of_sums, rho, rho_of_nothing, serial_rest
 from themis.fairness.valuation import Valuation
-from themis.model import SLOT, AppId, Bid, GpuId, OwnerId, Topology
+from themis.model import SLOT, AppId, Bid, Claim, GpuId, OwnerId, Topology
 
 LEAST_CAPACITY = 1e-6
 """GPUs."""
@@ -45,6 +45,7 @@ class Surroundings:
     mean_capacity: Callable[[AppId], float]
     attained: Callable[[AppId], float]
     weight: Callable[[AppId], float]
+    queued_work: Callable[[AppId], float]
     quota_left: Callable[[OwnerId], int | None]
 
 
@@ -81,6 +82,7 @@ class Seen:
     def settle(self) -> None:
         """Take what may change while a round waits: the app may end and be forgotten."""
         _ = (self.weight, self.elapsed, self._contention, self._capacity, self.attained)
+        _ = self.queued_work
 
     @_once
     def weight(self) -> float:
@@ -90,7 +92,16 @@ class Seen:
     @_once
     def elapsed(self) -> float:
         """Active seconds so far."""
-        return self._around.elapsed(self.app)
+        seconds = self._around.elapsed(self.app)
+        claim = self._claim
+        return seconds if claim is None else seconds * claim.elapsed
+
+    @property
+    def _claim(self) -> Claim | None:
+        """What the app says of its own rho, where it is believed."""
+        if self._around.settings.inputs is Inputs.COMPUTED:
+            return None
+        return self._state.claim
 
     @_once
     def _contention(self) -> float:
@@ -119,7 +130,7 @@ class Seen:
     def ideal_time(self) -> float:
         """T_id under the arbiter's convention, with contention and capacity up to now."""
         phases, work = self._state.whole_sums()
-        return ideal_time_of_sums(
+        computed = ideal_time_of_sums(
             self._around.settings.convention,
             phases,
             work,
@@ -129,6 +140,8 @@ class Seen:
             capacity=max(self._capacity, LEAST_CAPACITY),
             budget=self._state.budget,
         )
+        claim = self._claim
+        return computed if claim is None else computed * claim.ideal_time
 
     @property
     def demand(self) -> int:
@@ -196,6 +209,11 @@ class Seen:
     def remaining_work(self) -> float:
         """Serial seconds of declared work left."""
         return self._state.work_left
+
+    @_once
+    def queued_work(self) -> float:
+        """Serial seconds that it stands in a queue with, where the shortest go first."""
+        return self._around.queued_work(self.app)
 
     @_once
     def progress(self) -> float:

@@ -9,6 +9,8 @@ from themis.arbiter.record import AppRecord
 from themis.arbiter.settings import BidderKind, Settings
 from themis.errors import DuplicateError, RefusedError, UnknownAppError
 from themis.fairness.contention import CapacityClock, ContentionClock
+from themis.fairness.ideal import ideal_time_of_sums
+from themis.fairness.rho import best_case_of_sums
 from themis.model import (
     AppId,
     AppSpec,
@@ -40,6 +42,8 @@ class World:
         self._draining: set[int] = set()
         self._active_of: dict[OwnerId, set[AppId]] = {}
         self._constraints: dict[Constraint, frozenset[int]] = {}
+        self._stretches: dict[AppId, list[tuple[float, float, float]]] = {}
+        """Elapsed time, contention and capacity of apps up to when they were counted anew."""
 
     # Machines
 
@@ -228,6 +232,56 @@ class World:
         if not mine:
             del self._active_of[state.spec.owner]
 
+    def count_anew(self, state: AppState, at: float) -> None:
+        """Let elapsed time, contention and capacity of an app begin now, as if it had just come.
+
+        Results go on counting from its submission.
+        """
+        if not state.active:
+            return
+        self._stretches.setdefault(state.id, []).append(self._stretch(state, at))
+        self.contention.leave(state.id, at)
+        self.contention.forget(state.id)
+        self.capacity.stop(state.id, at)
+        self.capacity.forget(state.id)
+        self.contention.join(state.id, self.weight(state.id), at)
+        self.capacity.start(state.id, state.spec.constraint, at)
+
+    def let_arrive(self, state: AppState, at: float) -> None:
+        """Count an app to which work was added as arriving now, unless that would favour it.
+
+        What is left of an app that is nearly done is narrow, and narrow apps are urgent from their
+        first second: then it goes on as if all had been declared from the start.
+        """
+        if not state.active:
+            return
+        left = state.sums_left()
+        # If it waits for one more lease, as a policy that looks ahead would see it.
+        rest = self.settings.lease + best_case_of_sums(left)
+        whole, work = state.whole_sums()
+        convention = self.settings.convention
+        elapsed, contention, capacity = self._stretch(state, at)
+        since_start = ideal_time_of_sums(
+            convention, whole, work, contention=contention, capacity=max(1.0, capacity)
+        )
+        from_now = ideal_time_of_sums(
+            convention,
+            left,
+            state.work_left,
+            contention=self.contention.total_weight / self.weight(state.id),
+            capacity=max(1.0, self.capacity.capacity_now(state.spec.constraint)),
+        )
+        if rest / from_now <= (elapsed + rest) / since_start:
+            state.begin_anew(at)
+            self.count_anew(state, at)
+
+    def _stretch(self, state: AppState, at: float) -> tuple[float, float, float]:
+        return (
+            self.contention.elapsed(state.id, at),
+            self.contention.mean_contention(state.id, at),
+            self.capacity.mean_capacity(state.id, at),
+        )
+
     def weight(self, app: AppId) -> float:
         """An app's weight: its own, or its part of its owner's."""
         state = self.apps[app]
@@ -239,6 +293,14 @@ class World:
             # An owner without a weight of its own weighs as much as its heaviest active app.
             own = max((self.apps[name].weight for name in siblings), default=state.weight)
         return own / max(1, len(siblings))
+
+    def queued_work(self, app: AppId) -> float:
+        """Work left of an app, or of all apps of its owner, with what was added counted twice."""
+        state = self.apps[app]
+        if self.settings.bidder is BidderKind.APP:
+            return state.work_left + state.added_work
+        mine = sorted(self._active_of.get(state.spec.owner, ())) or [app]
+        return math.fsum(self.apps[name].work_left + self.apps[name].added_work for name in mine)
 
     def set_app_weight(self, app: AppId, weight: float, at: float) -> None:
         """Change the weight of one app."""
@@ -264,19 +326,27 @@ class World:
     def remove(self, state: AppState) -> AppRecord:
         """Forget an app that is over and whose slots are empty; returns its record."""
         end = state.ended_at
+        stretches = [*self._stretches.pop(state.id, []), self._stretch(state, end)]
+        elapsed = math.fsum(seconds for seconds, _, _ in stretches)
+        if len(stretches) == 1 or elapsed <= 0.0:
+            _, contention, capacity = stretches[-1]
+        else:
+            contention = math.fsum(part[0] * part[1] for part in stretches) / elapsed
+            capacity = math.fsum(part[0] * part[2] for part in stretches) / elapsed
         record = AppRecord(
             app=state.id,
             owner=state.spec.owner,
             weight=state.weight,
-            arrival=state.arrival,
+            arrival=state.submitted,
             end=end,
-            elapsed=self.contention.elapsed(state.id, end),
-            mean_contention=self.contention.mean_contention(state.id, end),
-            mean_capacity=self.capacity.mean_capacity(state.id, end),
+            elapsed=elapsed,
+            mean_contention=contention,
+            mean_capacity=capacity,
             budget=state.spec.budget,
             phases=state.ran(),
             attained=self.ledger.attained(state.id, end),
             outcome=state.outcome,
+            contradicted=state.audit.alarms > 0,
         )
         self.contention.forget(state.id)
         self.capacity.forget(state.id)

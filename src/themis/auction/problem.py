@@ -190,6 +190,9 @@ def check_bid(bid: Bid, machines: Sequence[OfferedMachine]) -> None:
             check_count(f"level in its valuation, row {number}", entry.level, low=0, high=CLUSTER)
             check_count(f"GPU count in its valuation, row {number}", entry.count)
             check_number(f"seconds in its valuation, row {number}", entry.seconds, above=True)
+        if bid.claim is not None:
+            check_number("claimed elapsed time", bid.claim.elapsed, high=1e6)
+            check_number("claimed ideal time", bid.claim.ideal_time, above=True, high=1e6)
     except ConfigError as error:
         raise InvalidBidError(bid.app, str(error)) from error
 

@@ -41,7 +41,7 @@ NARROW = 0.005
 GAIN = 0.01
 """The bar: no lie may gain more."""
 
-AUDIT_OFF: dict[str, object] = {}
+AUDIT_OFF: dict[str, object] = {"audit_tolerance": 0.0}
 """Options that switch the audit of claimed slowdowns off, where the policy has one."""
 
 

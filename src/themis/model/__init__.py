@@ -4,7 +4,7 @@ from themis.model import AppSpec, JobSpec, Machine, Phase, Topology
 """
 
 from themis.model.apps import AppSpec, Constraint, JobSpec, Phase
-from themis.model.bids import Bid, Chunk, Offer, Row, TableRow
+from themis.model.bids import Bid, Chunk, Claim, Offer, Row, TableRow
 from themis.model.ids import AppId, GpuId, JobId, OwnerId
 from themis.model.leases import Lease, Source
 from themis.model.slowdown import NO_SLOWDOWN, Measured, Slowdown
@@ -31,6 +31,7 @@ __all__ = [
     "AppSpec",
     "Bid",
     "Chunk",
+    "Claim",
     "Constraint",
     "GpuId",
     "JobId",

@@ -1,7 +1,8 @@
 """Questions to agents and their answers.
 
 A bid is a small table. Each row says: with these chunks on top of what I keep, I still need so
-many seconds. The arbiter adds the elapsed time and divides by the ideal time; rho is never claimed.
+many seconds. The arbiter adds the elapsed time and divides by the ideal time; rho is claimed only
+where an experiment switches that defence off.
 
     Row((Chunk(level=MACHINE, count=4), Chunk(MACHINE, 4)), seconds=1800.0)
 """
@@ -9,6 +10,7 @@ many seconds. The arbiter adds the elapsed time and divides by the ideal time; r
 from dataclasses import dataclass
 
 from themis.model.ids import AppId, GpuId
+from themis.model.slowdown import Slowdown
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -54,9 +56,24 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """What an app says of its own rho, as factors on what the arbiter computes.
+
+    An app that sends rho itself sends no more than this: it knows its seconds, so that all it can
+    add is another elapsed time and another ideal time. Believed only with `inputs=claimed`.
+    """
+
+    elapsed: float = 1.0
+    ideal_time: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Bid:
     """An app's answer: rows for the offer, and its general valuation without restarts."""
 
     app: AppId
     rows: tuple[Row, ...] = ()
     table: tuple[TableRow, ...] = ()
+    profile: Slowdown | None = None
+    """The slowdowns that all of this assumes, if they are not those declared."""
+    claim: Claim | None = None

@@ -114,6 +114,14 @@ class AppView(Protocol):
         """Serial seconds of declared work left."""
 
     @property
+    def queued_work(self) -> float:
+        """Serial seconds that it stands in a queue with, where the shortest go first.
+
+        Those of all apps of its owner where owners are the bidders: parts of a split app are no
+        shorter than the whole. What was added to its declared work counts once more.
+        """
+
+    @property
     def progress(self) -> float:
         """The share of its declared work, all phases together, that is done."""
 

@@ -182,7 +182,7 @@ class Themis(Policy):
         rho = app.rho_after(self.lookahead * view.lease + app.best_case_seconds)
         if rho >= self.urgent:
             return rho
-        days = app.remaining_work / (_DAY * max(1, view.topology.gpus))
+        days = app.queued_work / (_DAY * max(1, view.topology.gpus))
         return self.urgent / (1.0 + days)
 
     def _serve_starved(self, auction: _Auction) -> None:
@@ -404,6 +404,8 @@ class ThemisPaper(Themis):
         "bidder": "app",
         "convention": "paper",
         "idle_after": 0.0,
+        "added_work": "extends",
+        "audit_tolerance": 0.0,
     }
 
     def __init__(

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from themis.arbiter import SETTING_NAMES, BidderKind, Settings
+from themis.arbiter import SETTING_NAMES, AddedWork, BidderKind, Inputs, Settings
 from themis.auction.solver import solver
 from themis.errors import ConfigError, UnwantedKeyError, unknown_name
 from themis.fairness.ideal import Convention
@@ -38,7 +38,12 @@ _OWN = ("seed", "apps", "gpus", "load")
 _APPS = 85
 _QUICK_FLOOR = 500
 """The floor of so many apps is found within a second, so that it need not be asked for."""
-_ENUMS: dict[str, type[StrEnum]] = {"bidder": BidderKind, "convention": Convention}
+_ENUMS: dict[str, type[StrEnum]] = {
+    "bidder": BidderKind,
+    "convention": Convention,
+    "inputs": Inputs,
+    "added_work": AddedWork,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +213,27 @@ def _believing(
     error = check_number("error", options.get("error", 0.0), high=0.99)
     result = with_errors(known, error, seed, learning=learning.learn)
     if "liar" in options:
-        factor = check_number("lie_factor", options.get("lie_factor", 1.0), above=True, high=1e6)
-        kind = str(options.get("lie", "spread"))
-        return with_liar(result, str(options["liar"]), kind, factor)
+        lies = _lies(str(options.get("lie", "spread")), options.get("lie_factor", 1.0))
+        return with_liar(result, str(options["liar"]), lies)
     for key in ("lie", "lie_factor"):
         if key in options:
             reason = "without `liar`, the app that lies, it says nothing"
             raise UnwantedKeyError(key, options[key], reason)
     return result
+
+
+def _lies(kinds: str, factors: object) -> list[tuple[str, float]]:
+    """Kinds and factors, one of each or as many, with commas between them."""
+    names = [name.strip() for name in kinds.split(",")]
+    texts: list[object] = [factors]
+    if isinstance(factors, str):
+        texts = [parse_value(text) for text in factors.split(",")]
+    if len(texts) != len(names):
+        raise ConfigError("lie_factor", factors, f"as many as there are lies ({len(names)})")
+    return [
+        (name, check_number("lie_factor", factor, above=True, high=1e6))
+        for name, factor in zip(names, texts, strict=True)
+    ]
 
 
 def _wants_floor(value: object) -> bool:
@@ -234,7 +252,7 @@ def settings_for(kind: type[Policy], options: Mapping[str, Any]) -> Settings:
     for key, value in (*kind.settings.items(), *options.items()):
         if key in _ENUMS:
             values[key] = _member(key, value)
-        elif key in {"starvation", "solve_work"}:
+        elif key in {"starvation", "solve_work", "audit_tolerance"}:
             values[key] = value
         else:
             values[key] = _duration(value, key)

@@ -26,12 +26,16 @@ class Distortion:
     """On S of gangs that do not fit into one machine."""
     dense_slowdown: float = 1.0
     """On S of gangs within one machine. A lie, so it may well promise a speed-up."""
+    levels: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0)
+    """On S at each level, on top of that. A lie, too."""
     demand: float = 1.0
     """On the most GPUs that a job can use."""
 
     def __post_init__(self) -> None:
         for name in ("work", "slowdown", "spread_slowdown", "dense_slowdown", "demand"):
             check_number(f"{name} factor", getattr(self, name), above=True, high=1e6)
+        for level, factor in zip(LEVELS, self.levels, strict=True):
+            check_number(f"factor at level {level}", factor, above=True, high=1e6)
 
     @property
     def none(self) -> bool:
@@ -62,17 +66,20 @@ class Distortion:
             (item.level, item.count): item.value * self._factor(item.level)
             for item in truth.measured
         }
-        if self.dense_slowdown < 1.0:
-            # A level's prior cannot be below one, what was measured can.
-            for level in LEVELS[: MACHINE + 1]:
+        for level in LEVELS:
+            if self._lie(level) < 1.0:
+                # A level's prior cannot be below one, what was measured can.
                 for count in range(2, most + 1):
                     measured[level, count] = truth.at(level, count) * self._factor(level)
         items = tuple(Measured(*where, value) for where, value in sorted(measured.items()))
         return Slowdown((one, machine, rack, cluster), items)
 
     def _factor(self, level: int) -> float:
+        return self.slowdown * self._lie(level)
+
+    def _lie(self, level: int) -> float:
         where = self.dense_slowdown if level <= MACHINE else self.spread_slowdown
-        return self.slowdown * where
+        return where * self.levels[level]
 
 
 HONEST = Distortion()

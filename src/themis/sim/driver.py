@@ -8,7 +8,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, assert_never
 
 from themis.agent import Agent, Profiler
@@ -217,7 +217,13 @@ class Simulation:
             profiler=None if self._meter is None else Profiler(planned.jobs),
         )
         self._seats[app.spec.id] = _Seat(app, agent)
-        self._nodes.add(app.spec.id, app.spec.jobs, iteration_limits(app.submitted))
+        self._nodes.add(
+            app.spec.id,
+            app.spec.jobs,
+            iteration_limits(app.submitted),
+            ready=app.ready,
+            dawdle=app.dawdle,
+        )
         self._post(ev.AppArrived(now, app.submitted))
 
     def _wake(self, now: float) -> None:
@@ -392,6 +398,8 @@ class Simulation:
         for command in seat.agent.handle(event):
             match command:
                 case agent_cmd.Answer(round=number, bid=bid):
+                    if seat.truth.claim is not None:
+                        bid = replace(bid, claim=seat.truth.claim)
                     self._post(ev.BidReceived(self._now, app, number, bid))
                 case agent_cmd.StartJob(job=job, gpus=gpus, until=until):
                     self._nodes.start(app, job, gpus, until, self._now)
@@ -441,6 +449,13 @@ class Simulation:
         seat = self._seats[app]
         done, seconds = self._nodes.last_sample(app, job)
         self._post(ev.ProgressMeasured(now, app, (ev.Sample(job, done, seconds),)))
+        target = seat.agent.target(job)
+        if seat.truth.adds_work and done < target:
+            # The node has stopped it at its limit: it declares the rest, and starts again.
+            self._nodes.raise_limit(app, job, target)
+            self._post(ev.WorkAdded(now, app, ((job, target),)))
+            self._tell(seat, agent_ev.JobLost(now, job, done))
+            return
         if seat.truth.declared is not None:
             # It may have declared more: that it has ended is for all to see.
             self._post(ev.TargetsRevised(now, app, ((job, done),)))

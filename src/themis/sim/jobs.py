@@ -95,6 +95,9 @@ class Training:
     """How often in a row it lost its process without having saved anything."""
     not_before: float = 0.0
     """When it may start again after a failure."""
+    ready: float = 0.0
+    dawdle: float = 0.0
+    """It begins no process before this time, nor so soon after it was told to."""
     unreported: float = 0.0
     """Seconds that processes now gone trained since the last sample.
 
@@ -120,6 +123,8 @@ class Run:
     timed: int = 0
     """How many windows of iterations its agent was told of."""
     number: int = 0
+    begins: float = 0.0
+    """It leaves its slots empty until then."""
     saved: float = 0.0
     """Iterations at the last periodic checkpoint, once it runs no more."""
     unsaved: float = 0.0
@@ -187,13 +192,26 @@ class Nodes:
     _runs: int = 0
 
     def add(
-        self, app: AppId, jobs: Iterable[JobSpec], limits: Mapping[JobId, float] | None = None
+        self,
+        app: AppId,
+        jobs: Iterable[JobSpec],
+        limits: Mapping[JobId, float] | None = None,
+        *,
+        ready: float = 0.0,
+        dawdle: float = 0.0,
     ) -> None:
-        """Get to know the jobs of an app, and how many iterations were declared for each."""
+        """Get to know the jobs of an app, and how many iterations were declared for each.
+
+        They begin nothing before they are `ready`, and `dawdle` for so long at every start.
+        """
         for job in jobs:
             limit = limits[job.id] if limits is not None else math.inf
-            self.trainings[app, job.id] = Training(app, job, limit)
+            self.trainings[app, job.id] = Training(app, job, limit, ready=ready, dawdle=dawdle)
         self.spent[app] = Ledgered()
+
+    def raise_limit(self, app: AppId, job: JobId, limit: float) -> None:
+        """More iterations of a job were declared."""
+        self.trainings[app, job].limit = limit
 
     def remove(self, app: AppId, jobs: Iterable[JobSpec]) -> None:
         """Forget the jobs of an app that is over."""
@@ -212,6 +230,9 @@ class Nodes:
         training = self.trainings[app, job]
         self._runs += 1
         run = Run(training, gpus, min(until, training.limit), number=self._runs)
+        run.begins = max(training.ready, now + training.dawdle)
+        if run.begins > now:
+            self.at(run.begins, lambda t: self._try(run, t))
         if training.run is not None:
             if training.waiting is not None or training.run.state is not State.CHECKPOINTING:
                 raise InvariantError(f"{app}/{job} is started twice")
@@ -227,6 +248,8 @@ class Nodes:
 
     def _try(self, run: Run, now: float) -> None:
         """Begin if every GPU is there and empty."""
+        if now < run.begins or run.training.run is not run:
+            return
         if run.state is not State.WAITING or any(
             gpu in self._occupant or gpu in self._down for gpu in run.gpus
         ):

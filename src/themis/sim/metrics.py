@@ -177,6 +177,7 @@ def summarise(
         "failed_rounds": outcome.failed_rounds,
         "first_failure": outcome.first_failure,
         "refused": len(outcome.refused),
+        "contradicted": sum(record.contradicted for record in outcome.apps.values()),
         "mean_kept_fraction": outcome.kept_fractions.mean,
         "kept_fraction_bins": list(outcome.kept_fractions.bins),
         "moves": outcome.moves,

@@ -106,6 +106,11 @@ class FakeApp:
         return self.work
 
     @property
+    def queued_work(self) -> float:
+        """Serial seconds left."""
+        return self.work
+
+    @property
     def progress(self) -> float:
         """The share of its work that is done."""
         return self.done / (self.done + self.work)

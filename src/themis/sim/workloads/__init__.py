@@ -21,6 +21,7 @@ from themis.sim.workloads.distributions import (
     quantile,
 )
 from themis.sim.workloads.drawing import REFERENCE_APPS, REFERENCE_GPUS, REFERENCE_HORIZON
+from themis.sim.workloads.rivals import RIVALS, RIVALS_VERSION, contender, generate_rivals
 from themis.sim.workloads.trace_study import TRACE_STUDY_VERSION, generate_trace_study
 from themis.sim.workloads.truth import TRUTH_APPS, TRUTH_VERSION, generate_truth
 from themis.sim.workloads.w1 import W1_VERSION, generate_w1
@@ -31,6 +32,7 @@ GENERATORS: Mapping[str, Callable[..., Workload]] = {
     "w2": generate_w2,
     "trace-study": generate_trace_study,
     "truth": generate_truth,
+    "rivals": generate_rivals,
 }
 """Workloads by name; a new one is a function and a line here."""
 
@@ -60,6 +62,8 @@ __all__ = [
     "REFERENCE_APPS",
     "REFERENCE_GPUS",
     "REFERENCE_HORIZON",
+    "RIVALS",
+    "RIVALS_VERSION",
     "TRACE_JOBS",
     "TRACE_STUDY_VERSION",
     "TRUTH_APPS",
@@ -74,6 +78,8 @@ __all__ = [
     "SimJob",
     "Table",
     "Workload",
+    "contender",
+    "generate_rivals",
     "generate_trace_study",
     "generate_truth",
     "generate_w1",

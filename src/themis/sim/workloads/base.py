@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from themis.errors import ConfigError, DuplicateError, unknown_name
 from themis.fairness.loads import PhaseLoad, load_of, total_work
-from themis.model import AppId, AppSpec, JobSpec, Phase, Slowdown
+from themis.model import AppId, AppSpec, Claim, JobSpec, Phase, Slowdown
 from themis.model.ids import check_number
 from themis.sim.distortion import HONEST, Distortion
 from themis.tuners import TUNERS, LossCurve, Shape
@@ -41,9 +41,19 @@ class SimApp:
     """How its bids differ from the truth."""
     priors: tuple[Slowdown, ...] = ()
     """What its agent takes for the slowdown of each job, if that is not the truth."""
+    claim: Claim | None = None
+    """What it says of its own rho, for arbiters that believe it."""
+    adds_work: bool = False
+    """Whether it declares the rest of its work when its jobs are at their declared limits."""
+    ready: float = 0.0
+    """It has nothing to run before this time, whenever it was submitted."""
+    dawdle: float = 0.0
+    """Seconds for which it leaves its GPUs empty before each start of a job."""
 
     def __post_init__(self) -> None:
         check_number(f"arrival of {self.spec.id}", self.arrival)
+        check_number(f"ready of {self.spec.id}", self.ready)
+        check_number(f"dawdle of {self.spec.id}", self.dawdle)
         if self.tuner and self.tuner not in TUNERS:
             raise unknown_name(f"tuner of {self.spec.id}", self.tuner, TUNERS)
         if len(self.qualities) != len(self.spec.jobs):
@@ -81,7 +91,7 @@ class SimApp:
                 for job, prior in zip(spec.jobs, self.priors, strict=True)
             )
             spec = replace(spec, jobs=jobs)
-        if self.declared is None or self.declared.phases == self.spec.phases:
+        if self.declared is None or self.adds_work or self.declared.phases == self.spec.phases:
             return spec
         phases = tuple(map(_shorter, self.spec.phases, self.declared.phases))
         return replace(spec, phases=phases)
