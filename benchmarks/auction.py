@@ -16,6 +16,7 @@ longest it took.
 """
 
 import argparse
+import functools
 import gc
 import hashlib
 import json
@@ -109,6 +110,7 @@ def _line(
         "fragmented": args.fragmented,
         "seeds": args.seeds,
         "every_count": args.every_count,
+        "horizon": args.horizon,
         "solver": args.solver,
         "rows": round(statistics.median(sum(len(b.rows) for b in p.bidders) for p in problems)),
         "median_ms": round(statistics.median(times), 2),
@@ -150,6 +152,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--gurobi-python", default=sys.executable, help="where gurobipy is")
     parser.add_argument("--no-opponents", dest="opponents", action="store_false")
     parser.add_argument("--recorded", type=Path, help="a folder to keep recorded auctions in")
+    parser.add_argument(
+        "--horizon",
+        choices=("end", "lease"),
+        default="end",
+        help="what rows of recorded auctions are worth: see policy themis",
+    )
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--problems", help=argparse.SUPPRESS)
     parser.add_argument("--index", type=int, help=argparse.SUPPRESS)
@@ -167,7 +175,7 @@ def _arguments() -> argparse.Namespace:
 def _problems(args: argparse.Namespace) -> list[Problem]:
     recorded: Sequence[Problem] = ()
     if args.gpus in RECORDED and args.seeds > 1 and not args.every_count:
-        recorded = _recorded(RECORDED[args.gpus], args.seeds // 2, args.recorded)
+        recorded = _recorded(RECORDED[args.gpus], args.seeds // 2, args.recorded, args.horizon)
     problems = []
     for seed in range(args.seeds):
         if recorded and seed % 2:
@@ -185,17 +193,19 @@ def _problems(args: argparse.Namespace) -> list[Problem]:
     return problems
 
 
-def _recorded(source: Source, wanted: int, keep: Path | None) -> list[Problem]:
+def _recorded(source: Source, wanted: int, keep: Path | None, horizon: str) -> list[Problem]:
+    record = functools.partial(recorded_problems, source.cluster, apps=source.apps, horizon=horizon)
     if keep is None:
         # The first ones are the same, however many are asked for.
-        return recorded_problems(source.cluster, min(wanted, source.most), apps=source.apps)
-    folder = keep / f"{source.cluster}-w2-{source.apps}-{themis.__version__}-{_code_digest()}"
+        return record(min(wanted, source.most))
+    run = f"{source.cluster}-w2-{source.apps}-{horizon}"
+    folder = keep / f"{run}-{themis.__version__}-{_code_digest()}"
     if not folder.exists():
         keep.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=keep) as name:
             draft = Path(name) / "draft"
             draft.mkdir()
-            _write(draft, recorded_problems(source.cluster, source.most, apps=source.apps))
+            _write(draft, record(source.most))
             draft.rename(folder)
     return _read(folder)
 
