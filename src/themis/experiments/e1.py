@@ -148,10 +148,7 @@ def study(results: Results) -> Findings:
     )  # fmt: skip
     return Findings(
         claims=tuple(claims),
-        tables=(
-            measured.table("policies", "Means over seeds", ("workload", "policy"), COLUMNS),
-            measured.run_table("runs", ("workload", "policy")),
-        ),
+        tables=measured.tables("policies", "Means over seeds", ("workload", "policy"), COLUMNS),
         figures=tuple(figures),
         notes=(
             (

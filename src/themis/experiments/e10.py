@@ -124,10 +124,7 @@ def study(results: Results) -> Findings:
     measured = matrix(results).measure(results, MEASURES)
     return Findings(
         claims=(_best(measured), _worse_at_one(measured), _efficiency(measured)),
-        tables=(
-            measured.table("f", "W2, means over seeds", ("f", "policy"), COLUMNS),
-            measured.run_table("runs", ("f", "policy")),
-        ),
+        tables=measured.tables("f", "W2, means over seeds", ("f", "policy"), COLUMNS),
         figures=(
             Figure("f", "W2: fairness and GPU time against f, mean over seeds with 95 % interval.",
                    lambda: _figure(measured)),

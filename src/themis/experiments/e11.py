@@ -83,10 +83,7 @@ def study(results: Results) -> Findings:
             _claim(measured, f"GPU time with {SHORTEST} leases over {LONGEST}", "gpu_hours",
                    SHORTEST, LONGEST, "Every change of hands costs a checkpoint and a restart."),
         ),
-        tables=(
-            measured.table("lease", "W2, means over seeds", ("lease", "policy"), COLUMNS),
-            measured.run_table("runs", ("lease", "policy")),
-        ),
+        tables=measured.tables("lease", "W2, means over seeds", ("lease", "policy"), COLUMNS),
         figures=(
             Figure("lease", "W2: fairness and GPU time against the length of a lease.",
                    lambda: _figure(measured)),

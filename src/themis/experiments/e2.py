@@ -120,11 +120,8 @@ def study(results: Results) -> Findings:
     caption = "GPU time held over bare work: geometric mean over seeds, 95 % interval."
     return Findings(
         claims=(_equal(measured), _below_gandiva(measured), _slaq_above(measured)),
-        tables=(
-            measured.table(
-                "gpu_time", "GPU hours, means over seeds", ("workload", "policy"), COLUMNS
-            ),
-            measured.run_table("runs", ("workload", "policy")),
+        tables=measured.tables(
+            "gpu_time", "GPU hours, means over seeds", ("workload", "policy"), COLUMNS
         ),
         figures=(Figure("gpu_time", caption, lambda: _figure(measured, policies(results))),),
         notes=(f"Every job across racks would cost {most_that_placement_costs():.2f}x the work.",),

@@ -131,10 +131,7 @@ def study(results: Results) -> Findings:
             _level(measured, SHORT.name),
             _level(measured, LONG.name),
         ),
-        tables=(
-            measured.table("jobs", "Means over seeds", ("workload", "policy"), COLUMNS),
-            measured.run_table("runs", ("workload", "policy")),
-        ),
+        tables=measured.tables("jobs", "Means over seeds", ("workload", "policy"), COLUMNS),
         figures=(
             Figure("jobs", "rho of the two jobs (paper): geometric mean over seeds, 95 % interval.",
                    lambda: _figure(measured, policies(results))),

@@ -91,11 +91,8 @@ def study(results: Results) -> Findings:
     measured = matrix(results).measure(results, MEASURES)
     return Findings(
         claims=(_near_one(measured), _best(measured)),
-        tables=(
-            measured.table(
-                "scores", "Placement, means over seeds", ("workload", "policy"), COLUMNS
-            ),
-            measured.run_table("runs", ("workload", "policy")),
+        tables=measured.tables(
+            "scores", "Placement, means over seeds", ("workload", "policy"), COLUMNS
         ),
         figures=tuple(
             Figure(

@@ -67,10 +67,7 @@ def study(results: Results) -> Findings:
     measured = matrix(results).measure(results, MAIN)
     return Findings(
         claims=tuple(_only(measured, value) for value in VALUES),
-        tables=(
-            measured.table("contention", "W1, means over seeds", ("x", "policy"), MAIN_COLUMNS),
-            measured.run_table("runs", ("x", "policy")),
-        ),
+        tables=measured.tables("contention", "W1, means over seeds", ("x", "policy"), MAIN_COLUMNS),
         figures=(
             Figure(
                 "contention",

@@ -129,10 +129,7 @@ def study(results: Results) -> Findings:
             _excess(measured),
             _worst(measured, shares),
         ),
-        tables=(
-            measured.table("network", "W2, means over seeds", ("share", "policy"), COLUMNS),
-            measured.run_table("runs", ("share", "policy")),
-        ),
+        tables=measured.tables("network", "W2, means over seeds", ("share", "policy"), COLUMNS),
         figures=(
             Figure(
                 "network",

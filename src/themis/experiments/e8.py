@@ -87,10 +87,7 @@ def study(results: Results) -> Findings:
     errors = values(results)
     return Findings(
         claims=(_claim(measured),),
-        tables=(
-            measured.table("errors", "W2, means over seeds", ("error", "policy"), MAIN_COLUMNS),
-            measured.run_table("runs", ("error", "policy")),
-        ),
+        tables=measured.tables("errors", "W2, means over seeds", ("error", "policy"), MAIN_COLUMNS),
         figures=(
             Figure(
                 "errors",

@@ -88,6 +88,12 @@ class Measured:
         heads = tuple(Column(part) for part in head)
         return Table(name, title, (*heads, *columns.values()), tuple(rows))
 
+    def tables(
+        self, name: str, title: str, head: Sequence[str], columns: Mapping[str, Column]
+    ) -> tuple[Table, Table]:
+        """What most experiments show: the means, and every run for programs."""
+        return self.table(name, title, head, columns), self.run_table("runs", head)
+
     def run_table(self, name: str, head: Sequence[str]) -> Table:
         """Every number of every run, for programs."""
         names = list(next(iter(self.by_cell.values()), {}))
