@@ -155,8 +155,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--horizon",
         choices=("end", "lease"),
-        default="end",
-        help="what rows of recorded auctions are worth: see policy themis",
+        default="lease",
+        help="what rows of recorded auctions are worth; policy themis has lease",
     )
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--problems", help=argparse.SUPPRESS)
