@@ -46,6 +46,7 @@ def record(config: RunConfig, **numbers: Any) -> RunRecord:
         "mean_completion_h": 1.0,
         "fluid_completion_h": 1.25,
         "floor_rho_ref": None,
+        "placed_floor_rho_ref": None,
         "jain": 0.9,
         "auction_share_contended": 0.25,
         "mean_kept_fraction": 0.5,

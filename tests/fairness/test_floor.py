@@ -8,7 +8,7 @@ from themis.errors import ConfigError
 from themis.fairness.floor import PRECISION, FloorApp, rho_floor
 from themis.fairness.ideal import Convention
 from themis.fairness.loads import JobLoad
-from themis.model import AppId, Machine, Phase, Topology
+from themis.model import AppId, Machine, Phase, Slowdown, Topology
 from themis.policies import POLICIES
 from themis.sim import RunConfig, prepare, run
 from themis.sim.jobs import Costs
@@ -50,6 +50,37 @@ def test_an_app_that_can_wait_makes_room_for_one_that_cannot() -> None:
     assert rho_floor(apps, 1.0) == pytest.approx(1.5, rel=2 * PRECISION)
 
 
+def test_a_job_that_no_place_suits_sets_the_pace() -> None:
+    # 100 s of work on two GPUs: 50 s, but 60 s where the best place for two slows by 1.2.
+    def pace(gpus: int) -> float:
+        return gpus / 1.2 if gpus > 1 else 1.0
+
+    app = FloorApp(AppId("a"), 0.0, 0.0, ((JobLoad(100.0, 2),),), 50.0, pace)
+    assert rho_floor([app], 8.0) == pytest.approx(1.2)
+
+
+def test_the_placed_floor_knows_the_largest_slot_machine_and_rack() -> None:
+    apps = [
+        sim_app(
+            "a0",
+            jobs=1,
+            max_gpus=4,
+            slowdown=Slowdown((1.0, 1.25, 1.5, 2.0)),
+            phases=[Phase(1, 400)],
+        )
+    ]
+    workload = workload_of(*apps)
+    for slots, worst in (((4,), 1.0), ((2, 2), 1.25), ((2,), 1.5)):
+        machines = tuple(Machine(f"m{n}", "r0", slots) for n in range(2))
+        topology = Topology(machines)
+        fluid = reference(workload, topology)
+        free, placed = (
+            floor_rho_ref(workload, topology, fluid, Costs(0.0, 0.0, 0.0, 0.0), 1, placed=placed)
+            for placed in (False, True)
+        )
+        assert placed == pytest.approx(worst * free)
+
+
 def test_no_apps_have_no_floor() -> None:
     assert rho_floor([], 4.0) == 0.0
 
@@ -71,12 +102,13 @@ def test_no_policy_beats_the_floor(seed: int) -> None:
     )
     fluid = reference(workload, FOUR)
     floor = floor_rho_ref(workload, FOUR, fluid, Costs(), seed)
-    assert floor > 0.5
+    placed = floor_rho_ref(workload, FOUR, fluid, Costs(), seed, placed=True)
+    assert placed >= floor > 0.5
     for rule in rng.sample(sorted(set(POLICIES) - {"themis-paper"}), 3):
         outcome = simulate(FOUR, workload, rule, seed=seed, costs=Costs())
         results = app_results(outcome, workload, FOUR, fluid)
         worst = max(result.rho_ref[Convention.FAIR_SHARE] for result in results)
-        assert worst >= floor * (1.0 - 1e-9), rule
+        assert worst >= placed * (1.0 - 1e-9), rule
 
 
 def test_a_run_names_its_floor_unless_told_not_to() -> None:

@@ -5,21 +5,22 @@
 Bisection on r with the question whether every app could be done by arrival + r * T_id. The
 schedule asked for is easier than any real one, which makes the answer a lower bound:
 
-- clairvoyant, with S = 1, fractions of GPUs, moves at no cost and one start-up for each app;
+- clairvoyant, with fractions of GPUs, moves at no cost and one start-up for each app;
+- S = 1, or with `pace` the smallest S that any placement of a job has;
 - a phase may begin when those before it could have ended at full speed, and must end when those
   after it can just be done at full speed; phases of one app may overlap within these windows;
-- a phase uses at most the GPUs that all its jobs can hold, to its end.
+- a phase is at most as fast as all its jobs together, to its end.
 
 What is left is a flow of work from phases to the stretches of time between windows' ends.
 """
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from themis.fairness.loads import PhaseLoad, phase_demand, phase_work
+from themis.fairness.loads import PhaseLoad, phase_work
 from themis.model import AppId
 
 PRECISION = 1e-3
@@ -40,6 +41,8 @@ class FloorApp:
     startup: float
     phases: tuple[PhaseLoad, ...]
     ideal_time: float
+    pace: Callable[[int], float] = float
+    """How many times faster than on one GPU a job can be at best that may hold so many."""
 
 
 @dataclass(slots=True)
@@ -73,16 +76,16 @@ def rho_floor(apps: Sequence[FloorApp], capacity: float, precision: float = PREC
 
 def _alone(app: FloorApp, capacity: float) -> float:
     """The seconds an app needs with the cluster to itself."""
-    return app.startup + math.fsum(_shortest(phase, capacity) for phase in app.phases)
+    return app.startup + math.fsum(_shortest(app, phase, capacity) for phase in app.phases)
 
 
-def _shortest(phase: PhaseLoad, capacity: float) -> float:
-    longest = max((job.work / min(job.max_gpus, capacity) for job in phase), default=0.0)
+def _shortest(app: FloorApp, phase: PhaseLoad, capacity: float) -> float:
+    longest = max((job.work / min(app.pace(job.max_gpus), capacity) for job in phase), default=0.0)
     return max(longest, phase_work(phase) / capacity)
 
 
 def _tasks(app: FloorApp, capacity: float, r: float) -> list[_Task]:
-    lengths = [_shortest(phase, capacity) for phase in app.phases]
+    lengths = [_shortest(app, phase, capacity) for phase in app.phases]
     opens = app.arrival + app.startup
     # A hair of slack, so that rounding never makes a schedule impossible.
     closes = app.arrival + r * app.ideal_time * (1.0 + _DUST) - math.fsum(lengths)
@@ -90,7 +93,7 @@ def _tasks(app: FloorApp, capacity: float, r: float) -> list[_Task]:
     for phase, length in zip(app.phases, lengths, strict=True):
         closes += length
         if length > 0.0:
-            width = min(float(phase_demand(phase)), capacity)
+            width = min(math.fsum(app.pace(job.max_gpus) for job in phase), capacity)
             tasks.append(_Task(phase_work(phase), width, opens, max(closes, opens + length)))
         opens += length
     return tasks

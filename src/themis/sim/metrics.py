@@ -5,15 +5,17 @@ report["max_rho_ref"]["fair_share"]
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from themis.fairness.checkers import jain_index
 from themis.fairness.floor import FloorApp, rho_floor
 from themis.fairness.fluid import FluidApp, FluidResult, fluid_run, reference_ideal_time
 from themis.fairness.ideal import Convention, ideal_time
-from themis.model import AppId, Source, Topology
+from themis.model import AppId, JobSpec, Source, Topology
 from themis.sim.driver import Outcome
 from themis.sim.jobs import Costs, first_start
 from themis.sim.workloads import Workload, true_phases
@@ -52,17 +54,50 @@ def floor_rho_ref(
     fluid: Mapping[AppId, FluidResult],
     costs: Costs,
     seed: int,
+    *,
+    placed: bool = False,
 ) -> float:
-    """What no policy can bring max rho_ref under fair_share below, with these costs of starting."""
+    """What no policy can bring max rho_ref under fair_share below, with these costs of starting.
+
+    With `placed` jobs are as fast as in the best place that this cluster has for them, else as
+    fast as if no place slowed them.
+    """
     gpus = float(topology.gpus)
+    room = _room(topology)
     apps = []
     for app in workload.apps:
         phases = true_phases(app, app.planned)
         ideal = reference_ideal_time(Convention.FAIR_SHARE, phases, fluid[app.spec.id], gpus)
         starters = app.spec.jobs[: app.spec.phases[0].jobs]
         startup = min(first_start(costs, seed, app.spec.id, job.id) for job in starters)
-        apps.append(FloorApp(app.spec.id, app.arrival, startup, phases, ideal))
+        pace = _pace(app.spec.jobs, room) if placed else float
+        apps.append(FloorApp(app.spec.id, app.arrival, startup, phases, ideal, pace))
     return rho_floor(apps, gpus)
+
+
+def _room(topology: Topology) -> tuple[int, ...]:
+    """The GPUs of the largest slot, machine and rack, and of all."""
+    seats = topology.seats
+    units = ((seat.slot for seat in seats), (seat.machine for seat in seats),
+             (seat.rack for seat in seats))  # fmt: skip
+    return (*(max(Counter(unit).values()) for unit in units), topology.gpus)
+
+
+def _pace(jobs: Sequence[JobSpec], room: Sequence[int]) -> Callable[[int], float]:
+    """The best speed of these jobs by the GPUs that they may hold."""
+    profiles = {job.slowdown for job in jobs}
+
+    @cache
+    def pace(most: int) -> float:
+        return max(
+            profile.rate(level, count)
+            for profile in profiles
+            for count in range(1, min(most, room[-1]) + 1)
+            for level in range(len(room))
+            if count <= room[level]
+        )
+
+    return pace
 
 
 def app_results(

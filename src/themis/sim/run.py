@@ -212,10 +212,15 @@ def run(
         policy=prepared.config.policy,
         seed=prepared.config.seed,
     )
-    floor = None
-    if prepared.floor:
-        floor = floor_rho_ref(
-            prepared.workload, prepared.topology, fluid, prepared.costs, prepared.config.seed
-        )
-    summary["floor_rho_ref"] = floor
+    for key, placed in (("floor_rho_ref", False), ("placed_floor_rho_ref", True)):
+        summary[key] = None
+        if prepared.floor:
+            summary[key] = floor_rho_ref(
+                prepared.workload,
+                prepared.topology,
+                fluid,
+                prepared.costs,
+                prepared.config.seed,
+                placed=placed,
+            )
     return RunResult(prepared, summary, apps, tuple(segments), tuple(rounds), outcome, fluid)
