@@ -1,0 +1,135 @@
+"""Auctions in a worker process: answered, cut off, replaced; nothing outlives the service."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from themis.auction import Problem, solver
+from themis.errors import UnavailableError
+from themis.live.solving import Solving
+from themis.testing.auctions import generated_problem
+
+pytest.importorskip("highspy", reason="the default solver needs themis-scheduler[sim]")
+
+LONG = 60.0
+"""Seconds: a guard against hanging, never a measure."""
+
+
+def make_problem(seed: int) -> Problem:
+    return generated_problem(16, 5, seed)
+
+
+def during(work: Callable[[Solving], Awaitable[None]], *command: str) -> None:
+    async def run() -> None:
+        solving = Solving("default", command)
+        try:
+            async with asyncio.timeout(LONG):
+                await work(solving)
+        finally:
+            await solving.close()
+
+    asyncio.run(run())
+
+
+def test_the_worker_gives_the_solver_s_own_answer() -> None:
+    async def work(solving: Solving) -> None:
+        for seed in range(5):
+            problem = make_problem(seed)
+            found = await solving.solve(problem, LONG)
+            assert found == solver("default").solve(problem)
+
+    during(work)
+
+
+SLOW = """
+import json, sys, time
+print(json.dumps({"ready": True}), flush=True)
+from themis.auction import Problem, solver
+from themis.records.codec import decode, dumps, loads
+for line in sys.stdin:
+    data = loads(line)
+    if %s:
+        best = solver("default").solve(decode(Problem, data["problem"]))
+        print(dumps({"id": data["id"], "final": False, "solution": best}), flush=True)
+    time.sleep(3600)
+"""
+
+
+def test_a_worker_that_hangs_is_killed_and_its_first_answer_counts() -> None:
+    async def work(solving: Solving) -> None:
+        await solving.start()
+        first = solving.process_id
+        problem = make_problem(3)
+        assert await solving.solve(problem, 3.0) == solver("default").solve(problem)
+        assert solving.process_id is None
+        assert first is not None
+        with pytest.raises(ProcessLookupError):
+            os.kill(first, 0)
+
+    during(work, sys.executable, "-c", SLOW % "True")
+
+
+def test_without_a_first_answer_the_round_has_to_do_without() -> None:
+    async def work(solving: Solving) -> None:
+        await solving.start()
+        with pytest.raises(UnavailableError, match="no answer"):
+            await solving.solve(make_problem(3), 0.2)
+
+    during(work, sys.executable, "-c", SLOW % "False")
+
+
+def test_a_worker_that_was_killed_is_replaced() -> None:
+    async def work(solving: Solving) -> None:
+        await solving.start()
+        first = solving.process_id
+        assert first is not None
+        os.kill(first, 9)
+        problem = make_problem(4)
+        try:
+            found = await solving.solve(problem, LONG)
+        except UnavailableError:  # it noticed only while asking
+            found = await solving.solve(problem, LONG)
+        assert found == solver("default").solve(problem)
+        assert solving.process_id != first
+
+    during(work)
+
+
+def test_a_solver_that_does_not_start_is_told_plainly() -> None:
+    async def work(solving: Solving) -> None:
+        with pytest.raises(UnavailableError, match="does not start"):
+            await solving.start()
+
+    during(work, sys.executable, "-c", "raise SystemExit(1)")
+
+
+def test_the_worker_ends_with_the_service(tmp_path: Path) -> None:
+    """Even in the middle of an auction: its standard input is closed."""
+    code = """
+import asyncio, os, sys
+from themis.live.solving import Solving
+async def run():
+    solving = Solving()
+    await solving.start()
+    print(solving.process_id, flush=True)
+    os._exit(0)
+asyncio.run(run())
+"""
+
+    async def work(_: Solving) -> None:
+        service = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE
+        )
+        assert service.stdout is not None
+        worker = int(await service.stdout.readline())
+        await service.wait()
+        while Path(f"/proc/{worker}/status").exists() and "Z (zombie)" not in (
+            Path(f"/proc/{worker}/status").read_text()
+        ):
+            await asyncio.sleep(0.01)
+
+    during(work)
