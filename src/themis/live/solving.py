@@ -4,8 +4,8 @@
     await solving.start()
     solution = await solving.solve(problem, seconds=2.0)
 
-The worker answers twice: at once with something feasible, then with the best it has when time is up.
-If it says nothing in time it is killed and the first answer counts; another worker is started.
+The worker answers twice: at once with something feasible, then with the best it has when time is
+up. If it says nothing in time it is killed and the first answer counts; another worker is started.
 """
 
 import asyncio
