@@ -446,7 +446,9 @@ class Simulation:
             self._post(ev.GpusReleased(now, app, tuple(released)))
 
     def _job_reached(self, now: float, app: AppId, job: JobId) -> None:
-        seat = self._seats[app]
+        seat = self._seats.get(app)
+        if seat is None:
+            return  # It ended while this process wrote its last checkpoint.
         done, seconds = self._nodes.last_sample(app, job)
         self._post(ev.ProgressMeasured(now, app, (ev.Sample(job, done, seconds),)))
         target = seat.agent.target(job)
