@@ -221,7 +221,7 @@ def test_what_cannot_be_is_refused_with_its_key(data: object, key: str) -> None:
         ),
         pytest.param(LAB + "name: again\n", 11, "every key once", id="a key twice"),
         pytest.param(LAB + "  bad: [\n", 11, "plain YAML", id="not YAML"),
-        pytest.param(LAB + "on: 1\n", 1, "got 'True'", id="a key that YAML takes for true"),
+        pytest.param(LAB + "on: 1\n", 1, "got 'true'", id="a key that YAML takes for true"),
         pytest.param("a: &x [1]\nb: *x\n", 2, "no aliases", id="an alias"),
         pytest.param("a: !!python/name:os.system x\n", 1, "plain YAML", id="a Python tag"),
         pytest.param("[" * 100_000, 1, "20 levels", id="deep brackets"),

@@ -90,7 +90,7 @@ class Place:
             raise self.error(given, f"a mapping of {', '.join(sorted(allowed))}")
         for key in value:
             if key not in allowed:
-                name = str(shown(key))
+                name = str(shown(key)) if isinstance(key, str) else told(key)
                 raise unknown_name(f"key in {self.key}", name, allowed, self.at(name).where)
         for key in required:
             if key not in value:
