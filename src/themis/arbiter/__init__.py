@@ -6,7 +6,8 @@ commands = arbiter.handle(events.AppArrived(at=0.0, app=app))
 
 from themis.arbiter import commands, events
 from themis.arbiter.core import Arbiter
-from themis.arbiter.ledger import GpuState, Ledger, check_ledger
+from themis.arbiter.ledger import GpuState, Ledger
+from themis.arbiter.ledger_check import check_ledger
 from themis.arbiter.record import AppLine, AppRecord, RoundRecord
 from themis.arbiter.settings import SETTING_NAMES, AddedWork, BidderKind, Inputs, Settings
 

@@ -4,7 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from themis.arbiter.audit import Audit, corrected_bid, corrected_table
+from themis.arbiter.audit import Audit, AuditPart, corrected_bid, corrected_table
+from themis.arbiter.parts import AppPart, ClaimsPart, JobPart, Shelf, StandingPart, WorkPart
+from themis.arbiter.standing import AppMarks, Standing
 from themis.errors import RefusedError
 from themis.fairness.loads import (
     JobLoad,
@@ -17,13 +19,9 @@ from themis.fairness.loads import (
 from themis.fairness.rho import best_case_of_sums
 from themis.fairness.valuation import Valuation
 from themis.model import AppId, AppSpec, Bid, Claim, JobId, JobSpec, TableRow
-from themis.model.reasons import Reason
 
 SLACK = 1e-6
 """Iterations within this of a target count as done: floats add up imprecisely."""
-
-MOST_BEATS_BARRED = 8
-"""For so many beats at most an app that refuses GPUs again and again is offered no more."""
 
 MOST_DRAG = 2.0
 """No machine is believed to slow an app more than this: it is the app that says so."""
@@ -46,16 +44,18 @@ class JobState:
         return iterations * self.spec.serial_iteration_time if iterations > SLACK else 0.0
 
 
-class AppState:
+class AppState(Standing):
     """One app from submission to end. Changes only through its methods."""
 
-    def __init__(self, spec: AppSpec, at: float) -> None:
+    def __init__(self, spec: AppSpec, at: float, marks: AppMarks | None = None) -> None:
+        super().__init__(spec.id, spec.weight, at, marks or AppMarks())
+        self._marks.all(spec.id)
+        self._declared = spec
         self.spec = spec
+        """As declared, with iteration times as they are believed."""
         self.arrival = at
         """Since when it counts: its submission, or when work was added."""
         self.submitted = at
-        self.weight = spec.weight
-        self.suspended: set[Reason] = set()
         self.valuation: Valuation | None = None
         self.claim: Claim | None = None
         self.audit = Audit(spec)
@@ -63,16 +63,6 @@ class AppState:
         self._table: tuple[TableRow, ...] = ()
         self.drag = 1.0
         """How many times longer than at S = 1 it needs at best, by its last valuation."""
-        self.waiting_since = at
-        self.hungry_rounds = 0
-        self.enough: int | None = None
-        """How many GPUs it had when it gave others back: of more it would do the same for now."""
-        self._refusals = 0
-        self._idled = 0
-        self._barred = 0
-        self.reason = Reason.PENDING_EVALUATION
-        self.outcome = ""
-        self.ended_at = math.inf
         self.phase = 0
         self._done: dict[JobId, float] = {}
         self._past: list[PhaseLoad] = []
@@ -92,11 +82,6 @@ class AppState:
         self._refresh()
 
     @property
-    def id(self) -> AppId:
-        """Its name."""
-        return self.spec.id
-
-    @property
     def budget(self) -> float | None:
         """GPU-seconds declared; None for the sum of the phases' work."""
         return None if self._added else self.spec.budget or None
@@ -110,6 +95,7 @@ class AppState:
             return
         before = state.left
         self._now_left = None
+        self._marks.work.add(self.id)
         state.done = min(iterations, state.target)
         self._done[job] = state.done
         after = state.left
@@ -148,9 +134,9 @@ class AppState:
                     f"not go to {target!r}",
                 )
             jobs[job] = JobState(declared.job(specs[job]), done, target, done)
+        self._marks.all(self.id)
         self._past.append(self._whole_phase())
-        self.enough = None
-        self._refusals = 0
+        self.forget_refusals()
         self.jobs = jobs
         self.phase = phase
         self._refresh()
@@ -169,6 +155,7 @@ class AppState:
                 raise RefusedError(
                     self.id, f"job {job} may do {state.target:g} iterations, not {target!r}"
                 )
+        self._marks.work.add(self.id)
         for job, target in targets:
             state = self.jobs[job]
             state.target = min(state.target, max(target, state.done))
@@ -188,6 +175,8 @@ class AppState:
                 raise RefusedError(
                     self.id, f"job {job} goes to {state.target:g} already, {target!r} adds nothing"
                 )
+        self._marks.declared.add(self.id)
+        self._marks.work.add(self.id)
         for job, target in targets:
             state = self.jobs[job]
             self.added_work += (target - state.target) * state.spec.serial_iteration_time
@@ -197,6 +186,8 @@ class AppState:
 
     def begin_anew(self, at: float) -> None:
         """Count from now on with what is left to do, and no more."""
+        self._marks.declared.add(self.id)
+        self._marks.work.add(self.id)
         done = (load_of(j.spec, j.done - j.started_at) for j in self.jobs.values())
         self._before += [*self._past, tuple(done)]
         self._past = []
@@ -207,12 +198,19 @@ class AppState:
 
     # Claims
 
+    def start_process(self, job: JobId, level: int, count: int) -> None:
+        """A process of a job runs on so many GPUs, so far apart."""
+        self._marks.audit.add(self.id)
+        self.audit.start(job, level, count)
+
     def hear(self, bid: Bid, tolerance: float) -> Bid:
         """Remember what it says its GPUs are worth, for the rounds to come.
 
         Returns:
             What of it is believed.
         """
+        self._marks.claims.add(self.id)
+        self._marks.audit.add(self.id)
         self.claim = bid.claim
         if tolerance and self.audit.hear(bid.profile, tolerance):
             self._believe_measured()
@@ -238,8 +236,10 @@ class AppState:
         Returns:
             Whether it turns out that it has more work than it said.
         """
+        self._marks.audit.add(self.id)
         if not self.audit.measure(job, iterations, seconds, tolerance):
             return False
+        self._marks.claims.add(self.id)
         before = self._serial_factor
         self._believe_measured()
         if self.valuation is not None:
@@ -271,6 +271,8 @@ class AppState:
         factor = self.audit.serial_factor / self._serial_factor
         if factor == 1.0:
             return
+        self._marks.declared.add(self.id)
+        self._marks.work.add(self.id)
         self._serial_factor = self.audit.serial_factor
         # What it kept quiet about counts as if it were added now.
         hidden = total_work((*self._past, self._whole_phase(), *self.future)) * (factor - 1.0)
@@ -361,55 +363,90 @@ class AppState:
         """The phases that really ran, the present one included, for final values."""
         return (*self._before, *self._past, self._whole_phase())
 
-    # Appetite
-
     @property
     def wanted(self) -> int:
         """GPUs that it would take, as far as is known."""
         return self.demand if self.enough is None else min(self.demand, self.enough)
 
-    def give_back(self, held: int) -> None:
-        """It gave GPUs back and has so many now.
-
-        Who gives back what its jobs could use did not like where it was. It is asked again at the
-        next beat; then, each time it refuses anew, after twice as many.
-        """
-        if self.enough is None:
-            self._barred = 1
-            if 0 < held < self.demand:
-                self._barred = min(2**self._refusals, MOST_BEATS_BARRED)
-                self._refusals += 1
-        self.enough = held
-
-    def leave_empty(self) -> None:
-        """It ran nothing on GPUs that it had: it is offered none for a beat, then two, four, ..."""
-        self._barred = min(2**self._idled, MOST_BEATS_BARRED)
-        self._idled += 1
-        self.enough = 0
-
-    def use(self) -> None:
-        """It runs something."""
-        self._idled = 0
-
-    def pass_beat(self) -> None:
-        """A beat has come."""
-        if self.enough is None:
-            self._refusals = 0
-            return
-        self._barred -= 1
-        if self._barred <= 0:
-            self.enough = None
-
-    # Standing
-
-    @property
-    def suspension(self) -> Reason | None:
-        """The first in precedence of the reasons it is suspended for."""
-        if not self.suspended:
-            return None
-        return min(self.suspended, key=list(Reason).index)
-
     @property
     def active(self) -> bool:
         """Whether it has a runnable job and nothing suspends it."""
         return not self.suspended and self.runnable > 0 and not self.outcome
+
+    # Writing down
+
+    def app_part(self) -> AppPart:
+        """What changes with its phases only."""
+        times = None
+        if self.spec is not self._declared:
+            times = tuple(job.serial_iteration_time for job in self.spec.jobs)
+        return AppPart(
+            self._declared,
+            self.submitted,
+            self.arrival,
+            times,
+            self.spec.budget,
+            self._serial_factor,
+            tuple(self._past),
+            tuple(self._before),
+            self._added,
+            self.added_work,
+        )
+
+    def work_part(self) -> WorkPart:
+        """How far its jobs have come."""
+        jobs = tuple(
+            JobPart(name, job.started_at, job.target, job.done) for name, job in self.jobs.items()
+        )
+        # Of jobs in this phase both say the same.
+        retired = tuple(item for item in self._done.items() if item[0] not in self.jobs)
+        return WorkPart(self.phase, jobs, retired, self._phase_left)
+
+    def claims_part(self) -> ClaimsPart:
+        """What it says its GPUs are worth."""
+        if self.valuation is None:
+            return ClaimsPart(self._table, None, None, self.claim, self.drag)
+        table = self.valuation.table
+        believed = None if table == self._table else table
+        return ClaimsPart(self._table, believed, self.valuation.work_left, self.claim, self.drag)
+
+    def audit_part(self) -> AuditPart:
+        """What was measured of its iteration times."""
+        return self.audit.part()
+
+    @staticmethod
+    def restored(app: AppId, shelf: Shelf, marks: AppMarks) -> "AppState":
+        """The app that was written down."""
+        part = shelf.one(AppPart, app)
+        state = AppState(part.spec, part.submitted, marks)
+        state.arrival = part.arrival
+        state._past, state._before = list(part.past), list(part.before)
+        state._added, state.added_work = part.added, part.added_work
+        state._serial_factor = part.serial_factor
+        if part.times is not None:
+            jobs = zip(part.spec.jobs, part.times, strict=True)
+            timed = tuple(replace(job, serial_iteration_time=time) for job, time in jobs)
+            state.spec = replace(part.spec, jobs=timed, budget=part.budget)
+        state.audit.take_back(shelf.one(AuditPart, app))
+        state._take_back_work(shelf.one(WorkPart, app))
+        state._take_back_claims(shelf.one(ClaimsPart, app))
+        state.take_back_standing(shelf.one(StandingPart, app))
+        return state
+
+    def _take_back_work(self, part: WorkPart) -> None:
+        self.phase = part.phase
+        phase = self.spec.phases[part.phase]
+        specs = {job.id: job for job in self.spec.jobs}
+        self.jobs = {
+            job.job: JobState(phase.job(specs[job.job]), job.started_at, job.target, job.done)
+            for job in part.jobs
+        }
+        self._done = {**dict(part.retired), **{job.job: job.done for job in part.jobs}}
+        self._refresh()
+        self._phase_left = part.left
+
+    def _take_back_claims(self, part: ClaimsPart) -> None:
+        self._table, self.claim, self.drag = part.table, part.claim, part.drag
+        if part.work_left is not None:
+            table = part.table if part.believed is None else part.believed
+            self.valuation = Valuation(table, part.work_left)

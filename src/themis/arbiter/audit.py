@@ -40,7 +40,7 @@ _NOTHING_WRONG: Factors = (1.0, 1.0, 1.0, 1.0)
 
 
 @dataclass(slots=True)
-class _Process:
+class Process:
     """The last process of a job."""
 
     cell: Cell
@@ -55,7 +55,7 @@ class _Process:
 
 
 @dataclass(slots=True)
-class _Evidence:
+class Evidence:
     """What was seen in one cell: logarithms of measured over declared."""
 
     total: float = 0.0
@@ -67,6 +67,7 @@ class _Evidence:
 
     @property
     def mean(self) -> float:
+        """Of the logarithms."""
         return self.total / self.samples
 
     def add(self, found: float, claimed: float, allowed: float) -> bool:
@@ -86,6 +87,18 @@ class _Evidence:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class AuditPart:
+    """What was measured of an app's iteration times."""
+
+    claimed: Slowdown | None
+    processes: tuple[tuple[JobId, Process], ...]
+    evidence: tuple[tuple[Cell, Evidence], ...]
+    alarms: int
+    serial_factor: float
+    level_factors: Factors
+
+
 class Audit:
     """Of one app. What it is not told of, it believes."""
 
@@ -93,8 +106,8 @@ class Audit:
         self._jobs = {job.id: job for job in spec.jobs}
         self._declared = spec.jobs[0].slowdown
         self._claimed: Slowdown | None = None
-        self._processes: dict[JobId, _Process] = {}
-        self._evidence: dict[Cell, _Evidence] = {}
+        self._processes: dict[JobId, Process] = {}
+        self._evidence: dict[Cell, Evidence] = {}
         self.alarms = 0
         """How often a claim was called contradicted."""
         self.serial_factor = 1.0
@@ -109,7 +122,7 @@ class Audit:
             return
         before = self._processes.get(job)
         declared = spec.slowdown.at(level, count)
-        self._processes[job] = _Process(
+        self._processes[job] = Process(
             (level if count > 1 else SLOT, count),
             count / spec.serial_iteration_time / declared,
             0.0 if before is None else before.seen,
@@ -134,7 +147,7 @@ class Audit:
         cell = process.cell
         evidence = self._evidence.get(cell)
         if evidence is None:
-            evidence = self._evidence[cell] = _Evidence()
+            evidence = self._evidence[cell] = Evidence()
         if not evidence.add(found, self._claim(cell), math.log1p(tolerance)):
             return False
         self.alarms += 1
@@ -157,6 +170,26 @@ class Audit:
         before = (self.serial_factor, self.level_factors)
         self._conclude()
         return before != (self.serial_factor, self.level_factors)
+
+    def part(self) -> AuditPart:
+        """Write it down."""
+        return AuditPart(
+            self._claimed,
+            tuple((job, replace(process)) for job, process in self._processes.items()),
+            tuple((cell, replace(evidence)) for cell, evidence in self._evidence.items()),
+            self.alarms,
+            self.serial_factor,
+            self.level_factors,
+        )
+
+    def take_back(self, part: AuditPart) -> None:
+        """Become what was written down."""
+        self._claimed = part.claimed
+        self._processes = {job: replace(process) for job, process in part.processes}
+        self._evidence = {cell: replace(evidence) for cell, evidence in part.evidence}
+        self.alarms = part.alarms
+        self.serial_factor = part.serial_factor
+        self.level_factors = part.level_factors
 
     def _claim(self, cell: Cell) -> float:
         """Logarithm of the claimed over the declared slowdown."""

@@ -14,7 +14,9 @@ from typing import assert_never
 from themis.arbiter import events as ev
 from themis.arbiter.alarms import (
     Alarm,
+    AlarmPart,
     Alarms,
+    AlarmsPart,
     CheckIdle,
     CloseAdmission,
     CloseAnswers,
@@ -28,6 +30,15 @@ from themis.arbiter.changes import Changes
 from themis.arbiter.commands import Ask, Close, Command, Refuse, WakeMe
 from themis.arbiter.leasing import Leasing
 from themis.arbiter.ledger import Ledger
+from themis.arbiter.parts import (
+    ArbiterPart,
+    AwaitedPart,
+    RoundsPart,
+    SettingsPart,
+    Shelf,
+    Written,
+    take,
+)
 from themis.arbiter.rounds import FIRST_TABLE, Rounds
 from themis.arbiter.settings import AddedWork, Settings
 from themis.arbiter.world import GONE, World, first_beat_after
@@ -50,19 +61,25 @@ class Arbiter:
         *,
         seed: int = 0,
     ) -> None:
-        self._world = World(topology, settings or Settings())
+        self._start(World(topology, settings or Settings()), policy, seed)
+
+    def _start(self, world: World, policy: Policy, seed: int) -> None:
+        self._world = world
         self._policy = policy
         self._now = -math.inf
         self._alarms = Alarms()
         self._leasing = Leasing(self._world, self._alarms, on_beats=policy.keeps_to_beats)
         self._rounds = Rounds(self._world, self._alarms, self._leasing, policy, seed)
         self._next_settings: Settings | None = None
+        self._settings_changed = False
+        """Since they were last written down."""
         self._beat: float | None = None
         self._late_beat: float | None = None
         """A beat whose round is due."""
         self._pool_at: float | None = None
         self._wants_round = False
         self._awaiting_tables: set[AppId] = set()
+        self._touched_tables: set[AppId] = set()
         self._out: list[Command] = []
 
     # What a driver may read
@@ -146,7 +163,7 @@ class Arbiter:
                 if state is not None and state.outcome and not self._world.ledger.present(app):
                     self._out.append(Close(self._world.remove(state)))
                     leasing.forget(app)
-                    self._awaiting_tables.discard(app)
+                    self._await_no_table(app)
             leasing.emptied.clear()
         if leasing.freed:
             leasing.freed = False
@@ -187,6 +204,8 @@ class Arbiter:
                 self._on_share(event)
             case ev.SettingsChanged():
                 self._on_settings(event)
+            case ev.ServiceRestarted():
+                self._on_restart(event)
             case ev.Woken():
                 pass
             case _:
@@ -205,14 +224,18 @@ class Arbiter:
         """Ask for a valuation outside any round, over every GPU the app could use."""
         deadline = self._now + self.settings.bid_deadline
         self._awaiting_tables.add(state.id)
+        self._touched_tables.add(state.id)
         self._alarms.set(deadline, CloseAdmission(state.id))
         offer = Offer(FIRST_TABLE, self._world.allowed_gpus(state.spec.constraint), ())
         self._out.append(Ask(state.id, offer, deadline))
 
+    def _await_no_table(self, app: AppId) -> None:
+        self._touched_tables.add(app)
+        self._awaiting_tables.discard(app)
+
     def _on_end(self, event: ev.AppEnded) -> None:
         state = self._world.app(event.app)
-        state.outcome = event.outcome or "finished"
-        state.ended_at = self._now
+        state.end(event.outcome or "finished", self._now)
         self._withdraw(state, state.outcome)
 
     def _on_suspension(self, event: ev.AppSuspended | ev.AppResumed) -> None:
@@ -220,13 +243,13 @@ class Arbiter:
             raise RefusedError(event.app, f"{event.reason} does not suspend an app")
         state = self._world.app(event.app)
         if isinstance(event, ev.AppSuspended):
-            state.suspended.add(event.reason)
+            state.suspend(event.reason)
             self._withdraw(state, event.reason)
-            state.reason = state.suspension or event.reason
+            state.explain(state.suspension or event.reason)
         elif event.reason in state.suspended:
-            state.suspended.discard(event.reason)
+            state.resume(event.reason)
             self._world.sync_activity(state, self._now)
-            state.reason = state.suspension or Reason.PENDING_EVALUATION
+            state.explain(state.suspension or Reason.PENDING_EVALUATION)
             self._wants_round = True
 
     def _withdraw(self, state: AppState, why: str) -> None:
@@ -293,7 +316,7 @@ class Arbiter:
             return
         if app not in self._awaiting_tables:
             raise StaleAnswerError(app, "its valuation is not waited for")
-        self._awaiting_tables.discard(app)
+        self._await_no_table(app)
         self._wants_round = True
         check_bid(Bid(bid.app, (), bid.table, bid.profile, bid.claim), ())
         state.hear(bid, self.settings.audit_tolerance)
@@ -303,11 +326,9 @@ class Arbiter:
     def _on_share(self, event: ev.WeightChanged | ev.QuotaChanged) -> None:
         if isinstance(event, ev.QuotaChanged):
             check_name("owner", event.owner)
-            if event.gpus is None:
-                self._world.quotas.pop(event.owner, None)
-            else:
-                limit = check_count(f"quota of {event.owner}", event.gpus, low=0)
-                self._world.quotas[event.owner] = limit
+            if event.gpus is not None:
+                check_count(f"quota of {event.owner}", event.gpus, low=0)
+            self._world.set_quota(event.owner, event.gpus)
             self._wants_round = True
             return
         check_number("weight", event.weight, above=True, high=1e6)
@@ -319,6 +340,7 @@ class Arbiter:
             raise RefusedError("weight", "name an app or an owner")
 
     def _on_settings(self, event: ev.SettingsChanged) -> None:
+        self._settings_changed = True
         if self._world.apps:
             # At a beat every lease ends, so that a new grid of beats leaves none behind.
             self._next_settings = event.settings
@@ -344,7 +366,7 @@ class Arbiter:
                     self._world.ledger.mark_busy(gpu, app)
                 state.use()
                 if gpus:
-                    state.audit.start(job, self._world.topology.level(gpus), len(gpus))
+                    state.start_process(job, self._world.topology.level(gpus), len(gpus))
             case ev.JobStopped(app=app):
                 for gpu in gpus:
                     self._world.ledger.mark_idle(gpu, app, self._now)
@@ -396,7 +418,7 @@ class Arbiter:
                 self._rounds.stop_waiting(number, question)
             case CloseAdmission(app=app):
                 if app in self._awaiting_tables:
-                    self._awaiting_tables.discard(app)
+                    self._await_no_table(app)
                     self._wants_round = True
             case TellToLeave(gpu=gpu, token=token):
                 self._leasing.tell_to_leave(gpu, token)
@@ -442,9 +464,66 @@ class Arbiter:
             if self._next_settings is not None:
                 self._world.apply_settings(self._next_settings, self._now)
                 self._next_settings = None
+                self._settings_changed = True
                 self._leasing.watch_all()
             self._rounds.begin(beat)
         elif self._wants_round and not self._awaiting_tables:
             self._wants_round = False
             if self._rounds.could_give():
                 self._rounds.begin()
+
+    # Being away
+
+    def _on_restart(self, event: ev.ServiceRestarted) -> None:
+        # As if restored, also where the log is replayed and an open round is still known.
+        self._late_beat, self._wants_round = self._due()
+        self._rounds.forget()
+        self._world.ledger.raise_tokens(event.token_floor)
+        self._alarms.ask_again()
+        self._leasing.bridge()
+        for app in sorted(self._awaiting_tables):
+            self._ask_table(self._world.apps[app])
+
+    def _due(self) -> tuple[float | None, bool]:
+        """The beat whose round is due, and whether one between beats is: an open one is again."""
+        beat, late = self._rounds.open_beat, self._late_beat
+        # A later beat deals with everything that an earlier one would.
+        between = self._rounds.open is not None and beat is None
+        return late if late is not None else beat, self._wants_round or between
+
+    def parts(self, *, changed: bool = False) -> Written:
+        """Its state without an open round: all of it, or what changed since this was last asked."""
+        late_beat, wants_round = self._due()
+        now = None if self._now == -math.inf else self._now
+        yield "arbiter", ArbiterPart(now, self._beat, late_beat, self._pool_at, wants_round)
+        yield "rounds", self._rounds.part()
+        if self._settings_changed or not changed:
+            yield "settings", SettingsPart(self.settings, self._next_settings)
+        yield from self._alarms.parts(changed=changed)
+        yield from self._world.parts(changed=changed)
+        for app in take(self._touched_tables) if changed else sorted(self._awaiting_tables):
+            yield f"awaited/{app}", AwaitedPart() if app in self._awaiting_tables else None
+        yield from self._leasing.parts(changed=changed)
+        if changed:
+            self._settings_changed = False
+
+    @staticmethod
+    def restored(shelf: Shelf, policy: Policy, *, seed: int) -> "Arbiter":
+        """The arbiter that was written down."""
+        settings = shelf.one(SettingsPart)
+        arbiter = Arbiter.__new__(Arbiter)
+        arbiter._start(World.restored(shelf, settings.present), policy, seed)
+        arbiter._take_back(shelf)
+        arbiter._next_settings = settings.pending
+        return arbiter
+
+    def _take_back(self, shelf: Shelf) -> None:
+        part = shelf.one(ArbiterPart)
+        if part.now is not None:
+            self._now = self._leasing.now = self._rounds.now = part.now
+        self._beat, self._late_beat = part.beat, part.late_beat
+        self._pool_at, self._wants_round = part.pool_at, part.wants_round
+        self._alarms.take_back(shelf.one(AlarmsPart), shelf.all(AlarmPart))
+        self._rounds.take_back(shelf.one(RoundsPart))
+        self._leasing.take_back(shelf)
+        self._awaiting_tables = set(map(AppId, shelf.all(AwaitedPart)))

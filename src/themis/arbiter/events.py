@@ -255,6 +255,19 @@ class Woken:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class ServiceRestarted:
+    """The arbiter is back after its driver was down: the first event after its state was restored.
+
+    A round that was open is forgotten and opens anew; leases that lapsed or are about to get the
+    time that a round needs; what was asked is asked again, wake-ups too.
+    """
+
+    at: float
+    token_floor: int = 0
+    """Every token to come is above this one."""
+
+
 SlotEvent = GpusVacated | GpusReleased | JobStarted | JobStopped
 
 HardwareEvent = (
@@ -278,5 +291,6 @@ Event = (
     | WeightChanged
     | QuotaChanged
     | SettingsChanged
+    | ServiceRestarted
     | Woken
 )

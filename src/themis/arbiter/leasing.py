@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from themis.arbiter.alarms import Alarms, CheckIdle, TakeAsEmpty, TellToLeave
 from themis.arbiter.apps import AppState
 from themis.arbiter.changes import Changes
+from themis.arbiter.parts import Shelf, WatchedPart, Written, take
 from themis.arbiter.world import World
 from themis.model import AppId, GpuId, Lease, Source
 from themis.model.reasons import Reason
@@ -25,6 +26,8 @@ class Leasing:
         self._alarms = alarms
         self._on_beats = on_beats
         self._idle_checks: set[AppId] = set()
+        self._touched: set[AppId] = set()
+        """Of these it may have changed whether they are checked."""
         self.now = -math.inf
         self.changes = Changes()
         self.freed = False
@@ -224,12 +227,16 @@ class Leasing:
         """Look again later whether an app uses what it has leased."""
         after = self._world.settings.idle_after
         if after > 0 and app not in self._idle_checks:
-            self._idle_checks.add(app)
-            self._alarms.set(self.now + after, CheckIdle(app))
+            self._check_at(self.now + after, app)
+
+    def _check_at(self, at: float, app: AppId) -> None:
+        self._idle_checks.add(app)
+        self._touched.add(app)
+        self._alarms.set(at, CheckIdle(app))
 
     def reclaim_idle(self, app: AppId) -> None:
         """Take back what an app has leased and not used for too long."""
-        self._idle_checks.discard(app)
+        self.forget(app)
         state = self._world.apps.get(app)
         after = self._world.settings.idle_after
         if state is None or after <= 0:
@@ -243,13 +250,12 @@ class Leasing:
             if self.now >= since + after:
                 self.changes.revoked(lease, Reason.IDLE_RECLAIMED)
                 self.empty(gpu, lease.token)
-                state.reason = Reason.IDLE_RECLAIMED
+                state.explain(Reason.IDLE_RECLAIMED)
                 reclaimed = True
             else:
                 first = min(first, since)
         if math.isfinite(first):
-            self._idle_checks.add(app)
-            self._alarms.set(first + after, CheckIdle(app))
+            self._check_at(first + after, app)
         elif reclaimed and not self._world.ledger.holdings(app):
             # It had what it waited for and ran nothing: it has not been waiting after all.
             state.leave_empty()
@@ -264,10 +270,41 @@ class Leasing:
     def note_waiting(self, state: AppState) -> None:
         """Remember since when an app has had nothing."""
         if self._world.ledger.holdings(state.id):
-            state.waiting_since = math.inf
+            state.wait_since(math.inf)
         elif state.waiting_since == math.inf:
-            state.waiting_since = self.now
+            state.wait_since(self.now)
 
     def forget(self, app: AppId) -> None:
-        """An app is over."""
+        """Nothing looks after an app any more: it is over, or its alarm has rung."""
+        self._touched.add(app)
         self._idle_checks.discard(app)
+
+    # After the arbiter was away
+
+    def bridge(self) -> None:
+        """Let nothing end that lapsed meanwhile, or would before a round could settle.
+
+        Whoever holds a GPU holds it until a round that opens now could take it away: the same
+        token, so that what still runs there runs on (docs/decisions/0034). Somebody who is
+        followed by another has had its share.
+        """
+        ledger, end = self._world.ledger, self.now + self._world.settings.round_lead
+        early = self._alarms.leave_early()
+        ledger.look_anew(self.now)
+        for gpu in map(GpuId, range(len(ledger))):
+            tail = ledger.tail(gpu)
+            if tail is not None and tail.end < end:
+                lease = ledger.renew(gpu, tail.app, at=self.now, end=end, source=tail.source)
+                self.changes.renewed(lease)
+                self._after(lease, early=(gpu, tail.token) in early)
+
+    # Writing down
+
+    def parts(self, *, changed: bool) -> Written:
+        """All parts, or those that changed since they were last asked for."""
+        for app in take(self._touched) if changed else sorted(self._idle_checks):
+            yield f"watched/{app}", WatchedPart() if app in self._idle_checks else None
+
+    def take_back(self, shelf: Shelf) -> None:
+        """Become what was written down."""
+        self._idle_checks = set(map(AppId, shelf.all(WatchedPart)))

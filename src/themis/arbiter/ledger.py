@@ -9,12 +9,12 @@ starts when the one before it has gone.
     ledger.vacate(gpu, lease.token, at=20.0)  # reported empty: the next in the queue begins
 """
 
-import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from themis.arbiter.parts import AccountPart, GpuPart, LedgerPart, Shelf, Written, take
 from themis.errors import InvariantError
 from themis.model import AppId, GpuId, Lease, Source
 
@@ -72,6 +72,8 @@ class Ledger:
         self._idle: set[GpuId] = set()
         """Leased, not being vacated, and without a process."""
         self._held: dict[AppId, tuple[GpuId, ...]] = {}
+        self._touched: set[GpuId] = set()
+        self._touched_accounts: set[AppId] = set()
 
     # Reading
 
@@ -186,8 +188,9 @@ class Ledger:
     def attained(self, app: AppId, at: float) -> dict[Source, float]:
         """GPU-seconds an app has held up to now, by source."""
         total = dict(self._attained.get(app, {}))
-        for gpu, lease in self._holdings.get(app, {}).items():
-            entry = self._gpus[gpu]
+        mine = self._holdings.get(app, {})
+        for gpu in self.held(app):  # sorted: in another order floats add up to something else
+            entry, lease = self._gpus[gpu], mine[gpu]
             if entry.lease is lease:
                 held = max(0.0, at - entry.segment_start)
                 total[lease.source] = total.get(lease.source, 0.0) + held
@@ -223,7 +226,9 @@ class Ledger:
     def add(self, gpus: int) -> None:
         """More GPUs, at the end, free."""
         for _ in range(gpus):
-            self._free.add(GpuId(len(self._gpus)))
+            gpu = GpuId(len(self._gpus))
+            self._free.add(gpu)
+            self._touched.add(gpu)
             self._gpus.append(_Gpu())
 
     def grant(self, gpu: GpuId, app: AppId, *, at: float, end: float, source: Source) -> Lease:
@@ -248,6 +253,7 @@ class Ledger:
             raise InvariantError(f"GPU {gpu} is promised to {app} already")
         lease = Lease(gpu, app, self._next_token, at, end, source)
         self._next_token += 1
+        self._touched.add(gpu)
         entry = self._gpus[gpu]
         self._holdings.setdefault(app, {})[gpu] = lease
         self._held.pop(app, None)
@@ -268,6 +274,7 @@ class Ledger:
         if tail is None or tail.app != app:
             raise InvariantError(f"GPU {gpu} is not held by {app} and cannot be renewed")
         entry = self._gpus[gpu]
+        self._touched.add(gpu)
         renewed = Lease(gpu, app, tail.token, tail.start, end, source)
         self._holdings[app][gpu] = renewed
         if entry.queue:
@@ -305,6 +312,7 @@ class Ledger:
                 self._close_segment(entry, lease, at)
             lease = Lease(gpu, app, lease.token, lease.start, end, source)
             entry.lease = mine[gpu] = lease
+            self._touched.add(gpu)
             renewed.append(lease)
         return renewed
 
@@ -314,6 +322,7 @@ class Ledger:
         if entry.lease is None or entry.leaving:
             return None
         entry.leaving = True
+        self._touched.add(gpu)
         self._leaving.add(gpu)
         self._idle.discard(gpu)
         self._drop_holding(entry.lease)
@@ -325,6 +334,7 @@ class Ledger:
         for lease in entry.queue:
             if lease.app == app:
                 entry.queue.remove(lease)
+                self._touched.add(gpu)
                 self._drop_holding(lease)
                 return lease
         return None
@@ -348,6 +358,7 @@ class Ledger:
     def quarantine(self, gpu: GpuId, reason: str, at: float) -> list[Lease]:
         """Take a GPU out of use; returns the leases and promises that ended with it."""
         entry = self._gpus[gpu]
+        self._touched.add(gpu)
         lost = list(entry.queue)
         for lease in lost:
             self._drop_holding(lease)
@@ -362,6 +373,7 @@ class Ledger:
         """A quarantined GPU is free again."""
         if self._gpus[gpu].quarantine is not None:
             self._gpus[gpu].quarantine = None
+            self._touched.add(gpu)
             self._free.add(gpu)
 
     def mark_busy(self, gpu: GpuId, app: AppId) -> None:
@@ -369,6 +381,7 @@ class Ledger:
         entry = self._gpus[gpu]
         if entry.lease is not None and entry.lease.app == app:
             entry.busy = True
+            self._touched.add(gpu)
             self._idle.discard(gpu)
 
     def mark_idle(self, gpu: GpuId, app: AppId, at: float) -> None:
@@ -377,14 +390,26 @@ class Ledger:
         if entry.lease is not None and entry.lease.app == app:
             entry.busy = False
             entry.idle_since = at
+            self._touched.add(gpu)
             if not entry.leaving:
                 self._idle.add(gpu)
+
+    def look_anew(self, at: float) -> None:
+        """Count the time for which leased GPUs have had no process from now on."""
+        for gpu in self._idle:
+            self._gpus[gpu].idle_since = at
+            self._touched.add(gpu)
+
+    def raise_tokens(self, floor: int) -> None:
+        """Let every token to come be above this one."""
+        self._next_token = max(self._next_token, floor + 1)
 
     def forget(self, app: AppId) -> None:
         """Drop the accounts of an app that is over."""
         self._attained.pop(app, None)
         self._accounts.pop(app, None)
         self._held.pop(app, None)
+        self._touched_accounts.add(app)
 
     def _begin(self, entry: _Gpu, lease: Lease, at: float) -> None:
         account = self._accounts.get(lease.app)
@@ -392,6 +417,8 @@ class Ledger:
             account = self._accounts[lease.app] = _Account()
         account.slots += 1
         account.starts += at
+        self._touched.add(lease.gpu)
+        self._touched_accounts.add(lease.app)
         entry.lease = lease
         entry.leaving = False
         entry.busy = False
@@ -406,6 +433,7 @@ class Ledger:
         if lease is None:
             raise InvariantError(f"GPU {gpu} has no lease to end")
         self._close_segment(entry, lease, at)
+        self._touched.add(gpu)
         if not entry.leaving:
             self._drop_holding(lease)
         account = self._accounts[lease.app]
@@ -420,6 +448,7 @@ class Ledger:
         return lease
 
     def _close_segment(self, entry: _Gpu, lease: Lease, at: float) -> None:
+        self._touched_accounts.add(lease.app)
         account = self._attained.setdefault(lease.app, {})
         held = max(0.0, at - entry.segment_start)
         account[lease.source] = account.get(lease.source, 0.0) + held
@@ -440,42 +469,63 @@ class Ledger:
         if not mine:
             del self._holdings[lease.app]
 
+    # Writing down
 
-def check_ledger(ledger: Ledger) -> None:
-    """Raise if the ledger contradicts itself.
+    def parts(self, *, changed: bool) -> Written:
+        """All parts, or those that changed since they were last asked for."""
+        yield "ledger", LedgerPart(self._next_token)
+        every = [GpuId(index) for index in range(len(self._gpus))]
+        for gpu in take(self._touched) if changed else every:
+            yield f"gpu/{gpu}", self._gpu_part(self._gpus[gpu])
+        for app in take(self._touched_accounts) if changed else sorted(self._accounts):
+            yield f"account/{app}", self._account_part(app)
 
-    Raises:
-        InvariantError: A GPU is leased twice, tokens fall, or the accounts do not add up.
-    """
-    total = sum(ledger.counts().values())
-    if total != len(ledger):
-        raise InvariantError(f"{total} GPUs are accounted for, there are {len(ledger)}")
-    promised: dict[AppId, set[GpuId]] = {}
-    present_of: dict[AppId, int] = {}
-    tokens: set[int] = set()
-    for index in range(len(ledger)):
-        gpu = GpuId(index)
-        present, chain = ledger.lease(gpu), ledger.chain(gpu)
-        if present is not None:
-            present_of[present.app] = present_of.get(present.app, 0) + 1
-        if (ledger.state(gpu) is GpuState.FREE) != (gpu in ledger.free()):
-            raise InvariantError(f"GPU {gpu} is {ledger.state(gpu)} but the free set differs")
-        if ledger.state(gpu) in {GpuState.FREE, GpuState.QUARANTINED} and chain:
-            raise InvariantError(f"GPU {gpu} is {ledger.state(gpu)} and has leases", chain)
-        for earlier, later in itertools.pairwise(chain):
-            if later.token <= earlier.token:
-                raise InvariantError(f"tokens of GPU {gpu} do not rise", chain)
-        for lease in chain:
-            if lease.gpu != gpu or lease.token in tokens or lease.token >= ledger.next_token:
-                raise InvariantError(f"GPU {gpu} has a lease that is not its own", chain)
-            tokens.add(lease.token)
-            leaving = lease is present and ledger.is_leaving(gpu)
-            if not leaving and gpu in promised.setdefault(lease.app, set()):
-                raise InvariantError(f"GPU {gpu} is promised twice to {lease.app}", chain)
-            if not leaving:
-                promised[lease.app].add(gpu)
-    for app in sorted({*ledger.holders(), *promised, *present_of}):
-        if set(ledger.holdings(app)) != promised.get(app, set()):
-            raise InvariantError(f"holdings of {app} differ from the leases")
-        if ledger.present(app) != present_of.get(app, 0):
-            raise InvariantError(f"the slots of {app} are miscounted")
+    @staticmethod
+    def _gpu_part(entry: _Gpu) -> GpuPart:
+        if entry.lease is None:
+            return GpuPart(quarantine=entry.quarantine)
+        return GpuPart(
+            entry.lease,
+            entry.leaving,
+            tuple(entry.queue),
+            entry.quarantine,
+            entry.segment_start,
+            entry.busy,
+            entry.idle_since,
+        )
+
+    def _account_part(self, app: AppId) -> AccountPart | None:
+        account = self._accounts.get(app)
+        if account is None:
+            return None
+        attained = tuple(self._attained.get(app, {}).items())
+        return AccountPart(account.booked, account.starts, attained)
+
+    def take_back(self, shelf: Shelf) -> None:
+        """Become what was written down of these GPUs."""
+        self._next_token = shelf.one(LedgerPart).next_token
+        for name, account in shelf.all(AccountPart).items():
+            self._accounts[AppId(name)] = _Account(account.booked, starts=account.starts)
+            if account.attained:
+                self._attained[AppId(name)] = dict(account.attained)
+        for index, entry in enumerate(self._gpus):
+            self._take_back_gpu(GpuId(index), entry, shelf)
+
+    def _take_back_gpu(self, gpu: GpuId, entry: _Gpu, shelf: Shelf) -> None:
+        part = shelf.one(GpuPart, gpu)
+        entry.lease, entry.leaving, entry.quarantine = part.lease, part.leaving, part.quarantine
+        entry.queue = deque(part.queue)
+        entry.segment_start, entry.idle_since = part.segment_start, part.idle_since
+        entry.busy = part.busy
+        if part.lease is not None or part.quarantine is not None:
+            self._free.discard(gpu)
+        for lease in self._promised(gpu):
+            self._holdings.setdefault(lease.app, {})[gpu] = lease
+        if part.lease is None:
+            return
+        shelf.one(AccountPart, part.lease.app)
+        self._accounts[part.lease.app].slots += 1
+        if part.leaving:
+            self._leaving.add(gpu)
+        elif not part.busy:
+            self._idle.add(gpu)

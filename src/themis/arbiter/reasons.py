@@ -54,7 +54,7 @@ def explain_round(
             standing is not None and standing.invited,
             state.audit.alarms > 0,
         )
-        state.reason = reason
+        state.explain(reason)
         lines.append(line)
     return tuple(lines)
 

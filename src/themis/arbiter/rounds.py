@@ -9,6 +9,7 @@ from themis.arbiter.commands import Ask, Command, Report, Solve
 from themis.arbiter.conversation import OpenRound, bid_from_cache, check_plan, open_round
 from themis.arbiter.leasing import Leasing
 from themis.arbiter.offering import offered_gpus, settle_view, view_of
+from themis.arbiter.parts import RoundsPart
 from themis.arbiter.reasons import explain_round
 from themis.arbiter.record import RoundRecord
 from themis.arbiter.world import World, first_beat_after
@@ -36,6 +37,8 @@ class Rounds:
         self._seed = seed
         self.count = 0
         self.open: OpenRound | None = None
+        self._passed: float | None = None
+        """The beat of the last round at a beat."""
         self.now = -math.inf
         self.out: list[Command] = []
 
@@ -59,7 +62,8 @@ class Rounds:
                 self._leasing.take_away(gpu, tail.app, "its machine is draining")
         if not offer:
             return
-        if at_beat:
+        if at_beat and beat != self._passed:  # It may be that of a round that was forgotten.
+            self._passed = beat
             for state in self._world.apps.values():
                 state.pass_beat()
         self.count += 1
@@ -75,6 +79,23 @@ class Rounds:
         trigger = "beat" if at_beat else "free"
         self.open = open_round(self.count, trigger, view, self._policy, self._seed)
         self._advance(self.open, None)
+
+    @property
+    def open_beat(self) -> float | None:
+        """The beat that the open round is for."""
+        return self._passed if self.open is not None and self.open.view.at_beat else None
+
+    def forget(self) -> None:
+        """Drop the open round, if there is one; offers bind nobody."""
+        self.open = None
+
+    def part(self) -> RoundsPart:
+        """Write down what stays when an open round is forgotten."""
+        return RoundsPart(self.count, self._passed)
+
+    def take_back(self, part: RoundsPart) -> None:
+        """Become what was written down."""
+        self.count, self._passed = part.count, part.beat
 
     def _end_of_leases(self, beat: float | None) -> float:
         """When leases given in this round end: at the first beat whose round has not opened."""
@@ -235,7 +256,7 @@ class Rounds:
             state = self._world.apps.get(view.app)
             if state is not None:
                 self._leasing.note_waiting(state)
-                state.hungry_rounds = 0 if held else state.hungry_rounds + 1
+                state.count_hunger(fed=bool(held))
 
 
 def _objection(plan: Plan, current: OpenRound) -> str:

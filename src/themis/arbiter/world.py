@@ -1,16 +1,30 @@
 """The arbiter's state between rounds: machines, leases, apps, owners, clocks."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from themis.arbiter.apps import AppState
 from themis.arbiter.ledger import Ledger
+from themis.arbiter.parts import (
+    AppPart,
+    CapacityPart,
+    ClockPart,
+    ClusterPart,
+    ContentionPart,
+    MachinePart,
+    OwnerPart,
+    Shelf,
+    Written,
+    take,
+)
 from themis.arbiter.record import AppRecord
 from themis.arbiter.settings import BidderKind, Settings
+from themis.arbiter.standing import AppMarks
 from themis.errors import DuplicateError, RefusedError, UnknownAppError
-from themis.fairness.contention import CapacityClock, ContentionClock
+from themis.fairness.contention import CapacityClock, ContentionClock, MeterState
 from themis.fairness.ideal import ideal_time_of_sums
 from themis.fairness.rho import best_case_of_sums
+from themis.fairness.sums import IntegralState
 from themis.model import (
     AppId,
     AppSpec,
@@ -44,6 +58,11 @@ class World:
         self._constraints: dict[Constraint, frozenset[int]] = {}
         self._stretches: dict[AppId, list[tuple[float, float, float]]] = {}
         """Elapsed time, contention and capacity of apps up to when they were counted anew."""
+        self._marks = AppMarks()
+        self._touched_machines: set[int] = set()
+        self._touched_owners: set[OwnerId] = set()
+        self._recounted = False
+        """Whether capacities may have changed since they were last written down."""
 
     # Machines
 
@@ -62,11 +81,13 @@ class World:
         """Add a machine, or take one back that had left, in the same shape."""
         known = self.topology.number_of.get(machine.name)
         if known is None:
+            self._touched_machines.add(len(self.topology.machines))
             self.topology = self.topology.joined_by(machine)
             self.ledger.add(machine.gpus)
         elif self.topology.machines[known] != machine:
             raise RefusedError(machine.name, "a machine of this name has another shape")
         else:
+            self._touched_machines.add(known)
             self._gone.discard(known)
             for gpu in self.topology.gpus_of[known]:
                 if self.ledger.quarantine_reason(gpu) == GONE:
@@ -75,6 +96,7 @@ class World:
 
     def lose_machine(self, number: int, at: float) -> list[Lease]:
         """A machine is gone; returns the leases that ended with it."""
+        self._touched_machines.add(number)
         self._gone.add(number)
         # A GPU that was quarantined before stays so for its own reason when the machine is back.
         well = [
@@ -109,6 +131,7 @@ class World:
 
     def cordon(self, number: int, *, drain: bool, at: float) -> None:
         """Give no new leases on a machine; when draining, renew none either."""
+        self._touched_machines.add(number)
         self._cordoned.add(number)
         if drain:
             self._draining.add(number)
@@ -116,6 +139,7 @@ class World:
 
     def uncordon(self, number: int, at: float) -> None:
         """Let a machine take leases again."""
+        self._touched_machines.add(number)
         self._cordoned.discard(number)
         self._draining.discard(number)
         self._recount(at)
@@ -174,12 +198,13 @@ class World:
             self._count(constraint, at)
 
     def _count(self, constraint: Constraint, at: float) -> None:
-        self._constraints[constraint] = frozenset(
-            number
-            for number, machine in enumerate(self.topology.machines)
-            if constraint.allows(machine)
-        )
+        self._recounted = True
+        self._constraints[constraint] = self._matching(constraint)
         self.capacity.set_capacity(constraint, float(self.usable_gpus(constraint)), at)
+
+    def _matching(self, constraint: Constraint) -> frozenset[int]:
+        machines = enumerate(self.topology.machines)
+        return frozenset(number for number, machine in machines if constraint.allows(machine))
 
     # Apps
 
@@ -208,7 +233,7 @@ class World:
             raise RefusedError(
                 spec.id, f"a job needs {gang} GPUs at once, the cluster has {largest} that match"
             )
-        state = AppState(spec, at)
+        state = AppState(spec, at, self._marks)
         if spec.constraint not in self._constraints:
             self._count(spec.constraint, at)
         self.apps[spec.id] = state
@@ -305,13 +330,22 @@ class World:
     def set_app_weight(self, app: AppId, weight: float, at: float) -> None:
         """Change the weight of one app."""
         state = self.app(app)
-        state.weight = weight
+        state.weigh(weight)
         self._reweigh(state.spec.owner, at)
 
     def set_owner_weight(self, owner: OwnerId, weight: float, at: float) -> None:
         """Change the weight of an owner."""
+        self._touched_owners.add(owner)
         self.owner_weights[owner] = weight
         self._reweigh(owner, at)
+
+    def set_quota(self, owner: OwnerId, gpus: int | None) -> None:
+        """Let an owner hold at most so many GPUs; None lifts the limit."""
+        self._touched_owners.add(owner)
+        if gpus is None:
+            self.quotas.pop(owner, None)
+        else:
+            self.quotas[owner] = gpus
 
     def apply_settings(self, settings: Settings, at: float) -> None:
         """Use other settings from now on."""
@@ -351,17 +385,133 @@ class World:
         self.contention.forget(state.id)
         self.capacity.forget(state.id)
         self.ledger.forget(state.id)
+        self._marks.all(state.id)
         del self.apps[state.id]
         return record
 
     def quotas_left(self, offered: frozenset[GpuId]) -> dict[OwnerId, int]:
         """GPUs that owners with a quota may be given, on top of what they keep past a round."""
-        left = dict(self.quotas)
+        left = dict(sorted(self.quotas.items()))
         for state in self.apps.values():
             if state.spec.owner in left:
                 kept = sum(1 for gpu in self.ledger.holdings(state.id) if gpu not in offered)
                 left[state.spec.owner] -= kept
         return {owner: max(0, gpus) for owner, gpus in left.items()}
+
+    # Writing down
+
+    def parts(self, *, changed: bool) -> Written:
+        """All parts, or those that changed since they were last asked for."""
+        if not changed:
+            yield "cluster", ClusterPart(self.topology.name)
+        machines = range(len(self.topology.machines))
+        for number in take(self._touched_machines) if changed else machines:
+            part = self._machine_part(number)
+            yield f"machine/{part.machine.name}", part
+        owners = sorted({*self.quotas, *self.owner_weights})
+        for owner in take(self._touched_owners) if changed else owners:
+            yield f"owner/{owner}", self._owner_part(owner)
+        yield from self._app_parts(changed=changed)
+        yield from self._clock_parts(changed=changed)
+        yield from self.ledger.parts(changed=changed)
+
+    def _machine_part(self, number: int) -> MachinePart:
+        return MachinePart(
+            number,
+            self.topology.machines[number],
+            gone=number in self._gone,
+            cordoned=number in self._cordoned,
+            draining=number in self._draining,
+        )
+
+    def _owner_part(self, owner: OwnerId) -> OwnerPart | None:
+        part = OwnerPart(self.quotas.get(owner), self.owner_weights.get(owner))
+        return None if part == OwnerPart() else part
+
+    def _app_parts(self, *, changed: bool) -> Written:
+        marks, apps = self._marks, self.apps
+        kinds = (
+            ("app", marks.declared, AppState.app_part),
+            ("work", marks.work, AppState.work_part),
+            ("claims", marks.claims, AppState.claims_part),
+            ("audit", marks.audit, AppState.audit_part),
+            ("standing", marks.standing, AppState.standing_part),
+        )
+        for kind, touched, write in kinds:
+            for app in take(touched) if changed else sorted(apps):
+                yield f"{kind}/{app}", write(apps[app]) if app in apps else None
+
+    def _clock_parts(self, *, changed: bool) -> Written:
+        meters = {*self.contention.touched, *self.capacity.touched} if changed else set(self.apps)
+        if not changed or self._recounted:
+            for constraint in self._constraints:
+                name = f"{constraint.gpu_model}/{float(constraint.gpu_memory)!r}"
+                integral = self.capacity.class_state(constraint)
+                yield f"capacity/{name}", CapacityPart(constraint, integral)
+        if not changed or self.contention.touched:
+            yield "contention", ContentionPart(self.contention.state())
+        for app in sorted(meters):
+            yield f"clock/{app}", self._clock_part(app) if app in self.apps else None
+        if changed:
+            self._recounted = False
+            self.contention.touched.clear()
+            self.capacity.touched.clear()
+
+    def _clock_part(self, app: AppId) -> ClockPart:
+        return ClockPart(
+            self.contention.meter_state(app),
+            self.capacity.meter_state(app),
+            tuple(self._stretches.get(app, ())),
+        )
+
+    @staticmethod
+    def restored(shelf: Shelf, settings: Settings) -> "World":
+        """The world that was written down."""
+        machines = sorted(shelf.all(MachinePart).values(), key=lambda part: part.number)
+        if [part.number for part in machines] != list(range(len(machines))):
+            raise RefusedError("machine", "a machine of the cluster is missing")
+        name = shelf.one(ClusterPart).name
+        world = World(Topology(tuple(part.machine for part in machines), name), settings)
+        for part in machines:
+            if part.gone:
+                world._gone.add(part.number)
+            if part.cordoned:
+                world._cordoned.add(part.number)
+            if part.draining:
+                world._draining.add(part.number)
+        for owner, part_of in shelf.all(OwnerPart).items():
+            if part_of.quota is not None:
+                world.quotas[OwnerId(owner)] = part_of.quota
+            if part_of.weight is not None:
+                world.owner_weights[OwnerId(owner)] = part_of.weight
+        world.ledger.take_back(shelf)
+        for app in map(AppId, sorted(shelf.all(AppPart))):
+            world.apps[app] = AppState.restored(app, shelf, world._marks)
+        world._take_back_clocks(shelf)
+        return world
+
+    def _take_back_clocks(self, shelf: Shelf) -> None:
+        classes: dict[Hashable, IntegralState] = {}
+        for part in shelf.all(CapacityPart).values():
+            classes[part.constraint] = part.integral
+            self._constraints[part.constraint] = self._matching(part.constraint)
+        clocks = {app: shelf.one(ClockPart, app) for app in self.apps}
+        self.contention.take_back(
+            shelf.one(ContentionPart).integral,
+            {app: clock.contention for app, clock in clocks.items() if clock.contention},
+        )
+        meters: dict[AppId, tuple[Hashable, MeterState]] = {}
+        for app, clock in clocks.items():
+            constraint = self.apps[app].spec.constraint
+            if constraint not in classes:
+                raise RefusedError("capacity", f"the capacity for {app} is missing")
+            if clock.capacity is not None:
+                meters[app] = (constraint, clock.capacity)
+            if clock.stretches:
+                self._stretches[app] = list(clock.stretches)
+            if self.contention.is_active(app):
+                self._active_of.setdefault(self.apps[app].spec.owner, set()).add(app)
+        self.capacity.take_back(classes, meters)
 
 
 def first_beat_after(now: float, settings: Settings) -> float:

@@ -6,15 +6,27 @@ clock.join(AppId("b"), weight=1.0, at=10.0)
 clock.mean_contention(AppId("a"), at=20.0)   # 1.5
 
 Both clocks keep one running integral and a mark per app, so an event costs the same however many
-apps there are.
+apps there are. `touched` names the apps whose meters may have changed since somebody emptied it.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from themis.errors import InvariantError
-from themis.fairness.sums import NO_AREA, Area, ExactSum, StepIntegral
+from themis.fairness.sums import NO_AREA, Area, ExactSum, IntegralState, StepIntegral
 from themis.model import AppId
+
+
+@dataclass(frozen=True, slots=True)
+class MeterState:
+    """A meter written down; `high` and `low` are the integral when it began to gather."""
+
+    weight: float
+    seconds: float
+    gathered: float
+    since: float | None
+    high: float
+    low: float
 
 
 @dataclass(slots=True)
@@ -46,6 +58,17 @@ class _Meter:
         area = self.integral.at(at).since(self.mark)
         return self.seconds + (at - self.since), self.gathered + area / self.weight
 
+    def state(self) -> MeterState:
+        """Write it down."""
+        # Nobody reads the mark of a meter that gathers nothing.
+        high, low = self.mark if self.since is not None else NO_AREA
+        return MeterState(self.weight, self.seconds, self.gathered, self.since, high, low)
+
+
+def _restored(state: MeterState, integral: StepIntegral) -> _Meter:
+    mark = Area(state.high, state.low)
+    return _Meter(integral, state.weight, state.seconds, state.gathered, state.since, mark)
+
 
 class ContentionClock:
     """Who is active with which weight, and each app's contention N_i = total weight / w_i."""
@@ -54,6 +77,7 @@ class ContentionClock:
         self._total = ExactSum()
         self._integral = StepIntegral()
         self._meters: dict[AppId, _Meter] = {}
+        self.touched: set[AppId] = set()
 
     @property
     def total_weight(self) -> float:
@@ -65,6 +89,7 @@ class ContentionClock:
 
         For an app that is active already this only sets the weight.
         """
+        self.touched.add(app)
         meter = self._meters.setdefault(app, _Meter(self._integral, weight))
         if meter.since is None:
             meter.weight = weight
@@ -77,12 +102,15 @@ class ContentionClock:
         """Stop an app's time and means: it is paused, or over. Harmless when it has left."""
         meter = self._meter(app)
         if meter.since is not None:
+            self.touched.add(app)
             meter.pause(at)
             self._change(at, removed=meter.weight)
 
     def set_weight(self, app: AppId, weight: float, at: float) -> None:
         """Change an app's weight from now on; its past keeps the weights it had."""
         meter = self._meter(app)
+        if weight != meter.weight:
+            self.touched.add(app)
         if meter.since is None:
             meter.weight = weight
         elif weight != meter.weight:
@@ -99,7 +127,30 @@ class ContentionClock:
         """
         if app in self._meters and self._meters[app].since is not None:
             raise InvariantError(f"{app} is forgotten while it is active")
+        self.touched.add(app)
         self._meters.pop(app, None)
+
+    def state(self) -> IntegralState:
+        """The integral of the total weight, written down."""
+        return self._integral.state()
+
+    def meter_state(self, app: AppId) -> MeterState | None:
+        """The meter of an app, written down; None if there is none."""
+        meter = self._meters.get(app)
+        return meter.state() if meter is not None else None
+
+    def take_back(self, state: IntegralState, meters: Mapping[AppId, MeterState]) -> None:
+        """Become the clock that was written down."""
+        self._integral = StepIntegral.restored(state)
+        self._meters = {app: _restored(meter, self._integral) for app, meter in meters.items()}
+        self._total = ExactSum()
+        for meter in self._meters.values():
+            if meter.since is not None:
+                self._total.change(added=meter.weight)
+
+    def is_active(self, app: AppId) -> bool:
+        """Whether an app is active now."""
+        return app in self._meters and self._meters[app].since is not None
 
     def elapsed(self, app: AppId, at: float) -> float:
         """The seconds an app has been active."""
@@ -132,6 +183,7 @@ class CapacityClock:
     def __init__(self) -> None:
         self._capacities: dict[Hashable, StepIntegral] = {}
         self._meters: dict[AppId, _Meter] = {}
+        self.touched: set[AppId] = set()
 
     def set_capacity(self, key: Hashable, gpus: float, at: float) -> None:
         """Let a class have so many usable GPUs from now on."""
@@ -148,6 +200,7 @@ class CapacityClock:
         """
         if key not in self._capacities:
             raise InvariantError(f"no capacity is known for {key!r}, which {app} needs")
+        self.touched.add(app)
         meter = self._meters.setdefault(app, _Meter(self._capacities[key]))
         if meter.since is not None:
             meter.pause(at)
@@ -158,11 +211,33 @@ class CapacityClock:
         """Stop an app's mean: it is paused, or over. Harmless when it has stopped."""
         meter = self._meter(app)
         if meter.since is not None:
+            self.touched.add(app)
             meter.pause(at)
 
     def forget(self, app: AppId) -> None:
         """Drop an app; unknown names are no matter."""
+        self.touched.add(app)
         self._meters.pop(app, None)
+
+    def class_state(self, key: Hashable) -> IntegralState:
+        """The capacity of a class, written down."""
+        return self._capacities[key].state()
+
+    def meter_state(self, app: AppId) -> MeterState | None:
+        """The meter of an app, written down; None if there is none."""
+        meter = self._meters.get(app)
+        return meter.state() if meter is not None else None
+
+    def take_back(
+        self,
+        classes: Mapping[Hashable, IntegralState],
+        meters: Mapping[AppId, tuple[Hashable, MeterState]],
+    ) -> None:
+        """Become the clock that was written down; meters come with the class of their app."""
+        self._capacities = {key: StepIntegral.restored(state) for key, state in classes.items()}
+        self._meters = {
+            app: _restored(meter, self._capacities[key]) for app, (key, meter) in meters.items()
+        }
 
     def mean_capacity(self, app: AppId, at: float) -> float:
         """The mean over the app's active time; the present value before any has passed."""

@@ -4,6 +4,7 @@ Arbiters add and remove weights for weeks. A float that did so would drift; thes
 constant cost per change.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from themis.errors import InvariantError
@@ -45,6 +46,16 @@ class Area(NamedTuple):
 NO_AREA = Area(0.0, 0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class IntegralState:
+    """A step integral written down: all that its later values depend on."""
+
+    value: float
+    now: float
+    high: float
+    low: float
+
+
 class StepIntegral:
     """The integral over time of a value that stays constant between changes."""
 
@@ -82,6 +93,17 @@ class StepIntegral:
         self._asked_at = time
         self.now = time
         self.value = value
+
+    def state(self) -> IntegralState:
+        """Write it down."""
+        return IntegralState(self.value, self.now, self._area.high, self._area.low)
+
+    @staticmethod
+    def restored(state: IntegralState) -> "StepIntegral":
+        """The integral that was written down."""
+        integral = StepIntegral(state.value, state.now)
+        integral._area = integral._asked = Area(state.high, state.low)
+        return integral
 
 
 def _units(term: float) -> int:
