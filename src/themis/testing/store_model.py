@@ -63,11 +63,10 @@ class Model:
             "audit": ([row for _, row in store.audit(limit=10**6)], self.audit),
         }
         found = [f"{what}: {a!r}, not {b!r}" for what, (a, b) in pairs.items() if a != b]
-        found += [
-            f"entry {stored.number}: {stored.entry!r}, not {self.entries[stored.number - 1]!r}"
-            for stored in store.entries()
-            if stored.number > len(self.entries) or stored.entry != self.entries[stored.number - 1]
-        ]
+        for stored in store.entries():
+            expected = self.entries[stored.number - 1 : stored.number]
+            if [stored.entry] != expected:
+                found.append(f"entry {stored.number}: {stored.entry!r}, not {expected!r}")
         return found + holders_twice(store.leases())
 
 

@@ -6,7 +6,6 @@ SQLite's own locks. What stands in it is only for the message.
 
 import fcntl
 import os
-import socket
 import weakref
 from pathlib import Path
 from typing import Self
@@ -43,7 +42,7 @@ class FileLock:
             os.close(descriptor)
             raise StoreLockedError(store, holder or "another process") from None
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
         return cls(descriptor, path)
 
     def release(self) -> None:

@@ -7,7 +7,6 @@ starts anew and reads.
 """
 
 import os
-import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -150,7 +149,7 @@ def _connect(url: str, name: str) -> Any:
             url,
             autocommit=True,
             connect_timeout=_CONNECT_SECONDS,
-            application_name=f"themis, process {os.getpid()} on {socket.gethostname()}"[:63],
+            application_name=f"themis, process {os.getpid()} on {os.uname().nodename}"[:63],
         )
     except psycopg.ProgrammingError as error:
         raise ConfigError("store", name, f"a URL ({_first_line(error)})") from error

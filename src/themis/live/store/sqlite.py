@@ -119,6 +119,12 @@ class SqliteDatabase:
         with other._errors_told_apart():
             self.connection.backup(other.connection)
 
+    def give_back(self, pages: int) -> None:
+        """Make the file shorter by so many unused pages; outside a transaction."""
+        with self._errors_told_apart():
+            # `execute` would take one step of a statement without columns, and that is one page.
+            self.connection.executescript(f"PRAGMA incremental_vacuum({pages})")
+
     def check(self, pragma: str) -> None:
         """Ask SQLite about damage, with `quick_check` or `integrity_check`.
 
@@ -224,7 +230,7 @@ class SqliteStore(SqlStore):
         if unused > max(_PAGES_TO_SHRINK, pages // 4):
             # A part of them, so that nobody waits long; pruning comes again.
             with suppress(StoreFullError):
-                self._sqlite.rows(f"PRAGMA incremental_vacuum({_PAGES_TO_SHRINK})")
+                self._sqlite.give_back(_PAGES_TO_SHRINK)
 
     def _check_pages(self) -> None:
         self._sqlite.check("integrity_check")
@@ -322,7 +328,10 @@ def _set_up(database: SqliteDatabase) -> None:
     database.run("PRAGMA synchronous = FULL")
     database.run("PRAGMA foreign_keys = ON")
     database.run("PRAGMA temp_store = MEMORY")
-    database.run(f"PRAGMA journal_size_limit = {64 * 2**20}")
+    # Bringing the log into the file takes room for all of it, also when the disk is full: it is to
+    # stay small beside the reserve.
+    database.run("PRAGMA wal_autocheckpoint = 250")
+    database.run(f"PRAGMA journal_size_limit = {4 * 2**20}")
 
 
 def _check_at_start(database: SqliteDatabase) -> None:
