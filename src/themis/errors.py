@@ -7,11 +7,17 @@
         DuplicateError         the name is taken
         StaleAnswerError       an answer to a question no longer open
       UnavailableError       the weather; safe to retry
+        StoreLockedError       another service has the store; names it
+        StoreFullError         no room to write; nothing was written
       ConfigError            found at start-up; names the file and the key
         MissingFileError       a file that is not there
         UnwantedKeyError       a key that means nothing together with the others
         NamedFileError         a mistake in a file that another file names
       CorruptLogError        a file that cannot be read back: file, line, reason
+      StoreError             the durable store cannot be used; names it
+        CorruptStoreError      damaged: says how to go on
+        StoreVersionError      of a version that this one cannot use
+        FatalStoreError        nobody knows what is on disk: the service must exit
       InvariantError         our bug; carries the last events that touched the object
 
 Errors carry fields, not only prose, so that callers need not parse messages.
@@ -63,6 +69,24 @@ class StaleAnswerError(RefusedError):
 
 class UnavailableError(ThemisError):
     """Nobody's fault; safe to retry."""
+
+
+class StoreLockedError(UnavailableError):
+    """Another service has the store. `holder` says which, as far as that is known."""
+
+    def __init__(self, store: str, holder: str) -> None:
+        super().__init__(f"{store}: in use by {holder}; a store serves one service at a time")
+        self.store = store
+        self.holder = holder
+
+
+class StoreFullError(UnavailableError):
+    """There is no room to write. Nothing of what was to be written is there."""
+
+    def __init__(self, store: str, reason: str) -> None:
+        super().__init__(f"{store}: {reason}")
+        self.store = store
+        self.reason = reason
 
 
 class ConfigError(ThemisError):
@@ -118,6 +142,36 @@ class CorruptLogError(ThemisError):
         self.file = file
         self.line = line
         self.reason = reason
+
+
+class StoreError(ThemisError):
+    """The durable store cannot be used."""
+
+    def __init__(self, store: str, reason: str) -> None:
+        super().__init__(f"{store}: {reason}")
+        self.store = store
+        self.reason = reason
+
+
+class CorruptStoreError(StoreError):
+    """The store is damaged and is left as it is. `damage` is what was found."""
+
+    def __init__(
+        self,
+        store: str,
+        damage: str,
+        advice: str = "move it away, then `themis restore` brings back a backup",
+    ) -> None:
+        super().__init__(store, f"damaged: {damage}; {advice}")
+        self.damage = damage
+
+
+class StoreVersionError(StoreError):
+    """The store has a schema that this version of Themis cannot use."""
+
+
+class FatalStoreError(StoreError):
+    """A write failed such that nobody knows what is on disk. Exit: a new start reads what is."""
 
 
 class InvariantError(ThemisError):

@@ -1,0 +1,42 @@
+"""The durable store: what must survive the service, in SQLite or PostgreSQL.
+
+    with open_store("sqlite:////var/lib/themis/store.sqlite") as store:
+        saved = store.load()
+        store.begin_epoch(themis.__version__, seed=1)
+        store.commit(Batch(entries=(LogEntry(at, "AppArrived", body, {"app/sweep": part}),)))
+
+Commit before you tell: what `commit` returned from is on the disk, what raised is not there at all.
+"""
+
+from themis.live.store.base import (
+    AuditRow,
+    Batch,
+    EndedLease,
+    Epoch,
+    LeaseRow,
+    LeaseState,
+    LogEntry,
+    Pruned,
+    Saved,
+    Store,
+    StoredEntry,
+    Usage,
+)
+from themis.live.store.opening import open_store, restore
+
+__all__ = [
+    "AuditRow",
+    "Batch",
+    "EndedLease",
+    "Epoch",
+    "LeaseRow",
+    "LeaseState",
+    "LogEntry",
+    "Pruned",
+    "Saved",
+    "Store",
+    "StoredEntry",
+    "Usage",
+    "open_store",
+    "restore",
+]

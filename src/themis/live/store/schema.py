@@ -1,0 +1,209 @@
+"""The tables, version by version.
+
+A new store goes through all the steps that an old one still has ahead, so there is one description
+of the tables and every step is tried by every test. Each step runs inside one transaction.
+"""
+
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from themis.errors import CorruptStoreError, StoreVersionError
+
+VERSION = 2
+"""What this version of Themis reads and writes."""
+
+TABLES: dict[str, tuple[str, ...]] = {
+    "epochs": ("number", "version", "seed", "first_token", "first_entry"),
+    "entries": ("number", "epoch", "at", "kind", "body", "parts", "total"),
+    "parts": ("name", "body"),
+    "kept": ("name", "body"),
+    "leases": ("token", "gpu", "app", "state", "begins", "ends", "ended_at", "reason"),
+    "audit": ("number", "at", "who", "verb", "target", "outcome", "detail"),
+    "state": (
+        *("one", "epoch", "highest_token", "last_entry", "last_at", "log_total"),
+        *("snapshot_entry", "last_audit", "is_backup"),
+    ),
+}
+"""Columns, the first of them the primary key; in an order that respects foreign keys."""
+
+PAGE = 500
+"""Rows read at a time."""
+
+Row = tuple[Any, ...]
+
+
+class Database(Protocol):
+    """A connection, with the differences between databases taken away. Values are marked `?`."""
+
+    @property
+    def name(self) -> str:
+        """Where it is, for messages."""
+
+    @property
+    def types(self) -> dict[str, str]:
+        """What it calls `integer`, `real`, `blob`, and what follows a table's columns, `table`."""
+
+    def run(self, sql: str, values: Sequence[object] = ()) -> int:
+        """Run a statement; how many rows it changed."""
+
+    def run_many(self, sql: str, rows: Sequence[Sequence[object]]) -> int:
+        """Run a statement once for each row of values; how many rows it changed in all."""
+
+    def rows(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
+        """What a query finds."""
+
+    def has_table(self, name: str) -> bool:
+        """Whether there is such a table."""
+
+    def writing(self) -> AbstractContextManager[None]:
+        """A transaction that nobody else can write beside: durable after the block, or undone."""
+
+    def reading(self) -> AbstractContextManager[None]:
+        """A transaction in which everything is seen as of one moment."""
+
+
+def packed(text: str) -> bytes:
+    """Smaller, and with a checksum: a flipped bit is noticed when it is read."""
+    return zlib.compress(text.encode())
+
+
+def unpacked(data: bytes, where: str, what: str) -> str:
+    """The text again.
+
+    Raises:
+        CorruptStoreError: It is not what was written.
+    """
+    try:
+        return zlib.decompress(data).decode()
+    except (zlib.error, UnicodeDecodeError) as error:
+        raise CorruptStoreError(where, f"{what}: {error}") from error
+
+
+def version_of(database: Database) -> int:
+    """The version of the tables that are there; 0 if there are none."""
+    if not database.has_table("schema_version"):
+        return 0
+    found = database.rows("SELECT version FROM schema_version")
+    if len(found) != 1:
+        raise CorruptStoreError(database.name, "it does not say which version it is")
+    return int(found[0][0])
+
+
+def refuse_newer(version: int, where: str) -> None:
+    """Stop before anything is written to a store that this version does not know.
+
+    Raises:
+        StoreVersionError: It is newer.
+    """
+    if version > VERSION:
+        raise StoreVersionError(
+            where,
+            f"written by a newer Themis (schema {version}; this one knows up to {VERSION}); "
+            "use that version or a newer one",
+        )
+
+
+def migrate(database: Database, *, up_to: int = VERSION) -> int:
+    """Bring the tables up to date, in one transaction; the version that was found."""
+    found = version_of(database)
+    refuse_newer(found, database.name)
+    if found < up_to:
+        with database.writing():
+            for step in _STEPS[found:up_to]:
+                step(database)
+            database.run("DELETE FROM schema_version")
+            database.run("INSERT INTO schema_version (version) VALUES (?)", (up_to,))
+    return found
+
+
+def _create(database: Database) -> None:
+    """Version 1."""
+    kinds = database.types
+    integer, real, table = kinds["integer"], kinds["real"], kinds["table"]
+    for sql in (
+        f"CREATE TABLE schema_version (version {integer} NOT NULL){table}",
+        f"""CREATE TABLE epochs (
+            number {integer} PRIMARY KEY, version TEXT NOT NULL, seed {integer} NOT NULL,
+            first_token {integer} NOT NULL, first_entry {integer} NOT NULL){table}""",
+        f"""CREATE TABLE entries (
+            number {integer} PRIMARY KEY, epoch {integer} NOT NULL REFERENCES epochs (number),
+            at {real} NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL, parts TEXT NOT NULL,
+            total {integer} NOT NULL){table}""",
+        f"CREATE TABLE parts (name TEXT PRIMARY KEY, body TEXT NOT NULL){table}",
+        f"CREATE TABLE kept (name TEXT PRIMARY KEY, body TEXT NOT NULL){table}",
+        f"""CREATE TABLE leases (
+            token {integer} PRIMARY KEY, gpu {integer} NOT NULL, app TEXT NOT NULL,
+            state TEXT NOT NULL CHECK (state IN ('promised', 'active', 'fencing', 'ended')),
+            begins {real} NOT NULL, ends {real} NOT NULL, ended_at {real},
+            reason TEXT NOT NULL DEFAULT '',
+            CHECK ((state = 'ended') = (ended_at IS NOT NULL))){table}""",
+        """CREATE UNIQUE INDEX one_holder ON leases (gpu)
+            WHERE state IN ('active', 'fencing')""",
+        "CREATE INDEX open_leases ON leases (token) WHERE state <> 'ended'",
+        "CREATE INDEX ended_leases ON leases (ended_at) WHERE state = 'ended'",
+        f"""CREATE TABLE audit (
+            number {integer} PRIMARY KEY, at {real} NOT NULL, who TEXT NOT NULL,
+            verb TEXT NOT NULL, target TEXT NOT NULL, outcome TEXT NOT NULL,
+            detail TEXT NOT NULL){table}""",
+        f"""CREATE TABLE state (
+            one {integer} PRIMARY KEY CHECK (one = 1), epoch {integer} NOT NULL,
+            highest_token {integer} NOT NULL, last_entry {integer} NOT NULL,
+            last_at {real} NOT NULL, log_total {integer} NOT NULL,
+            snapshot_entry {integer} NOT NULL, last_audit {integer} NOT NULL){table}""",
+        "INSERT INTO state VALUES (1, 0, 0, 0, 0.0, 0, 0, 0)",
+    ):
+        database.run(sql)
+
+
+def _pack(database: Database) -> None:
+    """Version 2: texts are packed, and a backup says that it is one.
+
+    Packed, the log is a fraction of its size and damage inside a text is noticed. A service that
+    started on a backup would give tokens again that were given after it was made.
+    """
+    kinds = database.types
+    integer, real, blob, table = kinds["integer"], kinds["real"], kinds["blob"], kinds["table"]
+    total = _repack_entries(
+        database,
+        f"""CREATE TABLE packed_entries (
+            number {integer} PRIMARY KEY, epoch {integer} NOT NULL REFERENCES epochs (number),
+            at {real} NOT NULL, kind TEXT NOT NULL, body {blob} NOT NULL, parts {blob} NOT NULL,
+            total {integer} NOT NULL){table}""",
+    )
+    for name in ("parts", "kept"):
+        database.run(
+            f"CREATE TABLE packed_{name} (name TEXT PRIMARY KEY, body {blob} NOT NULL){table}"
+        )
+        rows = database.rows(f"SELECT name, body FROM {name} ORDER BY name")
+        database.run_many(
+            f"INSERT INTO packed_{name} (name, body) VALUES (?, ?)",
+            [(key, packed(body)) for key, body in rows],
+        )
+    for name in ("entries", "parts", "kept"):
+        database.run(f"DROP TABLE {name}")
+        database.run(f"ALTER TABLE packed_{name} RENAME TO {name}")
+    database.run(f"ALTER TABLE state ADD COLUMN is_backup {integer} NOT NULL DEFAULT 0")
+    database.run("UPDATE state SET log_total = ?", (total,))
+
+
+def _repack_entries(database: Database, create: str) -> int:
+    database.run(create)
+    last, total = 0, 0
+    while rows := database.rows(
+        "SELECT number, epoch, at, kind, body, parts FROM entries "
+        "WHERE number > ? ORDER BY number LIMIT ?",
+        (last, PAGE),
+    ):
+        new: list[Row] = []
+        for number, epoch, at, kind, body, parts in rows:
+            texts = (packed(body), packed(parts))
+            total += sum(map(len, texts))
+            new.append((number, epoch, at, kind, *texts, total))
+        database.run_many("INSERT INTO packed_entries VALUES (?, ?, ?, ?, ?, ?, ?)", new)
+        last = rows[-1][0]
+    return total
+
+
+_STEPS: tuple[Callable[[Database], None], ...] = (_create, _pack)
