@@ -104,6 +104,11 @@ class Alarms:
             return alarm
         return None
 
+    @property
+    def first(self) -> float | None:
+        """When the next one rings."""
+        return self._heap[0][0] if self._heap else None
+
     def next_wake(self, now: float) -> float | None:
         """The time to be woken at, if it must be asked for anew."""
         if not self._heap:

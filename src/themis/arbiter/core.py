@@ -114,6 +114,11 @@ class Arbiter:
         """Whether a round is under way; snapshots are taken only between rounds."""
         return self._rounds.open is not None
 
+    @property
+    def next_alarm(self) -> float | None:
+        """When it next has something to do by itself, whether or not it asked to be woken."""
+        return self._alarms.first
+
     def round_due(self, at: float) -> bool:
         """Whether being woken at this time opens a round, so that progress should be known."""
         beat = self._beat is not None and self._beat - self.settings.round_lead <= at

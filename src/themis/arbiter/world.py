@@ -77,6 +77,10 @@ class World:
             raise RefusedError(name, "there is no such machine")
         return number
 
+    def is_gone(self, number: int) -> bool:
+        """Whether a machine has left."""
+        return number in self._gone
+
     def join_machine(self, machine: Machine, at: float) -> None:
         """Add a machine, or take one back that had left, in the same shape."""
         known = self.topology.number_of.get(machine.name)

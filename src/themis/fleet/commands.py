@@ -1,0 +1,155 @@
+"""What a node and the steward want done. Imperative; a driver carries them out in order."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from themis.arbiter import commands as cmd
+from themis.arbiter import events as ev
+from themis.fleet.events import Limits
+from themis.fleet.kept import Kept
+from themis.fleet.messages import Orders, Report, RunOrder, RunState
+from themis.model import AppId, JobId
+
+# Of a node
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a node keeps on its own disk, as a whole."""
+
+    boot: int = 0
+    epoch: int = 0
+    tokens: tuple[int, ...] = ()
+    """The highest token that each GPU has run under."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """Write this to disk, durably, before the next command is carried out."""
+
+    memory: Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a report. An earlier one still under way may be dropped: its answer counts no more."""
+
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a run under a supervisor that holds its limits."""
+
+    order: RunOrder
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Tell a run's supervisor other limits."""
+
+    run: int
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Ask a run to save and go."""
+
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Kill all of a run, and say `Exited` once nothing of it is alive."""
+
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """The service has the result of a run: its record may go."""
+
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class TickMe:
+    """Send `Ticked` at this time or later, on the node's clock; an earlier wish is void."""
+
+    at: float
+
+
+NodeCommand = Remember | Send | Start | Renew | Checkpoint | Kill | Forget | TickMe
+
+# Of the steward
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptRun:
+    """Tell an agent under which number its request was taken, again if it was repeated."""
+
+    app: AppId
+    key: str
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseRun:
+    """Tell an agent that its request was not taken, and why."""
+
+    app: AppId
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellRun:
+    """Tell an agent how a run of its app is."""
+
+    app: AppId
+    job: JobId
+    run: int
+    state: RunState
+    code: int | None = None
+    iterations: float = 0.0
+    message: str = ""
+    log: str = ""
+
+
+StewardCommand = AcceptRun | RefuseRun | TellRun | cmd.Command
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer the report of a node that is being kept."""
+
+    node: str
+    orders: Orders
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What must be durable, all or nothing, before anything else of an outcome is let out."""
+
+    events: tuple[ev.Event, ...] = ()
+    """What the arbiter took, in order."""
+    kept: Mapping[str, Kept | None] | None = None
+    """Rows of the steward's own that are new, different or gone."""
+
+    @property
+    def any(self) -> bool:
+        """Whether there is something to store."""
+        return bool(self.events or self.kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What comes of one event."""
+
+    changes: Changes
+    commands: tuple[StewardCommand, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    wake: float | None = None
+    """When `Woken` is to be sent at the latest; an earlier wish is void."""

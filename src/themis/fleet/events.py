@@ -1,0 +1,177 @@
+"""What can happen to a node and to the steward. Past tense; the time rides in the event.
+
+Times of a node are its own monotonic clock's, times of the steward the cluster's. They are never
+compared with each other: only lengths travel.
+"""
+
+from dataclasses import dataclass
+
+from themis.arbiter import events as ev
+from themis.fleet.messages import Orders, Program, Report, RunOrder, RunState
+from themis.model import AppId, GpuId, JobId
+
+# To a node
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a run may go on, on the node's clock."""
+
+    lease_end: float
+    """The first end of its leases, as the service said."""
+    checkpoint_at: float
+    """When it is told to save and go, unless there is news."""
+    until: float
+    """When it is killed, unless there is news: at the end of its leases or of liveness."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A run from before the node was started, alive or not, as its supervisor knows it."""
+
+    order: RunOrder
+    state: RunState
+    limits: Limits
+    code: int | None = None
+    iterations: float = 0.0
+    seconds: float = 0.0
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """The node is up; always its first event."""
+
+    at: float
+    found: tuple[Found, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OrdersCame:
+    """An answer of the service."""
+
+    at: float
+    orders: Orders
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAbsent:
+    """A connection tried at `tried_at` was refused: no service was running at that time.
+
+    Only for a refusal by the service's own machine, never for silence.
+    """
+
+    at: float
+    tried_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """A time asked for has come. A late or needless one does no harm."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A process runs."""
+
+    at: float
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """Nothing of a run is alive any more, or it could not be started."""
+
+    at: float
+    run: int
+    code: int | None
+    message: str = ""
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KillFailed:
+    """Something of a run does not die."""
+
+    at: float
+    run: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How far a run is: iterations since its job began, seconds of training in this run."""
+
+    at: float
+    run: int
+    iterations: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFailed:
+    """A GPU must not be used: an error state, a foreign process."""
+
+    at: float
+    gpu: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuWell:
+    """What was wrong with a GPU is over."""
+
+    at: float
+    gpu: int
+
+
+NodeEvent = (
+    Adopted
+    | OrdersCame
+    | ServiceAbsent
+    | Ticked
+    | Started
+    | Exited
+    | KillFailed
+    | Measured
+    | GpuFailed
+    | GpuWell
+)
+
+# To the steward
+
+
+@dataclass(frozen=True, slots=True)
+class ReportCame:
+    """A node reports; `at` is when the service took the message in, not before."""
+
+    at: float
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequested:
+    """An agent wants a job to run on GPUs that its app holds or is promised."""
+
+    at: float
+    app: AppId
+    job: JobId
+    gpus: tuple[GpuId, ...]
+    program: Program
+    key: str
+    """Chosen by the agent: the same request sent again has the same key."""
+    limit: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """An agent wants a run to save and go."""
+
+    at: float
+    app: AppId
+    run: int
+
+
+StewardEvent = ReportCame | RunRequested | StopRequested | ev.Event

@@ -1,0 +1,83 @@
+"""What the steward keeps beside the arbiter's own state: rows by key, durable before told."""
+
+from dataclasses import dataclass
+
+from themis.fleet.messages import Program, RunState
+from themis.model import AppId, GpuId, JobId, OwnerId
+
+COUNT = "runs"
+"""The key of the one `RunCount`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedRun:
+    """A run that an agent asked for and that is not over."""
+
+    run: int
+    app: AppId
+    owner: OwnerId
+    job: JobId
+    key: str
+    gpus: tuple[GpuId, ...]
+    tokens: tuple[int, ...]
+    program: Program
+    limit: float = 0.0
+    ordered: bool = False
+    """Whether its nodes may have been told to start it."""
+    stop: bool = False
+    over: tuple[str, ...] = ()
+    """Nodes on which nothing of it is alive any more."""
+    state: RunState = RunState.STARTING
+    code: int | None = None
+    message: str = ""
+    log: str = ""
+    iterations: float = 0.0
+    seconds: float = 0.0
+    """Of training, as last told to the arbiter."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run ended; kept as long as its app is there."""
+
+    run: int
+    app: AppId
+    job: JobId
+    key: str
+    state: RunState
+    code: int | None
+    iterations: float
+    message: str = ""
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunCount:
+    """How many runs there have ever been: numbers are not used again."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """An app gave a GPU back under this token; it is free once it is known to be empty."""
+
+    app: AppId
+    gpu: GpuId
+    token: int
+
+
+Kept = WantedRun | RunResult | RunCount | Release
+
+
+def key_of(row: Kept) -> str:
+    """Under which key a row is stored."""
+    match row:
+        case WantedRun(run=run):
+            return f"run/{run}"
+        case RunResult(run=run):
+            return f"result/{run}"
+        case Release(gpu=gpu):
+            return f"release/{gpu}"
+        case RunCount():
+            return COUNT

@@ -1,0 +1,169 @@
+"""What nodes and the service say to each other.
+
+A node sends a `Report`, the service answers it with `Orders`. Both are always the whole state of
+that node, what is and what is wanted, never a difference: a message that is lost, doubled or late
+is made good by the next one. GPUs are numbered from 0 on their own machine here.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from themis.model import AppId, JobId, Machine, OwnerId
+
+
+class SlotState(StrEnum):
+    """What is on a GPU, as its node sees it."""
+
+    EMPTY = "empty"
+    """Nothing, and nothing will be before the next orders."""
+    RUNNING = "running"
+    STOPPING = "stopping"
+    QUARANTINED = "quarantined"
+
+
+class RunState(StrEnum):
+    """Where a run of a job is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    EXITED = "exited"
+    LOST = "lost"
+    """It is gone, and nobody saw how."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it is alive."""
+        return self in {RunState.EXITED, RunState.LOST}
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The times both sides go by, in seconds."""
+
+    heartbeat: float = 2.0
+    """How long the service may keep a report before it answers."""
+    node_ttl: float = 20.0
+    """A node that has heard nothing for so long ends what runs there by itself."""
+    grace: float = 30.0
+    """What a process gets between being told to go and being killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a job runs. An argument list, never a line for a shell."""
+
+    argv: tuple[str, ...]
+    env: tuple[tuple[str, str], ...] = ()
+    workdir: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotReport:
+    """One GPU: what is on it, under which token, or the last token that was."""
+
+    gpu: int
+    token: int
+    state: SlotState
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """One run that the node has a record of, alive or not."""
+
+    run: int
+    app: AppId
+    job: JobId
+    state: RunState
+    code: int | None = None
+    iterations: float = 0.0
+    """Done since the job began, in all its processes."""
+    seconds: float = 0.0
+    """Of training in this run."""
+    message: str = ""
+    log: str = ""
+    """The last lines of its output, once it is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The whole of a node. Everything it did on orders that answered earlier reports is in it."""
+
+    node: str
+    boot: int
+    """Rises with every start of the node; kept on its disk."""
+    number: int
+    """Rises with every report of a boot."""
+    epoch: int
+    """Of the last orders it took; 0 before the first."""
+    revision: int
+    """Of the last orders it took."""
+    slots: tuple[SlotReport, ...]
+    runs: tuple[RunReport, ...]
+    machine: Machine | None = None
+    """Its shape, when the service may not know it."""
+    control: str = ""
+    """How it ends processes: by cgroup, namespace or process tree."""
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseOrder:
+    """Who may use a GPU. A GPU without one must be empty."""
+
+    gpu: int
+    app: AppId
+    owner: OwnerId
+    token: int
+    remaining: float
+    """Seconds from when the service received the report that this answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrder:
+    """A run that is wanted on this node, or is to stop."""
+
+    run: int
+    """Never used twice: a run that is over is not started again."""
+    app: AppId
+    owner: OwnerId
+    job: JobId
+    gpus: tuple[int, ...]
+    tokens: tuple[int, ...]
+    """Of the leases, one for each of `gpus`."""
+    program: Program
+    limit: float = 0.0
+    """Iterations, counted from the job's start, at which it must stop."""
+    stop: bool = False
+    rank: int = 0
+    """Which of the nodes of this run it is."""
+    world: int = 1
+    """How many nodes the run has."""
+    rendezvous: str = ""
+    """The machine of rank 0."""
+
+    @property
+    def token(self) -> int:
+        """The highest of its leases."""
+        return max(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """The whole of what is wanted on a node."""
+
+    epoch: int
+    """Rises with every start of the service."""
+    boot: int
+    """The newest boot of the node that the service has heard of."""
+    answers: int
+    """The number of the report that this answers."""
+    revision: int
+    leases: tuple[LeaseOrder, ...]
+    runs: tuple[RunOrder, ...]
+    terms: Terms
+    forget: tuple[int, ...] = ()
+    """Runs that are over, with their result stored."""
+    introduce: bool = False
+    """Whether the service wants to know the shape of the machine."""

@@ -1,0 +1,81 @@
+"""The nodes as the service knows them."""
+
+from dataclasses import dataclass, field
+
+from themis.fleet.messages import Report, SlotState
+from themis.model import GpuId, Machine
+
+
+@dataclass(slots=True)
+class Node:
+    """One machine with its last report."""
+
+    name: str
+    heard: float
+    """When its last report came, or when the service began to listen."""
+    gpus: tuple[GpuId, ...] = ()
+    """By their number on the machine; none while it has never joined."""
+    present: bool = False
+    """Whether the arbiter counts on it."""
+    machine: Machine | None = None
+    boot: int = 0
+    number: int = 0
+    revision: int = 1
+    """Of what is wanted on it; rises with every change."""
+    held: Report | None = None
+    """A report that is not answered yet: nothing on the node has changed since by our doing."""
+    held_at: float = 0.0
+    fresh: bool = False
+    """Whether the kept report proves anything: its node listens to nobody before this service."""
+    due: bool = False
+    """Whether the kept report must be answered, news or not."""
+    live: set[int] = field(default_factory=set)
+    """Runs that the kept report has as alive."""
+    forget: tuple[int, ...] = ()
+    """Runs that it has as over and that the service needs no more."""
+
+    def keep(self, report: Report, at: float, epoch: int) -> None:
+        """Take in a report."""
+        self.boot, self.number, self.heard = report.boot, report.number, at
+        self.held, self.held_at, self.due = report, at, False
+        self.fresh = report.epoch == epoch
+        self.live = {run.run for run in report.runs if not run.state.over}
+        self.forget = ()
+        if report.machine is not None:
+            self.machine = report.machine
+
+    def is_newer(self, report: Report) -> bool:
+        """Whether a report is later than all before it."""
+        return (report.boot, report.number) > (self.boot, self.number)
+
+    def empty(self) -> list[GpuId]:
+        """GPUs that are proven empty now: until the kept report is answered they stay so."""
+        if not self.proves or self.held is None:
+            return []
+        return [
+            gpu
+            for gpu, slot in zip(self.gpus, self.held.slots, strict=False)
+            if slot.state is SlotState.EMPTY
+        ]
+
+    @property
+    def proves(self) -> bool:
+        """Whether there is a report that says what is on the node now."""
+        return self.held is not None and self.fresh
+
+    @property
+    def clear(self) -> bool:
+        """Whether the kept report has every GPU empty or out of use."""
+        if not self.proves or self.held is None or self.live:
+            return False
+        out = {SlotState.EMPTY, SlotState.QUARANTINED}
+        return all(slot.state in out for slot in self.held.slots)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the kept report is to be answered now."""
+        report = self.held
+        if report is None:
+            return False
+        changed = not self.fresh or report.revision != self.revision
+        return changed or self.due or bool(self.forget)

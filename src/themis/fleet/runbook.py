@@ -1,0 +1,165 @@
+"""The runs that agents asked for, with what must be stored about them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from themis.fleet.kept import Kept, Release, RunCount, RunResult, WantedRun, key_of
+from themis.fleet.messages import RunOrder, RunState
+from themis.fleet.roster import Node
+from themis.model import AppId, GpuId, JobId
+
+
+class Runbook:
+    """Rows by key, with the indices that the steward looks things up by."""
+
+    def __init__(self, rows: Mapping[str, Kept]) -> None:
+        self.rows: dict[str, Kept] = {}
+        self.runs: dict[int, WantedRun] = {}
+        self.waiting: dict[int, WantedRun] = {}
+        """Runs that no node has been told of."""
+        self.releases: dict[GpuId, Release] = {}
+        self._changed: dict[str, Kept | None] = {}
+        self._by_key: dict[tuple[AppId, str], int] = {}
+        self._by_gpu: dict[GpuId, dict[int, None]] = {}
+        self._results: dict[AppId, dict[int, None]] = {}
+        self._count = 0
+        for row in rows.values():
+            self._index(row)
+            self.rows[key_of(row)] = row
+
+    def _index(self, row: Kept) -> None:
+        match row:
+            case WantedRun():
+                self.runs[row.run] = row
+                self._by_key[row.app, row.key] = row.run
+                if row.ordered:
+                    self.waiting.pop(row.run, None)
+                else:
+                    self.waiting[row.run] = row
+                for gpu in row.gpus:
+                    self._by_gpu.setdefault(gpu, {})[row.run] = None
+            case RunResult():
+                self._by_key[row.app, row.key] = row.run
+                self._results.setdefault(row.app, {})[row.run] = None
+            case RunCount():
+                self._count = row.count
+            case Release():
+                self.releases[row.gpu] = row
+
+    def _store(self, row: Kept) -> None:
+        key = key_of(row)
+        self.rows[key] = self._changed[key] = row
+
+    def _drop(self, key: str) -> None:
+        del self.rows[key]
+        self._changed[key] = None
+
+    def take_changes(self) -> Mapping[str, Kept | None] | None:
+        """What changed since this was last asked."""
+        if not self._changed:
+            return None
+        changed, self._changed = self._changed, {}
+        return changed
+
+    # Runs
+
+    def add(self, **what: Any) -> WantedRun:
+        """A new run, with a number that was never used."""
+        self._count += 1
+        self._store(RunCount(self._count))
+        run = WantedRun(run=self._count, **what)
+        self.put(run)
+        return run
+
+    def put(self, run: WantedRun) -> None:
+        """A run is new or different."""
+        self._index(run)
+        self._store(run)
+
+    def finish(self, run: WantedRun) -> RunResult:
+        """A run is over everywhere."""
+        self._drop(key_of(run))
+        del self.runs[run.run]
+        self.waiting.pop(run.run, None)
+        for gpu in run.gpus:
+            del self._by_gpu[gpu][run.run]
+        state = run.state if run.state.over else RunState.LOST
+        result = RunResult(
+            run.run,
+            run.app,
+            run.job,
+            run.key,
+            state,
+            run.code,
+            run.iterations,
+            run.message,
+            run.log,
+        )
+        self._index(result)
+        self._store(result)
+        return result
+
+    def close(self, app: AppId) -> None:
+        """An app is over and gone: its results are in its record."""
+        for number in self._results.pop(app, {}):
+            row = self.rows[f"result/{number}"]
+            if isinstance(row, RunResult):
+                self._by_key.pop((app, row.key), None)
+            self._drop(f"result/{number}")
+
+    def asked(self, app: AppId, key: str) -> int | None:
+        """The run that a request with this key was given."""
+        return self._by_key.get((app, key))
+
+    def on_gpu(self, gpu: GpuId) -> list[WantedRun]:
+        """Runs that are to use a GPU, in order."""
+        return [self.runs[number] for number in self._by_gpu.get(gpu, ())]
+
+    def on_lease(self, gpu: GpuId, token: int) -> WantedRun | None:
+        """The run under a lease that is not told to stop, else one that is."""
+        found = None
+        for run in self.on_gpu(gpu):
+            if run.tokens[run.gpus.index(gpu)] == token and (found is None or not run.stop):
+                found = run
+        return found
+
+    def on_node(self, gpus: tuple[GpuId, ...]) -> list[WantedRun]:
+        """Runs that are to use any of these GPUs, in order of their numbers."""
+        numbers = {number for gpu in gpus for number in self._by_gpu.get(gpu, ())}
+        return [self.runs[number] for number in sorted(numbers)]
+
+    def of_job(self, app: AppId, job: JobId) -> list[WantedRun]:
+        """Runs of a job that are not over."""
+        return [run for run in self.runs.values() if run.app == app and run.job == job]
+
+    # GPUs given back
+
+    def release(self, row: Release) -> None:
+        """A GPU is to be free once it is empty."""
+        self._index(row)
+        self._store(row)
+
+    def released(self, gpu: GpuId) -> None:
+        """It is, or has another lease by now."""
+        self._drop(key_of(self.releases.pop(gpu)))
+
+
+def order_for(run: WantedRun, node: Node, machine_of: Mapping[GpuId, Node]) -> RunOrder:
+    """What one of the nodes of a run is told."""
+    names = list(dict.fromkeys(machine_of[gpu].name for gpu in run.gpus))
+    mine = [i for i, gpu in enumerate(run.gpus) if machine_of[gpu] is node]
+    first = node.gpus[0]
+    return RunOrder(
+        run.run,
+        run.app,
+        run.owner,
+        run.job,
+        tuple(run.gpus[i] - first for i in mine),
+        tuple(run.tokens[i] for i in mine),
+        run.program,
+        run.limit,
+        run.stop,
+        names.index(node.name),
+        len(names),
+        names[0],
+    )

@@ -1,0 +1,574 @@
+"""The service's side of leases: the arbiter's ledger on one side, nodes and agents on the other.
+
+An event goes in; out come changes that must be stored first, then commands and answers to nodes.
+
+    outcome = steward.handle(ReportCame(at, report))
+    store(outcome.changes)      # durable before anything is told
+    send(outcome.answers)
+
+What keeps GPUs exclusive on this side:
+
+- A slot is empty when a report says so that is not answered yet, newer than all before it and of
+  this epoch: nobody's orders can put anything there before the answer. Agents are not believed.
+- A node is given up when it has been silent for its time to live plus guard; it has ended
+  everything by then. It counts again when it reports that nothing is left.
+- A run goes to its nodes when its leases have begun and the job's last run is over everywhere.
+"""
+
+import heapq
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from themis.arbiter import Arbiter
+from themis.arbiter import commands as cmd
+from themis.arbiter import events as ev
+from themis.fleet.commands import (
+    AcceptRun,
+    Answer,
+    Changes,
+    Outcome,
+    RefuseRun,
+    StewardCommand,
+    TellRun,
+)
+from themis.fleet.events import ReportCame, RunRequested, StewardEvent, StopRequested
+from themis.fleet.kept import Kept, Release, WantedRun
+from themis.fleet.messages import LeaseOrder, Orders, RunReport, RunState, SlotState, Terms
+from themis.fleet.roster import Node
+from themis.fleet.runbook import Runbook, order_for
+from themis.model import GpuId, Lease
+
+NODE_TTL = 20.0
+FROM_NODE = "node: "
+"""How reasons of quarantine begin that a node gave and may take back."""
+
+
+class Steward:
+    """The state machine. `handle` is its only door."""
+
+    def __init__(
+        self,
+        arbiter: Arbiter,
+        *,
+        epoch: int,
+        at: float,
+        node_ttl: float = NODE_TTL,
+        saved: Mapping[str, Kept] | None = None,
+    ) -> None:
+        self._arbiter = arbiter
+        self._epoch = epoch
+        self._node_ttl = node_ttl
+        self._now = at
+        self._book = Runbook(saved or {})
+        self._nodes: dict[str, Node] = {}
+        self._silences: list[tuple[float, str]] = []
+        self._holds: list[tuple[float, str, int]] = []
+        self._wake = math.inf
+        self._events: list[ev.Event] = []
+        self._commands: list[StewardCommand] = []
+        self._answers: list[Answer] = []
+        self._touched: dict[str, None] = {}
+        self._ready: dict[str, None] = {}
+        """Nodes whose kept report may have to be answered."""
+        self._machine_of: dict[GpuId, Node] = {}
+        self._iterations: dict[int, tuple[float, float]] = {}
+        """Iterations and seconds of runs as last reported; stored when a round needs them."""
+        for machine in arbiter.world.topology.machines:
+            self._meet(machine.name, self._first_heard(at))
+
+    def _first_heard(self, at: float) -> float:
+        """Since when nodes count as silent: a service that just began has heard nobody yet."""
+        return at
+
+    # What a driver may read
+
+    @property
+    def arbiter(self) -> Arbiter:
+        """The arbiter; read only."""
+        return self._arbiter
+
+    @property
+    def epoch(self) -> int:
+        """Of this start of the service."""
+        return self._epoch
+
+    @property
+    def runs(self) -> Mapping[int, WantedRun]:
+        """Runs that are not over, by number."""
+        return self._book.runs
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """The nodes by name; read only."""
+        return self._nodes
+
+    @property
+    def kept(self) -> Mapping[str, Kept]:
+        """Everything that must outlast this object, beside the arbiter."""
+        return self._book.rows
+
+    def progress(self, run: int) -> tuple[float, float]:
+        """Iterations and seconds of training of a run, as last reported."""
+        return self._iterations.get(run, (0.0, 0.0))
+
+    # The door
+
+    def handle(self, event: StewardEvent) -> Outcome:
+        """Take one event; returns what is to be stored, then done."""
+        self._events, self._commands, self._answers = [], [], []
+        self._notice_stall(event.at)
+        self._now = max(self._now, event.at)
+        match event:
+            case ReportCame(report=report):
+                self._on_report(report.node, event)
+            case RunRequested():
+                self._on_request(event)
+            case StopRequested(run=number):
+                run = self._book.runs.get(number)
+                if run is not None and run.app == event.app:
+                    self._stop(run, "its agent stopped it")
+            case ev.GpusReleased():
+                self._on_release(event)
+            case ev.GpuRestored():
+                self._on_restored(event)
+            case (
+                ev.GpusVacated()
+                | ev.JobStarted()
+                | ev.JobStopped()
+                | ev.ProgressMeasured()
+                | ev.MachineJoined()
+                | ev.MachineLeft()
+            ):
+                name = type(event).__name__
+                self._commands.append(cmd.Refuse(name, "only reports of nodes say this"))
+            case ev.Woken():
+                pass
+            case _:
+                self._feed(event)
+        self._watch_time()
+        self._settle()
+        return self._outcome()
+
+    def _notice_stall(self, at: float) -> None:
+        """If this service itself was held up, silence of the nodes proves nothing."""
+        if at > self._wake + self._arbiter.settings.guard / 2.0:
+            for node in self._nodes.values():
+                node.heard = max(node.heard, at)
+
+    # The arbiter
+
+    def _feed(self, event: ev.Event) -> None:
+        """Hand an event to the arbiter, and carry its changes of leases to nodes and runs."""
+        self._events.append(event)
+        for command in self._arbiter.handle(event):
+            match command:
+                case cmd.WakeMe():
+                    continue
+                case cmd.Assign():
+                    for lease in (*command.granted, *command.renewed):
+                        self._touch(lease.gpu)
+                    for lease in command.revoked:
+                        self._revoke(lease, command.reason)
+                case cmd.End(leases=leases):
+                    for lease in leases:
+                        self._revoke(lease, "its lease is over")
+                case cmd.Close(record=record):
+                    self._book.close(record.app)
+                case _:
+                    pass
+            self._commands.append(command)
+
+    def _touch(self, gpu: GpuId) -> None:
+        node = self._machine_of.get(gpu)
+        if node is not None:
+            node.revision += 1
+            self._touched[node.name] = None
+
+    def _revoke(self, lease: Lease, reason: str) -> None:
+        self._touch(lease.gpu)
+        run = self._book.on_lease(lease.gpu, lease.token)
+        if run is not None:
+            self._stop(run, reason)
+
+    # Reports
+
+    def _on_report(self, name: str, event: ReportCame) -> None:
+        report, at = event.report, self._now
+        node = self._nodes.get(name) or self._meet(name, at)
+        if not node.is_newer(report):
+            if report.boot < node.boot:
+                self._refuse_boot(node, report.number)
+            return
+        node.keep(report, at, self._epoch)
+        self._ready[name] = None
+        heapq.heappush(self._holds, (at + self._arbiter.settings.heartbeat, name, report.number))
+        if not node.fresh:
+            return
+        node.forget = tuple(
+            [run.run for run in report.runs if run.state.over and self._take_end(node, run)]
+        )
+        for run in report.runs:
+            if not run.state.over:
+                self._take_progress(node, run)
+        self._take_hardware(node)
+        self._touched[name] = None
+
+    def _refuse_boot(self, node: Node, number: int) -> None:
+        """A late message of a boot that is over; or a node whose disk forgot, which counts on."""
+        orders = Orders(self._epoch, node.boot, number, 0, (), (), self._terms())
+        self._answers.append(Answer(node.name, orders))
+
+    def _meet(self, name: str, heard: float) -> Node:
+        node = self._nodes[name] = Node(name, heard)
+        world = self._arbiter.world
+        number = world.topology.number_of.get(name)
+        if number is not None:
+            self._seat(node, number)
+            node.present = not world.is_gone(number)
+        if node.present:
+            self._watch_silence(node)
+        return node
+
+    def _seat(self, node: Node, number: int) -> None:
+        node.gpus = self._arbiter.world.topology.gpus_of[number]
+        node.machine = self._arbiter.world.topology.machines[number]
+        for gpu in node.gpus:
+            self._machine_of[gpu] = node
+
+    def _take_end(self, node: Node, report: RunReport) -> bool:
+        """Note that a run is over on a node; returns whether the node may forget it."""
+        run = self._book.runs.get(report.run)
+        if run is not None and node.name not in run.over:
+            self._take_progress(node, report)
+            if report.code != 0 and not run.stop:
+                run = replace(run, stop=True)
+            if run.code is None or report.code:
+                state, code = report.state, report.code
+                run = replace(run, state=state, code=code, message=report.message, log=report.log)
+            self._over(run, node.name)
+        return True
+
+    def _take_progress(self, node: Node, report: RunReport) -> None:
+        run = self._book.runs.get(report.run)
+        if run is None or self._machine_of[run.gpus[0]] is not node:
+            return
+        self._iterations[run.run] = (report.iterations, report.seconds)
+        if report.state is RunState.RUNNING and run.state is RunState.STARTING:
+            self._book.put(replace(run, state=RunState.RUNNING))
+            self._commands.append(TellRun(run.app, run.job, run.run, RunState.RUNNING))
+
+    def _take_hardware(self, node: Node) -> None:
+        """Let quarantine follow what the node says, and take the machine in when it is clear."""
+        report = node.held
+        if report is None or (node.gpus and len(report.slots) != len(node.gpus)):
+            return
+        ledger = self._arbiter.ledger
+        for gpu, slot in zip(node.gpus, report.slots, strict=False):
+            reason = ledger.quarantine_reason(gpu)
+            if slot.state is SlotState.QUARANTINED:
+                if reason is None or (not node.present and not reason.startswith(FROM_NODE)):
+                    self._feed(ev.GpuQuarantined(self._now, gpu, FROM_NODE + slot.reason))
+            elif slot.state is SlotState.EMPTY and reason and reason.startswith(FROM_NODE):
+                self._feed(ev.GpuRestored(self._now, gpu))
+        if not node.present and node.clear and node.machine is not None:
+            self._join(node)
+
+    def _join(self, node: Node) -> None:
+        world = self._arbiter.world
+        known = world.topology.number_of.get(node.name)
+        if node.machine is None or node.held is None:
+            return
+        if known is not None and world.topology.machines[known] != node.machine:
+            return  # It says so in status; its operator must give it another name.
+        if node.machine.gpus != len(node.held.slots):
+            return
+        self._feed(ev.MachineJoined(self._now, node.machine))
+        node.present = True
+        self._seat(node, world.topology.number_of[node.name])
+        self._watch_silence(node)
+        if known is None:
+            self._take_hardware(node)
+
+    # Agents
+
+    def _on_request(self, event: RunRequested) -> None:
+        known = self._book.asked(event.app, event.key)
+        if known is not None:
+            self._commands.append(AcceptRun(event.app, event.key, known))
+            return
+        reason = self._objection(event)
+        if reason:
+            self._commands.append(RefuseRun(event.app, event.key, reason))
+            return
+        world = self._arbiter.world
+        held = world.ledger.holdings(event.app)
+        gpus = tuple(sorted(set(event.gpus)))
+        run = self._book.add(
+            app=event.app,
+            owner=world.apps[event.app].spec.owner,
+            job=event.job,
+            key=event.key,
+            gpus=gpus,
+            tokens=tuple(held[gpu].token for gpu in gpus),
+            program=event.program,
+            limit=event.limit,
+        )
+        self._commands.append(AcceptRun(event.app, event.key, run.run))
+
+    def _objection(self, event: RunRequested) -> str:
+        """Why a run cannot be; empty if it can."""
+        state = self._arbiter.world.apps.get(event.app)
+        if state is None or state.outcome:
+            return "there is no such app, or it has ended"
+        if event.job not in {job.id for job in state.spec.jobs}:
+            return f"it has no job {event.job!r}"
+        held = self._arbiter.ledger.holdings(event.app)
+        if not event.gpus or any(gpu not in held for gpu in event.gpus):
+            return "it does not hold these GPUs"
+        for gpu in event.gpus:
+            other = self._book.on_lease(gpu, held[gpu].token)
+            if other is not None and not other.stop:
+                return f"run {other.run} is on GPU {gpu}"
+            release = self._book.releases.get(gpu)
+            if release is not None and release.token == held[gpu].token:
+                return f"it gave GPU {gpu} back"
+        going_on = self._book.of_job(event.app, event.job)
+        if any(not run.stop for run in going_on):
+            return f"job {event.job} is running"
+        return ""
+
+    def _on_release(self, event: ev.GpusReleased) -> None:
+        """An agent says that it needs GPUs no more. Whether they are empty, nodes say."""
+        held = self._arbiter.ledger.holdings(event.app)
+        queued = []
+        for gpu in sorted(set(event.gpus)):
+            lease = held.get(gpu)
+            if lease is None:
+                continue
+            run = self._book.on_lease(gpu, lease.token)
+            if run is not None:
+                self._stop(run, "its agent gave the GPU back")
+            if self._arbiter.ledger.lease(gpu) is lease:
+                self._book.release(Release(event.app, gpu, lease.token))
+                self._touch(gpu)
+            else:
+                queued.append(gpu)
+        if queued:
+            self._feed(replace(event, gpus=tuple(queued)))
+
+    def _on_restored(self, event: ev.GpuRestored) -> None:
+        """An operator says that a GPU is well."""
+        reason = self._arbiter.ledger.quarantine_reason(event.gpu) if self._knows(event.gpu) else ""
+        node = self._machine_of.get(event.gpu)
+        empty = node is None or not node.present or event.gpu in node.empty()
+        if not empty or self._book.on_gpu(event.gpu) or (reason or "").startswith(FROM_NODE):
+            why = "its node does not say that it is empty and well; try again in a moment"
+            self._commands.append(cmd.Refuse(f"GPU {event.gpu}", why))
+        else:
+            self._feed(event)
+
+    def _knows(self, gpu: GpuId) -> bool:
+        return 0 <= gpu < len(self._arbiter.ledger)
+
+    # Runs
+
+    def _stop(self, run: WantedRun, reason: str) -> None:
+        run = self._book.runs.get(run.run, run)
+        if run.stop:
+            return
+        run = replace(run, stop=True, message=run.message or reason)
+        self._book.put(run)
+        for gpu in run.gpus:
+            self._touch(gpu)
+        if not run.ordered:
+            self._finish(run)
+
+    def _over(self, run: WantedRun, node: str) -> None:
+        """Nothing of a run is alive on a node."""
+        run = replace(run, over=(*run.over, node))
+        self._book.put(run)
+        for gpu in run.gpus:
+            self._touch(gpu)
+        if {self._machine_of[gpu].name for gpu in run.gpus} <= set(run.over):
+            self._finish(run)
+
+    def _finish(self, run: WantedRun) -> None:
+        self._store_progress(run)
+        run = self._book.runs[run.run]
+        if run.ordered:
+            self._feed(ev.JobStopped(self._now, run.app, run.job, run.gpus))
+        result = self._book.finish(run)
+        self._iterations.pop(run.run, None)
+        self._commands.append(
+            TellRun(
+                run.app,
+                run.job,
+                run.run,
+                result.state,
+                result.code,
+                result.iterations,
+                result.message,
+                result.log,
+            )
+        )
+
+    def _place_waiting(self) -> None:
+        """Order the runs whose leases have begun and whose GPUs and job are free."""
+        for run in list(self._book.waiting.values()):
+            if self._may_start(run):
+                self._book.put(replace(run, ordered=True))
+                # From now on the GPUs are in use, though nothing runs there yet: orders are under
+                # way, and the arbiter must not take the GPUs for idle.
+                self._feed(ev.JobStarted(self._now, run.app, run.job, run.gpus))
+                for gpu in run.gpus:
+                    self._touch(gpu)
+
+    def _may_start(self, run: WantedRun) -> bool:
+        ledger = self._arbiter.ledger
+        for gpu, token in zip(run.gpus, run.tokens, strict=True):
+            lease = ledger.lease(gpu)
+            if lease is None or lease.token != token or ledger.is_leaving(gpu):
+                return False
+            if any(other.ordered for other in self._book.on_gpu(gpu)):
+                return False
+        return all(not other.ordered for other in self._book.of_job(run.app, run.job))
+
+    def _store_progress(self, run: WantedRun) -> None:
+        """Tell the arbiter how far a run is, if it does not know."""
+        iterations, seconds = self._iterations.get(run.run, (0.0, 0.0))
+        state = self._arbiter.world.apps.get(run.app)
+        if seconds <= run.seconds or state is None or run.job not in state.jobs:
+            return
+        # A run that began again further back lost work: what it takes to get there says nothing.
+        lost = iterations < state.jobs[run.job].done
+        sample = ev.Sample(run.job, iterations, 0.0 if lost else seconds - run.seconds)
+        self._book.put(replace(run, iterations=iterations, seconds=seconds))
+        self._feed(ev.ProgressMeasured(self._now, run.app, (sample,)))
+
+    # Time
+
+    def _watch_time(self) -> None:
+        at = self._now
+        while self._holds and self._holds[0][0] <= at:
+            _, name, number = heapq.heappop(self._holds)
+            node = self._nodes[name]
+            if node.held is not None and node.number == number:
+                node.due = True
+                self._ready[name] = None
+        while self._silences and self._silences[0][0] <= at:
+            _, name = heapq.heappop(self._silences)
+            self._check_silence(self._nodes[name])
+        alarm = self._arbiter.next_alarm
+        if alarm is not None and alarm <= at:
+            if self._arbiter.round_due(at):
+                for run in list(self._book.runs.values()):
+                    self._store_progress(run)
+            self._feed(ev.Woken(at))
+
+    def _last_word(self, node: Node) -> float:
+        """When a node must be taken as gone unless it is heard: it has ended everything by then."""
+        return node.heard + self._node_ttl + self._arbiter.settings.guard
+
+    def _watch_silence(self, node: Node) -> None:
+        heapq.heappush(self._silences, (self._last_word(node), node.name))
+
+    def _check_silence(self, node: Node) -> None:
+        if not node.present:
+            return
+        if self._last_word(node) > self._now:
+            self._watch_silence(node)
+            return
+        node.present = False
+        node.held = None
+        self._feed(ev.MachineLeft(self._now, node.name))
+        for run in self._book.on_node(node.gpus):
+            if run.ordered and node.name not in run.over:
+                lost = replace(run, stop=True, state=RunState.LOST, message="its machine is gone")
+                self._over(lost, node.name)
+
+    # Settling
+
+    def _settle(self) -> None:
+        """Draw conclusions until there are none left to draw."""
+        while True:
+            if self._book.waiting:
+                self._place_waiting()
+            if not self._touched:
+                return
+            touched, self._touched = sorted(self._touched), {}
+            for name in touched:
+                node = self._nodes[name]
+                self._ready[name] = None
+                if node.proves:
+                    self._conclude(node)
+
+    def _conclude(self, node: Node) -> None:
+        """What follows from a node's kept report now."""
+        for run in self._book.on_node(node.gpus):
+            if run.stop and run.ordered and run.run not in node.live and node.name not in run.over:
+                self._over(run, node.name)  # The order to start it never arrived, and is void now.
+        ledger = self._arbiter.ledger
+        for gpu in node.empty():
+            lease = ledger.lease(gpu)
+            release = self._book.releases.get(gpu)
+            if lease is not None and ledger.is_leaving(gpu):
+                self._feed(ev.GpusVacated(self._now, ((gpu, lease.token),)))
+            elif lease is not None and release is not None and release.token == lease.token:
+                self._feed(ev.GpusReleased(self._now, lease.app, (gpu,)))
+            if release is not None:
+                self._book.released(gpu)
+
+    # What comes out
+
+    def _outcome(self) -> Outcome:
+        for name in sorted(self._ready):
+            node = self._nodes[name]
+            if node.has_news:
+                self._answers.append(Answer(name, self._orders(node)))
+                node.held = None
+        self._ready = {}
+        self._wake = self._next_wake()
+        changes = Changes(tuple(self._events), self._book.take_changes())
+        wake = self._wake if self._wake < math.inf else None
+        return Outcome(changes, tuple(self._commands), tuple(self._answers), wake)
+
+    def _next_wake(self) -> float:
+        wake = math.inf
+        if self._holds:
+            wake = self._holds[0][0]
+        if self._silences:
+            wake = min(wake, self._silences[0][0])
+        alarm = self._arbiter.next_alarm
+        return wake if alarm is None else min(wake, alarm)
+
+    def _terms(self) -> Terms:
+        settings = self._arbiter.settings
+        return Terms(settings.heartbeat, self._node_ttl, settings.grace)
+
+    def _orders(self, node: Node) -> Orders:
+        leases = []
+        ledger, apps = self._arbiter.ledger, self._arbiter.world.apps
+        if node.present:
+            for index, gpu in enumerate(node.gpus):
+                lease = ledger.lease(gpu)
+                if lease is not None:
+                    owner = apps[lease.app].spec.owner
+                    remaining = lease.end - node.held_at
+                    leases.append(LeaseOrder(index, lease.app, owner, lease.token, remaining))
+        runs = [
+            order_for(run, node, self._machine_of)
+            for run in self._book.on_node(node.gpus)
+            if run.ordered and node.name not in run.over
+        ]
+        return Orders(
+            self._epoch,
+            node.boot,
+            node.number,
+            node.revision,
+            tuple(leases),
+            tuple(runs),
+            self._terms(),
+            node.forget,
+            introduce=node.machine is None,
+        )

@@ -1,0 +1,268 @@
+"""Defences, and what they become when switched off. Each must be missed, by the checker.
+
+    run_seeds(range(50), broken=DEFENCES["leases count from when reports were sent"])
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from themis.arbiter import events as arbiter_events
+from themis.fleet import commands as cmd
+from themis.fleet.events import Found, Limits, ReportCame, RunRequested
+from themis.fleet.messages import LeaseOrder, Orders, RunState, SlotReport, SlotState
+from themis.fleet.node import NodeCore
+from themis.fleet.roster import Node
+from themis.fleet.steward import Steward
+from themis.model import GpuId, Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A cluster with parts exchanged; as it stands, one with every defence on."""
+
+    node: type[NodeCore] = NodeCore
+    steward: type[Steward] = Steward
+    guard: bool = True
+    stores_first: bool = True
+    adoption: bool = True
+
+    def adopts(self, found: tuple[Found, ...]) -> tuple[Found, ...]:
+        """What a node that starts learns of what runs already."""
+        return found if self.adoption else ()
+
+
+class CountsFromReceipt(NodeCore):
+    """Takes leases and liveness to begin when orders arrive."""
+
+    def _anchor(self, at: float) -> float:
+        return at
+
+
+class IgnoresLeaseEnd(NodeCore):
+    """Ends nothing at the end of leases."""
+
+    def _limits(self, lease_end: float) -> Limits:
+        limits = super()._limits(math.inf)
+        return Limits(lease_end, limits.checkpoint_at, limits.until)
+
+
+class IgnoresSilence(NodeCore):
+    """Ends nothing when it is cut off."""
+
+    def _limits(self, lease_end: float) -> Limits:
+        self._alive_until = math.inf
+        return super()._limits(lease_end)
+
+
+class RemembersLate(NodeCore):
+    """Starts first, then writes the token down."""
+
+    def _launch(self, remember: cmd.Remember, start: cmd.Start) -> None:
+        self._out.append(start)
+        self._out.append(remember)
+
+
+class RemembersNothing(NodeCore):
+    """Writes no token down."""
+
+    def _launch(self, remember: cmd.Remember, start: cmd.Start) -> None:
+        self._out.append(start)
+
+
+class BelievesOldEpochs(NodeCore):
+    """Obeys a service that was replaced."""
+
+    def _is_of_this_epoch(self, orders: Orders) -> bool:
+        return True
+
+
+class BelievesLateOrders(NodeCore):
+    """Obeys answers to reports that it has sent newer ones since."""
+
+    def _is_answer(self, orders: Orders) -> bool:
+        return orders.boot >= self._boot
+
+
+class RunsTwoAtOnce(NodeCore):
+    """Starts a process though another is still there."""
+
+    def _occupied(self, gpu: int) -> bool:
+        return gpu in self._failed
+
+
+class CallsDyingEmpty(NodeCore):
+    """Reports a slot empty once its process was told to go."""
+
+    def _slot(self, gpu: int) -> SlotReport:
+        slot = super()._slot(gpu)
+        if slot.state is SlotState.STOPPING:
+            return SlotReport(gpu, slot.token, SlotState.EMPTY)
+        return slot
+
+
+class DeafToAbsence(NodeCore):
+    """Takes a service that is down for one that it cannot reach."""
+
+    def _on_absence(self, tried_at: float) -> None:
+        return
+
+
+class ForgetsTheEnd(NodeCore):
+    """Keeps no record of runs that are over."""
+
+    def handle(self, event: Any) -> list[cmd.NodeCommand]:
+        out = super().handle(event)
+        self._over.clear()
+        return out
+
+
+class StartsAnew(NodeCore):
+    """Counts its boots from one, as if it had never been there."""
+
+    def __init__(self, machine: Machine, memory: cmd.Memory, **how: Any) -> None:
+        super().__init__(machine, cmd.Memory(0, memory.epoch, memory.tokens), **how)
+
+    def _is_answer(self, orders: Orders) -> bool:
+        return not self._answered and orders.answers == self._number
+
+
+class TakesOldReports(Steward):
+    """Believes a report whenever it comes."""
+
+    def _meet(self, name: str, heard: float) -> Node:
+        node = super()._meet(name, heard)
+        self._nodes[name] = node = _Gullible(**{f: getattr(node, f) for f in _FIELDS})
+        for gpu in node.gpus:
+            self._machine_of[gpu] = node
+        return node
+
+
+class _Gullible(Node):
+    __slots__ = ()
+
+    def is_newer(self, report: Any) -> bool:
+        return True
+
+
+_FIELDS = tuple(Node.__dataclass_fields__)
+
+
+class TrustsOldEpochs(Steward):
+    """Draws conclusions from reports of nodes that may still listen to its predecessor."""
+
+    def _on_report(self, name: str, event: ReportCame) -> None:
+        report = event.report
+        if report.epoch:
+            object.__setattr__(report, "epoch", self._epoch)
+        super()._on_report(name, event)
+
+
+class BelievesAnswered(Steward):
+    """Draws conclusions from a report that it has answered already."""
+
+    def _outcome(self) -> Any:
+        last = {name: node.held for name, node in self._nodes.items()}
+        outcome = super()._outcome()
+        for name, held in last.items():
+            if held is not None and self._nodes[name].held is None:
+                self._nodes[name].held = held
+                self._nodes[name].forget = ()
+        return outcome
+
+
+class HurriesAfterRestart(Steward):
+    """Takes every node as silent that it has not heard since it started."""
+
+    def _first_heard(self, at: float) -> float:
+        return at - self._node_ttl - self._arbiter.settings.guard + 0.01
+
+
+class GivesUpEarly(Steward):
+    """Gives nodes up before they can have ended everything."""
+
+    def _last_word(self, node: Node) -> float:
+        return node.heard + self._node_ttl / 2.0
+
+
+class BelievesAgents(Steward):
+    """Frees GPUs when an agent says that it needs them no more."""
+
+    def _on_release(self, event: arbiter_events.GpusReleased) -> None:
+        self._feed(event)
+
+
+class ForgetsRequests(Steward):
+    """Takes a repeated request for a new one."""
+
+    def _on_request(self, event: RunRequested) -> None:
+        self._book._by_key.clear()
+        super()._on_request(event)
+
+
+class TakesBackTooSoon(Steward):
+    """Counts a machine in while something may still run there."""
+
+    def _take_hardware(self, node: Node) -> None:
+        if not node.present and node.machine is not None and node.held is not None:
+            self._join(node)
+        super()._take_hardware(node)
+
+
+class StartsBeforeTheEnd(Steward):
+    """Starts a job anew while its last run may be alive."""
+
+    def _may_start(self, run: Any) -> bool:
+        ledger = self._arbiter.ledger
+        return all(
+            (lease := ledger.lease(gpu)) is not None and lease.token == token
+            for gpu, token in zip(run.gpus, run.tokens, strict=True)
+        )
+
+
+class EndsAtOnce(Steward):
+    """Takes a slot as empty as soon as its holder is told to go."""
+
+    def _revoke(self, lease: Any, reason: str) -> None:
+        super()._revoke(lease, reason)
+        if self._arbiter.ledger.is_leaving(lease.gpu):
+            self._feed(arbiter_events.GpusVacated(self._now, ((lease.gpu, lease.token),)))
+
+
+class IgnoresUse(Steward):
+    """Tells the arbiter that GPUs are in use only when something runs there."""
+
+    def _feed(self, event: Any) -> None:
+        if not isinstance(event, arbiter_events.JobStarted):
+            super()._feed(event)
+
+
+DEFENCES: dict[str, Broken] = {
+    "leases count from when reports were sent": Broken(node=CountsFromReceipt),
+    "a node ends what outlives its lease": Broken(node=IgnoresLeaseEnd),
+    "a node that is cut off ends everything": Broken(node=IgnoresSilence),
+    "a guard between the end of a lease and the next": Broken(guard=False),
+    "tokens are kept on disk": Broken(node=RemembersNothing),
+    "tokens are on disk before anything starts": Broken(node=RemembersLate),
+    "nodes refuse older epochs": Broken(node=BelievesOldEpochs),
+    "only answers to the last report count": Broken(node=BelievesLateOrders),
+    "one process on a GPU": Broken(node=RunsTwoAtOnce),
+    "empty is what is dead": Broken(node=CallsDyingEmpty),
+    "a service that is down is no silence": Broken(node=DeafToAbsence),
+    "runs that are over are remembered": Broken(node=ForgetsTheEnd),
+    "boots are counted": Broken(node=StartsAnew),
+    "running processes are adopted": Broken(adoption=False),
+    "old reports are ignored": Broken(steward=TakesOldReports),
+    "reports to older epochs prove nothing": Broken(steward=TrustsOldEpochs),
+    "reports that were answered prove nothing": Broken(steward=BelievesAnswered),
+    "changes are stored before they are told": Broken(stores_first=False),
+    "a restarted service waits for its nodes": Broken(steward=HurriesAfterRestart),
+    "silent nodes get time to end everything": Broken(steward=GivesUpEarly),
+    "agents do not say what is empty": Broken(steward=BelievesAgents),
+    "repeated requests are recognised": Broken(steward=ForgetsRequests),
+    "machines come back empty": Broken(steward=TakesBackTooSoon),
+    "a job's last run is over before the next": Broken(steward=StartsBeforeTheEnd),
+    "a revoked lease fences its slot": Broken(steward=EndsAtOnce),
+    "ordered GPUs are in use": Broken(steward=IgnoresUse),
+}

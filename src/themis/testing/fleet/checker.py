@@ -1,0 +1,180 @@
+"""What must hold after every event of a simulated cluster, whatever goes wrong in it.
+
+Everything is checked when it can first be broken: when a process starts, when the service stores
+something, when it tells something, when it comes back. So nothing is missed between two events,
+and an event that changes nothing costs nothing.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from themis.arbiter import Arbiter, Ledger, check_ledger
+from themis.arbiter import commands as cmd
+from themis.arbiter.world import GONE
+from themis.errors import InvariantError
+from themis.fleet.commands import AcceptRun, Answer, StewardCommand
+from themis.fleet.kept import Kept
+from themis.model import AppId, GpuId, Lease
+from themis.testing.fleet.machines import Process, SimNode
+
+if TYPE_CHECKING:
+    from themis.testing.fleet.simulation import FleetSim
+
+_EPSILON = 1e-6
+
+
+class Checker:
+    """Sees everything, as no part of the system can."""
+
+    def __init__(self, sim: "FleetSim") -> None:
+        self._sim = sim
+        self.live: list[Process] = []
+        self.starts = 0
+        self.handovers = 0
+        self._highest: dict[tuple[str, int], int] = {}
+        """The highest token that each GPU has run under."""
+        self._started: set[tuple[str, int]] = set()
+        self._owners: dict[int, tuple[GpuId, AppId]] = {}
+        """What each token was given for."""
+        self._last_given: dict[GpuId, int] = {}
+        self._told_ends: dict[int, float] = {}
+        """The latest end of each lease that a node was told."""
+        self._accepted_apps: set[AppId] = set()
+        self._closed: set[AppId] = set()
+        self._accepted_runs: dict[int, AppId] = {}
+        self._forgotten: set[int] = set()
+        self._next_token = 0
+
+    def fail(self, what: str, *history: object) -> None:
+        """Something does not hold."""
+        raise InvariantError(f"seed {self._sim.seed}, at {self._sim.now:.3f}: {what}", history)
+
+    # Processes
+
+    def started(self, process: Process) -> None:
+        """A process is there: alone on its GPUs, alone for its job, under no old token."""
+        order, node = process.order, process.node
+        self.starts += 1
+        for other in self.live:
+            if other.node is node and not set(order.gpus).isdisjoint(other.order.gpus):
+                self.fail("two processes on one GPU", other.order, order)
+            same_job = (other.order.app, other.order.job) == (order.app, order.job)
+            if same_job and other.order.run != order.run and not other.doomed:
+                self.fail("two runs of one job are alive", other.order, order)
+        for gpu, token in zip(order.gpus, order.tokens, strict=True):
+            slot = (node.name, gpu)
+            if token < self._highest.get(slot, 0):
+                self.fail("a process starts under an old token", slot, order)
+            self._highest[slot] = token
+            if node.disk.tokens[gpu] < token:
+                self.fail("a process runs under a token that its node may forget", order)
+        if (node.name, order.run) in self._started:
+            self.fail("a run is started twice", order)
+        self._started.add((node.name, order.run))
+        self.live.append(process)
+        self._match(process, self._sim.service.durable)
+
+    def ended(self, process: Process) -> None:
+        """A process is gone."""
+        self.live.remove(process)
+
+    def wiped(self, node: SimNode) -> None:
+        """A disk is new: what the node knew is excused from having been known."""
+        self._started = {item for item in self._started if item[0] != node.name}
+
+    def timed_out(self, process: Process) -> None:
+        """A supervisor ends its process by itself."""
+        if self._sim.weather.links_hold and process.limits.until < process.limits.lease_end:
+            self.fail("training is killed though only the service failed", process.order)
+
+    def _match(self, process: Process, arbiter: Arbiter) -> None:
+        """A process that may run on is the one that the ledger has on its GPUs, and no other."""
+        if process.doomed:
+            return
+        ledger, topology = arbiter.ledger, arbiter.world.topology
+        number = topology.number_of[process.node.name]
+        for index, token in zip(process.order.gpus, process.order.tokens, strict=True):
+            gpu = topology.gpus_of[number][index]
+            lease = ledger.lease(gpu)
+            if lease is None:
+                reason = ledger.quarantine_reason(gpu)
+                if reason is None or reason == GONE:
+                    what = "given up" if reason else "free"
+                    self.fail(f"GPU {gpu} is {what} with a process on it", process.order)
+            elif lease.token > token:
+                self.fail(f"GPU {gpu} is leased anew with an old process on it", process.order, lease)
+            elif lease.token < token:
+                self.fail(f"a process on GPU {gpu} has a token that nobody gave", process.order)
+
+    # The service
+
+    def stored(self, arbiter: Arbiter) -> None:
+        """Leases changed, durably."""
+        ledger = arbiter.ledger
+        check_ledger(ledger)
+        if ledger.next_token < self._next_token:
+            self.fail("tokens fall")
+        self._next_token = ledger.next_token
+        for process in self.live:
+            self._match(process, arbiter)
+        self._compare_ends(ledger)
+
+    def _compare_ends(self, ledger: Ledger) -> None:
+        for lease in ledger.leases():
+            if lease.end < self._told_ends.get(lease.token, lease.end) - _EPSILON:
+                self.fail("a lease is shorter than its node was told", lease)
+
+    def told(self, command: StewardCommand) -> None:
+        """Something is let out."""
+        match command:
+            case cmd.Assign(granted=granted):
+                for lease in granted:
+                    self._granted(lease)
+            case AcceptRun(app=app, run=run):
+                self._accepted_runs[run] = app
+            case cmd.Close(record=record):
+                self._closed.add(record.app)
+            case cmd.End(leases=leases):
+                self.handovers += len(leases)
+            case cmd.Report(record=record) if record.failed.startswith("the plan makes no sense"):
+                self.fail(record.failed)
+            case _:
+                pass
+
+    def _granted(self, lease: Lease) -> None:
+        owner = self._owners.setdefault(lease.token, (lease.gpu, lease.app))
+        if owner != (lease.gpu, lease.app):
+            self.fail(f"token {lease.token} is given twice", owner, lease)
+        if lease.token <= self._last_given.get(lease.gpu, 0):
+            self.fail(f"tokens of GPU {lease.gpu} do not rise", lease)
+        self._last_given[lease.gpu] = lease.token
+
+    def answered(self, answer: Answer) -> None:
+        """A node is told its leases and runs."""
+        self._forgotten.update(answer.orders.forget)
+        received = self._sim.now  # At the earliest a heartbeat ago, so that this is a bound.
+        for lease in answer.orders.leases:
+            held_at = self._sim.service.steward.nodes[answer.node].held_at
+            end = min(received, held_at) + lease.remaining
+            self._told_ends[lease.token] = max(self._told_ends.get(lease.token, end), end)
+
+    def accepted(self, app: AppId) -> None:
+        """A user was told that an app is taken in."""
+        self._accepted_apps.add(app)
+
+    def recovered(self, arbiter: Arbiter, rows: Mapping[str, Kept]) -> None:
+        """A service comes up: whatever anybody was told must be there."""
+        for app in sorted(self._accepted_apps - self._closed):
+            if app not in arbiter.world.apps:
+                self.fail(f"{app} was accepted and is lost")
+        if self._owners and arbiter.ledger.next_token <= max(self._owners):
+            self.fail("a lease was told and is lost")
+        self._compare_ends(arbiter.ledger)
+        known = {**dict.fromkeys(arbiter.world.apps)}
+        for run, app in self._accepted_runs.items():
+            if app in known and f"run/{run}" not in rows and f"result/{run}" not in rows:
+                self.fail(f"run {run} was accepted and is lost")
+            if run in self._forgotten and app in known and f"result/{run}" not in rows:
+                row = rows.get(f"run/{run}")
+                if not (row and getattr(row, "over", ())):
+                    self.fail(f"the result of run {run} is lost")

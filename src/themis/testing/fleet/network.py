@@ -1,0 +1,62 @@
+"""The network between simulated nodes and the service: late, lossy, repeating itself, cut."""
+
+import random
+from typing import TYPE_CHECKING
+
+from themis.fleet import events as ev
+from themis.fleet.commands import Answer
+from themis.fleet.messages import Report
+from themis.testing.fleet.machines import SimNode
+
+if TYPE_CHECKING:
+    from themis.testing.fleet.simulation import FleetSim
+
+
+class Network:
+    """Carries reports and orders."""
+
+    def __init__(self, sim: "FleetSim", rng: random.Random) -> None:
+        self._sim = sim
+        self._rng = rng
+
+    def _delays(self) -> list[float]:
+        """When the copies of a message arrive."""
+        weather, rng = self._sim.weather, self._rng
+        draw = rng.random()
+        if draw >= weather.loss + weather.slow + weather.very_late + weather.doubled:
+            return [rng.uniform(0.001, 0.02)]
+        if draw < weather.loss:
+            return []
+        if draw < weather.loss + weather.slow:
+            return [rng.uniform(0.02, 5.0)]
+        if draw < weather.loss + weather.slow + weather.very_late:
+            return [rng.uniform(5.0, 40.0)]
+        return [rng.uniform(0.001, 0.02), rng.choice((0.03, 2.0, 12.0)) * rng.random()]
+
+    def report(self, node: SimNode, report: Report) -> None:
+        """A node sends a report."""
+        if node.cut_out:
+            return
+        for delay in self._delays():
+            self._sim.later(delay, self._deliver, node, node.life, node.clock, report)
+
+    def _deliver(self, node: SimNode, life: int, sent: float, report: Report) -> None:
+        sim = self._sim
+        if node.cut_out:
+            return
+        zombie = sim.zombie
+        if zombie is not None and self._rng.random() < 0.7:
+            zombie.receive(node.name, life, report)
+            if self._rng.random() < 0.7:
+                return  # It went to the old service only.
+        if sim.service.up:
+            sim.service.receive(node.name, life, report)
+        elif zombie is None and sent is not None and not node.cut_in:
+            sim.later(0.001, node.take_of_life, life, ev.ServiceAbsent, sent)
+
+    def answer(self, node: SimNode, life: int, answer: Answer) -> None:
+        """The service answers."""
+        if node.cut_in:
+            return
+        for delay in self._delays():
+            self._sim.later(delay, node.receive, life, answer.orders)
