@@ -1,0 +1,1 @@
+"""The live service: the same cores as the simulator, on real machines."""
