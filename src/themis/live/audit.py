@@ -11,16 +11,14 @@ import logging
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from themis.errors import ConfigError
 from themis.live.access import Verb
 from themis.live.credentials import Identity
 
-MAX_TEXT = 200
-MAX_DETAILS = 16
+MAX_TEXT = 400
 
 _SECRETS = (
     (re.compile(r"themis_([0-9a-f]{12})_[A-Za-z0-9]+"), r"themis_\1_***"),
@@ -50,20 +48,18 @@ class AuditRow:
     at: float
     """Seconds since 1970."""
     who: str
-    """The role and subject of the credential, `nobody` without one."""
-    credential: str
-    """The id of the token, which is no secret."""
+    """Role, subject and id of the credential (which is no secret); `nobody` without one."""
     verb: str
-    what: str
+    target: str
     """The app, node, owner or token id it was about."""
     outcome: str
-    details: Mapping[str, str | float] = field(default_factory=dict)
+    detail: str = ""
 
 
 def audited(
     identity: Identity | None,
     verb: Verb,
-    what: str = "",
+    target: str = "",
     *,
     at: float,
     outcome: Outcome = Outcome.DONE,
@@ -76,21 +72,17 @@ def audited(
     """
     if not math.isfinite(at):
         raise ConfigError("at", at, "a time")
-    who = f"{identity.role} {identity.subject}" if identity else "nobody"
-    number = identity.credential if identity else ""
-    told = dict(list((details or {}).items())[:MAX_DETAILS])
-    kept = {clean(key): _plain(value) for key, value in told.items()}
-    return AuditRow(float(at), who, number, verb.value, clean(what), outcome.value, kept)
+    told = ", ".join(f"{key}={value}" for key, value in (details or {}).items())
+    return AuditRow(
+        float(at), caller(identity), verb.value, clean(target), outcome.value, clean(told)
+    )
 
 
-def to_json(row: AuditRow) -> dict[str, Any]:
-    """The row as plain data."""
-    return {**asdict(row), "details": dict(row.details)}
-
-
-def from_json(data: Mapping[str, Any]) -> AuditRow:
-    """The row that `to_json` gave."""
-    return AuditRow(**data)
+def caller(identity: Identity | None) -> str:
+    """Who calls, in one word: tenant/vision/3f09a1b2c3d4."""
+    if identity is None:
+        return "nobody"
+    return f"{identity.role}/{identity.subject}/{identity.credential}"
 
 
 def redact(text: str) -> str:
@@ -119,13 +111,3 @@ class Redaction(logging.Filter):
         if record.exc_text:
             record.exc_text = redact(record.exc_text)
         return True
-
-
-def _plain(value: object) -> str | float:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float) and abs(value) < 1e15:
-        return value
-    if isinstance(value, int):
-        return "an integer of more than 15 digits"
-    return clean(value)

@@ -84,6 +84,8 @@ class About:
 
 GRPC = Address("127.0.0.1", 7420)
 HTTP = Address("127.0.0.1", 7421)
+STATE = Path("/var/lib/themis")
+"""Of a service that runs as root; `themis.live.loading` finds another for others."""
 
 _PATH = Kind("path")
 _FLAG = Kind("flag")
@@ -169,9 +171,9 @@ class ServiceConfig:
         tuple[str, ...],
         About(Kind("hosts"), "Other names (with ports) that browsers reach it under.", _LIVE),
     ] = ()
-    state_dir: Annotated[
-        Path | None, About(_PATH, "What the service keeps: store, tokens, locks.")
-    ] = None
+    state_dir: Annotated[Path, About(_PATH, "What the service keeps: store, tokens, locks.")] = (
+        STATE
+    )
     store: Annotated[
         str,
         About(Kind("store"), "sqlite:///PATH or postgresql://... (default: in state_dir)."),

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from themis.errors import ConfigError, MissingFileError
+from themis.live.config import STATE
 from themis.live.credentials import TOKEN, Secret
 
 VARIABLE = "THEMIS_TOKEN_FILE"
@@ -23,7 +24,7 @@ _MAX_BYTES = 4096
 def state_folder(environ: Mapping[str, str], *, root: bool) -> Path:
     """Where the service keeps its things unless told otherwise."""
     if root:
-        return Path("/var/lib/themis")
+        return STATE
     base = environ.get("XDG_STATE_HOME") or f"{environ.get('HOME') or '.'}/.local/state"
     return Path(base) / "themis"
 
@@ -67,9 +68,11 @@ def read_token(path: Path) -> Secret:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError("token", reason, "a readable file", str(path)) from None
-    with os.fdopen(number, "rb") as handle:
+    try:
         _refuse_open_file(os.fstat(number), path)
-        raw = handle.read(_MAX_BYTES + 1)
+        raw = os.read(number, _MAX_BYTES)
+    finally:
+        os.close(number)
     text = raw.decode("ascii", errors="replace").strip()
     if not TOKEN.fullmatch(text):
         raise ConfigError("token", "something else", "one line: themis_<id>_<secret>", str(path))

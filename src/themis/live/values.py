@@ -26,7 +26,7 @@ _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?(|[kKMGTP]i?)B?\Z")
 _POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _USER = re.compile(r"([0-9]{1,10})(?::([0-9]{1,10}))?\Z")
 _STORE = re.compile(r"(sqlite:///|postgresql://)[^\s\0]+\Z")
-_PASSWORD = re.compile(r"(\w+://[^\s:/@]*):[^\s@]*@")
+_PASSWORD = re.compile(r"(\w+://[^\s:/@]*):[^\s@]*@|([?&](?:ssl)?password=)[^\s&]*")
 _TEXTUAL = {"address", "path", "text", "name", "name or empty", "choice", "store", "hosts", "user"}
 
 
@@ -74,9 +74,29 @@ def check_text(name: str, value: object, allowed: str) -> str:
     return value
 
 
+def shown_value(value: object) -> object:
+    """The value, or a few words for one that is too long; a password is left out."""
+    return shown(without_password(value) if isinstance(value, str) else value)
+
+
+def plain(value: object) -> Any:
+    """A checked value as JSON and YAML write it, to be read again; a password is left out."""
+    match value:
+        case Address() | User() | Path():
+            return str(value)
+        case str():
+            return without_password(value)
+        case Mapping():
+            return {key: plain(item) for key, item in value.items()}
+        case tuple() | list():
+            return [plain(item) for item in value]
+        case _:
+            return value
+
+
 def without_password(url: str) -> str:
     """A URL that can be shown."""
-    return _PASSWORD.sub(r"\1:***@", url)
+    return _PASSWORD.sub(lambda found: f"{found[1]}:***@" if found[1] else f"{found[2]}***", url)
 
 
 def has_password(url: object) -> bool:
