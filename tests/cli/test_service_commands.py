@@ -59,7 +59,8 @@ def test_a_file_whose_keys_do_not_tell_can_be_called_a_service(cli: Cli, tmp_pat
 def test_every_value_is_shown_with_where_it_comes_from(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = written(tmp_path / "themis.yaml", "seed: 5\nset: {lease: 5m}\nuids: {vision: 2001}\n")
+    text = "seed: 5\nset: {lease: 5m}\naccounts: {vision: 2001}\n"
+    file = written(tmp_path / "themis.yaml", text)
     monkeypatch.setenv("THEMIS_LOG_LEVEL", "debug")
     flags = ("--tls-require-client", "--tls-cert", "a", "--tls-key", "b", "--tls-ca", "c")
     done = cli("config", "show", "--config", file, *flags, "--set", "f=0.5", "--json")
@@ -70,10 +71,10 @@ def test_every_value_is_shown_with_where_it_comes_from(
     assert rows["tls.require_client"] == (True, "--tls-require-client")
     assert rows["set.lease"] == ("5m", f"{file}:2")
     assert rows["set.f"] == (0.5, "--set")
-    assert rows["uids.vision"] == ("2001:2001", f"{file}:3")
+    assert rows["accounts.vision"] == ("2001", f"{file}:3")
     assert rows["http"] == ("127.0.0.1:7421", "default")
     table = cli("config", "show", "--config", file, "--changed").out
-    assert "uids.vision" in table
+    assert "accounts.vision" in table
     assert "http" not in table
 
 
@@ -147,7 +148,7 @@ def test_certificates_for_a_cluster(cli: Cli, tmp_path: Path) -> None:
 def test_the_doctor_tells_and_fails_where_something_would(cli: Cli, tmp_path: Path) -> None:
     fine = cli("doctor", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--json")
     found = {item["check"]: item for item in json.loads(fine.out)["findings"]}
-    assert {"disk", "clock", "ports", "shared storage", "users"} <= set(found)
+    assert {"disk", "clock", "ports", "shared storage", "accounts"} <= set(found)
     blocked = written(tmp_path / "file", "")
     done = cli("doctor", "--state-dir", blocked / "below")
     assert done.code == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from themis.errors import UnavailableError
-from themis.live.config import Address, Node, Retention, ServiceConfig, Tls, User
+from themis.live.config import Address, Node, Retention, ServiceConfig, Tls
 from themis.live.doctor import CHECKS, Finding, GpuFound, Verdict, examine_machine
 from themis.live.machine import (
     LocalMachine,
@@ -44,7 +44,7 @@ class PretendMachine:
 
     probe: PretendProbe | None = field(default_factory=PretendProbe)
     user: int = 0
-    known: tuple[int, ...] = (2001, 2002)
+    known: tuple[str, ...] = ("ann", "2002", "nobody")
     free: int = 10**12
     closed: tuple[Path, ...] = ()
     kind: str = "nfs4"
@@ -54,8 +54,8 @@ class PretendMachine:
     def uid(self) -> int:
         return self.user
 
-    def user_exists(self, uid: int) -> bool:
-        return uid in self.known
+    def account_exists(self, account: str) -> bool:
+        return account in self.known
 
     def free_bytes(self, folder: Path) -> int:
         return self.free
@@ -73,9 +73,7 @@ class PretendMachine:
         return address.port not in self.taken
 
 
-FINE = ServiceConfig(
-    shared_dir=Path("/shared"), uids={"vision": User(2001, 2001), "ads": User(2002, 2002)}
-)
+FINE = ServiceConfig(shared_dir=Path("/shared"), accounts={"vision": "ann", "ads": "2002"})
 TRUSTING = ServiceConfig(shared_dir=Path("/shared"), trust_tenants=True)
 
 
@@ -103,13 +101,19 @@ def test_a_machine_where_all_is_well_gets_no_advice() -> None:
             PretendMachine(PretendProbe(found=(GpuFound("gpu 3", "ECC error"),))),
             FINE, "GPUs", "warning", "gpu 3: ECC error",
         ),
-        (PretendMachine(user=1000), TRUSTING, "users", "warning", "read each other's files"),
-        (PretendMachine(), TRUSTING, "users", "failed", "no job_user"),
-        (PretendMachine(), ServiceConfig(), "users", "warning", "no owner has a user"),
-        (PretendMachine(known=(2001,)), FINE, "users", "warning", "ads (2002:2002)"),
+        (PretendMachine(user=1000), TRUSTING, "accounts", "warning", "node's own user"),
+        (PretendMachine(user=1000), FINE, "accounts", "warning", "none is named"),
         (
-            PretendMachine(), ServiceConfig(uids={"a": User(2001, 1), "b": User(2001, 2)}),
-            "users", "warning", "a, b",
+            PretendMachine(user=1000), ServiceConfig(node=Node(owner="vision")),
+            "accounts", "ok", "serves vision only",
+        ),
+        (PretendMachine(), TRUSTING, "accounts", "warning", "all jobs run as nobody"),
+        (PretendMachine(known=()), TRUSTING, "accounts", "failed", "no such user: nobody"),
+        (PretendMachine(), ServiceConfig(), "accounts", "warning", "no owner has an account"),
+        (PretendMachine(known=("ann",)), FINE, "accounts", "warning", "ads (2002)"),
+        (
+            PretendMachine(known=("7:1", "7:2")), ServiceConfig(accounts={"a": "7:1", "b": "7:2"}),
+            "accounts", "failed", "a, b",
         ),
         (PretendMachine(closed=(FINE.state_dir,)), FINE, "disk", "failed", "cannot be written"),
         (PretendMachine(free=10**8), FINE, "disk", "failed", "0.1 GB"),
@@ -139,7 +143,7 @@ def test_every_warning_says_what_to_do() -> None:
     worst = PretendMachine(
         PretendProbe("tree", (GpuFound("gpu 0", "hot"),)), free=10**9, kind="ext4", clock=False
     )
-    for item in findings(worst, ServiceConfig(uids={"a": User(9, 9)})):
+    for item in findings(worst, ServiceConfig(accounts={"a": "9"})):
         assert bool(item.advice) is (item.verdict is Verdict.WARNING), item
 
 
@@ -193,8 +197,10 @@ def test_this_machine_can_be_looked_at(tmp_path: Path) -> None:
     assert machine.free_bytes(tmp_path / "not" / "there") > 0
     assert machine.writable(tmp_path / "not" / "there")
     assert machine.filesystem(tmp_path)
-    assert machine.user_exists(0)
-    assert not machine.user_exists(2**32 - 2)
+    assert machine.account_exists("root")
+    assert machine.account_exists("4294967294:5")
+    assert not machine.account_exists("4294967294")
+    assert not machine.account_exists("nobody-of-that-name")
     assert machine.clock_synchronised() in {True, False, None}
     assert list(tmp_path.iterdir()) == []
 

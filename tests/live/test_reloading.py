@@ -6,8 +6,8 @@ from themis.live.config import KEYS
 from themis.live.loading import Loaded, load
 from themis.live.reloading import plan_reload
 
-BASE = {"http": "127.0.0.1:1", "set": ["lease=10m", "f=0.8"], "uids": ["vision=2001"]}
-LIVE = {"hosts", "set", "uids", "session", "log_level"}
+BASE = {"http": "127.0.0.1:1", "set": ["lease=10m", "f=0.8"], "accounts": ["vision=2001"]}
+LIVE = {"hosts", "set", "accounts", "session", "log_level"}
 """Besides whole sections."""
 
 
@@ -26,15 +26,15 @@ def test_nothing_changed_is_nothing_to_do() -> None:
 
 def test_settings_limits_and_users_change_while_it_runs() -> None:
     wanted = with_flags(
-        set=["lease=5m", "f=0.8"], limits__rows="100", uids=["ads=2002"], log_level="debug"
+        set=["lease=5m", "f=0.8"], limits__rows="100", accounts=["ads=2002"], log_level="debug"
     )
     plan = plan_reload(RUNNING, wanted)
     assert plan.refused == ()
     changed = {item.key: (str(item.before), str(item.after)) for item in plan.changes}
     assert changed == {
         "set.lease": ("10m", "5m"),
-        "uids.vision": ("2001:2001", "None"),
-        "uids.ads": ("None", "2002:2002"),
+        "accounts.vision": ("2001", "None"),
+        "accounts.ads": ("None", "2002"),
         "log_level": ("info", "debug"),
         "limits.rows": ("4096", "100"),
     }

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from themis.errors import ConfigError, MissingFileError
-from themis.live.config import KEYS, SECTIONS, Address, ServiceConfig, User, is_loopback, value_of
+from themis.live.config import KEYS, SECTIONS, Address, ServiceConfig, is_loopback, value_of
 from themis.live.loading import Loaded, examine, load
 from themis.live.schema import service_schema
 from themis.live.values import plain
@@ -21,7 +21,7 @@ state_dir: state
 store: postgresql://themis:hunter2@db/themis
 policy: themis
 set: {lease: 5m, f: 0.7, payment: gpus}
-uids:
+accounts:
   vision: 2001
   ads: 2002:50
 retention: {age: 7d, bytes: 2G}
@@ -62,12 +62,12 @@ def test_a_whole_file_is_read(file: Path, tmp_path: Path) -> None:
     assert (config.grpc, config.http) == (Address("127.0.0.1", 9001), Address("::1", 9002))
     assert config.state_dir == tmp_path / "state"
     assert config.tls.cert == tmp_path / "server.pem"
-    assert config.uids == {"vision": User(2001, 2001), "ads": User(2002, 50)}
+    assert config.accounts == {"vision": "2001", "ads": "2002:50"}
     assert (config.retention.age, config.retention.bytes) == (7 * 86400.0, 2 * 10**9)
     assert config.limits.message_bytes == 65536
     assert loaded.settings.lease == 300.0
     assert loaded.policy_options == {"f": 0.7, "payment": "gpus"}
-    assert str(loaded.origins["uids.ads"]) == f"{file}:10"
+    assert str(loaded.origins["accounts.ads"]) == f"{file}:10"
 
 
 def test_flags_win_over_environment_over_file_over_defaults(file: Path) -> None:
@@ -98,14 +98,16 @@ def test_every_key_has_one_name_everywhere() -> None:
     assert all(key.help.endswith(".") for key in KEYS.values())
 
 
-@pytest.mark.parametrize("name", [name for name in KEYS if name not in {"set", "uids"}])
+@pytest.mark.parametrize("name", [name for name in KEYS if name not in {"set", "accounts"}])
 def test_every_key_takes_from_a_text_what_it_shows(name: str) -> None:
     default = value_of(ServiceConfig(), name)
     shown = plain(default)
     if shown in (None, "", []):
         return
     text = str(shown).lower() if isinstance(shown, bool) else str(shown)
-    environ = {KEYS[name].variable: text, "HOME": "/h"}
+    # An account for all jobs means nothing where tenants are not trusted.
+    environ = {"THEMIS_TRUST_TENANTS": "true"} if name == "job_account" else {}
+    environ |= {KEYS[name].variable: text, "HOME": "/h"}
     assert value_of(load(environ=environ).config, name) == default
 
 
@@ -144,13 +146,16 @@ def test_every_key_takes_from_a_text_what_it_shows(name: str) -> None:
         ("retention: 7\n", 1, ("retention", "a mapping")),
         ("limits:\n  requests: .nan\n", 2, ("limits.requests: got nan",)),
         ("limits:\n  rows: 0\n", 2, ("limits.rows: got 0",)),
-        ("uids:\n  vision: 0\n", 2, ("uids.vision: got '0'", "not 0")),
-        ("uids:\n  vision: -5\n", 2, ("uids.vision",)),
-        ("uids:\n  vision: true\n", 2, ("uids.vision: got True",)),
-        ("uids:\n  vision: 4294967295\n", 2, ("uids.vision",)),
-        ("uids:\n  Vision: 2001\n", 2, ("owner in uids: got 'Vision'",)),
-        ("uids:\n  vision: 2001:0\n", 2, ("uids.vision: got '2001:0'",)),
-        ("uids: [2001]\n", 1, ("uids", "a mapping")),
+        ("accounts:\n  vision: 0\n", 2, ("accounts.vision: got '0'", "not root")),
+        ("accounts:\n  vision: root\n", 2, ("accounts.vision", "not root")),
+        ("accounts:\n  vision: a b\n", 2, ("accounts.vision",)),
+        ("accounts:\n  vision: null\n", 2, ("accounts.vision",)),
+        ("accounts:\n  vision: -5\n", 2, ("accounts.vision",)),
+        ("accounts:\n  vision: true\n", 2, ("accounts.vision: got True",)),
+        ("accounts:\n  vision: 4294967295\n", 2, ("accounts.vision",)),
+        ("accounts:\n  Vision: 2001\n", 2, ("owner in accounts: got 'Vision'",)),
+        ("accounts:\n  vision: 2001:0\n", 2, ("accounts.vision: got '2001:0'",)),
+        ("accounts: [2001]\n", 1, ("accounts", "a mapping")),
         ("policy: themsi\n", 1, ("did you mean 'themis'?",)),
         ("solver: magic\n", 1, ("solver",)),
         ("seed: 1\nset:\n  leese: 5m\n", 3, ("'leese'", "did you mean 'lease'?")),
@@ -168,8 +173,8 @@ def test_every_key_takes_from_a_text_what_it_shows(name: str) -> None:
         ("seed: 1\ngrpc: 127.0.0.1:5\nhttp: 127.0.0.1:5\n", 3, ("another address",)),
         ("tls: {cert: a.pem}\n", 1, ("tls.cert: got", "only together with tls.key")),
         ("tls: {require_client: true}\n", 1, ("tls.require_client",)),
-        ("trust_tenants: true\nuids: {a: 2001}\n", 2, ("leave one of them out",)),
-        ("job_user: 2001\n", 1, ("with trust_tenants only",)),
+        ("trust_tenants: true\naccounts: {a: 2001}\n", 2, ("leave one of them out",)),
+        ("job_account: 2001\n", 1, ("with trust_tenants only",)),
         ("seed: 1\nseed: 2\n", 2, ("a second time",)),
         ("seed: &a 1\ngrpc: *a\n", 2, ("alias",)),
         ("seed: !!python/object:os.system {}\n", 1, ("file",)),
@@ -188,7 +193,7 @@ def test_a_mistake_comes_with_its_line(
 
 
 def test_all_mistakes_are_told_in_the_order_of_their_lines(file: Path) -> None:
-    written(file, "htpp: 1\nseed: x\ntls:\n  crt: y\nuids:\n  A: 1\n  b: 0\nhttp: 5\n")
+    written(file, "htpp: 1\nseed: x\ntls:\n  crt: y\naccounts:\n  A: 1\n  b: 0\nhttp: 5\n")
     lines = [str(mistake).split(":")[1] for mistake in examine(file).mistakes]
     assert lines == ["1", "2", "4", "6", "7", "8"]
 
@@ -209,8 +214,8 @@ def test_a_file_that_says_nothing_leaves_the_defaults(file: Path) -> None:
         ({"THEMIS_TRUST_TENANTS": "yes"}, "THEMIS_TRUST_TENANTS: trust_tenants"),
         ({"THEMIS_SET_LEASE": "soon"}, "THEMIS_SET_LEASE: lease"),
         ({"THEMIS_SET_LEESE": "5m"}, "THEMIS_SET_LEESE: key for policy themis"),
-        ({"THEMIS_UIDS": "vision"}, "THEMIS_UIDS: uids"),
-        ({"THEMIS_UIDS": "vision=0"}, "THEMIS_UIDS: uids.vision"),
+        ({"THEMIS_ACCOUNTS": "vision"}, "THEMIS_ACCOUNTS: accounts"),
+        ({"THEMIS_ACCOUNTS": "vision=0"}, "THEMIS_ACCOUNTS: accounts.vision"),
         ({"THEMIS_LIMITS_ROWS": "9" * 5000}, "THEMIS_LIMITS_ROWS: limits.rows"),
         ({"THEMIS_NODE_TTL": "nan"}, "THEMIS_NODE_TTL: node_ttl"),
         ({"THEMIS_GRPC": "0.0.0.0:1"}, "THEMIS_GRPC: grpc"),

@@ -7,8 +7,16 @@ from pathlib import Path
 import pytest
 
 from themis.errors import ConfigError, MissingFileError
-from themis.live.credentials import Secret
-from themis.live.tokenfile import find_token, read_token, state_folder, token_places, write_secret
+from themis.live.credentials import Role, Row, Secret, check_token, revoke_token, tokens
+from themis.live.tokenfile import (
+    ensure_admin,
+    find_token,
+    read_token,
+    state_folder,
+    token_places,
+    write_secret,
+)
+from themis.testing.vaults import MemoryVault
 
 TOKEN = "themis_0123456789ab_" + "x" * 43
 
@@ -105,3 +113,37 @@ def test_without_a_token_all_places_are_named(tmp_path: Path) -> None:
 def test_root_keeps_its_state_where_systems_do() -> None:
     assert state_folder({"HOME": "/x"}, root=True) == Path("/var/lib/themis")
     assert state_folder({"HOME": "/x"}, root=False) == Path("/x/.local/state/themis")
+
+
+def test_the_first_start_leaves_a_token_for_the_admin_and_later_ones_do_not(tmp_path: Path) -> None:
+    vault = MemoryVault()
+    path = ensure_admin(vault, tmp_path, now=1.0)
+    assert path is not None
+    identity = check_token(vault, read_token(path).reveal(), now=2.0)
+    assert identity.role is Role.ADMIN
+    assert ensure_admin(vault, tmp_path, now=3.0) is None
+    path.unlink()
+    assert ensure_admin(vault, tmp_path, now=3.0) is None
+    assert len(tokens(vault)) == 1
+
+
+def test_when_the_last_admin_is_revoked_a_new_start_makes_another(tmp_path: Path) -> None:
+    vault = MemoryVault()
+    ensure_admin(vault, tmp_path, now=1.0)
+    revoke_token(vault, tokens(vault)[0].id, now=2.0)
+    path = ensure_admin(vault, tmp_path, now=3.0)
+    assert path is not None
+    assert check_token(vault, read_token(path).reveal(), now=4.0).role is Role.ADMIN
+
+
+def test_a_first_start_that_is_cut_off_can_be_repeated(tmp_path: Path) -> None:
+    class Full(MemoryVault):
+        def write(self, key: str, row: Row) -> None:
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        ensure_admin(Full(), tmp_path, now=1.0)
+    vault = MemoryVault()
+    path = ensure_admin(vault, tmp_path, now=2.0)
+    assert path is not None
+    assert check_token(vault, read_token(path).reveal(), now=3.0).subject == "admin"

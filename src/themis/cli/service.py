@@ -35,8 +35,8 @@ _METAVARS = {
     "scalars": "KEY=VALUE",
     "seconds": "TIME",
     "store": "URL",
-    "user": "UID",
-    "users": "OWNER=UID",
+    "account": "USER",
+    "accounts": "OWNER=USER",
 }
 
 ServiceFile = Annotated[
@@ -98,7 +98,7 @@ def _options(taken: set[str]) -> list[Any]:
 
 
 def _parameter(key: Key) -> inspect.Parameter:
-    many = key.kind.name in {"scalars", "users"}
+    many = key.kind.name in {"scalars", "accounts"}
     kind: Any = bool if key.kind.name == "flag" else list[str] if many else str
     name = key.flag.removeprefix("--")
     flags = f"--{name}/--no-{name}" if kind is bool else key.flag

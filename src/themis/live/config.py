@@ -63,17 +63,6 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class User:
-    """Whom a tenant's jobs run as."""
-
-    uid: int
-    gid: int
-
-    def __str__(self) -> str:
-        return f"{self.uid}:{self.gid}"
-
-
-@dataclass(frozen=True, slots=True)
 class About:
     """What stands beside a field: its kind, what it means, whether it may change."""
 
@@ -155,6 +144,9 @@ class Node:
     ca: Annotated[Path | None, About(_PATH, "Who signed the service's certificate (PEM).")] = None
     cert: Annotated[Path | None, About(_PATH, "This node's own certificate (PEM).")] = None
     key: Annotated[Path | None, About(_PATH, "Its private key (PEM), mode 0600.")] = None
+    owner: Annotated[
+        str, About(Kind("name or empty"), "Whose jobs it runs, where it is not root.")
+    ] = ""
     rack: Annotated[str, About(Kind("name"), "The rack that it stands in.")] = "r0"
     pretend: Annotated[
         int, About(Kind("count", 0, 4096), "So many pretend GPUs instead of real ones.")
@@ -201,12 +193,14 @@ class ServiceConfig:
     trust_tenants: Annotated[
         bool, About(_FLAG, "Run all tenants' jobs under one user: they trust each other.")
     ] = False
-    job_user: Annotated[
-        User | None, About(Kind("user"), "That user, where the node is root (UID or UID:GID).")
-    ] = None
-    uids: Annotated[
-        Mapping[str, User],
-        About(Kind("users"), "Whom each owner's jobs run as: {vision: 2001}.", _LIVE),
+    job_account: Annotated[
+        str, About(Kind("account"), "That user, where the node is root: a name, UID or UID:GID.")
+    ] = "nobody"
+    accounts: Annotated[
+        Mapping[str, str],
+        About(
+            Kind("accounts"), "Whom each owner's jobs run as: {vision: ann, ads: 2002:2002}.", _LIVE
+        ),
     ] = field(default_factory=dict)
     session: Annotated[
         float,

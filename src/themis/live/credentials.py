@@ -150,6 +150,19 @@ def create_token(
     Raises:
         ConfigError: A name, a lifetime or a note that cannot be.
     """
+    issued = draft_token(role, subject, now=now, lifetime=lifetime, note=note)
+    keep_token(vault, issued.credential)
+    return issued
+
+
+def draft_token(
+    role: Role, subject: str, *, now: float, lifetime: float | None = None, note: str = ""
+) -> Issued:
+    """A token that nobody knows of yet: worth something from `keep_token` on.
+
+    Raises:
+        ConfigError: A name, a lifetime or a note that cannot be.
+    """
     check_name("subject", subject)
     if lifetime is not None:
         check_number("lifetime", lifetime, above=True, high=MAX_LIFETIME)
@@ -163,8 +176,12 @@ def create_token(
         None if lifetime is None else now + lifetime,
         note=check_note(note),
     )
-    vault.write(_PREFIX + number, _row(credential))
     return Issued(Secret(f"themis_{number}_{secret}"), credential)
+
+
+def keep_token(vault: Vault, credential: Credential) -> None:
+    """Make a drafted token valid."""
+    vault.write(_PREFIX + credential.id, _row(credential))
 
 
 def check_token(vault: Vault, text: object, *, now: float) -> Identity:

@@ -78,8 +78,8 @@ class Machine(Protocol):
     def uid(self) -> int:
         """Who we are."""
 
-    def user_exists(self, uid: int) -> bool:
-        """Whether the machine knows this user."""
+    def account_exists(self, account: str) -> bool:
+        """Whether jobs can run as this user here: by its name, or UID, or UID:GID."""
 
     def free_bytes(self, folder: Path) -> int:
         """What is left on the disk of a folder, or of its nearest parent that is there."""
@@ -115,39 +115,43 @@ def check_control(machine: Machine, config: ServiceConfig, now: float) -> Iterab
         yield Finding(name, Verdict.OK, kind)
 
 
-def check_uid(machine: Machine, config: ServiceConfig, now: float) -> Iterable[Finding]:
+def check_accounts(machine: Machine, config: ServiceConfig, now: float) -> Iterable[Finding]:
     """Whether tenants' jobs are kept apart."""
-    name = "users"
-    if machine.uid() != 0:
-        if config.trust_tenants:
-            what = "trust_tenants: all jobs run as this user and can read each other's files"
-            yield Finding(name, Verdict.WARNING, what, "run the node as root, with uids")
-        else:
-            what = f"not root (uid {machine.uid()}): this node serves one owner"
-            yield Finding(name, Verdict.OK, what)
-        return
+    name = "accounts"
+    root = machine.uid() == 0
     if config.trust_tenants:
-        if config.job_user is None:
-            advice = "set job_user to an unprivileged user"
-            yield Finding(name, Verdict.FAILED, "root with trust_tenants, but no job_user", advice)
-        else:
-            what = f"trust_tenants: all jobs run as {config.job_user}"
-            yield Finding(name, Verdict.WARNING, what, "give owners users of their own in uids")
-        return
-    if not config.uids:
-        advice = "add `uids: {OWNER: UID}`, or jobs of all owners are refused"
-        yield Finding(name, Verdict.WARNING, "root, but no owner has a user", advice)
-        return
-    unknown = [owner for owner, user in config.uids.items() if not machine.user_exists(user.uid)]
+        who = config.job_account if root else "this node's own user"
+        what = f"trust_tenants: all jobs run as {who} and can read each other's files"
+        yield Finding(name, Verdict.WARNING, what, "run the node as root, with accounts")
+        if root and not machine.account_exists(config.job_account):
+            advice = "set job_account to a user that is there"
+            yield Finding(name, Verdict.FAILED, f"no such user: {config.job_account}", advice)
+    elif not root and config.node.owner:
+        yield Finding(name, Verdict.OK, f"not root: this node serves {config.node.owner} only")
+    elif not root:
+        what = f"not root (uid {machine.uid()}): this node could serve one owner, none is named"
+        yield Finding(name, Verdict.WARNING, what, "set node.owner, or run it as root")
+    elif not config.accounts:
+        advice = "add `accounts: {OWNER: USER}`; jobs of owners without one are refused"
+        yield Finding(name, Verdict.WARNING, "root, but no owner has an account", advice)
+    else:
+        yield from _check_each_account(machine, config)
+
+
+def _check_each_account(machine: Machine, config: ServiceConfig) -> Iterable[Finding]:
+    accounts = config.accounts
+    unknown = [owner for owner in accounts if not machine.account_exists(accounts[owner])]
     if unknown:
-        what = f"no such user here: {', '.join(f'{o} ({config.uids[o]})' for o in unknown[:5])}"
-        yield Finding(name, Verdict.WARNING, what, "make the users the same on all nodes")
-    shared = _shared_uids(config)
+        what = f"no such user here: {', '.join(f'{o} ({accounts[o]})' for o in unknown[:5])}"
+        advice = "make the users the same on all nodes, or write UID:GID"
+        yield Finding("accounts", Verdict.WARNING, what, advice)
+    users = [account.partition(":")[0] for account in accounts.values()]
+    shared = [owner for owner in accounts if users.count(accounts[owner].partition(":")[0]) > 1]
     if shared:
-        what = f"owners with the same user can read each other's files: {', '.join(shared)}"
-        yield Finding(name, Verdict.WARNING, what, "give each owner another uid")
+        what = f"owners with the same user, which nodes refuse: {', '.join(shared[:5])}"
+        yield Finding("accounts", Verdict.FAILED, what, "give each owner another one")
     if not unknown and not shared:
-        yield Finding(name, Verdict.OK, f"{len(config.uids)} owners have users of their own")
+        yield Finding("accounts", Verdict.OK, f"{len(accounts)} owners have users of their own")
 
 
 def check_gpus(machine: Machine, config: ServiceConfig, now: float) -> Iterable[Finding]:
@@ -263,7 +267,7 @@ def check_certificates(machine: Machine, config: ServiceConfig, now: float) -> I
 
 CHECKS: tuple[Check, ...] = (
     check_control,
-    check_uid,
+    check_accounts,
     check_gpus,
     check_disk,
     check_clock,
@@ -288,8 +292,3 @@ def examine_machine(
         except (ThemisError, OSError) as error:
             found.append(Finding(name, Verdict.FAILED, f"could not be checked: {error}"))
     return tuple(found)
-
-
-def _shared_uids(config: ServiceConfig) -> list[str]:
-    uids = [user.uid for user in config.uids.values()]
-    return [owner for owner, user in config.uids.items() if uids.count(user.uid) > 1][:5]

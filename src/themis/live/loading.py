@@ -24,7 +24,7 @@ from themis.policies import policy, policy_class, policy_options
 from themis.records.documents import Place, read_document
 from themis.records.values import settings_for
 
-MAPPINGS = ("set", "uids")
+MAPPINGS = ("set", "accounts")
 """Keys with entries of which each may come from somewhere else."""
 
 
@@ -49,7 +49,7 @@ class Loaded:
 
     config: ServiceConfig
     origins: Mapping[str, Origin]
-    """By key; entries of `set` and `uids` by `set.lease`."""
+    """By key; entries of `set` and `accounts` by `set.lease`."""
     settings: Settings = field(default_factory=Settings)
     policy_options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -161,12 +161,12 @@ def _together(
     if config.node_ttl < least:
         allowed = f"at least 3 heartbeats ({least:g} s)"
         raise ConfigError("node_ttl", config.node_ttl, allowed)
-    if config.trust_tenants and config.uids:
-        reason = "with trust_tenants all jobs run as job_user: leave one of them out"
-        raise UnwantedKeyError("uids", f"users of {len(config.uids)} owners", reason)
-    if config.job_user and not config.trust_tenants:
+    if config.trust_tenants and config.accounts:
+        reason = "with trust_tenants all jobs run as job_account: leave one of them out"
+        raise UnwantedKeyError("accounts", f"those of {len(config.accounts)} owners", reason)
+    if "job_account" in given and not config.trust_tenants:
         reason = "it is used with trust_tenants only"
-        raise UnwantedKeyError("job_user", str(config.job_user), reason)
+        raise UnwantedKeyError("job_account", config.job_account, reason)
     origins = {name: DEFAULT for name in KEYS if name not in MAPPINGS}
     origins |= {name: item.origin for name, item in given.items()}
     return Loaded(config, origins, settings, options, notes)
@@ -216,10 +216,10 @@ def _from_file(path: Path, mistakes: list[ConfigError]) -> dict[str, _Given]:
 
 
 def _meant(name: str, value: object, place: Place) -> object:
-    """The value; of users the text, for YAML takes 2001:50 for minutes and seconds."""
-    users = name == "job_user" or name.startswith("uids.")
+    """The value; of accounts the text, for YAML takes 2001:50 for minutes and seconds."""
+    account = name == "job_account" or name.startswith("accounts.")
     number = isinstance(value, int) and not isinstance(value, bool)
-    return place.texts.get(place.steps, value) if users and number else value
+    return place.texts.get(place.steps, value) if account and number else value
 
 
 def _leaves(

@@ -35,10 +35,16 @@ class LocalMachine:
         """Who we are."""
         return os.geteuid()
 
-    def user_exists(self, uid: int) -> bool:
-        """Whether the machine knows this user."""
+    def account_exists(self, account: str) -> bool:
+        """Whether jobs can run as this user here: by its name, or UID, or UID:GID."""
+        user, colon, _ = account.partition(":")
+        if colon:
+            return True
         try:
-            pwd.getpwuid(uid)
+            if user.isdecimal():
+                pwd.getpwuid(int(user))
+            else:
+                pwd.getpwnam(user)
         except (KeyError, OverflowError):
             return False
         return True

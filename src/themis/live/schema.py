@@ -10,7 +10,7 @@ _NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
 _ADDRESS = r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}$"
 _DURATION = r"^[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?\s*[smhd]?$"
 _SIZE = r"^[0-9]+(\.[0-9]+)? ?([kKMGTP]i?)?B?$"
-_USER = r"^[0-9]{1,10}(:[0-9]{1,10})?$"
+_ACCOUNT = r"^([a-z_][a-z0-9_.-]{0,31}|[0-9]{1,10}(:[0-9]{1,10})?)$"
 
 
 def service_schema() -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _property(key: Key) -> dict[str, Any]:
 def _kind(key: Key) -> dict[str, Any]:
     kind = key.kind
     number = {"minimum": kind.low, "maximum": kind.high}
-    user = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": _USER}]}
+    account = {"anyOf": [{"type": "integer", "minimum": 1}, _text(_ACCOUNT)]}
     forms: dict[str, dict[str, Any]] = {
         "address": {"type": "string", "pattern": _ADDRESS},
         "path": {"type": "string", "minLength": 1},
@@ -74,8 +74,8 @@ def _kind(key: Key) -> dict[str, Any]:
         },
         "store": {"type": "string", "pattern": "^(|sqlite:///.+|postgresql://.+)$"},
         "hosts": {"type": "array", "items": {"type": "string"}},
-        "user": user,
-        "users": {"type": "object", "propertyNames": {"pattern": _NAME}} | _values(user),
+        "account": account,
+        "accounts": {"type": "object", "propertyNames": {"pattern": _NAME}} | _values(account),
         "scalars": {
             "type": "object",
             "properties": {name: {} for name in SETTING_NAMES},

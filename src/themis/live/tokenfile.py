@@ -14,7 +14,15 @@ from pathlib import Path
 
 from themis.errors import ConfigError, MissingFileError
 from themis.live.config import STATE
-from themis.live.credentials import TOKEN, Secret
+from themis.live.credentials import (
+    TOKEN,
+    Role,
+    Secret,
+    Vault,
+    draft_token,
+    has_admin,
+    keep_token,
+)
 
 VARIABLE = "THEMIS_TOKEN_FILE"
 ADMIN_FILE = "admin.token"
@@ -52,6 +60,25 @@ def find_token(environ: Mapping[str, str], *, root: bool) -> Secret:
     raise ConfigError(
         "token", "none", f"a token in a file of mode 0600 at {looked} (or {VARIABLE})"
     )
+
+
+def ensure_admin(vault: Vault, folder: Path, *, now: float) -> Path | None:
+    """If nobody can run the cluster, make a token for that; returns its file.
+
+    The file comes first: a crash between the two leaves a token that opens nothing, which the next
+    start replaces, and never one that nobody has seen.
+
+    Raises:
+        ConfigError: The file cannot be written.
+    """
+    if has_admin(vault, now=now):
+        return None
+    issued = draft_token(Role.ADMIN, "admin", now=now, note="made at the first start")
+    path = folder / ADMIN_FILE
+    path.unlink(missing_ok=True)
+    write_secret(path, issued.token)
+    keep_token(vault, issued.credential)
+    return path
 
 
 def read_token(path: Path) -> Secret:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from themis.errors import ConfigError, unknown_name
-from themis.live.config import Address, Key, Kind, User
+from themis.live.config import Address, Key, Kind
 from themis.model.ids import check_count, check_name, check_number
 from themis.records.documents import shown
 from themis.records.values import parse_value, seconds
@@ -24,10 +24,20 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?\Z")
 _V6 = re.compile(r"[0-9A-Fa-f:.]{2,45}\Z")
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?(|[kKMGTP]i?)B?\Z")
 _POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
-_USER = re.compile(r"([0-9]{1,10})(?::([0-9]{1,10}))?\Z")
+_ACCOUNT = re.compile(r"[a-z_][a-z0-9_.-]{0,31}\Z|([0-9]{1,10})(?::([0-9]{1,10}))?\Z")
 _STORE = re.compile(r"(sqlite:///|postgresql://)[^\s\0]+\Z")
 _PASSWORD = re.compile(r"(\w+://[^\s:/@]*):[^\s@]*@|([?&](?:ssl)?password=)[^\s&]*")
-_TEXTUAL = {"address", "path", "text", "name", "name or empty", "choice", "store", "hosts", "user"}
+_TEXTUAL = {
+    "address",
+    "path",
+    "text",
+    "name",
+    "name or empty",
+    "choice",
+    "store",
+    "hosts",
+    "account",
+}
 
 
 def check_value(key: Key, value: object, folder: Path = Path()) -> Any:
@@ -48,15 +58,17 @@ def from_text(key: Key, text: str) -> object:
         ConfigError: Pairs that are none.
     """
     if key.kind.name in _TEXTUAL:
-        return text.split(",") if key.kind.name == "hosts" else text
-    if key.kind.name in {"scalars", "users"}:
+        return text
+    if key.kind.name == "hosts":
+        return text.split(",")
+    if key.kind.name in {"scalars", "accounts"}:
         return dict(_pair(key.name, part) for part in text.split(",") if part.strip())
     return parse_value(text[:MAX_TEXT])
 
 
 def entry_from_text(key: Key, text: str) -> object:
     """One entry of a mapping, from a text."""
-    return text.strip() if key.kind.name == "users" else parse_value(text[:MAX_TEXT])
+    return text.strip() if key.kind.name == "accounts" else parse_value(text[:MAX_TEXT])
 
 
 def check_text(name: str, value: object, allowed: str) -> str:
@@ -82,7 +94,7 @@ def shown_value(value: object) -> object:
 def plain(value: object) -> Any:
     """A checked value as JSON and YAML write it, to be read again; a password is left out."""
     match value:
-        case Address() | User() | Path():
+        case Address() | Path():
             return str(value)
         case str():
             return without_password(value)
@@ -109,7 +121,7 @@ def _pair(name: str, part: str) -> tuple[str, object]:
     if not equals or not key.strip():
         raise ConfigError(name, shown(part), "KEY=VALUE, with commas between them")
     text = value.strip()
-    return key.strip(), text if name == "uids" else parse_value(text[:MAX_TEXT])
+    return key.strip(), text if name == "accounts" else parse_value(text[:MAX_TEXT])
 
 
 def _address(name: str, value: object, kind: Kind) -> Address:
@@ -200,25 +212,23 @@ def _store(name: str, value: object, kind: Kind) -> str:
     return value
 
 
-def _user(name: str, value: object, kind: Kind) -> User:
-    allowed = "UID or UID:GID, not 0, such as 2001 or 2001:3000"
+def _account(name: str, value: object, kind: Kind) -> str:
+    allowed = "a user of the nodes, UID or UID:GID, not root: ann, 2001 or 2001:3000"
     text = str(shown(value)) if isinstance(value, int | str) else ""
-    found = None if isinstance(value, bool) else _USER.match(text)
-    if found is None:
+    found = None if isinstance(value, bool) else _ACCOUNT.match(text)
+    numbers = [int(part) for part in found.groups() if part] if found else []
+    # Jobs of tenants never run as root; the last number means "no change" to the kernel.
+    if found is None or text == "root" or not all(0 < part < 2**32 - 1 for part in numbers):
         raise ConfigError(name, shown(value), allowed)
-    user = User(int(found[1]), int(found[2] or found[1]))
-    # Jobs of tenants never run as root; the last number means "nobody" or "no change".
-    if not all(0 < number < 2**32 - 1 for number in (user.uid, user.gid)):
-        raise ConfigError(name, shown(value), allowed)
-    return user
+    return text
 
 
-def _users(name: str, value: object, kind: Kind) -> Mapping[str, User]:
-    entries = _entries(name, value, "a mapping of owners and users, such as {vision: 2001}")
+def _accounts(name: str, value: object, kind: Kind) -> Mapping[str, str]:
+    entries = _entries(name, value, "a mapping of owners and users, such as {vision: ann}")
     found = {}
-    for owner, user in entries.items():
+    for owner, account in entries.items():
         check_name(f"owner in {name}", owner)
-        found[owner] = _user(f"{name}.{owner}", user, kind)
+        found[owner] = _account(f"{name}.{owner}", account, kind)
     return found
 
 
@@ -260,7 +270,7 @@ _CHECKS: dict[str, Callable[[str, object, Kind], Any]] = {
     "seconds": _seconds,
     "bytes": _bytes,
     "store": _store,
-    "user": _user,
-    "users": _users,
+    "account": _account,
+    "accounts": _accounts,
     "scalars": _scalars,
 }
