@@ -6,6 +6,9 @@
         UnknownAppError        no such app
         DuplicateError         the name is taken
         StaleAnswerError       an answer to a question no longer open
+        UnknownCallerError     no credential, or one that is not valid
+        DeniedError            a credential that does not allow this
+        LimitError             too much, or too often; says when to come again
       UnavailableError       the weather; safe to retry
         StoreLockedError       another service has the store; names it
         StoreFullError         no room to write; nothing was written
@@ -65,6 +68,22 @@ class DuplicateError(RefusedError):
 
 class StaleAnswerError(RefusedError):
     """An answer to a question that is no longer open."""
+
+
+class UnknownCallerError(RefusedError):
+    """Nobody we know: no credential, or one that is wrong, expired or revoked."""
+
+
+class DeniedError(RefusedError):
+    """Somebody we know, who may not do this."""
+
+
+class LimitError(RefusedError):
+    """More than is taken at once; `retry_after` seconds later it may be (None: never)."""
+
+    def __init__(self, who: str, reason: str, retry_after: float | None = None) -> None:
+        super().__init__(who, reason)
+        self.retry_after = retry_after
 
 
 class UnavailableError(ThemisError):

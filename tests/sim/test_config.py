@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from themis.arbiter import SETTING_NAMES, BidderKind
 from themis.errors import ConfigError, DuplicateError
 from themis.fairness.ideal import Convention
+from themis.records.values import parse_value, seconds
 from themis.sim import RunConfig, prepare
 from themis.sim import config as config_module
-from themis.sim.config import allowed_keys, parse_value, seconds
+from themis.sim.config import allowed_keys
 from themis.sim.workloads import Workload
 from themis.testing.sims import sim_app, workload_of
 

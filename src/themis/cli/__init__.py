@@ -9,9 +9,12 @@ from pathlib import Path
 from themis.errors import (
     ConfigError,
     CorruptLogError,
+    DeniedError,
     MissingFileError,
     RefusedError,
     ThemisError,
+    UnavailableError,
+    UnknownCallerError,
 )
 
 EVERYWHERE = ("--quiet", "-q", "--no-color")
@@ -21,10 +24,12 @@ def main() -> int:
     """Run the command line; returns the exit code."""
     from themis.cli.app import app  # noqa: PLC0415 - typer is not needed to import this package
     from themis.cli.output import (  # noqa: PLC0415 - see above
+        DENIED,
         FAILED,
         INTERRUPTED,
         NOT_FOUND,
         OK,
+        UNREACHABLE,
         USAGE,
         MistypedError,
         mistyped,
@@ -44,6 +49,10 @@ def main() -> int:
         return mistyped(error)
     except MissingFileError as error:
         return _complain(str(error), NOT_FOUND)
+    except (DeniedError, UnknownCallerError) as error:
+        return _complain(str(error), DENIED)
+    except UnavailableError as error:
+        return _complain(str(error), UNREACHABLE)
     except (ConfigError, CorruptLogError, RefusedError) as error:
         return _complain(str(error), USAGE)
     except ThemisError as error:

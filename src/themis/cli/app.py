@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from themis import __version__
-from themis.cli import auction, config, demo, replay, reproduce, sim, trace
+from themis.cli import auction, cert, config, demo, doctor, replay, reproduce, sim, trace
 from themis.cli.output import STYLE
+from themis.cli.service import ServiceCommand
 
 app = typer.Typer(
     name="themis",
@@ -21,6 +22,8 @@ app.add_typer(sim.app, name="sim")
 app.add_typer(trace.app, name="trace")
 app.add_typer(auction.app, name="auction")
 app.add_typer(config.app, name="config")
+app.add_typer(cert.app, name="cert")
+app.command("doctor", cls=ServiceCommand)(doctor.doctor)
 app.command("replay")(replay.replay)
 app.command("demo")(demo.demo)
 app.command("reproduce")(reproduce.reproduce)

@@ -1,37 +1,57 @@
-"""`themis config`: check files before something depends on them."""
+"""`themis config`: check files before something depends on them, and see what holds."""
 
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from themis.cli.options import Json
-from themis.cli.output import NOT_FOUND, USAGE, escape_line, print_json
+from themis.cli.output import NOT_FOUND, USAGE, console, escape_line, print_json, table
+from themis.cli.service import ServiceCommand, ServiceFile, service_configuration
 
 if TYPE_CHECKING:
+    from themis.live.loading import Loaded
     from themis.sim.runfile import Checked
 
-app = typer.Typer(help="Check configuration files.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Check configuration files, and show what holds.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+class FileKind(StrEnum):
+    """What a file may be."""
+
+    AUTO = "auto"
+    SIMULATION = "simulation"
+    """A run or a cluster."""
+    SERVICE = "service"
 
 
 @app.callback()
 def _group() -> None:
-    """Check configuration files."""
+    """Check configuration files, and show what holds."""
 
 
 @app.command("check")
 def check_command(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Runs or clusters.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Services, runs or clusters.")
+    ],
+    kind: Annotated[
+        FileKind, typer.Option(help="What the files are, if their keys do not tell.")
+    ] = FileKind.AUTO,
     json: Json = False,
 ) -> None:
-    """Check YAML files with a run (for `sim run --config`) or a cluster (`--cluster`)."""
+    """Check YAML files: of a service (`serve`), a run (`sim run --config`) or a cluster."""
     from themis.errors import MissingFileError  # noqa: PLC0415 - late, so that --help is quick
-    from themis.sim.runfile import check_file  # noqa: PLC0415 - see above
 
-    checked = {file: check_file(file) for file in files}
+    checked = {file: _check(file, kind) for file in files}
     if json:
         results = [
             {
@@ -50,6 +70,86 @@ def check_command(
     if mistakes:
         missing = all(isinstance(mistake, MissingFileError) for mistake in mistakes)
         raise typer.Exit(NOT_FOUND if missing else USAGE)
+
+
+@app.command("show", cls=ServiceCommand)
+def show_command(
+    context: typer.Context,
+    config: ServiceFile = None,
+    changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
+    json: Json = False,
+) -> None:
+    """Show every key of a service with its value, and where that comes from."""
+    loaded = service_configuration(context, config)
+    rows = [row for row in _rows(loaded) if not changed or row["origin"] != "default"]
+    if json:
+        print_json({"keys": rows})
+        return
+    shown = table("", "key", "value", "from")
+    for row in rows:
+        value = "" if row["value"] is None else str(row["value"])
+        shown.add_row(*(escape_line(text) for text in (row["key"], value, row["origin"])))
+    for column in shown.columns:
+        column.justify = "left"
+        column.overflow = "fold"
+    console().print(shown, markup=False)
+
+
+@app.command("schema")
+def schema_command() -> None:
+    """Print the JSON Schema of a service's file, for editors that complete and check it."""
+    from json import dumps  # noqa: PLC0415 - a flag of other commands has this name
+
+    from themis.live.schema import service_schema  # noqa: PLC0415 - for a quick --help
+
+    sys.stdout.write(dumps(service_schema(), indent=2) + "\n")
+
+
+def _rows(loaded: Loaded) -> list[dict[str, Any]]:
+    from themis.live.config import KEYS, value_of  # noqa: PLC0415 - late, for a quick --help
+    from themis.live.loading import MAPPINGS  # noqa: PLC0415 - see above
+    from themis.live.values import plain  # noqa: PLC0415 - see above
+
+    values: dict[str, Any] = {}
+    for name in KEYS:
+        value = value_of(loaded.config, name)
+        if name in MAPPINGS:
+            values |= {f"{name}.{key}": item for key, item in value.items()}
+        else:
+            values[name] = value
+    return [
+        {"key": key, "value": plain(value), "origin": str(loaded.origins[key])}
+        for key, value in values.items()
+    ]
+
+
+def _check(file: Path, kind: FileKind) -> Checked:
+    from themis.sim.runfile import Checked, check_file  # noqa: PLC0415 - for a quick --help
+
+    if not (kind is FileKind.SERVICE or (kind is FileKind.AUTO and _is_service(file))):
+        return check_file(file)
+    from themis.live.loading import examine  # noqa: PLC0415 - see above
+
+    found = examine(file)
+    if found.loaded is None:
+        return Checked("", found.mistakes)
+    config = found.loaded.config
+    return Checked(f"service, {config.policy} on grpc {config.grpc} and http {config.http}")
+
+
+def _is_service(file: Path) -> bool:
+    """Whether a file has a key that only services have."""
+    from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
+    from themis.live.config import KEYS, SECTIONS  # noqa: PLC0415 - see above
+    from themis.records.documents import read_document  # noqa: PLC0415 - see above
+    from themis.sim.runfile import KEYS as RUN_KEYS  # noqa: PLC0415 - see above
+
+    try:
+        data, _ = read_document(file)
+    except ConfigError:
+        return False
+    own = {*KEYS, *SECTIONS} - {*RUN_KEYS, "racks"}
+    return isinstance(data, dict) and any(key in own for key in data if isinstance(key, str))
 
 
 def _say(file: Path, checked: Checked) -> None:

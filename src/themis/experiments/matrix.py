@@ -15,8 +15,9 @@ from typing import Any
 from themis.experiments.base import Column, Results, Row, Table, Verdict
 from themis.experiments.measures import FEWEST, Factor, factor
 from themis.policies import policy_class, policy_options
+from themis.records.values import settings_for
 from themis.sim.compare import Estimate, estimate, with_value
-from themis.sim.config import RunConfig, allowed_keys, settings_for
+from themis.sim.config import RunConfig, allowed_keys
 from themis.sim.store import RunRecord
 
 Cell = tuple[str | float | int, ...]

@@ -5,21 +5,19 @@ prepared = prepare(config)
 """
 
 import inspect
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from themis.arbiter import SETTING_NAMES, AddedWork, BidderKind, Inputs, Settings
+from themis.arbiter import SETTING_NAMES, Settings
 from themis.auction.solver import solver
 from themis.errors import ConfigError, UnwantedKeyError, unknown_name
-from themis.fairness.ideal import Convention
 from themis.model import Topology
 from themis.model.ids import check_count, check_number
 from themis.policies import Policy, policy, policy_class, policy_options
 from themis.records.clusters import cluster
+from themis.records.values import duration, parse_value, settings_for
 from themis.sim.beliefs import with_errors, with_liar, without_priors
 from themis.sim.faults import NO_FAULTS, PHILLY_FAILURES_PER_GPU_HOUR, Faults
 from themis.sim.jobs import Costs
@@ -27,8 +25,6 @@ from themis.sim.measuring import NO_LEARNING, Learning
 from themis.sim.traces.files import for_cluster, is_workload_file, read_workload
 from themis.sim.workloads import GENERATORS, Workload, workload
 
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([smhd]?)\Z")
 _COSTS = tuple(item.name for item in fields(Costs))
 _FAULTS = tuple(item.name for item in fields(Faults))
 _LEARNING = tuple(item.name for item in fields(Learning))
@@ -38,12 +34,6 @@ _OWN = ("seed", "apps", "gpus", "load")
 _APPS = 85
 _QUICK_FLOOR = 500
 """The floor of so many apps is found within a second, so that it need not be asked for."""
-_ENUMS: dict[str, type[StrEnum]] = {
-    "bidder": BidderKind,
-    "convention": Convention,
-    "inputs": Inputs,
-    "added_work": AddedWork,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,23 +68,6 @@ class Prepared:
     """Whether to find what no policy could do better than."""
 
 
-def seconds(value: object, key: str) -> float:
-    """Seconds from a number or from 90s, 10m, 1.5h, 2d.
-
-    Raises:
-        ConfigError: It is neither.
-    """
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return check_number(key, value, high=1e18)
-    text = value.strip() if isinstance(value, str) else ""
-    match = _DURATION.match(text)
-    if match is None:
-        forms = "seconds, or a number with s, m, h or d: 90s, 10m, 1.5h, 2d"
-        negative = text.startswith("-") and _DURATION.match(text[1:])
-        raise ConfigError(key, value, f"a positive time: {forms}" if negative else forms)
-    return float(match[1]) * _UNITS[match[2]]
-
-
 def allowed_keys(policy_name: str, workload_name: str) -> dict[str, str]:
     """Every key that may be set for such a run, and what it belongs to."""
     keys = dict.fromkeys(policy_options(policy_class(policy_name)), "policy")
@@ -117,19 +90,6 @@ def _workload_options(name: str) -> list[str]:
         raise ConfigError("workload", name, f"{problem.allowed}, or a workload file")
     parameters = inspect.signature(GENERATORS[name]).parameters
     return [key for key in parameters if key not in _OWN]
-
-
-def parse_value(text: str) -> Any:
-    """A value as written on a command line: a number, true, false, or a word."""
-    lowered = text.strip().lower()
-    if lowered in {"true", "false"}:
-        return lowered == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text.strip()
 
 
 def prepare(config: RunConfig) -> Prepared:
@@ -253,45 +213,13 @@ def _wants_floor(value: object) -> bool:
     return value
 
 
-def settings_for(kind: type[Policy], options: Mapping[str, Any]) -> Settings:
-    """The arbiter's settings: defaults, then what goes with the policy, then what was asked for.
-
-    Raises:
-        ConfigError: A value that cannot be.
-    """
-    values: dict[str, Any] = {}
-    for key, value in (*kind.settings.items(), *options.items()):
-        if key in _ENUMS:
-            values[key] = _member(key, value)
-        elif key in {"starvation", "solve_work", "audit_tolerance"}:
-            values[key] = value
-        else:
-            values[key] = _duration(value, key)
-    return Settings(**values)
-
-
-def _duration(value: Any, key: str) -> Any:
-    """Seconds from a text. A number is left to what checks it against the range of its key."""
-    if isinstance(value, str):
-        return seconds(value, key)
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return float(value) if whole and abs(value) <= 10**18 else value
-
-
-def _member(key: str, value: object) -> StrEnum:
-    names = [str(item) for item in _ENUMS[key]]
-    if value not in names:
-        raise unknown_name(key, value, names)
-    return _ENUMS[key](value)
-
-
 def costs_from(options: Mapping[str, Any]) -> Costs:
     """Costs of starting and checkpointing.
 
     Raises:
         ConfigError: A value that cannot be.
     """
-    return Costs(**{key: _duration(value, key) for key, value in options.items()})
+    return Costs(**{key: duration(value, key) for key, value in options.items()})
 
 
 def faults_from(options: Mapping[str, Any]) -> Faults:
@@ -305,7 +233,7 @@ def faults_from(options: Mapping[str, Any]) -> Faults:
     if rate == "philly":
         rate = PHILLY_FAILURES_PER_GPU_HOUR
     rate = check_number("job_failures_per_gpu_hour", rate, high=1e6)
-    return Faults(rate, **{key: _duration(value, key) for key, value in values.items()})
+    return Faults(rate, **{key: duration(value, key) for key, value in values.items()})
 
 
 def learning_from(options: Mapping[str, Any]) -> Learning:

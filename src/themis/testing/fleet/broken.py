@@ -1,21 +1,20 @@
 """Defences, and what they become when switched off. Each must be missed, by the checker.
 
-    run_seeds(range(50), broken=DEFENCES["leases count from when reports were sent"])
+run_seeds(range(50), broken=DEFENCES["leases count from when reports were sent"])
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from themis.arbiter import events as arbiter_events
 from themis.fleet import commands as cmd
 from themis.fleet.events import Found, Limits, ReportCame, RunRequested
-from themis.fleet.messages import LeaseOrder, Orders, RunState, SlotReport, SlotState
+from themis.fleet.messages import Orders, SlotReport, SlotState
 from themis.fleet.node import NodeCore
 from themis.fleet.roster import Node
 from themis.fleet.steward import Steward
-from themis.model import GpuId, Machine
+from themis.model import Machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,88 @@
+"""`themis cert`: certificates for the service and its nodes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from themis.cli.options import Json
+from themis.cli.output import escape_line, print_json
+
+if TYPE_CHECKING:
+    from themis.live.authority import Pair
+
+Folder = Annotated[Path, typer.Option("--dir", help="The folder with the authority's files.")]
+Days = Annotated[float, typer.Option(help="Valid for so many days.")]
+
+app = typer.Typer(
+    help="Make certificates for the service and its nodes.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _group() -> None:
+    """Make certificates for the service and its nodes."""
+
+
+@app.command("ca")
+def ca_command(folder: Folder = Path("certs"), days: Days = 3650.0, json: Json = False) -> None:
+    """A new authority: ca.pem for everybody, ca.key for nobody but you."""
+    from themis.live.authority import make_authority  # noqa: PLC0415 - late, for a quick --help
+
+    _tell(make_authority(folder, now=time.time(), days=days), json=json)
+
+
+@app.command("server")
+def server_command(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names and addresses.")],
+    folder: Folder = Path("certs"),
+    days: Days = 398.0,
+    json: Json = False,
+) -> None:
+    """The service's certificate, for the names and addresses that it is called by."""
+    from themis.live.authority import make_server  # noqa: PLC0415 - late, for a quick --help
+
+    _tell(make_server(folder, names, now=time.time(), days=days), json=json)
+
+
+@app.command("node")
+def node_command(
+    name: Annotated[str, typer.Argument(help="The node's name, as in its token.")],
+    folder: Folder = Path("certs"),
+    days: Days = 398.0,
+    json: Json = False,
+) -> None:
+    """A node's own certificate, for `tls.require_client`."""
+    from themis.live.authority import make_node  # noqa: PLC0415 - late, for a quick --help
+
+    _tell(make_node(folder, name, now=time.time(), days=days), json=json)
+
+
+@app.command("show")
+def show_command(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Certificates (PEM).")],
+    json: Json = False,
+) -> None:
+    """For how long certificates are still valid."""
+    from themis.live.tls import days_left  # noqa: PLC0415 - late, for a quick --help
+
+    now = time.time()
+    found = {file: days_left(file, now=now) for file in files}
+    if json:
+        print_json({"files": [{"file": str(f), "days_left": d} for f, d in found.items()]})
+        return
+    for file, left in found.items():
+        words = f"valid for {left:.0f} days" if left > 0 else "expired"
+        typer.echo(escape_line(f"{file}: {words}"))
+
+
+def _tell(pair: Pair, *, json: bool) -> None:
+    if json:
+        print_json({"cert": str(pair.cert), "key": str(pair.key)})
+    else:
+        typer.echo(escape_line(f"{pair.cert} and {pair.key} (keep that one to yourself)"))

@@ -1,0 +1,132 @@
+"""Flags of commands that take the service's configuration: every key of it is one.
+
+    @app.command("serve", cls=ServiceCommand)
+    def serve(context: typer.Context, config: ServiceFile = None) -> None:
+        loaded = service_configuration(context, config)
+
+The flags are made when such a command runs or explains itself, so that other commands start without
+knowing of them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from themis.cli.output import note
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from themis.live.config import Key
+    from themis.live.loading import Examined, Loaded
+
+VARIABLE = "THEMIS_CONFIG"
+_META = "themis.service.flags"
+_METAVARS = {
+    "address": "HOST:PORT",
+    "hosts": "NAME:PORT,...",
+    "name or empty": "NAME",
+    "scalars": "KEY=VALUE",
+    "seconds": "TIME",
+    "store": "URL",
+    "account": "USER",
+    "accounts": "OWNER=USER",
+}
+
+ServiceFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", help="The service's YAML file (or THEMIS_CONFIG); environment and flags win."
+    ),
+]
+
+
+class ServiceCommand(TyperCommand):
+    """A command whose flags are all keys of the configuration besides its own."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its own parameters, then one for every key that no parameter of its own is named like."""
+        own = super().get_params(ctx)
+        return [*own, *_options({flag for parameter in own for flag in parameter.opts})]
+
+
+def service_configuration(context: typer.Context, file: Path | None) -> Loaded:
+    """The configuration that file, environment and flags of this command make.
+
+    Raises:
+        ConfigError: The first mistake in it.
+    """
+    found = examined(context, file)
+    if found.loaded is None:
+        raise found.mistakes[0]
+    for slip in found.loaded.notes:
+        note(f"note: {slip}")
+    return found.loaded
+
+
+def examined(context: typer.Context, file: Path | None) -> Examined:
+    """The same, with all mistakes."""
+    from themis.live.loading import examine  # noqa: PLC0415 - late, so that --help is quick
+
+    named = os.environ.get(VARIABLE)
+    path = file or (Path(named) if named else None)
+    flags = context.meta.get(_META, {})
+    return examine(path, environ=os.environ, flags=flags, root=os.geteuid() == 0)
+
+
+def _options(taken: set[str]) -> list[Any]:
+    """Flags for all keys. Typer makes them, as it makes those of any function."""
+    from themis.live.config import KEYS  # noqa: PLC0415 - late, so that --help is quick
+
+    def unused() -> None:
+        """Only its parameters count."""
+
+    wanted = [key for key in KEYS.values() if key.flag not in taken]
+    parameters = [_parameter(key) for key in wanted]
+    hints = {item.name: item.annotation for item in parameters}
+    setattr(unused, "__signature__", inspect.Signature(parameters))  # noqa: B010 - mypy knows no such name
+    unused.__annotations__ = hints
+    lone = typer.Typer(add_completion=False)
+    lone.command(add_help_option=False)(unused)
+    return list(typer.main.get_command(lone).params)
+
+
+def _parameter(key: Key) -> inspect.Parameter:
+    many = key.kind.name in {"scalars", "accounts"}
+    kind: Any = bool if key.kind.name == "flag" else list[str] if many else str
+    name = key.flag.removeprefix("--")
+    flags = f"--{name}/--no-{name}" if kind is bool else key.flag
+    shown = _METAVARS.get(key.kind.name) or "|".join(key.kind.choices) or key.kind.name.upper()
+    option = typer.Option(
+        flags,
+        help=key.help,
+        metavar=None if kind is bool else shown,
+        show_default=False,
+        expose_value=False,
+        callback=_keeper(key.name),
+    )
+    return inspect.Parameter(
+        "config_" + key.name.replace(".", "_"),
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind | None, option],
+    )
+
+
+def _keeper(name: str) -> Callable[[typer.Context, Any], Any]:
+    """Keeps the value beside those that the command's function gets."""
+
+    def keep(context: typer.Context, value: Any) -> Any:
+        if value is not None and value not in ((), []):
+            context.meta.setdefault(_META, {})[name] = value
+        return value
+
+    # Typer looks the types up by name, and would not find them under those of this module.
+    keep.__annotations__ = {"context": typer.Context, "value": Any}
+    return keep

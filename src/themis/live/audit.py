@@ -1,0 +1,113 @@
+"""Who did what, when, and how it ended: rows that outlive the service and hold no secrets.
+
+    row = audited(identity, Verb.CANCEL, "resnet-lr", at=now, outcome=Outcome.DONE)
+    log.addFilter(Redaction())       # the same care for ordinary logs
+
+Commands, environments and tokens of users never get here: a row has names, numbers and words of
+ours. As a second line every text is searched for what looks like a secret.
+"""
+
+import logging
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from themis.errors import ConfigError
+from themis.live.access import Verb
+from themis.live.credentials import Identity
+
+MAX_TEXT = 400
+
+_SECRETS = (
+    (re.compile(r"themis_([0-9a-f]{12})_[A-Za-z0-9]+"), r"themis_\1_***"),
+    # Codes of login links and cookies.
+    (re.compile(r"\b([0-9a-f]{12})-[0-9a-f]{64}\b"), r"\1-***"),
+    (re.compile(r"(?i)\b(bearer|basic) +[A-Za-z0-9._~+/=-]{8,}"), r"\1 ***"),
+    # Passwords in URLs of stores.
+    (re.compile(r"(\w+://[^\s:/@]*):[^\s/@]+@"), r"\1:***@"),
+    (re.compile(r"(?i)\b(password|passwd|secret|api_?key)(['\"]?\s*[=:]\s*)\S+"), r"\1\2***"),
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(-----END [A-Z ]*-----|\Z)"), "***"),
+)
+
+
+class Outcome(StrEnum):
+    """How a call ended."""
+
+    DONE = "done"
+    DENIED = "denied"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """One call that changed something, or tried to."""
+
+    at: float
+    """Seconds since 1970."""
+    who: str
+    """Role, subject and id of the credential (which is no secret); `nobody` without one."""
+    verb: str
+    target: str
+    """The app, node, owner or token id it was about."""
+    outcome: str
+    detail: str = ""
+
+
+def audited(
+    identity: Identity | None,
+    verb: Verb,
+    target: str = "",
+    *,
+    at: float,
+    outcome: Outcome = Outcome.DONE,
+    details: Mapping[str, object] | None = None,
+) -> AuditRow:
+    """A row for the audit log, with everything in it made harmless.
+
+    Raises:
+        ConfigError: The time is none.
+    """
+    if not math.isfinite(at):
+        raise ConfigError("at", at, "a time")
+    told = ", ".join(f"{key}={value}" for key, value in (details or {}).items())
+    return AuditRow(
+        float(at), caller(identity), verb.value, clean(target), outcome.value, clean(told)
+    )
+
+
+def caller(identity: Identity | None) -> str:
+    """Who calls, in one word: tenant/vision/3f09a1b2c3d4."""
+    if identity is None:
+        return "nobody"
+    return f"{identity.role}/{identity.subject}/{identity.credential}"
+
+
+def redact(text: str) -> str:
+    """The text without what looks like a secret."""
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def clean(text: object) -> str:
+    """A short text on one line that neither tells a secret nor steers a terminal."""
+    # Cut first, so that a text of megabytes costs nothing; and again, for what was put in.
+    shown = redact(str(text)[: 4 * MAX_TEXT])[:MAX_TEXT]
+    return "".join(ch if ch.isprintable() else "\ufffd" for ch in shown)
+
+
+class Redaction(logging.Filter):
+    """Takes secrets out of log records, whoever wrote them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record pass, cleaned; its arguments and its traceback too."""
+        record.msg = redact(record.getMessage())
+        record.args = None
+        if record.exc_info and not record.exc_text:
+            record.exc_text = logging.Formatter().formatException(record.exc_info)
+        if record.exc_text:
+            record.exc_text = redact(record.exc_text)
+        return True

@@ -1,0 +1,123 @@
+"""How much is taken from one caller: sizes, rates and streams.
+
+    rates = Rates(limits)
+    rates.take("vision", now)        # or LimitError with the seconds to wait
+
+Pure: the time is passed in (any clock that does not go back).
+"""
+
+from collections.abc import Sized
+from dataclasses import dataclass
+
+from themis.errors import LimitError
+from themis.live.config import Limits
+
+_MAX_CALLERS = 100_000
+"""Of so many the rates are remembered; more are only strangers with made-up names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Tokens that come back at a steady rate, up to `size`; empty means wait."""
+
+    rate: float
+    size: float
+    level: float
+    at: float
+
+    def taken(self, now: float, cost: float = 1.0) -> tuple["Bucket", float]:
+        """The bucket after this, and how long to wait first (0: it was taken)."""
+        level = min(self.size, self.level + max(0.0, now - self.at) * self.rate)
+        # A clock that stands still or goes back gives nothing and takes nothing.
+        after = Bucket(self.rate, self.size, level, max(now, self.at))
+        if cost > level:
+            return after, (min(cost, self.size) - level) / self.rate
+        return Bucket(self.rate, self.size, level - cost, after.at), 0.0
+
+
+class Rates:
+    """One bucket for each caller."""
+
+    def __init__(self, limits: Limits, most: int = _MAX_CALLERS) -> None:
+        self._limits = limits
+        self._most = most
+        self._buckets: dict[str, Bucket] = {}
+
+    def change(self, limits: Limits) -> None:
+        """Other limits from now on; everybody starts with a full bucket."""
+        self._limits = limits
+        self._buckets.clear()
+
+    def take(self, who: str, now: float, cost: float = 1.0) -> None:
+        """Count a call.
+
+        Raises:
+            LimitError: It is one too many; says after how many seconds it is not.
+        """
+        limits = self._limits
+        bucket = self._buckets.pop(who, None)
+        if bucket is None:
+            bucket = Bucket(limits.requests, limits.burst, limits.burst, now)
+        bucket, wait = bucket.taken(now, cost)
+        # Put last: the first is then the one that was silent for longest.
+        self._buckets[who] = bucket
+        if len(self._buckets) > self._most:
+            del self._buckets[next(iter(self._buckets))]
+        if wait > 0.0:
+            reason = f"more than {limits.requests:g} calls a second; again in {wait:.1f} s"
+            raise LimitError(who, reason, wait)
+
+
+class Streams:
+    """How many streams (logs, events, polls) each caller has open."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._most = limits.streams
+        self._open: dict[str, int] = {}
+
+    def change(self, limits: Limits) -> None:
+        """Other limits from now on; streams that are open stay."""
+        self._most = limits.streams
+
+    def open(self, who: str) -> None:
+        """Count one more.
+
+        Raises:
+            LimitError: It is one too many.
+        """
+        if self._open.get(who, 0) >= self._most:
+            reason = f"{self._most} streams are open, more are not allowed: close one"
+            raise LimitError(who, reason)
+        self._open[who] = self._open.get(who, 0) + 1
+
+    def close(self, who: str) -> None:
+        """Count one less."""
+        left = self._open.get(who, 0) - 1
+        if left > 0:
+            self._open[who] = left
+        else:
+            self._open.pop(who, None)
+
+    def count(self, who: str) -> int:
+        """How many this caller has open."""
+        return self._open.get(who, 0)
+
+
+def check_size(who: str, size: int, limits: Limits) -> None:
+    """Let a message pass if it is not too long; `size` before anything is read into memory.
+
+    Raises:
+        LimitError: It is.
+    """
+    if size > limits.message_bytes:
+        raise LimitError(who, f"a message of {size} bytes, allowed: {limits.message_bytes}")
+
+
+def check_rows(who: str, rows: Sized, limits: Limits) -> None:
+    """Let a bid or a list pass if it has not too many rows.
+
+    Raises:
+        LimitError: It has.
+    """
+    if len(rows) > limits.rows:
+        raise LimitError(who, f"{len(rows)} rows, allowed: {limits.rows}")

@@ -1,0 +1,337 @@
+"""Reads the service's configuration: flags over environment over file over defaults.
+
+    loaded = load(Path("themis.yaml"), environ=os.environ, flags={"http": "127.0.0.1:0"})
+    loaded.config.http, str(loaded.origins["http"])       # ..., "--http"
+    examine(Path("themis.yaml")).mistakes                 # all of them, with their lines
+
+Every value knows where it came from.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from themis.arbiter import SETTING_NAMES, Inputs, Settings
+from themis.auction.solver import solver
+from themis.errors import ConfigError, UnwantedKeyError, unknown_name
+from themis.live.binding import check_bind
+from themis.live.config import KEYS, SECTIONS, Key, ServiceConfig, config_from
+from themis.live.tokenfile import state_folder
+from themis.live.values import check_value, entry_from_text, from_text, has_password, shown_value
+from themis.policies import policy, policy_class, policy_options
+from themis.records.documents import Place, read_document
+from themis.records.values import settings_for
+
+MAPPINGS = ("set", "accounts")
+"""Keys with entries of which each may come from somewhere else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from."""
+
+    kind: str
+    """default, file, environment or flag."""
+    where: str = ""
+
+    def __str__(self) -> str:
+        return self.where or self.kind
+
+
+DEFAULT = Origin("default")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A configuration that was checked, and what follows from it."""
+
+    config: ServiceConfig
+    origins: Mapping[str, Origin]
+    """By key; entries of `set` and `accounts` by `set.lease`."""
+    settings: Settings = field(default_factory=Settings)
+    policy_options: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """What is no mistake, but may be a slip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A configuration, or everything found to be wrong with it."""
+
+    loaded: Loaded | None
+    mistakes: tuple[ConfigError, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A value as somebody wrote it."""
+
+    value: object
+    origin: Origin
+    folder: Path
+    place: Place | None = None
+
+    def blame(self, error: ConfigError) -> ConfigError:
+        """The error with the place of this value."""
+        if self.place is not None:
+            return type(error)(
+                error.key, self.place.written(error.given), error.allowed, self.place.where
+            )
+        return type(error)(error.key, error.given, error.allowed, str(self.origin))
+
+
+def load(
+    file: Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+    root: bool = False,
+) -> Loaded:
+    """The configuration from all the places where it can be.
+
+    Args:
+        file: The YAML file, if there is one.
+        environ: The environment.
+        flags: What the command line says, by key.
+        root: Whether the service runs as root, and so keeps its state where systems do.
+
+    Raises:
+        ConfigError: The first mistake: file and line (or flag, or variable), key, what is allowed.
+    """
+    found = examine(file, environ=environ, flags=flags, root=root)
+    if found.loaded is None:
+        raise found.mistakes[0]
+    return found.loaded
+
+
+def examine(
+    file: Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+    root: bool = False,
+) -> Examined:
+    """The configuration, or all mistakes in it, those of the file in the order of their lines."""
+    mistakes: list[ConfigError] = []
+    given: dict[str, _Given] = {}
+    # Later ones win.
+    if file is not None:
+        given |= _from_file(file, mistakes)
+    given |= _from_environment(environ or {}, mistakes)
+    given |= _from_flags(flags or {}, mistakes)
+    values: dict[str, Any] = {}
+    for name, item in given.items():
+        try:
+            values[name] = _checked(name, item)
+        except ConfigError as error:
+            mistakes.append(item.blame(error))
+    if mistakes:
+        return Examined(None, tuple(sorted(mistakes, key=_line)))
+    notes = tuple(_slips(environ or {}))
+    values.setdefault("state_dir", state_folder(environ or {}, root=root))
+    values.setdefault("store", f"sqlite:///{values['state_dir']}/themis.db")
+    try:
+        return Examined(_together(values, given, notes))
+    except ConfigError as error:
+        return Examined(None, (_blamed(error, given),))
+
+
+def _together(
+    values: dict[str, Any], given: Mapping[str, _Given], notes: tuple[str, ...]
+) -> Loaded:
+    """The values as a whole, if they fit each other."""
+    merged = {name: value for name, value in values.items() if name in KEYS}
+    for name in MAPPINGS:
+        prefix = f"{name}."
+        merged[name] = {
+            key.removeprefix(prefix): value
+            for key, value in values.items()
+            if key.startswith(prefix)
+        }
+    config = config_from(merged)
+    options, settings = _decided(config)
+    _check_tls(config)
+    for key in ("grpc", "http"):
+        check_bind(key, getattr(config, key), config.tls)
+    if config.grpc == config.http and config.grpc.port:
+        raise ConfigError("http", str(config.http), "another address than that of grpc")
+    least = 3 * settings.heartbeat
+    if config.node_ttl < least:
+        allowed = f"at least 3 heartbeats ({least:g} s)"
+        raise ConfigError("node_ttl", config.node_ttl, allowed)
+    if config.trust_tenants and config.accounts:
+        reason = "with trust_tenants all jobs run as job_account: leave one of them out"
+        raise UnwantedKeyError("accounts", f"those of {len(config.accounts)} owners", reason)
+    if "job_account" in given and not config.trust_tenants:
+        reason = "it is used with trust_tenants only"
+        raise UnwantedKeyError("job_account", config.job_account, reason)
+    origins = {name: DEFAULT for name in KEYS if name not in MAPPINGS}
+    origins |= {name: item.origin for name, item in given.items()}
+    return Loaded(config, origins, settings, options, notes)
+
+
+def _decided(config: ServiceConfig) -> tuple[dict[str, Any], Settings]:
+    """Options of the policy, and the arbiter's settings."""
+    kind = policy_class(config.policy)
+    solver(config.solver)
+    known = policy_options(kind)
+    for key in config.set:
+        if key not in known and key not in SETTING_NAMES:
+            raise unknown_name(f"key for policy {config.policy}", key, {*known, *SETTING_NAMES})
+    options = {key: value for key, value in config.set.items() if key in known}
+    policy(config.policy, **options)
+    rest = {key: value for key, value in config.set.items() if key not in known}
+    settings = settings_for(kind, rest)
+    if settings.inputs is Inputs.CLAIMED:
+        raise ConfigError("inputs", "claimed", "computed: claims are believed in simulations only")
+    return options, settings
+
+
+def _check_tls(config: ServiceConfig) -> None:
+    for name in ("tls", "node"):
+        section = getattr(config, name)
+        for one, other in (("cert", "key"), ("key", "cert")):
+            if getattr(section, one) and not getattr(section, other):
+                given = str(getattr(section, one))
+                raise ConfigError(f"{name}.{one}", given, f"only together with {name}.{other}")
+    if config.tls.require_client and not (config.tls.ca and config.tls.cert):
+        allowed = "false, or tls.cert, tls.key and tls.ca as well"
+        raise ConfigError("tls.require_client", True, allowed)
+
+
+def _from_file(path: Path, mistakes: list[ConfigError]) -> dict[str, _Given]:
+    given: dict[str, _Given] = {}
+    try:
+        data, place = read_document(path)
+        # A file that says nothing is fine: there are defaults for everything.
+        top = {} if data is None else place.mapped(data, _below("", data, place, mistakes))
+    except ConfigError as error:
+        mistakes.append(error)
+        return given
+    for name, value, at in _leaves(top, place, mistakes):
+        given[name] = _Given(_meant(name, value, at), Origin("file", at.where), path.parent, at)
+    return given
+
+
+def _meant(name: str, value: object, place: Place) -> object:
+    """The value; of accounts the text, for YAML takes 2001:50 for minutes and seconds."""
+    account = name == "job_account" or name.startswith("accounts.")
+    number = isinstance(value, int) and not isinstance(value, bool)
+    return place.texts.get(place.steps, value) if account and number else value
+
+
+def _leaves(
+    top: Mapping[str, Any], place: Place, mistakes: list[ConfigError]
+) -> Iterator[tuple[str, object, Place]]:
+    for key, value in top.items():
+        at = place.at(key)
+        if key not in SECTIONS and key not in MAPPINGS:
+            if key in KEYS:
+                yield key, value, at
+            continue
+        if not isinstance(value, dict):
+            mistakes.append(at.error(value, "a mapping"))
+            continue
+        known = _below(key, value, at, mistakes) if key in SECTIONS else list(value)
+        for inner in known:
+            if inner in value:
+                if isinstance(inner, str):
+                    yield f"{key}.{inner}", value[inner], at.at(inner)
+                else:
+                    mistakes.append(at.error(inner, "keys that are words"))
+
+
+def _below(section: str, data: object, place: Place, mistakes: list[ConfigError]) -> list[Any]:
+    """The keys that may be here; each that may not be becomes a mistake, and passes."""
+    prefix = f"{section}." if section else ""
+    known = [name.removeprefix(prefix) for name in KEYS if name.startswith(prefix)]
+    if not section:
+        known = [*(name for name in known if "." not in name), *SECTIONS]
+    odd = [key for key in data if key not in known] if isinstance(data, dict) else []
+    for key in odd:
+        at = place.at(key if isinstance(key, str | int) else str(key))
+        what = f"key in {section}" if section else "key of a service"
+        mistakes.append(unknown_name(what, str(shown_value(key)), known, at.where))
+    return [*known, *odd] if not section else known
+
+
+def _from_environment(environ: Mapping[str, str], mistakes: list[ConfigError]) -> dict[str, _Given]:
+    given: dict[str, _Given] = {}
+    for key in KEYS.values():
+        text = environ.get(key.variable)
+        if text:
+            origin = Origin("environment", key.variable)
+            given |= _from_text(key, text, origin, mistakes)
+    for variable, text in sorted(environ.items()):
+        name = variable.removeprefix("THEMIS_SET_").lower()
+        if variable.startswith("THEMIS_SET_") and name:
+            value = entry_from_text(KEYS["set"], text)
+            given[f"set.{name}"] = _Given(value, Origin("environment", variable), Path())
+    return given
+
+
+def _from_flags(flags: Mapping[str, object], mistakes: list[ConfigError]) -> dict[str, _Given]:
+    given: dict[str, _Given] = {}
+    for name, value in flags.items():
+        key = KEYS[name]
+        origin = Origin("flag", key.flag)
+        if has_password(value):
+            allowed = "a URL without a password: others on this machine can read command lines"
+            mistakes.append(ConfigError(name, "a password", allowed, key.flag))
+        elif isinstance(value, list | tuple) and name in MAPPINGS:
+            for text in value:
+                given |= _from_text(key, str(text), origin, mistakes)
+        elif isinstance(value, str):
+            given |= _from_text(key, value, origin, mistakes)
+        else:
+            given[name] = _Given(value, origin, Path())
+    return given
+
+
+def _from_text(
+    key: Key, text: str, origin: Origin, mistakes: list[ConfigError]
+) -> dict[str, _Given]:
+    try:
+        value = from_text(key, text)
+    except ConfigError as error:
+        mistakes.append(ConfigError(error.key, error.given, error.allowed, str(origin)))
+        return {}
+    if key.name in MAPPINGS and isinstance(value, dict):
+        return {f"{key.name}.{name}": _Given(item, origin, Path()) for name, item in value.items()}
+    return {key.name: _Given(value, origin, Path())}
+
+
+def _checked(name: str, item: _Given) -> Any:
+    """The value that is meant, or for an entry of a mapping the entry's."""
+    if name in KEYS:
+        return check_value(KEYS[name], item.value, item.folder)
+    outer, _, inner = name.partition(".")
+    return check_value(KEYS[outer], {inner: item.value})[inner]
+
+
+def _blamed(error: ConfigError, given: Mapping[str, _Given]) -> ConfigError:
+    """The error with the place of the key that it is about, as far as that can be told."""
+    words = [f"set.{word}" for word in error.key.split()]
+    entries = [name for name in given if name.startswith(f"{error.key}.")]
+    for name in (error.key, f"set.{error.given}", *words, *entries):
+        if name in given:
+            return given[name].blame(error)
+    return error
+
+
+def _slips(environ: Mapping[str, str]) -> Iterator[str]:
+    """Variables that look like a key's, misspelt."""
+    known = [key.variable for key in KEYS.values()]
+    for variable in sorted(environ):
+        ours = variable.startswith("THEMIS_") and not variable.startswith("THEMIS_SET_")
+        if ours and variable not in known:
+            close = difflib.get_close_matches(variable, known, n=1, cutoff=0.87)
+            if close:
+                yield f"{variable} is no key (did you mean {close[0]}?)"
+
+
+def _line(error: ConfigError) -> int:
+    line = error.where.rpartition(":")[2]
+    return int(line) if line.isdecimal() else 0

@@ -1,0 +1,137 @@
+"""Sealed bids: a round as its viewer may see it.
+
+    sheet = anonymised(record, identity, owners, before=the_round_before)
+    sheet.own        # rows with names: of one's own apps, or for an admin of all
+    sheet.others     # nameless rows: GPU counts and the change of rho
+
+One function for the command line, JSON, the pages and the metrics, so that none tells more than
+another. What is not known to be one's own is sealed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from themis.arbiter.record import AppLine, RoundRecord
+from themis.live.access import Verb, require
+from themis.live.credentials import Identity, Role
+from themis.model import AppId, Bid, GpuId, OwnerId
+from themis.policies.base import Allotment
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRow:
+    """One app in a round with everything that is kept of it."""
+
+    line: AppLine
+    rho_change: float | None
+    bid: Bid | None
+    gpus: tuple[GpuId, ...]
+    """What it was given."""
+    won: int
+    paid: int
+    kept_fraction: float | None
+    refused: str
+    """Why its bid was not taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class SealedRow:
+    """One app of somebody else. Rows are sorted by what is in them, never by name."""
+
+    held: int
+    granted: int
+    rho_change: float | None
+    """Since the round before, to two digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundSheet:
+    """A round for one viewer."""
+
+    round: int
+    opened: float
+    settled: float
+    trigger: str
+    offered: int
+    idle: int
+    failed: str
+    solver: str
+    exact: bool | None
+    own: tuple[OpenRow, ...]
+    others: tuple[SealedRow, ...]
+
+
+def anonymised(
+    record: RoundRecord,
+    identity: Identity | None,
+    owners: Mapping[AppId, OwnerId],
+    before: RoundRecord | None = None,
+) -> RoundSheet:
+    """The round as this identity may see it.
+
+    Args:
+        record: What is kept of the round.
+        identity: Who looks.
+        owners: Of all apps, as the service knows them.
+        before: The round before, for the change of rho.
+
+    Raises:
+        DeniedError: It may not look at rounds at all.
+    """
+    sealed = require(identity, Verb.AUCTION_SHOW).anonymous
+    earlier = {line.app: line.rho for line in before.apps} if before else {}
+    mine = [line for line in record.apps if not sealed or _owns(identity, owners.get(line.app))]
+    shown = {line.app for line in mine}
+    others = [
+        SealedRow(line.held, line.granted, _change(line, earlier))
+        for line in record.apps
+        if line.app not in shown
+    ]
+    certificate = record.notes.certificate
+    return RoundSheet(
+        record.round,
+        record.opened,
+        record.settled,
+        record.trigger,
+        record.offered,
+        len(record.idle),
+        # The text of an error may name apps.
+        "the round failed" if record.failed and sealed else record.failed,
+        certificate.solver if certificate else "",
+        certificate.exact if certificate else None,
+        tuple(_open(record, line, _change(line, earlier)) for line in mine),
+        tuple(sorted(others, key=_by_content)),
+    )
+
+
+def _owns(identity: Identity | None, owner: OwnerId | None) -> bool:
+    if identity is None or identity.role not in {Role.TENANT, Role.VIEWER}:
+        return False
+    return owner == identity.subject
+
+
+def _change(line: AppLine, earlier: Mapping[AppId, float | None]) -> float | None:
+    then = earlier.get(line.app)
+    return None if then is None or line.rho is None else round(line.rho - then, 2)
+
+
+def _open(record: RoundRecord, line: AppLine, change: float | None) -> OpenRow:
+    notes = record.notes
+    return OpenRow(
+        line,
+        change,
+        next((bid for bid in notes.bids if bid.app == line.app), None),
+        _gpus(record.allotments, line.app),
+        len(notes.won.get(line.app, ())),
+        len(notes.paid.get(line.app, ())),
+        notes.kept_fractions.get(line.app),
+        record.refused.get(line.app, ""),
+    )
+
+
+def _gpus(allotments: tuple[Allotment, ...], app: AppId) -> tuple[GpuId, ...]:
+    return tuple(sorted(gpu for item in allotments if item.app == app for gpu in item.gpus))
+
+
+def _by_content(row: SealedRow) -> tuple[int, int, float]:
+    return (-row.held, -row.granted, row.rho_change or 0.0)

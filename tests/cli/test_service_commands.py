@@ -1,0 +1,155 @@
+"""`themis config`, `cert` and `doctor` for the service."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No variable of whoever runs the tests counts."""
+    for name in ("THEMIS_CONFIG", "THEMIS_HTTP", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, "utf-8")
+    return path
+
+
+def shown(done: Any) -> dict[str, tuple[Any, str]]:
+    return {row["key"]: (row["value"], row["origin"]) for row in json.loads(done.out)["keys"]}
+
+
+def test_a_service_a_run_and_a_cluster_are_told_apart(cli: Cli, tmp_path: Path) -> None:
+    service = written(tmp_path / "themis.yaml", "http: 127.0.0.1:9\npolicy: fifo\n")
+    run = written(tmp_path / "run.yaml", "policy: fifo\napps: 2\n")
+    lab = written(tmp_path / "lab.yaml", "racks: [{machines: [{name: a, slots: 2x2}]}]\n")
+    done = cli("config", "check", service, run, lab)
+    assert (done.code, done.err) == (0, "")
+    told = done.out.splitlines()
+    assert told[0] == f"{service}: ok (service, fifo on grpc 127.0.0.1:7420 and http 127.0.0.1:9)"
+    assert "fifo on testbed64" in told[1]
+    assert "cluster" in told[2]
+
+
+def test_mistakes_of_a_service_come_with_their_lines(cli: Cli, tmp_path: Path) -> None:
+    file = written(tmp_path / "themis.yaml", "http: 0.0.0.0\nsed: 1\n")
+    done = cli("config", "check", file)
+    assert (done.code, done.out) == (2, "")
+    assert [line.split(":")[2] for line in done.err.splitlines()] == ["1", "2"]
+    told = json.loads(cli("config", "check", file, "--json").out)["files"][0]
+    assert (told["ok"], len(told["mistakes"])) == (False, 2)
+
+
+def test_a_file_whose_keys_do_not_tell_can_be_called_a_service(cli: Cli, tmp_path: Path) -> None:
+    file = written(tmp_path / "themis.yaml", "polcy: fifo\n")
+    assert "key in document" in cli("config", "check", file).err
+    assert "key of a service" in cli("config", "check", "--kind", "service", file).err
+    empty = written(tmp_path / "empty.yaml", "")
+    assert cli("config", "check", "--kind", "service", empty).code == 0
+
+
+def test_every_value_is_shown_with_where_it_comes_from(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "seed: 5\nset: {lease: 5m}\naccounts: {vision: 2001}\n"
+    file = written(tmp_path / "themis.yaml", text)
+    monkeypatch.setenv("THEMIS_LOG_LEVEL", "debug")
+    flags = ("--tls-require-client", "--tls-cert", "a", "--tls-key", "b", "--tls-ca", "c")
+    done = cli("config", "show", "--config", file, *flags, "--set", "f=0.5", "--json")
+    assert done.code == 0, done.err
+    rows = shown(done)
+    assert rows["seed"] == (5, f"{file}:1")
+    assert rows["log_level"] == ("debug", "THEMIS_LOG_LEVEL")
+    assert rows["tls.require_client"] == (True, "--tls-require-client")
+    assert rows["set.lease"] == ("5m", f"{file}:2")
+    assert rows["set.f"] == (0.5, "--set")
+    assert rows["accounts.vision"] == ("2001", f"{file}:3")
+    assert rows["http"] == ("127.0.0.1:7421", "default")
+    table = cli("config", "show", "--config", file, "--changed").out
+    assert "accounts.vision" in table
+    assert "http" not in table
+
+
+def test_the_file_can_be_named_by_the_environment(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(tmp_path / "themis.yaml", "seed: 5\n")
+    monkeypatch.setenv("THEMIS_CONFIG", str(file))
+    assert shown(cli("config", "show", "--json"))["seed"] == (5, f"{file}:1")
+
+
+def test_passwords_are_not_shown(cli: Cli, tmp_path: Path) -> None:
+    file = written(tmp_path / "themis.yaml", "store: postgresql://u:hunter2@db/x\n")
+    for flags in ((), ("--json",)):
+        done = cli("config", "show", "--config", file, *flags)
+        assert done.code == 0
+        assert "hunter2" not in done.out + done.err
+        assert "u:***@db" in done.out
+
+
+def test_a_mistyped_flag_is_told(cli: Cli) -> None:
+    done = cli("config", "show", "--htpp", "127.0.0.1:1")
+    assert done.code == 2
+    assert "--http" in done.err
+    done = cli("config", "show", "--http", "0.0.0.0:1")
+    assert done.code == 2
+    assert "themis cert" in done.err
+
+
+def test_a_variable_that_is_nearly_a_key_is_noted(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THEMIS_LOG_LEVELS", "debug")
+    done = cli("config", "show", "--json")
+    assert done.code == 0
+    assert "did you mean THEMIS_LOG_LEVEL?" in done.err
+
+
+def test_every_key_is_a_flag_in_the_help(cli: Cli) -> None:
+    from themis.live.config import KEYS  # noqa: PLC0415 - only here
+
+    for command in (("config", "show"), ("doctor",)):
+        text = cli(*command, "--help").out
+        assert [key.flag for key in KEYS.values() if key.flag not in text] == []
+
+
+def test_the_schema_is_json(cli: Cli) -> None:
+    assert json.loads(cli("config", "schema").out)["properties"]["http"]["type"] == "string"
+
+
+def test_certificates_for_a_cluster(cli: Cli, tmp_path: Path) -> None:
+    pytest.importorskip("cryptography", reason="certificates need the extra `server`")
+    folder = tmp_path / "certs"
+    assert cli("cert", "ca", "--dir", folder).code == 0
+    done = cli("cert", "server", "themis.lab", "10.0.0.5", "--dir", folder, "--json")
+    assert json.loads(done.out) == {
+        "cert": str(folder / "server.pem"),
+        "key": str(folder / "server.key"),
+    }
+    assert cli("cert", "node", "gpu-07", "--dir", folder, "--days", "10").code == 0
+    told = cli("cert", "show", folder / "node-gpu-07.pem").out
+    assert "valid for 10 days" in told
+    again = cli("cert", "ca", "--dir", folder)
+    assert again.code == 2
+    assert "not taken yet" in again.err
+    flags = ("--tls-cert", folder / "server.pem", "--tls-key", folder / "server.key")
+    done = cli("config", "show", "--http", "0.0.0.0:7421", *flags, "--json")
+    assert done.code == 0
+
+
+def test_the_doctor_tells_and_fails_where_something_would(cli: Cli, tmp_path: Path) -> None:
+    fine = cli("doctor", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--json")
+    found = {item["check"]: item for item in json.loads(fine.out)["findings"]}
+    assert {"disk", "clock", "ports", "shared storage", "accounts"} <= set(found)
+    blocked = written(tmp_path / "file", "")
+    done = cli("doctor", "--state-dir", blocked / "below")
+    assert done.code == 1
+    assert "failed  disk" in done.out

@@ -1,0 +1,87 @@
+"""Audit rows and logs: who did what, and never a secret."""
+
+import io
+import logging
+
+import pytest
+
+from themis.errors import ConfigError
+from themis.live.access import Verb
+from themis.live.audit import MAX_TEXT, Outcome, Redaction, audited, clean, redact
+from themis.live.credentials import Identity, Role, create_token
+from themis.live.sessions import make_link
+from themis.testing.vaults import MemoryVault
+
+TOKEN = create_token(MemoryVault(), Role.TENANT, "vision", now=1.0).token.reveal()
+WHO = Identity(Role.TENANT, "vision", "0123456789ab")
+LINK = make_link(MemoryVault(), WHO, now=1.0).reveal()
+
+
+def test_a_row_says_who_did_what_to_what_and_how_it_ended() -> None:
+    row = audited(WHO, Verb.CANCEL, "resnet", at=5, outcome=Outcome.DENIED, details={"by": "x"})
+    assert row.who == "tenant/vision/0123456789ab"
+    assert (row.verb, row.target, row.outcome, row.detail) == ("cancel", "resnet", "denied", "by=x")
+    assert audited(None, Verb.STATUS, at=5).who == "nobody"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TOKEN,
+        f"Authorization: Bearer {TOKEN}",
+        "authorization: bearer abcdef0123456789",
+        f"GET /login/{LINK} HTTP/1.1",
+        "postgresql://themis:abcdef0123456789@db/themis",
+        "postgresql://db/themis?password=abcdef0123456789",
+        "{'password': 'abcdef0123456789'}",
+        "API_KEY=abcdef0123456789",
+        "-----BEGIN PRIVATE KEY-----\nabcdef0123456789\n-----END PRIVATE KEY-----",
+        "-----BEGIN EC PRIVATE KEY-----\nabcdef0123456789",
+    ],
+)
+def test_secrets_are_taken_out(text: str) -> None:
+    row = audited(WHO, Verb.SUBMIT, text, at=1.0, details={"why": text, text: 1})
+    for shown in (redact(text), repr(row)):
+        assert TOKEN not in shown
+        assert LINK not in shown
+        assert "abcdef0123456789" not in shown
+
+
+def test_the_id_of_a_token_stays_so_that_it_can_be_revoked() -> None:
+    assert redact(TOKEN) == TOKEN.rpartition("_")[0] + "_***"
+
+
+def test_a_text_that_is_cut_does_not_lose_its_disguise() -> None:
+    for before in range(MAX_TEXT - 70, MAX_TEXT + 1):
+        assert TOKEN[20:26] not in clean("." * before + TOKEN)
+
+
+def test_rows_are_short_and_do_not_steer_terminals() -> None:
+    row = audited(WHO, Verb.SUBMIT, "a\x1b[2Jb\n\0" + "x" * 10**6, at=1.0)
+    assert row.target.isprintable()
+    assert len(row.target) <= MAX_TEXT
+
+
+@pytest.mark.parametrize("at", [float("nan"), float("inf")])
+def test_a_row_has_a_time(at: float) -> None:
+    with pytest.raises(ConfigError):
+        audited(WHO, Verb.SUBMIT, at=at)
+
+
+def test_logs_hold_no_secrets_in_messages_arguments_or_tracebacks() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.addFilter(Redaction())
+    logger = logging.getLogger("themis.test.redaction")
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    logger.info("from %s with %d", TOKEN, 7)
+    try:
+        raise ValueError(TOKEN)
+    except ValueError:
+        logger.exception("failed")
+    text = stream.getvalue()
+    assert TOKEN not in text
+    assert "with 7" in text
+    assert "ValueError" in text

@@ -1,0 +1,228 @@
+"""The doctor: each check on a machine that pretends."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from themis.errors import UnavailableError
+from themis.live.config import Address, Node, Retention, ServiceConfig, Tls
+from themis.live.doctor import CHECKS, Finding, GpuFound, Verdict, examine_machine
+from themis.live.machine import (
+    LocalMachine,
+    filesystem_of,
+    remove_nonce,
+    sees_nonce,
+    write_nonce,
+)
+
+NOW = 1_800_000_000.0
+
+
+@dataclass
+class PretendProbe:
+    kind: str = "cgroup"
+    found: tuple[GpuFound, ...] = (GpuFound("gpu 0"), GpuFound("gpu 1"))
+    broken: bool = False
+
+    def control(self) -> str:
+        return self.kind
+
+    def gpus(self) -> Sequence[GpuFound]:
+        return self.found
+
+    def store(self, url: str) -> str:
+        if self.broken:
+            raise UnavailableError("the file is damaged")
+        return "version 1"
+
+
+@dataclass
+class PretendMachine:
+    """Everything is fine unless said otherwise."""
+
+    probe: PretendProbe | None = field(default_factory=PretendProbe)
+    user: int = 0
+    known: tuple[str, ...] = ("ann", "2002", "nobody")
+    free: int = 10**12
+    closed: tuple[Path, ...] = ()
+    kind: str = "nfs4"
+    clock: bool | None = True
+    taken: tuple[int, ...] = ()
+
+    def uid(self) -> int:
+        return self.user
+
+    def account_exists(self, account: str) -> bool:
+        return account in self.known
+
+    def free_bytes(self, folder: Path) -> int:
+        return self.free
+
+    def writable(self, folder: Path) -> bool:
+        return folder not in self.closed
+
+    def filesystem(self, folder: Path) -> str:
+        return self.kind
+
+    def clock_synchronised(self) -> bool | None:
+        return self.clock
+
+    def port_free(self, address: Address) -> bool:
+        return address.port not in self.taken
+
+
+FINE = ServiceConfig(shared_dir=Path("/shared"), accounts={"vision": "ann", "ads": "2002"})
+TRUSTING = ServiceConfig(shared_dir=Path("/shared"), trust_tenants=True)
+
+
+def findings(
+    machine: PretendMachine, config: ServiceConfig = FINE, now: float = NOW
+) -> tuple[Finding, ...]:
+    return examine_machine(machine, config, now=now)
+
+
+def test_a_machine_where_all_is_well_gets_no_advice() -> None:
+    found = findings(PretendMachine())
+    assert {item.verdict for item in found} == {Verdict.OK}
+    assert {item.advice for item in found} == {""}
+    assert len({item.check for item in found}) == len(CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("machine", "config", "check", "verdict", "word"),
+    [
+        (PretendMachine(PretendProbe("tree")), FINE, "process control", "warning", "quarantines"),
+        (PretendMachine(None), FINE, "process control", "skipped", "no engine"),
+        (PretendMachine(None), FINE, "GPUs", "skipped", "no engine"),
+        (PretendMachine(PretendProbe(found=())), FINE, "GPUs", "warning", "none found"),
+        (
+            PretendMachine(PretendProbe(found=(GpuFound("gpu 3", "ECC error"),))),
+            FINE, "GPUs", "warning", "gpu 3: ECC error",
+        ),
+        (PretendMachine(user=1000), TRUSTING, "accounts", "warning", "node's own user"),
+        (PretendMachine(user=1000), FINE, "accounts", "warning", "none is named"),
+        (
+            PretendMachine(user=1000), ServiceConfig(node=Node(owner="vision")),
+            "accounts", "ok", "serves vision only",
+        ),
+        (PretendMachine(), TRUSTING, "accounts", "warning", "all jobs run as nobody"),
+        (PretendMachine(known=()), TRUSTING, "accounts", "failed", "no such user: nobody"),
+        (PretendMachine(), ServiceConfig(), "accounts", "warning", "no owner has an account"),
+        (PretendMachine(known=("ann",)), FINE, "accounts", "warning", "ads (2002)"),
+        (
+            PretendMachine(known=("7:1", "7:2")), ServiceConfig(accounts={"a": "7:1", "b": "7:2"}),
+            "accounts", "failed", "a, b",
+        ),
+        (PretendMachine(closed=(FINE.state_dir,)), FINE, "disk", "failed", "cannot be written"),
+        (PretendMachine(free=10**8), FINE, "disk", "failed", "0.1 GB"),
+        (PretendMachine(free=10**9), FINE, "disk", "warning", "1.0 GB"),
+        (PretendMachine(clock=False), FINE, "clock", "warning", "nobody sets it"),
+        (PretendMachine(clock=None), FINE, "clock", "skipped", "does not tell"),
+        (PretendMachine(taken=(7421,)), FINE, "ports", "warning", "http 127.0.0.1:7421 is taken"),
+        (PretendMachine(kind="ext4"), FINE, "shared storage", "warning", "ext4"),
+        (PretendMachine(), ServiceConfig(), "shared storage", "warning", "none is named"),
+        (PretendMachine(closed=(Path("/shared"),)), FINE, "shared storage", "failed", "/shared"),
+        (PretendMachine(PretendProbe(broken=True)), FINE, "store", "failed", "damaged"),
+        (
+            PretendMachine(), ServiceConfig(tls=Tls(cert=Path("none.pem"), key=Path("none.key"))),
+            "certificates", "failed", "none.pem",
+        ),
+    ],
+)  # fmt: skip
+def test_what_stands_in_the_way_is_found(
+    machine: PretendMachine, config: ServiceConfig, check: str, verdict: str, word: str
+) -> None:
+    found = [item for item in findings(machine, config) if item.check == check]
+    assert verdict in [item.verdict for item in found]
+    assert any(word in item.what for item in found if item.verdict == verdict)
+
+
+def test_every_warning_says_what_to_do() -> None:
+    worst = PretendMachine(
+        PretendProbe("tree", (GpuFound("gpu 0", "hot"),)), free=10**9, kind="ext4", clock=False
+    )
+    for item in findings(worst, ServiceConfig(accounts={"a": "9"})):
+        assert bool(item.advice) is (item.verdict is Verdict.WARNING), item
+
+
+def test_a_check_that_fails_does_not_hide_the_others() -> None:
+    found = findings(PretendMachine(PretendProbe(broken=True)))
+    assert [item.check for item in found][-2:] == ["store", "certificates"]
+
+
+def test_a_clock_in_the_past_is_a_failure() -> None:
+    found = [item for item in findings(PretendMachine(), now=0.0) if item.check == "clock"]
+    assert [item.verdict for item in found] == [Verdict.FAILED]
+
+
+def test_pretend_gpus_and_any_port_need_no_look() -> None:
+    config = ServiceConfig(
+        grpc=Address("127.0.0.1", 0), node=Node(pretend=4), retention=Retention(bytes=10**7)
+    )
+    found = findings(PretendMachine(PretendProbe(found=()), taken=(0,), free=10**9), config)
+    told = {item.check: item for item in found}
+    assert told["GPUs"].what == "4 pretend GPUs"
+    assert told["disk"].verdict is Verdict.OK
+    assert [item.verdict for item in found if item.check == "ports"] == [Verdict.OK, Verdict.OK]
+
+
+MOUNTS = """\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 22 0:30 / /shared rw - nfs4 server:/export rw
+31 30 0:31 / /shared/with\\040space rw - tmpfs tmpfs rw
+32 22 0:32 / /mnt rw - ext4 /dev/sdb rw
+33 22 0:33 / /mnt rw - lustre mgs:/fs rw
+garbage
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind"),
+    [
+        ("/shared/a/b", "nfs4"),
+        ("/shared", "nfs4"),
+        ("/sharedness", "ext4"),
+        ("/shared/with space/x", "tmpfs"),
+        ("/mnt/x", "lustre"),
+    ],
+)
+def test_the_file_system_is_that_of_the_nearest_mount(folder: str, kind: str) -> None:
+    assert filesystem_of(Path(folder), MOUNTS) == kind
+
+
+def test_this_machine_can_be_looked_at(tmp_path: Path) -> None:
+    machine = LocalMachine()
+    assert machine.free_bytes(tmp_path / "not" / "there") > 0
+    assert machine.writable(tmp_path / "not" / "there")
+    assert machine.filesystem(tmp_path)
+    assert machine.account_exists("root")
+    assert machine.account_exists("4294967294:5")
+    assert not machine.account_exists("4294967294")
+    assert not machine.account_exists("nobody-of-that-name")
+    assert machine.clock_synchronised() in {True, False, None}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_taken_port_is_seen() -> None:
+    import socket  # noqa: PLC0415 - only here
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert not LocalMachine().port_free(Address("127.0.0.1", port))
+    assert LocalMachine().port_free(Address("127.0.0.1", port))
+
+
+def test_a_sign_in_shared_storage_is_seen_there_and_nowhere_else(tmp_path: Path) -> None:
+    here, there = tmp_path / "a", tmp_path / "b"
+    here.mkdir()
+    there.mkdir()
+    nonce = write_nonce(here)
+    assert sees_nonce(here, nonce)
+    assert not sees_nonce(there, nonce)
+    assert not sees_nonce(here, "../a")
+    assert not sees_nonce(tmp_path / "gone", nonce)
+    remove_nonce(here, nonce)
+    assert not sees_nonce(here, nonce)
+    assert list(here.iterdir()) == []
