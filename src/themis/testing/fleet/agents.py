@@ -150,4 +150,3 @@ class Agents:
             self._sim.later(self._rng.uniform(0.5, 8.0), self._sim.service.take, make)
         else:
             self._send(make)
-

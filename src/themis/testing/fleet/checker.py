@@ -102,7 +102,9 @@ class Checker:
                     what = "given up" if reason else "free"
                     self.fail(f"GPU {gpu} is {what} with a process on it", process.order)
             elif lease.token > token:
-                self.fail(f"GPU {gpu} is leased anew with an old process on it", process.order, lease)
+                self.fail(
+                    f"GPU {gpu} is leased anew with an old process on it", process.order, lease
+                )
             elif lease.token < token:
                 self.fail(f"a process on GPU {gpu} has a token that nobody gave", process.order)
 

@@ -263,5 +263,10 @@ class SimNode:
         process.alive, process.end, process.code = False, self.sim.now, code
         self.sim.checker.ended(process)
         self.sim.later(
-            self.rng.uniform(0.0, 0.1), self.take_of_life, self.life, ev.Exited, process.order.run, code
+            self.rng.uniform(0.0, 0.1),
+            self.take_of_life,
+            self.life,
+            ev.Exited,
+            process.order.run,
+            code,
         )

@@ -1,0 +1,192 @@
+"""What agents and the service say to each other.
+
+An agent sends an `AgentReport` with everything it has to say, and is answered with `News`: what its
+app should know and has not yet said it heard. Both may come twice or not at all: what is said has
+a key or a number, and news come again until they are heard. After a restart on either side the
+first news is a `Standing`, the whole of it.
+"""
+
+from dataclasses import dataclass
+
+from themis.fleet.messages import Program, RunState
+from themis.model import AppId, AppSpec, Bid, GpuId, JobId, Lease, Offer, Topology
+
+# From agents
+
+
+@dataclass(frozen=True, slots=True)
+class BidSaid:
+    """The answer to an offer; round 0 is the first valuation."""
+
+    round: int
+    bid: Bid
+
+
+@dataclass(frozen=True, slots=True)
+class RunSaid:
+    """A job shall run on GPUs that the app holds or is promised, up to so many iterations."""
+
+    job: JobId
+    gpus: tuple[GpuId, ...]
+    program: Program
+    key: str
+    limit: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StopSaid:
+    """A run shall save and go."""
+
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSaid:
+    """The app has no use for these GPUs."""
+
+    gpus: tuple[GpuId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSaid:
+    """The tuner chose who goes on; iterations are counted from each job's start."""
+
+    phase: int
+    targets: tuple[tuple[JobId, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetsSaid:
+    """Jobs of this phase train to fewer iterations than declared, or with `added` to more."""
+
+    targets: tuple[tuple[JobId, float], ...]
+    added: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EndSaid:
+    """The app is over."""
+
+    outcome: str = "finished"
+
+
+Said = BidSaid | RunSaid | StopSaid | ReleaseSaid | PhaseSaid | TargetsSaid | EndSaid
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReport:
+    """Everything that an agent has to say since its last report."""
+
+    app: AppId
+    session: str
+    """Chosen at random by the agent when it starts."""
+    number: int
+    """Rises with every report of a session."""
+    epoch: int
+    """Of the last news that it has taken in; 0 before the first."""
+    heard: int
+    """The number of the last item of them."""
+    said: tuple[Said, ...] = ()
+
+
+# To agents
+
+
+@dataclass(frozen=True, slots=True)
+class RunNews:
+    """How a run is."""
+
+    run: int
+    job: JobId
+    gpus: tuple[GpuId, ...]
+    key: str
+    state: RunState
+    code: int | None = None
+    iterations: float = 0.0
+    message: str = ""
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Everything an agent needs to begin, or to begin again."""
+
+    spec: AppSpec
+    topology: Topology
+    leases: tuple[Lease, ...]
+    runs: tuple[RunNews, ...]
+    phase: int
+    iterations: tuple[tuple[JobId, float], ...]
+    """Done by each job since its start."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferNews:
+    """An offer; an answer counts until the deadline."""
+
+    offer: Offer
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseNews:
+    """What the app holds changes."""
+
+    granted: tuple[Lease, ...] = ()
+    renewed: tuple[Lease, ...] = ()
+    revoked: tuple[Lease, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyNews:
+    """A machine joined."""
+
+    topology: Topology
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressNews:
+    """How far jobs are, in iterations since their start."""
+
+    iterations: tuple[tuple[JobId, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalNews:
+    """Something that the agent said was not taken, and why."""
+
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OverNews:
+    """The app is over; nothing more will come."""
+
+    outcome: str
+
+
+NewsItem = (
+    Standing
+    | OfferNews
+    | LeaseNews
+    | TopologyNews
+    | RunNews
+    | ProgressNews
+    | RefusalNews
+    | OverNews
+)
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What an app should know, the oldest first. Times are the cluster's."""
+
+    epoch: int
+    answers: int
+    """The number of the report that this answers."""
+    at: float
+    first: int
+    """The number of the first item; the others follow it."""
+    items: tuple[NewsItem, ...]

@@ -1,0 +1,85 @@
+"""One app's mailbox: news wait here until its agent says that it has heard them.
+
+desk.put(OfferNews(...))
+desk.take(report)           # which of what was said is new
+desk.news(at)               # what is not heard yet
+"""
+
+from collections import deque
+
+from themis.fleet.talk import AgentReport, News, NewsItem, Said, Standing
+from themis.model import AppId
+
+MOST_ITEMS = 1000
+"""News that wait; an agent that hears nothing for so long begins again with its standing."""
+
+
+class Desk:
+    """The state of the talk with one agent."""
+
+    def __init__(self, app: AppId, epoch: int, at: float) -> None:
+        self.app = app
+        self._epoch = epoch
+        self.seen = at
+        """When its agent was last heard."""
+        self.unreachable = False
+        self._session = ""
+        self._number = 0
+        self._first = 1
+        self._items: deque[NewsItem] = deque()
+        self._stale = True
+        """Whether the agent must begin again with its standing."""
+
+    @property
+    def answers(self) -> int:
+        """The number of the report that is being answered."""
+        return self._number
+
+    @property
+    def needs_standing(self) -> bool:
+        """Whether nothing can be told but the whole."""
+        return self._stale
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is something to tell."""
+        return self._stale or bool(self._items)
+
+    def put(self, item: NewsItem) -> None:
+        """Keep news until they are heard."""
+        if self._stale:
+            return  # The standing will have it.
+        self._items.append(item)
+        if len(self._items) > MOST_ITEMS:
+            self.begin_again()
+
+    def begin_again(self) -> None:
+        """Forget what was to be told: the next news is a standing."""
+        self._first += len(self._items)
+        self._items.clear()
+        self._stale = True
+
+    def take(self, report: AgentReport, at: float) -> tuple[Said, ...]:
+        """Note what the agent has heard; returns what it says that is new."""
+        self.seen = at
+        if report.session != self._session:
+            self._session = report.session
+            self._number = 0
+            self.begin_again()
+        elif not self._stale and report.epoch == self._epoch:
+            while self._items and self._first <= report.heard:
+                self._items.popleft()
+                self._first += 1
+        if report.number <= self._number:
+            return ()
+        self._number = report.number
+        return report.said
+
+    def stand(self, standing: Standing) -> None:
+        """Put the whole first."""
+        self._stale = False
+        self._items.appendleft(standing)
+
+    def news(self, at: float) -> News:
+        """What is not heard yet."""
+        return News(self._epoch, self._number, at, self._first, tuple(self._items))

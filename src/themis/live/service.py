@@ -1,0 +1,493 @@
+"""The service: one steward, one store, one clock, and doors for nodes, agents and people.
+
+    service = Service(memory, store, Solving())
+    await service.start()
+    orders = await service.report(report)          # a node
+    news = await service.exchange(agent_report)    # an agent
+    await service.submit(spec, key)                # somebody with an app
+
+Every door hands an event to the steward at once, and answers when what came of it is durable. The
+loop never waits for the disk or for an auction.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from functools import partial
+from typing import assert_never
+
+from themis.arbiter import commands as cmd
+from themis.arbiter import events as ev
+from themis.errors import RefusedError, ThemisError, UnavailableError, UnknownAppError
+from themis.fleet import Steward
+from themis.fleet.commands import (
+    AcceptRun,
+    Answer,
+    Outcome,
+    RefuseRun,
+    StewardCommand,
+    TellRun,
+)
+from themis.fleet.events import ReportCame, RunRequested, StewardEvent, StopRequested
+from themis.fleet.kept import RunResult, WantedRun
+from themis.fleet.messages import Orders, Report
+from themis.fleet.talk import (
+    AgentReport,
+    BidSaid,
+    EndSaid,
+    LeaseNews,
+    News,
+    NewsItem,
+    OfferNews,
+    OverNews,
+    PhaseSaid,
+    RefusalNews,
+    ReleaseSaid,
+    RunNews,
+    RunSaid,
+    Said,
+    Standing,
+    StopSaid,
+    TargetsSaid,
+    TopologyNews,
+)
+from themis.live.desk import Desk
+from themis.live.memory import Memory, fleet_rows
+from themis.live.solving import Solving
+from themis.live.store.base import AuditRow, Batch, LogEntry, Store
+from themis.live.writing import Writer
+from themis.model import AppId, AppSpec
+from themis.model.reasons import Reason
+from themis.records.codec import dumps
+
+_LOG = logging.getLogger(__name__)
+
+AGENT_TTL = 30.0
+"""Seconds of silence after which an app's agent counts as unreachable."""
+_HANG = 15.0
+"""Seconds beyond a heartbeat in which a report must have been answered."""
+
+
+class Service:
+    """Drives the steward. All methods belong to one event loop."""
+
+    def __init__(self, memory: Memory, store: Store, solving: Solving) -> None:
+        self._memory = memory
+        self._store = store
+        self._solving = solving
+        self._steward: Steward = memory.steward
+        self._clock = memory.clock
+        self._writer: Writer | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._polls: dict[str, tuple[int, asyncio.Future[Orders]]] = {}
+        self._desks: dict[AppId, Desk] = {}
+        self._waiting: dict[AppId, asyncio.Future[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    # Life
+
+    async def start(self) -> None:
+        """Begin to serve."""
+        self._writer = Writer(self._store, self._memory.changed)
+        for app in self._steward.arbiter.world.apps:
+            self._desks[app] = Desk(app, self._memory.epoch.number, self.now())
+        self._writer.add(kept=dict(self._memory.kept))
+        await self._solving.start()
+        self._take(self._memory.first)
+        await self.settled()
+        self._spawn(self._watch_agents())
+
+    async def close(self) -> None:
+        """Stop serving; nothing that runs on nodes is touched."""
+        self._closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        gone = UnavailableError("the service is stopping")
+        for _, poll in self._polls.values():
+            if not poll.done():
+                poll.set_exception(gone)
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(gone)
+        await self.writer.close()
+        await self._solving.close()
+
+    @property
+    def writer(self) -> Writer:
+        """What makes things durable."""
+        assert self._writer is not None, "the service has not begun"
+        return self._writer
+
+    @property
+    def steward(self) -> Steward:
+        """The state; read only."""
+        return self._steward
+
+    @property
+    def store(self) -> Store:
+        """The store; only through the writer's thread."""
+        return self._store
+
+    @property
+    def kept(self) -> Mapping[str, str]:
+        """Durable rows of the service's own; changed by `keep` only."""
+        return self._memory.kept
+
+    def now(self) -> float:
+        """The cluster's time."""
+        return self._clock.now()
+
+    async def settled(self) -> None:
+        """Wait until all that was decided so far is durable."""
+        await self.writer.settled()
+
+    async def failed(self) -> Exception:
+        """Waits until nothing can be stored any more; the process must end then."""
+        return await asyncio.shield(self.writer.failed)
+
+    # Events
+
+    def apply(self, event: StewardEvent) -> Outcome:
+        """Hand an event to the steward; what comes of it is let out when it is durable."""
+        outcome = self._steward.handle(event)
+        self._take(outcome, type(event).__name__)
+        return outcome
+
+    async def carry_out(self, event: StewardEvent, audit: AuditRow | None = None) -> Outcome:
+        """Apply an event that somebody asked for, and wait until it is durable.
+
+        Raises:
+            RefusedError: It was not taken.
+            ThemisError: It cannot be stored.
+        """
+        outcome = self._steward.handle(event)
+        self._take(outcome, type(event).__name__, audit)
+        for command in outcome.commands:
+            if isinstance(command, cmd.Refuse):
+                await self.settled()
+                raise RefusedError(command.who, command.reason.removeprefix(f"{command.who}: "))
+        await self.settled()
+        return outcome
+
+    def keep(self, rows: Mapping[str, str | None]) -> None:
+        """Change durable rows of the service's own."""
+        for key, text in rows.items():
+            if text is None:
+                self._memory.kept.pop(key, None)
+            else:
+                self._memory.kept[key] = text
+        self.writer.add(kept=rows)
+
+    def _take(self, outcome: Outcome, kind: str = "", audit: AuditRow | None = None) -> None:
+        entry = None
+        changes = outcome.changes
+        if changes.events:
+            commands = [item for item in outcome.commands if not isinstance(item, cmd.WakeMe)]
+            body = {"events": changes.events, "commands": commands}
+            entry = LogEntry(self._steward.arbiter.now, kind, dumps(body))
+        then = partial(self._let_out, outcome)
+        if entry is None and not changes.kept and audit is None:
+            # Nothing to store, but what was decided before must be durable before this is told.
+            self.writer.add(then=then)
+        else:
+            self.writer.add(entry, fleet_rows(changes.kept), audit, then)
+        self._wake_at(outcome.wake)
+
+    def _wake_at(self, at: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if at is not None and not self._closing:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._clock.until(at), self._woken, at)
+
+    def _woken(self, at: float) -> None:
+        # Timers may ring a hair early.
+        self.apply(ev.Woken(max(at, self.now())))
+
+    # What comes out
+
+    def _let_out(self, outcome: Outcome) -> None:
+        for answer in outcome.answers:
+            self._answer(answer)
+        for command in outcome.commands:
+            self._do(command)
+
+    def _answer(self, answer: Answer) -> None:
+        waiting = self._polls.get(answer.node)
+        if waiting is None or waiting[0] != answer.orders.answers:
+            return
+        del self._polls[answer.node]
+        if not waiting[1].done():
+            waiting[1].set_result(answer.orders)
+
+    def _do(self, command: StewardCommand) -> None:
+        match command:
+            case cmd.Ask():
+                self._tell(command.app, OfferNews(command.offer, command.deadline))
+            case cmd.Solve():
+                self._spawn(self._solve(command))
+            case cmd.Assign():
+                news = LeaseNews(command.granted, command.renewed, command.revoked, command.reason)
+                self._tell(command.app, news)
+            case cmd.Close():
+                self._tell(command.record.app, OverNews(command.record.outcome))
+            case cmd.Refuse():
+                _LOG.info("refused: %s: %s", command.who, command.reason)
+            case cmd.End():
+                lost = LeaseNews(revoked=command.leases, reason="over")
+                self._tell(command.app, lost)
+            case AcceptRun():
+                run = self._steward.runs.get(command.run)
+                if run is not None:
+                    self._tell(command.app, _run_news(run))
+            case RefuseRun():
+                self._tell(command.app, RefusalNews(command.key, command.reason))
+            case TellRun():
+                self._tell_run(command)
+            case cmd.Report() | cmd.WakeMe():
+                pass
+            case _:
+                assert_never(command)
+
+    def _tell_run(self, command: TellRun) -> None:
+        known = self._steward.kept.get(f"run/{command.run}") or self._steward.kept.get(
+            f"result/{command.run}"
+        )
+        gpus = known.gpus if isinstance(known, WantedRun) else ()
+        key = known.key if isinstance(known, WantedRun | RunResult) else ""
+        news = RunNews(
+            command.run,
+            command.job,
+            gpus,
+            key,
+            command.state,
+            command.code,
+            command.iterations,
+            command.message,
+            command.log,
+        )
+        self._tell(command.app, news)
+
+    def _tell(self, app: AppId, item: NewsItem) -> None:
+        desk = self._desks.get(app)
+        if desk is None:
+            return
+        desk.put(item)
+        self._wake_agent(app)
+
+    def _wake_agent(self, app: AppId) -> None:
+        waiting = self._waiting.get(app)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+    async def _solve(self, command: cmd.Solve) -> None:
+        seconds = self._clock.until(command.deadline)
+        try:
+            solution = await self._solving.solve(command.problem, seconds)
+        except ThemisError as error:
+            self.apply(ev.SolveFailed(self.now(), command.round, str(error)))
+        else:
+            self.apply(ev.Solved(self.now(), command.round, solution))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _LOG.error("a task of the service failed", exc_info=task.exception())
+
+    # Nodes
+
+    async def report(self, report: Report) -> Orders:
+        """Take a node's report in; returns when there are orders, or after a heartbeat.
+
+        Raises:
+            UnavailableError: A later report came, or the service is stopping.
+        """
+        self._check_open()
+        loop = asyncio.get_running_loop()
+        before = self._polls.get(report.node)
+        if before is not None and before[0] < report.number and not before[1].done():
+            before[1].set_exception(UnavailableError("a later report of this node came"))
+        poll: asyncio.Future[Orders] = loop.create_future()
+        self._polls[report.node] = (report.number, poll)
+        topology = self._steward.arbiter.world.topology
+        self.apply(ReportCame(self.now(), report))
+        if self._steward.arbiter.world.topology is not topology:
+            for app in list(self._desks):
+                self._tell(app, TopologyNews(self._steward.arbiter.world.topology))
+        try:
+            limit = self._steward.arbiter.settings.heartbeat + _HANG
+            async with asyncio.timeout(limit):
+                return await poll
+        except TimeoutError:
+            raise UnavailableError("this report was superseded") from None
+        finally:
+            if self._polls.get(report.node, (0, None))[1] is poll:
+                del self._polls[report.node]
+
+    # Agents
+
+    async def exchange(self, report: AgentReport) -> News:
+        """Take in what an agent says; returns when there is news, or after a heartbeat.
+
+        Raises:
+            UnknownAppError: There is no such app.
+            UnavailableError: The service is stopping.
+        """
+        self._check_open()
+        app = report.app
+        desk = self._desks.get(app)
+        if desk is None:
+            raise UnknownAppError(app, "there is no such app, or it has ended")
+        now = self.now()
+        if desk.unreachable:
+            desk.unreachable = False
+            self.apply(ev.AppResumed(now, app, Reason.AGENT_UNREACHABLE))
+        for said in desk.take(report, now):
+            self._hear(app, said)
+        await self.settled()
+        if desk.needs_standing:
+            self._stand(desk)
+        if not desk.pending:
+            await self._wait_for_news(app)
+            if desk.needs_standing:
+                self._stand(desk)
+        news = desk.news(self.now())
+        if app not in self._steward.arbiter.world.apps and any(
+            isinstance(item, OverNews) for item in news.items
+        ):
+            self._desks.pop(app, None)
+        return news
+
+    async def _wait_for_news(self, app: AppId) -> None:
+        before = self._waiting.get(app)
+        if before is not None and not before.done():
+            before.set_result(None)  # An earlier call of the same agent: only the last one waits.
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[app] = waiting
+        try:
+            async with asyncio.timeout(self._steward.arbiter.settings.heartbeat):
+                await waiting
+        except TimeoutError:
+            pass
+        finally:
+            if self._waiting.get(app) is waiting:
+                del self._waiting[app]
+
+    def _stand(self, desk: Desk) -> None:
+        """Tell an agent everything, as it is durable now."""
+        arbiter = self._steward.arbiter
+        state = arbiter.world.apps.get(desk.app)
+        if state is None:
+            return
+        held = arbiter.ledger.holdings(desk.app)
+        runs = [run for run in self._steward.runs.values() if run.app == desk.app]
+        desk.stand(
+            Standing(
+                state.spec,
+                arbiter.world.topology,
+                tuple(held[gpu] for gpu in sorted(held)),
+                tuple(_run_news(run) for run in runs),
+                state.phase,
+                tuple((job, progress.done) for job, progress in state.jobs.items()),
+            )
+        )
+
+    def _hear(self, app: AppId, said: Said) -> None:
+        at = self.now()
+        match said:
+            case BidSaid():
+                if said.bid.app != app:
+                    self._tell(app, RefusalNews("bid", "it names another app"))
+                    return
+                outcome = self.apply(ev.BidReceived(at, app, said.round, said.bid))
+            case RunSaid():
+                outcome = self.apply(
+                    RunRequested(at, app, said.job, said.gpus, said.program, said.key, said.limit)
+                )
+            case StopSaid():
+                outcome = self.apply(StopRequested(at, app, said.run))
+            case ReleaseSaid():
+                outcome = self.apply(ev.GpusReleased(at, app, said.gpus))
+            case PhaseSaid():
+                outcome = self.apply(ev.PhaseStarted(at, app, said.phase, said.targets))
+            case TargetsSaid(added=True):
+                outcome = self.apply(ev.WorkAdded(at, app, said.targets))
+            case TargetsSaid():
+                outcome = self.apply(ev.TargetsRevised(at, app, said.targets))
+            case EndSaid():
+                outcome = self.apply(ev.AppEnded(at, app, said.outcome))
+            case _:
+                assert_never(said)
+        for command in outcome.commands:
+            if isinstance(command, cmd.Refuse):
+                self._tell(app, RefusalNews(type(said).__name__, command.reason))
+
+    async def _watch_agents(self) -> None:
+        """Suspend apps whose agents are silent: nobody can place their jobs."""
+        while True:
+            await asyncio.sleep(self._steward.arbiter.settings.heartbeat)
+            now = self.now()
+            for app, desk in list(self._desks.items()):
+                state = self._steward.arbiter.world.apps.get(app)
+                if state is None or desk.unreachable or now - desk.seen <= AGENT_TTL:
+                    continue
+                desk.unreachable = True
+                self.apply(ev.AppSuspended(now, app, Reason.AGENT_UNREACHABLE))
+
+    # People
+
+    async def submit(self, spec: AppSpec, key: str, audit: AuditRow | None = None) -> AppId:
+        """Take an app in; durable when this returns. The same key again is the same app.
+
+        Raises:
+            RefusedError: It cannot be taken.
+            UnavailableError: There is no room for it on disk.
+        """
+        self._check_open()
+        name = f"submit/{spec.owner}/{key}"
+        known = self._memory.kept.get(name)
+        if known is not None:
+            if known != spec.id:
+                raise RefusedError(key, f"this key was used for {known}")
+            await self.settled()
+            return spec.id
+        # May fail for want of space, before anything depends on it.
+        await self.writer.apart(Batch(kept={name: spec.id}, essential=False))
+        try:
+            self._desks.setdefault(spec.id, Desk(spec.id, self._memory.epoch.number, self.now()))
+            await self.carry_out(ev.AppArrived(self.now(), spec), audit)
+        except RefusedError:
+            if spec.id not in self._steward.arbiter.world.apps:
+                self._desks.pop(spec.id, None)
+            self.writer.add(kept={name: None})
+            raise
+        self._memory.kept[name] = spec.id
+        return spec.id
+
+    def _check_open(self) -> None:
+        if self._closing or self.writer.failed.done():
+            raise UnavailableError("the service is stopping")
+
+
+def _run_news(run: WantedRun) -> RunNews:
+    return RunNews(
+        run.run,
+        run.job,
+        run.gpus,
+        run.key,
+        run.state,
+        run.code,
+        run.iterations,
+        run.message,
+        run.log,
+    )
