@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from themis import __version__
-from themis.cli import auction, config, demo, replay, reproduce, sim, trace
+from themis.cli import auction, config, demo, exec, replay, reproduce, sim, trace  # noqa: A004 - the verb is called that
 from themis.cli.output import STYLE
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.add_typer(config.app, name="config")
 app.command("replay")(replay.replay)
 app.command("demo")(demo.demo)
 app.command("reproduce")(reproduce.reproduce)
+app.command("exec", hidden=True)(exec.execute)
 
 
 def _version(wanted: bool) -> None:
