@@ -1,10 +1,12 @@
-"""`themis exec`: the supervisor of one start of a job. Engines call it; people need not."""
+"""`themis exec`: the supervisor of one start of a job. Engines call it; people need not.
+
+No typer in here: each start of a job waits for this file, and `themis.cli.main` calls `supervise`
+without building the tree of commands.
+"""
 
 import sys
 
-from themis.errors import CorruptLogError, MissingFileError
-
-# Not typer's annotations: the quick way in, through `supervise`, must not import typer.
+from themis.errors import CorruptLogError, MissingFileError, ThemisError
 
 
 def execute(file: str) -> None:
@@ -13,17 +15,18 @@ def execute(file: str) -> None:
 
 
 def supervise(file: str) -> int:
-    """Be the supervisor; returns its exit code, which is the job's, or 75 if it may be resumed.
+    """Be the supervisor; returns its exit code, which is the job's, or 75 if it may be resumed."""
+    from themis.engines import supervisor  # noqa: PLC0415 - late: --help is quick
+    from themis.engines.taskfile import TaskFile  # noqa: PLC0415 - see above
 
-    Raises:
-        MissingFileError: There is no such task.
-        CorruptLogError: It cannot be read.
-    """
-    from themis.engines.supervisor import main  # noqa: PLC0415 - late: --help is quick
-
+    error: ThemisError
     try:
-        return main(file)
-    except FileNotFoundError as error:
-        raise MissingFileError("task", error.filename) from None
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptLogError(file, 1, f"not a task of an engine ({error})") from None
+        task = TaskFile(file)
+    except FileNotFoundError:
+        error = MissingFileError("task", file)
+    except (OSError, KeyError, TypeError, ValueError) as reason:
+        error = CorruptLogError(file, 1, f"not a task of an engine: {reason!r}")
+    else:
+        return supervisor.supervise(task)
+    sys.stderr.write(f"error: {error}\n")
+    return 3 if isinstance(error, MissingFileError) else 2

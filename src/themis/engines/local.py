@@ -39,7 +39,7 @@ from themis.engines.metrics import MetricsReader, Sample
 from themis.engines.owners import Account, Owners
 from themis.engines.probe import Choice, choose, sweep
 from themis.engines.spawn import spawn
-from themis.engines.supervisor import EXITED, RUNNING, STARTING, STOPPING, STUCK
+from themis.engines.supervisor import EXITED, STARTING, STUCK
 from themis.errors import RefusedError, UnavailableError
 
 _LOOK_WITHOUT_NOTICES = 0.05
@@ -259,7 +259,7 @@ class LocalEngine:
             watched.pid, started = _identity(page, "supervisor")
             here = page.get("boot") == clock.boot_id()
             handle = processes.handle_of(watched.pid, started) if here else None
-            watched.started_told = page.get("state") in {RUNNING, STOPPING, STUCK}
+            watched.started_told = page.get("began") is not None
             watched.stuck_told = page.get("state") == STUCK
             if handle is not None:
                 self._follow(watched, handle)
@@ -308,7 +308,8 @@ class LocalEngine:
         if watched.over or (page := watched.attempt.status) is None:
             return
         attempt, state = watched.attempt, page.get("state")
-        if state in {RUNNING, STOPPING} and not watched.started_told:
+        # A short job may be over before anybody looks; it did run.
+        if page.get("began") is not None and not watched.started_told:
             watched.started_told = True
             gpus = cast("list[str]", page.get("gpus", []))
             self._events.put_nowait(Started(attempt.job, attempt.token, tuple(gpus)))
@@ -331,11 +332,8 @@ class LocalEngine:
     async def _bury(self, watched: _Watched, *, here: bool) -> None:
         """Kill what a dead supervisor left, see it dead, and tell."""
         attempt = watched.attempt
-        page = attempt.status or {}
         tries = self._folder.limits.patience / _BURYING
-        while here and not await asyncio.to_thread(
-            kill_leftovers, attempt.group, _identity(page, "first"), attempt.run
-        ):
+        while here and not await asyncio.to_thread(_nothing_left, attempt):
             tries -= 1
             if tries < 0 and not watched.stuck_told:
                 watched.stuck_told = True
@@ -409,6 +407,15 @@ class _Members:
                 if item.attempt.group:
                     self._pids.update(Group(item.attempt.group).members())
         return pid in self._pids
+
+
+def _nothing_left(attempt: Attempt) -> bool:
+    """Kill what is left of a start without supervisor; whether nothing of it is seen alive."""
+    try:
+        first = _identity(attempt.status or {}, "first")
+        return kill_leftovers(attempt.group, first, attempt.run)
+    except OSError:  # it was not seen to be dead
+        return False
 
 
 def _settled_page(attempt: Attempt) -> dict[str, object]:

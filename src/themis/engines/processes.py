@@ -22,6 +22,8 @@ def is_alive(pid: int, started: int) -> bool:
 
 def handle_of(pid: int, started: int) -> int | None:
     """A descriptor of that very process, or None if it is gone; close it."""
+    if pid <= 0:
+        return None
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -276,7 +276,11 @@ def _visible_devices() -> list[str]:
 
 def main(path: str) -> int:
     """Run the task in this file; returns the exit code of the supervisor."""
-    task = TaskFile(path)
+    return supervise(TaskFile(path))
+
+
+def supervise(task: TaskFile) -> int:
+    """Run a task, unless somebody else has it or nobody wants it any more."""
     os.chdir("/")
     os.umask(0o077)
     # Whatever the parent left open is none of a job's business.
@@ -285,11 +289,11 @@ def main(path: str) -> int:
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        sys.stderr.write(f"error: {path}: another supervisor has it\n")
+        sys.stderr.write(f"error: {task.folder}: another supervisor has it\n")
         return REFUSED_CODE
     page = read_page(task.path("status"))
     # A node that came back before this process did has given the task up.
     if page is None or page.get("state") != STARTING:
-        sys.stderr.write(f"error: {path}: nobody waits for it any more\n")
+        sys.stderr.write(f"error: {task.folder}: nobody waits for it any more\n")
         return REFUSED_CODE
     return Supervisor(task).run()
