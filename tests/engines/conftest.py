@@ -38,7 +38,7 @@ def left_running(folder: Path) -> list[str]:
     left = []
     for file in folder.glob("tasks/*/task.json"):
         page = read_page(str(file.parent / "status")) or {}
-        pid, started = page.get("supervisor") or (0, 0)  # type: ignore[misc]
+        pid, started = processes.identity(page.get("supervisor"))
         state = page.get("state")
         if (state != "exited" and processes.is_alive(pid, started)) or processes.marked(
             f"THEMIS_RUN={json.loads(file.read_text())['run']}"

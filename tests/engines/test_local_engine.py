@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from themis.engines import clock, processes
 from themis.engines.base import CouldNotKill, Engine, Started
+from themis.engines.control import kill_leftovers
 from themis.engines.folders import Limits
 from themis.engines.gpus import Pretend
 from themis.engines.local import LocalEngine
@@ -79,8 +81,7 @@ def supervisor_of(state: Path) -> tuple[int, int]:
     (file,) = state.glob("tasks/*/status")
     page = read_page(str(file))
     assert page is not None
-    pid, started = page["supervisor"]  # type: ignore[misc]
-    return pid, started
+    return processes.identity(page["supervisor"])
 
 
 @pytest.mark.parametrize("control", ["cgroup", "namespace", "tree"])
@@ -120,12 +121,47 @@ def test_what_a_dead_supervisor_left_is_killed_when_the_node_comes_back(
             os.waitpid(pid, 0)
         second = await on_stage(state, owners, control)
         (found,) = await second.engine.reattach()
-        assert found.ended is not None
-        assert found.ended.outcome == "lost"
+        assert (found.state, found.ended) == ("stopping", None)
+        assert (await second.ending()).outcome == "lost"
         assert first.alive() == []
         await second.clean()
 
     play(scene())
+
+
+def test_nothing_that_ran_before_the_machine_restarted_is_looked_for(
+    state: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process ids belong to others by now."""
+
+    async def scene() -> None:
+        first = await on_stage(state, owners)
+        task = await first.start(READY + FOREVER)
+        await first.engine.close()
+        with monkeypatch.context() as patch:
+            patch.setattr("themis.engines.clock.boot_id", lambda: "another")
+            second = await on_stage(state, owners)
+            (found,) = await second.engine.reattach()
+        assert found.ended is not None
+        assert (found.ended.outcome, found.ended.reason) == ("lost", "the machine has restarted")
+        assert first.alive()
+        await second.clean()
+        processes.send(*supervisor_of(state), signal.SIGKILL)
+        third = await on_stage(state, owners)
+        await third.engine.reattach()
+        await until(lambda: kill_leftovers(*leftovers_of(state)))
+        await third.engine.forget(task.job, task.token)
+        await third.clean()
+
+    play(scene())
+
+
+def leftovers_of(state: Path) -> tuple[str, tuple[int, int], str]:
+    (file,) = state.glob("tasks/*/task.json")
+    body = json.loads(file.read_text())
+    page = read_page(str(file.parent / "status"))
+    assert page is not None
+    return body["group"], processes.identity(page["first"]), body["run"]
 
 
 def test_a_supervisor_that_is_stopped_does_not_keep_its_job_alive(
@@ -151,7 +187,8 @@ def test_a_job_that_fills_its_log_neither_blocks_nor_fills_the_disk(
 
     async def scene() -> None:
         stage = await on_stage(state, owners, log=limit)
-        lines = "i=0; while [ $i -lt 200 ]; do i=$((i+1)); head -c 20000 /dev/zero | tr '\\0' x; echo; done; "
+        line = "head -c 20000 /dev/zero | tr '\\0' x; echo; "
+        lines = f"i=0; while [ $i -lt 200 ]; do i=$((i+1)); {line} done; "
         task = await stage.start("echo first; " + lines + READY + "echo last; tell; " + FOREVER)
         await stage.report()
         (log,) = state.glob("tasks/*/log")

@@ -183,6 +183,8 @@ class Found:
     """Of its lease, as its supervisor has it."""
     state: Literal["starting", "running", "stopping", "stuck", "exited"]
     ended: Exited | None = None
+    """With the state `exited` only, and then no event tells it again. All other states end in an
+    event, also where the supervisor was found dead and its job is being killed (`stopping`)."""
     age: float = 0.0
     """Seconds since its program started."""
 

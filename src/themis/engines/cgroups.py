@@ -40,8 +40,10 @@ def find_base(mounts: str, membership: str) -> str | None:
 
 
 def _below(path: str, root: str) -> str | None:
+    if path.startswith("/.."):  # outside of this process's view of the groups
+        return None
     if root == "/":
-        return "" if path.startswith("/..") else path
+        return path
     if path == root or path.startswith(root + "/"):
         return path[len(root) :]
     return None

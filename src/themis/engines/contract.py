@@ -20,7 +20,8 @@ def job_environment(
         checkpoint: The folder of its checkpoints.
         account: Whom it runs as, if not as the node's user.
     """
-    env = {"PATH": _PATH, "LANG": "C.UTF-8", "HOME": account.home if account else checkpoint}
+    home = account.home if account else ""
+    env = {"PATH": _PATH, "LANG": "C.UTF-8", "HOME": home or checkpoint}
     if account:
         env |= {"USER": account.name, "LOGNAME": account.name}
     env |= task.env

@@ -11,7 +11,6 @@ Folders that an owner may write in lie in folders it may not, and are handed ove
 in them is there: nothing of ours ever follows a link that an owner made. All of it blocks.
 """
 
-import contextlib
 import fcntl
 import hashlib
 import json
@@ -174,9 +173,11 @@ class StateFolder:
         """All starts whose end is not known yet, the latest first."""
         found = []
         for file in _by_age(self.tasks.glob("*/task.json")):
-            # A folder without a readable task was never handed to a supervisor.
-            with contextlib.suppress(OSError, ValueError, KeyError):
+            try:
                 found.append(_attempt(file.parent))
+            except (ValueError, KeyError, TypeError):
+                # After a power cut. No supervisor could have read it either.
+                shutil.rmtree(file.parent, ignore_errors=True)
         return found
 
     def retire(self, attempt: Attempt) -> None:

@@ -39,7 +39,7 @@ from themis.engines.metrics import MetricsReader, Sample
 from themis.engines.owners import Account, Owners
 from themis.engines.probe import Choice, choose, sweep
 from themis.engines.spawn import spawn
-from themis.engines.supervisor import EXITED, STARTING, STUCK
+from themis.engines.supervisor import EXITED, STARTING, STOPPING, STUCK
 from themis.errors import RefusedError, UnavailableError
 
 _LOOK_WITHOUT_NOTICES = 0.05
@@ -255,19 +255,20 @@ class LocalEngine:
         lease = attempt.lease or Lease(attempt.token, 0.0, 0.0)
         watched = self._watched[attempt.job] = _Watched(attempt, lease)
         page = await asyncio.to_thread(_settled_page, attempt)
-        if page.get("state") != EXITED:
-            watched.pid, started = _identity(page, "supervisor")
-            here = page.get("boot") == clock.boot_id()
-            handle = processes.handle_of(watched.pid, started) if here else None
-            watched.started_told = page.get("began") is not None
-            watched.stuck_told = page.get("state") == STUCK
-            if handle is not None:
-                self._follow(watched, handle)
-            else:
-                await self._bury(watched, here=here)
+        if page.get("state") != EXITED and page.get("boot") != clock.boot_id():
+            attempt.write_end(LOST, "the machine has restarted")
             page = attempt.status or page
         if page.get("state") == EXITED:
             watched.over = True
+            return _found(attempt, lease, page)
+        watched.started_told = page.get("began") is not None
+        watched.stuck_told = page.get("state") == STUCK
+        watched.pid, started = processes.identity(page.get("supervisor"))
+        handle = processes.handle_of(watched.pid, started)
+        if handle is None:
+            self._begin(self._bury(watched))  # not waited for: it may be hard to kill
+            return _found(attempt, lease, page | {"state": STOPPING})
+        self._follow(watched, handle)
         return _found(attempt, lease, page)
 
     def _follow(self, watched: _Watched, handle: int) -> None:
@@ -327,13 +328,13 @@ class LocalEngine:
             os.waitpid(watched.pid, os.WNOHANG)
         self._look(watched)
         if not watched.over:
-            self._begin(self._bury(watched, here=True))
+            self._begin(self._bury(watched))
 
-    async def _bury(self, watched: _Watched, *, here: bool) -> None:
+    async def _bury(self, watched: _Watched) -> None:
         """Kill what a dead supervisor left, see it dead, and tell."""
         attempt = watched.attempt
         tries = self._folder.limits.patience / _BURYING
-        while here and not await asyncio.to_thread(_nothing_left, attempt):
+        while not await asyncio.to_thread(_nothing_left, attempt):
             tries -= 1
             if tries < 0 and not watched.stuck_told:
                 watched.stuck_told = True
@@ -341,8 +342,7 @@ class LocalEngine:
                 self._events.put_nowait(CouldNotKill(attempt.job, attempt.token, reason))
             await asyncio.sleep(_BURYING)
         killed = watched.lease.stop == KILL or clock.now() >= watched.lease.end
-        reason = attempt.complaint() if here else "the machine has restarted"
-        attempt.write_end(RESUMABLE if killed and here else LOST, reason)
+        attempt.write_end(RESUMABLE if killed else LOST, attempt.complaint())
         self._look(watched)
 
     async def _insist(self, watched: _Watched) -> None:
@@ -412,7 +412,7 @@ class _Members:
 def _nothing_left(attempt: Attempt) -> bool:
     """Kill what is left of a start without supervisor; whether nothing of it is seen alive."""
     try:
-        first = _identity(attempt.status or {}, "first")
+        first = processes.identity((attempt.status or {}).get("first"))
         return kill_leftovers(attempt.group, first, attempt.run)
     except OSError:  # it was not seen to be dead
         return False
@@ -428,14 +428,6 @@ def _settled_page(attempt: Attempt) -> dict[str, object]:
                 break
             time.sleep(_NAME_WAIT)
     return attempt.status or page
-
-
-def _identity(page: dict[str, object], key: str) -> tuple[int, int]:
-    match page.get(key):
-        case [int(pid), int(started)]:
-            return pid, started
-        case _:
-            return 0, 0
 
 
 def _exited(attempt: Attempt, page: dict[str, object]) -> Exited:

@@ -23,7 +23,8 @@ class Account:
     uid: int
     gid: int
     groups: tuple[int, ...] = ()
-    home: str = "/"
+    home: str = ""
+    """Empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def account_of(text: str) -> Account:
     if uid == 0 or gid == 0:
         raise ConfigError("account", text, "not root: jobs could do anything")
     groups = os.getgrouplist(name, gid) if known else [gid]
-    home = known.pw_dir if known and os.path.isdir(known.pw_dir) else "/"
+    home = known.pw_dir if known and os.path.isdir(known.pw_dir) else ""
     return Account(name, uid, gid, tuple(sorted({*groups, gid} - {0})), home)
 
 

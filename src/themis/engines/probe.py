@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from themis.engines import clock
 from themis.engines.cgroups import Group, own_base
-from themis.engines.control import CGROUP, CONTROLS, TREE, control_from
+from themis.engines.control import CGROUP, CONTROLS, TREE, TreeControl, control_from
 from themis.engines.spawn import command
 
 _PATIENCE = 5.0
@@ -94,6 +94,8 @@ def main(name: str, group: str) -> int:
     ready = _next(alive)
     if ready != b"+":
         sys.stdout.write((ready or b"the victim did not start").decode("utf-8", "replace") + "\n")
+        TreeControl().kill()
+        return 1
     until = clock.now() + _PATIENCE
     children, empty = True, False
     while not empty and clock.now() < until:
@@ -110,7 +112,8 @@ def main(name: str, group: str) -> int:
         control.clear()
     if not died:
         sys.stdout.write("the victim was killed and did not die\n")
-    return 0 if died and ready == b"+" else 1
+        TreeControl().kill()  # nothing stays behind but an answer
+    return 0 if died else 1
 
 
 def _next(fd: int) -> bytes | None:
@@ -125,8 +128,7 @@ def _victim(hold: int) -> None:
         os.setsid()
         if os.fork() == 0:
             os.write(hold, b"+")
-        # Ends by itself if nobody can kill it: not even a failed probe leaves anything behind.
-        signal.alarm(60)
+        signal.alarm(60)  # should nobody be able to kill it, it ends by itself
     while True:
         signal.pause()
 

@@ -20,6 +20,15 @@ def is_alive(pid: int, started: int) -> bool:
     return pid > 0 and start_time(pid) == started
 
 
+def identity(value: object) -> tuple[int, int]:
+    """Process id and start time as a status page has them; zeros, which nobody is, if it has none."""
+    match value:
+        case [int(pid), int(started)]:
+            return pid, started
+        case _:
+            return 0, 0
+
+
 def handle_of(pid: int, started: int) -> int | None:
     """A descriptor of that very process, or None if it is gone; close it."""
     if pid <= 0:

@@ -97,13 +97,17 @@ class Stage:
 
     async def report(self, job: str = "job-1") -> float:
         """Wait until the job has reported something new; its latest iteration."""
-        while not (samples := await self.engine.measure(job)):
+        for look in itertools.count(1):
+            if samples := await self.engine.measure(job):
+                return samples[-1].iteration
+            assert look % 20 or self.alive(), f"{job} is gone, and nobody expected it to be"
             await asyncio.sleep(0.01)
-        return samples[-1].iteration
+        raise AssertionError  # numbers do not end
 
-    def took_over(self, found: Found) -> None:
+    def took_over(self, found: Found, earlier: "Stage") -> None:
         """Something of an earlier engine runs here, to be ended with the test."""
         self._running[found.job] = found.token
+        self.mark = earlier.mark
 
     def alive(self) -> list[int]:
         """Processes of this test's jobs."""
@@ -425,7 +429,7 @@ class EngineContract(KillContract):
             await first.engine.close()
             async with self.stage(open_engine) as stage:
                 (found,) = await stage.engine.reattach()
-                stage.took_over(found)
+                stage.took_over(found, first)
                 assert (found.job, found.owner) == (task.job, self.owner)
                 assert (found.token, found.gpus) == (task.token, task.gpus)
                 assert (found.state, found.end, found.ended) == ("running", end + 1, None)
