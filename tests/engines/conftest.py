@@ -1,8 +1,8 @@
 """A place for an engine's state that jobs of other users can pass through, and that ends empty."""
 
 import json
-import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from themis.engines import processes
+from themis.engines.control import RUN_VARIABLE, kill_leftovers
 from themis.engines.owners import Owners
 from themis.engines.pages import read_page
 
@@ -25,6 +26,7 @@ def state() -> Iterator[Path]:
         yield folder
         assert left_running(folder) == []
     finally:
+        end_all(folder)
         shutil.rmtree(place, ignore_errors=True)
 
 
@@ -38,14 +40,22 @@ def left_running(folder: Path) -> list[str]:
     left = []
     for file in folder.glob("tasks/*/task.json"):
         page = read_page(str(file.parent / "status")) or {}
-        pid, started = processes.identity(page.get("supervisor"))
-        state = page.get("state")
-        if (state != "exited" and processes.is_alive(pid, started)) or processes.marked(
-            f"THEMIS_RUN={json.loads(file.read_text())['run']}"
-        ):
-            left.append(f"{file.parent.name}: {state}")
+        run = json.loads(file.read_text())["run"]
+        waits = page.get("state") != "exited"
+        supervisor = processes.identity(page.get("supervisor"))
+        if (waits and processes.is_alive(*supervisor)) or processes.marked(f"{RUN_VARIABLE}={run}"):
+            left.append(f"{file.parent.name}: {page.get('state')}")
     return left
 
 
-def is_root() -> bool:
-    return os.geteuid() == 0
+def end_all(folder: Path) -> None:
+    """A failed test must not leave anything behind either."""
+    for file in folder.glob("tasks/*/task.json"):
+        body = json.loads(file.read_text())
+        page = read_page(str(file.parent / "status")) or {}
+        if page.get("state") != "exited":
+            processes.send(*processes.identity(page.get("supervisor")), signal.SIGKILL)
+            first = processes.identity(page.get("first"))
+            for _ in range(1000):
+                if kill_leftovers(body["group"], first, body["run"]):
+                    break

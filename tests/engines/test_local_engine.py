@@ -5,6 +5,8 @@ import contextlib
 import json
 import os
 import signal
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +221,47 @@ def test_something_that_cannot_be_killed_is_told_and_told_again_when_it_is_gone(
         event = await stage.next()
         assert event == CouldNotKill(task.job, task.token, event.reason)  # type: ignore[union-attr]
         assert (await stage.ending()).outcome == "lost"
+        await stage.clean()
+
+    play(scene())
+
+
+@pytest.fixture
+def freezer() -> Iterator[Path]:
+    """A group of cgroup version 1 whose processes do not die while it is frozen."""
+    group = Path("/sys/fs/cgroup/freezer") / f"themis-test-{uuid.uuid4().hex}"
+    try:
+        group.mkdir()
+    except OSError:
+        pytest.skip("no freezer of cgroup version 1 here")
+    if not (group / "freezer.state").exists():
+        group.rmdir()
+        pytest.skip("no freezer of cgroup version 1 here")
+    yield group
+    (group / "freezer.state").write_text("THAWED")
+    group.rmdir()
+
+
+def test_a_process_that_the_kernel_will_not_let_die_is_told_until_it_does(
+    state: Path, owners: Owners, freezer: Path
+) -> None:
+    async def scene() -> None:
+        stage = await on_stage(state, owners, patience=0.2)
+        task = await stage.start(READY + FOREVER)
+        await stage.report()
+        for pid in stage.alive():
+            with contextlib.suppress(ProcessLookupError):
+                (freezer / "cgroup.procs").write_text(str(pid))
+        (freezer / "freezer.state").write_text("FROZEN")
+        await stage.engine.kill(task.job, task.token)
+        event = await stage.next()
+        assert isinstance(event, CouldNotKill)
+        assert stage.alive()
+        with pytest.raises(RefusedError, match="GPU 0 is in use"):
+            await stage.engine.start(stage.task("exit 0", job="job-2", token=8))
+        (freezer / "freezer.state").write_text("THAWED")
+        assert (await stage.ending()).outcome == "resumable"
+        assert stage.alive() == []
         await stage.clean()
 
     play(scene())

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from themis.engines import clock
+from themis.engines import clock, processes
 from themis.engines.base import Task
 from themis.engines.folders import Attempt, Limits, StateFolder
 from themis.engines.owners import Owners
@@ -31,9 +32,14 @@ HANGS_AFTER = 60
 
 
 def attempt(
-    state: Path, owners: Owners, script: str, token: int = 7, gpus: tuple[int, ...] = (0,)
+    state: Path,
+    owners: Owners,
+    script: str,
+    token: int = 7,
+    gpus: tuple[int, ...] = (0,),
+    patience: float = 5.0,
 ) -> Attempt:
-    folder = StateFolder(state, Limits())
+    folder = StateFolder(state, Limits(patience=patience))
     folder.prepare()
     task = Task(
         "job-1", "ann", token, gpus, ("/bin/sh", "-c", script), end=clock.now() + LONG, grace=5.0
@@ -146,6 +152,88 @@ def test_a_second_supervisor_of_the_same_task_goes_away(state: Path, owners: Own
     first.send_signal(signal.SIGTERM)
     first.communicate(timeout=HANGS_AFTER)
     assert first.returncode == 75
+
+
+HARD_TO_KILL = """
+import sys
+from themis.engines import supervisor
+from themis.engines.control import TreeControl
+
+class Slow(TreeControl):
+    looks = 0
+    def is_empty(self, *, children):
+        self.looks += 1
+        return self.looks > 40 and super().is_empty(children=children)
+
+tell = supervisor.Supervisor.tell
+def tell_aloud(self, state="starting"):
+    print(state, flush=True)
+    tell(self, state)
+
+supervisor.Supervisor.tell = tell_aloud
+supervisor.control_from = lambda *_: Slow()
+sys.exit(supervisor.main(sys.argv[1]))
+"""
+
+
+def test_what_does_not_die_is_told_and_tried_again_until_it_does(
+    state: Path, owners: Owners
+) -> None:
+    made = attempt(state, owners, "exit 0", patience=0.1)
+    run = subprocess.run(
+        [sys.executable, "-c", HARD_TO_KILL, str(made.folder / "task.json")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=HANGS_AFTER,
+    )
+    assert list(dict.fromkeys(run.stdout.split())) == ["starting", "running", "stuck", "exited"]
+    assert (made.status or {}).get("outcome") == "finished"
+
+
+def test_a_supervisor_whose_folder_is_gone_still_holds_the_lease(
+    state: Path, owners: Owners
+) -> None:
+    """It ends the job at the end that it knows, and nothing stays behind."""
+    made = attempt(state, owners, "trap '' TERM; while :; do sleep 0.05; done")
+    lease = made.lease
+    assert lease is not None
+    lease.end, lease.grace = clock.now() + 1.0, 0.5
+    made.write_lease(lease)
+    process = themis_exec(made)
+    while (made.status or {}).get("state") != "running":
+        assert process.poll() is None
+    shutil.rmtree(made.folder)
+    process.communicate(timeout=HANGS_AFTER)
+    assert process.returncode == 75
+    assert processes.marked(f"THEMIS_RUN={made.run}") == []
+
+
+BROKEN = """
+import sys
+from themis.engines import supervisor
+
+def broken(self, control):
+    raise RuntimeError("a bug")
+
+supervisor.Supervisor.keep_lease = broken
+sys.exit(supervisor.main(sys.argv[1]))
+"""
+
+
+def test_a_supervisor_that_fails_takes_its_job_along(state: Path, owners: Owners) -> None:
+    made = attempt(state, owners, "(setsid sleep 600 & ) & exec sleep 600")
+    run = subprocess.run(
+        [sys.executable, "-c", BROKEN, str(made.folder / "task.json")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=HANGS_AFTER,
+    )
+    assert "a bug" in run.stderr
+    assert processes.marked(f"THEMIS_RUN={made.run}") == []
 
 
 def test_a_file_that_is_no_task_is_told(tmp_path: Path) -> None:

@@ -39,7 +39,12 @@ class BoundedFile:
 
     def trim(self) -> bool:
         """Cut the file if it is too long. True if it grows so fast that one should look again."""
-        size = os.fstat(self._fd).st_size
+        try:
+            return self._trim(os.fstat(self._fd).st_size)
+        except OSError:  # a disk that fails: the next look may do better
+            return False
+
+    def _trim(self, size: int) -> bool:
         fast = size - self._seen > self.limit // 16
         self._seen = size
         if size <= self.limit:

@@ -46,7 +46,7 @@ def read_page(path: str) -> dict[str, object] | None:
         try:
             with open(path, "rb") as file:
                 body = _decode(file.read(PAGE))
-        except FileNotFoundError:
+        except OSError:
             return None
         if body is not None:
             return body

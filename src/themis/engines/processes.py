@@ -21,7 +21,7 @@ def is_alive(pid: int, started: int) -> bool:
 
 
 def identity(value: object) -> tuple[int, int]:
-    """Process id and start time as a status page has them; zeros, which nobody is, if it has none."""
+    """Process id and start time as a status page has them; zeros, which nobody is, if not."""
     match value:
         case [int(pid), int(started)]:
             return pid, started

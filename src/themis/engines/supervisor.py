@@ -9,6 +9,7 @@ States: starting, running, stopping (a checkpoint was asked for), stuck (it coul
 keep trying), exited.
 """
 
+import contextlib
 import fcntl
 import os
 import select
@@ -95,7 +96,13 @@ class Supervisor:
             return self.end(NEVER_RAN, None, str(error))
         except OSError as error:
             return self.end(NEVER_RAN, None, f"cannot be started here: {error}")
-        self.watch(control)
+        try:
+            self.watch(control)
+        except BaseException:
+            # Whatever is wrong with us: nothing may outlive the lease, and nobody else holds it.
+            self.killed = "its supervisor failed"
+            self.finish_off(control)
+            raise
         return self.conclude(control)
 
     def check(self) -> None:
@@ -175,6 +182,13 @@ class Supervisor:
             most = LOOK_FAST if any(growing) else LOOK
             self.sleep(control, wait(clock.now(), self.lease, asked=self.asked, most=most))
 
+    def finish_off(self, control: Control) -> None:
+        """Kill, and nothing else."""
+        while not control.is_empty(children=self.children):
+            control.kill()
+            self.reap(control)
+            signal.sigtimedwait(_SIGNALS, LOOK_KILL)
+
     def keep_lease(self, control: Control) -> None:
         """Look at the lease and do what is due."""
         self.lease = (
@@ -249,10 +263,11 @@ class Supervisor:
         return code if code >= 0 else 128 - code
 
     def tell(self, state: str = STARTING) -> None:
-        """Write the status page."""
+        """Write the status page. A disk that fails is no reason to let go of the lease."""
         self.page["state"] = state
         self.page["reason"] = str(self.page["reason"])[:_REASON]
-        write_page(self.task.path("status"), self.page)
+        with contextlib.suppress(OSError):
+            write_page(self.task.path("status"), self.page)
 
 
 def _told(outcome: str, code: int, asked: bool) -> str:
