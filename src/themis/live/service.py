@@ -13,11 +13,13 @@ loop never waits for the disk or for an auction.
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
+from concurrent.futures import Executor
 from functools import partial
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
+from themis.auction import Problem, Solution
 from themis.errors import RefusedError, ThemisError, UnavailableError, UnknownAppError
 from themis.fleet import Steward
 from themis.fleet.commands import (
@@ -53,7 +55,6 @@ from themis.fleet.talk import (
 )
 from themis.live.desk import Desk
 from themis.live.memory import Memory, fleet_rows
-from themis.live.solving import Solving
 from themis.live.store.base import AuditRow, Batch, LogEntry, Store
 from themis.live.writing import Writer
 from themis.model import AppId, AppSpec
@@ -68,10 +69,26 @@ _HANG = 15.0
 """Seconds beyond a heartbeat in which a report must have been answered."""
 
 
+class Solver(Protocol):
+    """Solves auctions beside the loop, as `Solving` does."""
+
+    async def start(self) -> None:
+        """Get ready."""
+
+    async def solve(self, problem: Problem, seconds: float) -> Solution:
+        """The best answer that is there after so many seconds."""
+
+    async def close(self) -> None:
+        """Let go of everything."""
+
+
 class Service:
     """Drives the steward. All methods belong to one event loop."""
 
-    def __init__(self, memory: Memory, store: Store, solving: Solving) -> None:
+    def __init__(
+        self, memory: Memory, store: Store, solving: Solver, thread: Executor | None = None
+    ) -> None:
+        self._thread = thread
         self._memory = memory
         self._store = store
         self._solving = solving
@@ -89,7 +106,7 @@ class Service:
 
     async def start(self) -> None:
         """Begin to serve."""
-        self._writer = Writer(self._store, self._memory.changed)
+        self._writer = Writer(self._store, self._memory.changed, self._thread)
         for app in self._steward.arbiter.world.apps:
             self._desks[app] = Desk(app, self._memory.epoch.number, self.now())
         self._writer.add(kept=dict(self._memory.kept))
