@@ -197,6 +197,7 @@ async def cluster_of(
     await cluster.start()
     nodes = [FakeNode(cluster, Machine(f"m{n}", "r0", (2,))) for n in range(machines)]
     tasks = [asyncio.create_task(node.run()) for node in nodes]
+    await asyncio.sleep(5.0)
     try:
         yield cluster, nodes
     finally:
@@ -214,7 +215,7 @@ def virtually(work: Callable[[Path], Coroutine[Any, Any, None]], path: Path) -> 
 
 
 def app(name: str = "sweep", jobs: int = 2) -> Any:
-    return simple_app(name, gpus=1, jobs=jobs, iterations=10**6, seconds=1.0)
+    return simple_app(name, gpus=1, jobs=jobs, iterations=10**6, seconds=1.0, owner="ann")
 
 
 def test_an_app_gets_gpus_and_its_jobs_run(tmp_path: Path) -> None:
@@ -246,8 +247,9 @@ def test_an_app_gets_gpus_and_its_jobs_run(tmp_path: Path) -> None:
             for _ in range(300):
                 await agent.talk()
             assert len(nodes[0].started) == 2
-            await agent.until(lambda: not nodes[0].running, EndSaid())
-            await agent.until(lambda: any(isinstance(item, OverNews) for item in agent.items))
+            over = lambda: any(isinstance(item, OverNews) for item in agent.items)  # noqa: E731
+            await agent.until(over, EndSaid())
+            assert not nodes[0].running
             with pytest.raises(UnknownAppError):
                 await agent.talk()
 
@@ -349,6 +351,22 @@ def test_a_silent_agent_suspends_its_app_until_it_is_heard(tmp_path: Path) -> No
             assert Reason.AGENT_UNREACHABLE in state.suspended
             await agent.talk()
             assert Reason.AGENT_UNREACHABLE not in state.suspended
+
+    virtually(work, tmp_path)
+
+
+def test_an_app_that_was_only_intended_can_be_submitted_again(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, _):
+            service = cluster.service
+            assert service is not None
+            # Killed between the two: there was room for it, but it did not arrive.
+            await service.writer.apart(Batch(kept={"intent/ann/k": "sweep"}))
+            cluster.kill()
+            service = await cluster.start()
+            assert not [key for key in service.kept if key.startswith("intent/")]
+            assert await service.submit(app(), "k") == "sweep"
+            assert AppId("sweep") in service.steward.arbiter.world.apps
 
     virtually(work, tmp_path)
 

@@ -109,7 +109,9 @@ class Service:
         self._writer = Writer(self._store, self._memory.changed, self._thread)
         for app in self._steward.arbiter.world.apps:
             self._desks[app] = Desk(app, self._memory.epoch.number, self.now())
-        self._writer.add(kept=dict(self._memory.kept))
+        # What was only intended when the last service ended was never acknowledged.
+        intents = {key: None for key in self._memory.kept if key.startswith("intent/")}
+        self.keep({**self._memory.kept, **intents})
         await self._solving.start()
         self._take(self._memory.first)
         await self.settled()
@@ -174,20 +176,31 @@ class Service:
         self._take(outcome, type(event).__name__)
         return outcome
 
-    async def carry_out(self, event: StewardEvent, audit: AuditRow | None = None) -> Outcome:
+    async def carry_out(
+        self,
+        event: StewardEvent,
+        audit: AuditRow | None = None,
+        kept: Mapping[str, str | None] | None = None,
+    ) -> Outcome:
         """Apply an event that somebody asked for, and wait until it is durable.
+
+        Args:
+            event: What was asked for.
+            audit: What the audit log says of it.
+            kept: Rows of the service's own that go with it, unless it is refused.
 
         Raises:
             RefusedError: It was not taken.
             ThemisError: It cannot be stored.
         """
         outcome = self._steward.handle(event)
+        refusal = next((c for c in outcome.commands if isinstance(c, cmd.Refuse)), None)
+        if refusal is None and kept:
+            self.keep(kept)
         self._take(outcome, type(event).__name__, audit)
-        for command in outcome.commands:
-            if isinstance(command, cmd.Refuse):
-                await self.settled()
-                raise RefusedError(command.who, command.reason.removeprefix(f"{command.who}: "))
         await self.settled()
+        if refusal is not None:
+            raise RefusedError(refusal.who, refusal.reason.removeprefix(f"{refusal.who}: "))
         return outcome
 
     def keep(self, rows: Mapping[str, str | None]) -> None:
@@ -479,16 +492,19 @@ class Service:
             await self.settled()
             return spec.id
         # May fail for want of space, before anything depends on it.
-        await self.writer.apart(Batch(kept={name: spec.id}, essential=False))
+        intent = f"intent/{spec.owner}/{key}"
+        await self.writer.apart(Batch(kept={intent: spec.id}, essential=False))
+        desk = self._desks.get(spec.id)
+        if desk is None:
+            self._desks[spec.id] = Desk(spec.id, self._memory.epoch.number, self.now())
         try:
-            self._desks.setdefault(spec.id, Desk(spec.id, self._memory.epoch.number, self.now()))
-            await self.carry_out(ev.AppArrived(self.now(), spec), audit)
+            arrived = ev.AppArrived(self.now(), spec)
+            await self.carry_out(arrived, audit, {name: spec.id, intent: None})
         except RefusedError:
-            if spec.id not in self._steward.arbiter.world.apps:
-                self._desks.pop(spec.id, None)
-            self.writer.add(kept={name: None})
+            if desk is None:
+                del self._desks[spec.id]
+            self.keep({intent: None})
             raise
-        self._memory.kept[name] = spec.id
         return spec.id
 
     def _check_open(self) -> None:
