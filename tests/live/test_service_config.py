@@ -11,7 +11,7 @@ from themis.errors import ConfigError, MissingFileError
 from themis.live.config import KEYS, SECTIONS, Address, ServiceConfig, is_loopback, value_of
 from themis.live.loading import Loaded, examine, load
 from themis.live.schema import service_schema
-from themis.live.values import plain
+from themis.live.values import check_value, plain
 
 FULL = """\
 grpc: 127.0.0.1:9001
@@ -227,6 +227,22 @@ def test_a_mistake_in_the_environment_names_its_variable(
     with pytest.raises(ConfigError) as caught:
         load(environ=environ)
     assert str(caught.value).startswith(where)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_number_without_end_is_refused_in_words(name: str) -> None:
+    for value in (10**5000, -(10**5000), {"a": 10**5000}, [10**5000]):
+        with pytest.raises(ConfigError) as caught:
+            check_value(KEYS[name], value)
+        assert len(str(caught.value)) < 1000
+        with pytest.raises(ConfigError):
+            load(flags={name: value})
+
+
+def test_mappings_may_be_given_as_such() -> None:
+    loaded = load(flags={"set": {"lease": "5m"}, "accounts": {"vision": "ann"}})
+    assert loaded.settings.lease == 300.0
+    assert loaded.config.accounts == {"vision": "ann"}
 
 
 def test_variables_that_are_nearly_keys_are_noticed_and_others_are_not() -> None:

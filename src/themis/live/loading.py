@@ -285,6 +285,9 @@ def _from_flags(flags: Mapping[str, object], mistakes: list[ConfigError]) -> dic
                 given |= _from_text(key, str(text), origin, mistakes)
         elif isinstance(value, str):
             given |= _from_text(key, value, origin, mistakes)
+        elif isinstance(value, Mapping) and name in MAPPINGS:
+            entries = {f"{name}.{inner}": item for inner, item in value.items()}
+            given |= {inner: _Given(item, origin, Path()) for inner, item in entries.items()}
         else:
             given[name] = _Given(value, origin, Path())
     return given

@@ -235,7 +235,8 @@ def _accounts(name: str, value: object, kind: Kind) -> Mapping[str, str]:
 def _scalars(name: str, value: object, kind: Kind) -> Mapping[str, Any]:
     entries = _entries(name, value, "a mapping of keys and values")
     for key, item in entries.items():
-        if not isinstance(item, str | int | float):
+        endless = isinstance(item, int) and abs(item) > 10**18
+        if endless or not isinstance(item, str | int | float):
             raise ConfigError(f"{name}.{key}", shown(item), "a number, true, false or a word")
         if isinstance(item, str):
             check_text(f"{name}.{key}", item, "a word")
