@@ -281,8 +281,9 @@ def _from_flags(flags: Mapping[str, object], mistakes: list[ConfigError]) -> dic
             allowed = "a URL without a password: others on this machine can read command lines"
             mistakes.append(ConfigError(name, "a password", allowed, key.flag))
         elif isinstance(value, list | tuple) and name in MAPPINGS:
-            for text in value:
-                given |= _from_text(key, str(text), origin, mistakes)
+            for item in value:
+                text = item if isinstance(item, str) else str(shown_value(item))
+                given |= _from_text(key, text, origin, mistakes)
         elif isinstance(value, str):
             given |= _from_text(key, value, origin, mistakes)
         elif isinstance(value, Mapping) and name in MAPPINGS:
