@@ -3,8 +3,8 @@
     saved = store.load()
     vault = KeptVault(saved.kept, lambda rows: store.commit(Batch(kept=rows)))
 
-Checks of tokens happen on every call and must not wait for a disk; changes are rare and must be on it
-before anybody is told.
+Checks of tokens happen on every call and must not wait for a disk; changes are rare and must be on
+it before anybody is told.
 """
 
 import json
@@ -43,7 +43,7 @@ class KeptVault:
         """Put a row, or another in its place."""
         with self._lock:
             self._commit({key: json.dumps(dict(row), allow_nan=False)})
-            self._rows = {**self._rows, key: dict(row)}
+            self._rows[key] = dict(row)
 
     def take(self, key: str) -> Row | None:
         """Remove a row and return it. Of several callers at most one gets it."""
