@@ -163,7 +163,7 @@ def _text(name: str, value: object, kind: Kind) -> str:
 
 def _choice(name: str, value: object, kind: Kind) -> str:
     if not isinstance(value, str) or value not in kind.choices:
-        raise unknown_name(name, str(shown(value)), kind.choices)
+        raise unknown_name(name, shown(value), kind.choices)
     return value
 
 

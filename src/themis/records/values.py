@@ -83,5 +83,5 @@ def duration(value: Any, key: str) -> Any:
 def _member(key: str, value: object) -> StrEnum:
     names = [str(item) for item in _ENUMS[key]]
     if value not in names:
-        raise unknown_name(key, str(value), names)
+        raise unknown_name(key, value, names)
     return _ENUMS[key](value)
