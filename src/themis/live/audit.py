@@ -17,6 +17,7 @@ from enum import StrEnum
 from themis.errors import ConfigError
 from themis.live.access import Verb
 from themis.live.credentials import Identity
+from themis.records.documents import shown as brief
 
 MAX_TEXT = 400
 
@@ -72,7 +73,7 @@ def audited(
     """
     if not math.isfinite(at):
         raise ConfigError("at", at, "a time")
-    told = ", ".join(f"{key}={value}" for key, value in (details or {}).items())
+    told = ", ".join(f"{clean(key)}={clean(value)}" for key, value in (details or {}).items())
     return AuditRow(
         float(at), caller(identity), verb.value, clean(target), outcome.value, clean(told)
     )
@@ -95,7 +96,9 @@ def redact(text: str) -> str:
 def clean(text: object) -> str:
     """A short text on one line that neither tells a secret nor steers a terminal."""
     # Cut first, so that a text of megabytes costs nothing; and again, for what was put in.
-    shown = redact(str(text)[: 4 * MAX_TEXT])[:MAX_TEXT]
+    # Integers of thousands of digits are no text to Python.
+    given = brief(text) if isinstance(text, int) else text
+    shown = redact(str(given)[: 4 * MAX_TEXT])[:MAX_TEXT]
     return "".join(ch if ch.isprintable() else "\ufffd" for ch in shown)
 
 
