@@ -393,7 +393,7 @@ def test_nothing_is_said_when_nothing_can_be_stored(tmp_path: Path) -> None:
 
         def wrap(store: Store) -> Store:
             failing.append(Failing(store))
-            return failing[-1]  # type: ignore[return-value] # by __getattr__
+            return failing[-1]
 
         cluster = Cluster(path / "store.sqlite", wrap=wrap)
         service = await cluster.start()

@@ -11,12 +11,12 @@ import logging
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from themis.errors import ConfigError
 from themis.live.access import Verb
 from themis.live.credentials import Identity
+from themis.live.store.base import AuditRow
 from themis.records.documents import shown as brief
 
 MAX_TEXT = 400
@@ -40,21 +40,6 @@ class Outcome(StrEnum):
     DENIED = "denied"
     REFUSED = "refused"
     FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class AuditRow:
-    """One call that changed something, or tried to."""
-
-    at: float
-    """Seconds since 1970."""
-    who: str
-    """Role, subject and id of the credential (which is no secret); `nobody` without one."""
-    verb: str
-    target: str
-    """The app, node, owner or token id it was about."""
-    outcome: str
-    detail: str = ""
 
 
 def audited(

@@ -55,6 +55,7 @@ from themis.fleet.talk import (
 )
 from themis.live.desk import Desk
 from themis.live.memory import Memory, fleet_rows
+from themis.live.rounds import RoundBook
 from themis.live.store.base import AuditRow, Batch, LogEntry, Store
 from themis.live.writing import Writer
 from themis.model import AppId, AppSpec
@@ -101,6 +102,8 @@ class Service:
         self._waiting: dict[AppId, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
+        self.book = RoundBook()
+        """The last rounds."""
 
     # Life
 
@@ -279,7 +282,11 @@ class Service:
                 self._tell(command.app, RefusalNews(command.key, command.reason))
             case TellRun():
                 self._tell_run(command)
-            case cmd.Report() | cmd.WakeMe():
+            case cmd.Report(record=record):
+                apps = self._steward.arbiter.world.apps
+                named = [line.app for line in record.apps if line.app in apps]
+                self.book.add(record, {app: apps[app].spec.owner for app in named})
+            case cmd.WakeMe():
                 pass
             case _:
                 assert_never(command)
