@@ -141,20 +141,6 @@ def normal(chunk: Chunk) -> Chunk:
     return chunk
 
 
-def runs_of(chunks: Sequence[Chunk]) -> list[tuple[Chunk, int]]:
-    """Runs of equal chunks: rows of many jobs repeat the same one."""
-    runs: list[tuple[Chunk, int]] = []
-    start = 0
-    for index in range(1, len(chunks) + 1):
-        if index < len(chunks) and (
-            chunks[index] is chunks[start] or chunks[index] == chunks[start]
-        ):
-            continue
-        runs.append((chunks[start], index - start))
-        start = index
-    return runs
-
-
 def check_bid(bid: Bid, machines: Sequence[OfferedMachine]) -> None:
     """Check one app's answer where it enters.
 
