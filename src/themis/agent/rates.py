@@ -27,6 +27,9 @@ Reached = tuple[float, float]
 MOST_REMEMBERED = 1 << 15
 """Answers for each kind of job, over all numbers of jobs: some 8 MB."""
 
+MOST_COLUMNS = 256
+"""Lists of such answers that are asked for together, over all numbers of jobs: a few MB."""
+
 LEAST_IN_BATCH = 64
 """New shapes from which on arrays are sooner than one shape after the other."""
 
@@ -35,6 +38,15 @@ WIDEST_IN_BATCH = 8
 
 _NOT_BETTER = 1.0 - 1e-9
 """As in `carving`: a way to cut must beat those before it by more than rounding."""
+
+
+class Shapes:
+    """Shapes that are asked about together, again and again. Known by its identity."""
+
+    __slots__ = ("runs",)
+
+    def __init__(self, runs: tuple[Runs, ...]) -> None:
+        self.runs = runs
 
 
 class _Way(NamedTuple):
@@ -86,6 +98,7 @@ class Rates:
         self._plain = not slowdown.measured and list(levels) == sorted(levels)
         self._known: dict[int, dict[Runs, Reached]] = {}
         self._remembered = 0
+        self._columns: dict[tuple[Shapes, int], list[Reached]] = {}
         self._last = _Cutting((), low, high, levels)
 
     def known(self, jobs: int) -> dict[Runs, Reached]:
@@ -101,6 +114,19 @@ class Rates:
             self._make_room(1)
             known[runs] = reached
         return reached
+
+    def column(self, shapes: Shapes, jobs: int) -> list[Reached]:
+        """What so many jobs reach on each of some shapes."""
+        found = self._columns.get((shapes, jobs))
+        if found is None:
+            if len(self._columns) >= MOST_COLUMNS:
+                self._columns.clear()
+            found = self._columns[shapes, jobs] = [self.reach(runs, jobs) for runs in shapes.runs]
+        return found
+
+    def has_column(self, shapes: Shapes, jobs: int) -> bool:
+        """Whether that is known."""
+        return (shapes, jobs) in self._columns
 
     def _make_room(self, more: int) -> None:
         """Forget everything rather than remember too much; answers are the same when found anew."""
