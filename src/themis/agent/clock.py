@@ -12,7 +12,7 @@ from operator import add
 
 from themis.agent.assignment import Need, longest_first, placed_rates
 from themis.agent.carving import Shape
-from themis.agent.rates import Rates, Reached, Runs, Shapes, in_runs, rates_of, spelled_out
+from themis.agent.rates import ByJobs, Rates, Reached, Runs, Shapes, in_runs, rates_of, spelled_out
 from themis.fairness.rho import phase_time
 from themis.model import JobSpec
 
@@ -43,7 +43,8 @@ class Outlook:
         known = self._known
         new = [runs for runs in shapes if runs not in known]
         if new and self.phases:
-            columns = [phase.seconds(new) for phase in self.phases]
+            known_to = {phase.rates: phase.rates.known(new) for phase in self.phases}
+            columns = [phase.seconds(new, known_to[phase.rates]) for phase in self.phases]
             known.update(zip(new, zip(*columns, strict=True), strict=True))
         found = [known.get(runs, ()) for runs in shapes]
         if len(known) > MOST_REMEMBERED:
@@ -87,8 +88,7 @@ class Clock:
             self._prepare(new)
             totals = [0.0] * len(new)
             for phase in self._phases:
-                seconds = phase.seconds(new)
-                totals = [total + more for total, more in zip(totals, seconds, strict=True)]
+                totals = list(map(add, totals, phase.seconds(new)))
             for index, later in enumerate(self._outlook.seconds(new)):
                 for more in later:
                     totals[index] += more
@@ -133,7 +133,7 @@ def _with_work(phases: Sequence[Sequence[Need]], alike: bool | None = None) -> l
 class _Phase:
     """One phase. Its jobs are alike as a rule, and then sums over them are enough."""
 
-    __slots__ = ("_known", "_longest", "_single", "_work", "_works", "jobs", "rates", "unlike")
+    __slots__ = ("_longest", "_single", "_work", "_works", "jobs", "rates", "unlike")
 
     def __init__(self, needs: Sequence[Need], alike: bool | None = None) -> None:
         self.jobs = len(needs)
@@ -149,18 +149,16 @@ class _Phase:
         self._longest = max(self._works)
         self._single = _Singles(self._works) if kind.max_gpus == 1 and not self.unlike else None
         self.rates = rates_of(kind.min_gpus, kind.max_gpus, kind.slowdown)
-        self._known = self.rates.known(self.jobs)
 
     def column(self, shapes: Shapes) -> list[float]:
         """Of this phase, for shapes that are asked about again and again."""
         if self.unlike:
             return self.seconds(shapes.runs)
-        reached = self.rates.column(shapes, self.jobs)
-        if self._single is not None:
-            return [self._single.seconds(round(speed)) for speed, _ in reached]
-        return self._times(reached)
+        return self._times(self.rates.column(shapes, self.jobs))
 
     def _times(self, reached: Sequence[Reached]) -> list[float]:
+        if self._single is not None:
+            return self._single.seconds_on([round(speed) for speed, _ in reached])
         work, longest = self._work, self._longest
         # `time_from_sums`, spelled out here because there are so many.
         return [
@@ -168,20 +166,16 @@ class _Phase:
             for speed, best in reached
         ]
 
-    def seconds(self, shapes: Sequence[Runs]) -> list[float]:
-        """Of this phase, for every shape."""
+    def seconds(self, shapes: Sequence[Runs], known: Sequence[ByJobs] | None = None) -> list[float]:
+        """Of this phase, for every shape; `known` is what its rates know of them, if looked up."""
         if self.unlike:
             return [
                 phase_time(self._works, *placed_rates(self.unlike, spelled_out(runs)))
                 for runs in shapes
             ]
-        known, jobs, reach = self._known, self.jobs, self.rates.reach
-        if self._single is not None:
-            return [
-                self._single.seconds(round((known.get(runs) or reach(runs, jobs))[0]))
-                for runs in shapes
-            ]
-        return self._times([known.get(runs) or reach(runs, jobs) for runs in shapes])
+        rates = self.rates
+        reached = rates.reach_on(shapes, rates.known(shapes) if known is None else known, self.jobs)
+        return self._times(reached)
 
 
 class _Singles:
@@ -194,24 +188,30 @@ class _Singles:
         self._total = math.fsum(works)
         self._known: dict[int, float] = {}
 
-    def seconds(self, gpus: int) -> float:
-        """A bound that the longest first comes close to.
+    def seconds_on(self, counts: Sequence[int]) -> list[float]:
+        """For every number of GPUs a bound that the longest first comes close to.
 
         Of the k * gpus + 1 longest jobs k + 1 must share a GPU, whichever they are.
         """
-        if gpus < 1:
-            return math.inf
-        known = self._known.get(gpus)
-        if known is None:
-            works = self._works
-            known = max(works[0], self._total / gpus)
-            for each in range(1, min(_CROWDED, (len(works) - 1) // gpus) + 1):
-                last = each * gpus
+        known, works, total = self._known, self._works, self._total
+        longest, rest = works[0], len(works) - 1
+        for gpus in counts:
+            if gpus in known:
+                continue
+            if gpus < 1:
+                known[gpus] = math.inf
+                continue
+            least = total / gpus
+            least = max(least, longest)
+            last = 0
+            for more in range(2, min(_CROWDED, rest // gpus) + 2):
+                last += gpus
+                first = last - more + 1
                 # All as long as the first of them would be no longer, as a rule.
-                if (each + 1) * works[last - each] > known:
-                    known = max(known, math.fsum(works[last - each : last + 1]))
-            self._known[gpus] = known
-        return known
+                if more * works[first] > least:
+                    least = max(least, math.fsum(works[first : last + 1]))
+            known[gpus] = least
+        return [known[gpus] for gpus in counts]
 
 
 def are_alike(specs: Sequence[JobSpec]) -> bool:

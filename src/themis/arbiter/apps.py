@@ -358,7 +358,12 @@ class AppState:
     def sums_left(self) -> tuple[PhaseSums, ...]:
         """Sums over `loads_left`."""
         if self._now_left is None:
-            left = [(left, j.spec.max_gpus) for j in self.jobs.values() if (left := j.left) > 0.0]
+            # `JobState.left`, spelled out because there are so many.
+            left = [
+                (more * job.spec.serial_iteration_time, job.spec.max_gpus)
+                for job in self.jobs.values()
+                if (more := job.target - job.done) > SLACK
+            ]
             self._now_left = PhaseSums(
                 math.fsum([work for work, _ in left]),
                 max([work / most for work, most in left], default=0.0),
