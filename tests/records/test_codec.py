@@ -1,6 +1,6 @@
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from types import MappingProxyType, NoneType, UnionType
@@ -106,6 +106,8 @@ def anything_of(hint: Any) -> st.SearchStrategy[Any]:
     if origin in {Union, UnionType}:
         return st.one_of(*(anything_of(item) for item in arguments))
     if origin is tuple and arguments[-1] is Ellipsis:
+        return st.lists(anything_of(arguments[0]), max_size=3).map(tuple)
+    if origin is Sequence:
         return st.lists(anything_of(arguments[0]), max_size=3).map(tuple)
     if origin is tuple:
         return st.tuples(*(anything_of(item) for item in arguments))

@@ -11,7 +11,7 @@ default, so that logs outlive the fields that are added later.
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -67,6 +67,8 @@ def _simpler(value: object) -> object:
         return sorted(value)
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, Sequence):
+        return tuple(value)
     raise TypeError(f"{kind.__name__} is not plain data")
 
 
@@ -199,6 +201,8 @@ def _decoder(hint: Any) -> _Decode:
         return _sequence_decoder(arguments[0], tuple)
     if origin is tuple:
         return _record_decoder(arguments)
+    if origin is Sequence:
+        return _sequence_decoder(arguments[0], tuple)
     if origin is frozenset:
         return _sequence_decoder(arguments[0], frozenset)
     if origin is Mapping:
