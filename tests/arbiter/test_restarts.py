@@ -195,15 +195,17 @@ def test_an_app_whose_process_was_not_heard_of_gets_time_to_report_it(
     assert not of(End, world.advance(500.0))
 
 
-def test_a_first_valuation_is_asked_for_again(make_world: MakeWorld) -> None:
+@pytest.mark.parametrize("at", [1.0, 50.0])
+def test_a_first_valuation_is_asked_for_again(make_world: MakeWorld, at: float) -> None:
     world = make_world("themis")
     world.silent = {A}
     world.submit(simple_app("a"))
     world.silent = set()
-    (asked,) = of(Ask, restart(world, "themis", 1.0))[:1]
+    (asked,) = of(Ask, restart(world, "themis", at))[:1]
     assert isinstance(asked, Ask)
     assert (asked.app, asked.offer.round) == (A, 0)
     assert world.held("a")
+    assert not world.refusals
 
 
 def test_tokens_to_come_are_above_the_floor(make_world: MakeWorld) -> None:

@@ -382,11 +382,24 @@ def the_same_again(world: ScriptedWorld) -> None:
     world.advance(2500.0)
 
 
+def a_valuation_was_asked_for_twice(world: ScriptedWorld) -> None:
+    world.silent = {NAMES[1]}
+    world.submit(simple_app("a1"))
+    world.now = 1.0
+    world.send(events.ServiceRestarted(1.0))
+
+
+def it_comes_in_time(world: ScriptedWorld) -> None:
+    world.advance(2.5)
+    world.speak("a1")
+
+
 BY_HAND: dict[tuple[str, str], tuple[str, Tale, Tale]] = {
     ("machine", "gone"): ("fifo", a_lost_machine, a_gpu_of_it_is_well_again),
     ("app", "arrival"): ("fifo", work_was_added, the_first_app_ends),
     ("work", "retired"): ("fifo", a_bracket_began, the_next_one_begins),
     ("claims", "believed"): ("themis", a_slow_app_was_found_out, nobody_answers),
+    ("awaited", "until"): ("themis", a_valuation_was_asked_for_twice, it_comes_in_time),
     ("standing", "refusals"): ("fifo", gpus_were_given_back, the_same_again),
 }
 
