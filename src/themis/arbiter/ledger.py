@@ -484,8 +484,7 @@ class Ledger:
     def parts(self, *, changed: bool) -> Written:
         """All parts, or those that changed since they were last asked for."""
         yield "ledger", LedgerPart(self._next_token)
-        every = [GpuId(index) for index in range(len(self._gpus))]
-        for gpu in take(self._touched) if changed else every:
+        for gpu in take(self._touched) if changed else map(GpuId, range(len(self._gpus))):
             yield f"gpu/{gpu}", self._gpu_part(self._gpus[gpu])
         for app in take(self._touched_accounts) if changed else sorted(self._accounts):
             yield f"account/{app}", self._account_part(app)
