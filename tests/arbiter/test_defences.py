@@ -61,7 +61,7 @@ def test_a_claim_that_is_no_number_is_refused(make_world: MakeWorld, claim: Clai
     world = make_world("themis", Settings(inputs=Inputs.CLAIMED))
     world.submit(simple_app("a"))
     # As if its table were still waited for.
-    world.arbiter._awaiting_tables.add(A)
+    world.arbiter._awaiting_tables[A] = world.now
     bid = Bid(A, (), (TableRow(0, 1, 10.0),), claim=claim)
     assert _refused(world.deliver(events.BidReceived(world.now, A, 0, bid)))
 

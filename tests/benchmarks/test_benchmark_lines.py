@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from themis.auction import solver
+from themis.model.presets import preset
 from themis.testing.auctions import generated_problem
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -88,6 +89,15 @@ def test_growth_refuses_different_numbers_of_bidders(monkeypatch: pytest.MonkeyP
     growth = _benchmark("growth", monkeypatch)
     with pytest.raises(ValueError, match=r"64 GPUs: lines of \[20, 30\] bidders"):
         growth.points([_line(1.0), _line(1.0, bidders=30)], fragmented=False)
+
+
+def test_what_one_event_changed_is_as_long_among_many_apps_as_among_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state = _benchmark("state", monkeypatch)
+    few, many = (state._measure(apps, 24, preset("testbed64"), "equal-share") for apps in (3, 12))
+    assert many["all_bytes"] > 2 * few["all_bytes"]
+    assert many["bytes"] <= 1.2 * few["bytes"]
 
 
 def test_bids_are_judged_with_all_jobs_left_and_all_gpus_offered(

@@ -62,6 +62,16 @@ def test_rows_are_short_and_do_not_steer_terminals() -> None:
     assert len(row.target) <= MAX_TEXT
 
 
+def test_a_code_is_not_told_by_halves() -> None:
+    for before in range(MAX_TEXT - 80, MAX_TEXT + 1):
+        assert LINK[13:21] not in clean("." * before + " " + LINK)
+
+
+def test_numbers_without_end_are_told_in_words() -> None:
+    row = audited(WHO, Verb.QUOTA_SET, at=1.0, details={"gpus": 10**5000})
+    assert row.detail == "gpus=an integer of more than 18 digits"
+
+
 @pytest.mark.parametrize("at", [float("nan"), float("inf")])
 def test_a_row_has_a_time(at: float) -> None:
     with pytest.raises(ConfigError):

@@ -4,12 +4,14 @@ import socket
 import ssl
 import stat
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from themis.errors import ConfigError, DeniedError, MissingFileError
-from themis.live.authority import make_authority, make_node, make_server
+from themis.live.authority import make_authority, make_client, make_server
 from themis.live.config import Tls
 from themis.live.credentials import Identity, Role
 from themis.live.tls import (
@@ -19,7 +21,7 @@ from themis.live.tls import (
     days_left,
     grpc_client,
     grpc_server,
-    node_of,
+    peer_of,
     uvicorn_options,
 )
 
@@ -38,7 +40,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     now = time.time()
     make_authority(made, now=now)
     make_server(made, ["localhost", "127.0.0.1"], now=now)
-    make_node(made, "gpu-07", now=now)
+    make_client(made, Role.NODE, "gpu-07", now=now)
+    make_client(made, Role.TENANT, "vision", now=now)
     return made
 
 
@@ -49,7 +52,7 @@ def tls(folder: Path) -> Tls:
 
 def test_keys_are_closed_to_others(folder: Path) -> None:
     keys = sorted(folder.glob("*.key"))
-    assert len(keys) == 3
+    assert len(keys) == 4
     assert {stat.S_IMODE(key.stat().st_mode) for key in keys} == {0o600}
 
 
@@ -71,7 +74,7 @@ def test_odd_names_are_refused(folder: Path, name: str) -> None:
     with pytest.raises(ConfigError):
         make_server(folder, [name], now=NOW)
     with pytest.raises(ConfigError):
-        make_node(folder, name, now=NOW)
+        make_client(folder, Role.NODE, name, now=NOW)
 
 
 @pytest.mark.parametrize("days", [0.0, -1.0, float("nan"), 1e9, True])
@@ -86,11 +89,12 @@ def test_how_long_a_certificate_is_valid_is_known(tmp_path: Path) -> None:
     assert days_left(pair.cert, now=NOW + 11 * DAY) < 0.0
 
 
-def test_a_node_certificate_names_its_node_and_a_servers_names_none(folder: Path) -> None:
-    assert node_of((folder / "node-gpu-07.pem").read_bytes()) == "gpu-07"
-    assert node_of((folder / "server.pem").read_bytes()) is None
-    assert node_of((folder / "ca.pem").read_bytes()) is None
-    assert node_of(b"hello") is None
+def test_a_certificate_names_its_node_or_owner_and_a_servers_names_none(folder: Path) -> None:
+    assert peer_of((folder / "node-gpu-07.pem").read_bytes()) == (Role.NODE, "gpu-07")
+    assert peer_of((folder / "owner-vision.pem").read_bytes()) == (Role.TENANT, "vision")
+    assert peer_of((folder / "server.pem").read_bytes()) is None
+    assert peer_of((folder / "ca.pem").read_bytes()) is None
+    assert peer_of(b"hello") is None
 
 
 def test_a_token_carried_to_another_machine_is_refused(folder: Path) -> None:
@@ -98,11 +102,24 @@ def test_a_token_carried_to_another_machine_is_refused(folder: Path) -> None:
     here, there = (Identity(Role.NODE, name, "0" * 12) for name in ("gpu-07", "gpu-08"))
     check_peer(here, pem, required=True)
     check_peer(there, None, required=False)
-    with pytest.raises(DeniedError, match="that of gpu-07"):
+    with pytest.raises(DeniedError, match="that of node gpu-07"):
         check_peer(there, pem, required=False)
-    with pytest.raises(DeniedError, match="none of a node"):
+    with pytest.raises(DeniedError, match="missing"):
         check_peer(here, None, required=True)
-    check_peer(Identity(Role.TENANT, "vision", "0" * 12), pem, required=True)
+
+
+def test_an_owner_and_a_node_of_one_name_are_two(folder: Path) -> None:
+    node = (folder / "node-gpu-07.pem").read_bytes()
+    owner = (folder / "owner-vision.pem").read_bytes()
+    check_peer(Identity(Role.TENANT, "vision", "0" * 12), owner, required=True)
+    with pytest.raises(DeniedError, match="that of node gpu-07"):
+        check_peer(Identity(Role.TENANT, "gpu-07", "0" * 12), node, required=True)
+    with pytest.raises(DeniedError, match="that of tenant vision"):
+        check_peer(Identity(Role.NODE, "vision", "0" * 12), owner, required=True)
+
+
+def test_admins_come_with_tokens_alone() -> None:
+    check_peer(Identity(Role.ADMIN, "ops", "0" * 12), None, required=True)
 
 
 def test_files_that_fit_pass(tls: Tls, folder: Path) -> None:
@@ -192,3 +209,31 @@ def test_grpc_takes_the_files(tls: Tls, folder: Path) -> None:
     assert grpc_server(tls) is not None
     node = folder / "node-gpu-07.pem", folder / "node-gpu-07.key"
     assert grpc_client(folder / "ca.pem", *node) is not None
+
+
+def test_the_service_learns_over_grpc_who_calls(folder: Path) -> None:
+    grpc = pytest.importorskip("grpc", reason="gRPC needs the extra `server`")
+
+    def tell(message: bytes, context: Any) -> bytes:
+        (pem,) = context.auth_context()["x509_pem_cert"]
+        return repr(peer_of(pem)).encode()
+
+    methods = {"call": grpc.unary_unary_rpc_method_handler(tell)}
+    server = grpc.server(ThreadPoolExecutor(1))
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("any", methods)])
+    files = Tls(folder / "server.pem", folder / "server.key", folder / "ca.pem", True)
+    port = server.add_secure_port("127.0.0.1:0", grpc_server(files))
+    server.start()
+    node = folder / "node-gpu-07.pem", folder / "node-gpu-07.key"
+    try:
+        with grpc.secure_channel(f"localhost:{port}", grpc_client(folder / "ca.pem", *node)) as one:
+            told = one.unary_unary("/any/call")(b"", timeout=30)
+        with (
+            grpc.secure_channel(f"localhost:{port}", grpc_client(folder / "ca.pem")) as other,
+            pytest.raises(grpc.RpcError) as caught,
+        ):
+            other.unary_unary("/any/call")(b"", timeout=30)
+    finally:
+        server.stop(None).wait()
+    assert told == repr((Role.NODE, "gpu-07")).encode()
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE

@@ -12,6 +12,7 @@ from themis.live.credentials import (
     Identity,
     Issued,
     Role,
+    Row,
     check_bearer,
     check_token,
     create_token,
@@ -186,6 +187,24 @@ def test_the_last_use_is_written_once_an_hour(vault: MemoryVault) -> None:
     kept = find(vault, made.credential.id)
     assert kept is not None
     assert kept.used == NOW + 3601.0
+
+
+def test_noting_a_use_does_not_undo_a_revocation_that_came_between(vault: MemoryVault) -> None:
+    made = issued(vault)
+
+    class Slow(MemoryVault):
+        def write(self, key: str, row: Row) -> None:
+            revoke_token(vault, made.credential.id, now=NOW)
+            vault.write(key, row)
+
+    slow = Slow()
+    slow.rows = vault.rows
+    note_use(slow, made.credential.id, now=NOW + 1.0)
+    kept = find(vault, made.credential.id)
+    assert kept is not None
+    assert (kept.revoked, kept.used) == (NOW, NOW + 1.0)
+    with pytest.raises(UnknownCallerError):
+        check_token(vault, made.token.reveal(), now=NOW + 2.0)
 
 
 def test_a_cluster_has_an_admin_while_a_token_of_one_is_valid(vault: MemoryVault) -> None:

@@ -11,7 +11,7 @@ from themis.errors import ConfigError, MissingFileError
 from themis.live.config import KEYS, SECTIONS, Address, ServiceConfig, is_loopback, value_of
 from themis.live.loading import Loaded, examine, load
 from themis.live.schema import service_schema
-from themis.live.values import plain
+from themis.live.values import check_value, plain
 
 FULL = """\
 grpc: 127.0.0.1:9001
@@ -124,14 +124,14 @@ def test_every_key_takes_from_a_text_what_it_shows(name: str) -> None:
         ('http: "127.0.0.1:80\\0"\n', 1, ("control characters",)),
         ('state_dir: "a\\x1bb"\n', 1, ("control characters",)),
         ("state_dir: " + "x" * 5000 + "\n", 1, ("at most 4096",)),
-        ("seed: true\n", 1, ("seed: got True", "whole number")),
+        ("seed: true\n", 1, ("seed: got true", "whole number")),
         ("seed: 1.5\n", 1, ("seed: got 1.5",)),
         ("seed: -1\n", 1, ("seed: got -1",)),
         ("seed: '7'\n", 1, ("seed: got '7'",)),
         ("seed: " + "9" * 400 + "\n", 1, ("more than 18 digits",)),
         ("node_ttl: .nan\n", 1, ("node_ttl: got nan",)),
         ("node_ttl: .inf\n", 1, ("node_ttl: got inf",)),
-        ("node_ttl: true\n", 1, ("node_ttl: got True",)),
+        ("node_ttl: true\n", 1, ("node_ttl: got true",)),
         ("node_ttl: 1e400d\n", 1, ("node_ttl",)),
         ("node_ttl: soon\n", 1, ("90s, 10m",)),
         ("node_ttl: 2d\n", 1, ("a time from 1s to 1h",)),
@@ -141,7 +141,7 @@ def test_every_key_takes_from_a_text_what_it_shows(name: str) -> None:
         ("log_level: loud\n", 1, ("log_level", "debug, error, info, warning")),
         ("engine: locl\n", 1, ("did you mean 'local'?",)),
         ("retention:\n  bytes: 1 GB of it\n", 2, ("retention.bytes", "256KiB")),
-        ("retention:\n  bytes: true\n", 2, ("retention.bytes: got True",)),
+        ("retention:\n  bytes: true\n", 2, ("retention.bytes: got true",)),
         ("retention:\n  bytes: 1\n", 2, ("retention.bytes: got 1",)),
         ("retention: 7\n", 1, ("retention", "a mapping")),
         ("limits:\n  requests: .nan\n", 2, ("limits.requests: got nan",)),
@@ -151,7 +151,7 @@ def test_every_key_takes_from_a_text_what_it_shows(name: str) -> None:
         ("accounts:\n  vision: a b\n", 2, ("accounts.vision",)),
         ("accounts:\n  vision: null\n", 2, ("accounts.vision",)),
         ("accounts:\n  vision: -5\n", 2, ("accounts.vision",)),
-        ("accounts:\n  vision: true\n", 2, ("accounts.vision: got True",)),
+        ("accounts:\n  vision: true\n", 2, ("accounts.vision: got true",)),
         ("accounts:\n  vision: 4294967295\n", 2, ("accounts.vision",)),
         ("accounts:\n  Vision: 2001\n", 2, ("owner in accounts: got 'Vision'",)),
         ("accounts:\n  vision: 2001:0\n", 2, ("accounts.vision: got '2001:0'",)),
@@ -227,6 +227,22 @@ def test_a_mistake_in_the_environment_names_its_variable(
     with pytest.raises(ConfigError) as caught:
         load(environ=environ)
     assert str(caught.value).startswith(where)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_number_without_end_is_refused_in_words(name: str) -> None:
+    for value in (10**5000, -(10**5000), {"a": 10**5000}, [10**5000]):
+        with pytest.raises(ConfigError) as caught:
+            check_value(KEYS[name], value)
+        assert len(str(caught.value)) < 1000
+        with pytest.raises(ConfigError):
+            load(flags={name: value})
+
+
+def test_mappings_may_be_given_as_such() -> None:
+    loaded = load(flags={"set": {"lease": "5m"}, "accounts": {"vision": "ann"}})
+    assert loaded.settings.lease == 300.0
+    assert loaded.config.accounts == {"vision": "ann"}
 
 
 def test_variables_that_are_nearly_keys_are_noticed_and_others_are_not() -> None:

@@ -1,4 +1,7 @@
-"""The arbiter among random events: every promise holds after each, and replay equals run."""
+"""The arbiter among random events: every promise holds after each, and replay equals run.
+
+It is saved after every event too, and restored now and then: nothing may tell the difference.
+"""
 
 import math
 import random
@@ -30,6 +33,7 @@ from themis.policies import Allotment, Plan, Policy, View, policy
 from themis.policies.base import AskBids, Round
 from themis.policies.themis import Themis
 from themis.testing.checkers import Watch
+from themis.testing.saving import Saver
 from themis.testing.world import Puppet, ScriptedWorld, SolverMood, replay, simple_app
 
 MACHINES = (
@@ -135,6 +139,7 @@ class ArbiterMachine(RuleBasedStateMachine):
     def begin(self, kind: str, settings: Settings, seed: int, start: float, drain: float) -> None:
         self.kind, self.settings, self.seed = kind, settings, seed
         self.watch = Watch()
+        self.saver = Saver(KINDS[kind](), seed=seed)
         self.world = ScriptedWorld(
             Topology(MACHINES),
             KINDS[kind](),
@@ -142,7 +147,7 @@ class ArbiterMachine(RuleBasedStateMachine):
             seed=seed,
             slowdown=(1.0, 1.1, 1.3, 1.6),
             drain=drain,
-            on_event=[self.watch, self.expect_plans],
+            on_event=[self.watch, self.expect_plans, self.saver],
         )
         self.world.now = start
         for index in (0, 1):
@@ -401,6 +406,14 @@ class ArbiterMachine(RuleBasedStateMachine):
             "solver died late": events.SolveFailed(at, number - 1, "the worker died"),
         }
         self.world.send(kinds[what])
+
+    @rule(down=st.sampled_from([0.0, 1.0, 30.0, 700.0]))
+    def restart(self, down: float) -> None:
+        """The service dies, whatever it does, and comes back from what it had stored."""
+        world = self.world
+        world.arbiter = self.saver.restore()
+        world.now += down
+        world.send(events.ServiceRestarted(world.now))
 
     def teardown(self) -> None:
         if not hasattr(self, "world") or self.watch.broken:

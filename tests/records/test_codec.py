@@ -1,6 +1,6 @@
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from types import MappingProxyType, NoneType, UnionType
@@ -23,6 +23,7 @@ from themis.arbiter.events import (
     Solved,
     Woken,
 )
+from themis.arbiter.parts import KINDS
 from themis.auction.problem import Bidder, Candidate, OfferedMachine, Problem, Quota
 from themis.auction.solution import Interval, Solution, Win
 from themis.errors import InvariantError, RefusedError
@@ -44,7 +45,8 @@ from themis.model import (
     Slowdown,
     Topology,
 )
-from themis.records.codec import TAG, command_from, decode, dumps, event_from, loads
+from themis.records.codec import TAG, command_from, decode, dumps, event_from, loads, part_from
+from themis.testing.tools import examples
 
 EVENTS: tuple[type[Any], ...] = get_args(Event)
 COMMANDS: tuple[type[Any], ...] = get_args(Command)
@@ -75,6 +77,7 @@ PROBLEM = Problem(
 CHOSEN: dict[Any, st.SearchStrategy[Any]] = {
     # Classes that check their fields: anything at random would mostly be refused.
     AppSpec: st.just(APP),
+    Constraint: st.sampled_from([Constraint(), Constraint("v100", 31.5)]),
     Slowdown: st.just(SLOWDOWN),
     JobSpec: st.sampled_from(JOBS),
     Machine: st.sampled_from([Machine("m0", "r0", (2, 1)), Machine("m-1", "r9", (8,), "v100", 32)]),
@@ -107,8 +110,13 @@ def anything_of(hint: Any) -> st.SearchStrategy[Any]:
         return st.one_of(*(anything_of(item) for item in arguments))
     if origin is tuple and arguments[-1] is Ellipsis:
         return st.lists(anything_of(arguments[0]), max_size=3).map(tuple)
+    if origin is Sequence:
+        return st.lists(anything_of(arguments[0]), max_size=3).map(tuple)
     if origin is tuple:
         return st.tuples(*(anything_of(item) for item in arguments))
+    if origin is frozenset:
+        # No more than one: the same set may print in two orders.
+        return st.frozensets(anything_of(arguments[0]), max_size=1)
     if origin is Mapping:
         return st.dictionaries(anything_of(arguments[0]), anything_of(arguments[1]), max_size=3)
     raise NotImplementedError(f"no values of {hint}: say here how to make some")
@@ -144,6 +152,45 @@ def test_every_command_comes_back_equal(kind: type[Any]) -> None:
         assert dumps(back) == text
 
     check()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_part_of_the_state_comes_back_equal(name: str) -> None:
+    @examples(20)
+    @given(anything_of(KINDS[name]))
+    def check(part: Any) -> None:
+        text = dumps(part)
+        back = part_from(f"{name}/1", loads(text))
+        assert same_in_depth(back, part)
+        assert dumps(back) == text
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("key", "data", "says"),
+    [
+        pytest.param("colour/1", {}, "colour/1: there is no part", id="no such kind"),
+        pytest.param("gpu/7", {"busy": 1}, "gpu/7.busy: 1 is not true or false", id="a field"),
+        pytest.param(
+            "alarm/3",
+            {"at": 1.0, "alarm": {"type": "Fire"}},
+            "alarm/3.alarm: 'Fire' is not one of OpenBeat",
+            id="no such alarm",
+        ),
+        pytest.param(
+            "alarm/3",
+            {"at": 1.0, "alarm": {"type": "OpenBeat", "beat": "soon"}},
+            "alarm/3.alarm.beat: 'soon' is not a finite number",
+            id="a field of an alarm",
+        ),
+        pytest.param("alarm/3", {"at": 1.0, "alarm": 3}, "alarm/3.alarm: 3 is not", id="no alarm"),
+    ],
+)
+def test_a_part_that_is_none_is_refused_with_its_key(key: str, data: object, says: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        part_from(key, data)
+    assert says in str(refused.value)
 
 
 @pytest.mark.parametrize("kind", [RoundRecord, AppRecord])

@@ -44,7 +44,7 @@ from themis.arbiter.settings import AddedWork, Settings
 from themis.arbiter.world import GONE, World, first_beat_after
 from themis.auction.problem import check_bid
 from themis.errors import ConfigError, RefusedError, StaleAnswerError
-from themis.model import AppId, Bid, GpuId, Offer, Topology
+from themis.model import AppId, Bid, Offer, Topology
 from themis.model.ids import check_count, check_name, check_number
 from themis.model.reasons import SUSPENSIONS, Reason
 from themis.policies.base import Policy
@@ -78,7 +78,8 @@ class Arbiter:
         """A beat whose round is due."""
         self._pool_at: float | None = None
         self._wants_round = False
-        self._awaiting_tables: set[AppId] = set()
+        self._awaiting_tables: dict[AppId, float] = {}
+        """Apps whose valuations are waited for outside any round, and until when."""
         self._touched_tables: set[AppId] = set()
         self._out: list[Command] = []
 
@@ -111,7 +112,7 @@ class Arbiter:
 
     @property
     def round_open(self) -> bool:
-        """Whether a round is under way; snapshots are taken only between rounds."""
+        """Whether a round is under way; it is no part of what is written down."""
         return self._rounds.open is not None
 
     @property
@@ -228,7 +229,7 @@ class Arbiter:
     def _ask_table(self, state: AppState) -> None:
         """Ask for a valuation outside any round, over every GPU the app could use."""
         deadline = self._now + self.settings.bid_deadline
-        self._awaiting_tables.add(state.id)
+        self._awaiting_tables[state.id] = deadline
         self._touched_tables.add(state.id)
         self._alarms.set(deadline, CloseAdmission(state.id))
         offer = Offer(FIRST_TABLE, self._world.allowed_gpus(state.spec.constraint), ())
@@ -236,7 +237,7 @@ class Arbiter:
 
     def _await_no_table(self, app: AppId) -> None:
         self._touched_tables.add(app)
-        self._awaiting_tables.discard(app)
+        self._awaiting_tables.pop(app, None)
 
     def _on_end(self, event: ev.AppEnded) -> None:
         state = self._world.app(event.app)
@@ -422,7 +423,8 @@ class Arbiter:
             case CloseAnswers(round=number, question=question):
                 self._rounds.stop_waiting(number, question)
             case CloseAdmission(app=app):
-                if app in self._awaiting_tables:
+                # It may have been asked again since.
+                if self._awaiting_tables.get(app, math.inf) <= self._now:
                     self._await_no_table(app)
                     self._wants_round = True
             case TellToLeave(gpu=gpu, token=token):
@@ -448,17 +450,12 @@ class Arbiter:
             if self._world.apps:
                 self._beat = first_beat_after(self._now, self.settings)
         else:
-            self._beat = self._first_end()
+            self._beat = self._world.ledger.first_end()
             if self._beat is None and self._world.apps:
                 # Everybody paid or declined and no lease is left to end: try again in a while.
                 self._beat = self._now + self.settings.lease
         if self._beat is not None:
             self._alarms.set(self._beat - self.settings.round_lead, OpenBeat(self._beat))
-
-    def _first_end(self) -> float | None:
-        ledger = self._world.ledger
-        tails = (ledger.tail(GpuId(index)) for index in range(len(ledger)))
-        return min((tail.end for tail in tails if tail is not None), default=None)
 
     def _open_if_wanted(self) -> None:
         """Open a round if one is due: at a beat always, between beats if it can give anything."""
@@ -486,8 +483,9 @@ class Arbiter:
         self._world.ledger.raise_tokens(event.token_floor)
         self._alarms.ask_again()
         self._leasing.bridge()
-        for app in sorted(self._awaiting_tables):
-            self._ask_table(self._world.apps[app])
+        for state in [self._world.apps[app] for app in sorted(self._awaiting_tables)]:
+            if state.active:
+                self._ask_table(state)
 
     def _due(self) -> tuple[float | None, bool]:
         """The beat whose round is due, and whether one between beats is: an open one is again."""
@@ -507,7 +505,8 @@ class Arbiter:
         yield from self._alarms.parts(changed=changed)
         yield from self._world.parts(changed=changed)
         for app in take(self._touched_tables) if changed else sorted(self._awaiting_tables):
-            yield f"awaited/{app}", AwaitedPart() if app in self._awaiting_tables else None
+            until = self._awaiting_tables.get(app)
+            yield f"awaited/{app}", None if until is None else AwaitedPart(until)
         yield from self._leasing.parts(changed=changed)
         if changed:
             self._settings_changed = False
@@ -531,4 +530,5 @@ class Arbiter:
         self._alarms.take_back(shelf.one(AlarmsPart), shelf.all(AlarmPart))
         self._rounds.take_back(shelf.one(RoundsPart))
         self._leasing.take_back(shelf)
-        self._awaiting_tables = set(map(AppId, shelf.all(AwaitedPart)))
+        awaited = shelf.all(AwaitedPart)
+        self._awaiting_tables = {AppId(app): part.until for app, part in awaited.items()}

@@ -9,6 +9,7 @@ starts when the one before it has gone.
     ledger.vacate(gpu, lease.token, at=20.0)  # reported empty: the next in the queue begins
 """
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -145,6 +146,15 @@ class Ledger:
         if entry.queue:
             return entry.queue[-1]
         return None if entry.leaving else entry.lease
+
+    def first_end(self) -> float | None:
+        """When the first of the last leases on the GPUs ends; None if nothing is promised."""
+        first = math.inf
+        for entry in self._gpus:
+            last = entry.queue[-1] if entry.queue else None if entry.leaving else entry.lease
+            if last is not None and last.end < first:
+                first = last.end
+        return first if first < math.inf else None
 
     def promised(self, gpus: Iterable[GpuId]) -> dict[GpuId, AppId]:
         """Who is the last to be promised each of these GPUs."""
@@ -474,8 +484,7 @@ class Ledger:
     def parts(self, *, changed: bool) -> Written:
         """All parts, or those that changed since they were last asked for."""
         yield "ledger", LedgerPart(self._next_token)
-        every = [GpuId(index) for index in range(len(self._gpus))]
-        for gpu in take(self._touched) if changed else every:
+        for gpu in take(self._touched) if changed else map(GpuId, range(len(self._gpus))):
             yield f"gpu/{gpu}", self._gpu_part(self._gpus[gpu])
         for app in take(self._touched_accounts) if changed else sorted(self._accounts):
             yield f"account/{app}", self._account_part(app)

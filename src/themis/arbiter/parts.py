@@ -212,7 +212,9 @@ class ClockPart:
 
 @dataclass(frozen=True, slots=True)
 class AwaitedPart:
-    """There as long as the first valuation of an app is waited for."""
+    """There as long as a valuation of an app is waited for outside any round."""
+
+    until: float
 
 
 @dataclass(frozen=True, slots=True)

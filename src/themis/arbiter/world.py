@@ -148,6 +148,10 @@ class World:
         self._draining.discard(number)
         self._recount(at)
 
+    def is_cordoned(self, number: int) -> bool:
+        """Whether a machine takes no new leases."""
+        return number in self._cordoned
+
     @property
     def any_cordoned(self) -> bool:
         """Whether there is a machine that takes no new leases."""
@@ -412,12 +416,14 @@ class World:
         for number in take(self._touched_machines) if changed else machines:
             part = self._machine_part(number)
             yield f"machine/{part.machine.name}", part
-        owners = sorted({*self.quotas, *self.owner_weights})
-        for owner in take(self._touched_owners) if changed else owners:
+        for owner in take(self._touched_owners) if changed else self._owners():
             yield f"owner/{owner}", self._owner_part(owner)
         yield from self._app_parts(changed=changed)
         yield from self._clock_parts(changed=changed)
         yield from self.ledger.parts(changed=changed)
+
+    def _owners(self) -> list[OwnerId]:
+        return sorted({*self.quotas, *self.owner_weights})
 
     def _machine_part(self, number: int) -> MachinePart:
         return MachinePart(

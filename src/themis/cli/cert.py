@@ -58,9 +58,18 @@ def node_command(
     json: Json = False,
 ) -> None:
     """A node's own certificate, for `tls.require_client`."""
-    from themis.live.authority import make_node  # noqa: PLC0415 - late, for a quick --help
+    _client("node", name, folder, days, json=json)
 
-    _tell(make_node(folder, name, now=time.time(), days=days), json=json)
+
+@app.command("tenant")
+def tenant_command(
+    name: Annotated[str, typer.Argument(help="The owner's name, as in the token.")],
+    folder: Folder = Path("certs"),
+    days: Days = 398.0,
+    json: Json = False,
+) -> None:
+    """A certificate for the agents of an owner, for `tls.require_client`."""
+    _client("tenant", name, folder, days, json=json)
 
 
 @app.command("show")
@@ -79,6 +88,13 @@ def show_command(
     for file, left in found.items():
         words = f"valid for {left:.0f} days" if left > 0 else "expired"
         typer.echo(escape_line(f"{file}: {words}"))
+
+
+def _client(role: str, name: str, folder: Path, days: float, *, json: bool) -> None:
+    from themis.live.authority import make_client  # noqa: PLC0415 - late, for a quick --help
+    from themis.live.credentials import Role  # noqa: PLC0415 - see above
+
+    _tell(make_client(folder, Role(role), name, now=time.time(), days=days), json=json)
 
 
 def _tell(pair: Pair, *, json: bool) -> None:

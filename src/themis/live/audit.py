@@ -11,12 +11,13 @@ import logging
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from themis.errors import ConfigError
 from themis.live.access import Verb
 from themis.live.credentials import Identity
+from themis.live.store.base import AuditRow
+from themis.records.documents import shown as brief
 
 MAX_TEXT = 400
 
@@ -41,21 +42,6 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRow:
-    """One call that changed something, or tried to."""
-
-    at: float
-    """Seconds since 1970."""
-    who: str
-    """Role, subject and id of the credential (which is no secret); `nobody` without one."""
-    verb: str
-    target: str
-    """The app, node, owner or token id it was about."""
-    outcome: str
-    detail: str = ""
-
-
 def audited(
     identity: Identity | None,
     verb: Verb,
@@ -72,7 +58,7 @@ def audited(
     """
     if not math.isfinite(at):
         raise ConfigError("at", at, "a time")
-    told = ", ".join(f"{key}={value}" for key, value in (details or {}).items())
+    told = ", ".join(f"{clean(key)}={clean(value)}" for key, value in (details or {}).items())
     return AuditRow(
         float(at), caller(identity), verb.value, clean(target), outcome.value, clean(told)
     )
@@ -95,7 +81,9 @@ def redact(text: str) -> str:
 def clean(text: object) -> str:
     """A short text on one line that neither tells a secret nor steers a terminal."""
     # Cut first, so that a text of megabytes costs nothing; and again, for what was put in.
-    shown = redact(str(text)[: 4 * MAX_TEXT])[:MAX_TEXT]
+    # Integers of thousands of digits are no text to Python.
+    given = brief(text) if isinstance(text, int) else text
+    shown = redact(str(given)[: 4 * MAX_TEXT])[:MAX_TEXT]
     return "".join(ch if ch.isprintable() else "\ufffd" for ch in shown)
 
 

@@ -2,7 +2,7 @@
 
     make_authority(folder, now=now)                              # ca.pem, ca.key
     make_server(folder, ["themis.lab", "10.0.0.5"], now=now)     # server.pem, server.key
-    make_node(folder, "gpu-07", now=now)                         # node-gpu-07.pem, .key
+    make_client(folder, Role.NODE, "gpu-07", now=now)            # node-gpu-07.pem, .key
 
 Enough for a cluster of one's own; certificates of an existing authority do as well. Keys are files
 of mode 0600 that are never written over. Uses `cryptography`, which is in the extra `server`.
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from themis.errors import ConfigError
-from themis.live.credentials import Secret
-from themis.live.tls import NODE_NAME, cryptography_x509, read_certificate, read_file
+from themis.live.credentials import Role, Secret
+from themis.live.tls import PEER_NAMES, cryptography_x509, read_certificate, read_file
 from themis.live.tokenfile import write_secret
 from themis.model.ids import check_name, check_number
 
@@ -69,16 +69,18 @@ def make_server(folder: Path, names: Sequence[str], *, now: float, days: float =
     return _issue(folder, "server", names[0], found, "server", now, days)
 
 
-def make_node(folder: Path, node: str, *, now: float, days: float = DAYS) -> Pair:
-    """A node's certificate, with its name in it.
+def make_client(folder: Path, role: Role, name: str, *, now: float, days: float = DAYS) -> Pair:
+    """A certificate for a node, or for an owner's agents, with the name in it.
 
     Raises:
         ConfigError: An odd name, no authority in the folder, or one is there already.
     """
-    check_name("node", node)
+    check_name("name", name)
     crypto = _Crypto()
-    uri = crypto.x509.UniformResourceIdentifier(NODE_NAME + node)
-    return _issue(folder, f"node-{node}", node, [uri], "client", now, days)
+    prefix = PEER_NAMES[role]
+    uri = crypto.x509.UniformResourceIdentifier(prefix + name)
+    stem = prefix.removeprefix("themis://").replace("/", "-") + name
+    return _issue(folder, stem, name, [uri], "client", now, days)
 
 
 def _issue(

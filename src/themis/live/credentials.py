@@ -28,6 +28,8 @@ Row = Mapping[str, str | float | None]
 
 TOKEN = re.compile(r"themis_([0-9a-f]{12})_([A-Za-z0-9]{43})")
 _PREFIX = "credential/"
+_USED = "used/"
+"""In rows of their own: noting a use must not undo a revocation that happens meanwhile."""
 _LETTERS = string.ascii_letters + string.digits
 _MAX_TEXT = 256
 MAX_LIFETIME = 10 * 366 * 86400.0
@@ -221,7 +223,7 @@ def note_use(vault: Vault, number: str, *, now: float) -> None:
     credential = find(vault, number)
     if credential is None or now - (credential.used or 0.0) < USE_NOTED_EVERY:
         return
-    vault.write(_PREFIX + number, _row(replace(credential, used=_instant(now))))
+    vault.write(_USED + number, {"at": _instant(now)})
 
 
 def revoke_token(vault: Vault, number: str, *, now: float) -> Credential:
@@ -244,14 +246,14 @@ def revoke_token(vault: Vault, number: str, *, now: float) -> Credential:
 def find(vault: Vault, number: str) -> Credential | None:
     """The credential with this id, valid or not."""
     row = vault.read(_PREFIX + number) if _is_id(number) else None
-    return None if row is None else _credential(row)
+    return None if row is None else _credential(row, vault.read(_USED + number))
 
 
 def tokens(vault: Vault) -> tuple[Credential, ...]:
     """All credentials, the oldest first."""
-    rows = [vault.read(key) for key in vault.keys(_PREFIX)]
-    found = [_credential(row) for row in rows if row is not None]
-    return tuple(sorted(found, key=lambda item: (item.created, item.id)))
+    found = [find(vault, key.removeprefix(_PREFIX)) for key in vault.keys(_PREFIX)]
+    there = [item for item in found if item is not None]
+    return tuple(sorted(there, key=lambda item: (item.created, item.id)))
 
 
 def has_admin(vault: Vault, *, now: float) -> bool:
@@ -307,11 +309,11 @@ def _row(credential: Credential) -> Row:
         "created": credential.created,
         "expires": credential.expires,
         "revoked": credential.revoked,
-        "used": credential.used,
         "note": credential.note,
     }
 
 
-def _credential(row: Row) -> Credential:
+def _credential(row: Row, used: Row | None) -> Credential:
     values: dict[str, Any] = dict(row)
-    return Credential(**{**values, "role": Role(values["role"])})
+    last: Any = used["at"] if used else None
+    return Credential(**{**values, "role": Role(values["role"]), "used": last})

@@ -281,10 +281,14 @@ def _from_flags(flags: Mapping[str, object], mistakes: list[ConfigError]) -> dic
             allowed = "a URL without a password: others on this machine can read command lines"
             mistakes.append(ConfigError(name, "a password", allowed, key.flag))
         elif isinstance(value, list | tuple) and name in MAPPINGS:
-            for text in value:
-                given |= _from_text(key, str(text), origin, mistakes)
+            for item in value:
+                text = item if isinstance(item, str) else str(shown_value(item))
+                given |= _from_text(key, text, origin, mistakes)
         elif isinstance(value, str):
             given |= _from_text(key, value, origin, mistakes)
+        elif isinstance(value, Mapping) and name in MAPPINGS:
+            entries = {f"{name}.{inner}": item for inner, item in value.items()}
+            given |= {inner: _Given(item, origin, Path()) for inner, item in entries.items()}
         else:
             given[name] = _Given(value, origin, Path())
     return given

@@ -13,11 +13,13 @@ loop never waits for the disk or for an auction.
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
+from concurrent.futures import Executor
 from functools import partial
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
+from themis.auction import Problem, Solution
 from themis.errors import RefusedError, ThemisError, UnavailableError, UnknownAppError
 from themis.fleet import Steward
 from themis.fleet.commands import (
@@ -53,7 +55,7 @@ from themis.fleet.talk import (
 )
 from themis.live.desk import Desk
 from themis.live.memory import Memory, fleet_rows
-from themis.live.solving import Solving
+from themis.live.rounds import RoundBook
 from themis.live.store.base import AuditRow, Batch, LogEntry, Store
 from themis.live.writing import Writer
 from themis.model import AppId, AppSpec
@@ -68,10 +70,26 @@ _HANG = 15.0
 """Seconds beyond a heartbeat in which a report must have been answered."""
 
 
+class Solver(Protocol):
+    """Solves auctions beside the loop, as `Solving` does."""
+
+    async def start(self) -> None:
+        """Get ready."""
+
+    async def solve(self, problem: Problem, seconds: float) -> Solution:
+        """The best answer that is there after so many seconds."""
+
+    async def close(self) -> None:
+        """Let go of everything."""
+
+
 class Service:
     """Drives the steward. All methods belong to one event loop."""
 
-    def __init__(self, memory: Memory, store: Store, solving: Solving) -> None:
+    def __init__(
+        self, memory: Memory, store: Store, solving: Solver, thread: Executor | None = None
+    ) -> None:
+        self._thread = thread
         self._memory = memory
         self._store = store
         self._solving = solving
@@ -84,15 +102,19 @@ class Service:
         self._waiting: dict[AppId, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
+        self.book = RoundBook()
+        """The last rounds."""
 
     # Life
 
     async def start(self) -> None:
         """Begin to serve."""
-        self._writer = Writer(self._store, self._memory.changed)
+        self._writer = Writer(self._store, self._memory.changed, self._thread)
         for app in self._steward.arbiter.world.apps:
             self._desks[app] = Desk(app, self._memory.epoch.number, self.now())
-        self._writer.add(kept=dict(self._memory.kept))
+        # What was only intended when the last service ended was never acknowledged.
+        intents = {key: None for key in self._memory.kept if key.startswith("intent/")}
+        self.keep({**self._memory.kept, **intents})
         await self._solving.start()
         self._take(self._memory.first)
         await self.settled()
@@ -157,20 +179,31 @@ class Service:
         self._take(outcome, type(event).__name__)
         return outcome
 
-    async def carry_out(self, event: StewardEvent, audit: AuditRow | None = None) -> Outcome:
+    async def carry_out(
+        self,
+        event: StewardEvent,
+        audit: AuditRow | None = None,
+        kept: Mapping[str, str | None] | None = None,
+    ) -> Outcome:
         """Apply an event that somebody asked for, and wait until it is durable.
+
+        Args:
+            event: What was asked for.
+            audit: What the audit log says of it.
+            kept: Rows of the service's own that go with it, unless it is refused.
 
         Raises:
             RefusedError: It was not taken.
             ThemisError: It cannot be stored.
         """
         outcome = self._steward.handle(event)
+        refusal = next((c for c in outcome.commands if isinstance(c, cmd.Refuse)), None)
+        if refusal is None and kept:
+            self.keep(kept)
         self._take(outcome, type(event).__name__, audit)
-        for command in outcome.commands:
-            if isinstance(command, cmd.Refuse):
-                await self.settled()
-                raise RefusedError(command.who, command.reason.removeprefix(f"{command.who}: "))
         await self.settled()
+        if refusal is not None:
+            raise RefusedError(refusal.who, refusal.reason.removeprefix(f"{refusal.who}: "))
         return outcome
 
     def keep(self, rows: Mapping[str, str | None]) -> None:
@@ -249,7 +282,11 @@ class Service:
                 self._tell(command.app, RefusalNews(command.key, command.reason))
             case TellRun():
                 self._tell_run(command)
-            case cmd.Report() | cmd.WakeMe():
+            case cmd.Report(record=record):
+                apps = self._steward.arbiter.world.apps
+                named = [line.app for line in record.apps if line.app in apps]
+                self.book.add(record, {app: apps[app].spec.owner for app in named})
+            case cmd.WakeMe():
                 pass
             case _:
                 assert_never(command)
@@ -462,16 +499,19 @@ class Service:
             await self.settled()
             return spec.id
         # May fail for want of space, before anything depends on it.
-        await self.writer.apart(Batch(kept={name: spec.id}, essential=False))
+        intent = f"intent/{spec.owner}/{key}"
+        await self.writer.apart(Batch(kept={intent: spec.id}, essential=False))
+        desk = self._desks.get(spec.id)
+        if desk is None:
+            self._desks[spec.id] = Desk(spec.id, self._memory.epoch.number, self.now())
         try:
-            self._desks.setdefault(spec.id, Desk(spec.id, self._memory.epoch.number, self.now()))
-            await self.carry_out(ev.AppArrived(self.now(), spec), audit)
+            arrived = ev.AppArrived(self.now(), spec)
+            await self.carry_out(arrived, audit, {name: spec.id, intent: None})
         except RefusedError:
-            if spec.id not in self._steward.arbiter.world.apps:
-                self._desks.pop(spec.id, None)
-            self.writer.add(kept={name: None})
+            if desk is None:
+                del self._desks[spec.id]
+            self.keep({intent: None})
             raise
-        self._memory.kept[name] = spec.id
         return spec.id
 
     def _check_open(self) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import grpc
     from cryptography import x509
 
-NODE_NAME = "themis://node/"
-"""A node's certificate names it so, as a URI."""
+PEER_NAMES = {Role.NODE: "themis://node/", Role.TENANT: "themis://owner/"}
+"""How certificates name nodes and owners, as URIs."""
 WARN_DAYS = 30.0
 """Of a certificate that is valid for less than this one is told."""
 
@@ -85,8 +85,8 @@ def client_context(ca: Path | None) -> ssl.SSLContext:
     return context
 
 
-def node_of(pem: bytes) -> str | None:
-    """The node that a certificate (already checked by TLS) speaks for; None if for none."""
+def peer_of(pem: bytes) -> tuple[Role, str] | None:
+    """Whom a certificate (already checked by TLS) speaks for; None if for nobody we know."""
     x509 = cryptography_x509()
     try:
         certificate = x509.load_pem_x509_certificate(pem)
@@ -94,13 +94,14 @@ def node_of(pem: bytes) -> str | None:
     except (ValueError, x509.ExtensionNotFound):
         return None
     for uri in names.get_values_for_type(x509.UniformResourceIdentifier):
-        if uri.startswith(NODE_NAME):
-            return str(uri.removeprefix(NODE_NAME))
+        for role, prefix in PEER_NAMES.items():
+            if uri.startswith(prefix):
+                return role, uri.removeprefix(prefix)
     return None
 
 
 def check_peer(identity: Identity, pem: bytes | None, *, required: bool) -> None:
-    """Let a node's call pass if its certificate and its token name the same machine.
+    """Let a node's or an agent's call pass if certificate and token name the same.
 
     Args:
         identity: Whom the token stands for.
@@ -110,12 +111,13 @@ def check_peer(identity: Identity, pem: bytes | None, *, required: bool) -> None
     Raises:
         DeniedError: They do not: a token that was carried to another machine.
     """
-    if identity.role is not Role.NODE or (pem is None and not required):
+    if identity.role not in PEER_NAMES or (pem is None and not required):
         return
-    named = node_of(pem) if pem is not None else None
-    if named != identity.subject:
-        shown = f"that of {named}" if named else "none of a node"
-        raise DeniedError(f"node {identity.subject}", f"its certificate is {shown}")
+    named = peer_of(pem) if pem is not None else None
+    if named != (identity.role, identity.subject):
+        shown = f"that of {named[0]} {named[1]}" if named else "missing, or names nobody"
+        who = f"{identity.role} {identity.subject}"
+        raise DeniedError(who, f"the certificate is {shown}")
 
 
 def days_left(path: Path, *, now: float) -> float:

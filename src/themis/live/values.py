@@ -163,7 +163,7 @@ def _text(name: str, value: object, kind: Kind) -> str:
 
 def _choice(name: str, value: object, kind: Kind) -> str:
     if not isinstance(value, str) or value not in kind.choices:
-        raise unknown_name(name, str(shown(value)), kind.choices)
+        raise unknown_name(name, shown(value), kind.choices)
     return value
 
 
@@ -235,7 +235,8 @@ def _accounts(name: str, value: object, kind: Kind) -> Mapping[str, str]:
 def _scalars(name: str, value: object, kind: Kind) -> Mapping[str, Any]:
     entries = _entries(name, value, "a mapping of keys and values")
     for key, item in entries.items():
-        if not isinstance(item, str | int | float):
+        endless = isinstance(item, int) and abs(item) > 10**18
+        if endless or not isinstance(item, str | int | float):
             raise ConfigError(f"{name}.{key}", shown(item), "a number, true, false or a word")
         if isinstance(item, str):
             check_text(f"{name}.{key}", item, "a word")

@@ -9,7 +9,7 @@ transactions, not a longer queue.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,10 +33,10 @@ class _Pending:
 class Writer:
     """Gathers what is to be stored, and calls back in order once it is."""
 
-    def __init__(self, store: Store, state: State) -> None:
+    def __init__(self, store: Store, state: State, thread: Executor | None = None) -> None:
         self._store = store
         self._state = state
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="themis-store")
+        self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="themis-store")
         self._pending = _Pending()
         self._busy: asyncio.Task[None] | None = None
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()

@@ -3,6 +3,7 @@
     text = dumps(events.AppEnded(at=3.0, app=AppId("sweep")))
     text                          # {"type":"AppEnded","at":3.0,"app":"sweep","outcome":"finished"}
     event_from(loads(text))       # the same event again
+    part_from("gpu/3", loads(dumps(part)))    # the same part of an arbiter's state
 
 Driven by the types alone: a new event or field needs no line here. Reading is strict: no bool for a
 number, no NaN or infinity, no unknown or repeated key. A key may be missing if its field has a
@@ -11,15 +12,17 @@ default, so that logs outlive the fields that are added later.
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, NewType, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from themis.arbiter.alarms import Alarm
 from themis.arbiter.commands import Command
 from themis.arbiter.events import Event
+from themis.arbiter.parts import Part, kind_of
 from themis.errors import InvariantError, RefusedError, ThemisError
 from themis.records.documents import shown, told
 
@@ -28,7 +31,8 @@ TAG = "type"
 
 _EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}
 _COMMANDS: dict[str, type] = {kind.__name__: kind for kind in get_args(Command)}
-_TAGGED = frozenset((*_EVENTS.values(), *_COMMANDS.values()))
+_TAGGED = frozenset((*_EVENTS.values(), *_COMMANDS.values(), *get_args(Alarm)))
+"""Kinds that are told from others by their name."""
 
 TOO_DEEP = "it is nested too deeply, allowed: some hundreds of levels"
 TOO_LONG = "an integer has thousands of digits, allowed: at most 4300"
@@ -67,6 +71,8 @@ def _simpler(value: object) -> object:
         return sorted(value)
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, Sequence):
+        return tuple(value)
     raise TypeError(f"{kind.__name__} is not plain data")
 
 
@@ -138,6 +144,19 @@ def command_from(data: object) -> Command:
     return cast("Command", _tagged(data, _COMMANDS, "command"))
 
 
+def part_from(key: str, data: object) -> Part:
+    """The part of an arbiter's state that a key names, in plain data.
+
+    Raises:
+        RefusedError: There is none; names the key and the field.
+    """
+    kind: type = kind_of(key)
+    try:
+        return cast("Part", _decoder(kind)(data))
+    except _MisfitError as error:
+        raise RefusedError(key + "".join(reversed(error.steps)), error.reason) from None
+
+
 def decode(kind: type[_Kind], data: object) -> _Kind:
     """The value of a known type in plain data.
 
@@ -195,10 +214,14 @@ def _decoder(hint: Any) -> _Decode:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in {Union, UnionType} and len(arguments) == 2 and NoneType in arguments:
         return _optional_decoder(next(item for item in arguments if item is not NoneType))
+    if origin in {Union, UnionType} and _TAGGED.issuperset(arguments):
+        return _tagged_decoder({kind.__name__: kind for kind in arguments})
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
         return _sequence_decoder(arguments[0], tuple)
     if origin is tuple:
         return _record_decoder(arguments)
+    if origin is Sequence:
+        return _sequence_decoder(arguments[0], tuple)
     if origin is frozenset:
         return _sequence_decoder(arguments[0], frozenset)
     if origin is Mapping:
@@ -233,6 +256,20 @@ def _object_decoder(kind: type) -> _Decode:
             return kind(**values)
         except ThemisError as error:
             raise _MisfitError(str(error)) from error
+
+    return take
+
+
+def _tagged_decoder(kinds: Mapping[str, type]) -> _Decode:
+    inners = {name: _decoder(kind) for name, kind in kinds.items()}
+
+    def take(data: Any) -> Any:
+        if type(data) is not dict:
+            raise _misfit(data, "an object")
+        name = data.get(TAG)
+        if not isinstance(name, str) or name not in inners:
+            raise _misfit(name, f"one of {', '.join(inners)}")
+        return inners[name]({key: value for key, value in data.items() if key != TAG})
 
     return take
 

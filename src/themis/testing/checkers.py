@@ -72,6 +72,8 @@ class Watch:
         self.held_before = self.held
         self.held = _held_to_the_end(arbiter)
         self._note_cordon(arbiter, event)
+        if isinstance(event, events.ServiceRestarted):
+            self.open_round = None
         self._note_openings(arbiter)
         self._follow()
         self.broken = True

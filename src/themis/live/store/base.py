@@ -69,7 +69,9 @@ class AuditRow:
     """Who did what, and whether it was allowed."""
 
     at: float
+    """Seconds since 1970."""
     who: str
+    """Role, subject and id of the credential (which is no secret); `nobody` without one."""
     verb: str
     target: str
     outcome: str

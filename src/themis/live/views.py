@@ -1,0 +1,115 @@
+"""What people see of the service's state, as plain data.
+
+app_sheet(service, app)       # one app: what it holds, wants and waits for
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from themis.arbiter.apps import AppState
+from themis.fleet import Steward
+from themis.fleet.roster import Node
+from themis.model import AppId, OwnerId
+
+ANONYMOUS = "(another owner's)"
+
+
+def app_sheet(steward: Steward, app: AppId) -> dict[str, Any]:
+    """One app in full, for who may see it."""
+    state = steward.arbiter.world.apps[app]
+    held = steward.arbiter.ledger.holdings(app)
+    runs = [run for run in steward.runs.values() if run.app == app]
+    return {
+        **app_line(steward, state),
+        "weight": state.weight,
+        "phase": state.phase,
+        "phases": len(state.spec.phases),
+        "work_left_seconds": state.work_left,
+        "suspended": sorted(state.suspended),
+        "leases": [
+            {"gpu": gpu, "machine": machine_of(steward, gpu), "token": lease.token,
+             "end": lease.end}
+            for gpu, lease in sorted(held.items())
+        ],
+        "jobs": [
+            {"job": job, "iterations": progress.done, "target": progress.target}
+            for job, progress in sorted(state.jobs.items())
+        ],
+        "runs": [
+            {"run": run.run, "job": run.job, "state": run.state, "gpus": list(run.gpus)}
+            for run in sorted(runs, key=lambda run: run.run)
+        ],
+    }  # fmt: skip
+
+
+def app_line(steward: Steward, state: AppState) -> dict[str, Any]:
+    """One app as a line of a list."""
+    return {
+        "app": state.id,
+        "owner": state.spec.owner,
+        "submitted": state.submitted,
+        "demand": state.demand,
+        "held": len(steward.arbiter.ledger.holdings(state.id)),
+        "reason": state.reason,
+    }
+
+
+def sealed_line(steward: Steward, state: AppState) -> dict[str, Any]:
+    """The same of somebody else: how many GPUs, and no names."""
+    held = len(steward.arbiter.ledger.holdings(state.id))
+    return {"app": ANONYMOUS, "owner": ANONYMOUS, "demand": state.demand, "held": held}
+
+
+def machine_of(steward: Steward, gpu: int) -> str:
+    """The name of the machine that a GPU is in."""
+    topology = steward.arbiter.world.topology
+    return topology.machines[topology.seats[gpu].machine].name
+
+
+def node_line(steward: Steward, node: Node, *, sealed: bool) -> dict[str, Any]:
+    """One machine with its GPUs."""
+    world, ledger = steward.arbiter.world, steward.arbiter.ledger
+    number = world.topology.number_of.get(node.name)
+    gpus = []
+    for index, gpu in enumerate(node.gpus):
+        lease, quarantine = ledger.lease(gpu), ledger.quarantine_reason(gpu)
+        state = "free"
+        if quarantine is not None:
+            state = "quarantined"
+        elif lease is not None:
+            state = "fencing" if ledger.is_leaving(gpu) else "leased"
+        line: dict[str, Any] = {"index": index, "gpu": gpu, "state": state}
+        if lease is not None:
+            line["app"] = ANONYMOUS if sealed else lease.app
+        if quarantine is not None:
+            line["reason"] = quarantine
+        gpus.append(line)
+    return {
+        "node": node.name,
+        "rack": node.machine.rack if node.machine else None,
+        "present": node.present,
+        "heard": node.heard,
+        "cordoned": number is not None and world.is_cordoned(number),
+        "gpus": gpus,
+    }
+
+
+def gpu_counts(steward: Steward) -> dict[str, int]:
+    """How many GPUs are in each state."""
+    counts = {"free": 0, "leased": 0, "fencing": 0, "quarantined": 0}
+    for node in steward.nodes.values():
+        for line in node_line(steward, node, sealed=True)["gpus"]:
+            counts[line["state"]] += 1
+    return counts
+
+
+def owner_lines(
+    owners: Iterable[OwnerId],
+    quotas: Mapping[OwnerId, int],
+    weights: Mapping[OwnerId, float],
+) -> list[dict[str, Any]]:
+    """Quotas and weights by owner."""
+    return [
+        {"owner": owner, "quota": quotas.get(owner), "weight": weights.get(owner)}
+        for owner in sorted(owners)
+    ]

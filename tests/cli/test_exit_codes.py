@@ -1,0 +1,44 @@
+"""Exit codes: the same for every command, whatever went wrong."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from themis.cli import app as tree
+from themis.errors import (
+    ConfigError,
+    DeniedError,
+    InvariantError,
+    LimitError,
+    MissingFileError,
+    UnavailableError,
+    UnknownCallerError,
+)
+
+Cli = Callable[..., Any]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("http", 1, "something"), 2),
+        (LimitError("vision", "too many"), 2),
+        (MissingFileError("file", "x"), 3),
+        (UnavailableError("nobody answers"), 4),
+        (DeniedError("tenant vision", "may not"), 5),
+        (UnknownCallerError("caller", "no valid token"), 5),
+        (InvariantError("our bug"), 1),
+    ],
+    ids=lambda item: type(item).__name__,
+)
+def test_each_kind_of_trouble_has_its_code(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
+) -> None:
+    def fail(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(tree, "app", fail)
+    done = cli("anything")
+    assert (done.code, done.out) == (code, "")
+    assert done.err == f"error: {error}\n"

@@ -1,0 +1,246 @@
+"""The HTTP API against the real service, in one loop, without a socket."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from themis.arbiter import Settings
+from themis.arbiter import events as ev
+from themis.auction import Problem, Solution, solver
+from themis.live.access import TABLE, Access, Verb
+from themis.live.api import ENDPOINTS, Api, ApiSettings, make_api
+from themis.live.credentials import Role, create_token
+from themis.live.memory import recall
+from themis.live.service import Service
+from themis.live.store import open_store
+from themis.live.vault import KeptVault
+from themis.model import Machine
+from themis.policies import policy
+from themis.records.codec import dumps
+from themis.testing.virtual import AtOnce
+from themis.testing.world import simple_app
+
+HOST = "127.0.0.1:7421"
+
+
+class Inline:
+    async def start(self) -> None:
+        pass
+
+    async def solve(self, problem: Problem, seconds: float) -> Solution:
+        del seconds
+        return solver("default").solve(problem)
+
+    async def close(self) -> None:
+        pass
+
+
+class Desk:
+    """A service, its API, and a token for everybody."""
+
+    def __init__(self, service: Service, vault: KeptVault, client: httpx.AsyncClient) -> None:
+        self.service = service
+        self.client = client
+        self.tokens: dict[str, str] = {}
+        for role, subject in (
+            (Role.ADMIN, "root"),
+            (Role.TENANT, "ann"),
+            (Role.TENANT, "bob"),
+            (Role.VIEWER, "eve"),
+            (Role.NODE, "m0"),
+        ):
+            issued = create_token(vault, role, subject, now=1000.0)
+            self.tokens[subject] = issued.token.reveal()
+
+    async def call(self, who: str, method: str, path: str, body: Any = None) -> httpx.Response:
+        headers = {"authorization": f"Bearer {self.tokens[who]}"} if who else {}
+        content = None if body is None else json.dumps(body)
+        return await self.client.request(method, path, headers=headers, content=content)
+
+    async def submit(self, who: str, name: str, owner: str) -> httpx.Response:
+        spec = json.loads(dumps(simple_app(name, gpus=1, jobs=2, owner=owner)))
+        return await self.call(who, "POST", "/v1/apps", {"spec": spec, "key": name})
+
+
+@asynccontextmanager
+async def desk_of(path: Path) -> AsyncIterator[Desk]:
+    store = open_store(f"sqlite:///{path / 'store.sqlite'}", reserve_bytes=0)
+    memory = recall(store, policy("equal-share"), Settings(), "test")
+    service = Service(memory, store, Inline(), AtOnce())
+    await service.start()
+    service.steward._feed(ev.MachineJoined(service.now(), Machine("m0", "r0", (2, 2))))
+    service.steward._meet("m0", service.now())
+    vault = KeptVault(service.kept, service.keep)
+    api = Api(service, vault, service.book, ApiSettings(frozenset({HOST}), wall=lambda: 2000.0))
+    transport = httpx.ASGITransport(make_api(api))
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
+        try:
+            yield Desk(service, vault, client)
+        finally:
+            await service.close()
+            store.close()
+
+
+def test_people_submit_see_and_end_their_apps(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            assert (await desk.submit("ann", "sweep", "ann")).json() == {"app": "sweep"}
+            assert (await desk.submit("ann", "sweep", "ann")).status_code == 200  # again
+            assert (await desk.submit("ann", "theirs", "bob")).status_code == 403
+            sheet = (await desk.call("ann", "GET", "/v1/apps/sweep")).json()
+            assert sheet["owner"] == "ann"
+            # Others see that there is something, and not what.
+            seen = (await desk.call("bob", "GET", "/v1/apps")).json()["apps"]
+            assert len(seen) == 1
+            assert "sweep" not in json.dumps(seen)
+            assert "ann" not in json.dumps(seen)
+            assert (await desk.call("bob", "GET", "/v1/apps/sweep")).status_code == 403
+            # Not theirs and not there look the same.
+            one = await desk.call("bob", "GET", "/v1/apps/sweep")
+            two = await desk.call("bob", "GET", "/v1/apps/nothing")
+            assert (one.status_code, one.json()["reason"]) == (
+                two.status_code,
+                two.json()["reason"],
+            )
+            paused = await desk.call("ann", "POST", "/v1/apps/sweep/pause")
+            assert paused.json() == {"done": True}
+            sheet = (await desk.call("ann", "GET", "/v1/apps/sweep")).json()
+            assert sheet["reason"] == "PAUSED_BY_USER"
+            assert (await desk.call("ann", "POST", "/v1/apps/sweep/hold")).status_code == 403
+            assert (await desk.call("ann", "POST", "/v1/apps/sweep/cancel")).status_code == 200
+            assert (await desk.call("ann", "GET", "/v1/apps/sweep")).status_code in {403, 404}
+
+    asyncio.run(work())
+
+
+def test_operators_change_owners_machines_and_tokens_and_it_is_audited(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            for method, path, body in (
+                ("PUT", "/v1/owners/ann/quota", {"gpus": 3}),
+                ("PUT", "/v1/owners/ann/weight", {"weight": 2.5}),
+                ("POST", "/v1/nodes/m0/drain", None),
+                ("POST", "/v1/nodes/m0/uncordon", None),
+            ):
+                assert (await desk.call("ann", method, path, body)).status_code == 403
+                answer = await desk.call("root", method, path, body)
+                assert answer.json() == {"done": True}, answer.text
+            owners = (await desk.call("root", "GET", "/v1/owners")).json()["owners"]
+            assert owners == [{"owner": "ann", "quota": 3, "weight": 2.5}]
+            made = await desk.call(
+                "root", "POST", "/v1/tokens", {"role": "tenant", "subject": "cat", "days": 1}
+            )
+            desk.tokens["cat"] = made.json()["token"]
+            assert (await desk.call("cat", "GET", "/v1/whoami")).json()["subject"] == "cat"
+            ended = await desk.call("root", "DELETE", f"/v1/tokens/{made.json()['id']}")
+            assert ended.status_code == 200
+            assert (await desk.call("cat", "GET", "/v1/whoami")).status_code == 401
+            rows = (await desk.call("root", "GET", "/v1/audit")).json()["rows"]
+            assert {row["verb"] for row in rows} >= {
+                "quota set", "weight set", "nodes drain", "token create", "token revoke"
+            }  # fmt: skip
+            assert "denied" in {row["outcome"] for row in rows}
+            assert desk.tokens["cat"] not in json.dumps(rows)
+
+    asyncio.run(work())
+
+
+def test_every_route_is_decided_by_the_table(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            roles = {"": None, "root": Role.ADMIN, "ann": Role.TENANT, "eve": Role.VIEWER,
+                     "m0": Role.NODE}  # fmt: skip
+            for item in ENDPOINTS:
+                path = item.path.replace("{app}", "none").replace("{node}", "m9")
+                path = path.replace("{owner}", "zed").replace("{index}", "0")
+                path = path.replace("{round}", "1").replace("{token}", "0" * 12)
+                path = path.replace("{code}", "0" * 12 + "-" + "0" * 64)
+                for who, role in roles.items():
+                    answer = await desk.call(who, item.method, path)
+                    own, other = (TABLE[item.verb, role, own] for own in (True, False))
+                    denied = answer.status_code in {401, 403}
+                    assert answer.status_code < 500, (item.path, who, answer.text)
+                    if own is Access.DENY and other is Access.DENY:
+                        assert denied, (item.path, who)
+                    if role is None and other is Access.DENY:
+                        assert answer.status_code == 401
+                    if Access.DENY not in {own, other} and item.handler != "login":
+                        assert not denied, (item.path, who, answer.text)
+
+    asyncio.run(work())
+
+
+def test_every_verb_of_a_route_is_in_the_table_and_its_description() -> None:
+    assert {item.verb for item in ENDPOINTS} <= set(Verb)
+    assert len({(item.method, item.path) for item in ENDPOINTS}) == len(ENDPOINTS)
+
+
+def test_a_browser_logs_in_once_by_a_link_and_writes_only_from_our_pages(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            path = (await desk.call("ann", "POST", "/v1/login-links")).json()["path"]
+            entered = await desk.client.get(path)
+            assert entered.status_code == 303
+            assert "HttpOnly" in entered.headers["set-cookie"]
+            assert "SameSite=Strict" in entered.headers["set-cookie"]
+            again = httpx.AsyncClient(transport=desk.client._transport, base_url=f"http://{HOST}")
+            assert (await again.get(path)).status_code == 401
+            me = (await desk.client.get("/v1/whoami")).json()
+            assert me["subject"] == "ann"
+            bare = await desk.client.post("/v1/logout")
+            assert bare.status_code == 403
+            foreign = {"x-themis-csrf": me["csrf"], "origin": "http://evil.example"}
+            assert (await desk.client.post("/v1/logout", headers=foreign)).status_code == 403
+            bent = {"x-themis-csrf": me["csrf"], "host": "evil.example"}
+            assert (await desk.client.post("/v1/logout", headers=bent)).status_code == 403
+            fine = {"x-themis-csrf": me["csrf"], "origin": f"http://{HOST}"}
+            assert (await desk.client.post("/v1/logout", headers=fine)).status_code == 200
+            assert (await desk.client.get("/v1/whoami")).status_code == 401
+
+    asyncio.run(work())
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_no_request_makes_the_service_stumble(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    async def work(path: Path) -> None:
+        async with desk_of(path) as desk:
+            for _ in range(20):
+                item = data.draw(st.sampled_from(ENDPOINTS))
+                parts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+                path_text = item.path
+                for name in ("app", "node", "owner", "index", "round", "token", "code"):
+                    if f"{{{name}}}" in path_text:
+                        path_text = path_text.replace(f"{{{name}}}", data.draw(parts))
+                body = data.draw(st.none() | JSON | st.binary(max_size=40))
+                raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+                if item.body is not None and data.draw(st.booleans()):
+                    names = list(item.body["properties"])
+                    raw = json.dumps({name: data.draw(JSON) for name in names}).encode()
+                headers = {"authorization": f"Bearer {desk.tokens['root']}"}
+                try:
+                    answer = await desk.client.request(
+                        item.method, path_text, headers=headers, content=raw
+                    )
+                except (httpx.InvalidURL, UnicodeEncodeError):
+                    continue
+                assert answer.status_code < 500, (item, raw, answer.text)
+
+    asyncio.run(work(tmp_path_factory.mktemp("api")))
