@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import Enum
 from types import NoneType, UnionType
@@ -218,7 +218,7 @@ _SCALARS = {"TYPE_STRING": str, "TYPE_INT64": int, "TYPE_DOUBLE": float, "TYPE_B
 def _check(hint: Any, field: Any, where: str) -> None:
     """The type of a field of a message is that of the dataclass's."""
     origin, arguments = get_origin(hint), get_args(hint)
-    repeated = origin is tuple
+    repeated = origin in {tuple, Sequence}
     if origin in {Union, UnionType} and NoneType in arguments:
         assert field.has_presence, f"{where} may be None, but cannot be missing"
         (hint,) = (item for item in arguments if item is not NoneType)
@@ -250,7 +250,7 @@ def test_a_message_has_the_fields_of_its_dataclass_and_no_others(kind: type) -> 
     hints = get_type_hints(kind)
     for field in fields(kind):
         _check(hints[field.name], known[field.name], f"{kind.__name__}.{field.name}")
-        is_list = get_origin(hints[field.name]) is tuple  # one that is missing is empty
+        is_list = get_origin(hints[field.name]) in {tuple, Sequence}  # one that is missing is empty
         if not is_list and field.default is not MISSING and field.default not in _EMPTY:
             assert known[field.name].has_presence, f"{field.name} could not take its default"
 

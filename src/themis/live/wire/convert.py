@@ -11,7 +11,7 @@ its place, what was given and what is allowed.
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -209,7 +209,7 @@ def _field_codec(hint: Any, place: _Place) -> _Codec:
         if len(kinds) == 1:
             return _field_codec(kinds[0], place)
         return _union_codec(kinds, place)
-    if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
+    if origin is Sequence or (origin is tuple and arguments[1:] == (Ellipsis,)):
         return _list_codec(_field_codec(arguments[0], place))
     if origin is tuple and place.inner is not None:
         return _record_codec(arguments, place)
