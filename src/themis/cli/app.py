@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from themis import __version__
-from themis.cli import auction, cert, config, demo, doctor, replay, reproduce, sim, trace
+from themis.cli import auction, cert, config, demo, doctor, replay, reproduce, serve, sim, trace
 from themis.cli.output import STYLE
 from themis.cli.service import ServiceCommand
 
@@ -23,6 +23,7 @@ app.add_typer(trace.app, name="trace")
 app.add_typer(auction.app, name="auction")
 app.add_typer(config.app, name="config")
 app.add_typer(cert.app, name="cert")
+app.command("serve", cls=ServiceCommand)(serve.serve)
 app.command("doctor", cls=ServiceCommand)(doctor.doctor)
 app.command("replay")(replay.replay)
 app.command("demo")(demo.demo)
