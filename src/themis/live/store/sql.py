@@ -300,6 +300,8 @@ class SqlStore(ABC):
         except FatalStoreError as error:
             self._failure = error
             raise
+        except UnicodeEncodeError as error:
+            raise InvariantError(f"not a text that can be stored: {error}") from error
 
     def _at_once(self, read: Callable[..., _T], *args: object) -> _T:
         self._usable(to_write=False)

@@ -185,12 +185,23 @@ class SqliteStore(SqlStore):
         else:
             self._lock = FileLock.take(beside(self._path, ".lock"), f"sqlite:///{self._path}")
             try:
-                self._sqlite = _opened_to_write(self._path)
                 self._reserve = Reserve(beside(self._path, ".reserve"), reserve_bytes)
+                self._sqlite = self._opened_with(self._reserve)
             except BaseException:
                 self._lock.release()
                 raise
         super().__init__(self._sqlite, read_only=read_only)
+
+    def _opened_with(self, reserve: Reserve) -> SqliteDatabase:
+        try:
+            database = _opened_to_write(self._path)
+        except StoreFullError:
+            # A service that was killed on a full disk starts again on it.
+            if not reserve.release():
+                raise
+            database = _opened_to_write(self._path)
+        reserve.has_room()
+        return database
 
     def close(self) -> None:
         """See `Store.close`."""
@@ -207,8 +218,12 @@ class SqliteStore(SqlStore):
 
     def _admit(self) -> None:
         if self._reserve is not None and not self._reserve.has_room():
+            free, size = self._reserve.free_bytes() >> 20, self._reserve.size >> 20
+            held = "besides" if self._reserve.held else "and the same again for"
             raise StoreFullError(
-                self.url, "the disk is nearly full; nothing new is taken until there is room"
+                self.url,
+                f"the disk is nearly full ({free} MiB free); nothing new is taken below {size} MiB "
+                f"{held} the reserve",
             )
 
     def _make_room(self) -> bool:
