@@ -185,8 +185,9 @@ def test_the_database_of_another_program_is_left_alone(path: Path, url: str) -> 
     connection.execute("CREATE TABLE theirs (x)")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(ConfigError, match="a store of Themis"):
-        open_store(url)
+    for read_only in (False, True):
+        with pytest.raises(ConfigError, match="a store of Themis"):
+            open_store(url, read_only=read_only)
     assert path.read_bytes() == before
 
 

@@ -20,7 +20,6 @@ from themis.errors import (
     MissingFileError,
     StoreError,
     StoreFullError,
-    StoreVersionError,
     ThemisError,
     UnavailableError,
 )
@@ -261,14 +260,7 @@ def _opened_to_read(path: Path) -> SqliteDatabase:
         raise MissingFileError("store", str(path))
     database = SqliteDatabase(path, read_only=True)
     try:
-        found = schema.version_of(database)
-        schema.refuse_newer(found, database.name)
-        if found < schema.VERSION:
-            raise StoreVersionError(
-                database.name,
-                f"written by an older Themis (schema {found}, this one reads {schema.VERSION}); "
-                "starting the service on it brings it up to date",
-            )
+        schema.refuse_unreadable(database)
     except BaseException:
         database.close()
         raise
