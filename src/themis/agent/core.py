@@ -135,7 +135,7 @@ class Agent:
 
     def _on_reached(self, event: ev.JobReached) -> None:
         job = self._jobs.get(event.job)
-        if job is None or self._over:
+        if job is None or job.over or self._over:
             return
         job.done = job.target
         job.over = True
