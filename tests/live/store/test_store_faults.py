@@ -376,6 +376,12 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         open_store(f"sqlite:///{tmp_path}/nowhere/store.sqlite")
 
 
+def test_a_python_with_an_old_sqlite_is_told_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
+    with pytest.raises(ConfigError, match=r"3\.37 or newer"):
+        open_store(url)
+
+
 def test_names_of_files_may_hold_anything(tmp_path: Path) -> None:
     odd = tmp_path / "a store? with #1 100%.sqlite"
     with started(f"sqlite:///{odd}") as store:

@@ -33,6 +33,8 @@ from themis.live.store.sql import SqlStore
 QUICK_CHECK_BYTES = 256 * 2**20
 """Up to this size all of a file is checked when it is opened; of a larger one not the old log."""
 
+_OLDEST_SQLITE = (3, 37)
+"""The first with strict tables."""
 _BUSY_SECONDS = 5.0
 _PAGES_TO_SHRINK = 2000
 
@@ -284,6 +286,9 @@ def _opened_to_write(path: Path) -> SqliteDatabase:
 
 
 def _prepare_file(path: Path) -> None:
+    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+        oldest = ".".join(map(str, _OLDEST_SQLITE))
+        raise ConfigError("SQLite", sqlite3.sqlite_version, f"{oldest} or newer in this Python")
     if not path.parent.is_dir():
         raise ConfigError("store", str(path), f"a file in a folder that is there ({path.parent})")
     if path.is_file() and path.stat().st_size > 0:
