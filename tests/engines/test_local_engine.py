@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -376,6 +377,41 @@ def test_a_full_disk_at_the_start_is_no_fault_of_the_job(
                 await stage.engine.start(stage.task("exit 0"))
         await stage.start("exit 0")  # and nothing stands in the way of another try
         await stage.ending()
+        await stage.clean()
+
+    play(scene())
+
+
+@pytest.fixture
+def small_disk(state: Path) -> Iterator[Path]:
+    state.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "tmpfs", str(state)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("cannot mount a small disk here")
+    yield state
+    # Lazily: a job of a failed test may still have its log there.
+    subprocess.run(["umount", "-l", str(state)], check=True)
+
+
+def test_on_a_full_disk_leases_are_renewed_and_ends_are_told(
+    small_disk: Path, owners: Owners
+) -> None:
+    async def scene() -> None:
+        stage = await on_stage(small_disk, owners)
+        end = clock.now() + 1.5
+        task = await stage.start("exec sleep 600", end=end, grace=0.1)
+        with contextlib.suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as file:
+            while True:
+                file.write(b"x" * 4096)
+        with pytest.raises(OSError, match="No space left"):
+            (small_disk / "more").write_bytes(b"x")
+        await stage.engine.renew(task.job, task.token, clock.now() + 600)
+        with pytest.raises(UnavailableError, match="No space left"):
+            await stage.engine.start(stage.task("exit 0", job="job-2", gpus=(1,)))
+        await until(lambda: clock.now() > end + 0.3)
+        assert stage.alive()
+        await stage.engine.kill(task.job, task.token)
+        assert (await stage.ending()).outcome == "resumable"
         await stage.clean()
 
     play(scene())

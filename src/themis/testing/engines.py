@@ -200,17 +200,17 @@ class KillContract:
         play(scene())
 
     @pytest.mark.parametrize(
-        ("script", "outcome", "code"),
+        ("script", "outcome", "code", "counts_as"),
         [
-            pytest.param("exit 0", "finished", 0, id="zero is finished"),
-            pytest.param("exit 75", "resumable", 75, id="75 is resumable"),
-            pytest.param("exit 3", "failed", 3, id="another code is a failure"),
-            pytest.param("kill -9 $$", "failed", -9, id="a signal that was not ours is a failure"),
-            pytest.param("kill -15 $$", "failed", -15, id="a SIGTERM that was not ours, too"),
+            pytest.param("exit 0", "finished", 0, 0, id="zero is finished"),
+            pytest.param("exit 75", "resumable", 75, 75, id="75 is resumable"),
+            pytest.param("exit 3", "failed", 3, 3, id="another code is a failure"),
+            pytest.param("kill -9 $$", "failed", -9, 137, id="a signal that was not ours, too"),
+            pytest.param("kill -15 $$", "failed", -15, 143, id="even if it is a SIGTERM"),
         ],
     )
     def test_how_a_job_ends_is_told(
-        self, open_engine: OpenEngine, script: str, outcome: str, code: int
+        self, open_engine: OpenEngine, script: str, outcome: str, code: int, counts_as: int
     ) -> None:
         """The job contract."""
 
@@ -219,6 +219,7 @@ class KillContract:
                 await stage.start(script)
                 ending = await stage.ending()
                 assert (ending.outcome, ending.code) == (outcome, code)
+                assert ending.counts_as == counts_as
 
         play(scene())
 
