@@ -398,13 +398,14 @@ def test_on_a_full_disk_leases_are_renewed_and_ends_are_told(
 ) -> None:
     async def scene() -> None:
         stage = await on_stage(small_disk, owners)
-        end = clock.now() + 1.5
-        task = await stage.start("exec sleep 600", end=end, grace=0.1)
+        task = await stage.start("exec sleep 600", grace=0.1)
         with contextlib.suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as file:
             while True:
                 file.write(b"x" * 4096)
         with pytest.raises(OSError, match="No space left"):
             (small_disk / "more").write_bytes(b"x")
+        end = clock.now() + 1.0
+        await stage.engine.renew(task.job, task.token, end)
         await stage.engine.renew(task.job, task.token, clock.now() + 600)
         with pytest.raises(UnavailableError, match="No space left"):
             await stage.engine.start(stage.task("exit 0", job="job-2", gpus=(1,)))

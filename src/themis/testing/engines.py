@@ -171,8 +171,10 @@ class KillContract:
 
         async def scene() -> None:
             async with self.stage(open_engine) as stage:
-                end = clock.now() + 1.0
-                await stage.start(READY + STUBBORN + ESCAPED + FOREVER, end=end, grace=0.2)
+                task = await stage.start(READY + STUBBORN + ESCAPED + FOREVER, grace=0.2)
+                await stage.report()
+                end = clock.now() + 0.5
+                await stage.engine.renew(task.job, task.token, end)
                 ending = await stage.ending()
                 assert clock.now() >= end
                 assert ending.outcome == "resumable"
@@ -328,7 +330,7 @@ class EngineContract(KillContract):
 
         async def scene() -> None:
             async with self.stage(open_engine) as stage:
-                end = clock.now() + 1.0
+                end = clock.now() + 3.0  # time enough to start, on a busy machine too
                 script = "trap 'echo asked' TERM; " + READY + FOREVER
                 task = stage.task(script, end=end, grace=0.1)
                 await stage.engine.start(task)
@@ -451,9 +453,9 @@ class EngineContract(KillContract):
 
         async def scene() -> None:
             first = Stage(await open_engine(), self.owner)
-            task = await first.start(
-                READY + STUBBORN + ESCAPED + FOREVER, end=clock.now() + 1.0, grace=0.1
-            )
+            task = await first.start(READY + STUBBORN + ESCAPED + FOREVER, grace=0.1)
+            await first.report()
+            await first.engine.renew(task.job, task.token, clock.now() + 0.5)
             await first.engine.close()
             await until(lambda: first.alive() == [])
             for round_number in itertools.count():
