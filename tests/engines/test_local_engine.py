@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +15,9 @@ from typing import Any
 import pytest
 
 from themis.engines import clock, processes
-from themis.engines.base import CouldNotKill, Engine, Started
+from themis.engines.base import CouldNotKill, Engine, Started, Task
 from themis.engines.control import kill_leftovers
-from themis.engines.folders import Limits
+from themis.engines.folders import Limits, StateFolder
 from themis.engines.gpus import Pretend
 from themis.engines.local import LocalEngine
 from themis.engines.owners import Owners
@@ -35,6 +36,7 @@ from themis.testing.engines import (
     play,
     until,
 )
+from themis.testing.tools import missing
 
 MACHINE = Pretend("m0", slots=(2, 2))
 
@@ -212,7 +214,7 @@ def test_something_that_cannot_be_killed_is_told_and_told_again_when_it_is_gone(
     """A process deep in a driver does not die of SIGKILL. Here the killing is what is broken."""
     survivors = iter([False] * 50)
     monkeypatch.setattr(
-        "themis.engines.local.kill_leftovers", lambda *_: next(survivors, True), raising=True
+        "themis.engines.attempts.kill_leftovers", lambda *_: next(survivors, True), raising=True
     )
 
     async def scene() -> None:
@@ -299,6 +301,58 @@ def test_a_start_that_no_supervisor_took_up_is_called_off(
         assert process.returncode == 78
         assert b"nobody waits for it" in said
         await second.clean()
+
+    play(scene())
+
+
+HOLD = """
+import fcntl, os, sys, time
+lock = os.open(sys.argv[1] + "/lock", os.O_RDWR | os.O_CREAT)
+fcntl.lockf(lock, fcntl.LOCK_EX)
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_supervisor_that_hangs_before_it_has_said_who_it_is_does_not_hang_the_node(
+    state: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("themis.engines.attempts._NAME_WAIT", 0.1)
+    folder = StateFolder(state, Limits())
+    folder.prepare()
+    task = Task("job-1", "ann", 7, (0,), ("true",), end=clock.now() + 600)
+    attempt = folder.create(task, [""], owners.account("ann"), "tree", "")
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(attempt.folder)], stdout=subprocess.PIPE
+    ) as hung:
+        assert hung.stdout is not None
+        assert hung.stdout.readline() == b"held\n"
+
+        async def scene() -> None:
+            stage = await on_stage(state, owners, "tree")
+            (found,) = await stage.engine.reattach()
+            assert found.ended is not None
+            assert found.ended.outcome == "never-ran"
+            await stage.clean()
+
+        play(scene())
+        assert hung.wait() == -signal.SIGKILL
+
+
+def test_a_state_folder_that_owners_cannot_enter_is_the_nodes_fault(
+    state: Path, owners: Owners
+) -> None:
+    if os.geteuid() != 0:
+        missing("root")
+
+    async def scene() -> None:
+        stage = await on_stage(state, owners, "tree")
+        state.chmod(0o700)
+        await stage.engine.start(stage.task("exit 0"))
+        ending = await stage.ending()
+        assert (ending.outcome, ending.counts_as) == ("never-ran", 75)
+        assert "metrics file: [Errno 13] Permission denied" in ending.reason
+        await stage.clean()
 
     play(scene())
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from themis.engines import clock, processes
+from themis.engines.attempts import Attempt
 from themis.engines.base import Task
 from themis.engines.deadlines import Lease
-from themis.engines.folders import Attempt, Limits, StateFolder
+from themis.engines.folders import Limits, StateFolder
 from themis.engines.owners import Owners
 from themis.engines.spawn import command
 from themis.testing.engines import LONG
