@@ -87,6 +87,9 @@ class Attempt:
         try:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not _is_settled(self.status or {}):
+                # As a rule there is nothing; a damaged page may hide that there is.
+                if not self.kill_leftovers():
+                    return False
                 self.write_end(NEVER_RAN, "its node went away before it was started")
         except (BlockingIOError, PermissionError):
             return False
