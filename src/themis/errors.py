@@ -20,6 +20,16 @@ Errors carry fields, not only prose, so that callers need not parse messages.
 import difflib
 import re
 from collections.abc import Iterable
+from enum import Enum
+
+
+def written(value: object) -> str:
+    """A value as messages tell it: in the words of files, not of Python."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value.value if isinstance(value, Enum) else value)
 
 
 class ThemisError(Exception):
@@ -68,7 +78,7 @@ class ConfigError(ThemisError):
 
     @staticmethod
     def _told(key: str, given: object, allowed: str) -> str:
-        return f"{key}: got {given!r}, allowed: {allowed}"
+        return f"{key}: got {written(given)}, allowed: {allowed}"
 
 
 class MissingFileError(ConfigError):
@@ -89,7 +99,7 @@ class UnwantedKeyError(ConfigError):
 
     @staticmethod
     def _told(key: str, given: object, allowed: str) -> str:
-        return f"{key}: got {given!r}, but {allowed}"
+        return f"{key}: got {written(given)}, but {allowed}"
 
 
 class NamedFileError(ConfigError):
@@ -120,10 +130,10 @@ class InvariantError(ThemisError):
         self.what = what
 
 
-def unknown_name(key: str, given: str, allowed: Iterable[str], where: str = "") -> ConfigError:
-    """A `ConfigError` for a name that is not in a list, with the closest one suggested."""
+def unknown_name(key: str, given: object, allowed: Iterable[str], where: str = "") -> ConfigError:
+    """A `ConfigError` for what is no name in a list, with the closest one suggested."""
     names = sorted(allowed, key=_natural)
-    close = difflib.get_close_matches(given, names, n=1)
+    close = difflib.get_close_matches(str(given), names, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     return ConfigError(key, given, ", ".join(names) + hint, where)
 

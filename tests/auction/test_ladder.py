@@ -45,6 +45,24 @@ def test_it_agrees_with_plain_highs_on_many_auctions(fragmented: bool) -> None:
         _agree(generated_problem(64, 10, 100 + seed, fragmented=fragmented))
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_an_auction_with_little_at_stake_takes_no_more_work(seed: int) -> None:
+    problem = generated_problem(64, 20, seed)
+    flat = replace(problem, bidders=tuple(map(_flattened, problem.bidders)))
+    steep, level = solver("ladder").solve(problem), solver("ladder").solve(flat)
+    assert steep.exact
+    assert level.exact
+    assert level.value == pytest.approx(1e-3 * steep.value)
+    assert level.work < 1.5 * steep.work
+
+
+def _flattened(bidder: Bidder) -> Bidder:
+    """The same wishes, a thousandth as strong."""
+    nothing = bidder.rho_nothing
+    rows = (replace(row, rho=nothing * (row.rho / nothing) ** 1e-3) for row in bidder.rows)
+    return replace(bidder, rows=tuple(rows))
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_more_gpus_never_lower_the_value(seed: int) -> None:
     problem = generated_problem(64, 10, seed, fragmented=True)

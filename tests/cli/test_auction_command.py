@@ -1,6 +1,8 @@
 """`themis auction`: real auctions kept as files, and solved again by one solver or by all."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -8,9 +10,14 @@ from typing import Any
 
 import pytest
 
+from themis.auction import Bidder, Candidate, OfferedMachine, Problem
 from themis.auction import solver as solver_by_name
 from themis.auction.solver import solver_names
 from themis.errors import RefusedError
+from themis.model import AppId, Chunk
+from themis.records.auctions import AuctionFile, auction_text
+from themis.sim import RunConfig, run
+from themis.testing.auctions import generated_problem
 
 Cli = Callable[..., Any]
 SOLVERS = import_module("themis.auction.solver")  # the package has a function of that name
@@ -88,22 +95,59 @@ def test_auctions_are_replaced_only_by_force_and_other_files_stay(
 def test_a_run_that_fails_leaves_nothing_and_what_was_there(
     cli: Cli, recorded: Path, recorded_log: Path, tmp_path: Path
 ) -> None:
-    cut = tmp_path / "cut.jsonl"
-    cut.write_bytes(recorded_log.read_bytes()[:-10])
+    bad = tmp_path / "bad.jsonl"
+    lines = recorded_log.read_bytes().splitlines(keepends=True)
+    bad.write_bytes(b"".join([*lines[:-2], b"no JSON\n", lines[-1]]))
     before = _files(recorded)
     for out, more in ((tmp_path / "new", ()), (recorded, ("--force",))):
-        done = cli("auction", "record", "--from", cut, "--out", out, *more)
+        done = cli("auction", "record", "--from", bad, "--out", out, *more)
         assert done.code == 2
-        assert "cut.jsonl:" in done.err
+        assert f"bad.jsonl:{len(lines) - 1}:" in done.err
     assert not (tmp_path / "new").exists()
     assert _files(recorded) == before
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_policy_without_auctions_leaves_no_folder(cli: Cli, tmp_path: Path) -> None:
-    done = cli("auction", "record", *RUN[:-2], "--policy", "fifo", "--out", tmp_path / "out")
+def test_of_a_log_that_a_crash_cut_short_all_whole_lines_are_taken(
+    cli: Cli, recorded_log: Path, tmp_path: Path
+) -> None:
+    whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
+    lines = recorded_log.read_bytes().splitlines(keepends=True)
+    whole.write_bytes(b"".join(lines[:-2]))
+    cut.write_bytes(b"".join(lines[:-2]) + lines[-2][:-20])
+    for log in (whole, cut):
+        done = cli("-q", "auction", "record", "--from", log, "--out", tmp_path / log.stem)
+        assert done.code == 0
+        told = f"warning: {cut}:{len(lines) - 1}: the last line is cut off; all lines before it "
+        assert done.err == (told + "are taken\n" if log is cut else "")
+    kept = [[path.read_bytes() for path in _files(tmp_path / name)] for name in ("whole", "cut")]
+    assert kept[0] == kept[1]
+    assert kept[0]
+
+
+def test_a_log_of_nothing_but_a_cut_line_is_refused(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "cut.jsonl").write_text('{"themis_log":')
+    done = cli("auction", "record", "--from", tmp_path / "cut.jsonl", "--out", tmp_path / "out")
+    assert done.code == 2
+    assert "cut.jsonl:1: the last line is cut off" in done.err
+
+
+def test_a_policy_without_auctions_is_refused_before_anything_is_simulated(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("themis.sim.recording.record_run", None)
+    done = cli("auction", "record", *RUN, "--policy", "fifo", "--out", tmp_path / "out")
+    assert done.code == 2
+    assert "policy: got 'fifo', which holds no auctions; themis and themis-paper do" in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_without_auctions_leaves_no_folder(cli: Cli, tmp_path: Path) -> None:
+    log = tmp_path / "events.jsonl"
+    run(RunConfig(cluster="demo16", apps=1, policy="fifo", options={"lease": "4h"}), log_to=log)
+    done = cli("auction", "record", "--from", log, "--out", tmp_path / "out")
     assert done.code == 1
-    assert "the run with policy fifo held no auction: nothing written" in done.err
+    assert f"the run of {log} held no auction: nothing written" in done.err
     assert not (tmp_path / "out").exists()
 
 
@@ -216,7 +260,48 @@ def test_a_budget_given_wins_over_the_recorded_one(
     cli("auction", "solve", file, "--budget", 7)
     _change(file, lambda data: data.pop("budget"))
     cli("auction", "solve", file)
-    assert budgets[1::2] == [100_000, 7, None]  # the others warm up
+    assert budgets[2::3] == [100_000, 7, None]  # the others warm up
+
+
+@pytest.mark.parametrize("budget", [0, 10**12 + 1, 10**30])
+def test_a_budget_that_nobody_means_is_refused(cli: Cli, recorded: Path, budget: int) -> None:
+    done = cli("auction", "solve", _files(recorded)[0], "--budget", budget)
+    assert done.code == 2
+    assert "--budget" in done.err
+    assert str(budget) in done.err
+
+
+def test_what_is_not_proven_is_told(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "auction.json"
+    file.write_text(auction_text(AuctionFile(generated_problem(64, 10, 1))))
+    words = {
+        1: "not proven to be the best allocation, 10 of 10 win",
+        700: "the best allocation, but its kept fractions are not proven, 10 of 10 win",
+        10**6: "exact, 10 of 10 win",
+    }
+    for budget, said in words.items():
+        done = cli("-q", "auction", "solve", file, "--budget", budget)
+        assert said in done.out
+
+
+def test_one_of_a_kind_is_told_as_one(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "auction.json"
+    bidder = Bidder(AppId("only"), 1.0, 2.0, (Candidate((Chunk(0, 1),), 1.0),))
+    problem = Problem((OfferedMachine(0, 0, (1,)),), (bidder,))
+    file.write_text(auction_text(AuctionFile(problem)))
+    done = cli("-q", "auction", "solve", file)
+    assert f"{file}: 1 bidder with 1 row for 1 GPU on 1 machine\n" in done.out
+
+
+def test_solvers_are_loaded_before_their_first_auction_is_timed() -> None:
+    code = (
+        "import sys; from themis.auction import solver;"
+        "from themis.cli.auction_solve import warm_up;"
+        "warm_up([solver('default')]);"
+        "assert {'themis.auction.ladder', 'themis.auction.climb', 'themis.auction.highs',"
+        "'themis.auction.labels', 'highspy'} <= sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_recorded_claim_that_cannot_be_is_a_failure(cli: Cli, recorded: Path) -> None:

@@ -269,3 +269,20 @@ def test_as_a_program_it_prints_one_object_and_exit_codes_come_through() -> None
     )
     assert (bad.returncode, bad.stdout) == (2, "")
     assert "did you mean 'fifo'?" in bad.stderr
+
+
+@pytest.mark.parametrize("apps", [85, 20])
+def test_apps_do_not_apply_to_a_workload_file(cli: Cli, tmp_path: Path, apps: int) -> None:
+    trace, file = tmp_path / "trace.csv", tmp_path / "jobs.jsonl"
+    trace.write_text("submit_s,duration_s,num_gpus\n0,600,1\n60,600,2\n")
+    assert cli("trace", "import", trace, "--out", file).code == 0
+    run = ("-q", "sim", "run", "--cluster", "demo16", "--workload", file)
+    assert cli(*run).code == 0
+    refused = cli(*run, "--apps", apps)
+    assert refused.code == 2
+    assert f"apps: got {apps}, but a workload file has its own apps" in refused.err
+    config = tmp_path / "run.yaml"
+    config.write_text(f"workload: jobs.jsonl\napps: {apps}\n")
+    checked = cli("config", "check", config)
+    assert checked.code == 2
+    assert f"run.yaml:2: apps: got {apps}, but" in checked.err

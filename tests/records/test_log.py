@@ -214,7 +214,7 @@ def test_a_damaged_byte_anywhere_is_survived(path: Path) -> None:
         pytest.param(b"[1,2]\n", "a list of 2' is not an object", id="a list"),
         pytest.param(b'{"a":NaN}\n', "NaN is not a number", id="NaN"),
         pytest.param(b'{"n":1,"n":1}\n', "twice", id="a repeated key"),
-        pytest.param(b"[" * 100_000 + b"\n", "recursion", id="a deep hole"),
+        pytest.param(b"[" * 100_000 + b"\n", "nested too deeply", id="a deep hole"),
         pytest.param(b"{}\n", "", id="an empty object"),
     ],
 )
@@ -227,7 +227,7 @@ def test_a_line_that_is_no_record_is_told(path: Path, line: int, raw: bytes, rea
     [
         pytest.param(lambda d: d.pop("themis_log"), "does not begin with the header", id="none"),
         pytest.param(lambda d: d.update(themis_log=2), "format 2, this version reads 1", id="new"),
-        pytest.param(lambda d: d.update(themis_log=True), "format True", id="a bool"),
+        pytest.param(lambda d: d.update(themis_log=True), "format true", id="a bool"),
         pytest.param(lambda d: d.pop("version"), "version is missing", id="no version"),
         pytest.param(lambda d: d.update(mood="good"), "no field 'mood'", id="unknown key"),
         pytest.param(lambda d: d.update(seed=1.5), "Header.seed: 1.5", id="a broken seed"),
@@ -248,7 +248,7 @@ def test_a_wrong_header_is_told(path: Path, change: Any, reason: str) -> None:
     [
         pytest.param(lambda d: d["event"].update(type="Slept"), "of type 'Slept'", id="type"),
         pytest.param(lambda d: d["event"].update(at="x"), "AppEnded.at: 'x'", id="a wrong value"),
-        pytest.param(lambda d: d.update(event=None), "None is not an object", id="no event"),
+        pytest.param(lambda d: d.update(event=None), "null is not an object", id="no event"),
         pytest.param(lambda d: d.update(commands={}), "is not a list", id="no list"),
         pytest.param(lambda d: d["commands"].append(7), "7 is not an object", id="a number"),
         pytest.param(lambda d: d["commands"][1].update(at=[]), "WakeMe.at", id="a wrong command"),

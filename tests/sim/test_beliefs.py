@@ -14,8 +14,8 @@ from themis.model import AppId, Bid, JobId, JobSpec, Machine, Measured, Phase, S
 from themis.sim import RunConfig, prepare, run
 from themis.sim.beliefs import LIES, with_errors, with_liar, with_lie
 from themis.sim.distortion import HONEST, Distortion
-from themis.sim.driver import Outcome
 from themis.sim.jobs import iteration_limits
+from themis.sim.outcome import Outcome
 from themis.sim.workloads import SimApp, Workload, true_phases
 from themis.testing.sims import Auditor, sim_app, simulate, workload_of
 

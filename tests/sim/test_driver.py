@@ -294,7 +294,7 @@ def test_forgetting_stale_ends_of_processes_changes_nothing(
         return {str(app): record.end for app, record in outcome.apps.items()}
 
     rarely = ends()
-    monkeypatch.setattr("themis.sim.driver.LEAST_TO_TIDY", 1)
+    monkeypatch.setattr("themis.sim.agenda.LEAST_TO_TIDY", 1)
     assert ends() == rarely
 
 

@@ -12,9 +12,10 @@ from themis.fairness.loads import total_work
 from themis.model import AppId, JobId, Machine, Phase, Topology
 from themis.policies import policy
 from themis.sim import RunConfig, prepare
-from themis.sim.driver import Outcome, Simulation
+from themis.sim.driver import Simulation
 from themis.sim.faults import PHILLY_FAILURES_PER_GPU_HOUR, Faults, back_off
 from themis.sim.jobs import NO_COSTS, Costs
+from themis.sim.outcome import Outcome
 from themis.sim.tallies import Shares
 from themis.sim.workloads import Workload, true_phases
 from themis.testing.sims import Auditor, sim_app, workload_of

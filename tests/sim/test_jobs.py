@@ -225,3 +225,44 @@ def test_starts_are_lognormal_with_the_median_and_95th_percentile_given() -> Non
 def test_costs_that_cannot_be_are_refused(values: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
         Costs(**values)
+
+
+@pytest.mark.parametrize(("costs", "gone"), [(NO_COSTS, 100.0), (FIXED, 135.0)])
+def test_a_job_told_to_stop_as_it_reaches_its_target_has_reached_it(
+    costs: Costs, gone: float
+) -> None:
+    clock = Clock(costs)
+    end = 100.0 + costs.restart_median
+    # Before anything of that moment happens by itself, as when a round opens there.
+    clock._at(end, lambda _: clock.stop(A))
+    clock.start(A, [0], until=50.0)
+    clock.run()
+    assert clock.story == [(0.0, "start", "a"), (gone, "stop", "a"), (gone, "reach", "a")]
+    assert clock.nodes.trainings[A, J0].done == 50.0
+
+
+def test_a_job_that_has_reached_its_target_does_not_move_to_do_nothing_elsewhere() -> None:
+    clock = Clock()
+
+    def move(_: float) -> None:
+        clock.stop(A)
+        clock.start(A, [4], until=50.0)
+
+    clock._at(100.0, move)
+    clock.start(A, [0], until=50.0)
+    clock.run()
+    assert clock.story == [(0.0, "start", "a"), (100.0, "stop", "a"), (100.0, "reach", "a")]
+
+
+def test_a_job_that_moves_on_to_a_later_target_goes_on() -> None:
+    clock = Clock()
+
+    def move(_: float) -> None:
+        clock.stop(A)
+        clock.start(A, [4], until=60.0)
+
+    clock._at(100.0, move)
+    clock.start(A, [0], until=50.0)
+    clock.run()
+    assert [what for _, what, _ in clock.story] == ["start", "stop", "start", "stop", "reach"]
+    assert clock.story[-1][0] == 120.0

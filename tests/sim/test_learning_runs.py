@@ -13,10 +13,11 @@ from themis.model import NO_SLOWDOWN, RACK, AppId, Bid, JobId, Machine, Phase, S
 from themis.policies import policy
 from themis.sim import RunConfig, prepare, run
 from themis.sim.beliefs import with_errors, without_priors
-from themis.sim.driver import Outcome, Simulation
+from themis.sim.driver import Simulation
 from themis.sim.faults import Faults
 from themis.sim.jobs import NO_COSTS, Costs
 from themis.sim.measuring import NO_LEARNING, Learning
+from themis.sim.outcome import Outcome
 from themis.sim.workloads import SimApp, Workload
 from themis.testing.sims import sim_app, simulate, workload_of
 

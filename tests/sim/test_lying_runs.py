@@ -13,8 +13,8 @@ from themis.fairness.loads import total_work
 from themis.model import AppId, Machine, Phase, Slowdown, Topology
 from themis.sim import RunConfig, prepare, run
 from themis.sim.beliefs import split, with_liar, with_lie
-from themis.sim.driver import Outcome
 from themis.sim.jobs import Costs
+from themis.sim.outcome import Outcome
 from themis.sim.workloads import Workload, contender, true_phases
 from themis.testing.sims import Auditor, sim_app, simulate, workload_of
 

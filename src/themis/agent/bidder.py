@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from themis.agent.assignment import Need, longest_first
-from themis.agent.clock import Clock, Outlook
+from themis.agent.clock import Clock, Outlook, are_alike
 from themis.agent.drafts import Draft, Held, best_rows, by_machine, chunks_of, pins_of
-from themis.agent.rates import Runs
+from themis.agent.rates import Shapes
 from themis.fairness.rho import restart_time
 from themis.model import (
     CLUSTER,
@@ -30,13 +30,17 @@ from themis.model import (
     Chunk,
     GpuId,
     JobId,
+    JobSpec,
     Offer,
     Seat,
     Slowdown,
+    Table,
     TableRow,
+    TableShape,
     Topology,
     level_of,
 )
+from themis.model.tables import shape_of
 
 Widths = tuple[int, int, int, int]
 """The most GPUs found together at each level."""
@@ -76,15 +80,18 @@ class _Wants:
     """The most GPUs of all jobs."""
     limits: tuple[tuple[int, int], ...]
     """The fewest and the most GPUs of each kind of job."""
+    alike: bool
+    """Whether they differ in nothing that a rate depends on."""
 
     @staticmethod
-    def of(needs: Sequence[Need]) -> "_Wants":
-        limits = sorted({(need.spec.min_gpus, need.spec.max_gpus) for need in needs})
+    def of(specs: Sequence[JobSpec]) -> "_Wants":
+        limits = sorted({(spec.min_gpus, spec.max_gpus) for spec in specs})
         return _Wants(
             limits[0][0],
-            max(high for _, high in limits),
-            sum(need.spec.max_gpus for need in needs),
+            max([high for _, high in limits]),
+            sum([spec.max_gpus for spec in specs]),
             tuple(limits),
+            are_alike(specs),
         )
 
     @property
@@ -124,14 +131,12 @@ class Bidder:
             drafts = self._drafts(standing, offer, topology, memory.wants)
             wanted = [draft.runs for draft in drafts]
             if memory.bid is None:
-                wanted += [runs for _, _, runs in memory.shapes]
-            seconds = memory.clock.seconds_on(wanted)
-            if memory.bid is None:
-                table = _table(memory.shapes, seconds[len(drafts) :])
+                memory.clock.prepare_column(memory.valued.shapes, wanted)
+                table: Sequence[TableRow] = memory.valued.table(memory.clock)
             else:
                 table = memory.bid.table
             memory.question = question
-            rows = best_rows(drafts, seconds[: len(drafts)])
+            rows = best_rows(drafts, memory.clock.seconds_on(wanted))
             memory.bid = Bid(self._spec.id, rows, table, self._profile(needs))
         return memory.bid
 
@@ -148,16 +153,21 @@ class Bidder:
         """What does not depend on the offer: as last time if the same work is left."""
         needs, later = standing.needs, standing.later
         before = self._memory
+        specs = [need.spec for need in needs]
         if before is not None and before.topology is topology and before.later is later:
             if before.needs == needs:
                 return before
             outlook, widths = before.outlook, before.widths
         else:
+            before = None
             outlook, widths = Outlook(later), _widths(topology.seats)
-        wants = _Wants.of(needs)
-        shapes = _table_shapes(wants.smallest, wants.widest, wants.demand, widths)
-        clock = Clock((needs,), outlook)
-        self._memory = _Memory(needs, later, topology, widths, wants, shapes, outlook, clock)
+        if before is not None and before.specs == specs:
+            wants, valued = before.wants, before.valued
+        else:
+            wants = _Wants.of(specs)
+            valued = _valued(wants.smallest, wants.widest, wants.demand, widths)
+        clock = Clock((needs,), outlook, alike=wants.alike)
+        self._memory = _Memory(needs, later, topology, widths, specs, wants, valued, outlook, clock)
         return self._memory
 
     def _drafts(
@@ -242,9 +252,10 @@ class _Memory:
     later: tuple[tuple[Need, ...], ...]
     topology: Topology
     widths: Widths
+    specs: list[JobSpec]
+    """Of the jobs with work left."""
     wants: _Wants
-    shapes: tuple[tuple[int, int, Runs], ...]
-    """Level, count and shape of the rows of the valuation."""
+    valued: "_Valued"
     outlook: Outlook
     clock: Clock
     question: object = None
@@ -252,26 +263,37 @@ class _Memory:
     bid: Bid | None = None
 
 
-def _table(
-    shapes: Sequence[tuple[int, int, Runs]], seconds: Sequence[float]
-) -> tuple[TableRow, ...]:
-    """Seconds for counts of GPUs in gangs at each level, without restarts."""
-    rows = zip(shapes, seconds, strict=True)
-    return tuple([TableRow(level, n, took) for (level, n, _), took in rows if took < math.inf])
+@dataclass(frozen=True, slots=True, eq=False)
+class _Valued:
+    """What a valuation has rows for."""
+
+    rows: TableShape
+    shapes: Shapes
+    """What the app would have with each row."""
+
+    def table(self, clock: Clock) -> Table:
+        """Seconds for counts of GPUs in gangs at each level, without restarts."""
+        seconds = clock.column(self.shapes)
+        if max(seconds, default=0.0) < math.inf:
+            return Table(self.rows, tuple(seconds))
+        pairs = zip(self.rows.rows, seconds, strict=True)
+        return Table.of([TableRow(*row, took) for row, took in pairs if took < math.inf])
 
 
 @lru_cache(maxsize=256)
-def _table_shapes(
-    low: int, widest: int, demand: int, widths: Widths
-) -> tuple[tuple[int, int, Runs], ...]:
+def _valued(low: int, widest: int, demand: int, widths: Widths) -> _Valued:
     """The levels and counts of a valuation, and their shapes."""
     nothing = Held(())
     most = min(demand, widths[CLUSTER])
-    return tuple(
+    rows = [
         (level, count, nothing.runs(level, size, count))
         for level in levels_that_differ(widest)
         for size in (min(widest, widths[level]),)
         for count in table_counts(low, size, most)
+    ]
+    return _Valued(
+        shape_of(tuple([(level, count) for level, count, _ in rows])),
+        Shapes(tuple([runs for _, _, runs in rows])),
     )
 
 

@@ -66,6 +66,8 @@ class Agent:
         self._specs = {job.id: job for job in spec.jobs}
         self._all: dict[JobId, _Job] = {}
         self._jobs: dict[JobId, _Job] = {}
+        self._needed: dict[JobId, Need] | None = None
+        """Jobs with work left, as far as nothing has changed since; None if it has."""
         self._later: tuple[tuple[Need, ...], ...] = ()
         self._gpus: set[GpuId] = set()
         self._placement: Placement = {}
@@ -105,9 +107,7 @@ class Agent:
             case ev.LeasesChanged():
                 self._on_leases(event)
             case ev.Progressed():
-                for name, iterations in event.iterations:
-                    if name in self._jobs:
-                        self._jobs[name].done = iterations
+                self._on_progress(event)
             case ev.IterationsTimed():
                 self._on_timed(event)
             case ev.LossSeen():
@@ -133,12 +133,23 @@ class Agent:
         else:
             self._arrange(lost)
 
+    def _on_progress(self, event: ev.Progressed) -> None:
+        needed = self._needed
+        for name, iterations in event.iterations:
+            job = self._jobs.get(name)
+            if job is None or job.done == iterations:
+                continue
+            job.done = iterations
+            if needed is not None and name in needed:
+                needed[name] = Need(job.spec, job.work)
+
     def _on_reached(self, event: ev.JobReached) -> None:
         job = self._jobs.get(event.job)
-        if job is None or self._over:
+        if job is None or job.over or self._over:
             return
         job.done = job.target
         job.over = True
+        self._needed = None
         gang = self._placement.pop(event.job, ())
         decision = self._tuner.reached(event.job, event.metric)
         if decision is None and gang:
@@ -200,6 +211,7 @@ class Agent:
         outlook = self._tuner.observe(event.job, event.iteration, event.loss)
         if isinstance(outlook, Forecast):
             job.forecast = outlook.until
+            self._needed = None
         elif isinstance(outlook, Stop):
             job.done = max(job.done, min(event.iteration, job.target))
             self._stop(event.job, job, outlook)
@@ -208,6 +220,7 @@ class Agent:
         """End a job for good where it is; the arbiter learns how little work is left."""
         job.over = True
         job.target = job.done
+        self._needed = None
         if self._placement.pop(name, None) is not None:
             self._out.append(cmd.StopJob(name))
         self._out.append(cmd.ReviseTargets(((name, job.target),)))
@@ -228,6 +241,7 @@ class Agent:
         if job is None or job.over:
             return
         job.done = event.iterations
+        self._needed = None
         self._placement.pop(event.job, None)
         self._arrange()
 
@@ -248,6 +262,7 @@ class Agent:
     def _rethink(self) -> None:
         """Take the jobs of this phase and of those to come as they are believed to be now."""
         now = self._tuner.phase
+        self._needed = None
         for name, job in self._jobs.items():
             job.spec = self._believed(self._tuner.phases[now].job(self._specs[name]))
         self._later = tuple(
@@ -266,9 +281,10 @@ class Agent:
         return Need(spec, info.iterations_left * spec.serial_iteration_time)
 
     def _needs(self) -> tuple[Need, ...]:
-        return tuple(
-            [Need(job.spec, work) for job in self._jobs.values() if (work := job.work) > 0.0]
-        )
+        if self._needed is None:
+            works = [(name, job.spec, job.work) for name, job in self._jobs.items()]
+            self._needed = {name: Need(spec, work) for name, spec, work in works if work > 0.0}
+        return tuple(self._needed.values())
 
     def _standing(self) -> Standing:
         return Standing(self._needs(), self._later, dict(self._placement))

@@ -24,8 +24,14 @@ Runs = tuple[tuple[int, int, int], ...]
 Reached = tuple[float, float]
 """The sum of the rates of all jobs, and the best rate of one that has the GPUs to itself."""
 
+ByJobs = dict[int, Reached]
+"""What numbers of jobs reach on one shape."""
+
 MOST_REMEMBERED = 1 << 15
 """Answers for each kind of job, over all numbers of jobs: some 8 MB."""
+
+MOST_COLUMNS = 256
+"""Lists of such answers that are asked for together, over all numbers of jobs: a few MB."""
 
 LEAST_IN_BATCH = 64
 """New shapes from which on arrays are sooner than one shape after the other."""
@@ -35,6 +41,15 @@ WIDEST_IN_BATCH = 8
 
 _NOT_BETTER = 1.0 - 1e-9
 """As in `carving`: a way to cut must beat those before it by more than rounding."""
+
+
+class Shapes:
+    """Shapes that are asked about together, again and again. Known by its identity."""
+
+    __slots__ = ("runs",)
+
+    def __init__(self, runs: tuple[Runs, ...]) -> None:
+        self.runs = runs
 
 
 class _Way(NamedTuple):
@@ -57,6 +72,7 @@ class _Way(NamedTuple):
 
 
 _NO_WAY = _Way(0.0, 0, [])
+_NOTHING: ByJobs = {}
 
 
 @lru_cache(maxsize=256)
@@ -84,30 +100,61 @@ class Rates:
         self._slowdown = slowdown
         levels = slowdown.levels
         self._plain = not slowdown.measured and list(levels) == sorted(levels)
-        self._known: dict[int, dict[Runs, Reached]] = {}
+        self._known: dict[Runs, ByJobs] = {}
         self._remembered = 0
+        self._columns: dict[tuple[Shapes, int], list[Reached]] = {}
+        self._last_known: tuple[Shapes | None, list[ByJobs]] = (None, [])
         self._last = _Cutting((), low, high, levels)
 
-    def known(self, jobs: int) -> dict[Runs, Reached]:
-        """What was found for so many jobs: to be read where a call would take too long."""
-        return self._known.setdefault(jobs, {})
+    def known(self, shapes: Sequence[Runs]) -> list[ByJobs]:
+        """What was found for each shape, by the number of jobs.
+
+        Shapes are slow to look up: whoever asks about several numbers of jobs does it once.
+        """
+        known = self._known
+        found = [known.get(runs) for runs in shapes]
+        return [
+            known.setdefault(runs, {}) if entry is None else entry
+            for runs, entry in zip(shapes, found, strict=True)
+        ]
 
     def reach(self, runs: Runs, jobs: int) -> Reached:
         """What so many jobs reach on a shape."""
-        known = self.known(jobs)
-        reached = known.get(runs)
+        reached = self._known.get(runs, _NOTHING).get(jobs)
         if reached is None:
             reached = self._reach(runs, jobs)
             self._make_room(1)
-            known[runs] = reached
+            self._known.setdefault(runs, {})[jobs] = reached
         return reached
+
+    def reach_on(self, shapes: Sequence[Runs], known: Sequence[ByJobs], jobs: int) -> list[Reached]:
+        """The same for many shapes, of which this is known."""
+        return [
+            entry.get(jobs) or self.reach(runs, jobs)
+            for runs, entry in zip(shapes, known, strict=True)
+        ]
+
+    def column(self, shapes: Shapes, jobs: int) -> list[Reached]:
+        """What so many jobs reach on each of some shapes."""
+        found = self._columns.get((shapes, jobs))
+        if found is None:
+            if len(self._columns) >= MOST_COLUMNS:
+                self._columns.clear()
+            if self._last_known[0] is not shapes:
+                self._last_known = (shapes, self.known(shapes.runs))
+            found = self.reach_on(shapes.runs, self._last_known[1], jobs)
+            self._columns[shapes, jobs] = found
+        return found
+
+    def has_column(self, shapes: Shapes, jobs: int) -> bool:
+        """Whether that is known."""
+        return (shapes, jobs) in self._columns
 
     def _make_room(self, more: int) -> None:
         """Forget everything rather than remember too much; answers are the same when found anew."""
         if self._remembered + more > MOST_REMEMBERED:
-            # Emptied and not replaced: phases hold on to these.
-            for known in self._known.values():
-                known.clear()
+            self._known.clear()
+            self._last_known = (None, [])
             self._remembered = 0
         self._remembered += more
 
@@ -120,8 +167,10 @@ class Rates:
         """
         if not self._plain or not 1 < self._high <= WIDEST_IN_BATCH:
             return
-        known = self.known(numbers[0])
-        new = list(dict.fromkeys([runs for runs in shapes if runs not in known]))
+        known, first = self._known, numbers[0]
+        new = list(
+            dict.fromkeys([runs for runs in shapes if first not in known.get(runs, _NOTHING)])
+        )
         if len(new) < LEAST_IN_BATCH:
             return
         try:
@@ -135,12 +184,16 @@ class Rates:
         self._make_room(len(fit) * len(different))
         batch = Batch(fit, self._low, self._high, self._slowdown.levels)
         enough, alone = batch.plenty
+        entries = self.known(fit)
         for jobs in different:
-            known = self.known(jobs)
-            known.update(zip(fit, [(rate * jobs, rate) for rate in alone], strict=True))
-            lacking = [index for index, plenty in enumerate(enough) if plenty < jobs]
+            lacking = []
+            for index, plenty in enumerate(enough):
+                if plenty < jobs:
+                    lacking.append(index)
+                else:
+                    entries[index][jobs] = (alone[index] * jobs, alone[index])
             for index, (speed, best) in zip(lacking, batch.reach(jobs, lacking), strict=True):
-                known[fit[index]] = (speed, max(best, alone[index]))
+                entries[index][jobs] = (speed, max(best, alone[index]))
 
     def _reach(self, runs: Runs, jobs: int) -> Reached:
         if self._high == 1:

@@ -14,9 +14,9 @@ from themis.fairness.loads import (
     remaining_phases,
     total_work,
 )
-from themis.fairness.rho import best_case_of_sums
+from themis.fairness.rho import best_case_of_sums, serial_parts
 from themis.fairness.valuation import Valuation
-from themis.model import AppId, AppSpec, Bid, Claim, JobId, JobSpec, TableRow
+from themis.model import AppId, AppSpec, Bid, Claim, JobId, JobSpec, Table, TableRow
 from themis.model.reasons import Reason
 
 SLACK = 1e-6
@@ -60,7 +60,7 @@ class AppState:
         self.claim: Claim | None = None
         self.audit = Audit(spec)
         self._serial_factor = 1.0
-        self._table: tuple[TableRow, ...] = ()
+        self._table: Sequence[TableRow] = ()
         self.drag = 1.0
         """How many times longer than at S = 1 it needs at best, by its last valuation."""
         self.waiting_since = at
@@ -82,6 +82,8 @@ class AppState:
         self.added_work = 0.0
         """Serial seconds that were declared after its submission."""
         self._now_left: PhaseSums | None = None
+        self._now_left_then: PhaseSums | None = None
+        """When the last valuation was taken."""
         self._whole_sums: tuple[tuple[PhaseSums, ...], float] | None = None
         first = spec.phases[0]
         targets = first.targets or (first.iterations,) * first.jobs
@@ -108,9 +110,12 @@ class AppState:
         state = self.jobs.get(job)
         if state is None:
             return
+        done = min(iterations, state.target)
+        if done == state.done and job in self._done:
+            return
         before = state.left
         self._now_left = None
-        state.done = min(iterations, state.target)
+        state.done = done
         self._done[job] = state.done
         after = state.left
         if (before > 0.0) != (after > 0.0):
@@ -214,23 +219,35 @@ class AppState:
             What of it is believed.
         """
         self.claim = bid.claim
-        if tolerance and self.audit.hear(bid.profile, tolerance):
+        changed = tolerance and self.audit.hear(bid.profile, tolerance)
+        if changed:
             self._believe_measured()
-        if bid.table:
+        if bid.table and (changed or not self._has_heard(bid.table)):
             self._table = bid.table
             self._value(self.work_left)
         return corrected_bid(bid, self.audit.level_factors, self._scale(bid.table, self.work_left))
 
-    def _scale(self, table: tuple[TableRow, ...], work_left: float) -> float:
+    def _has_heard(self, table: Sequence[TableRow]) -> bool:
+        """Whether it says the same again, and nothing was measured in between."""
+        before = self.valuation
+        return (
+            before is not None
+            and before.table is table
+            and before.work_left == self.work_left
+            and self._now_left is not None
+            and self._now_left is self._now_left_then
+        )
+
+    def _scale(self, table: Sequence[TableRow], work_left: float) -> float:
         """What its seconds are multiplied by, given when so much work was left.
 
         Who was wrong about its iteration time has no say in how much work is left either: on a
         single GPU it needs what was measured.
         """
-        alone = min((row.seconds for row in table if row.count == 1), default=0.0)
-        if self._serial_factor == 1.0 or alone <= 0.0:
+        if self._serial_factor == 1.0:
             return 1.0
-        return max(1.0, work_left / alone)
+        alone = _alone(Table.of(table))
+        return max(1.0, work_left / alone) if alone > 0.0 else 1.0
 
     def check_speed(self, job: JobId, iterations: float, seconds: float, tolerance: float) -> bool:
         """Hold a measurement against its claims, and believe it where they are contradicted.
@@ -252,17 +269,17 @@ class AppState:
         table = corrected_table(self._table, self.audit.level_factors, scale)
         self.valuation = Valuation(table, work_left)
         self.drag = self._drag(self.valuation)
+        self._now_left_then = self._now_left
 
     def _drag(self, valuation: Valuation) -> float:
-        table = valuation.table
-        least = best_case_of_sums(self.sums_left(), float(max(row.count for row in table)))
+        table = Table.of(valuation.table)
+        least = best_case_of_sums(self.sums_left(), float(table.shape.most))
         if least <= 0.0 or valuation.work_left <= 0.0:
             return 1.0
-        said = min(row.seconds for row in table)
+        said = min(table.seconds)
         # On one GPU nothing is slowed: what it says to need there beyond its declared work is no
         # drag, but work that nobody knows of.
-        alone = min((row.seconds for row in table if row.count == 1), default=0.0)
-        overstated = max(1.0, alone / valuation.work_left)
+        overstated = max(1.0, _alone(table) / valuation.work_left)
         rest = said * self.work_left / valuation.work_left
         return min(MOST_DRAG, max(1.0, rest / least / overstated))
 
@@ -325,6 +342,7 @@ class AppState:
         self._now_left = None
         self._whole_sums = None
         self._future_sums = tuple(map(PhaseSums.of, self.future))
+        self._future_rest: tuple[int, list[float]] = (0, [])
 
     @property
     def work_left(self) -> float:
@@ -340,13 +358,30 @@ class AppState:
     def sums_left(self) -> tuple[PhaseSums, ...]:
         """Sums over `loads_left`."""
         if self._now_left is None:
-            left = [(left, j.spec.max_gpus) for j in self.jobs.values() if (left := j.left) > 0.0]
+            # `JobState.left`, spelled out because there are so many.
+            left = [
+                (more * job.spec.serial_iteration_time, job.spec.max_gpus)
+                for job in self.jobs.values()
+                if (more := job.target - job.done) > SLACK
+            ]
             self._now_left = PhaseSums(
                 math.fsum([work for work, _ in left]),
                 max([work / most for work, most in left], default=0.0),
                 sum([most for _, most in left]),
             )
         return (self._now_left, *self._future_sums) if self._now_left.demand else self._future_sums
+
+    def serial_rest(self) -> float:
+        """What `fairness.rho.serial_rest` says of `loads_left` and the smallest gang."""
+        gang = self.min_gang
+        rest = [
+            left / min(max(gang, job.spec.min_gpus), job.spec.max_gpus)
+            for job in self.jobs.values()
+            if (left := job.left) > 0.0
+        ]
+        if self._future_rest[0] != gang:
+            self._future_rest = (gang, serial_parts(self.future, gang))
+        return math.fsum([*rest, *self._future_rest[1]])
 
     def loads_left(self) -> tuple[PhaseLoad, ...]:
         """The work left: this phase as measured, then the phases to come."""
@@ -413,3 +448,8 @@ class AppState:
     def active(self) -> bool:
         """Whether it has a runnable job and nothing suspends it."""
         return not self.suspended and self.runnable > 0 and not self.outcome
+
+
+def _alone(table: Table) -> float:
+    """The seconds that a table says are needed on one GPU; zero if it does not say."""
+    return min([table.seconds[index] for index in table.shape.alone], default=0.0)

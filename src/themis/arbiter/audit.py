@@ -13,10 +13,10 @@ direction decides: claims that are right within the tolerance raise a false alar
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from themis.model import LEVELS, MACHINE, SLOT, AppSpec, Bid, JobId, Row, Slowdown, TableRow
+from themis.model import LEVELS, MACHINE, SLOT, AppSpec, Bid, JobId, Row, Slowdown, Table, TableRow
 
 Cell = tuple[int, int]
 """A locality level and a number of GPUs."""
@@ -207,17 +207,24 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def corrected_table(
-    table: tuple[TableRow, ...], factors: Factors, scale: float = 1.0
-) -> tuple[TableRow, ...]:
+    table: Sequence[TableRow], factors: Factors, scale: float = 1.0
+) -> Sequence[TableRow]:
     """A valuation with all its seconds multiplied by `scale`, those of gangs also by their level's.
 
     Single GPUs are nowhere slower.
     """
     if factors == _NOTHING_WRONG and scale == 1.0:
         return table
-    return tuple(
-        replace(row, seconds=row.seconds * scale * (factors[row.level] if row.count > 1 else 1.0))
-        for row in table
+    given = Table.of(table)
+    rows = zip(given.shape.rows, given.seconds, strict=True)
+    return Table(
+        given.shape,
+        tuple(
+            [
+                seconds * scale * (factors[level] if count > 1 else 1.0)
+                for (level, count), seconds in rows
+            ]
+        ),
     )
 
 

@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from themis.auction.problem import OfferedMachine, check_bid, offered_machines
+from themis.auction.problem import check_bid_on, gpus_by_machine, offered_machines
 from themis.errors import InvariantError
 from themis.fairness.valuation import Valuation
 from themis.model import AppId, Bid, Chunk, GpuId, Row
@@ -36,8 +36,8 @@ class OpenRound:
     waiting: set[AppId] = field(default_factory=set)
     bids: dict[AppId, Bid] = field(default_factory=dict)
     refused: dict[AppId, str] = field(default_factory=dict)
-    machines: tuple[OfferedMachine, ...] | None = None
-    """The offer, per machine and slot, once a bid came."""
+    offered: Mapping[int, int] | None = None
+    """The offered GPUs of each machine, once a bid with rows came."""
     plan: Plan | None = None
     failed: str = ""
 
@@ -60,9 +60,10 @@ class OpenRound:
         """
         self.waiting.discard(bid.app)
         try:
-            if self.machines is None:
-                self.machines = offered_machines(self.view.offer, self.view.topology)
-            check_bid(bid, self.machines)
+            if bid.rows and self.offered is None:
+                machines = offered_machines(self.view.offer, self.view.topology)
+                self.offered = gpus_by_machine(machines)
+            check_bid_on(bid, self.offered or {})
         except Exception as error:
             self.refused[bid.app] = str(error)
             raise

@@ -33,7 +33,7 @@ from themis.arbiter.settings import AddedWork, Settings
 from themis.arbiter.world import GONE, World, first_beat_after
 from themis.auction.problem import check_bid
 from themis.errors import ConfigError, RefusedError, StaleAnswerError
-from themis.model import AppId, Bid, GpuId, Offer, Topology
+from themis.model import AppId, Bid, Offer, Topology
 from themis.model.ids import check_count, check_name, check_number
 from themis.model.reasons import SUSPENSIONS, Reason
 from themis.policies.base import Policy
@@ -421,17 +421,12 @@ class Arbiter:
             if self._world.apps:
                 self._beat = first_beat_after(self._now, self.settings)
         else:
-            self._beat = self._first_end()
+            self._beat = self._world.ledger.first_end()
             if self._beat is None and self._world.apps:
                 # Everybody paid or declined and no lease is left to end: try again in a while.
                 self._beat = self._now + self.settings.lease
         if self._beat is not None:
             self._alarms.set(self._beat - self.settings.round_lead, OpenBeat(self._beat))
-
-    def _first_end(self) -> float | None:
-        ledger = self._world.ledger
-        tails = (ledger.tail(GpuId(index)) for index in range(len(ledger)))
-        return min((tail.end for tail in tails if tail is not None), default=None)
 
     def _open_if_wanted(self) -> None:
         """Open a round if one is due: at a beat always, between beats if it can give anything."""

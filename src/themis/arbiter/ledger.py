@@ -10,6 +10,7 @@ starts when the one before it has gone.
 """
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -143,6 +144,15 @@ class Ledger:
         if entry.queue:
             return entry.queue[-1]
         return None if entry.leaving else entry.lease
+
+    def first_end(self) -> float | None:
+        """When the first of the last leases on the GPUs ends; None if nothing is promised."""
+        first = math.inf
+        for entry in self._gpus:
+            last = entry.queue[-1] if entry.queue else None if entry.leaving else entry.lease
+            if last is not None and last.end < first:
+                first = last.end
+        return first if first < math.inf else None
 
     def promised(self, gpus: Iterable[GpuId]) -> dict[GpuId, AppId]:
         """Who is the last to be promised each of these GPUs."""

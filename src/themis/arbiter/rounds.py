@@ -118,11 +118,12 @@ class Rounds:
         # Most apps may use everything, and then the offer is one and the same.
         everything = () if blind else view.offer
         seats = view.topology.seats
+        views = {seen.app: seen for seen in view.apps}
         for app in sorted(set(apps)):
             state = self._world.apps.get(app)
             if state is None or not state.active:
                 continue  # It ended or was suspended after the round opened.
-            asked = view.find(app)
+            asked = views[app]
             gpus, allowed = everything, asked.machines
             if allowed is not None:
                 gpus = tuple([gpu for gpu in everything if seats[gpu].machine in allowed])

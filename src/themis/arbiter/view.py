@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from themis.arbiter.apps import AppState
 from themis.arbiter.settings import Inputs, Settings
 from themis.fairness.ideal import ideal_time_of_sums
-from themis.fairness.rho import best_case_of_sums, rho, rho_of_nothing, serial_rest
+from themis.fairness.rho import best_case_of_sums, rho, rho_of_nothing
 from themis.fairness.valuation import Valuation
 from themis.model import SLOT, AppId, Bid, Claim, GpuId, OwnerId, Topology
 
@@ -78,9 +78,13 @@ class Seen:
             self.kept = tuple([gpu for gpu in held if gpu not in offered])
             self.expiring = tuple([gpu for gpu in held if gpu in offered])
         self.room = self._room()
+        self._settled = False
 
     def settle(self) -> None:
         """Take what may change while a round waits: the app may end and be forgotten."""
+        if self._settled:
+            return
+        self._settled = True
         _ = (self.weight, self.elapsed, self._contention, self._capacity, self.attained)
         _ = self.queued_work
 
@@ -193,7 +197,7 @@ class Seen:
             if math.isfinite(seconds):
                 return self.rho_after(seconds)
         settings = self._around.settings
-        rest = serial_rest(self._state.loads_left(), self.min_gang)
+        rest = self._state.serial_rest()
         return rho_of_nothing(
             self.elapsed, settings.lease, rest, self.ideal_time, settings.starvation
         )
@@ -257,4 +261,7 @@ class Seen:
 
     def revalued(self, bid: Bid) -> Valuation:
         """The valuation in a fresh answer."""
-        return Valuation(bid.table, self._state.work_left)
+        heard, left = self._state.valuation, self._state.work_left
+        if heard is not None and heard.table is bid.table and heard.work_left == left:
+            return heard  # The same, with what was worked out from it.
+        return Valuation(bid.table, left)

@@ -7,7 +7,7 @@ is left of every app's best row gives an upper bound, whatever the prices; subgr
 it tight.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from themis.auction.prepared import Option, Prepared
@@ -49,8 +49,10 @@ def count_scarce(prepared: Prepared) -> Counts:
             sum(chunk.count // k for chunk in option.chunks if chunk.level <= level)
             for level, k, _ in pieces
         ]
-        pins = [sum(c.count for c in option.chunks if c.machine == m) for m in shared]
-        return (option.gpus, *quotas, *cuts, *pins)
+        pinned: dict[int | None, int] = {}
+        for chunk in option.chunks:
+            pinned[chunk.machine] = pinned.get(chunk.machine, 0) + chunk.count
+        return (option.gpus, *quotas, *cuts, *(pinned.get(m, 0) for m in shared))
 
     usage = tuple(tuple(use(option) for option in options) for options in prepared.options)
     return Counts(tuple(capacity), usage)
@@ -120,6 +122,23 @@ def price(
         prices = [max(0.0, p - step * s) for p, s in zip(prices, spare, strict=True)]
     assert best is not None
     return best
+
+
+def bound_without(prepared: Prepared, counts: Counts, found: Prices) -> Callable[[int], float]:
+    """The bound for everybody but one of the bidders, at the same prices and for next to nothing.
+
+    Only what the one that stays away would have chosen is gone.
+    """
+
+    def without(bidder: int) -> float:
+        options = zip(prepared.options[bidder], counts.usage[bidder], strict=True)
+        hopes = (
+            option.gain - sum(p * used for p, used in zip(found.prices, usage, strict=True))
+            for option, usage in options
+        )
+        return found.bound - max(0.0, max(hopes, default=0.0))
+
+    return without
 
 
 def _first_prices(

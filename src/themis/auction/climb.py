@@ -17,7 +17,7 @@ from themis.auction.solver import start_of
 from themis.errors import InvariantError
 
 if TYPE_CHECKING:
-    from themis.auction.ladder import Ladder
+    from themis.auction.ladder import How, Ladder
 
 TOLERANCE = 1e-9
 """Nats: allocations better by less than this are not looked for."""
@@ -37,6 +37,17 @@ _FEW = 60
 _NEAR, _COMPARED, _WIDENED, _WIDER = 50, 20, 2, 5.0
 """Combinations in a re-solve: labels at a time, how many are compared with what there is, in how
 many windows they are looked for, and how much wider the second one is."""
+
+_FEWER, _MORE, _AGAIN, _NARROWEST = 16.0, 24.0, 1.1, 1e-7
+"""The first window: choices in it at least and at most, as the logarithm of their combinations; how
+much wider than what the last answer lost; nats at least."""
+
+_FASTER, _CHEAP = 2.0, 1_000
+"""How much wider the next window is where the last one had so little to look at."""
+
+_CROWDS, _NARROWER, _SOME = (400, 2_000), 0.25, 10
+"""Windows with too many labels: how many are too many at first and then, how much narrower the next
+one is at most, and how many labels are loaded."""
 
 _FRUITLESS = 3
 """So often no limit was found: look for no more."""
@@ -122,28 +133,38 @@ class Climb:
         if self._is_whole():
             return True
         self._tighten()
-        window = self.ladder.window
-        cuts = 0
+        window = self._first_window()
+        empty = 0.0
+        cuts = crowds = 0
+        limits = (*_CROWDS, self.effort.labels)
         apart = False
         while self.gap > TOLERANCE:
             if self._is_spent():
                 return False
             reach = self.priced.bound - self.value
             last = window >= reach - TOLERANCE
-            labels = self._search(min(window, reach - TOLERANCE), apart=apart)
+            labels = self._search(min(window, reach - TOLERANCE), limits[crowds], apart=apart)
+            if not labels.complete and crowds < len(_CROWDS):
+                # Too many to tell which is best; what is good among them brings the best closer.
+                crowds += 1
+                self._take_what_loads(labels, _SOME, "once")
+                window = max(math.sqrt(empty * window), _NARROWER * window)
+                continue
             if not len(labels.lost):
                 if not labels.complete:
                     return self._ask_highs()
                 if last:
                     break  # nothing is better than what there is
-                window *= GROWTH
+                empty = window
+                window *= GROWTH if labels.work > _CHEAP else _FASTER
                 continue
-            if not apart and self.ladder.loads(labels.rows(0)):
-                self._settle_on(labels.rows(0))
-                return labels.complete or self._ask_highs()
-            if not apart and cuts < self.effort.cuts and self._cut(labels.rows(0)):
-                cuts += 1
-                continue
+            if not apart:
+                found = self._fit(labels.rows(0), cut=cuts < self.effort.cuts)
+                if found:
+                    return labels.complete or self._ask_highs()
+                if found is False:
+                    cuts += 1
+                    continue
             fits = self._first_that_packs(labels, self.effort.tries if apart else 1)
             if fits is None or not labels.complete:
                 return self._ask_highs(labels)
@@ -176,7 +197,7 @@ class Climb:
                 return self.gap <= TOLERANCE
         if self._is_whole():
             return True
-        window = self.ladder.window
+        window = max(self.effort.window, self.ladder.window)
         cuts = 0
         if self._is_spent():
             return False
@@ -187,7 +208,8 @@ class Climb:
                 return False
             reach = self.priced.bound - self.value
             last = window >= reach - TOLERANCE
-            labels = self._search(min(window, reach - TOLERANCE), apart=False)
+            room = min(window, reach - TOLERANCE)
+            labels = self._search(room, self.effort.labels, apart=False)
             if not len(labels.lost):
                 if last:
                     return labels.complete
@@ -246,8 +268,7 @@ class Climb:
         self.take(rows)
         return True
 
-    def _search(self, window: float, *, apart: bool) -> Labels:
-        limit = self.effort.labels
+    def _search(self, window: float, limit: int, *, apart: bool) -> Labels:
         labels = search(self.table, self.priced, self.present, window, limit, apart=apart)
         self.work += labels.work / _LABELS
         if labels.complete:
@@ -259,20 +280,44 @@ class Climb:
         self.work += _LOAD
         self.take(rows)
         lost = self.priced.bound - self.value
-        self.ladder.window = max(self.effort.window, 0.8 * lost)
+        self.ladder.window = _AGAIN * lost
+
+    def _fit(self, rows: Whole, *, cut: bool) -> bool | None:
+        """Settle on rows that fit, or (if so asked) find a limit that they break; None if neither.
+
+        What takes longest comes last: room by machines is quicker to judge than by racks.
+        """
+        ladder = self.ladder
+        cut = cut and ladder.fruitless <= _FRUITLESS
+        limit = None
+        fits = ladder.loads(rows)
+        if not fits and cut:
+            self.work += _CUT
+            limit = ladder.limit(rows, racks=False)
+        if not fits and limit is None:
+            fits = ladder.loads(rows, "racks")
+        if not fits and limit is None and cut:
+            limit = ladder.limit(rows, racks=True)
+        if fits:
+            self._settle_on(rows)
+        elif limit is not None:
+            self._add(limit)
+        return True if fits else None if limit is None else False
 
     def _cut(self, rows: Whole) -> bool:
+        """Large auctions: find a limit that these rows break."""
         if self.ladder.fruitless > _FRUITLESS:
             return False
         self.work += _CUT
-        found = self.ladder.cutter().limit(rows)
-        if found is None:
-            self.ladder.fruitless += 1
-            return False
-        self.table.add(*found)
+        limit = self.ladder.limit(rows, racks=False)
+        if limit is not None:
+            self._add(limit)
+        return limit is not None
+
+    def _add(self, limit: tuple[Whole, int]) -> None:
+        self.table.add(*limit)
         self.ladder.market.extend()
         self.priced = self._price()
-        return True
 
     def _first_that_packs(self, labels: Labels, tries: int) -> bool | None:
         """Settle on the best combination that packs; None when that remains open."""
@@ -282,7 +327,7 @@ class Climb:
                 return None if tries > 1 else False
             rows = labels.rows(index)
             self.work += _LOAD
-            fits = self.ladder.loads(rows)
+            fits = self.ladder.loads(rows) or self.ladder.loads(rows, "racks")
             if not fits:
                 nodes = self._nodes()
                 known = self.ladder.packs(rows, nodes)
@@ -298,10 +343,31 @@ class Climb:
     def _nodes(self) -> int:
         return 200 if self.budget == math.inf else max(1, int((self.budget - self.work) // _NODE))
 
-    def _take_what_loads(self, labels: Labels) -> None:
-        for index in range(min(len(labels.lost), self.effort.tries)):
+    def _first_window(self) -> float:
+        """Where to look first: where there are some combinations, but not too many of them.
+
+        How close they are differs: by hundredths of a nat where rows are valued to the end, by
+        millionths where they are valued for one lease.
+        """
+        owner, present = self.table.owner, np.flatnonzero(self.present)
+        rows = np.flatnonzero(self.present[owner])
+        short = np.concatenate((self.priced.short[rows], self.priced.none_short[present]))
+        bidder = np.concatenate((owner[rows], present))
+        order = np.lexsort((short, bidder))
+        first = np.searchsorted(bidder[order], present)
+        # The second choice of a bidder doubles the combinations, the third makes half as many more.
+        rank = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
+        bits = np.log2((rank + 1) / np.maximum(rank, 1))
+        by_short = np.argsort(short[order], kind="stable")
+        ordered = short[order[by_short]]
+        ends = np.searchsorted(np.cumsum(bits[by_short]), (_FEWER, _MORE))
+        low, high = (float(ordered[min(end, len(ordered) - 1)]) for end in ends.tolist())
+        return max(_NARROWEST, low, min(high, self.ladder.window))
+
+    def _take_what_loads(self, labels: Labels, tries: int, how: "How" = "several") -> None:
+        for index in range(min(len(labels.lost), tries)):
             self.work += _LOAD
-            if self.ladder.loads(labels.rows(index)):
+            if self.ladder.loads(labels.rows(index), how):
                 self.take(labels.rows(index))
                 return
 
@@ -311,7 +377,7 @@ class Climb:
         Where that is too much, what packs of the labels must do.
         """
         if labels is not None:
-            self._take_what_loads(labels)
+            self._take_what_loads(labels, self.effort.tries)
         if self.gap <= TOLERANCE:
             return True
         if not self.effort.highs or self._is_spent():

@@ -75,29 +75,31 @@ class Cutter:
         self.largest = max((kind[1] for kind in table.kinds), default=1)
 
     def limit(self, rows: Whole) -> tuple[Whole, int] | None:
-        """What each row of the table takes, and the most there is, if these rows exceed it."""
+        """What each row of the table takes, and the most there is, if these rows exceed it.
+
+        Machine by machine: quick, and seldom in vain.
+        """
+        demand, pinned = self._asked(rows)
         try:
-            return self._limit(rows)
+            found = self._conflict(pinned)
+            return found or self._separate(rows, demand, pinned, self.alone, wide=False)
         except TooManyWaysError:
             return None
 
-    def _limit(self, rows: Whole) -> tuple[Whole, int] | None:
+    def wide_limit(self, rows: Whole) -> tuple[Whole, int] | None:
+        """The same rack by rack, where some of these rows need one: that takes longer."""
+        demand, pinned = self._asked(rows)
+        kinds = zip(self.table.kinds, demand, strict=True)
+        if not self.racks or not any(amount and kind[0] == RACK for kind, amount in kinds):
+            return None
+        try:
+            return self._separate(rows, demand, pinned, self.racks, wide=True)
+        except TooManyWaysError:
+            return None
+
+    def _asked(self, rows: Whole) -> tuple[list[int], set[Bundle]]:
         demand: list[int] = self.table.demand[rows].sum(axis=0).tolist()
-        pinned = {bundle for row in rows.tolist() for bundle in self.bundles[row]}
-        found = self._conflict(pinned)
-        if found is not None:
-            return found
-        found = self._separate(rows, demand, pinned, self.alone, wide=False)
-        if (
-            found is None
-            and self.racks
-            and any(
-                amount and kind[0] == RACK
-                for kind, amount in zip(self.table.kinds, demand, strict=True)
-            )
-        ):
-            found = self._separate(rows, demand, pinned, self.racks, wide=True)
-        return found
+        return demand, {bundle for row in rows.tolist() for bundle in self.bundles[row]}
 
     def _conflict(self, pinned: set[Bundle]) -> tuple[Whole, int] | None:
         """A machine on which not all that is pinned fits: only so many of these rows can win."""

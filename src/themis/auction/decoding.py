@@ -3,9 +3,12 @@
 Shared by all solvers that are given the program of `milp`: what they choose is read in one way.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
+from themis.auction.bounds import bound_without, count_scarce, price
 from themis.auction.greedy import serve
 from themis.auction.milp import LOOSE, Kind, Model, kind_of
 from themis.auction.packing import by_option, pack
@@ -39,15 +42,31 @@ def decode(prepared: Prepared, model: Model, bidders: Sequence[int], answer: Ans
         if values and values[column]
     )
     place = _placing(prepared, model, chosen, values)
-    found = Found(chosen, 0.0, answer.exact, answer.work, place)
+    without = _bounding(prepared, bidders, math.fsum(option.gain for option in chosen))
+    found = Found(chosen, 0.0, answer.exact, answer.work, place, without)
     # That it is the best counts only if the bound which the solver proved says so too.
     if answer.exact and answer.bound <= found.value + SHORT * max(1.0, found.value):
         return replace(found, bound=found.value)
     hopes = sum(rows[0].gain for i in bidders if (rows := prepared.options[i]))
     seed = serve(prepared, bidders)
     if not values or seed.value > found.value:
-        found = replace(seed, work=answer.work)
+        found = replace(seed, work=answer.work, without=without)
     return replace(found, bound=max(min(hopes, answer.bound), found.value), exact=False)
+
+
+def _bounding(prepared: Prepared, bidders: Sequence[int], floor: float) -> Callable[[int], float]:
+    """Bounds without one of the bidders, for when there is no budget left to ask the solver."""
+
+    @cache
+    def bounds() -> Callable[[int], float]:
+        # On demand: with a budget that suffices nobody asks.
+        counts = count_scarce(prepared)
+        return bound_without(prepared, counts, price(prepared, counts, bidders, floor))
+
+    def without(bidder: int) -> float:
+        return bounds()(bidder)
+
+    return without
 
 
 def _placing(

@@ -151,12 +151,20 @@ def joined(machines: Sequence[Real]) -> Real:
     """Profile of several machines together."""
     sums = np.zeros(1)
     for best in machines:
-        grown = np.full(len(sums) + len(best) - 1, _NEVER)
-        for left, load in enumerate(best.tolist()):
-            part = grown[left : left + len(sums)]
-            np.maximum(part, sums + load, out=part)
-        sums = grown
+        sums = join(sums, best)
     return sums
+
+
+def join(sums: Real, best: Real) -> Real:
+    """Profile of some machines and one more."""
+    edge = len(best) - 1
+    padded = np.full(len(sums) + 2 * edge, _NEVER)
+    padded[edge : edge + len(sums)] = sums
+    # Every sum meets every profile entry along a diagonal: a view that moves on by one a row.
+    step = padded.itemsize
+    shape = (len(sums) + edge, edge + 1)
+    view: Real = np.ndarray(shape, np.float64, padded, strides=(step, step))
+    return np.asarray((view + best[::-1]).max(axis=1))
 
 
 def heaviest_of_one(ways: Ways, weights: Weights) -> tuple[float, Real]:
@@ -175,10 +183,14 @@ def heaviest(
     """The weight of the heaviest filling of a group, and what it holds of each size."""
     if len(machines) == 1 and not spans:
         return heaviest_of_one(machines[0], weights)
-    profiles = [profile(ways, weights) for ways in machines]
+    known: dict[int, Real] = {}
+    for ways in machines:
+        if id(ways) not in known:  # equal machines share theirs
+            known[id(ways)] = profile(ways, weights)
+    profiles = [known[id(ways)] for ways in machines]
     before = [np.zeros(1)]
     for best in profiles:
-        before.append(joined((before[-1], best)))
+        before.append(join(before[-1], best))
     total = len(before[-1]) - 1
     over = spread(spans, weights, total)
     at = int(np.argmax(before[-1] + over))

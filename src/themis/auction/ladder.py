@@ -8,13 +8,14 @@ all that packing depends on. The window grows until something is found. See docs
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from themis.auction.climb import MANY_MACHINES, Climb
 from themis.auction.cuts import Cutter
 from themis.auction.greedy import first_that_packs, serve
-from themis.auction.loading import load
+from themis.auction.loading import load, load_by_racks
 from themis.auction.mending import Mender
 from themis.auction.packing import PackingLimitError, by_option, needs_of, pack
 from themis.auction.prepared import Option, Prepared
@@ -38,6 +39,10 @@ LOADING = 2e-5
 
 PROGRAM = 4e-6
 """Seconds for each row that a linear program takes."""
+
+
+How = Literal["once", "several", "racks"]
+"""Attempts to load rows: one, the usual ones, those with every choice of racks for wide chunks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +101,10 @@ class Ladder:
         """How often no limit was found: some auctions do not yield to any."""
         self._cutter: Cutter | None = None
         self._packed: dict[int, bool] = {}
+        self._unloaded: set[tuple[int, How]] = set()
+        """What some attempts did not pack, though it may fit."""
+        self._unlimited: set[tuple[int, bool]] = set()
+        """What breaks no limit that could be found, by racks or not."""
         self._placed: dict[tuple[tuple[int, int], ...], tuple[tuple[Place, ...], ...]] = {}
         """Where rows lie that only HiGHS found to fit, so that it need not be asked again."""
         self.lacking = 0.0
@@ -189,20 +198,36 @@ class Ladder:
             self._cutter = Cutter(self.prepared.machines, self.table, racks=self.effort.racks)
         return self._cutter
 
-    def loads(self, rows: Whole) -> bool:
-        """Whether rows fit together at the first attempt; False proves nothing."""
+    def loads(self, rows: Whole, how: How = "several") -> bool:
+        """Whether one of these attempts fits rows together; False proves nothing."""
         name = int(self.table.mark[rows].sum())
+        if name in self._packed or (name, how) in self._unloaded:
+            return self._packed.get(name, False)
         if (self.table.usage[rows].sum(axis=0) > self.table.capacity).any():
             return False
-        if name not in self._packed:
-            needs = [
-                need for need in needs_of(self.prepared, self.chosen(rows)) if not need.anywhere
-            ]
-            once = len(self.prepared.machines) > MANY_MACHINES
-            if load(self.prepared.machines, needs, once=once) is None:
-                return False
-            self._packed[name] = True
-        return self._packed[name]
+        machines = self.prepared.machines
+        needs = [need for need in needs_of(self.prepared, self.chosen(rows)) if not need.anywhere]
+        if how == "racks":
+            loaded = load_by_racks(machines, needs)
+        else:
+            loaded = load(machines, needs, once=how == "once" or len(machines) > MANY_MACHINES)
+        if loaded is None:
+            self._unloaded.add((name, how))
+            return False
+        self._packed[name] = True
+        return True
+
+    def limit(self, rows: Whole, *, racks: bool) -> tuple[Whole, int] | None:
+        """A limit that these rows break, by machines or by racks; what had none has none."""
+        name = (int(self.table.mark[rows].sum()), racks)
+        if name in self._unlimited:
+            return None
+        cutter = self.cutter()
+        found = cutter.wide_limit(rows) if racks else cutter.limit(rows)
+        if found is None:
+            self._unlimited.add(name)
+            self.fruitless += racks or not self.effort.racks
+        return found
 
     def packs(self, rows: Whole, nodes: int) -> bool | None:
         """Whether rows fit together; None when that could not be found out."""
@@ -247,11 +272,12 @@ class Ladder:
         if known is not None:
             return known
         needs = needs_of(self.prepared, chosen)
-        loaded = load(self.prepared.machines, needs)
+        machines = self.prepared.machines
+        loaded = load(machines, needs) or load_by_racks(machines, needs)
         if loaded is not None:
             return by_option(chosen, loaded.places(needs))
         try:
-            places = pack(self.prepared.machines, needs, 10 * PACKING_LIMIT)
+            places = pack(machines, needs, 10 * PACKING_LIMIT)
         except PackingLimitError:
             # No deadline here: rows that were found to fit must be placed, and that is quick.
             found, _ = self._by_highs(chosen, None, None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from themis.auction.fillings import SINGLE, Cuts, Pins, Ways, Weights, joined, profile
+from themis.auction.fillings import SINGLE, Cuts, Pins, Ways, Weights, join, joined, profile
 from themis.auction.patterns import Size
 from themis.auction.prepared import Option
 from themis.auction.resources import Real
@@ -174,7 +174,7 @@ class Lifting:
             if sets is None:
                 return None
             tables.append(sets)
-        top = self._fill([table[0][1] for table in tables])
+        top = self._fill(joined([table[0][1] for table in tables]))
         return round(top), self._one_by_one(tables, top, by_level)
 
     def _one_by_one(
@@ -200,8 +200,13 @@ class Lifting:
             for i, some in enumerate(self.bundles)
             for j, bundle in enumerate(some)
         ]
+        others = np.zeros(1)
+        last = -1
         for _, index, number in sorted(order):
             bundle = self.bundles[index][number]
+            if index != last:
+                last = index
+                others = joined([*best[:index], *best[index + 1 :]])
             heavy.setdefault(bundle, 0)
             inside = [
                 load + sum(heavy[other] for other in some)
@@ -212,13 +217,13 @@ class Lifting:
                 heavy[bundle] = sum(by_level[level][size] for level, size in bundle.pins)
                 continue
             mine = _upper(inside)
-            more = round(top - self._fill([*best[:index], mine, *best[index + 1 :]]))
+            more = round(top - self._fill(join(others, mine)))
             heavy[bundle] += more
             best[index] = _upper([best[index], mine + more])
         return heavy
 
-    def _fill(self, machines: Sequence[Real]) -> float:
-        sums = joined(machines)
+    def _fill(self, sums: Real) -> float:
+        """The heaviest filling, given the profile of all machines."""
         return float((sums + self.over[: len(sums)]).max())
 
     def _sets(
@@ -254,8 +259,8 @@ def _upper(profiles: Sequence[Real]) -> Real:
 def bundles_of(option: Option) -> list[Bundle]:
     """What a row has pinned, machine by machine."""
     pins: dict[int, list[Size]] = {}
-    for chunk in option.chunks:
-        if chunk.machine is not None:
-            size = SINGLE if chunk.count == 1 else (chunk.level, chunk.count)
-            pins.setdefault(chunk.machine, []).append(size)
+    for (level, negative, machine), count in option.counts:
+        if machine >= 0:
+            size = SINGLE if negative == -1 else (level, -negative)
+            pins.setdefault(machine, []).extend([size] * count)
     return [Bundle(m, option.bidder, tuple(sorted(some))) for m, some in sorted(pins.items())]

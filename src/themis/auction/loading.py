@@ -7,6 +7,7 @@ packing exists.
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 
 from themis.auction.problem import OfferedMachine
 from themis.auction.room import Holes, Need, Room
@@ -15,6 +16,9 @@ from themis.model import CLUSTER, MACHINE, RACK, SLOT, Chunk
 
 _POWERS = (4.0, 1.0)
 """How much scarcity counts: some demands are served by one, some by another."""
+
+_WIDEST, _CHOICES = 3, 60
+"""Chunks whose racks are chosen one by one, and how many choices are tried."""
 
 _NO_RACKS = 2**31
 """More GPUs than any chunk has."""
@@ -57,6 +61,7 @@ class Loading:
         that has least to lose.
         """
         pinned, slots, whole, wide = _sorted(needs)
+        wide = [i for i in wide if i not in self.where]
         if not all(self._pin(i, needs[i]) or self._fail([i]) for i in pinned):
             return False
         self._value([needs[i].chunk for i in (*slots, *whole)], power)
@@ -79,6 +84,12 @@ class Loading:
             missing -= needs[loose.pop()].chunk.count
         return True
 
+    def hold(self, racks: Mapping[int, int], needs: Sequence[Need]) -> None:
+        """Before a run: keep room for some needs in these racks, which have it."""
+        for i, rack in racks.items():
+            self.racks[rack] -= needs[i].chunk.count
+            self.where[i] = (rack, -2)
+
     def _fail(self, some: Sequence[int]) -> bool:
         """Whether to go on without these."""
         if self.failed is None:
@@ -90,6 +101,8 @@ class Loading:
         machine = self.index.get(need.chunk.machine if need.chunk.machine is not None else -1)
         count = need.chunk.count
         if machine is None or self.spare[machine] < count:
+            return False
+        if self.racks[self.rack[machine]] < count:
             return False
         slot = -1
         if need.chunk.level == SLOT and count > 1:
@@ -305,6 +318,41 @@ def load(
                 if once:
                     return None
     return None
+
+
+def load_by_racks(machines: Sequence[OfferedMachine], needs: Sequence[Need]) -> Loading | None:
+    """A loading with some choice of racks for the widest chunks, or None.
+
+    They are few, so that most of their choices can be tried.
+    """
+    wide = _sorted(needs)[3][:_WIDEST]
+    if _restricted(needs) or not wide:
+        return None
+    room: dict[int, int] = {}
+    for offered in machines:
+        room[offered.rack] = room.get(offered.rack, 0) + offered.gpus
+    counts = [needs[i].chunk.count for i in wide]
+    tried: set[tuple[tuple[int, int], ...]] = set()
+    for choice in product(room, repeat=len(wide)):
+        name = tuple(sorted(zip(choice, counts, strict=True)))
+        if name in tried or not _may_hold(room, name):
+            continue
+        if len(tried) >= _CHOICES:
+            break
+        tried.add(name)
+        attempt = Loading(machines)
+        attempt.hold(dict(zip(wide, choice, strict=True)), needs)
+        if attempt.run(needs, racks_first=_NO_RACKS, slots_first=True, power=_POWERS[0]):
+            return attempt
+    return None
+
+
+def _may_hold(room: Mapping[int, int], held: Sequence[tuple[int, int]]) -> bool:
+    """Whether racks have room for these: (rack, GPUs)."""
+    taken: dict[int, int] = {}
+    for rack, count in held:
+        taken[rack] = taken.get(rack, 0) + count
+    return all(count <= room[rack] for rack, count in taken.items())
 
 
 def _orders(machines: Sequence[OfferedMachine], needs: Sequence[Need]) -> list[int]:

@@ -9,12 +9,25 @@ A chunk's level is the worst it accepts: 0 all in one slot, 1 in one machine, 2 
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from themis.errors import ConfigError, InvalidBidError, InvariantError
-from themis.model import CLUSTER, MACHINE, SLOT, AppId, Bid, Chunk, GpuId, Topology
+from themis.model import (
+    CLUSTER,
+    MACHINE,
+    SLOT,
+    AppId,
+    Bid,
+    Chunk,
+    GpuId,
+    Table,
+    TableRow,
+    TableShape,
+    Topology,
+)
 from themis.model.ids import check_count, check_number
 
 MAX_ROWS = 4096
@@ -141,27 +154,26 @@ def normal(chunk: Chunk) -> Chunk:
     return chunk
 
 
-def runs_of(chunks: Sequence[Chunk]) -> list[tuple[Chunk, int]]:
-    """Runs of equal chunks: rows of many jobs repeat the same one."""
-    runs: list[tuple[Chunk, int]] = []
-    start = 0
-    for index in range(1, len(chunks) + 1):
-        if index < len(chunks) and (
-            chunks[index] is chunks[start] or chunks[index] == chunks[start]
-        ):
-            continue
-        runs.append((chunks[start], index - start))
-        start = index
-    return runs
-
-
 def check_bid(bid: Bid, machines: Sequence[OfferedMachine]) -> None:
     """Check one app's answer where it enters.
 
     Raises:
         InvalidBidError: It asks for something that was not offered, or makes no sense.
     """
-    offered = {machine.machine: machine.gpus for machine in machines}
+    check_bid_on(bid, gpus_by_machine(machines))
+
+
+def gpus_by_machine(machines: Sequence[OfferedMachine]) -> dict[int, int]:
+    """How many GPUs of each machine are offered."""
+    return {machine.machine: machine.gpus for machine in machines}
+
+
+def check_bid_on(bid: Bid, offered: Mapping[int, int]) -> None:
+    """The same, by the GPUs that are offered of each machine.
+
+    Raises:
+        InvalidBidError: As above.
+    """
     total = sum(offered.values())
     try:
         _check_size("rows", len(bid.rows), MAX_ROWS)
@@ -177,19 +189,8 @@ def check_bid(bid: Bid, machines: Sequence[OfferedMachine]) -> None:
             if not 1 <= (gpus := row.gpus) <= total:
                 _check_size(f"GPUs of row {number}", gpus, total, low=1)
             check_number(f"seconds of row {number}", row.seconds, above=True)
-        for number, entry in enumerate(bid.table):
-            if (
-                type(entry.level) is int
-                and 0 <= entry.level <= CLUSTER
-                and type(entry.count) is int
-                and 1 <= entry.count <= MAX_ROWS
-                and type(entry.seconds) is float
-                and 0.0 < entry.seconds < 1e15
-            ):
-                continue
-            check_count(f"level in its valuation, row {number}", entry.level, low=0, high=CLUSTER)
-            check_count(f"GPU count in its valuation, row {number}", entry.count)
-            check_number(f"seconds in its valuation, row {number}", entry.seconds, above=True)
+        if not (isinstance(bid.table, Table) and _is_well(bid.table)):
+            _check_table(bid.table)
         if bid.claim is not None:
             check_number("claimed elapsed time", bid.claim.elapsed, high=1e6)
             check_number("claimed ideal time", bid.claim.ideal_time, above=True, high=1e6)
@@ -197,7 +198,47 @@ def check_bid(bid: Bid, machines: Sequence[OfferedMachine]) -> None:
         raise InvalidBidError(bid.app, str(error)) from error
 
 
-def _check_chunk(chunk: Chunk, row: int, offered: dict[int, int], total: int) -> None:
+def _is_well(table: Table) -> bool:
+    """Whether a table is surely well: nearly all are, and their shapes are old acquaintances."""
+    seconds = table.seconds
+    return (
+        len(seconds) == len(table.shape.rows)
+        and _is_sound(table.shape)
+        and {float}.issuperset(map(type, seconds))
+        # A NaN is no less than anything, and anything with it added is one.
+        and min(seconds, default=1.0) > 0.0
+        and sum(seconds) < 1e15
+    )
+
+
+@lru_cache(maxsize=1024)
+def _is_sound(shape: TableShape) -> bool:
+    return all(
+        type(level) is int
+        and 0 <= level <= CLUSTER
+        and type(count) is int
+        and 1 <= count <= MAX_ROWS
+        for level, count in shape.rows
+    )
+
+
+def _check_table(table: Sequence[TableRow]) -> None:
+    for number, entry in enumerate(table):
+        if (
+            type(entry.level) is int
+            and 0 <= entry.level <= CLUSTER
+            and type(entry.count) is int
+            and 1 <= entry.count <= MAX_ROWS
+            and type(entry.seconds) is float
+            and 0.0 < entry.seconds < 1e15
+        ):
+            continue
+        check_count(f"level in its valuation, row {number}", entry.level, low=0, high=CLUSTER)
+        check_count(f"GPU count in its valuation, row {number}", entry.count)
+        check_number(f"seconds in its valuation, row {number}", entry.seconds, above=True)
+
+
+def _check_chunk(chunk: Chunk, row: int, offered: Mapping[int, int], total: int) -> None:
     level, count, machine = chunk.level, chunk.count, chunk.machine
     if type(level) is int and type(count) is int and 0 <= level <= CLUSTER:
         # Nearly all are well: the words for what is wrong are found below.

@@ -1,10 +1,10 @@
 """Rows that cannot matter, taken out before anybody solves anything."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from themis.auction.problem import Candidate, normal, runs_of
-from themis.model import CLUSTER, Chunk
+from themis.auction.problem import Candidate, normal
+from themis.model import CLUSTER, MACHINE, SLOT, Chunk
 
 PAIRWISE_LIMIT = 400
 """Longer tables lose only their duplicates: comparing pairs would cost more than it saves."""
@@ -20,7 +20,7 @@ def counted(chunks: tuple[Chunk, ...]) -> tuple[tuple[Chunk, ...], int, Counts]:
         return chunks, 0, ()
     first, many = chunks[0], len(chunks)
     # Most rows of large auctions are one chunk, or the same one several times.
-    if many == 1 or (chunks[-1] == first and chunks.count(first) == many):
+    if many == 1 or (chunks[-1] is first and chunks.count(first) == many):
         chunk = normal(first)
         pin = -1 if chunk.machine is None else chunk.machine
         name = (((chunk.level, -chunk.count, pin), many),)
@@ -28,12 +28,19 @@ def counted(chunks: tuple[Chunk, ...]) -> tuple[tuple[Chunk, ...], int, Counts]:
     gpus = 0
     changed = False
     counts: dict[tuple[int, int, int], int] = {}
-    for run, count in runs_of(chunks):
-        chunk = normal(run)
-        changed = changed or chunk is not run
-        gpus += chunk.count * count
-        key = (chunk.level, -chunk.count, -1 if chunk.machine is None else chunk.machine)
-        counts[key] = counts.get(key, 0) + count
+    # What `normal` does, spelled out: this is most of what it takes to prepare an auction.
+    for chunk in chunks:
+        level, count, machine = chunk.level, chunk.count, chunk.machine
+        gpus += count
+        if count == 1:
+            if level != SLOT:
+                level = SLOT
+                changed = True
+        elif machine is not None and level > MACHINE:
+            level = MACHINE
+            changed = True
+        key = (level, -count, -1 if machine is None else machine)
+        counts[key] = counts.get(key, 0) + 1
     return (
         tuple(map(normal, chunks)) if changed else chunks,
         gpus,
@@ -73,16 +80,6 @@ class Shape:
             self._sorted = tuple(sorted(self.chunks, key=_order))
         return self._sorted
 
-    def beats(self, other: "Shape") -> bool:
-        """Whether this fits wherever the other one does; False proves nothing."""
-        mine, its = self.bulk, other.bulk
-        return (
-            mine[0] <= its[0]
-            and mine[1] <= its[1]
-            and mine[2] <= its[2]
-            and _fits_inside(self.sorted, other.sorted)
-        )
-
 
 def useful_shapes(rows: Sequence[Candidate], rho_nothing: float) -> list[tuple[int, Shape]]:
     """The indices of the rows that can matter, in order, with what they ask for.
@@ -107,18 +104,31 @@ def useful_shapes(rows: Sequence[Candidate], rho_nothing: float) -> list[tuple[i
     for _, i, shape in better:
         if shape.name in seen:
             continue
-        if pairwise and any(
-            other.gpus <= shape.gpus and other.beats(shape)
-            for where, others in rivals.items()
-            if where <= shape.pins
-            for other in others
-        ):
+        if pairwise and _is_beaten(shape, rivals):
             continue
         seen.add(shape.name)
         kept.append((i, shape))
         rivals.setdefault(shape.pins, []).append(shape)
     kept.sort(key=lambda one: one[0])
     return kept
+
+
+def _is_beaten(shape: Shape, rivals: Mapping[frozenset[int], Sequence[Shape]]) -> bool:
+    gpus, pins = shape.gpus, shape.pins
+    slots, machines, racks = shape.bulk
+    for where, others in rivals.items():
+        if where <= pins:
+            for other in others:
+                mine = other.bulk
+                if (
+                    other.gpus <= gpus
+                    and mine[0] <= slots
+                    and mine[1] <= machines
+                    and mine[2] <= racks
+                    and _fits_inside(other.sorted, shape.sorted)
+                ):
+                    return True
+    return False
 
 
 def _order(chunk: Chunk) -> tuple[int, int, int]:

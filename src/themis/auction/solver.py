@@ -244,13 +244,14 @@ def _kept(
         return _kept_by_the_light(prepared, rest, option, others, budget)
     if rest.most <= served + 1e-12:
         return WHOLE, True, 0  # nobody is denied anything: no need to ask what they would do
-    # One more bidder cannot make the best worse, so the bound of the whole holds here too.
-    high = min(rest.most, rest.bound)
-    if best.without is not None:
-        high = min(high, best.without(option.bidder))
     alone = rest.find(others, budget)
-    low = max(alone.value, served)
-    high = low if alone.exact else max(low, min(alone.bound, high))
+    low = high = max(alone.value, served)
+    if not alone.exact:
+        # One more bidder cannot make the best worse, so the bound of the whole holds here too.
+        bound = min(rest.most, rest.bound, alone.bound)
+        if best.without is not None:
+            bound = min(bound, best.without(option.bidder))
+        high = max(low, bound)
     interval = Interval(_fraction(served - high, weight), _fraction(served - low, weight))
     return interval, alone.exact, alone.work
 

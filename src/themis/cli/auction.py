@@ -11,7 +11,7 @@ import typer
 
 from themis.cli import options
 from themis.cli.auction_solve import solve_command, warm_up
-from themis.cli.output import NOT_FOUND, USAGE, console, fail, print_json, progress_bar
+from themis.cli.output import NOT_FOUND, USAGE, console, fail, print_json, progress_bar, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -84,6 +84,7 @@ def record_command(
             context, config, cluster=cluster, contention=contention, workload=workload, apps=apps,
             seed=seed, policy=policy, load=load, lease=lease, f=f, set_=set_,
         )  # fmt: skip
+        _refuse_without_auctions(asked.policy)
         whose, record = f"with policy {asked.policy}", partial(_record_run, asked)
     with _folder(out, force=force) as draft:
         recorder = Recorder(draft, selection, every=every, min_bidders=bidders)
@@ -113,6 +114,16 @@ def _refuse_run_flags(context: typer.Context) -> None:
     if given:
         flag = "--" + given[0].rstrip("_")
         fail(f"--from and {flag}: the log says what was run; leave {flag} out", USAGE)
+
+
+def _refuse_without_auctions(name: str) -> None:
+    """Before anything is simulated for it."""
+    from themis.policies import DirectPolicy  # noqa: PLC0415 - late, so that --help is quick
+    from themis.policies.registry import POLICIES, policy_class  # noqa: PLC0415 - see above
+
+    if issubclass(policy_class(name), DirectPolicy):
+        some = [each for each, kind in POLICIES.items() if not issubclass(kind, DirectPolicy)]
+        fail(f"policy: got {name!r}, which holds no auctions; {' and '.join(some)} do", USAGE)
 
 
 def _event_log(path: Path) -> Path:
@@ -149,7 +160,7 @@ def _record_log(log: Path, recorder: Recorder) -> tuple[Kept, ...]:
     from themis.sim.recording import record_log  # noqa: PLC0415 - late, so that --help is quick
 
     with progress_bar(f"reading {log} (KiB)", log.stat().st_size // 1024) as bar:
-        return record_log(log, recorder, lambda done: bar.update(done // 1024))
+        return record_log(log, recorder, lambda done: bar.update(done // 1024), warn)
 
 
 def _why_none(recorder: Recorder, bidders: int, whose: str) -> str:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from themis.records.auctions import AuctionFile
 
 ALL = "all"
+MAX_BUDGET = 10**12
+"""As in files; it is far more than anybody waits for."""
 MAX_COMBINATIONS = 20_000
 """Combinations of rows up to which brute force is one of `all`."""
 
@@ -43,7 +45,12 @@ def solve_command(
     ] = None,
     budget: Annotated[
         int | None,
-        typer.Option(min=1, metavar="WORK", help="Work allowed; the file's own unless given."),
+        typer.Option(
+            min=1,
+            max=MAX_BUDGET,
+            metavar="WORK",
+            help="Work allowed; the file's own unless given.",
+        ),
     ] = None,
     json: options.Json = False,
 ) -> None:
@@ -63,6 +70,7 @@ def solve_command(
                 bar.update(number * len(solvers) + done)
 
             results.append(_solve_file(path, solvers, budget, all_=ALL in names, step=step))
+            step(len(solvers))
     if json:
         print_json(as_plain_data(results))
     else:
@@ -121,21 +129,31 @@ def _paths(files: list[Path]) -> list[Path]:
 
 def warm_up(solvers: list[Solver]) -> None:
     """Load what a solver loads on first use, so that its first auction is not charged for it."""
-    from themis.auction import Bidder, Candidate, OfferedMachine, Problem  # noqa: PLC0415 - late
-    from themis.auction.solver import start_of  # noqa: PLC0415 - late: --help is quick
+    from themis.auction.solver import preload, solver  # noqa: PLC0415 - late: --help is quick
     from themis.errors import ThemisError  # noqa: PLC0415 - see above
-    from themis.model import AppId, Chunk  # noqa: PLC0415 - see above
 
-    row = Candidate((Chunk(0, 1),), 1.0)
-    bidders = tuple(Bidder(AppId(name), 1.0, 2.0, (row,)) for name in ("a", "b"))
-    tiny = Problem((OfferedMachine(0, 0, (1,)),), bidders)
     for each in solvers:
         try:
+            preload(each.name)
+            each.solve(_exercise())
             if each.name == "default":
-                start_of("highs")
-            each.solve(tiny)
+                solver("ladder").solve(_exercise())  # this one is too small for it
         except ThemisError:
             pass  # it will say so of every auction
+
+
+def _exercise() -> Problem:
+    """A small auction in which nobody can have all it wants."""
+    from themis.auction import Bidder, Candidate, OfferedMachine, Problem  # noqa: PLC0415 - late
+    from themis.model import CLUSTER, AppId, Chunk  # noqa: PLC0415 - see above
+
+    rows = tuple(
+        Candidate((Chunk(level, count),), (4.0 + 0.1 * level) / count**0.9)
+        for level in range(CLUSTER + 1)
+        for count in range(1, 5)
+    )
+    bidders = tuple(Bidder(AppId(name), 1.0, rho, rows) for name, rho in (("a", 8.0), ("b", 9.0)))
+    return Problem((OfferedMachine(0, 0, (2, 1)), OfferedMachine(1, 0, (2,))), bidders)
 
 
 def _solve_file(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from themis.cli.output import console, table
+from themis.cli.output import console, counted, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,8 +80,8 @@ def _show_question(out: Console, item: Solved) -> None:
     rows = sum(len(bidder.rows) for bidder in problem.bidders)
     _say(
         out,
-        f"{item.path}: {len(problem.bidders)} bidders with {rows} rows for {_gpus(problem)} GPUs "
-        f"on {len(problem.machines)} machines",
+        f"{item.path}: {counted(len(problem.bidders), 'bidder')} with {counted(rows, 'row')} for "
+        f"{counted(_gpus(problem), 'GPU')} on {counted(len(problem.machines), 'machine')}",
     )
     if auction.origin is not None:
         _say(out, _origin(auction.origin))
@@ -122,11 +122,22 @@ def _show_answer(out: Console, auction: AuctionFile, tried: Try) -> None:
     _say(
         out,
         f"{tried.solver}: value {solution.value:.6f}, bound {solution.bound:.6f}, "
-        f"{'exact' if solution.exact else 'not proven exact'}, {len(solution.winners)} of "
+        f"{_proof(solution)}, {len(solution.winners)} of "
         f"{len(bidders)} win, work {solution.work}, {1000 * tried.seconds:.1f} CPU ms",
     )
     if auction.answer is not None and tried.compared is not None:
         _say(out, f"recorded answer ({auction.answer.solver}): {tried.compared.text}")
+
+
+def _proof(solution: Solution) -> str:
+    """What of an answer is proven."""
+    from themis.auction.solution import TOLERANCE  # noqa: PLC0415 - late, so that --help is quick
+
+    if solution.exact:
+        return "exact"
+    if solution.bound - solution.value <= TOLERANCE:
+        return "the best allocation, but its kept fractions are not proven"
+    return "not proven to be the best allocation"
 
 
 def _interval(kept: Interval) -> str:

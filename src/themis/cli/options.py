@@ -40,6 +40,7 @@ def configuration(context: typer.Context, file: Path | None, **flags: Any) -> Ru
     `flags` are fields of RunConfig, and `lease`, `f` and `set_`.
     """
     from themis.sim import RunConfig  # noqa: PLC0415 - late, so that --help is quick
+    from themis.sim.config import refuse_apps_of_file  # noqa: PLC0415 - see above
     from themis.sim.runfile import read_run  # noqa: PLC0415 - see above
 
     options = pairs(flags.pop("set_", None) or [])
@@ -49,14 +50,15 @@ def configuration(context: typer.Context, file: Path | None, **flags: Any) -> Ru
             if key in options:
                 fail(f"--{key} and --set {key}: given twice, once is enough", USAGE)
             options[key] = value
-    if file is None:
-        return RunConfig(**flags, options=options)
-    told = read_run(file)
-    kept = {key: getattr(told, key) for key in flags if not given(context, key)}
-    return RunConfig(
-        **{"seed": told.seed, "policy": told.policy, **flags, **kept},
-        options={**told.options, **options},
-    )
+    if file is not None:
+        told = read_run(file)
+        kept = {key: getattr(told, key) for key in flags if not given(context, key)}
+        flags = {"seed": told.seed, "policy": told.policy, **flags, **kept}
+        options = {**told.options, **options}
+    config = RunConfig(**flags, options=options)
+    if given(context, "apps"):
+        refuse_apps_of_file(config)  # which is silent about the number that is there anyway
+    return config
 
 
 def given(context: typer.Context, key: str) -> bool:

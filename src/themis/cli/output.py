@@ -102,17 +102,27 @@ def _mistake(error: Any) -> str:
     name = max(flag.opts, key=len)
     # Not every version of typer tells what was given.
     for told in getattr(error.__cause__, "errors", list)():
-        least = told.get("ctx", {}).get("ge")
-        allowed = _KINDS.get(told["type"]) or (least is not None and f"at least {least}")
+        allowed = _KINDS.get(told["type"]) or _range(**told.get("ctx", {}))
         if allowed:
             return f"{name}: got {told['input']!r}, allowed: {allowed}"
     return f"{name}: {error.message}"
+
+
+def _range(ge: object = None, le: object = None, **_: object) -> str:
+    """What numbers may be, in the words that typer has for their ends."""
+    ends = [f"at least {ge}"] if ge is not None else []
+    return " and ".join([*ends, f"at most {le}"] if le is not None else ends)
 
 
 def note(message: str) -> None:
     """Say something that is not the result."""
     if not STYLE.quiet:
         sys.stderr.write(f"{escape_line(message)}\n")
+
+
+def warn(message: str) -> None:
+    """Say something that the result suffers from, also to those who want no other words."""
+    sys.stderr.write(f"warning: {escape_line(message)}\n")
 
 
 def escape_line(text: str) -> str:

@@ -80,9 +80,14 @@ def serial_rest(phases: Sequence[PhaseLoad], gang: int) -> float:
 
     A job never uses more than its max_gpus, and one with a larger gang is taken to run on its own.
     """
-    return math.fsum(
+    return math.fsum(serial_parts(phases, gang))
+
+
+def serial_parts(phases: Sequence[PhaseLoad], gang: int) -> list[float]:
+    """The same job by job."""
+    return [
         job.work / min(max(gang, job.min_gpus), job.max_gpus) for phase in phases for job in phase
-    )
+    ]
 
 
 def best_case_rest(phases: Sequence[PhaseLoad], capacity: float = math.inf) -> float:

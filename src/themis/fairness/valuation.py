@@ -12,9 +12,9 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
-from themis.model import LEVELS, Seat, TableRow
+from themis.model import LEVELS, Seat, Table, TableRow
 
 
 def gang_counts(seats: Sequence[Seat], gang: int, gangs: int) -> tuple[int, int, int, int]:
@@ -22,6 +22,12 @@ def gang_counts(seats: Sequence[Seat], gang: int, gangs: int) -> tuple[int, int,
     if gang == 1 or len(seats) <= 1:
         usable = min(len(seats), gangs * gang)
         return (usable, usable, usable, usable)
+    return _gang_counts(tuple(seats), gang, gangs)
+
+
+@lru_cache(maxsize=2048)
+def _gang_counts(seats: tuple[Seat, ...], gang: int, gangs: int) -> tuple[int, int, int, int]:
+    # Apps keep their GPUs for many rounds.
     slots: dict[int, int] = {}
     machines: dict[int, int] = {}
     racks: dict[int, int] = {}
@@ -53,34 +59,36 @@ def _in_groups(sizes: Iterable[int], gang: int, gangs: int) -> int:
 class Valuation:
     """A table as given, and the work that was left when it was given."""
 
-    table: tuple[TableRow, ...]
+    table: Sequence[TableRow]
     work_left: float
 
     @cached_property
-    def _by_level(self) -> tuple[tuple[list[int], list[float]], ...]:
-        """Per level, rows of that or a worse level: rising counts with their best seconds.
+    def _columns(self) -> tuple[tuple[list[int], list[float]], ...]:
+        """Per level its rising counts with their best seconds.
 
         Never more seconds for more GPUs: an app may leave some of them unused.
         """
-        rows: list[list[TableRow]] = [[] for _ in LEVELS]
-        for row in self.table:
-            rows[row.level].append(row)
-        columns: list[tuple[list[int], list[float]]] = []
-        best: dict[int, float] = {}
-        for level in reversed(LEVELS):
-            for row in rows[level]:
-                if row.seconds < best.get(row.count, math.inf):
-                    best[row.count] = row.seconds
-            counts = sorted(best)
-            fewest = itertools.accumulate([best[count] for count in counts], min)
-            columns.append((counts, list(fewest)))
-        return tuple(reversed(columns))
+        table = Table.of(self.table)
+        seconds = table.seconds
+        return tuple(
+            [
+                (counts, list(itertools.accumulate(pick(seconds), min)) if counts else [])
+                for counts, pick in table.shape.columns
+            ]
+        )
 
     def lookup(self, level: int, count: int) -> float:
         """Seconds of the best row with no more GPUs at the same or a worse level."""
-        counts, seconds = self._by_level[level]
-        index = bisect.bisect_right(counts, count) - 1
-        return seconds[index] if index >= 0 else math.inf
+        return self._best([count if apart >= level else 0 for apart in LEVELS])
+
+    def _best(self, most: Sequence[int]) -> float:
+        """Seconds of the best row with no more GPUs than are given for its level."""
+        best = math.inf
+        for (counts, seconds), count in zip(self._columns, most, strict=True):
+            index = bisect.bisect_right(counts, count)
+            if index and seconds[index - 1] < best:
+                best = seconds[index - 1]
+        return best
 
     def seconds(self, seats: Sequence[Seat], *, gang: int, gangs: int, work_left: float) -> float:
         """Seconds still needed with these GPUs, rebased on the work that is left now.
@@ -90,9 +98,9 @@ class Valuation:
         """
         if not seats:
             return math.inf
-        counts = gang_counts(seats, gang, gangs)
-        best = min(self.lookup(level, counts[level]) for level in LEVELS)
-        return best * self._rebase(work_left)
+        # What is close together will also do as GPUs that are farther apart.
+        most = itertools.accumulate(gang_counts(seats, gang, gangs), max)
+        return self._best(list(most)) * self._rebase(work_left)
 
     def seconds_at(self, level: int, count: int, *, work_left: float) -> float:
         """Seconds still needed with so many GPUs in gangs at a level, rebased likewise."""

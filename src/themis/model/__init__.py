@@ -8,6 +8,7 @@ from themis.model.bids import Bid, Chunk, Claim, Offer, Row, TableRow
 from themis.model.ids import AppId, GpuId, JobId, OwnerId
 from themis.model.leases import Lease, Source
 from themis.model.slowdown import NO_SLOWDOWN, Measured, Slowdown
+from themis.model.tables import Table, TableShape
 from themis.model.topology import (
     CLUSTER,
     LEVELS,
@@ -46,7 +47,9 @@ __all__ = [
     "Seat",
     "Slowdown",
     "Source",
+    "Table",
     "TableRow",
+    "TableShape",
     "Topology",
     "level_of",
 ]

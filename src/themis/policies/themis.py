@@ -112,7 +112,7 @@ class Themis(Policy):
         fresh_tables: bool = False,
     ) -> None:
         self.f = check_number("f", f, high=1.0)
-        self.payment = payment_by_name(str(payment))
+        self.payment = payment_by_name(payment)
         self.rank = _choice("rank", rank, Rank)
         self.lookahead = check_number("lookahead", lookahead, high=100.0)
         self.urgent = check_number("urgent", urgent, high=10.0)
@@ -449,7 +449,7 @@ def _without_room(app: AppView) -> Reason:
 def _choice(key: str, given: object, kind: type[_Kind]) -> _Kind:
     if given not in set(kind):
         # Options may come from a file or a command line, where 3 is a number.
-        raise unknown_name(key, str(given), [str(item) for item in kind])
+        raise unknown_name(key, given, [str(item) for item in kind])
     return kind(str(given))
 
 

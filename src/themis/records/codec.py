@@ -11,7 +11,7 @@ default, so that logs outlive the fields that are added later.
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -21,7 +21,7 @@ from typing import Any, NewType, TypeVar, Union, cast, get_args, get_origin, get
 from themis.arbiter.commands import Command
 from themis.arbiter.events import Event
 from themis.errors import InvariantError, RefusedError, ThemisError
-from themis.records.documents import shown
+from themis.records.documents import shown, told
 
 TAG = "type"
 """The key that tells which event or command an object is."""
@@ -29,6 +29,10 @@ TAG = "type"
 _EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}
 _COMMANDS: dict[str, type] = {kind.__name__: kind for kind in get_args(Command)}
 _TAGGED = frozenset((*_EVENTS.values(), *_COMMANDS.values()))
+
+TOO_DEEP = "it is nested too deeply, allowed: some hundreds of levels"
+TOO_LONG = "an integer has thousands of digits, allowed: at most 4300"
+"""What Python says of neither in words that help."""
 
 _Kind = TypeVar("_Kind")
 _Decode = Callable[[Any], Any]
@@ -63,6 +67,8 @@ def _simpler(value: object) -> object:
         return sorted(value)
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, Sequence):
+        return tuple(value)
     raise TypeError(f"{kind.__name__} is not plain data")
 
 
@@ -90,20 +96,27 @@ def loads(text: str) -> object:
         return _DECODER.decode(text)
     except json.JSONDecodeError as error:
         raise RefusedError("JSON", f"{error.msg} at character {error.pos + 1}") from None
-    except (ValueError, RecursionError) as error:
-        # ValueError: our own hooks below, and integers of thousands of digits.
+    except RecursionError:
+        raise RefusedError("JSON", TOO_DEEP) from None
+    except _OddJsonError as error:
         raise RefusedError("JSON", str(error)) from None
+    except ValueError:
+        raise RefusedError("JSON", TOO_LONG) from None
+
+
+class _OddJsonError(ValueError):
+    """What Python's reader would take and others would not."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key is there twice")
+        raise _OddJsonError("a key is there twice")
     return found
 
 
 def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number")
+    raise _OddJsonError(f"{name} is not a number")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
@@ -138,11 +151,11 @@ def decode(kind: type[_Kind], data: object) -> _Kind:
 
 def _tagged(data: object, kinds: Mapping[str, type], what: str) -> object:
     if not isinstance(data, dict):
-        raise RefusedError(what, f"{shown(data)!r} is not an object")
+        raise RefusedError(what, f"{told(data)} is not an object")
     name = data.get(TAG)
     kind = kinds.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise RefusedError(what, f"there is no {what} of type {shown(name)!r}")
+        raise RefusedError(what, f"there is no {what} of type {told(name)}")
     return _decode_at_top(kind, {key: value for key, value in data.items() if key != TAG})
 
 
@@ -151,6 +164,8 @@ def _decode_at_top(kind: type, data: object) -> object:
         return _decoder(kind)(data)
     except _MisfitError as error:
         raise RefusedError(kind.__name__ + "".join(reversed(error.steps)), error.reason) from None
+    except RecursionError:
+        raise RefusedError(kind.__name__, TOO_DEEP) from None
 
 
 class _MisfitError(Exception):
@@ -163,7 +178,7 @@ class _MisfitError(Exception):
 
 
 def _misfit(value: object, allowed: str) -> _MisfitError:
-    return _MisfitError(f"{shown(value)!r} is not {allowed}")
+    return _MisfitError(f"{told(value)} is not {allowed}")
 
 
 # One decoder per type, made when it is first needed
@@ -186,6 +201,8 @@ def _decoder(hint: Any) -> _Decode:
         return _sequence_decoder(arguments[0], tuple)
     if origin is tuple:
         return _record_decoder(arguments)
+    if origin is Sequence:
+        return _sequence_decoder(arguments[0], tuple)
     if origin is frozenset:
         return _sequence_decoder(arguments[0], frozenset)
     if origin is Mapping:
@@ -231,7 +248,7 @@ def _wrong_keys(
     if missing:
         return _MisfitError(f"{missing[0]} is missing")
     unknown = next(key for key in data if key not in known)
-    return _MisfitError(f"it has no field {shown(unknown)!r}")
+    return _MisfitError(f"it has no field {told(unknown)}")
 
 
 def _choice_decoder(kind: type[Enum]) -> _Decode:

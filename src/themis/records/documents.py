@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from themis.errors import ConfigError, MissingFileError, unknown_name
+from themis.errors import ConfigError, MissingFileError, unknown_name, written
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
+MAX_DIGITS = 1000
 
 Steps = tuple[str | int, ...]
 """The way to a value: keys of mappings and indices of lists."""
@@ -89,7 +90,7 @@ class Place:
             raise self.error(given, f"a mapping of {', '.join(sorted(allowed))}")
         for key in value:
             if key not in allowed:
-                name = str(shown(key))
+                name = str(shown(key)) if isinstance(key, str) else told(key)
                 raise unknown_name(f"key in {self.key}", name, allowed, self.at(name).where)
         for key in required:
             if key not in value:
@@ -110,6 +111,11 @@ def shown(value: object) -> object:
             return "an integer of more than 18 digits"
         case _:
             return value
+
+
+def told(value: object) -> str:
+    """A value of a JSON file, for messages."""
+    return "null" if value is None else written(shown(value))
 
 
 def read_text(path: Path, limit: int = MAX_BYTES) -> str:
@@ -170,7 +176,7 @@ def parse_document(text: str, file: str) -> tuple[Any, Place]:
         where = f"{file}:{mark.line + 1}" if mark else file
         raise ConfigError("file", error.problem or "bad YAML", "plain YAML", where) from None
     except (yaml.YAMLError, ValueError) as error:
-        # ValueError: dates that do not exist, numbers of thousands of digits.
+        # ValueError: dates that do not exist.
         given = str(error).partition("\n")[0][:80]
         raise ConfigError("file", given, "plain YAML", file) from None
     return data, Place(file, lines, texts=texts)
@@ -198,6 +204,11 @@ def _note_lines(
     lines[steps] = node.start_mark.line + 1
     if node.id == "scalar":
         texts[steps] = node.value
+        if node.tag.endswith(":int") and len(node.value) > MAX_DIGITS:
+            # Python takes no longer ones, and says so in words of its own.
+            given = f"an integer of {len(node.value)} digits"
+            where = f"{file}:{lines[steps]}"
+            raise ConfigError(Place(steps=steps).key, given, f"at most {MAX_DIGITS} digits", where)
     if node.id == "sequence":
         for index, item in enumerate(node.value):
             _note_lines(item, (*steps, index), file, lines, texts)

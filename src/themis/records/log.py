@@ -24,7 +24,7 @@ from themis.arbiter.events import Event
 from themis.errors import ConfigError, CorruptLogError, RefusedError
 from themis.model import Topology
 from themis.records.codec import command_from, decode, dumps, event_from, loads
-from themis.records.documents import shown
+from themis.records.documents import shown, told
 
 FORMAT = 1
 MAX_LINE = 64 * 2**20
@@ -137,13 +137,21 @@ class LogWriter:
 class LogReader:
     """Reads a log line by line: once, in bounded memory. `finished` is known at the end.
 
+    Args:
+        path: The log.
+        forgive_cut: Whether a last line that is cut off, as by a crash, ends the log; `cut` then
+            tells its number.
+
     Raises:
         ConfigError: The file cannot be read.
         CorruptLogError: It is not a log, or damaged; names the line.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, *, forgive_cut: bool = False) -> None:
         self.path = str(path)
+        self.cut: int | None = None
+        """The number of the last line, if it was cut off and forgiven."""
+        self._forgive_cut = forgive_cut
         self.line = 0
         self.bytes_read = 0
         self.finished = False
@@ -185,7 +193,7 @@ class LogReader:
             raise self.corrupt("the file does not begin with the header of a Themis log")
         number = data.pop(_FORMAT_KEY)
         if type(number) is not int or number != FORMAT:
-            raise self.corrupt(f"format {shown(number)!r}, this version reads {FORMAT}")
+            raise self.corrupt(f"format {told(number)}, this version reads {FORMAT}")
         try:
             return decode(Header, data)
         except RefusedError as error:
@@ -198,12 +206,12 @@ class LogReader:
         # The header is line 1, so event n stands on line n + 1.
         if type(data["n"]) is not int or data["n"] != self.line - 1:
             raise self.corrupt(
-                f"event {shown(data['n'])!r} where {self.line - 1} was due: "
+                f"event {told(data['n'])} where {self.line - 1} was due: "
                 "lines are missing, doubled or out of order"
             )
         commands = data["commands"]
         if commands is not None and not isinstance(commands, list):
-            raise self.corrupt(f"commands: {shown(commands)!r} is not a list")
+            raise self.corrupt(f"commands: {told(commands)} is not a list")
         try:
             event = event_from(data["event"])
             kept = None if commands is None else tuple(command_from(item) for item in commands)
@@ -213,7 +221,7 @@ class LogReader:
 
     def _check_end(self, count: object) -> None:
         if type(count) is not int or count != self.line - 2:
-            raise self.corrupt(f"the run had {shown(count)!r} events, {self.line - 2} are here")
+            raise self.corrupt(f"the run had {told(count)} events, {self.line - 2} are here")
         self.finished = True
 
     def _next(self) -> dict[str, object] | None:
@@ -226,6 +234,9 @@ class LogReader:
         if len(raw) > MAX_LINE:
             raise self.corrupt(f"longer than {MAX_LINE} bytes")
         if not raw.endswith(b"\n"):
+            if self._forgive_cut and self.line > 1:
+                self.cut = self.line
+                return None
             raise self.corrupt("the last line is cut off")
         try:
             data = loads(raw.decode("utf-8"))
@@ -234,7 +245,7 @@ class LogReader:
         except RefusedError as error:
             raise self.corrupt(str(error)) from None
         if not isinstance(data, dict):
-            raise self.corrupt(f"{shown(data)!r} is not an object")
+            raise self.corrupt(f"{told(data)} is not an object")
         return data
 
     def __enter__(self) -> Self:

@@ -22,7 +22,7 @@ from themis.policies.base import Policy
 from themis.policies.registry import POLICIES
 from themis.policies.registry import policy as policy_by_name
 from themis.records.codec import command_from, dumps, loads
-from themis.records.documents import shown
+from themis.records.documents import shown, told
 from themis.records.log import Entry, Header, LogReader
 
 
@@ -210,4 +210,4 @@ def _differing(old: object, new: object, path: str) -> str:
             if left != right:
                 return _differing(left, right, f"{path}[{index}]")
         return f"{path} had {len(old)} entries, has {len(new)}"
-    return f"{path} was {shown(old)!r}, is {shown(new)!r}"
+    return f"{path} was {told(old)}, is {told(new)}"

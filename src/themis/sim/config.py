@@ -194,11 +194,22 @@ def _workload(config: RunConfig, topology: Topology, options: dict[str, Any]) ->
     return result
 
 
+def refuse_apps_of_file(config: RunConfig) -> None:
+    """Refuse a number of apps if the workload is a file; for when somebody gave one.
+
+    Raises:
+        UnwantedKeyError: It is.
+    """
+    # Of a file that is not there, that is what will be told.
+    if config.workload not in GENERATORS and Path(config.workload).exists():
+        reason = "a workload file has its own apps (for fewer: themis trace import --limit-apps)"
+        raise UnwantedKeyError("apps", config.apps, reason)
+
+
 def _workload_in_file(config: RunConfig, gpus: int) -> Workload:
     found = read_workload(Path(config.workload))
     if config.apps != _APPS:
-        reason = "a workload file has its own apps (for fewer: themis trace import --limit-apps)"
-        raise UnwantedKeyError("apps", config.apps, reason)
+        refuse_apps_of_file(config)
     return for_cluster(found, gpus, config.load)
 
 
@@ -270,7 +281,7 @@ def _duration(value: Any, key: str) -> Any:
 def _member(key: str, value: object) -> StrEnum:
     names = [str(item) for item in _ENUMS[key]]
     if value not in names:
-        raise unknown_name(key, str(value), names)
+        raise unknown_name(key, value, names)
     return _ENUMS[key](value)
 
 

@@ -1,17 +1,16 @@
-"""The simulator: a heap of events, a virtual clock, the two cores, and modelled jobs.
+"""The simulator: events at their time, a virtual clock, the two cores, and modelled jobs.
 
 outcome = Simulation(topology, workload, policy("themis"), Settings(), seed=1).run()
 outcome.apps["w2-0001"].end
 """
 
-import heapq
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from typing import Protocol, assert_never
 
-from themis.agent import Agent, Profiler
 from themis.agent import commands as agent_cmd
 from themis.agent import events as agent_ev
 from themis.arbiter import AppRecord, Arbiter, RoundRecord, Settings
@@ -19,14 +18,17 @@ from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.auction.solver import Solver, solver
 from themis.errors import InvariantError, ThemisError
-from themis.model import AppId, GpuId, JobId, Lease, Machine, Source, Topology
+from themis.model import AppId, GpuId, JobId, Lease, Topology
 from themis.policies import Policy
+from themis.sim.agenda import Agenda
 from themis.sim.faults import NO_FAULTS, Faults
-from themis.sim.jobs import Costs, Due, Ledgered, Nodes, iteration_limits
+from themis.sim.handover import Handover
+from themis.sim.jobs import Costs, Nodes, iteration_limits
 from themis.sim.measuring import NO_LEARNING, Learning, Meter
-from themis.sim.tallies import Contended, Shares
+from themis.sim.outages import Outages
+from themis.sim.outcome import Outcome
+from themis.sim.seats import Seat, samples, seat_for, timings
 from themis.sim.workloads import SimApp, Workload
-from themis.tuners import tuner_for
 
 STUCK_BEATS = 1000
 """Beats without a process, though apps wait, after which a run is given up."""
@@ -34,51 +36,12 @@ STUCK_BEATS = 1000
 Watch = Callable[[str], AbstractContextManager[None]]
 """Times what happens within it: a "bid" or an "auction"."""
 
-LEAST_TO_TIDY = 1000
-"""Entries of the heap up to which it is not searched for stale ones."""
-
 
 class Observer(Protocol):
     """Sees every event and what the arbiter made of it."""
 
     def handled(self, event: ev.Event, commands: Sequence[cmd.Command]) -> None:
         """One call of the arbiter."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What a run left behind."""
-
-    apps: dict[AppId, AppRecord] = field(default_factory=dict)
-    rounds: int = 0
-    auctions: int = 0
-    moves: int = 0
-    events: int = 0
-    end: float = 0.0
-    spent: dict[AppId, Ledgered] = field(default_factory=dict)
-    scores: tuple[tuple[float, float], ...] = ()
-    """Placement scores in rising order, with the GPU-seconds that had them."""
-    kept_fractions: Shares = field(default_factory=Shares)
-    refused: list[str] = field(default_factory=list)
-    failed_rounds: int = 0
-    first_failure: str = ""
-    """Why the first of them failed."""
-    failures: int = 0
-    """Processes that died, alone or with a machine."""
-    outages: int = 0
-    """Machines that failed."""
-    contended: Contended = field(default_factory=Contended)
-    """Whose GPUs those were while apps wanted more than there are."""
-
-
-@dataclass(slots=True)
-class _Seat:
-    """An app in the simulation: its agent and the truth about it."""
-
-    truth: SimApp
-    agent: Agent
-    informed: float = -1.0
-    """When the agent last read how far its jobs are."""
 
 
 class Simulation:
@@ -109,38 +72,42 @@ class Simulation:
         self._solver: Solver = solve_with or solver(solver_name)
         self._observers = tuple(observers)
         self._on_round = on_round
-        self._on_segment = on_segment
         self._on_progress = on_progress
         self._watch: Watch = watch or (lambda _: nullcontext())
-        self._heap: list[tuple[float, int, Callable[[float], None]]] = []
-        self._pushed = 0
-        self._tidy_at = LEAST_TO_TIDY
-        self._now = 0.0
+        self._agenda = Agenda()
         self._last_sign_of_life = 0.0
         self._inbox: deque[ev.Event] = deque()
-        self._seats: dict[AppId, _Seat] = {}
-        self._leaving: dict[GpuId, list[int]] = {}
-        self._releasing: dict[GpuId, AppId] = {}
-        self._sources: dict[tuple[GpuId, int], tuple[float, Source]] = {}
-        """Since when a lease has had its present source."""
+        self._seats: dict[AppId, Seat] = {}
         self._outcome = Outcome()
         self._nodes = Nodes(
             topology=lambda: self._arbiter.world.topology,
             costs=costs or Costs(),
             seed=seed,
-            at=self._at,
+            at=self._agenda.at,
             started=self._job_started,
             stopped=self._job_stopped,
             reached=self._job_reached,
             failed=self._job_failed,
             faults=faults,
         )
+        self._handover = Handover(
+            post=self._post,
+            occupant=self._nodes.occupant,
+            contended=self._outcome.contended,
+            on_segment=on_segment,
+        )
+        self._outages = Outages(
+            self._agenda,
+            self._nodes,
+            self._seats,
+            topology=lambda: self._arbiter.world.topology,
+            post=self._post,
+        )
         self._meter = Meter(learning.iteration_noise, seed) if learning.learn else None
         self._waited_for = len(workload.apps)
         for app in workload.apps:
-            self._at(app.arrival, lambda now, app=app: self._arrive(app, now))  # type: ignore[misc]
-        for machine in topology.machines:
-            self._await_outage(machine, faults.outages(seed, machine.name))
+            self._agenda.at(app.arrival, partial(self._arrive, app))
+        self._outages.expect(faults, seed)
 
     @property
     def arbiter(self) -> Arbiter:
@@ -154,11 +121,9 @@ class Simulation:
             InvariantError: The run got stuck with apps unfinished, as with a policy that gives
                 nothing to anybody.
         """
-        while self._heap:
-            at, _, action = heapq.heappop(self._heap)
-            self._now = at
+        while (action := self._agenda.next()) is not None:
             self._outcome.events += 1
-            action(at)
+            action(self._now)
             self._work_off()
             if not self._waited_for:
                 break
@@ -172,23 +137,14 @@ class Simulation:
         self._outcome.spent = self._nodes.spent
         self._outcome.scores = tuple(sorted(self._nodes.scores.items()))
         self._outcome.failures = self._nodes.failures
+        self._outcome.outages = self._outages.count
         return self._outcome
 
-    # The heap and the inbox
+    @property
+    def _now(self) -> float:
+        return self._agenda.now
 
-    def _at(self, time: float, action: Callable[[float], None]) -> None:
-        self._pushed += 1
-        heapq.heappush(self._heap, (max(time, self._now), self._pushed, action))
-        if len(self._heap) > self._tidy_at:
-            self._drop_stale()
-
-    def _drop_stale(self) -> None:
-        """Forget the ends of processes that were stopped, which may be far off and many."""
-        self._heap = [
-            entry for entry in self._heap if not (isinstance(entry[2], Due) and entry[2].stale)
-        ]
-        heapq.heapify(self._heap)
-        self._tidy_at = max(LEAST_TO_TIDY, 2 * len(self._heap))
+    # The inbox
 
     def _post(self, event: ev.Event) -> None:
         self._inbox.append(event)
@@ -207,16 +163,7 @@ class Simulation:
     def _arrive(self, app: SimApp, now: float) -> None:
         self._last_sign_of_life = now
         self._measure(now)
-        planned = app.planned
-        agent = Agent(
-            planned,
-            tuner_for(planned, app.tuner),
-            sticky=self._policy.sticky_agents,
-            restart_in_bids=self._policy.restart_in_bids,
-            in_bids=None if app.distortion.none else app.distortion.of,
-            profiler=None if self._meter is None else Profiler(planned.jobs),
-        )
-        self._seats[app.spec.id] = _Seat(app, agent)
+        self._seats[app.spec.id] = seat_for(app, self._policy, learns=self._meter is not None)
         self._nodes.add(
             app.spec.id,
             app.spec.jobs,
@@ -230,15 +177,10 @@ class Simulation:
         if self._seats and not self._nodes.running:
             patience = STUCK_BEATS * self._arbiter.settings.lease
             if now - self._last_sign_of_life > patience:
-                failed = ""
-                if self._outcome.failed_rounds:
-                    failed = (
-                        f"; {self._outcome.failed_rounds} of {self._arbiter.rounds} rounds failed, "
-                        f"the first with {self._outcome.first_failure}"
-                    )
                 raise InvariantError(
                     f"{len(self._seats)} apps wait and nothing has run since "
-                    f"{self._last_sign_of_life:g} s, for {STUCK_BEATS} beats{failed}"
+                    f"{self._last_sign_of_life:g} s, for {STUCK_BEATS} beats"
+                    f"{self._outcome.failed_of(self._arbiter.rounds)}"
                 )
         if self._arbiter.round_due(now):
             self._measure(now)
@@ -247,33 +189,11 @@ class Simulation:
     def _measure(self, now: float) -> None:
         """Nodes report how far their jobs are, in time for a round."""
         if self._meter is not None:
-            self._teach(self._meter, now)
-        if not self._policy.looks_at_progress:
-            return
-        for app, runs in sorted(self._nodes.running.items()):
-            if app in self._seats:
-                samples = tuple(
-                    ev.Sample(job, *self._nodes.sample(run, now))
-                    for job, run in sorted(runs.items())
-                )
-                self._post(ev.ProgressMeasured(now, app, samples))
-
-    def _teach(self, meter: Meter, now: float) -> None:
-        """Agents that learn hear how long the iterations of their jobs take."""
-        for app, seat in sorted(self._seats.items()):
-            windows = meter.windows(self._nodes.running.get(app, {}), now)
-            if windows:
-                self._tell(seat, agent_ev.IterationsTimed(now, windows))
-
-    def _inform(self, seat: _Seat) -> None:
-        """An agent reads its jobs' metrics before it decides anything."""
-        runs = self._nodes.running.get(seat.truth.spec.id)
-        if runs and seat.informed < self._now:
-            seat.informed = self._now
-            progress = self._nodes.progress
-            iterations = tuple((job, progress(run, self._now)) for job, run in runs.items())
-            self._outcome.events += 1
-            seat.agent.handle(agent_ev.Progressed(self._now, iterations))
+            for seat, timed in timings(self._meter, self._nodes, self._seats, now):
+                self._tell(seat, timed)
+        if self._policy.looks_at_progress:
+            for event in samples(self._nodes, self._seats, now):
+                self._post(event)
 
     # The arbiter's commands
 
@@ -289,9 +209,9 @@ class Simulation:
                 self._assign(command)
             case cmd.End(leases=leases, at=at):
                 for lease in leases:
-                    self._end_segment(lease, at)
+                    self._handover.end_segment(lease, at)
             case cmd.WakeMe(at=at):
-                self._at(at, self._wake)
+                self._agenda.at(at, self._wake)
             case cmd.Refuse(who=who, reason=reason):
                 self._refused(who, reason)
             case cmd.Report(record=record):
@@ -311,18 +231,10 @@ class Simulation:
             self._post(ev.Solved(self._now, number, solution))
 
     def _assign(self, command: cmd.Assign) -> None:
-        # Before the agent hears of it: a process that is still starting leaves at once, and
-        # whoever waits for its slot begins at once.
-        for lease in command.revoked:
-            self._leaving.setdefault(lease.gpu, []).append(lease.token)
-            self._releasing.pop(lease.gpu, None)
-        for lease in command.granted:
-            self._sources[lease.gpu, lease.token] = (lease.start, lease.source)
-        for lease in command.renewed:
-            self._end_segment(lease, self._now, lease.source)
+        self._handover.begin(self._now, command.granted, command.renewed, command.revoked)
         for lease in command.revoked:
             if self._arbiter.ledger.lease(lease.gpu) != lease:
-                self._sources.pop((lease.gpu, lease.token), None)  # It never began.
+                self._handover.never_began(lease)
         seat = self._seats.get(command.app)
         # Renewals alone change nothing for an agent: the nodes know the new end.
         if seat is not None and (command.granted or command.revoked):
@@ -336,27 +248,7 @@ class Simulation:
             self._tell(seat, change)
         for lease in command.revoked:
             if self._nodes.occupant(lease.gpu) != command.app:
-                self._report_empty(lease.gpu, lease.token)
-
-    def _end_segment(self, lease: Lease, at: float, source: Source | None = None) -> None:
-        """A lease is over, or goes on with another source: tell of the stretch up to now."""
-        since, had = self._sources.pop((lease.gpu, lease.token), (lease.start, lease.source))
-        if had != source:
-            start = max(since, lease.start)
-            self._outcome.contended.held(start, at, had)
-            if self._on_segment is not None:
-                self._on_segment(Lease(lease.gpu, lease.app, lease.token, start, at, had))
-        if source is not None:
-            self._sources[lease.gpu, lease.token] = (since if had == source else at, source)
-
-    def _report_empty(self, gpu: GpuId, only: int | None = None) -> None:
-        """Report that nothing runs under the tokens taken away on a GPU, or under one of them."""
-        tokens = self._leaving.pop(gpu, [])
-        gone = [token for token in tokens if only in {None, token}]
-        if len(gone) < len(tokens):
-            self._leaving[gpu] = [token for token in tokens if token not in gone]
-        if gone:
-            self._post(ev.GpusVacated(self._now, tuple((gpu, token) for token in gone)))
+                self._handover.report_empty(self._now, lease.gpu, lease.token)
 
     def _refused(self, who: str, reason: str) -> None:
         self._outcome.refused.append(reason)
@@ -390,10 +282,10 @@ class Simulation:
 
     # The agents' commands
 
-    def _tell(self, seat: _Seat, event: agent_ev.AgentEvent) -> None:
+    def _tell(self, seat: Seat, event: agent_ev.AgentEvent) -> None:
         app = seat.truth.spec.id
         if not isinstance(event, agent_ev.JobReached) or seat.agent.reads_progress:
-            self._inform(seat)
+            self._outcome.events += seat.read_metrics(self._nodes, self._now)
         self._outcome.events += 1
         for command in seat.agent.handle(event):
             match command:
@@ -406,7 +298,7 @@ class Simulation:
                 case agent_cmd.StopJob(job=job):
                     self._nodes.stop(app, job, self._now)
                 case agent_cmd.ReleaseGpus(gpus=gpus):
-                    self._release(app, gpus)
+                    self._handover.release(self._now, app, gpus)
                 case agent_cmd.AnnouncePhase(phase=phase, targets=targets):
                     self._post(ev.PhaseStarted(self._now, app, phase, targets))
                 case agent_cmd.ReviseTargets(targets=targets):
@@ -415,17 +307,6 @@ class Simulation:
                     self._post(ev.AppEnded(self._now, app))
                 case _:
                     assert_never(command)
-
-    def _release(self, app: AppId, gpus: tuple[GpuId, ...]) -> None:
-        empty = []
-        for gpu in gpus:
-            # Its own process must go first; a slot that it was only promised is not waited for.
-            if self._nodes.occupant(gpu) == app:
-                self._releasing[gpu] = app
-            else:
-                empty.append(gpu)
-        if empty:
-            self._post(ev.GpusReleased(self._now, app, tuple(empty)))
 
     # The nodes' reports
 
@@ -436,17 +317,12 @@ class Simulation:
     def _job_stopped(self, now: float, app: AppId, job: JobId, gpus: tuple[GpuId, ...]) -> None:
         self._last_sign_of_life = now
         self._post(ev.JobStopped(now, app, job, gpus))
-        released = []
-        for gpu in gpus:
-            self._report_empty(gpu)
-            if self._releasing.get(gpu) == app:
-                del self._releasing[gpu]
-                released.append(gpu)
-        if released:
-            self._post(ev.GpusReleased(now, app, tuple(released)))
+        self._handover.left(now, app, gpus)
 
     def _job_reached(self, now: float, app: AppId, job: JobId) -> None:
-        seat = self._seats[app]
+        seat = self._seats.get(app)
+        if seat is None:
+            return  # It ended while this process wrote its last checkpoint.
         done, seconds = self._nodes.last_sample(app, job)
         self._post(ev.ProgressMeasured(now, app, (ev.Sample(job, done, seconds),)))
         target = seat.agent.target(job)
@@ -470,40 +346,3 @@ class Simulation:
         seat = self._seats.get(app)
         if seat is not None:
             self._tell(seat, agent_ev.JobLost(now, job, done))
-
-    def _await_outage(self, machine: Machine, outages: Iterator[tuple[float, float]]) -> None:
-        outage = next(outages, None)
-        if outage is not None:
-            fails, back = outage
-            self._at(fails, lambda now: self._machine_fails(machine, back, outages, now))
-
-    def _machine_fails(
-        self, machine: Machine, back: float, outages: Iterator[tuple[float, float]], now: float
-    ) -> None:
-        self._outcome.outages += 1
-        topology = self._arbiter.world.topology
-        gpus = topology.gpus_of[topology.number_of[machine.name]]
-        for (app, job), ran in self._nodes.lose(gpus, now):
-            done = self._nodes.trainings[app, job].done
-            if ran:
-                # One that was leaving may have been stopped for good: then its work is done.
-                sample = ev.Sample(job, *self._nodes.last_sample(app, job))
-                self._post(ev.ProgressMeasured(now, app, (sample,)))
-            if app in self._seats:
-                # That its GPUs are gone it hears from the arbiter, and then places its jobs anew:
-                # told that the job was lost, it would start it on the same GPUs first.
-                event = agent_ev.Progressed(now, ((job, done),))
-                self._seats[app].agent.handle(event)
-        self._post(ev.MachineLeft(now, machine.name))
-        self._at(back, lambda at: self._machine_returns(machine, gpus, outages, at))
-
-    def _machine_returns(
-        self,
-        machine: Machine,
-        gpus: Sequence[GpuId],
-        outages: Iterator[tuple[float, float]],
-        now: float,
-    ) -> None:
-        self._post(ev.MachineJoined(now, machine))
-        self._nodes.restore(gpus, now)
-        self._await_outage(machine, outages)

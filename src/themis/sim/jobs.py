@@ -442,9 +442,19 @@ class Nodes:
             self.wake(gpu, now)
 
     def _save(self, run: Run, now: float) -> None:
-        if run.training.run is run:
-            run.training.losses = 0
-            self._leave(run, now)
+        training = run.training
+        if training.run is not run:
+            return
+        training.losses = 0
+        # Told to stop at the very moment it reached its target, it has reached it: if nobody
+        # heard of that, its agent would wait for an end and the arbiter see nothing left to run.
+        nothing_left = training.waiting is None or training.waiting.until <= training.done
+        ended = training.done >= run.until and nothing_left
+        if ended:
+            training.waiting = None
+        self._leave(run, now)
+        if ended:
+            self.reached(now, training.app, training.spec.id)
 
     def _leave(self, run: Run, now: float) -> None:
         """The process is gone: whoever waits for its slots may begin."""

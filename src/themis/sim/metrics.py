@@ -16,8 +16,8 @@ from themis.fairness.floor import FloorApp, rho_floor
 from themis.fairness.fluid import FluidApp, FluidResult, fluid_run, reference_ideal_time
 from themis.fairness.ideal import Convention, ideal_time
 from themis.model import AppId, JobSpec, Source, Topology
-from themis.sim.driver import Outcome
 from themis.sim.jobs import Costs, first_start
+from themis.sim.outcome import Outcome
 from themis.sim.workloads import Workload, true_phases
 
 FAIR = 1.05

@@ -81,13 +81,12 @@ def finish_all(
     """
     distinct = {repr(config): config for config in configs}
     store.make()
-    counter = _Counter(_app_counts(distinct.values(), progress), progress)
-    todo = []
-    for name, config in distinct.items():
-        if fresh or not store.has(config):
-            todo.append(config)
-        else:
-            counter.finished(name)
+    apps = _app_counts(distinct.values(), progress)
+    todo = [config for config in distinct.values() if fresh or not store.has(config)]
+    # Only what is run now tells how long the rest takes.
+    counter = _Counter(
+        {repr(config): apps[repr(config)] for config in todo}, progress, len(distinct) - len(todo)
+    )
     counter.show()
     workers = min(workers or cores(), len(todo))
     if workers > 1:
@@ -135,17 +134,20 @@ def _app_counts(configs: Iterable[RunConfig], progress: Progress | None) -> dict
             apps[what] = len(prepare(config).workload.apps)
             checked.add(whose)
             if progress is not None:
-                progress(0, 1, f"checking what to run: {len(apps)} workloads")
+                kinds = "workload" if len(apps) == 1 else "workloads"
+                progress(0, 1, f"checking what to run: {len(apps)} {kinds}")
         counts[repr(config)] = apps[what]
     return counts
 
 
 @dataclass(slots=True)
 class _Counter:
-    """Apps finished in all runs together."""
+    """Apps finished in all runs of this call together."""
 
     apps: dict[str, int]
     progress: Progress | None
+    there: int = 0
+    """Runs that were there before."""
     done: dict[str, int] = field(default_factory=dict)
     runs: int = 0
     so_far: int = 0
@@ -155,19 +157,26 @@ class _Counter:
         self.total = sum(self.apps.values())
 
     def reached(self, name: str, done: int) -> None:
-        now = min(done, self.apps[name])
+        """A run has got so far; its last app counts once the run is kept, and is told with it."""
+        self._count(name, min(done, self.apps[name] - 1))
+
+    def finished(self, name: str) -> None:
+        self.runs += 1
+        self._count(name, self.apps[name])
+
+    def _count(self, name: str, now: int) -> None:
         self.so_far += now - self.done.get(name, 0)
         self.done[name] = now
         self.show()
 
-    def finished(self, name: str) -> None:
-        self.runs += 1
-        self.reached(name, self.apps[name])
-
     def show(self) -> None:
         if self.progress is not None:
-            text = f"{self.runs} of {len(self.apps)} runs, apps finished"
-            self.progress(self.so_far, self.total, text)
+            text = f"{self.there + self.runs} of {self.there + len(self.apps)} runs"
+            if not self.apps:
+                self.progress(1, 1, f"{text} were there")
+            else:
+                now = " now" if self.there else ""
+                self.progress(self.so_far, self.total, f"{text}, apps finished{now}")
 
 
 def _simulate(config: RunConfig, commit: str, report: Callable[[str, int], None]) -> Stored:

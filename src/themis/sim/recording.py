@@ -232,20 +232,24 @@ def record_run(
 
 
 def record_log(
-    path: Path, recorder: Recorder, progress: Callable[[int], None] | None = None
+    path: Path,
+    recorder: Recorder,
+    progress: Callable[[int], None] | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> tuple[Kept, ...]:
     """Keep the auctions in an event log; it holds them whole, so nothing is computed again.
 
     Args:
-        path: The log.
+        path: The log. A last line that is cut off, as a crash leaves it, is passed over.
         recorder: What is kept, and where.
         progress: Called now and then with the bytes that were read.
+        warn: Called with a word on a line that was passed over.
 
     Raises:
         ConfigError: The file cannot be read.
         CorruptLogError: It is not a log, or damaged; names the line.
     """
-    with LogReader(path) as log:
+    with LogReader(path, forgive_cut=True) as log:
         header = log.header
         about = {
             "policy": header.policy,
@@ -259,5 +263,7 @@ def record_log(
             pairing.handled(entry.event, entry.commands or ())
             if progress is not None:
                 progress(log.bytes_read)
+        if log.cut is not None and warn is not None:
+            warn(f"{path}:{log.cut}: the last line is cut off; all lines before it are taken")
     pairing.finish()
     return recorder.finish()

@@ -19,9 +19,10 @@ from themis.fairness.ideal import Convention
 from themis.model import AppId, GpuId, Lease, Source, Topology
 from themis.records.log import LogWriter, header_of
 from themis.sim.config import Prepared, RunConfig, prepare
-from themis.sim.driver import Outcome, Simulation, Watch
+from themis.sim.driver import Simulation, Watch
 from themis.sim.frames import app_rows, frame
 from themis.sim.metrics import AppResult, app_results, floor_rho_ref, reference, summarise
+from themis.sim.outcome import Outcome
 
 if TYPE_CHECKING:
     from themis.sim.canvas import Drawing

@@ -24,7 +24,7 @@ from themis.errors import (
 )
 from themis.records.clusters import MAX_MISTAKES, read_cluster
 from themis.records.documents import Place, Steps, read_document, shown
-from themis.sim.config import RunConfig, prepare
+from themis.sim.config import RunConfig, prepare, refuse_apps_of_file
 
 _TEXTS = ("cluster", "workload", "policy")
 _NUMBERS = ("contention", "apps", "seed", "load")
@@ -89,7 +89,12 @@ def _check_cluster(path: Path) -> Checked:
     except ConfigError as error:
         return Checked("", tuple(mistakes or [error]))
     machines = len(topology.machines)
-    return Checked(f"cluster {topology.name}, {machines} machines, {topology.gpus} GPUs")
+    sizes = f"{_counted(machines, 'machine')}, {_counted(topology.gpus, 'GPU')}"
+    return Checked(f"cluster {topology.name}, {sizes}")
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _run(data: object, place: Place, path: Path) -> RunConfig:
@@ -107,6 +112,8 @@ def _run(data: object, place: Place, path: Path) -> RunConfig:
     config = RunConfig(**values, options=options)
     try:
         prepare(config)
+        if "apps" in given:
+            refuse_apps_of_file(config)
     except CorruptLogError as error:
         raise NamedFileError(
             "workload", config.workload, str(error), place.at("workload").where

@@ -28,9 +28,10 @@ from themis.model import (
     Topology,
 )
 from themis.policies import Policy, policy
-from themis.sim.driver import Observer, Outcome, Simulation
+from themis.sim.driver import Observer, Simulation
 from themis.sim.jobs import NO_COSTS, Costs
 from themis.sim.measuring import NO_LEARNING, Learning
+from themis.sim.outcome import Outcome
 from themis.sim.workloads import SimApp, Workload
 
 NO_LEAD = Settings(bid_deadline=0.001, solve_budget=0.001, grace=0.0, heartbeat=0.0)

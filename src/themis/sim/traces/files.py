@@ -14,7 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from themis import __version__
-from themis.errors import ConfigError, CorruptLogError, MissingFileError, ThemisError
+from themis.errors import (
+    ConfigError,
+    CorruptLogError,
+    MissingFileError,
+    RefusedError,
+    ThemisError,
+)
 from themis.model.ids import check_count, check_number
 from themis.records.codec import decode, dumps, loads
 from themis.sim.traces.apps import AppLine, app_from
@@ -139,6 +145,11 @@ def read_workload(path: Path) -> Workload:
         return header.workload(apps)
     except OSError as error:
         raise ConfigError("workload", error.strerror, "a readable file", str(path)) from None
+    except RefusedError as error:
+        # What a line was read as says nothing to people, only where in it the mistake is.
+        field = error.who.partition(".")[2]
+        reason = f"{field}: {error.reason}" if field else error.reason
+        raise CorruptLogError(str(path), number, reason) from None
     except (ThemisError, _UnfitError) as error:
         raise CorruptLogError(str(path), number, str(error)) from None
 

@@ -14,6 +14,7 @@ import math
 import sys
 from collections.abc import Iterator, Mapping
 
+from themis.records.codec import TOO_DEEP, TOO_LONG
 from themis.sim.traces.fields import MAX_GPUS, MAX_SECONDS, owner_of, time_of
 from themis.sim.traces.lines import Source, is_text
 from themis.sim.traces.slurm import span
@@ -87,7 +88,7 @@ def _next_value(text: str, place: int) -> int:
 def _broken(error: Exception, line: int, text: str, place: int) -> _BrokenError:
     if isinstance(error, json.JSONDecodeError):
         return _BrokenError(line + text.count("\n", place, error.pos), error.msg)
-    return _BrokenError(line, str(error).partition(";")[0])
+    return _BrokenError(line, TOO_DEEP if isinstance(error, RecursionError) else TOO_LONG)
 
 
 def _job(line: int, data: object, ids: Ids) -> TraceJob | Dropped:

@@ -4,6 +4,7 @@ trace.rows == len(trace.jobs) + sum(trace.problem_counts.values()) + sum(trace.d
 """
 
 import gc
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -103,7 +104,7 @@ class BadRowError(Exception):
 def shortened(value: object) -> str:
     """A text for messages."""
     try:
-        text = value if isinstance(value, str) else repr(value)
+        text = value if isinstance(value, str) else json.dumps(value)
     except ValueError:  # integers of thousands of digits have no text
         return "an integer of thousands of digits"
     return text if len(text) <= MAX_GIVEN else text[:MAX_GIVEN] + "..."

@@ -134,7 +134,7 @@ def check_hardware(value: object) -> None:
         ConfigError: It has none.
     """
     if value not in HARDWARE:
-        raise unknown_name("hardware", str(value), HARDWARE)
+        raise unknown_name("hardware", value, HARDWARE)
 
 
 def draw_model(stream: Random, network_intensive: float | None) -> str:

@@ -1,0 +1,66 @@
+"""Apps in a simulation: the agent of each, the truth about it, and what is measured of its jobs."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from themis.agent import Agent, Profiler
+from themis.agent import events as agent_ev
+from themis.arbiter import events as ev
+from themis.model import AppId
+from themis.policies import Policy
+from themis.sim.jobs import Nodes
+from themis.sim.measuring import Meter
+from themis.sim.workloads import SimApp
+from themis.tuners import tuner_for
+
+
+@dataclass(slots=True)
+class Seat:
+    """An app in the simulation: its agent and the truth about it."""
+
+    truth: SimApp
+    agent: Agent
+    informed: float = -1.0
+    """When the agent last read how far its jobs are."""
+
+    def read_metrics(self, nodes: Nodes, now: float) -> bool:
+        """Let the agent read how far its jobs are, once at a time; whether there was news."""
+        runs = nodes.running.get(self.truth.spec.id)
+        if not runs or self.informed >= now:
+            return False
+        self.informed = now
+        iterations = tuple((job, nodes.progress(run, now)) for job, run in runs.items())
+        self.agent.handle(agent_ev.Progressed(now, iterations))
+        return True
+
+
+def seat_for(app: SimApp, policy: Policy, *, learns: bool) -> Seat:
+    """The seat of an app that arrives, with an agent as the policy wants it."""
+    planned = app.planned
+    agent = Agent(
+        planned,
+        tuner_for(planned, app.tuner),
+        sticky=policy.sticky_agents,
+        restart_in_bids=policy.restart_in_bids,
+        in_bids=None if app.distortion.none else app.distortion.of,
+        profiler=Profiler(planned.jobs) if learns else None,
+    )
+    return Seat(app, agent)
+
+
+def samples(nodes: Nodes, seats: Mapping[AppId, Seat], now: float) -> Iterator[ev.ProgressMeasured]:
+    """What nodes report of the jobs that run."""
+    for app, runs in sorted(nodes.running.items()):
+        if app in seats:
+            found = [ev.Sample(job, *nodes.sample(run, now)) for job, run in sorted(runs.items())]
+            yield ev.ProgressMeasured(now, app, tuple(found))
+
+
+def timings(
+    meter: Meter, nodes: Nodes, seats: Mapping[AppId, Seat], now: float
+) -> Iterator[tuple[Seat, agent_ev.IterationsTimed]]:
+    """What agents that learn hear of how long the iterations of their jobs take."""
+    for app, seat in sorted(seats.items()):
+        windows = meter.windows(nodes.running.get(app, {}), now)
+        if windows:
+            yield seat, agent_ev.IterationsTimed(now, windows)

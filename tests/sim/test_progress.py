@@ -1,0 +1,34 @@
+"""What is heard of many runs: only those of this call, and the end when it is the end."""
+
+from pathlib import Path
+
+from themis.sim import RunConfig
+from themis.sim.pool import finish_all
+from themis.sim.store import Store
+
+
+def _configs(seeds: range) -> list[RunConfig]:
+    return [
+        RunConfig(cluster="demo16", apps=2, policy="fifo", seed=seed, options={"lease": "4h"})
+        for seed in seeds
+    ]
+
+
+def test_runs_that_were_there_do_not_make_the_rest_look_quick(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    finish_all(_configs(range(1, 4)), store, workers=1)
+    news: list[tuple[int, int, str]] = []
+    finish_all(_configs(range(1, 6)), store, workers=1, progress=lambda *told: news.append(told))
+    begun = [told for told in news if "checking" not in told[2]]
+    assert begun[0] == (0, 4, "3 of 5 runs, apps finished now")
+    assert begun[-1] == (4, 4, "5 of 5 runs, apps finished now")
+
+
+def test_all_apps_are_finished_only_when_all_runs_are_kept(tmp_path: Path) -> None:
+    news: list[tuple[int, int, str]] = []
+    finish_all(
+        _configs(range(1, 4)), Store(tmp_path), workers=1, progress=lambda *told: news.append(told)
+    )
+    ends = {text for done, total, text in news if done == total}
+    assert ends == {"3 of 3 runs, apps finished"}
+    assert [done for done, _, _ in news] == sorted(done for done, _, _ in news)
