@@ -134,6 +134,24 @@ def test_what_a_dead_supervisor_left_is_killed_when_the_node_comes_back(
     play(scene())
 
 
+def test_a_damaged_status_hides_no_process(state: Path, owners: Owners) -> None:
+    async def scene() -> None:
+        first = await on_stage(state, owners)
+        await first.start(READY + STUBBORN + ESCAPED + FOREVER)
+        await first.report()
+        await first.engine.close()
+        assert processes.send(*supervisor_of(state), signal.SIGKILL)
+        (page,) = state.glob("tasks/*/status")
+        page.write_bytes(b"?" * 4096)
+        second = await on_stage(state, owners)
+        (found,) = await second.engine.reattach()
+        assert found.state == "exited"
+        assert first.alive() == []
+        await second.clean()
+
+    play(scene())
+
+
 def test_nothing_that_ran_before_the_machine_restarted_is_looked_for(
     state: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
