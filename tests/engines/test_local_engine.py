@@ -5,6 +5,8 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +15,9 @@ from typing import Any
 import pytest
 
 from themis.engines import clock, processes
-from themis.engines.base import CouldNotKill, Engine, Started
+from themis.engines.base import CouldNotKill, Engine, Started, Task
 from themis.engines.control import kill_leftovers
-from themis.engines.folders import Limits
+from themis.engines.folders import Limits, StateFolder
 from themis.engines.gpus import Pretend
 from themis.engines.local import LocalEngine
 from themis.engines.owners import Owners
@@ -34,6 +36,7 @@ from themis.testing.engines import (
     play,
     until,
 )
+from themis.testing.tools import missing
 
 MACHINE = Pretend("m0", slots=(2, 2))
 
@@ -131,6 +134,24 @@ def test_what_a_dead_supervisor_left_is_killed_when_the_node_comes_back(
     play(scene())
 
 
+def test_a_damaged_status_hides_no_process(state: Path, owners: Owners) -> None:
+    async def scene() -> None:
+        first = await on_stage(state, owners)
+        await first.start(READY + STUBBORN + ESCAPED + FOREVER)
+        await first.report()
+        await first.engine.close()
+        assert processes.send(*supervisor_of(state), signal.SIGKILL)
+        (page,) = state.glob("tasks/*/status")
+        page.write_bytes(b"?" * 4096)
+        second = await on_stage(state, owners)
+        (found,) = await second.engine.reattach()
+        assert found.state == "exited"
+        assert first.alive() == []
+        await second.clean()
+
+    play(scene())
+
+
 def test_nothing_that_ran_before_the_machine_restarted_is_looked_for(
     state: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,7 +232,7 @@ def test_something_that_cannot_be_killed_is_told_and_told_again_when_it_is_gone(
     """A process deep in a driver does not die of SIGKILL. Here the killing is what is broken."""
     survivors = iter([False] * 50)
     monkeypatch.setattr(
-        "themis.engines.local.kill_leftovers", lambda *_: next(survivors, True), raising=True
+        "themis.engines.attempts.kill_leftovers", lambda *_: next(survivors, True), raising=True
     )
 
     async def scene() -> None:
@@ -302,6 +323,58 @@ def test_a_start_that_no_supervisor_took_up_is_called_off(
     play(scene())
 
 
+HOLD = """
+import fcntl, os, sys, time
+lock = os.open(sys.argv[1] + "/lock", os.O_RDWR | os.O_CREAT)
+fcntl.lockf(lock, fcntl.LOCK_EX)
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_supervisor_that_hangs_before_it_has_said_who_it_is_does_not_hang_the_node(
+    state: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("themis.engines.attempts._NAME_WAIT", 0.1)
+    folder = StateFolder(state, Limits())
+    folder.prepare()
+    task = Task("job-1", "ann", 7, (0,), ("true",), end=clock.now() + 600)
+    attempt = folder.create(task, [""], owners.account("ann"), "tree", "")
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(attempt.folder)], stdout=subprocess.PIPE
+    ) as hung:
+        assert hung.stdout is not None
+        assert hung.stdout.readline() == b"held\n"
+
+        async def scene() -> None:
+            stage = await on_stage(state, owners, "tree")
+            (found,) = await stage.engine.reattach()
+            assert found.ended is not None
+            assert found.ended.outcome == "never-ran"
+            await stage.clean()
+
+        play(scene())
+        assert hung.wait() == -signal.SIGKILL
+
+
+def test_a_state_folder_that_owners_cannot_enter_is_the_nodes_fault(
+    state: Path, owners: Owners
+) -> None:
+    if os.geteuid() != 0:
+        missing("root")
+
+    async def scene() -> None:
+        stage = await on_stage(state, owners, "tree")
+        state.chmod(0o700)
+        await stage.engine.start(stage.task("exit 0"))
+        ending = await stage.ending()
+        assert (ending.outcome, ending.counts_as) == ("never-ran", 75)
+        assert "metrics file: [Errno 13] Permission denied" in ending.reason
+        await stage.clean()
+
+    play(scene())
+
+
 def supervisor_command(file: Path) -> list[str]:
     from themis.engines.spawn import command  # noqa: PLC0415 - only here
 
@@ -376,6 +449,42 @@ def test_a_full_disk_at_the_start_is_no_fault_of_the_job(
                 await stage.engine.start(stage.task("exit 0"))
         await stage.start("exit 0")  # and nothing stands in the way of another try
         await stage.ending()
+        await stage.clean()
+
+    play(scene())
+
+
+@pytest.fixture
+def small_disk(state: Path) -> Iterator[Path]:
+    state.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "tmpfs", str(state)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("cannot mount a small disk here")
+    yield state
+    # Lazily: a job of a failed test may still have its log there.
+    subprocess.run(["umount", "-l", str(state)], check=True)
+
+
+def test_on_a_full_disk_leases_are_renewed_and_ends_are_told(
+    small_disk: Path, owners: Owners
+) -> None:
+    async def scene() -> None:
+        stage = await on_stage(small_disk, owners)
+        task = await stage.start("exec sleep 600", grace=0.1)
+        with contextlib.suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as file:
+            while True:
+                file.write(b"x" * 4096)
+        with pytest.raises(OSError, match="No space left"):
+            (small_disk / "more").write_bytes(b"x")
+        end = clock.now() + 1.0
+        await stage.engine.renew(task.job, task.token, end)
+        await stage.engine.renew(task.job, task.token, clock.now() + 600)
+        with pytest.raises(UnavailableError, match="No space left"):
+            await stage.engine.start(stage.task("exit 0", job="job-2", gpus=(1,)))
+        await until(lambda: clock.now() > end + 0.3)
+        assert stage.alive()
+        await stage.engine.kill(task.job, task.token)
+        assert (await stage.ending()).outcome == "resumable"
         await stage.clean()
 
     play(scene())

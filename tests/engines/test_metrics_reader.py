@@ -117,20 +117,18 @@ def test_links_pipes_folders_and_devices_are_no_metrics(tmp_path: Path) -> None:
     assert iterations(MetricsReader(str(good)).read()) == [1]
 
 
-def test_root_reads_only_what_the_owner_could_and_owns(tmp_path: Path) -> None:
+def test_root_reads_only_what_the_owner_could_and_owns(state: Path) -> None:
     if os.geteuid() != 0:
         missing("root")
     nobody = 65534
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)
-    private = tmp_path / "private"
+    state.mkdir(0o755)
+    private = state / "private"
     private.write_text(line(1))
     private.chmod(0o600)
-    public = tmp_path / "public"
+    public = state / "public"
     public.write_text(line(2))
     public.chmod(0o644)
-    mine = tmp_path / "mine"
+    mine = state / "mine"
     mine.write_text(line(3))
     os.chown(mine, nobody, nobody)
     read = {

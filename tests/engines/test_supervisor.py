@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from themis.engines import clock, processes
+from themis.engines.attempts import Attempt
 from themis.engines.base import Task
-from themis.engines.folders import Attempt, Limits, StateFolder
+from themis.engines.deadlines import Lease
+from themis.engines.folders import Limits, StateFolder
 from themis.engines.owners import Owners
 from themis.engines.spawn import command
 from themis.testing.engines import LONG
@@ -197,12 +199,11 @@ def test_a_supervisor_whose_folder_is_gone_still_holds_the_lease(
 ) -> None:
     """It ends the job at the end that it knows, and nothing stays behind."""
     made = attempt(state, owners, "trap '' TERM; while :; do sleep 0.05; done")
-    lease = made.lease
-    assert lease is not None
-    lease.end, lease.grace = clock.now() + 1.0, 0.5
-    made.write_lease(lease)
     process = themis_exec(made)
     while (made.status or {}).get("state") != "running":
+        assert process.poll() is None
+    made.write_lease(Lease(made.token, end=clock.now() + 2.0, grace=60.0))
+    while (made.status or {}).get("state") != "stopping":  # it has seen the new end
         assert process.poll() is None
     shutil.rmtree(made.folder)
     process.communicate(timeout=HANGS_AFTER)

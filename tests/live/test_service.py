@@ -302,6 +302,7 @@ def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
                 assert known == set(accepted)
                 # The same key again is the same app, also after a restart.
                 assert await cluster.service.submit(spec, f"key-{number}") == spec.id
+            assert cluster.service is not None
             with pytest.raises(RefusedError):
                 await cluster.service.submit(app("other"), "key-3")
             with pytest.raises(RefusedError):

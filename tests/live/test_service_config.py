@@ -239,6 +239,11 @@ def test_a_number_without_end_is_refused_in_words(name: str) -> None:
             load(flags={name: value})
 
 
+def test_a_keyword_that_is_no_key_is_told() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'http'"):
+        load(flags={"htpp": "127.0.0.1:1"})
+
+
 def test_mappings_may_be_given_as_such() -> None:
     loaded = load(flags={"set": {"lease": "5m"}, "accounts": {"vision": "ann"}})
     assert loaded.settings.lease == 300.0

@@ -14,6 +14,7 @@ from themis.cli import (
     exec,  # noqa: A004 - the verb is called that
     replay,
     reproduce,
+    serve,
     sim,
     trace,
 )
@@ -34,6 +35,7 @@ app.add_typer(trace.app, name="trace")
 app.add_typer(auction.app, name="auction")
 app.add_typer(config.app, name="config")
 app.add_typer(cert.app, name="cert")
+app.command("serve", cls=ServiceCommand)(serve.serve)
 app.command("doctor", cls=ServiceCommand)(doctor.doctor)
 app.command("replay")(replay.replay)
 app.command("demo")(demo.demo)

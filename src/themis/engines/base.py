@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from themis.engines.deadlines import RESUMABLE_CODE
 from themis.engines.metrics import Sample
 from themis.errors import ConfigError
 from themis.model import Machine
@@ -157,6 +158,13 @@ class Exited:
     code: int | None
     """Its exit code; negative: the signal it died of; None where there is none."""
     reason: str
+
+    @property
+    def counts_as(self) -> int:
+        """The exit code to act on: 0 is done, 75 is to be started again, all else has failed."""
+        if self.outcome == "failed" and self.code is not None:
+            return self.code if self.code >= 0 else 128 - self.code
+        return 0 if self.outcome == "finished" else RESUMABLE_CODE
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class Group:
             self._write("cgroup.kill", "1")
         except OSError:  # before Linux 5.14
             for pid in self.members():
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
 
     def members(self) -> list[int]:

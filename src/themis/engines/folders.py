@@ -11,7 +11,6 @@ Folders that an owner may write in lie in folders it may not, and are handed ove
 in them is there: nothing of ours ever follows a link that an owner made. All of it blocks.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -22,12 +21,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from themis.engines.attempts import Attempt, first_page, read_attempt
 from themis.engines.base import Task
 from themis.engines.contract import job_environment
-from themis.engines.deadlines import NEVER_RAN, RUN, Lease
+from themis.engines.deadlines import RUN, Lease
 from themis.engines.owners import Account
-from themis.engines.pages import create_page, read_page, write_page
-from themis.engines.supervisor import EXITED, STARTING
+from themis.engines.pages import create_page, read_page
 
 _UNFINISHED = ".new-"
 _KEPT = ("status", "log", "log.head", "log.old", "errors")
@@ -45,66 +44,6 @@ class Limits:
     """Starts whose logs stay after their end is known."""
     look: float = 2.0
     """Seconds between looks at all jobs, in case the kernel's notices are lost."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One start of a job, as its folder tells of it."""
-
-    job: str
-    owner: str
-    token: int
-    gpus: tuple[int, ...]
-    run: str
-    folder: Path
-    metrics: str
-    group: str
-    account: tuple[int, int] | None
-
-    @property
-    def status(self) -> dict[str, object] | None:
-        """What its supervisor says."""
-        return read_page(str(self.folder / "status"))
-
-    @property
-    def lease(self) -> Lease | None:
-        """What the node said last."""
-        return Lease.from_page(read_page(str(self.folder / "lease")), self.token)
-
-    def write_lease(self, lease: Lease) -> None:
-        """For its supervisor to see."""
-        write_page(str(self.folder / "lease"), lease.page())
-
-    def write_end(self, outcome: str, reason: str) -> None:
-        """In place of a supervisor that is gone."""
-        page = self.status or _first_page(self.job, self.token, self.run)
-        page |= {"state": EXITED, "outcome": outcome, "code": None, "reason": reason[:600]}
-        write_page(str(self.folder / "status"), page)
-
-    def complaint(self) -> str:
-        """What is known of the death of its supervisor."""
-        try:
-            said = (self.folder / "errors").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            said = ""
-        last = said.strip().rpartition("\n")[2][:300]
-        return "its supervisor was gone" + (f": {last}" if last else "")
-
-    def claim(self) -> bool:
-        """Call off a start whose supervisor has not come up; False if it has.
-
-        Whoever has the lock decides: a supervisor that comes later finds the task over.
-        """
-        lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.write_end(NEVER_RAN, "its node went away before it was started")
-        except BlockingIOError:
-            return False
-        else:
-            return True
-        finally:
-            os.close(lock)
 
 
 class StateFolder:
@@ -166,15 +105,15 @@ class StateFolder:
         with open(folder / "task.json", "x", encoding="utf-8", opener=_private) as out:
             json.dump(body, out)
         create_page(str(folder / "lease"), Lease(task.token, task.end, task.grace, RUN).page())
-        create_page(str(folder / "status"), _first_page(task.job, task.token, run))
-        return _attempt(folder.rename(self.tasks / f"{_slug(task.job)}-{task.token}-{run}"))
+        create_page(str(folder / "status"), first_page(task.job, task.token, run))
+        return read_attempt(folder.rename(self.tasks / f"{_slug(task.job)}-{task.token}-{run}"))
 
     def attempts(self) -> list[Attempt]:
         """All starts whose end is not known yet, the latest first."""
         found = []
         for file in _by_age(self.tasks.glob("*/task.json")):
             try:
-                found.append(_attempt(file.parent))
+                found.append(read_attempt(file.parent))
             except (ValueError, KeyError, TypeError):
                 # After a power cut. No supervisor could have read it either.
                 shutil.rmtree(file.parent, ignore_errors=True)
@@ -206,26 +145,6 @@ class StateFolder:
             if account is not None:
                 os.chown(folder, account.uid, account.gid)
         return folder / _slug(task.job)
-
-
-def _attempt(folder: Path) -> Attempt:
-    body = json.loads((folder / "task.json").read_text(encoding="utf-8"))
-    account = body["account"]
-    return Attempt(
-        job=body["job"],
-        owner=body["owner"],
-        token=body["token"],
-        gpus=tuple(body["gpus"] or ()),
-        run=body["run"],
-        folder=folder,
-        metrics=body["metrics"],
-        group=body["group"],
-        account=(account[0], account[1]) if account else None,
-    )
-
-
-def _first_page(job: str, token: int, run: str) -> dict[str, object]:
-    return {"job": job, "token": token, "run": run, "state": STARTING}
 
 
 def _slug(text: str) -> str:

@@ -11,41 +11,36 @@ import asyncio
 import contextlib
 import os
 import signal
-import time
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from themis.engines import clock, libc, processes
+from themis.engines.attempts import Attempt
 from themis.engines.base import (
     Capabilities,
     CouldNotKill,
     Discovered,
     Event,
-    Exited,
     Found,
-    Outcome,
     Started,
     Task,
 )
 from themis.engines.cgroups import Group
-from themis.engines.control import kill_leftovers
 from themis.engines.deadlines import CHECKPOINT, KILL, LOST, RESUMABLE, RUN, Lease
 from themis.engines.fences import highest_token
-from themis.engines.folders import Attempt, Limits, StateFolder
+from themis.engines.folders import Limits, StateFolder
 from themis.engines.gpus import Inventory
 from themis.engines.logs import tail
 from themis.engines.metrics import MetricsReader, Sample
 from themis.engines.owners import Account, Owners
 from themis.engines.probe import Choice, choose, sweep
 from themis.engines.spawn import spawn
-from themis.engines.supervisor import EXITED, STARTING, STOPPING, STUCK
+from themis.engines.supervisor import EXITED, STOPPING, STUCK
 from themis.errors import RefusedError, UnavailableError
 
 _LOOK_WITHOUT_NOTICES = 0.05
 _BURYING = 0.02
-_NAME_TRIES, _NAME_WAIT = 500, 0.01
-_State = Literal["starting", "running", "stopping", "stuck", "exited"]
 
 
 class _Watched:
@@ -254,22 +249,22 @@ class LocalEngine:
     async def _take_over(self, attempt: Attempt) -> Found:
         lease = attempt.lease or Lease(attempt.token, 0.0, 0.0)
         watched = self._watched[attempt.job] = _Watched(attempt, lease)
-        page = await asyncio.to_thread(_settled_page, attempt)
+        page = await asyncio.to_thread(attempt.settled)
         if page.get("state") != EXITED and page.get("boot") != clock.boot_id():
             attempt.write_end(LOST, "the machine has restarted")
             page = attempt.status or page
         if page.get("state") == EXITED:
             watched.over = True
-            return _found(attempt, lease, page)
+            return attempt.found(lease.end, page)
         watched.started_told = page.get("began") is not None
         watched.stuck_told = page.get("state") == STUCK
         watched.pid, started = processes.identity(page.get("supervisor"))
         handle = processes.handle_of(watched.pid, started)
         if handle is None:
             self._begin(self._bury(watched))  # not waited for: it may be hard to kill
-            return _found(attempt, lease, page | {"state": STOPPING})
+            return attempt.found(lease.end, page | {"state": STOPPING})
         self._follow(watched, handle)
-        return _found(attempt, lease, page)
+        return attempt.found(lease.end, page)
 
     def _follow(self, watched: _Watched, handle: int) -> None:
         watched.handle = handle
@@ -320,7 +315,7 @@ class LocalEngine:
             self._events.put_nowait(CouldNotKill(attempt.job, attempt.token, reason))
         if state == EXITED:
             watched.over = True
-            self._events.put_nowait(_exited(attempt, page))
+            self._events.put_nowait(attempt.exited(page))
 
     def _supervisor_ended(self, watched: _Watched) -> None:
         self._let_go(watched)
@@ -334,7 +329,7 @@ class LocalEngine:
         """Kill what a dead supervisor left, see it dead, and tell."""
         attempt = watched.attempt
         tries = self._folder.limits.patience / _BURYING
-        while not await asyncio.to_thread(_nothing_left, attempt):
+        while not await asyncio.to_thread(attempt.kill_leftovers):
             tries -= 1
             if tries < 0 and not watched.stuck_told:
                 watched.stuck_told = True
@@ -407,50 +402,3 @@ class _Members:
                 if item.attempt.group:
                     self._pids.update(Group(item.attempt.group).members())
         return pid in self._pids
-
-
-def _nothing_left(attempt: Attempt) -> bool:
-    """Kill what is left of a start without supervisor; whether nothing of it is seen alive."""
-    try:
-        first = processes.identity((attempt.status or {}).get("first"))
-        return kill_leftovers(attempt.group, first, attempt.run)
-    except OSError:  # it was not seen to be dead
-        return False
-
-
-def _settled_page(attempt: Attempt) -> dict[str, object]:
-    """Its status; a start that no supervisor has taken up is called off."""
-    page = attempt.status or {"state": STARTING}
-    if page.get("state") == STARTING and not page.get("supervisor") and not attempt.claim():
-        # It has the lock and writes its name at once, unless it dies; then this is the end of it.
-        for _ in range(_NAME_TRIES):
-            if (attempt.status or {}).get("supervisor"):
-                break
-            time.sleep(_NAME_WAIT)
-    return attempt.status or page
-
-
-def _exited(attempt: Attempt, page: dict[str, object]) -> Exited:
-    code = page.get("code")
-    return Exited(
-        attempt.job,
-        attempt.token,
-        cast("Outcome", page.get("outcome") or LOST),
-        code if isinstance(code, int) else None,
-        str(page.get("reason", "")),
-    )
-
-
-def _found(attempt: Attempt, lease: Lease, page: dict[str, object]) -> Found:
-    state = cast("_State", page.get("state", STARTING))
-    began = page.get("began")
-    return Found(
-        job=attempt.job,
-        owner=attempt.owner,
-        token=attempt.token,
-        gpus=attempt.gpus,
-        end=lease.end,
-        state=state,
-        ended=_exited(attempt, page) if state == EXITED else None,
-        age=clock.now() - began if isinstance(began, float) else 0.0,
-    )

@@ -275,6 +275,9 @@ def _from_environment(environ: Mapping[str, str], mistakes: list[ConfigError]) -
 def _from_flags(flags: Mapping[str, object], mistakes: list[ConfigError]) -> dict[str, _Given]:
     given: dict[str, _Given] = {}
     for name, value in flags.items():
+        if name not in KEYS:
+            mistakes.append(unknown_name("key of a service", name, KEYS))
+            continue
         key = KEYS[name]
         origin = Origin("flag", key.flag)
         if has_password(value):

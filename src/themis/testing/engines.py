@@ -171,8 +171,10 @@ class KillContract:
 
         async def scene() -> None:
             async with self.stage(open_engine) as stage:
-                end = clock.now() + 1.0
-                await stage.start(READY + STUBBORN + ESCAPED + FOREVER, end=end, grace=0.2)
+                task = await stage.start(READY + STUBBORN + ESCAPED + FOREVER, grace=0.2)
+                await stage.report()
+                end = clock.now() + 0.5
+                await stage.engine.renew(task.job, task.token, end)
                 ending = await stage.ending()
                 assert clock.now() >= end
                 assert ending.outcome == "resumable"
@@ -200,17 +202,17 @@ class KillContract:
         play(scene())
 
     @pytest.mark.parametrize(
-        ("script", "outcome", "code"),
+        ("script", "outcome", "code", "counts_as"),
         [
-            pytest.param("exit 0", "finished", 0, id="zero is finished"),
-            pytest.param("exit 75", "resumable", 75, id="75 is resumable"),
-            pytest.param("exit 3", "failed", 3, id="another code is a failure"),
-            pytest.param("kill -9 $$", "failed", -9, id="a signal that was not ours is a failure"),
-            pytest.param("kill -15 $$", "failed", -15, id="a SIGTERM that was not ours, too"),
+            pytest.param("exit 0", "finished", 0, 0, id="zero is finished"),
+            pytest.param("exit 75", "resumable", 75, 75, id="75 is resumable"),
+            pytest.param("exit 3", "failed", 3, 3, id="another code is a failure"),
+            pytest.param("kill -9 $$", "failed", -9, 137, id="a signal that was not ours, too"),
+            pytest.param("kill -15 $$", "failed", -15, 143, id="even if it is a SIGTERM"),
         ],
     )
     def test_how_a_job_ends_is_told(
-        self, open_engine: OpenEngine, script: str, outcome: str, code: int
+        self, open_engine: OpenEngine, script: str, outcome: str, code: int, counts_as: int
     ) -> None:
         """The job contract."""
 
@@ -219,6 +221,7 @@ class KillContract:
                 await stage.start(script)
                 ending = await stage.ending()
                 assert (ending.outcome, ending.code) == (outcome, code)
+                assert ending.counts_as == counts_as
 
         play(scene())
 
@@ -327,7 +330,7 @@ class EngineContract(KillContract):
 
         async def scene() -> None:
             async with self.stage(open_engine) as stage:
-                end = clock.now() + 1.0
+                end = clock.now() + 3.0  # time enough to start, on a busy machine too
                 script = "trap 'echo asked' TERM; " + READY + FOREVER
                 task = stage.task(script, end=end, grace=0.1)
                 await stage.engine.start(task)
@@ -450,9 +453,9 @@ class EngineContract(KillContract):
 
         async def scene() -> None:
             first = Stage(await open_engine(), self.owner)
-            task = await first.start(
-                READY + STUBBORN + ESCAPED + FOREVER, end=clock.now() + 1.0, grace=0.1
-            )
+            task = await first.start(READY + STUBBORN + ESCAPED + FOREVER, grace=0.1)
+            await first.report()
+            await first.engine.renew(task.job, task.token, clock.now() + 0.5)
             await first.engine.close()
             await until(lambda: first.alive() == [])
             for round_number in itertools.count():

@@ -1,0 +1,329 @@
+"""The service as a process: store, service, doors, signals, and an end within seconds.
+
+    await Serving(loaded, again=lambda: load(path)).run()
+
+Order matters at the start: certificates and addresses are checked, the store is locked and read, a
+round can be held, and only then does anybody get an answer. At the end the doors close first, what
+was decided is written, and training goes on untouched.
+"""
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import uvicorn
+
+from themis import __version__
+from themis.arbiter import events as ev
+from themis.errors import ConfigError, ThemisError
+from themis.live.api import Api, ApiSettings, make_api
+from themis.live.binding import check_bind
+from themis.live.config import KEYS, Address, ServiceConfig, value_of
+from themis.live.loading import Loaded
+from themis.live.memory import recall
+from themis.live.reloading import plan_reload
+from themis.live.service import Service
+from themis.live.sessions import sweep
+from themis.live.solving import Solving
+from themis.live.store import open_store
+from themis.live.store.base import Store
+from themis.live.tls import check_files, uvicorn_options
+from themis.live.tokenfile import ensure_admin
+from themis.live.values import plain
+from themis.live.vault import KeptVault
+from themis.policies import policy
+
+_LOG = logging.getLogger(__name__)
+
+_PRUNE_EVERY = 3600.0
+_SWEEP_EVERY = 600.0
+_DOOR_PATIENCE = 3.0
+"""Seconds that calls under way get when the service stops."""
+
+
+class Door(Protocol):
+    """Something that listens, besides HTTP."""
+
+    async def start(self) -> Address:
+        """Begin to listen; returns where."""
+
+    async def stop(self, patience: float) -> None:
+        """Take no more calls, and let those under way end for so many seconds."""
+
+
+Doors = Callable[[Service, KeptVault, ServiceConfig], Door]
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a service can be reached."""
+
+    http: Address
+    grpc: Address | None
+    admin_token: str
+    """The file of a token that was just made, if any."""
+
+
+class Serving:
+    """One run of the service."""
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        *,
+        again: Callable[[], Loaded] | None = None,
+        door: Doors | None = None,
+        announce: Callable[[Listening], None] = lambda _: None,
+    ) -> None:
+        self._loaded = loaded
+        self._again = again
+        self._door = door
+        self._announce = announce
+        self._stop = asyncio.Event()
+        self._api: Api | None = None
+        self._service: Service | None = None
+
+    def stop(self) -> None:
+        """End soon; what runs on nodes goes on."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Serve until told to stop.
+
+        Raises:
+            ConfigError: Something in the configuration cannot be.
+            ThemisError: The store cannot be used, or failed while serving.
+        """
+        config = self._loaded.config
+        for key, address in (("http", config.http), ("grpc", config.grpc)):
+            check_bind(key, address, config.tls)
+        check_files(config.tls, now=time.time())
+        _state_folder(config)
+        async with AsyncExitStack() as stack:
+            store = open_store(config.store)
+            stack.callback(store.close)
+            service = await self._begin(store, config)
+            self._service = service
+            stack.push_async_callback(service.close)
+            vault = KeptVault(service.kept, service.keep)
+            made = ensure_admin(vault, config.state_dir, now=time.time())
+            await service.settled()
+            grpc = await self._open_door(stack, service, vault, config)
+            http = await stack.enter_async_context(self._http(service, vault, config))
+            stack.enter_context(self._signals())
+            chores = [
+                asyncio.create_task(work)
+                for work in (self._keep_house(service), self._sweep(vault))
+            ]
+            for chore in chores:
+                stack.callback(chore.cancel)
+            self._announce(Listening(http, grpc, str(made or "")))
+            await self._until_the_end(service)
+
+    async def _begin(self, store: Store, config: ServiceConfig) -> Service:
+        rule = policy(config.policy, **dict(self._loaded.policy_options))
+        memory = recall(
+            store,
+            rule,
+            self._loaded.settings,
+            __version__,
+            seed=config.seed,
+            node_ttl=config.node_ttl,
+        )
+        service = Service(memory, store, Solving(config.solver))
+        await service.start()
+        if service.steward.arbiter.settings != self._loaded.settings:
+            await service.carry_out(ev.SettingsChanged(service.now(), self._loaded.settings))
+        return service
+
+    async def _open_door(
+        self, stack: AsyncExitStack, service: Service, vault: KeptVault, config: ServiceConfig
+    ) -> Address | None:
+        if self._door is None:
+            return None
+        door = self._door(service, vault, config)
+        address = await door.start()
+        stack.push_async_callback(door.stop, _DOOR_PATIENCE)
+        return address
+
+    async def _until_the_end(self, service: Service) -> None:
+        stopped = asyncio.create_task(self._stop.wait())
+        failed = asyncio.create_task(service.failed())
+        await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if failed.done():
+            error = failed.result()
+            _LOG.critical("nothing can be stored any more: %s", error)
+            if isinstance(error, ThemisError):
+                raise error
+            raise ThemisError(f"nothing can be stored any more: {error}")
+        failed.cancel()
+
+    # Doors
+
+    @asynccontextmanager
+    async def _http(
+        self, service: Service, vault: KeptVault, config: ServiceConfig
+    ) -> AsyncIterator[Address]:
+        self._api = Api(service, vault, service.book, self._api_settings(config))
+        options = uvicorn.Config(
+            make_api(self._api),
+            host=config.http.host,
+            port=config.http.port,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=int(_DOOR_PATIENCE),
+            limit_concurrency=1000,
+            h11_max_incomplete_event_size=64 * 1024,
+            **uvicorn_options(config.tls),
+        )
+        server = _Uvicorn(options)
+        task = asyncio.create_task(server.serve())
+        try:
+            while not server.started:
+                if task.done():
+                    raise ConfigError("http", str(config.http), "an address that is free")
+                await asyncio.sleep(0.01)
+            address = Address(config.http.host, _port(server))
+            # The port may have been chosen just now, and pages name it.
+            self._api.change(self._api_settings(config, address))
+            yield address
+        finally:
+            server.should_exit = True
+            with suppress(SystemExit):
+                await task
+
+    def _api_settings(self, config: ServiceConfig, address: Address | None = None) -> ApiSettings:
+        at = address or config.http
+        names = {str(at), f"localhost:{at.port}", *config.hosts}
+        return ApiSettings(
+            hosts=frozenset(names),
+            tls=config.tls.cert is not None,
+            session=config.session,
+            limits=config.limits,
+            describe=self._describe,
+            reload=self.reload if self._again is not None else None,
+        )
+
+    def _describe(self) -> dict[str, Any]:
+        loaded = self._loaded
+        return {
+            name: {
+                "value": plain(value_of(loaded.config, name)),
+                "from": str(loaded.origins.get(name, "default")),
+            }
+            for name in KEYS
+        }
+
+    # Changes while running
+
+    def _signals(self) -> "_Signals":
+        return _Signals({signal.SIGTERM: self.stop, signal.SIGINT: self.stop,
+                         signal.SIGHUP: self._reload_soon})  # fmt: skip
+
+    def _reload_soon(self) -> None:
+        async def work() -> None:
+            try:
+                await self.reload()
+            except ThemisError as error:
+                _LOG.error("the configuration was not read again: %s", error)
+
+        self._reloading = asyncio.create_task(work())
+
+    async def reload(self) -> dict[str, Any]:
+        """Read the configuration again; all of it or nothing.
+
+        Raises:
+            ConfigError: A mistake in it, or a key that cannot change while the service runs.
+        """
+        if self._again is None or self._api is None or self._service is None:
+            raise ConfigError("reload", "no file", "a service that was started with one")
+        wanted = self._again()
+        plan = plan_reload(self._loaded, wanted)
+        if plan.refused:
+            raise plan.refused[0]
+        if wanted.settings != self._loaded.settings:
+            now = self._service.now()
+            await self._service.carry_out(ev.SettingsChanged(now, wanted.settings))
+        self._loaded = wanted
+        self._api.change(self._api_settings(wanted.config))
+        logging.getLogger("themis").setLevel(wanted.config.log_level.upper())
+        changed = [change.key for change in plan.changes]
+        _LOG.info("configuration read again; changed: %s", ", ".join(changed) or "nothing")
+        return {"changed": changed}
+
+    # Chores
+
+    async def _keep_house(self, service: Service) -> None:
+        """Snapshots, so that the next start is quick; and an end to what is old."""
+        pruned = 0.0
+        while True:
+            retention = self._loaded.config.retention
+            await asyncio.sleep(retention.snapshot)
+            await service.writer.run(service.store.snapshot)
+            if service.now() - pruned < _PRUNE_EVERY:
+                continue
+            pruned = service.now()
+            more = True
+            while more:
+                done: Any = await service.writer.run(
+                    lambda: service.store.prune(
+                        older_than=service.now() - self._loaded.config.retention.age,
+                        keep_bytes=self._loaded.config.retention.bytes,
+                        audit_older_than=time.time() - self._loaded.config.retention.age,
+                    )
+                )
+                more = done.more
+
+    async def _sweep(self, vault: KeptVault) -> None:
+        while True:
+            sweep(vault, now=time.time())
+            await asyncio.sleep(_SWEEP_EVERY)
+
+
+def _state_folder(config: ServiceConfig) -> None:
+    """Make the folder of what the service keeps, for nobody else to read.
+
+    Raises:
+        ConfigError: It cannot be made.
+    """
+    try:
+        config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        given, allowed = error.strerror, "a folder that can be made"
+        raise ConfigError("state_dir", given, allowed, str(config.state_dir)) from None
+
+
+class _Uvicorn(uvicorn.Server):
+    """Leaves signals to us."""
+
+    def capture_signals(self) -> Any:
+        return nullcontext()
+
+
+class _Signals:
+    """Signals as calls, as long as it lasts."""
+
+    def __init__(self, calls: dict[signal.Signals, Callable[[], None]]) -> None:
+        self._calls = calls
+
+    def __enter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number, call in self._calls.items():
+            loop.add_signal_handler(number, call)
+
+    def __exit__(self, *_: object) -> None:
+        loop = asyncio.get_running_loop()
+        for number in self._calls:
+            loop.remove_signal_handler(number)
+
+
+def _port(server: uvicorn.Server) -> int:
+    return int(server.servers[0].sockets[0].getsockname()[1])
