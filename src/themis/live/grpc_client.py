@@ -101,6 +101,16 @@ class Connection:
             allowed = "a service on this machine, or --ca with who signed its certificate"
             raise ConfigError("server", str(self.address), allowed)
 
+    def check(self) -> None:
+        """Read the files once, so that mistakes in them have names before anything is called.
+
+        Raises:
+            ConfigError: One is missing, or is something else.
+        """
+        self._metadata()
+        if self.credentials.secure:
+            grpc_client(self.credentials.ca, self.credentials.cert, self.credentials.key)
+
     async def call(self, rpc: Rpc, message: bytes, timeout: float = CALL_SECONDS) -> bytes:  # noqa: ASYNC109 - gRPC's own deadline
         """Make one call; bytes in and out.
 
