@@ -187,7 +187,7 @@ class _Client:
 
 
 class NodeClient(_Client):
-    """Speaks for a node."""
+    """Speaks for a node. Its connection is its own."""
 
     async def report(self, report: Report) -> Orders:
         """Send a report; returns with the orders that answer it.
@@ -195,7 +195,13 @@ class NodeClient(_Client):
         Raises:
             ThemisError: As the service said, or `UnavailableError`.
         """
-        return await self._ask(REPORT, report, Orders)
+        try:
+            return await self._ask(REPORT, report, Orders)
+        except UnavailableError:
+            if self._under_way is None:
+                # gRPC would wait before it tries again, and nodes have no time to lose.
+                await self.connection.reset()
+            raise
 
 
 class AgentClient(_Client):

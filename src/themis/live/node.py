@@ -287,6 +287,7 @@ class Node:
 
     async def _begin(self, order: RunOrder, limits: ev.Limits) -> None:
         early = limits.until - limits.checkpoint_at
+        _LOG.info("run %s: %s starts on GPUs %s", order.run, _job(order), _listed(order.gpus))
         run = self._runs[order.run] = _Run(order, early, limits.lease_end)
         self._by_job[_job(order)] = order.run
         trouble = self._disk_trouble
@@ -319,9 +320,11 @@ class Node:
             await asyncio.to_thread(self._disk.put, record, durable=False)
 
     async def _ask_to_save(self, run: _Run) -> None:
+        _LOG.info("run %s: %s is asked to save and go", run.order.run, _job(run.order))
         await self._engine.checkpoint(_job(run.order), run.order.token)
 
     async def _kill(self, run: _Run) -> None:
+        _LOG.info("run %s: %s is killed", run.order.run, _job(run.order))
         await self._engine.kill(_job(run.order), run.order.token)
 
     async def _forget(self, run: _Run) -> None:
@@ -336,6 +339,7 @@ class Node:
         if run.over:
             return
         run.over = True
+        _LOG.info("run %s: %s is over: %s", run.order.run, _job(run.order), message)
         exited = partial(
             ev.Exited,
             run=run.order.run,
@@ -522,6 +526,10 @@ def task_for(order: RunOrder, limits: ev.Limits) -> Task:
 def _job(order: RunOrder) -> str:
     """A job as the engine knows it: the same in all its runs, so that checkpoints are found."""
     return f"{order.app}/{order.job}"
+
+
+def _listed(gpus: tuple[int, ...]) -> str:
+    return ", ".join(map(str, gpus))
 
 
 def _code(event: base.Exited) -> int | None:
