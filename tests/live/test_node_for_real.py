@@ -17,6 +17,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -278,6 +279,9 @@ class Agent:
             key = f"{self.link._session}-{self.count}"
             self.link.say(RunSaid(job, (gpu,), self.stage.program, key))
 
+    def stands(self, count: int) -> bool:
+        return self.standings == count and self.running() == 2
+
     def running(self) -> int:
         return sum(run.state is RunState.RUNNING for run in self.runs.values())
 
@@ -293,7 +297,7 @@ async def submit(stage: Stage, name: str, jobs: int) -> Agent:
 def progress(stage: Stage) -> float:
     """Iterations of all runs, as the service knows them."""
     steward = stage.world.service.steward
-    return sum(steward.progress(run)[0] for run in steward.runs)
+    return float(sum(steward.progress(run)[0] for run in steward.runs))
 
 
 @pytest.mark.slow
@@ -367,7 +371,7 @@ def test_training_outlives_a_service_that_is_killed_again_and_again(
             for count in range(2, 5):
                 await served.kill()
                 await served.start()
-                await until(lambda count=count: agent.standings == count and agent.running() == 2)
+                await until(partial(agent.stands, count))
             assert stage.starts() == before
             await agent.end()
             await until(lambda: not stage.alive())
