@@ -123,10 +123,10 @@ class Agents:
         held = steward.arbiter.ledger.holdings(name)
         used = {gpu for run in mine for gpu in run.gpus}
         free = [gpu for gpu in sorted(held) if gpu not in used]
-        if sim.wild and mine and rng.random() < 0.05:
+        if sim.wild and mine and rng.random() < 0.08:
             run = rng.choice(mine).run
             self._send(lambda at: StopRequested(at, name, run))
-        if sim.wild and held and rng.random() < 0.03:
+        if sim.wild and held and rng.random() < 0.05:
             given = (rng.choice(sorted(held)),)
             self._send(lambda at: ev.GpusReleased(at, name, given))
         if free:

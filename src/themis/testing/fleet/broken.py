@@ -4,18 +4,17 @@
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from themis.arbiter import events as arbiter_events
 from themis.fleet import commands as cmd
 from themis.fleet.events import Found, Limits, ReportCame, RunRequested
-from themis.fleet.messages import LeaseOrder, Orders, RunState, SlotReport, SlotState
+from themis.fleet.messages import Orders, Report, SlotReport, SlotState
 from themis.fleet.node import NodeCore
 from themis.fleet.roster import Node
 from themis.fleet.steward import Steward
-from themis.model import GpuId, Machine
+from themis.testing.fleet.weather import SERVICE_ONLY, STORM, Weather
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +26,8 @@ class Broken:
     guard: bool = True
     stores_first: bool = True
     adoption: bool = True
+    weather: Weather | None = None
+    """In which it shows soon."""
 
     def adopts(self, found: tuple[Found, ...]) -> tuple[Found, ...]:
         """What a node that starts learns of what runs already."""
@@ -118,35 +119,38 @@ class ForgetsTheEnd(NodeCore):
         return out
 
 
-class StartsAnew(NodeCore):
-    """Counts its boots from one, as if it had never been there."""
+class _Gullible(Node):
+    __slots__ = ()
 
-    def __init__(self, machine: Machine, memory: cmd.Memory, **how: Any) -> None:
-        super().__init__(machine, cmd.Memory(0, memory.epoch, memory.tokens), **how)
+    def is_newer(self, report: Report) -> bool:
+        return True
 
-    def _is_answer(self, orders: Orders) -> bool:
-        return not self._answered and orders.answers == self._number
+
+class _OfAnyBoot(Node):
+    __slots__ = ()
+
+    def is_newer(self, report: Report) -> bool:
+        return report.boot != self.boot or report.number > self.number
 
 
 class TakesOldReports(Steward):
     """Believes a report whenever it comes."""
 
+    kind: ClassVar[type[Node]] = _Gullible
+
     def _meet(self, name: str, heard: float) -> Node:
         node = super()._meet(name, heard)
-        self._nodes[name] = node = _Gullible(**{f: getattr(node, f) for f in _FIELDS})
+        fields = Node.__dataclass_fields__
+        self._nodes[name] = node = self.kind(**{each: getattr(node, each) for each in fields})
         for gpu in node.gpus:
             self._machine_of[gpu] = node
         return node
 
 
-class _Gullible(Node):
-    __slots__ = ()
+class TakesOldBoots(TakesOldReports):
+    """Believes a report of a boot that is over."""
 
-    def is_newer(self, report: Any) -> bool:
-        return True
-
-
-_FIELDS = tuple(Node.__dataclass_fields__)
+    kind: ClassVar[type[Node]] = _OfAnyBoot
 
 
 class TrustsOldEpochs(Steward):
@@ -238,31 +242,52 @@ class IgnoresUse(Steward):
             super()._feed(event)
 
 
+LATE = replace(
+    STORM, slow=0.25, very_late=0.05, doubled=0.25, pauses=0.05, malice=0.5, deaf=0.6
+)
+SHAKY = replace(
+    STORM, service_crashes=0.3, outage=1.0, zombies=0.4, doubled=0.25, slow=0.2, malice=0.8
+)
+TORN = replace(STORM, torn=0.03)
+CUT = replace(STORM, partitions=0.1, deaf=0.6)
+
 DEFENCES: dict[str, Broken] = {
-    "leases count from when reports were sent": Broken(node=CountsFromReceipt),
-    "a node ends what outlives its lease": Broken(node=IgnoresLeaseEnd),
-    "a node that is cut off ends everything": Broken(node=IgnoresSilence),
-    "a guard between the end of a lease and the next": Broken(guard=False),
+    "leases count from when reports were sent": Broken(node=CountsFromReceipt, weather=LATE),
+    "a node ends what outlives its lease": Broken(
+        node=IgnoresLeaseEnd, weather=replace(SERVICE_ONLY, outage=40.0, deaf=0.6)
+    ),
+    "a node that is cut off ends everything": Broken(node=IgnoresSilence, weather=CUT),
+    "a guard between the end of a lease and the next": Broken(guard=False, weather=CUT),
     "tokens are kept on disk": Broken(node=RemembersNothing),
     "tokens are on disk before anything starts": Broken(node=RemembersLate),
-    "nodes refuse older epochs": Broken(node=BelievesOldEpochs),
-    "only answers to the last report count": Broken(node=BelievesLateOrders),
-    "one process on a GPU": Broken(node=RunsTwoAtOnce),
+    "nodes refuse older epochs": Broken(node=BelievesOldEpochs, weather=SHAKY),
+    "only answers to the last report count": Broken(node=BelievesLateOrders, weather=LATE),
     "empty is what is dead": Broken(node=CallsDyingEmpty),
-    "a service that is down is no silence": Broken(node=DeafToAbsence),
+    "a service that is down is no silence": Broken(node=DeafToAbsence, weather=SERVICE_ONLY),
     "runs that are over are remembered": Broken(node=ForgetsTheEnd),
-    "boots are counted": Broken(node=StartsAnew),
     "running processes are adopted": Broken(adoption=False),
-    "old reports are ignored": Broken(steward=TakesOldReports),
-    "reports to older epochs prove nothing": Broken(steward=TrustsOldEpochs),
-    "reports that were answered prove nothing": Broken(steward=BelievesAnswered),
-    "changes are stored before they are told": Broken(stores_first=False),
+    "old reports are ignored": Broken(steward=TakesOldReports, weather=LATE),
+    "boots are counted": Broken(steward=TakesOldBoots, weather=replace(LATE, node_crashes=0.1)),
+    "reports to older epochs prove nothing": Broken(steward=TrustsOldEpochs, weather=SHAKY),
+    "reports that were answered prove nothing": Broken(steward=BelievesAnswered, weather=LATE),
+    "changes are stored before they are told": Broken(stores_first=False, weather=TORN),
     "a restarted service waits for its nodes": Broken(steward=HurriesAfterRestart),
-    "silent nodes get time to end everything": Broken(steward=GivesUpEarly),
+    "silent nodes get time to end everything": Broken(steward=GivesUpEarly, weather=CUT),
     "agents do not say what is empty": Broken(steward=BelievesAgents),
-    "repeated requests are recognised": Broken(steward=ForgetsRequests),
-    "machines come back empty": Broken(steward=TakesBackTooSoon),
+    "repeated requests are recognised": Broken(steward=ForgetsRequests, weather=LATE),
+    "machines come back empty": Broken(
+        steward=TakesBackTooSoon, weather=replace(CUT, undead=0.5)
+    ),
     "a job's last run is over before the next": Broken(steward=StartsBeforeTheEnd),
     "a revoked lease fences its slot": Broken(steward=EndsAtOnce),
     "ordered GPUs are in use": Broken(steward=IgnoresUse),
 }
+
+IN_DEPTH: dict[str, tuple[str, Broken, Broken]] = {
+    "one process on a GPU": (
+        "two processes on one GPU",
+        Broken(steward=StartsBeforeTheEnd),
+        Broken(steward=StartsBeforeTheEnd, node=RunsTwoAtOnce),
+    ),
+}
+"""Second lines: what they prevent when the first is down, and the cluster without both."""
