@@ -138,7 +138,7 @@ class NodeCore:
                 if self._believes(orders):
                     self._on_orders(at, orders)
             case ev.Ticked():
-                pass
+                self._asked = math.inf  # Should it be early, it is asked for again.
             case ev.Measured():
                 run = self._live.get(event.run)
                 if run is not None:
@@ -188,7 +188,7 @@ class NodeCore:
 
     def _on_orders(self, at: float, orders: Orders) -> None:
         self._answered = True
-        if orders.boot > self._boot:
+        if orders.outdated:
             # The disk has forgotten this node's past; the service has not.
             self._boot = orders.boot + 1
             self._out.append(cmd.Remember(self.memory))

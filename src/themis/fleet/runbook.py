@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from themis.fleet.kept import Kept, Release, RunCount, RunResult, WantedRun, key_of
-from themis.fleet.messages import RunOrder, RunState
-from themis.fleet.roster import Node
+from themis.fleet.messages import RunState
 from themis.model import AppId, GpuId, JobId
 
 
@@ -142,24 +141,3 @@ class Runbook:
     def released(self, gpu: GpuId) -> None:
         """It is, or has another lease by now."""
         self._drop(key_of(self.releases.pop(gpu)))
-
-
-def order_for(run: WantedRun, node: Node, machine_of: Mapping[GpuId, Node]) -> RunOrder:
-    """What one of the nodes of a run is told."""
-    names = list(dict.fromkeys(machine_of[gpu].name for gpu in run.gpus))
-    mine = [i for i, gpu in enumerate(run.gpus) if machine_of[gpu] is node]
-    first = node.gpus[0]
-    return RunOrder(
-        run.run,
-        run.app,
-        run.owner,
-        run.job,
-        tuple(run.gpus[i] - first for i in mine),
-        tuple(run.tokens[i] for i in mine),
-        run.program,
-        run.limit,
-        run.stop,
-        names.index(node.name),
-        len(names),
-        names[0],
-    )

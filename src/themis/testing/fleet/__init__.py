@@ -1,7 +1,7 @@
 """A deterministic simulation of service, nodes and network, with faults and a checker.
 
-    from themis.testing.fleet import FleetSim
-    FleetSim(seed=7).run()   # raises InvariantError if a GPU is used twice, a token is old, ...
+from themis.testing.fleet import FleetSim
+FleetSim(seed=7).run()   # raises InvariantError if a GPU is used twice, a token is old, ...
 """
 
 from themis.testing.fleet.broken import DEFENCES, Broken

@@ -57,7 +57,7 @@ class Agents:
             outcome = service.handle(ev.AppArrived(self._sim.now, app.spec))
             refused = outcome is None or any(isinstance(c, cmd.Refuse) for c in outcome.commands)
             # A user who heard nothing tries again, and may find that the first time was enough.
-            known = service.up and name in service.steward.arbiter.world.apps
+            known = outcome is not None and name in service.steward.arbiter.world.apps
             if not refused or known:
                 app.accepted = True
                 self._sim.checker.accepted(name)
@@ -150,4 +150,3 @@ class Agents:
             self._sim.later(self._rng.uniform(0.5, 8.0), self._sim.service.take, make)
         else:
             self._send(make)
-

@@ -1,6 +1,6 @@
 """Defences, and what they become when switched off. Each must be missed, by the checker.
 
-    run_seeds(range(50), broken=DEFENCES["leases count from when reports were sent"])
+run_seeds(range(50), broken=DEFENCES["leases count from when reports were sent"])
 """
 
 import math
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from themis.arbiter import events as arbiter_events
 from themis.fleet import commands as cmd
-from themis.fleet.events import Found, Limits, ReportCame, RunRequested
+from themis.fleet.events import Exited, Found, Limits, ReportCame, RunRequested
 from themis.fleet.messages import Orders, Report, SlotReport, SlotState
 from themis.fleet.node import NodeCore
 from themis.fleet.roster import Node
@@ -113,10 +113,9 @@ class DeafToAbsence(NodeCore):
 class ForgetsTheEnd(NodeCore):
     """Keeps no record of runs that are over."""
 
-    def handle(self, event: Any) -> list[cmd.NodeCommand]:
-        out = super().handle(event)
+    def _on_exit(self, event: Exited) -> None:
+        super()._on_exit(event)
         self._over.clear()
-        return out
 
 
 class _Gullible(Node):
@@ -141,9 +140,11 @@ class TakesOldReports(Steward):
     def _meet(self, name: str, heard: float) -> Node:
         node = super()._meet(name, heard)
         fields = Node.__dataclass_fields__
-        self._nodes[name] = node = self.kind(**{each: getattr(node, each) for each in fields})
+        self._roster.nodes[name] = node = self.kind(
+            **{each: getattr(node, each) for each in fields}
+        )
         for gpu in node.gpus:
-            self._machine_of[gpu] = node
+            self._roster.machine_of[gpu] = node
         return node
 
 
@@ -167,12 +168,12 @@ class BelievesAnswered(Steward):
     """Draws conclusions from a report that it has answered already."""
 
     def _outcome(self) -> Any:
-        last = {name: node.held for name, node in self._nodes.items()}
+        last = {name: node.held for name, node in self._roster.nodes.items()}
         outcome = super()._outcome()
         for name, held in last.items():
-            if held is not None and self._nodes[name].held is None:
-                self._nodes[name].held = held
-                self._nodes[name].forget = ()
+            if held is not None and self._roster.nodes[name].held is None:
+                self._roster.nodes[name].held = held
+                self._roster.nodes[name].forget = ()
         return outcome
 
 
@@ -242,19 +243,18 @@ class IgnoresUse(Steward):
             super()._feed(event)
 
 
-LATE = replace(
-    STORM, slow=0.25, very_late=0.05, doubled=0.25, pauses=0.05, malice=0.5, deaf=0.6
-)
+LATE = replace(STORM, slow=0.25, very_late=0.05, doubled=0.25, pauses=0.05, malice=0.5, deaf=0.6)
 SHAKY = replace(
     STORM, service_crashes=0.3, outage=1.0, zombies=0.4, doubled=0.25, slow=0.2, malice=0.8
 )
 TORN = replace(STORM, torn=0.03)
-CUT = replace(STORM, partitions=0.1, deaf=0.6)
+CUT = replace(STORM, partitions=0.2, deaf=0.9)
+SHAKIER = replace(SHAKY, service_crashes=0.5, outage=0.5, zombies=0.0, doubled=0.5, malice=1.0)
 
 DEFENCES: dict[str, Broken] = {
     "leases count from when reports were sent": Broken(node=CountsFromReceipt, weather=LATE),
     "a node ends what outlives its lease": Broken(
-        node=IgnoresLeaseEnd, weather=replace(SERVICE_ONLY, outage=40.0, deaf=0.6)
+        node=IgnoresLeaseEnd, weather=replace(SERVICE_ONLY, outage=60.0, deaf=0.9)
     ),
     "a node that is cut off ends everything": Broken(node=IgnoresSilence, weather=CUT),
     "a guard between the end of a lease and the next": Broken(guard=False, weather=CUT),
@@ -268,16 +268,16 @@ DEFENCES: dict[str, Broken] = {
     "running processes are adopted": Broken(adoption=False),
     "old reports are ignored": Broken(steward=TakesOldReports, weather=LATE),
     "boots are counted": Broken(steward=TakesOldBoots, weather=replace(LATE, node_crashes=0.1)),
-    "reports to older epochs prove nothing": Broken(steward=TrustsOldEpochs, weather=SHAKY),
+    "reports to older epochs prove nothing": Broken(steward=TrustsOldEpochs, weather=SHAKIER),
     "reports that were answered prove nothing": Broken(steward=BelievesAnswered, weather=LATE),
     "changes are stored before they are told": Broken(stores_first=False, weather=TORN),
     "a restarted service waits for its nodes": Broken(steward=HurriesAfterRestart),
     "silent nodes get time to end everything": Broken(steward=GivesUpEarly, weather=CUT),
     "agents do not say what is empty": Broken(steward=BelievesAgents),
-    "repeated requests are recognised": Broken(steward=ForgetsRequests, weather=LATE),
-    "machines come back empty": Broken(
-        steward=TakesBackTooSoon, weather=replace(CUT, undead=0.5)
+    "repeated requests are recognised": Broken(
+        steward=ForgetsRequests, weather=replace(STORM, doubled=0.5)
     ),
+    "machines come back empty": Broken(steward=TakesBackTooSoon, weather=replace(CUT, undead=0.9)),
     "a job's last run is over before the next": Broken(steward=StartsBeforeTheEnd),
     "a revoked lease fences its slot": Broken(steward=EndsAtOnce),
     "ordered GPUs are in use": Broken(steward=IgnoresUse),

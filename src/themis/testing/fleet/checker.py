@@ -14,7 +14,7 @@ from themis.arbiter import events as ev
 from themis.arbiter.world import GONE
 from themis.errors import InvariantError
 from themis.fleet.commands import AcceptRun, Answer, StewardCommand
-from themis.fleet.kept import Kept
+from themis.fleet.kept import Kept, WantedRun
 from themis.model import AppId, GpuId, Lease
 from themis.testing.fleet.machines import Process, SimNode
 
@@ -117,7 +117,9 @@ class Checker:
                     what = "given up" if reason else "free"
                     self.fail(f"GPU {gpu} is {what} with a process on it", process.order)
             elif lease.token > token:
-                self.fail(f"GPU {gpu} is leased anew with an old process on it", process.order, lease)
+                self.fail(
+                    f"GPU {gpu} is leased anew with an old process on it", process.order, lease
+                )
             elif lease.token < token:
                 self.fail(f"a process on GPU {gpu} has a token that nobody gave", process.order)
 
@@ -223,5 +225,5 @@ class Checker:
                 self.fail(f"run {run} was accepted and is lost")
             if run in self._forgotten and app in known and f"result/{run}" not in rows:
                 row = rows.get(f"run/{run}")
-                if not (row and getattr(row, "over", ())):
+                if not (isinstance(row, WantedRun) and row.over):
                     self.fail(f"the result of run {run} is lost")

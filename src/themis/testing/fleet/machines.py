@@ -176,7 +176,7 @@ class SimNode:
                 self.disk = memory
             case cmd.TickMe(at=at):
                 self.ticks += 1
-                self.sim.at(self.true(at), self.tick, self.life, self.ticks)
+                self.sim.at(self.true(at) + 1e-9, self.tick, self.life, self.ticks)
             case cmd.Start():
                 self._start(command)
             case cmd.Renew(run=run, limits=limits):
@@ -270,5 +270,10 @@ class SimNode:
         process.alive, process.end, process.code = False, self.sim.now, code
         self.sim.checker.ended(process)
         self.sim.later(
-            self.rng.uniform(0.0, 0.1), self.take_of_life, self.life, ev.Exited, process.order.run, code
+            self.rng.uniform(0.0, 0.1),
+            self.take_of_life,
+            self.life,
+            ev.Exited,
+            process.order.run,
+            code,
         )

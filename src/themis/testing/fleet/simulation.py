@@ -107,7 +107,7 @@ class FleetSim:
                 self,
                 machine,
                 self._stream(machine.name),
-                rng.uniform(1.0 - drift, 1.0 + drift),
+                1.0 + rng.choice((-drift, -drift, 0.0, drift)),
                 self._core,
                 offset=rng.uniform(0.0, 1000.0),
             )
