@@ -21,6 +21,8 @@ class Node:
     present: bool = False
     """Whether the arbiter counts on it."""
     machine: Machine | None = None
+    informed: bool = False
+    """Whether it has taken orders of this service, and goes by its terms."""
     boot: int = 0
     number: int = 0
     revision: int = 1
@@ -42,6 +44,7 @@ class Node:
         self.boot, self.number, self.heard = report.boot, report.number, at
         self.held, self.held_at, self.due = report, at, False
         self.fresh = report.epoch == epoch
+        self.informed |= self.fresh
         self.live = {run.run for run in report.runs if not run.state.over}
         self.forget = ()
         if report.machine is not None:

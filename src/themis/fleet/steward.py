@@ -22,6 +22,7 @@ from dataclasses import replace
 from themis.arbiter import Arbiter
 from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
+from themis.errors import ConfigError
 from themis.fleet.commands import (
     AcceptRun,
     Answer,
@@ -38,9 +39,11 @@ from themis.fleet.orders import orders_for
 from themis.fleet.requests import objection
 from themis.fleet.roster import Node, Roster
 from themis.fleet.runbook import Runbook
-from themis.model import GpuId, Lease
+from themis.model import AppId, GpuId, Lease
 
 NODE_TTL = 20.0
+HEARTBEATS = 5
+"""How many a node must live for: one that is answered late, and asks again, is not cut off."""
 FROM_NODE = "node: "
 """How reasons of quarantine begin that a node gave and may take back."""
 
@@ -57,11 +60,13 @@ class Steward:
         node_ttl: float = NODE_TTL,
         saved: Mapping[str, Kept] | None = None,
     ) -> None:
+        _check_ttl(node_ttl, arbiter.settings.heartbeat)
         self._arbiter = arbiter
         self._epoch = epoch
         self._node_ttl = node_ttl
         self._now = at
         self._book = Runbook(saved or {})
+        self._book.note_ttl(max(self._book.longest_ttl, node_ttl))
         self._roster = Roster()
         self._wake = math.inf
         self._events: list[ev.Event] = []
@@ -140,6 +145,11 @@ class Steward:
             ):
                 name = type(event).__name__
                 self._commands.append(cmd.Refuse(name, "only reports of nodes say this"))
+            case ev.SettingsChanged(settings=settings) if (
+                settings.heartbeat * HEARTBEATS > self._node_ttl
+            ):
+                reason = f"node_ttl ({self._node_ttl:g} s) must be {HEARTBEATS} heartbeats or more"
+                self._commands.append(cmd.Refuse("heartbeat", reason))
             case ev.Woken():
                 pass
             case _:
@@ -185,6 +195,7 @@ class Steward:
 
     def _revoke(self, lease: Lease, reason: str) -> None:
         self._touch(lease.gpu)
+        self._book.drop_release(lease.gpu, lease.token)
         run = self._book.on_lease(lease.gpu, lease.token)
         if run is not None:
             self._stop(run, reason)
@@ -199,6 +210,8 @@ class Steward:
                 self._call_outdated(node, report.number)
             return
         node.keep(report, at, self._epoch)
+        if self._book.longest_ttl > self._node_ttl and self._all_informed():
+            self._book.note_ttl(self._node_ttl)
         self._ready[name] = None
         self._roster.hold(node, at + self._arbiter.settings.heartbeat)
         if not node.fresh:
@@ -374,6 +387,8 @@ class Steward:
         if run.ordered:
             self._feed(ev.JobStopped(self._now, run.app, run.job, run.gpus))
         result = self._book.finish(run)
+        if run.app not in self._arbiter.world.apps:
+            self._book.close(run.app)  # It outlasted its app.
         self._iterations.pop(run.run, None)
         self._commands.append(
             TellRun(
@@ -439,7 +454,12 @@ class Steward:
 
     def _last_word(self, node: Node) -> float:
         """When a node must be taken as gone unless it is heard: it has ended everything by then."""
-        return node.heard + self._node_ttl + self._arbiter.settings.guard
+        ttl = self._node_ttl if node.informed else self._book.longest_ttl
+        return node.heard + ttl + self._arbiter.settings.guard
+
+    def _all_informed(self) -> bool:
+        """Whether no node goes by the terms of an earlier service; one that left runs nothing."""
+        return all(node.informed or not node.present for node in self._roster.nodes.values())
 
     def _watch_silence(self, node: Node) -> None:
         self._roster.watch(node, self._last_word(node))
@@ -458,7 +478,7 @@ class Steward:
     def _settle(self) -> None:
         """Draw conclusions until there are none left to draw."""
         while True:
-            if self._book.waiting:
+            if self._book.waiting and (self._events or self._book.changed):
                 self._place_waiting()
             if not self._touched:
                 return
@@ -475,15 +495,19 @@ class Steward:
             if run.stop and run.ordered and run.run not in node.live and node.name not in run.over:
                 self._over(run, node.name)  # The order to start it never arrived, and is void now.
         ledger = self._arbiter.ledger
+        vacated: list[tuple[GpuId, int]] = []
+        released: dict[AppId, list[GpuId]] = {}
         for gpu in node.empty():
             lease = ledger.lease(gpu)
             release = self._book.releases.get(gpu)
             if lease is not None and ledger.is_leaving(gpu):
-                self._feed(ev.GpusVacated(self._now, ((gpu, lease.token),)))
+                vacated.append((gpu, lease.token))
             elif lease is not None and release is not None and release.token == lease.token:
-                self._feed(ev.GpusReleased(self._now, lease.app, (gpu,)))
-            if release is not None:
-                self._book.released(gpu)
+                released.setdefault(lease.app, []).append(gpu)
+        if vacated:
+            self._feed(ev.GpusVacated(self._now, tuple(vacated)))
+        for app, gpus in sorted(released.items()):
+            self._feed(ev.GpusReleased(self._now, app, tuple(gpus)))
 
     # What comes out
 
@@ -516,3 +540,9 @@ class Steward:
             epoch=self._epoch,
             terms=self._terms(),
         )
+
+
+def _check_ttl(node_ttl: float, heartbeat: float) -> None:
+    if node_ttl < HEARTBEATS * heartbeat:
+        allowed = f"{HEARTBEATS} heartbeats ({HEARTBEATS * heartbeat:g} s) or more"
+        raise ConfigError("node_ttl", node_ttl, allowed)

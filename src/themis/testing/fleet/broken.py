@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from themis.arbiter import events as arbiter_events
 from themis.fleet import commands as cmd
 from themis.fleet.events import Exited, Found, Limits, ReportCame, RunRequested
-from themis.fleet.messages import Orders, Report, SlotReport, SlotState
+from themis.fleet.messages import Orders, Report, SlotReport, SlotState, Terms
 from themis.fleet.node import NodeCore
 from themis.fleet.roster import Node
 from themis.fleet.steward import Steward
@@ -191,6 +191,21 @@ class GivesUpEarly(Steward):
         return node.heard + self._node_ttl / 2.0
 
 
+class ForgetsItsTerms(Steward):
+    """Waits for nodes as long as it would tell them to live, not as long as they were told."""
+
+    def _last_word(self, node: Node) -> float:
+        return node.heard + self._node_ttl + self._arbiter.settings.guard
+
+
+class GuessesTerms(NodeCore):
+    """Takes the usual terms for those of its service, until it hears otherwise."""
+
+    def _on_adoption(self, found: tuple[Found, ...]) -> None:
+        self._known_terms = self._terms = Terms()
+        super()._on_adoption(found)
+
+
 class BelievesAgents(Steward):
     """Frees GPUs when an agent says that it needs them no more."""
 
@@ -248,14 +263,16 @@ SHAKY = replace(
     STORM, service_crashes=0.3, outage=1.0, zombies=0.4, doubled=0.25, slow=0.2, malice=0.8
 )
 TORN = replace(STORM, torn=0.03)
-CUT = replace(STORM, partitions=0.2, deaf=0.9)
+CUT = Weather(partitions=0.1, deaf=0.9)
+CUT_LATE = Weather(slow=0.3, malice=0.8, partitions=0.05, pauses=0.03, deaf=0.9)
+REPEATING = Weather(doubled=0.5, loss=0.05, node_crashes=0.05)
+OUTAGES = Weather(service_crashes=0.06, outage=8.0, malice=1.0, deaf=0.9)
+LONG_OUTAGES = Weather(service_crashes=0.15, outage=60.0, deaf=0.9)
 SHAKIER = replace(SHAKY, service_crashes=0.5, outage=0.5, zombies=0.0, doubled=0.5, malice=1.0)
 
 DEFENCES: dict[str, Broken] = {
-    "leases count from when reports were sent": Broken(node=CountsFromReceipt, weather=LATE),
-    "a node ends what outlives its lease": Broken(
-        node=IgnoresLeaseEnd, weather=replace(SERVICE_ONLY, outage=60.0, deaf=0.9)
-    ),
+    "leases count from when reports were sent": Broken(node=CountsFromReceipt, weather=CUT_LATE),
+    "a node ends what outlives its lease": Broken(node=IgnoresLeaseEnd, weather=LONG_OUTAGES),
     "a node that is cut off ends everything": Broken(node=IgnoresSilence, weather=CUT),
     "a guard between the end of a lease and the next": Broken(guard=False, weather=CUT),
     "tokens are kept on disk": Broken(node=RemembersNothing),
@@ -273,11 +290,17 @@ DEFENCES: dict[str, Broken] = {
     "changes are stored before they are told": Broken(stores_first=False, weather=TORN),
     "a restarted service waits for its nodes": Broken(steward=HurriesAfterRestart),
     "silent nodes get time to end everything": Broken(steward=GivesUpEarly, weather=CUT),
-    "agents do not say what is empty": Broken(steward=BelievesAgents),
-    "repeated requests are recognised": Broken(
-        steward=ForgetsRequests, weather=replace(STORM, doubled=0.5)
+    "nodes are waited for as long as they were told": Broken(
+        steward=ForgetsItsTerms, weather=OUTAGES
     ),
-    "machines come back empty": Broken(steward=TakesBackTooSoon, weather=replace(CUT, undead=0.9)),
+    "terms are kept on disk": Broken(
+        node=GuessesTerms, weather=replace(OUTAGES, outage=16.0, node_crashes=0.3)
+    ),
+    "agents do not say what is empty": Broken(steward=BelievesAgents),
+    "repeated requests are recognised": Broken(steward=ForgetsRequests, weather=REPEATING),
+    "machines come back empty": Broken(
+        steward=TakesBackTooSoon, weather=replace(CUT, undead=0.9, node_crashes=0.03)
+    ),
     "a job's last run is over before the next": Broken(steward=StartsBeforeTheEnd),
     "a revoked lease fences its slot": Broken(steward=EndsAtOnce),
     "ordered GPUs are in use": Broken(steward=IgnoresUse),

@@ -43,10 +43,13 @@ class Network:
         for delay in self._delays():
             self._sim.later(delay, self._deliver, node, node.life, node.clock, report)
 
-    def repeat(self) -> None:
-        """Give a service that has just come up what was meant for the last one."""
+    def welcome(self) -> None:
+        """Give a service that has just come up what was meant for the last one, or nothing."""
+        malice = self._sim.weather.malice
         for name, recent in self._recent.items():
-            if self._rng.random() < self._sim.weather.malice:
+            if self._rng.random() < malice / 2.0:
+                self._sim.cut(self._sim.nodes[name], shortest=5.0)
+            elif self._rng.random() < malice:
                 again = self._rng.choice(recent)
                 delay = self._rng.uniform(0.0, 0.05)
                 self._sim.later(delay, self._deliver, self._sim.nodes[name], *again)
@@ -72,4 +75,4 @@ class Network:
         for delay in self._delays():
             self._sim.later(delay, node.receive, life, answer.orders)
             if delay > 0.5 and self._rng.random() < self._sim.weather.malice:
-                self._sim.later(delay, self._sim.cut, node)
+                self._sim.later(delay, self._sim.cut, node, 5.0)

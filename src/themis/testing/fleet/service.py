@@ -108,11 +108,11 @@ class SimService:
             self.durable,
             epoch=self.saved.epoch,
             at=sim.now,
-            node_ttl=self._node_ttl,
+            node_ttl=self._node_ttl * self._rng.choice((1.0, 1.0, 1.0, 1.5, 2.0)),
             saved=self.saved.rows,
         )
         self.handle(ev.Woken(sim.now))
-        sim.network.repeat()
+        sim.network.welcome()
 
     def crash(self, *, torn: bool = False) -> Steward | None:
         """Die; `torn` when the last event was taken and not made durable."""

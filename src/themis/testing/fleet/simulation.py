@@ -200,13 +200,14 @@ class FleetSim:
                 return
             self.at(when, act, *args)
 
-    def cut(self, node: SimNode) -> None:
+    def cut(self, node: SimNode, shortest: float = 0.0) -> None:
         """Let nothing through to a node, or nothing from it, or neither, for a while."""
         if self.now >= self._storm:
             return
         which = self._rng.choice(("both", "both", "in", "out"))
         node.cut_in, node.cut_out = which != "out", which != "in"
-        self.later(self._rng.choice((2.0, 6.0, 25.0)) * self._rng.random(), self._mend, node)
+        length = shortest + self._rng.choice((2.0, 6.0, 25.0)) * self._rng.random()
+        self.later(length, self._mend, node)
 
     def _mend(self, node: SimNode) -> None:
         node.cut_in = node.cut_out = False

@@ -15,8 +15,8 @@ class Weather:
     very_late: float = 0.0
     """The share of messages that come when nobody remembers them."""
     malice: float = 0.0
-    """The chance that a node is cut off just when it was given late orders, and that a service
-    which has just come up is given an old report."""
+    """The chance that a node is cut off just when it was given late orders or a service comes up,
+    and that such a service is given old reports."""
     partitions: float = 0.0
     pauses: float = 0.0
     node_crashes: float = 0.0
@@ -46,6 +46,7 @@ class Weather:
             self.loss,
             self.slow,
             self.very_late,
+            self.malice,
             self.partitions,
             self.pauses,
             self.node_crashes,
