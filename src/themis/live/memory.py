@@ -17,7 +17,7 @@ from themis.arbiter.state import arbiter_from, parts, take_changed
 from themis.errors import CorruptLogError, RefusedError
 from themis.fleet import Steward
 from themis.fleet.commands import Outcome
-from themis.fleet.kept import COUNT, Kept, Release, RunCount, RunResult, WantedRun
+from themis.fleet.kept import COUNT, TTL, Kept, LongestTtl, Release, RunCount, RunResult, WantedRun
 from themis.live.clock import ClusterClock, Sources
 from themis.live.store.base import EndedLease, Epoch, LeaseRow, LeaseState, Saved, Store
 from themis.model import Topology
@@ -32,6 +32,7 @@ _KINDS: Mapping[str, type[Kept]] = {
     "result": RunResult,
     "release": Release,
     COUNT: RunCount,
+    TTL: LongestTtl,
 }
 FLEET = "fleet/"
 """Keys of the steward's rows begin with this in the store."""
