@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from themis.arbiter import Arbiter, Settings
 from themis.arbiter.events import ServiceRestarted
-from themis.arbiter.parts import GpuPart
+from themis.arbiter.parts import GpuPart, Part
 from themis.arbiter.state import arbiter_from, parts, take_changed
 from themis.errors import CorruptLogError, RefusedError
 from themis.fleet import Steward
@@ -160,8 +160,16 @@ def _about(saved: Saved, seed: int, wall: float, url: str) -> _About:
 
 
 def _restored(saved: Saved, policy: Policy, seed: int, url: str, floor: int) -> Arbiter:
+    # Apps that nothing was heard of yet have parts that read the same: those are read once.
+    read: dict[tuple[str, str], Part] = {}
+    kept: dict[str, Part] = {}
     try:
-        kept = {key: part_from(key, loads(text)) for key, text in saved.parts.items()}
+        for key, text in saved.parts.items():
+            kind = key.partition("/")[0]
+            part = read.get((kind, text))
+            if part is None:
+                part = read[kind, text] = part_from(key, loads(text))
+            kept[key] = part
         return arbiter_from(kept, policy, seed=seed, token_floor=floor)
     except RefusedError as error:
         raise CorruptLogError(url, 0, f"{error.who}: {error.reason}") from None

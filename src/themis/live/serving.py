@@ -8,6 +8,7 @@ was decided is written, and training goes on untouched.
 """
 
 import asyncio
+import gc
 import logging
 import signal
 import time
@@ -19,13 +20,14 @@ from typing import Any, Protocol
 import uvicorn
 
 from themis import __version__
+from themis.arbiter import Settings
 from themis.arbiter import events as ev
 from themis.errors import ConfigError, ThemisError
 from themis.live.api import Api, ApiSettings, make_api
 from themis.live.binding import check_bind
 from themis.live.config import KEYS, Address, ServiceConfig, value_of
 from themis.live.loading import Loaded
-from themis.live.memory import recall
+from themis.live.memory import Memory, recall
 from themis.live.reloading import plan_reload
 from themis.live.service import Service
 from themis.live.sessions import sweep
@@ -36,7 +38,7 @@ from themis.live.tls import check_files, uvicorn_options
 from themis.live.tokenfile import ensure_admin
 from themis.live.values import plain
 from themis.live.vault import KeptVault
-from themis.policies import policy
+from themis.policies import Policy, policy
 
 _LOG = logging.getLogger(__name__)
 
@@ -127,15 +129,19 @@ class Serving:
 
     async def _begin(self, store: Store, config: ServiceConfig) -> Service:
         rule = policy(config.policy, **dict(self._loaded.policy_options))
-        memory = recall(
-            store,
-            rule,
-            self._loaded.settings,
-            __version__,
-            seed=config.seed,
-            node_ttl=config.node_ttl,
-        )
-        service = Service(memory, store, Solving(config.solver))
+        solving = Solving(config.solver)
+        # The solver's process loads its libraries while the store is read.
+        loading = asyncio.create_task(solving.start())
+        try:
+            memory = await asyncio.to_thread(
+                _recall_at_once, store, rule, self._loaded.settings, config
+            )
+        except BaseException:
+            loading.cancel()
+            await solving.close()
+            raise
+        await loading
+        service = Service(memory, store, solving)
         await service.start()
         if service.steward.arbiter.settings != self._loaded.settings:
             await service.carry_out(ev.SettingsChanged(service.now(), self._loaded.settings))
@@ -286,6 +292,21 @@ class Serving:
         while True:
             sweep(vault, now=time.time())
             await asyncio.sleep(_SWEEP_EVERY)
+
+
+def _recall_at_once(
+    store: Store, rule: Policy, settings: Settings, config: ServiceConfig
+) -> Memory:
+    """Recall without looking for garbage meanwhile: everything that is made stays."""
+    gc.disable()
+    try:
+        memory = recall(
+            store, rule, settings, __version__, seed=config.seed, node_ttl=config.node_ttl
+        )
+        gc.freeze()
+        return memory
+    finally:
+        gc.enable()
 
 
 def _state_folder(config: ServiceConfig) -> None:
