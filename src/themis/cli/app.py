@@ -12,6 +12,7 @@ from themis.cli import (
     demo,
     doctor,
     exec,  # noqa: A004 - the verb is called that
+    node,
     replay,
     reproduce,
     serve,
@@ -37,6 +38,7 @@ app.add_typer(config.app, name="config")
 app.add_typer(cert.app, name="cert")
 app.command("serve", cls=ServiceCommand)(serve.serve)
 app.command("doctor", cls=ServiceCommand)(doctor.doctor)
+app.command("node", cls=node.NodeCommand)(node.node)
 app.command("replay")(replay.replay)
 app.command("demo")(demo.demo)
 app.command("reproduce")(reproduce.reproduce)
