@@ -110,3 +110,13 @@ def test_bids_are_judged_with_all_jobs_left_and_all_gpus_offered(
     # One slow repeat in ten is enough to miss the 95th percentile.
     assert bids._met([{"ms": 1.0}] * 99 + [{"ms": 30.0}])
     assert not bids._met([{"ms": 1.0}] * 9 + [{"ms": 30.0}])
+
+
+def test_the_engine_is_measured_under_each_control_that_works() -> None:
+    command = [sys.executable, str(FOLDER / "engine.py"), "--rounds", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["control"] for line in lines] == ["cgroup", "namespace", "tree"], done.stderr
+    measured = [line for line in lines if "skipped" not in line]
+    assert measured
+    assert all(line["change_ms"] > 0 for line in measured)

@@ -22,6 +22,10 @@ EVERYWHERE = ("--quiet", "-q", "--no-color")
 
 def main() -> int:
     """Run the command line; returns the exit code."""
+    if sys.argv[1:2] == ["exec"] and len(sys.argv) == 3 and not sys.argv[2].startswith("-"):
+        from themis.cli.exec import supervise  # noqa: PLC0415 - each job waits for this: no typer
+
+        return supervise(sys.argv[2])
     from themis.cli.app import app  # noqa: PLC0415 - typer is not needed to import this package
     from themis.cli.output import (  # noqa: PLC0415 - see above
         DENIED,

@@ -5,7 +5,19 @@ from typing import Annotated
 import typer
 
 from themis import __version__
-from themis.cli import auction, cert, config, demo, doctor, replay, reproduce, serve, sim, trace
+from themis.cli import (
+    auction,
+    cert,
+    config,
+    demo,
+    doctor,
+    exec,  # noqa: A004 - the verb is called that
+    replay,
+    reproduce,
+    serve,
+    sim,
+    trace,
+)
 from themis.cli.output import STYLE
 from themis.cli.service import ServiceCommand
 
@@ -28,6 +40,7 @@ app.command("doctor", cls=ServiceCommand)(doctor.doctor)
 app.command("replay")(replay.replay)
 app.command("demo")(demo.demo)
 app.command("reproduce")(reproduce.reproduce)
+app.command("exec", hidden=True)(exec.execute)
 
 
 def _version(wanted: bool) -> None:

@@ -1,0 +1,32 @@
+"""`themis exec`: the supervisor of one start of a job. Engines call it; people need not.
+
+No typer in here: each start of a job waits for this file, and `themis.cli.main` calls `supervise`
+without building the tree of commands.
+"""
+
+import sys
+
+from themis.errors import CorruptLogError, MissingFileError, ThemisError
+
+
+def execute(file: str) -> None:
+    """Run the job of a task file under its lease (internal: engines call this)."""
+    sys.exit(supervise(file))
+
+
+def supervise(file: str) -> int:
+    """Be the supervisor; returns its exit code, which is the job's, or 75 if it may be resumed."""
+    from themis.engines import supervisor  # noqa: PLC0415 - late: --help is quick
+    from themis.engines.taskfile import TaskFile  # noqa: PLC0415 - see above
+
+    error: ThemisError
+    try:
+        task = TaskFile(file)
+    except FileNotFoundError:
+        error = MissingFileError("task", file)
+    except (OSError, KeyError, TypeError, ValueError) as reason:
+        error = CorruptLogError(file, 1, f"not a task of an engine: {reason!r}")
+    else:
+        return supervisor.supervise(task)
+    sys.stderr.write(f"error: {error}\n")
+    return 3 if isinstance(error, MissingFileError) else 2

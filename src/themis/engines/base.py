@@ -1,0 +1,247 @@
+"""What an engine is: the thing that starts, watches and kills training processes on machines.
+
+An engine carries out what a node decides. It keeps no policy: which lease, which token and when to
+stop come from above. What it must do by itself is hold the lease: every job runs under a supervisor
+(`themis exec`) that kills it at the end of its lease even if node, engine and network are gone.
+
+    await engine.reattach()                     # once, before anything else
+    await engine.start(task)
+    async for event in engine.watch(): ...
+
+`themis.testing.engines.EngineContract` has the tests that every engine must pass. What an engine
+cannot do it says in its `Capabilities`, and the service takes that into account.
+"""
+
+import math
+import re
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from themis.engines.deadlines import RESUMABLE_CODE
+from themis.engines.metrics import Sample
+from themis.errors import ConfigError
+from themis.model import Machine
+
+Outcome = Literal["finished", "resumable", "failed", "never-ran", "lost"]
+"""How a start of a job ended.
+
+finished    exit code 0
+resumable   75; or it died of our SIGTERM, or we killed it: it goes on from its last checkpoint
+failed      any other end
+never-ran   refused or not possible here; nothing of it was started
+lost        its supervisor died and nobody knows how it ended; it is dead now
+"""
+
+MOST_ARGUMENTS = 128 << 10
+"""Bytes of command line and environment together; the kernel has a limit too."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What can be expected of an engine."""
+
+    engine: str
+    chooses_indices: bool
+    """A task names the GPUs it gets. If not, each machine counts as one slot, tasks name none, and
+    the ones it got are in `Started`."""
+    control: str
+    """How processes are held: cgroup, namespace, tree, or what the engine has."""
+    control_reasons: tuple[str, ...] = ()
+    """Why a better one is not used."""
+    separates_owners: bool = False
+    """Jobs of different owners run as different users."""
+    asks_before_kill: bool = True
+    """A job hears SIGTERM and has its grace before it is killed."""
+    outlives_node: bool = True
+    """Jobs go on while the node restarts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU of a machine, as the engine numbers it."""
+
+    index: int
+    device: str = ""
+    """What CUDA_VISIBLE_DEVICES calls it, by UUID; empty for a pretend one."""
+    model: str = ""
+    trouble: str = ""
+    """Why it must not be used, if so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """A machine and its GPUs, in the order of the machine's slots."""
+
+    machine: Machine
+    gpus: tuple[Gpu, ...]
+    notes: tuple[str, ...] = ()
+    """What was odd about it, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One start of one job under one set of leases."""
+
+    job: str
+    owner: str
+    token: int
+    """The highest of its leases' tokens."""
+    gpus: tuple[int, ...]
+    argv: tuple[str, ...]
+    end: float
+    """When its first lease ends, on the clock of leases (`engines.clock.now`)."""
+    grace: float = 30.0
+    env: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = ""
+    """Empty: its checkpoint folder."""
+    checkpoint_dir: str = ""
+    """Empty: one of the engine's own, which other machines do not see."""
+    max_iterations: int | None = None
+    rank: int = 0
+    world: int = 1
+    rendezvous: str = ""
+    """host:port where the parts of a job on several machines meet."""
+
+    def __post_init__(self) -> None:
+        if not self.job or len(self.job) > 255 or "\0" in self.job:
+            raise ConfigError("job", self.job[:80], "1 to 255 characters")
+        if not self.argv or not self.argv[0]:
+            raise ConfigError(f"argv of {self.job}", self.argv, "a program and its arguments")
+        texts = [*self.argv, *self.env, *self.env.values(), self.workdir, self.checkpoint_dir]
+        if any("\0" in text for text in texts):
+            raise ConfigError(f"argv and env of {self.job}", "a NUL character", "text without it")
+        if sum(len(text) for text in texts) > MOST_ARGUMENTS:
+            raise ConfigError(f"argv and env of {self.job}", "more", f"{MOST_ARGUMENTS} characters")
+        for name in self.env:
+            check_variable(name)
+        for key, path in (("workdir", self.workdir), ("checkpoint_dir", self.checkpoint_dir)):
+            if path and not path.startswith("/"):
+                raise ConfigError(key, path, "an absolute path")
+        if len(set(self.gpus)) != len(self.gpus) or any(gpu < 0 for gpu in self.gpus):
+            raise ConfigError(f"gpus of {self.job}", self.gpus, "different numbers from 0")
+        if not (math.isfinite(self.end) and math.isfinite(self.grace) and self.grace >= 0):
+            raise ConfigError(f"lease of {self.job}", (self.end, self.grace), "finite numbers")
+
+
+def check_variable(name: str) -> str:
+    """Return the name of an environment variable that a user may set.
+
+    Raises:
+        ConfigError: It is none, or one of those that tell a job about its lease.
+    """
+    if not _VARIABLE.match(name):
+        raise ConfigError("env", name[:80], "letters, digits and _, not starting with a digit")
+    if name.startswith("THEMIS_") or name == "CUDA_VISIBLE_DEVICES":
+        raise ConfigError("env", name, "other names: Themis sets this one itself")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The job's program runs."""
+
+    job: str
+    token: int
+    gpus: tuple[str, ...]
+    """The GPUs it got, as its supervisor reports them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """It is over, and nothing of it is alive any more: its GPUs are empty."""
+
+    job: str
+    token: int
+    outcome: Outcome
+    code: int | None
+    """Its exit code; negative: the signal it died of; None where there is none."""
+    reason: str
+
+    @property
+    def counts_as(self) -> int:
+        """The exit code to act on: 0 is done, 75 is to be started again, all else has failed."""
+        if self.outcome == "failed" and self.code is not None:
+            return self.code if self.code >= 0 else 128 - self.code
+        return 0 if self.outcome == "finished" else RESUMABLE_CODE
+
+
+@dataclass(frozen=True, slots=True)
+class CouldNotKill:
+    """Something of it is alive after SIGKILL. The engine goes on trying; `Exited` may follow."""
+
+    job: str
+    token: int
+    reason: str
+
+
+Event = Started | Exited | CouldNotKill
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an engine finds of the time before: a job that runs, or one that ended unheard."""
+
+    job: str
+    owner: str
+    token: int
+    gpus: tuple[int, ...]
+    end: float
+    """Of its lease, as its supervisor has it."""
+    state: Literal["starting", "running", "stopping", "stuck", "exited"]
+    ended: Exited | None = None
+    """With the state `exited` only, and then no event tells it again. All other states end in an
+    event, also where the supervisor was found dead and its job is being killed (`stopping`)."""
+    age: float = 0.0
+    """Seconds since its program started."""
+
+
+class Engine(Protocol):
+    """Starts jobs under leases. All methods may be called while others are under way."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do here."""
+
+    async def discover(self) -> tuple[Discovered, ...]:
+        """The machines it can start jobs on, with the state of their GPUs now."""
+
+    async def reattach(self) -> tuple[Found, ...]:
+        """Take over what an earlier one left: running jobs, and endings nobody has forgotten."""
+
+    async def start(self, task: Task) -> None:
+        """Start a job; `Started` or `Exited` follow.
+
+        Raises:
+            RefusedError: A stale token, a GPU in use, a job that runs already, an unknown owner.
+            UnavailableError: This machine cannot right now (a full disk, no more processes).
+        """
+
+    async def renew(self, job: str, token: int, end: float) -> None:
+        """Move the end of a job's lease. The process is not touched.
+
+        Raises:
+            RefusedError: No such job runs with this token.
+        """
+
+    async def checkpoint(self, job: str, token: int) -> None:
+        """Ask for a checkpoint: SIGTERM, once, however often this is called."""
+
+    async def kill(self, job: str, token: int) -> None:
+        """Kill everything of it. `Exited` says that it was seen dead, `CouldNotKill` that not."""
+
+    def watch(self) -> AsyncIterator[Event]:
+        """Events as they happen, for one listener, until `close`."""
+
+    async def measure(self, job: str) -> tuple[Sample, ...]:
+        """What the job reported since this was last asked."""
+
+    async def tail(self, job: str, limit: int = 4096) -> str:
+        """The last lines of its output, also after it ended."""
+
+    async def forget(self, job: str, token: int) -> None:
+        """Its end is known where it has to be: `reattach` need not report it again."""
+
+    async def close(self) -> None:
+        """Let go of everything. Jobs run on."""

@@ -1,0 +1,78 @@
+"""What a supervisor has to do and when, as plain arithmetic."""
+
+import os
+
+RUN, CHECKPOINT, KILL = "run", "checkpoint", "kill"
+FINISHED, RESUMABLE, FAILED, NEVER_RAN, LOST = (
+    "finished",
+    "resumable",
+    "failed",
+    "never-ran",
+    "lost",
+)
+RESUMABLE_CODE = 75
+"""By sysexits.h a temporary failure, "the user is invited to retry": EX_TEMPFAIL."""
+_SIGTERM = 15
+
+
+class Lease:
+    """Until when a job may run, and what its node wants of it meanwhile."""
+
+    __slots__ = ("end", "grace", "stop", "token")
+
+    def __init__(self, token: int, end: float, grace: float, stop: str = RUN) -> None:
+        self.token = token
+        self.end = end
+        self.grace = grace
+        self.stop = stop
+
+    def page(self) -> dict[str, object]:
+        """As the file has it."""
+        return {"token": self.token, "end": self.end, "grace": self.grace, "stop": self.stop}
+
+    @staticmethod
+    def from_page(page: dict[str, object] | None, token: int) -> "Lease | None":
+        """The lease, unless the page is damaged or speaks of another token."""
+        if page is None or page.get("token") != token:
+            return None
+        end, grace, stop = page.get("end"), page.get("grace"), page.get("stop")
+        if not isinstance(end, int | float) or not isinstance(grace, int | float):
+            return None
+        if stop not in {RUN, CHECKPOINT, KILL}:
+            return None
+        return Lease(token, float(end), float(grace), str(stop))
+
+
+def due(now: float, lease: Lease, *, asked: bool) -> str:
+    """What is to be done now: nothing (RUN), CHECKPOINT once, or KILL."""
+    if lease.stop == KILL or now >= lease.end:
+        return KILL
+    if not asked and (lease.stop == CHECKPOINT or now >= lease.end - lease.grace):
+        return CHECKPOINT
+    return RUN
+
+
+def wait(now: float, lease: Lease, *, asked: bool, most: float) -> float:
+    """How long nothing will be due, if the lease stays as it is; at most `most`."""
+    next_one = lease.end if asked else lease.end - lease.grace
+    return min(most, max(0.0, next_one - now))
+
+
+def outcome_of(status: int, *, asked: bool, killed: bool) -> tuple[str, int]:
+    """What the end of a job counts as, and its exit code (negative: the signal it died of).
+
+    Args:
+        status: As wait() gives it.
+        asked: A checkpoint had been asked for, so SIGTERM was ours: the job may not have had time
+            to install its handler.
+        killed: Themis killed it before it ended.
+    """
+    code = os.waitstatus_to_exitcode(status)
+    if killed or code == RESUMABLE_CODE:
+        return RESUMABLE, code
+    if code == 0:
+        return FINISHED, code
+    # 128 + 15 is how shells tell that their program died of it.
+    if asked and code in {-_SIGTERM, 128 + _SIGTERM}:
+        return RESUMABLE, code
+    return FAILED, code

@@ -1,0 +1,69 @@
+"""Per GPU of this machine: the highest token that ever started something on it, and who has it now.
+
+    fence = Fence(folder)
+    fence.take(["0", "1"], token=7)     # RefusedStartError: an older token, or somebody is there
+    fence.release()
+
+The lock belongs to the supervisor's process, so it cannot outlive it and is not inherited. It is
+the second line: the node has asked its own memory of tokens before.
+"""
+
+import fcntl
+import os
+
+
+class RefusedStartError(Exception):
+    """Why a job is not started."""
+
+
+class Fence:
+    """The GPUs that one supervisor holds."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._held: list[int] = []
+
+    def take(self, gpus: list[str], token: int) -> None:
+        """Hold these GPUs and remember the token, all or none.
+
+        Raises:
+            RefusedStartError: Another supervisor holds one, or a higher token has been there.
+        """
+        for gpu in sorted(gpus):
+            fd = os.open(f"{self._folder}/{gpu}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._held.append(fd)
+            try:
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RefusedStartError(f"GPU {gpu} is held by another supervisor") from None
+            highest = _token_in(fd)
+            if token < highest:
+                raise RefusedStartError(
+                    f"token {token} for GPU {gpu} is stale: it has seen {highest}"
+                )
+        for fd in self._held:
+            if token > _token_in(fd):
+                os.pwrite(fd, b"%-24d\n" % token, 0)
+                os.fsync(fd)
+
+    def release(self) -> None:
+        """Let go, before the job's end is told: the next owner may start at once."""
+        while self._held:
+            os.close(self._held.pop())
+
+
+def highest_token(folder: str, gpu: str) -> int:
+    """The highest token that started something on this GPU; 0 before the first."""
+    try:
+        fd = os.open(f"{folder}/{gpu}", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0
+    try:
+        return _token_in(fd)
+    finally:
+        os.close(fd)
+
+
+def _token_in(fd: int) -> int:
+    text = os.pread(fd, 32, 0).strip()
+    return int(text) if text.isdigit() else 0

@@ -1,0 +1,123 @@
+"""What jobs report: one JSON object a line, `{"it": 12, "loss": 0.31, "t": 1699.2}`.
+
+    reader = MetricsReader(path, uid=1001, gid=1001)
+    reader.read()           # the samples since the last time
+
+The file is the owner's to do with as it likes, so nothing about it is believed: it is opened as the
+owner, only if it is a plain file of the owner's, never through a link and never waiting; lines and
+reads have a length. What is no sample is skipped.
+"""
+
+import json
+import math
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from themis.engines import libc
+
+MOST_LINE = 4096
+MOST_READ = 1 << 20
+"""Bytes taken at a time; a job that writes more is read over several times."""
+_LARGEST = 1e15
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One line."""
+
+    iteration: float
+    loss: float | None
+    """None if it was not said or is no finite number."""
+    time: float | None
+    """Seconds on the job's clock."""
+
+
+def parse_sample(line: bytes) -> Sample | None:
+    """The sample that a line tells, if it tells one."""
+    try:
+        body = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(body, dict):
+        return None
+    iteration = _number(body.get("it"))
+    if iteration is None or iteration < 0:
+        return None
+    return Sample(iteration, _number(body.get("loss")), _number(body.get("t")))
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        return None
+    number = float(value)
+    return number if math.isfinite(number) and abs(number) <= _LARGEST else None
+
+
+class MetricsReader:
+    """Reads one job's file as it grows. Blocking, so not for the event loop."""
+
+    def __init__(self, path: str, uid: int | None = None, gid: int | None = None) -> None:
+        self._path = path
+        self._owner = None if uid is None or gid is None else (uid, gid)
+        self._file = (0, 0)
+        self._offset = 0
+        self._skipping = False
+        """Inside a line that is too long."""
+
+    def read(self) -> tuple[Sample, ...]:
+        """New samples, oldest first; none where there is no readable file."""
+        try:
+            with self._as_owner():
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+                fd = os.open(self._path, flags)
+        except OSError:
+            return ()
+        try:
+            return tuple(self._samples(fd)) if self._is_ours(fd) else ()
+        except OSError:
+            return ()
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def _as_owner(self) -> Iterator[None]:
+        if self._owner is None or os.geteuid() != 0:
+            yield
+            return
+        own = os.geteuid(), os.getegid()
+        try:
+            libc.set_file_identity(*self._owner)
+            yield
+        finally:
+            libc.set_file_identity(*own)
+
+    def _is_ours(self, fd: int) -> bool:
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode):
+            return False
+        if self._owner is not None and about.st_uid != self._owner[0]:
+            return False
+        # Another file under the name, or the same one emptied: from the beginning.
+        if (about.st_dev, about.st_ino) != self._file or about.st_size < self._offset:
+            self._file = (about.st_dev, about.st_ino)
+            self._offset, self._skipping = 0, False
+        return True
+
+    def _samples(self, fd: int) -> Iterator[Sample]:
+        text = os.pread(fd, MOST_READ, self._offset)
+        *lines, rest = text.split(b"\n")
+        for line in lines:
+            if self._skipping:
+                self._skipping = False
+            elif len(line) <= MOST_LINE and (sample := parse_sample(line)) is not None:
+                yield sample
+        self._offset += len(text) - len(rest)
+        # Half a line waits for its other half, unless it is too long already.
+        if len(rest) > MOST_LINE:
+            self._skipping = True
+            self._offset += len(rest)

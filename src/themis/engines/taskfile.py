@@ -1,0 +1,35 @@
+"""The file that tells a supervisor what to run. Written by engines, mode 0600."""
+
+import json
+import os
+
+
+class TaskFile:
+    """One start of one job, as its engine wrote it."""
+
+    def __init__(self, path: str) -> None:
+        with open(path, encoding="utf-8") as file:
+            body = json.load(file)
+        self.folder = os.path.dirname(os.path.abspath(path))
+        self.job: str = body["job"]
+        self.token: int = body["token"]
+        self.run: str = body["run"]
+        self.argv: list[str] = body["argv"]
+        self.env: dict[str, str] = body["env"]
+        self.workdir: str = body["workdir"]
+        self.checkpoint: str = body["checkpoint"]
+        self.account: list[int] | None = body["account"]
+        """User, group, further groups."""
+        self.gpus: list[int] | None = body["gpus"]
+        """None where the engine's own scheduler chooses: CUDA_VISIBLE_DEVICES then says."""
+        self.fence: str = body["fence"]
+        self.control: str = body["control"]
+        self.group: str = body["group"]
+        self.log_limit: int = body["log_limit"]
+        self.metrics: str = body["metrics"]
+        self.metrics_limit: int = body["metrics_limit"]
+        self.patience: float = body["patience"]
+
+    def path(self, name: str) -> str:
+        """A file beside the task."""
+        return os.path.join(self.folder, name)

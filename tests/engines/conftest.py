@@ -1,0 +1,61 @@
+"""A place for an engine's state that jobs of other users can pass through, and that ends empty."""
+
+import json
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from themis.engines import processes
+from themis.engines.control import RUN_VARIABLE, kill_leftovers
+from themis.engines.owners import Owners
+from themis.engines.pages import read_page
+
+
+@pytest.fixture
+def state() -> Iterator[Path]:
+    """A fresh folder; fails the test if a supervisor outlives it."""
+    # Not tmp_path, whose parents only root may enter.
+    place = Path(tempfile.mkdtemp(prefix="themis-engine-"))
+    place.chmod(0o755)
+    folder = place / "state"
+    try:
+        yield folder
+        assert left_running(folder) == []
+    finally:
+        end_all(folder)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture
+def owners() -> Owners:
+    """Everybody the same, unprivileged user."""
+    return Owners.trusting("nobody")
+
+
+def left_running(folder: Path) -> list[str]:
+    left = []
+    for file in folder.glob("tasks/*/task.json"):
+        page = read_page(str(file.parent / "status")) or {}
+        run = json.loads(file.read_text())["run"]
+        waits = page.get("state") != "exited"
+        supervisor = processes.identity(page.get("supervisor"))
+        if (waits and processes.is_alive(*supervisor)) or processes.marked(f"{RUN_VARIABLE}={run}"):
+            left.append(f"{file.parent.name}: {page.get('state')}")
+    return left
+
+
+def end_all(folder: Path) -> None:
+    """A failed test must not leave anything behind either."""
+    for file in folder.glob("tasks/*/task.json"):
+        body = json.loads(file.read_text())
+        page = read_page(str(file.parent / "status")) or {}
+        if page.get("state") != "exited":
+            processes.send(*processes.identity(page.get("supervisor")), signal.SIGKILL)
+            first = processes.identity(page.get("first"))
+            for _ in range(1000):
+                if kill_leftovers(body["group"], first, body["run"]):
+                    break

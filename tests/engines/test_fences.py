@@ -1,0 +1,66 @@
+"""Per GPU one supervisor at a time, and never with an older token."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from themis.engines.fences import Fence, RefusedStartError, highest_token
+
+HOLD = """
+import sys
+from themis.engines.fences import Fence
+fence = Fence(sys.argv[1])
+fence.take(["1"], 5)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_highest_token_is_remembered_per_gpu(tmp_path: Path) -> None:
+    first = Fence(str(tmp_path))
+    first.take(["0", "1"], 7)
+    first.release()
+    second = Fence(str(tmp_path))
+    second.take(["1"], 9)
+    second.release()
+    tokens = [highest_token(str(tmp_path), gpu) for gpu in ("0", "1", "2")]
+    assert tokens == [7, 9, 0]
+
+
+def test_an_older_token_is_refused_and_the_same_is_not(tmp_path: Path) -> None:
+    for token in (7, 7):
+        fence = Fence(str(tmp_path))
+        fence.take(["0"], token)
+        fence.release()
+    with pytest.raises(RefusedStartError, match="token 6 for GPU 0 is stale: it has seen 7"):
+        Fence(str(tmp_path)).take(["0"], 6)
+
+
+def test_a_refusal_for_one_gpu_changes_nothing_for_the_others(tmp_path: Path) -> None:
+    fence = Fence(str(tmp_path))
+    fence.take(["1"], 9)
+    fence.release()
+    with pytest.raises(RefusedStartError):
+        Fence(str(tmp_path)).take(["0", "1"], 8)
+    assert highest_token(str(tmp_path), "0") == 0
+
+
+def test_a_gpu_that_another_process_holds_is_refused_until_it_dies(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=env,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(RefusedStartError, match="GPU 1 is held by another supervisor"):
+            Fence(str(tmp_path)).take(["0", "1"], 6)
+        holder.kill()
+    fence = Fence(str(tmp_path))
+    fence.take(["0", "1"], 6)
+    fence.release()

@@ -1,0 +1,80 @@
+"""Logs keep their first and their last part, and stay within their limit."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from themis.engines.logs import BoundedFile, tail
+
+LIMIT = 1600
+
+
+def test_a_log_within_its_limit_is_left_alone(tmp_path: Path) -> None:
+    log = BoundedFile(str(tmp_path / "log"), LIMIT)
+    writer = log.writer()
+    os.write(writer, b"hello\n")
+    assert log.trim() is False
+    assert (tmp_path / "log").read_bytes() == b"hello\n"
+    os.close(writer)
+
+
+def test_a_long_log_keeps_its_head_and_its_latest_part(tmp_path: Path) -> None:
+    log = BoundedFile(str(tmp_path / "log"), LIMIT)
+    writer = log.writer()
+    for part in (b"a", b"b", b"c"):
+        os.write(writer, part * 2000)
+        assert log.trim() is True
+        assert (tmp_path / "log").stat().st_size == 0
+    os.write(writer, b"end")
+    assert (tmp_path / "log.head").read_bytes() == b"a" * (LIMIT // 16)
+    assert (tmp_path / "log.old").read_bytes() == b"c" * (LIMIT // 4)
+    assert tail(str(tmp_path / "log"), 5) == b"ccend"
+    assert tail(str(tmp_path / "log"), 2) == b"nd"
+    os.close(writer)
+
+
+def test_a_log_that_grows_fast_is_looked_at_again_soon(tmp_path: Path) -> None:
+    log = BoundedFile(str(tmp_path / "log"), LIMIT)
+    writer = log.writer()
+    os.write(writer, b"x" * (LIMIT // 8))
+    assert log.trim() is True
+    assert log.trim() is False
+    os.close(writer)
+
+
+def test_what_is_not_kept_is_just_emptied(tmp_path: Path) -> None:
+    file = BoundedFile(str(tmp_path / "metrics"), LIMIT, keep=False)
+    (tmp_path / "metrics").write_bytes(b"x" * 2000)
+    assert file.trim() is True
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics"]
+
+
+def test_a_log_is_emptied_even_if_nothing_can_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(BoundedFile, "_copy", full)
+    log = BoundedFile(str(tmp_path / "log"), LIMIT)
+    (tmp_path / "log").write_bytes(b"x" * 2000)
+    log.trim()
+    assert (tmp_path / "log").stat().st_size == 0
+
+
+def test_the_name_may_lead_elsewhere_and_the_file_is_still_the_same(tmp_path: Path) -> None:
+    """The owner may replace the name; root must not empty what it leads to."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"v" * 5000)
+    log = BoundedFile(str(tmp_path / "log"), LIMIT)
+    (tmp_path / "log").unlink()
+    (tmp_path / "log").symlink_to(victim)
+    log.trim()
+    assert victim.stat().st_size == 5000
+    with pytest.raises(FileExistsError):
+        BoundedFile(str(tmp_path / "log"), LIMIT)
+
+
+def test_the_tail_of_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    assert tail(str(tmp_path / "log"), 10) == b""

@@ -1,0 +1,165 @@
+"""Metrics files are their owners' to spoil; reading them is always safe."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import themis
+from themis.engines import metrics
+from themis.engines.metrics import MOST_LINE, MetricsReader, Sample, parse_sample
+from themis.testing.tools import missing
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "metrics.jsonl"
+
+
+def iterations(samples: tuple[Sample, ...]) -> list[float]:
+    return [sample.iteration for sample in samples]
+
+
+def line(number: float) -> str:
+    return f'{{"it": {number}}}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "sample"),
+    [
+        pytest.param('{"it": 12, "loss": 0.31, "t": 1699.2}', Sample(12, 0.31, 1699.2), id="whole"),
+        pytest.param('{"it": 12}', Sample(12, None, None), id="an iteration only"),
+        pytest.param(
+            '{"it": 1, "loss": NaN, "t": Infinity}', Sample(1, None, None), id="no number"
+        ),
+        pytest.param('{"it": 1, "loss": "low"}', Sample(1, None, None), id="a loss in words"),
+        pytest.param('{"it": 1, "loss": 1e300}', Sample(1, None, None), id="a huge loss"),
+        pytest.param('{"it": true}', None, id="a truth is no number"),
+        pytest.param('{"it": -1}', None, id="less than nothing"),
+        pytest.param('{"it": 1' + "0" * 400 + "}", None, id="a huge number"),
+        pytest.param('{"loss": 1}', None, id="no iteration"),
+        pytest.param("[1, 2]", None, id="a list"),
+        pytest.param("[" * 4000, None, id="deep"),
+        pytest.param("it=3", None, id="not JSON"),
+        pytest.param("", None, id="empty"),
+    ],
+)
+def test_what_a_line_tells(text: str, sample: Sample | None) -> None:
+    assert parse_sample(text.encode()) == sample
+
+
+@given(st.binary(max_size=200))
+def test_no_line_makes_trouble(text: bytes) -> None:
+    found = parse_sample(text)
+    assert found is None or found.iteration >= 0
+
+
+def test_new_lines_are_read_once_and_half_lines_when_they_are_whole(file: Path) -> None:
+    reader = MetricsReader(str(file))
+    assert reader.read() == ()
+    file.write_text(line(1) + line(2) + '{"it"')
+    assert iterations(reader.read()) == [1, 2]
+    assert reader.read() == ()
+    with file.open("a") as out:
+        out.write(": 3}\n")
+    assert iterations(reader.read()) == [3]
+
+
+def test_a_file_that_was_emptied_or_replaced_is_read_from_its_beginning(file: Path) -> None:
+    reader = MetricsReader(str(file))
+    file.write_text(line(1) * 3)
+    assert len(reader.read()) == 3
+    file.write_text(line(2))
+    assert iterations(reader.read()) == [2]
+    other = file.with_name("other")
+    other.write_text(line(3) * 9)
+    other.replace(file)
+    assert iterations(reader.read()) == [3] * 9
+
+
+def test_a_line_without_end_is_skipped_and_the_next_one_is_read(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "MOST_READ", 2 * MOST_LINE)
+    reader = MetricsReader(str(file))
+    file.write_text(line(1) + "x" * 10 * MOST_LINE)
+    found = [iterations(reader.read()) for _ in range(8)]
+    assert found[0] == [1]
+    assert not any(found[1:])
+    with file.open("a") as out:
+        out.write('{"it": 2}\n' + line(3))
+    assert iterations(reader.read()) == [3]
+
+
+def test_a_flood_is_read_in_parts(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MOST_READ", 1000)
+    file.write_text("".join(line(n) for n in range(500)))
+    reader = MetricsReader(str(file))
+    parts = []
+    while part := reader.read():
+        parts.append(part)
+    assert len(parts) > 3
+    assert [n for part in parts for n in iterations(part)] == list(range(500))
+
+
+def test_links_pipes_folders_and_devices_are_no_metrics(tmp_path: Path) -> None:
+    good = tmp_path / "good"
+    good.write_text(line(1))
+    (tmp_path / "link").symlink_to(good)
+    os.mkfifo(tmp_path / "pipe")  # opening it the usual way would wait forever
+    (tmp_path / "folder").mkdir()
+    for name in ("link", "pipe", "folder", "nothing"):
+        assert MetricsReader(str(tmp_path / name)).read() == ()
+    assert MetricsReader("/dev/zero").read() == ()
+    assert iterations(MetricsReader(str(good)).read()) == [1]
+
+
+def test_root_reads_only_what_the_owner_could_and_owns(state: Path) -> None:
+    if os.geteuid() != 0:
+        missing("root")
+    nobody = 65534
+    state.mkdir(0o755)
+    private = state / "private"
+    private.write_text(line(1))
+    private.chmod(0o600)
+    public = state / "public"
+    public.write_text(line(2))
+    public.chmod(0o644)
+    mine = state / "mine"
+    mine.write_text(line(3))
+    os.chown(mine, nobody, nobody)
+    read = {
+        path.name: iterations(MetricsReader(str(path), nobody, nobody).read())
+        for path in (private, public, mine)
+    }
+    assert read == {"private": [], "public": [], "mine": [3]}
+    assert private.read_text()  # this thread is root again
+
+
+def test_a_program_reports_where_it_is_told_to(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THEMIS_METRICS", str(file))
+    themis.report(1, 0.5)
+    themis.report(2.5, float("nan"))
+    themis.report(3)
+    samples = MetricsReader(str(file)).read()
+    assert [(sample.iteration, sample.loss) for sample in samples] == [
+        (1, 0.5),
+        (2.5, None),
+        (3, None),
+    ]
+    assert all(sample.time is not None for sample in samples)
+    assert json.loads(file.read_text().splitlines()[0])["it"] == 1
+
+
+def test_outside_themis_a_report_goes_nowhere_and_a_full_disk_does_not_stop_training(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("THEMIS_METRICS", raising=False)
+    themis.report(1, 0.5)
+    monkeypatch.setenv("THEMIS_METRICS", str(tmp_path / "no" / "such" / "folder"))
+    themis.report(1, 0.5)
+    with pytest.raises(AttributeError, match="no attribute 'rapport'"):
+        themis.rapport  # noqa: B018 - that is the test

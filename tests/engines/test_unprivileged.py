@@ -1,0 +1,88 @@
+"""A node without root: one owner, its own user, and still nothing outlives its lease."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import themis
+
+PACKAGES = Path(themis.__file__).parents[1]
+NOBODY = 65534
+SCENE = """
+import asyncio, sys
+from pathlib import Path
+from themis.engines.gpus import Pretend
+from themis.engines.local import LocalEngine
+from themis.engines.owners import Owners
+from themis.errors import RefusedError
+from themis.testing.engines import ESCAPED, FOREVER, READY, STUBBORN, Stage, play, until
+
+async def scene():
+    owners = Owners.single("ann")
+    engine = await LocalEngine.open(Path(sys.argv[1]), Pretend("m0"), owners)
+    stage = Stage(engine, "ann")
+    task = await stage.start(READY + STUBBORN + ESCAPED + "id -u; echo pid $$; " + FOREVER)
+    await stage.report()
+    await until(lambda: len(stage.alive()) >= 2)
+    await engine.kill(task.job, task.token)
+    await stage.ending()
+    print(engine.capabilities.control, len(stage.alive()), *(await engine.tail("job-1")).split())
+    try:
+        await engine.start(stage.task("exit 0", job="bobs", owner="bob", token=8))
+    except RefusedError as error:
+        print(error)
+    await stage.clean()
+
+play(scene())
+"""
+
+
+def interpreter() -> str:
+    """A Python that an unprivileged user may run, with what the test needs."""
+    for program in dict.fromkeys((sys.executable, "/usr/bin/python3")):
+        needed = (
+            "import sys, pytest; assert sys.version_info >= (3, 11); import themis.testing.engines"
+        )
+        if shutil.which(program) and run_as_nobody(program, needed).returncode == 0:
+            return program
+    pytest.skip("no Python with pytest here that an unprivileged user may run")
+
+
+def run_as_nobody(program: str, code: str, *args: str) -> "subprocess.CompletedProcess[str]":
+    user = NOBODY if os.geteuid() == 0 else None
+    # pytest may live in another place than the interpreter that can be run.
+    path = os.pathsep.join([str(PACKAGES), *sys.path])
+    try:
+        return subprocess.run(
+            [program, "-B", "-c", code, *args],
+            cwd="/",
+            env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin"},
+            check=False,
+            capture_output=True,
+            text=True,
+            user=user,
+            group=user,
+            extra_groups=[] if user else None,
+        )
+    except PermissionError as error:
+        return subprocess.CompletedProcess([program], 126, "", str(error))
+
+
+def test_a_node_without_root_kills_all_of_a_job_and_serves_one_owner(state: Path) -> None:
+    program = interpreter()
+    state.mkdir()
+    if os.geteuid() == 0:
+        os.chown(state, NOBODY, NOBODY)
+    run = run_as_nobody(program, SCENE, str(state))
+    assert run.returncode == 0, run.stderr[-2000:]
+    first, second = run.stdout.splitlines()
+    control, alive, uid, *_, pid = first.split()
+    assert (alive, uid) == ("0", str(NOBODY if os.geteuid() == 0 else os.geteuid()))
+    assert second == "bob: this node starts none of its jobs: it serves ann only"
+    # In a namespace of its own the job is number two, after the one that minds it.
+    assert control in {"cgroup", "namespace", "tree"}
+    assert (pid == "2") == (control == "namespace")

@@ -1,0 +1,84 @@
+"""The contract for engines must fail engines that break it."""
+
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from themis.engines import processes
+from themis.engines.base import Engine, Found, Task
+from themis.engines.gpus import Pretend
+from themis.engines.local import LocalEngine
+from themis.engines.owners import Owners
+from themis.engines.pages import read_page
+from themis.testing.engines import EngineContract, OpenEngine
+
+
+class AsksTwice(LocalEngine):
+    """Sends SIGTERM whenever it is asked to."""
+
+    async def checkpoint(self, job: str, token: int) -> None:
+        page = read_page(str(self._find(job, token).attempt.folder / "status"))
+        assert page is not None
+        pid, _ = processes.identity(page["first"])
+        os.kill(pid, signal.SIGTERM)
+
+
+class ForgetsToRenew(LocalEngine):
+    async def renew(self, job: str, token: int, end: float) -> None:
+        self._find(job, token)
+
+
+class BelievesAnyToken(LocalEngine):
+    async def kill(self, job: str, token: int) -> None:
+        await super().kill(job, self._watched[job].attempt.token)
+
+
+class StartsTwice(LocalEngine):
+    def _check(self, task: Task) -> None:
+        pass
+
+
+class FindsNothing(LocalEngine):
+    async def reattach(self) -> tuple[Found, ...]:
+        await super().reattach()
+        return ()
+
+
+class NeverForgets(LocalEngine):
+    async def forget(self, job: str, token: int) -> None:
+        pass
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+CONTRACT = EngineContract()
+
+
+@pytest.mark.parametrize(
+    ("broken", "test"),
+    [
+        (AsksTwice, "test_a_checkpoint_is_asked_for_once"),
+        (ForgetsToRenew, "test_a_renewed_lease_leaves_the_process_alone"),
+        (BelievesAnyToken, "test_messages_with_another_token_change_nothing"),
+        (StartsTwice, "test_a_stale_token_starts_nothing"),
+        (FindsNothing, "test_an_end_that_nobody_heard_is_told_until_it_is_forgotten"),
+        (NeverForgets, "test_an_end_that_nobody_heard_is_told_until_it_is_forgotten"),
+    ],
+)
+def test_the_contract_catches(broken: type[LocalEngine], test: str, place: Path) -> None:
+    async def open_engine() -> Engine:
+        machine = Pretend("m0", slots=(2,))
+        return await broken.open(place / "state", machine, Owners.trusting("nobody"))
+
+    opener: OpenEngine = open_engine
+    with pytest.raises((AssertionError, ValueError, pytest.fail.Exception)):
+        getattr(CONTRACT, test)(opener)
