@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 from typer.core import TyperCommand
@@ -50,10 +50,61 @@ ServiceFile = Annotated[
 class ServiceCommand(TyperCommand):
     """A command whose flags are all keys of the configuration besides its own."""
 
+    only: ClassVar[frozenset[str]] = frozenset()
+    """Names of the only keys that are flags; empty for all."""
+
     def get_params(self, ctx: Any) -> list[Any]:
         """Its own parameters, then one for every key that no parameter of its own is named like."""
         own = super().get_params(ctx)
-        return [*own, *_options({flag for parameter in own for flag in parameter.opts})]
+        return [*own, *_options({flag for parameter in own for flag in parameter.opts}, self.only)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The flags in groups: what the command itself takes, then each section of the file."""
+        groups: dict[str, list[Any]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and parameter.param_type_name == "option":
+                groups.setdefault(_group_of(str(parameter.name)), []).append(record)
+        arguments = [
+            record
+            for parameter in self.get_params(ctx)
+            if parameter.param_type_name == "argument"
+            and (record := parameter.get_help_record(ctx)) is not None
+        ]
+        for title, records in (("Arguments", arguments), *groups.items()):
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records, col_max=34)
+
+
+class StoreCommand(ServiceCommand):
+    """A command that needs to know where the store is, and no more."""
+
+    only = frozenset({"state_dir", "store"})
+
+
+_GROUPS = {
+    "tls": "Certificates (tls)",
+    "retention": "What is kept of the past (retention)",
+    "limits": "What is taken from one caller (limits)",
+    "node": "For `themis node` (node)",
+}
+
+
+def _group_of(parameter: str) -> str:
+    """The heading that a flag stands under."""
+    from themis.live.config import KEYS  # noqa: PLC0415 - late, so that --help is quick
+
+    names = {_name_of(key): key.name for key in KEYS.values()}
+    if parameter not in names:
+        return "Options"
+    section, dot, _ = names[parameter].partition(".")
+    return _GROUPS.get(section, section) if dot else "The service"
+
+
+def _name_of(key: Key) -> str:
+    """A key's flag as a name of Python."""
+    return "config_" + key.name.replace(".", "_")
 
 
 def service_configuration(context: typer.Context, file: Path | None) -> Loaded:
@@ -80,14 +131,16 @@ def examined(context: typer.Context, file: Path | None) -> Examined:
     return examine(path, environ=os.environ, flags=flags, root=os.geteuid() == 0)
 
 
-def _options(taken: set[str]) -> list[Any]:
-    """Flags for all keys. Typer makes them, as it makes those of any function."""
+def _options(taken: set[str], only: frozenset[str]) -> list[Any]:
+    """Flags for all keys, or some. Typer makes them, as it makes those of any function."""
     from themis.live.config import KEYS  # noqa: PLC0415 - late, so that --help is quick
 
     def unused() -> None:
         """Only its parameters count."""
 
-    wanted = [key for key in KEYS.values() if key.flag not in taken]
+    wanted = [
+        key for key in KEYS.values() if key.flag not in taken and (not only or key.name in only)
+    ]
     parameters = [_parameter(key) for key in wanted]
     hints = {item.name: item.annotation for item in parameters}
     setattr(unused, "__signature__", inspect.Signature(parameters))  # noqa: B010 - mypy knows no such name
@@ -112,7 +165,7 @@ def _parameter(key: Key) -> inspect.Parameter:
         callback=_keeper(key.name),
     )
     return inspect.Parameter(
-        "config_" + key.name.replace(".", "_"),
+        _name_of(key),
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
         annotation=Annotated[kind | None, option],
