@@ -25,7 +25,7 @@ def ls(server: Server = SERVER, ca: Authority = None, json: Json = False) -> Non
          since(line.get("submitted"), now), line.get("reason", "-"))
         for line in answer["apps"]
     ]  # fmt: skip
-    show("", ("app", "owner", "-GPUs", "-wants", "-since", "reason"), rows)
+    show("", ("app", "owner", "-GPUs", "-wants", "-since", "=reason"), rows)
     counts = answer["gpus"]
     say("GPUs: " + ", ".join(f"{number} {state}" for state, number in counts.items()))
 

@@ -58,7 +58,7 @@ def _sheet(sheet: dict[str, Any]) -> None:
     if sheet["failed"]:
         say(f"it failed, and holders were renewed for a beat: {sheet['failed']}")
     if sheet["own"]:
-        columns = ("app", "-rho", "-rank", "asked", "-held", "-won", "-paid", "-got", "reason")
+        columns = ("app", "-rho", "-rank", "=asked", "-held", "-won", "-paid", "-got", "reason")
         show("", columns, [_row(row) for row in sheet["own"]])
     for row in sheet["own"]:
         if row["refused"]:

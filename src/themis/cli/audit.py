@@ -27,8 +27,8 @@ def audit(
         print_json(answer)
         return
     rows = [
-        (row["number"], moment(row["at"]), row["who"], row["verb"], row["target"],
-         " ".join(filter(None, (row["outcome"], row["detail"]))))
+        (row["number"], moment(row["at"]), row["who"],
+         f"{row['verb']} {row['target']}".strip(), f"{row['outcome']} {row['detail']}".strip())
         for row in answer["rows"]
     ]  # fmt: skip
-    show("", ("-row", "when (UTC)", "who", "what", "of", "outcome"), rows)
+    show("", ("-row", "=when (UTC)", "who", "what", "outcome"), rows)

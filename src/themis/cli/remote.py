@@ -7,9 +7,10 @@ def ls(server: Server = SERVER, ca: Authority = None, json: Json = False) -> Non
 from __future__ import annotations
 
 import os
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -74,18 +75,29 @@ def _is_there(place: Path) -> bool:
 
 
 def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table that fits into 80 columns; a column named `-x` is one of numbers."""
+    """Print a table that fits into 80 columns.
+
+    Args:
+        title: Above it, if any.
+        columns: Their names. One of numbers begins with `-`, one that is never folded with `=`.
+        rows: What stands in them.
+    """
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - only needed when something is shown
     from rich.table import Table  # noqa: PLC0415 - see above
     from rich.text import Text  # noqa: PLC0415 - see above
 
-    table = Table(title=Text(title) if title else None, box=SIMPLE_HEAD, title_justify="left")
-    table.pad_edge = False
+    table = Table(
+        title=Text(title) if title else None,
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for column in columns:
-        right = column.startswith("-")
-        table.add_column(
-            column.removeprefix("-"), justify="right" if right else "left", overflow="fold"
-        )
+        number, whole = column.startswith("-"), column.startswith(("-", "="))
+        side: Literal["left", "right"] = "right" if number else "left"
+        table.add_column(column.lstrip("-="), justify=side, no_wrap=whole, overflow="fold")
     for row in rows:
         # As text and not as markup: a name may hold anything.
         table.add_row(*(Text(cell(value)) for value in row))
@@ -118,6 +130,11 @@ def moment(seconds: Any) -> str:
         return "-"
 
 
+def day(seconds: Any) -> str:
+    """The day of a time, in UTC."""
+    return moment(seconds).partition(" ")[0]
+
+
 def since(then: Any, now: Any) -> str:
     """How long ago something was on the cluster's clock: 40 s, 12 min, 3.5 h."""
     if not isinstance(then, int | float) or not isinstance(now, int | float):
@@ -131,11 +148,7 @@ def since(then: Any, now: Any) -> str:
 
 
 def _console() -> Any:
-    import sys  # noqa: PLC0415 - only needed when something is shown
+    from rich.console import Console  # noqa: PLC0415 - only needed when something is shown
 
-    from rich.console import Console  # noqa: PLC0415 - see above
-
-    width = None
-    if not sys.stdout.isatty():
-        width = WIDTH
+    width = None if sys.stdout.isatty() else WIDTH
     return Console(no_color=not STYLE.color, width=width, highlight=False)

@@ -21,7 +21,7 @@ def replay(
         str,
         typer.Argument(
             metavar="LOG",
-            help="An event log (events.jsonl of a run), or a service's store: its URL or file, or a "
+            help="An event log (events.jsonl of a run), or a service's store: URL, file, or a "
             "backup of it.",
         ),
     ],

@@ -11,7 +11,7 @@ import typer
 
 from themis.cli.options import Json
 from themis.cli.output import USAGE, fail, note, print_json
-from themis.cli.remote import SERVER, Authority, Server, moment, reach, say, show
+from themis.cli.remote import SERVER, Authority, Server, day, reach, say, show
 
 app = typer.Typer(help="Make, list and revoke tokens.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -92,11 +92,11 @@ def ls_command(
         print_json({"tokens": kept})
         return
     rows = [
-        (item["id"], item["role"], item["subject"], _state(item, now), moment(item["expires"]),
-         moment(item["used"]), item["note"])
+        (item["id"], item["role"], item["subject"], _state(item, now), day(item["expires"]),
+         day(item["used"]), item["note"])
         for item in kept
     ]  # fmt: skip
-    show("", ("id", "role", "subject", "state", "expires", "last used", "note"), rows)
+    show("", ("=id", "=role", "subject", "=state", "=expires", "=last used", "note"), rows)
 
 
 @app.command("revoke")

@@ -68,6 +68,9 @@ class Listening:
     grpc: Address | None
     admin_token: str
     """The file of a token that was just made, if any."""
+    store: str = ""
+    """Without a password."""
+    epoch: int = 0
 
 
 class Serving:
@@ -123,7 +126,8 @@ class Serving:
             ]
             for chore in chores:
                 stack.callback(chore.cancel)
-            self._announce(Listening(http, grpc, str(made or "")))
+            epoch = service.steward.epoch
+            self._announce(Listening(http, grpc, str(made or ""), store.url, epoch))
             await self._until_the_end(service)
 
     async def _begin(self, store: Store, config: ServiceConfig) -> Service:
