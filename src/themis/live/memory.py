@@ -140,6 +140,15 @@ def recall(
     return Memory(steward, clock, epoch, first, kept, leases, not saved.parts)
 
 
+def seed_of(saved: Saved, url: str) -> int:
+    """The seed that was chosen for a store; 0 if it is new.
+
+    Raises:
+        CorruptLogError: It cannot be read.
+    """
+    return _about(saved, 0, 0.0, url).seed
+
+
 @dataclass(frozen=True, slots=True)
 class _About:
     """What is chosen once for a store."""

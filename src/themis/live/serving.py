@@ -22,9 +22,9 @@ import uvicorn
 from themis import __version__
 from themis.arbiter import Settings
 from themis.arbiter import events as ev
-from themis.errors import ConfigError, ThemisError
+from themis.errors import ConfigError, ThemisError, UnavailableError
 from themis.live.api import Api, ApiSettings, make_api
-from themis.live.binding import check_bind
+from themis.live.binding import check_bind, listen
 from themis.live.config import KEYS, Address, ServiceConfig, value_of
 from themis.live.loading import Loaded
 from themis.live.memory import Memory, recall
@@ -34,6 +34,7 @@ from themis.live.sessions import sweep
 from themis.live.solving import Solving
 from themis.live.store import open_store
 from themis.live.store.base import Store
+from themis.live.terms import Terms, terms_row
 from themis.live.tls import check_files, uvicorn_options
 from themis.live.tokenfile import ensure_admin
 from themis.live.values import plain
@@ -69,6 +70,9 @@ class Listening:
     grpc: Address | None
     admin_token: str
     """The file of a token that was just made, if any."""
+    store: str = ""
+    """Without a password."""
+    epoch: int = 0
 
 
 class Serving:
@@ -124,7 +128,8 @@ class Serving:
             ]
             for chore in chores:
                 stack.callback(chore.cancel)
-            self._announce(Listening(http, grpc, str(made or "")))
+            epoch = service.steward.epoch
+            self._announce(Listening(http, grpc, str(made or ""), store.url, epoch))
             await self._until_the_end(service)
 
     async def _begin(self, store: Store, config: ServiceConfig) -> Service:
@@ -143,6 +148,8 @@ class Serving:
         await loading
         service = Service(memory, store, solving)
         await service.start()
+        terms = Terms(config.policy, dict(self._loaded.policy_options), self._loaded.settings)
+        service.keep(terms_row(service.kept, memory.epoch.number, terms))
         if service.steward.arbiter.settings != self._loaded.settings:
             await service.carry_out(ev.SettingsChanged(service.now(), self._loaded.settings))
         return service
@@ -179,8 +186,6 @@ class Serving:
         self._api = Api(service, vault, service.book, self._api_settings(config))
         options = uvicorn.Config(
             make_api(self._api),
-            host=config.http.host,
-            port=config.http.port,
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -190,14 +195,17 @@ class Serving:
             h11_max_incomplete_event_size=64 * 1024,
             **uvicorn_options(config.tls),
         )
+        # Bound here and not by uvicorn, which would end the process with a line of its own.
+        door = listen("http", config.http)
         server = _Uvicorn(options)
-        task = asyncio.create_task(server.serve())
+        task = asyncio.create_task(server.serve([door]))
         try:
             while not server.started:
                 if task.done():
-                    raise ConfigError("http", str(config.http), "an address that is free")
+                    await task
+                    raise UnavailableError(f"http: nothing listens on {config.http}")
                 await asyncio.sleep(0.01)
-            address = Address(config.http.host, _port(server))
+            address = Address(config.http.host, int(door.getsockname()[1]))
             # The port may have been chosen just now, and pages name it.
             self._api.change(self._api_settings(config, address))
             yield address
@@ -205,6 +213,7 @@ class Serving:
             server.should_exit = True
             with suppress(SystemExit):
                 await task
+            door.close()
 
     def _api_settings(self, config: ServiceConfig, address: Address | None = None) -> ApiSettings:
         at = address or config.http
@@ -344,7 +353,3 @@ class _Signals:
         loop = asyncio.get_running_loop()
         for number in self._calls:
             loop.remove_signal_handler(number)
-
-
-def _port(server: uvicorn.Server) -> int:
-    return int(server.servers[0].sockets[0].getsockname()[1])
