@@ -34,7 +34,6 @@ def serve(context: typer.Context, config: ServiceFile = None) -> None:
     loaded = service_configuration(context, config)
     start_logging(loaded.config)
     try:
-        from themis.live.grpc_server import GrpcDoor  # noqa: PLC0415 - see above
         from themis.live.serving import Serving  # noqa: PLC0415 - see above
     except ModuleNotFoundError as error:
         raise ConfigError("serve", error.name, "pip install 'themis-scheduler[server]'") from None
@@ -46,10 +45,7 @@ def serve(context: typer.Context, config: ServiceFile = None) -> None:
         return found.loaded
 
     async def run() -> None:
-        serving = Serving(
-            loaded, again=again, door=GrpcDoor, announce=lambda where: _say(where, loaded)
-        )
-        await serving.run()
+        await Serving(loaded, again=again, announce=lambda where: _say(where, loaded)).run()
 
     asyncio.run(run())
 

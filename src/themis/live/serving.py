@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import uvicorn
 
@@ -26,7 +26,9 @@ from themis.errors import ConfigError, ThemisError, UnavailableError
 from themis.live.api import Api, ApiSettings, make_api
 from themis.live.binding import check_bind, listen
 from themis.live.config import KEYS, Address, ServiceConfig, value_of
+from themis.live.grpc_server import GrpcServer, GrpcSettings
 from themis.live.loading import Loaded
+from themis.live.local_nodes import start_nodes
 from themis.live.memory import Memory, recall
 from themis.live.reloading import plan_reload
 from themis.live.service import Service
@@ -47,19 +49,6 @@ _PRUNE_EVERY = 3600.0
 _SWEEP_EVERY = 600.0
 _DOOR_PATIENCE = 3.0
 """Seconds that calls under way get when the service stops."""
-
-
-class Door(Protocol):
-    """Something that listens, besides HTTP."""
-
-    async def start(self) -> Address:
-        """Begin to listen; returns where."""
-
-    async def stop(self, patience: float) -> None:
-        """Take no more calls, and let those under way end for so many seconds."""
-
-
-Doors = Callable[[Service, KeptVault, ServiceConfig], Door]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +72,14 @@ class Serving:
         loaded: Loaded,
         *,
         again: Callable[[], Loaded] | None = None,
-        door: Doors | None = None,
         announce: Callable[[Listening], None] = lambda _: None,
     ) -> None:
         self._loaded = loaded
         self._again = again
-        self._door = door
         self._announce = announce
         self._stop = asyncio.Event()
         self._api: Api | None = None
+        self._grpc: GrpcServer | None = None
         self._service: Service | None = None
 
     def stop(self) -> None:
@@ -119,7 +107,7 @@ class Serving:
             vault = KeptVault(service.kept, service.keep)
             made = ensure_admin(vault, config.state_dir, now=time.time())
             await service.settled()
-            grpc = await self._open_door(stack, service, vault, config)
+            grpc = await self._open_grpc(stack, service, vault, config)
             http = await stack.enter_async_context(self._http(service, vault, config))
             stack.enter_context(self._signals())
             chores = [
@@ -129,6 +117,9 @@ class Serving:
             for chore in chores:
                 stack.callback(chore.cancel)
             epoch = service.steward.epoch
+            if config.nodes is not None:
+                start_nodes(config, grpc, vault, now=time.time())
+                await service.settled()
             self._announce(Listening(http, grpc, str(made or ""), store.url, epoch))
             await self._until_the_end(service)
 
@@ -154,14 +145,12 @@ class Serving:
             await service.carry_out(ev.SettingsChanged(service.now(), self._loaded.settings))
         return service
 
-    async def _open_door(
+    async def _open_grpc(
         self, stack: AsyncExitStack, service: Service, vault: KeptVault, config: ServiceConfig
-    ) -> Address | None:
-        if self._door is None:
-            return None
-        door = self._door(service, vault, config)
-        address = await door.start()
-        stack.push_async_callback(door.stop, _DOOR_PATIENCE)
+    ) -> Address:
+        self._grpc = GrpcServer(service, vault, GrpcSettings(config.tls, config.limits))
+        address = await self._grpc.start(config.grpc)
+        stack.push_async_callback(self._grpc.close, _DOOR_PATIENCE)
         return address
 
     async def _until_the_end(self, service: Service) -> None:
@@ -169,6 +158,7 @@ class Serving:
         failed = asyncio.create_task(service.failed())
         await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
+        service.hush()
         if failed.done():
             error = failed.result()
             _LOG.critical("nothing can be stored any more: %s", error)
@@ -269,6 +259,8 @@ class Serving:
             await self._service.carry_out(ev.SettingsChanged(now, wanted.settings))
         self._loaded = wanted
         self._api.change(self._api_settings(wanted.config))
+        if self._grpc is not None:
+            self._grpc.change(wanted.config.limits)
         logging.getLogger("themis").setLevel(wanted.config.log_level.upper())
         changed = [change.key for change in plan.changes]
         _LOG.info("configuration read again; changed: %s", ", ".join(changed) or "nothing")
