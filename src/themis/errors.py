@@ -3,7 +3,8 @@
     ThemisError
       RefusedError           the caller's doing; says what was wrong, and whose it was
         InvalidBidError        a bid that cannot be taken
-        UnknownAppError        no such app
+        MissingError           nothing under this name
+          UnknownAppError        no such app
         DuplicateError         the name is taken
         StaleAnswerError       an answer to a question no longer open
         UnknownCallerError     no credential, or one that is not valid
@@ -58,7 +59,11 @@ class InvalidBidError(RefusedError):
     """A bid that cannot be taken; the round goes on without it."""
 
 
-class UnknownAppError(RefusedError):
+class MissingError(RefusedError):
+    """There is nothing under this name."""
+
+
+class UnknownAppError(MissingError):
     """No app of that name."""
 
 

@@ -285,7 +285,7 @@ def test_calls_under_way_are_counted(tmp_path: Path) -> None:
         await world.agent("ann").exchange(says(number=4))
 
     door = GrpcSettings(limits=Limits(streams=1))
-    at_the_door(tmp_path, door=door, settings=Settings(heartbeat=60.0))(work)
+    at_the_door(tmp_path, door=door, settings=Settings(heartbeat=60.0), node_ttl=300.0)(work)
 
 
 def test_a_message_of_an_agent_has_a_limit_of_its_own(tmp_path: Path) -> None:

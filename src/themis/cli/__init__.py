@@ -10,6 +10,7 @@ from themis.errors import (
     ConfigError,
     CorruptLogError,
     DeniedError,
+    MissingError,
     MissingFileError,
     RefusedError,
     ThemisError,
@@ -17,6 +18,10 @@ from themis.errors import (
     UnknownCallerError,
 )
 
+_NO_TOKEN = (
+    "an admin makes one with `themis token create`; put it into ~/.config/themis/token (mode "
+    "0600), or name its file in THEMIS_TOKEN_FILE"
+)
 EVERYWHERE = ("--quiet", "-q", "--no-color")
 
 
@@ -51,9 +56,11 @@ def main() -> int:
         return done.code if isinstance(done.code, int) else OK
     except MistypedError as error:
         return mistyped(error)
-    except MissingFileError as error:
+    except (MissingFileError, MissingError) as error:
         return _complain(str(error), NOT_FOUND)
-    except (DeniedError, UnknownCallerError) as error:
+    except UnknownCallerError as error:
+        return _complain(f"{error}; {_NO_TOKEN}", DENIED)
+    except DeniedError as error:
         return _complain(str(error), DENIED)
     except UnavailableError as error:
         return _complain(str(error), UNREACHABLE)

@@ -6,21 +6,28 @@ import typer
 
 from themis import __version__
 from themis.cli import (
+    apps,
     auction,
+    audit,
+    backup,
     cert,
     config,
     demo,
     doctor,
     exec,  # noqa: A004 - the verb is called that
+    login,
     node,
+    nodes,
+    owners,
     replay,
     reproduce,
     serve,
     sim,
+    token,
     trace,
 )
 from themis.cli.output import STYLE
-from themis.cli.service import ServiceCommand
+from themis.cli.service import ServiceCommand, StoreCommand
 
 app = typer.Typer(
     name="themis",
@@ -36,6 +43,17 @@ app.add_typer(trace.app, name="trace")
 app.add_typer(auction.app, name="auction")
 app.add_typer(config.app, name="config")
 app.add_typer(cert.app, name="cert")
+app.add_typer(token.app, name="token")
+app.add_typer(nodes.app, name="nodes")
+for verb in (apps.ls, apps.status, apps.pause, apps.resume, apps.cancel, apps.hold, apps.release):
+    app.command(verb.__name__)(verb)
+app.command("quota")(owners.quota)
+app.command("weight")(owners.weight)
+app.command("audit")(audit.audit)
+app.command("whoami")(login.whoami)
+app.command("login")(login.login)
+app.command("backup", cls=StoreCommand)(backup.backup)
+app.command("restore", cls=StoreCommand)(backup.restore)
 app.command("serve", cls=ServiceCommand)(serve.serve)
 app.command("doctor", cls=ServiceCommand)(doctor.doctor)
 app.command("node", cls=node.NodeCommand)(node.node)

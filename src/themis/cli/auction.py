@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from themis.cli import options
+from themis.cli.auction_show import show_command
 from themis.cli.auction_solve import solve_command, warm_up
 from themis.cli.output import NOT_FOUND, USAGE, console, fail, print_json, progress_bar, warn
 
@@ -27,7 +28,7 @@ _OF_A_RUN = (
 )  # fmt: skip
 
 app = typer.Typer(
-    help="Keep the auctions of a run as files, and solve them again.",
+    help="Look at auctions: of a service as they were, of a run as files to solve again.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -35,7 +36,7 @@ app = typer.Typer(
 
 @app.callback()
 def _group() -> None:
-    """Keep the auctions of a run as files, and solve them again."""
+    """Look at auctions: of a service as they were, of a run as files to solve again."""
 
 
 @app.command("record")
@@ -220,3 +221,4 @@ def _range(numbers: Iterable[int]) -> str:
 
 
 app.command("solve")(solve_command)
+app.command("show")(show_command)

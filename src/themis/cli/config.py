@@ -11,6 +11,7 @@ import typer
 
 from themis.cli.options import Json
 from themis.cli.output import NOT_FOUND, USAGE, console, escape_line, print_json, table
+from themis.cli.remote import SERVER, Authority, Server, reach, say
 from themis.cli.service import ServiceCommand, ServiceFile, service_configuration
 
 if TYPE_CHECKING:
@@ -93,6 +94,17 @@ def show_command(
         column.justify = "left"
         column.overflow = "fold"
     console().print(shown, markup=False)
+
+
+@app.command("reload")
+def reload_command(server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
+    """Let a running service read its file again; all of it or nothing."""
+    answer = reach(server, ca).reload()
+    if json:
+        print_json(answer)
+        return
+    changed = ", ".join(map(str, answer["changed"]))
+    say(f"read again; changed: {changed}" if changed else "read again; nothing changed")
 
 
 @app.command("schema")

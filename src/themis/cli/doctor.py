@@ -23,9 +23,10 @@ def doctor(context: typer.Context, config: ServiceFile = None, json: Json = Fals
     """Look whether the service and its jobs would run well on this machine; changes nothing."""
     from themis.live.doctor import Verdict, examine_machine  # noqa: PLC0415 - for a quick --help
     from themis.live.machine import LocalMachine  # noqa: PLC0415 - see above
+    from themis.live.probing import EngineProbe  # noqa: PLC0415 - see above
 
     loaded = service_configuration(context, config)
-    findings = examine_machine(LocalMachine(), loaded.config, now=time.time())
+    findings = examine_machine(LocalMachine(EngineProbe()), loaded.config, now=time.time())
     if json:
         print_json({"findings": [_plain(item) for item in findings]})
     else:

@@ -22,6 +22,8 @@ _FLAGS = {
     "node.name": "--name",
     "node.rack": "--rack",
     "node.pretend": "--pretend",
+    "node.slot": "--slot",
+    "node.model": "--model",
     "node.ca": "--ca",
     "node.cert": "--cert",
     "node.key": "--key",

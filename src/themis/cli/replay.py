@@ -7,14 +7,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from themis.cli.output import FAILED, NOT_FOUND, console, fail, print_json
+from themis.cli.output import FAILED, NOT_FOUND, console, escape_line, fail, print_json
 
 if TYPE_CHECKING:
     from themis.policies import Policy
+    from themis.records.replay import ReplayResult
+
+_SQLITE = b"SQLite format 3\0"
 
 
 def replay(
-    log: Annotated[Path, typer.Argument(help="An event log (events.jsonl of a run).")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="LOG",
+            help="An event log (events.jsonl of a run), or a service's store: URL, file, or a "
+            "backup of it.",
+        ),
+    ],
     policy: Annotated[
         str | None,
         typer.Option(help="The log's policy as module:Class: a log imports no code by itself."),
@@ -25,18 +35,12 @@ def replay(
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Re-run a log and name the first difference."""
-    from themis.records.replay import replay as run_replay  # noqa: PLC0415 - late: --help is quick
-
-    if log.is_dir():
-        log /= "events.jsonl"  # the folder of a run
-    if not log.is_file():
-        fail(f"{log}: there is no such file (runs write one with --out DIR --events)", NOT_FOUND)
-    result = run_replay(log, policy=_policy(policy, log), resolve=resolve)
+    result, where = _replayed(source, policy, resolve=resolve)
     difference = result.first_difference
     if json:
         print_json(
             {
-                "log": str(log),
+                "log": where,
                 "events": result.events,
                 "same": result.same,
                 "finished": result.finished,
@@ -54,13 +58,46 @@ def replay(
         )
     else:
         console().print(
-            f"{log}:{difference.line}: first difference at {type(difference.event).__name__}: "
-            f"{difference.text}",
+            escape_line(
+                f"{where}:{difference.line}: first difference at "
+                f"{type(difference.event).__name__}: {difference.text}"
+            ),
             markup=False,
             soft_wrap=True,
         )
     if difference is not None:
         raise typer.Exit(FAILED)
+
+
+def _replayed(source: str, policy: str | None, *, resolve: bool) -> tuple[ReplayResult, str]:
+    """How it went, and what to call the log."""
+    log = Path(source)
+    if "://" in source or _is_database(log):
+        return _of_store(source, policy, resolve=resolve)
+    from themis.records.replay import replay as run_replay  # noqa: PLC0415 - late: --help is quick
+
+    if log.is_dir():
+        log /= "events.jsonl"  # the folder of a run
+    if not log.is_file():
+        fail(f"{log}: there is no such file (runs write one with --out DIR --events)", NOT_FOUND)
+    return run_replay(log, policy=_policy(policy, log), resolve=resolve), str(log)
+
+
+def _of_store(source: str, policy: str | None, *, resolve: bool) -> tuple[ReplayResult, str]:
+    from themis.live.replaying import replay_store  # noqa: PLC0415 - late: --help is quick
+    from themis.live.store import open_store  # noqa: PLC0415 - see above
+
+    url = source if "://" in source else f"sqlite:///{source}"
+    with open_store(url, read_only=True) as store:
+        return replay_store(store, policy=policy, resolve=resolve), store.url
+
+
+def _is_database(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_SQLITE)) == _SQLITE
+    except OSError:
+        return False
 
 
 def _policy(name: str | None, log: Path) -> Policy | None:

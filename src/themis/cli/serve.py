@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from themis.cli.output import console, escape_line
+from themis.cli.output import escape_line
 from themis.cli.service import (
     ServiceFile,
     examined,
@@ -32,7 +34,6 @@ def serve(context: typer.Context, config: ServiceFile = None) -> None:
     loaded = service_configuration(context, config)
     start_logging(loaded.config)
     try:
-        from themis.live.grpc_server import GrpcDoor  # noqa: PLC0415 - see above
         from themis.live.serving import Serving  # noqa: PLC0415 - see above
     except ModuleNotFoundError as error:
         raise ConfigError("serve", error.name, "pip install 'themis-scheduler[server]'") from None
@@ -44,21 +45,28 @@ def serve(context: typer.Context, config: ServiceFile = None) -> None:
         return found.loaded
 
     async def run() -> None:
-        serving = Serving(
-            loaded, again=again, door=GrpcDoor, announce=lambda where: _say(where, loaded)
-        )
-        await serving.run()
+        await Serving(loaded, again=again, announce=lambda where: _say(where, loaded)).run()
 
     asyncio.run(run())
 
 
 def _say(where: Listening, loaded: Loaded) -> None:
-    out = console()
-    scheme = "https" if loaded.config.tls.cert else "http"
-    out.print(f"people: {scheme}://{where.http}", markup=False)
+    config = loaded.config
+    scheme = "https" if config.tls.cert else "http"
+    lines = [f"people: {scheme}://{where.http}"]
     if where.grpc is not None:
-        out.print(f"nodes and agents: {where.grpc}", markup=False)
+        lines.append(f"nodes and agents: {where.grpc}")
+    lines.append(f"store: {where.store}, epoch {where.epoch}, policy {config.policy}")
     if where.admin_token:
-        line = f"the first admin token is in {where.admin_token}"
-        out.print(escape_line(line), markup=False, soft_wrap=True)
+        lines.append(f"the first admin token is in {where.admin_token}{_use(where.admin_token)}")
+    # One write: who waits for the first line reads the others as well.
+    sys.stdout.write(escape_line("\n".join(lines)) + "\n")
     sys.stdout.flush()
+
+
+def _use(file: str) -> str:
+    """How commands find a token, unless they look there anyway."""
+    from themis.live.tokenfile import token_places  # noqa: PLC0415 - late, for a quick --help
+
+    places = token_places(os.environ, root=os.geteuid() == 0)
+    return "" if Path(file) in places else f" (THEMIS_TOKEN_FILE={file} themis whoami)"

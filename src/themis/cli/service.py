@@ -14,7 +14,7 @@ import inspect
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 from typer.core import TyperCommand
@@ -52,14 +52,69 @@ ServiceFile = Annotated[
 class ServiceCommand(TyperCommand):
     """A command whose flags are all keys of the configuration besides its own."""
 
+    only: ClassVar[frozenset[str]] = frozenset()
+    """Names of the only keys that are flags; empty for all."""
+
     def get_params(self, ctx: Any) -> list[Any]:
         """Its own parameters, then one for every key that no parameter of its own is named like."""
         from themis.live.config import KEYS  # noqa: PLC0415 - late, so that --help is quick
 
         own = super().get_params(ctx)
         taken = {flag for parameter in own for flag in parameter.opts}
-        flags = {key.name: key.flag for key in KEYS.values() if key.flag not in taken}
+        flags = {
+            key.name: key.flag
+            for key in KEYS.values()
+            if key.flag not in taken and (not self.only or key.name in self.only)
+        }
         return [*own, *key_options(flags)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The flags in groups: what the command itself takes, then each section of the file."""
+        groups: dict[str, list[Any]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and parameter.param_type_name == "option":
+                groups.setdefault(_group_of(str(parameter.name)), []).append(record)
+        arguments = [
+            record
+            for parameter in self.get_params(ctx)
+            if parameter.param_type_name == "argument"
+            and (record := parameter.get_help_record(ctx)) is not None
+        ]
+        for title, records in (("Arguments", arguments), *groups.items()):
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records, col_max=34)
+
+
+class StoreCommand(ServiceCommand):
+    """A command that needs to know where the store is, and no more."""
+
+    only = frozenset({"state_dir", "store"})
+
+
+_GROUPS = {
+    "tls": "Certificates (tls)",
+    "retention": "What is kept of the past (retention)",
+    "limits": "What is taken from one caller (limits)",
+    "node": "For `themis node` (node)",
+}
+
+
+def _group_of(parameter: str) -> str:
+    """The heading that a flag stands under."""
+    from themis.live.config import KEYS  # noqa: PLC0415 - late, so that --help is quick
+
+    names = {_name_of(key): key.name for key in KEYS.values()}
+    if parameter not in names:
+        return "Options"
+    section, dot, _ = names[parameter].partition(".")
+    return _GROUPS.get(section, section) if dot else "The service"
+
+
+def _name_of(key: Key) -> str:
+    """A key's flag as a name of Python."""
+    return "config_" + key.name.replace(".", "_")
 
 
 def service_configuration(context: typer.Context, file: Path | None) -> Loaded:
@@ -121,7 +176,7 @@ def _parameter(key: Key, flag: str) -> inspect.Parameter:
         callback=_keeper(key.name),
     )
     return inspect.Parameter(
-        "config_" + key.name.replace(".", "_"),
+        _name_of(key),
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
         annotation=Annotated[kind | None, option],

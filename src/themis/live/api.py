@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from themis import __version__
 from themis.arbiter import events as ev
-from themis.errors import LimitError, RefusedError
+from themis.errors import LimitError, MissingError, RefusedError
 from themis.live import openapi, views
 from themis.live.access import Verb, decide, require, token_owner
 from themis.live.audit import Outcome, audited
@@ -34,7 +34,7 @@ from themis.live.credentials import (
     revoke_token,
     tokens,
 )
-from themis.live.gate import MissingError, identify, problem_of
+from themis.live.gate import identify, problem_of
 from themis.live.limits import Rates
 from themis.live.rounds import RoundBook
 from themis.live.sealing import anonymised
@@ -318,10 +318,12 @@ class Api:
                 lines.append(views.sealed_line(steward, state))
             elif decision.allowed:
                 lines.append(views.app_line(steward, state))
-        return {"apps": lines, "gpus": views.gpu_counts(steward)}
+        now = self._service.now()
+        return {"apps": lines, "gpus": views.gpu_counts(steward), "now": now}
 
     async def status(self, call: Call) -> Data:
-        return views.app_sheet(self._service.steward, self._app(call))
+        sheet = views.app_sheet(self._service.steward, self._app(call))
+        return {**sheet, "now": self._service.now()}
 
     async def _suspend(self, call: Call, reason: Reason) -> Data:
         app = self._app(call)
@@ -359,7 +361,7 @@ class Api:
             for name, node in sorted(steward.nodes.items())
             if decide(call.identity, call.endpoint.verb, name).allowed
         ]
-        return {"nodes": lines}
+        return {"nodes": lines, "now": self._service.now()}
 
     def _node(self, call: Call) -> str:
         name = call.path("node")
@@ -470,12 +472,12 @@ class Api:
 
     async def audit(self, call: Call) -> Data:
         self._allow(call)
-        first = call.request.query_params.get("first", "1")
-        if not first.isdecimal() or len(first) > 15:
-            raise RefusedError("first", "the number of a row")
+        first = _whole(call, "first", 1, "the number of a row")
+        last = _whole(call, "last", 0, "how many of the newest rows")
         await self._service.settled()
+        store = self._service.store
         rows: Any = await self._service.writer.run(
-            lambda: self._service.store.audit(max(1, int(first)))
+            lambda: store.audit(first, min(last, 1000), newest=True) if last else store.audit(first)
         )
         return {"rows": [{"number": number, **loads_row(row)} for number, row in rows]}
 
@@ -534,6 +536,14 @@ def _handler(api: Api, endpoint: Endpoint) -> Callable[[Request], Awaitable[Resp
 async def _nothing(request: Request, error: Any) -> Response:
     told = {"error": "missing", "who": request.url.path[:200], "reason": "there is no such page"}
     return _json(told, error.status_code)
+
+
+def _whole(call: Call, name: str, default: int, what: str) -> int:
+    """A whole number in the query."""
+    text = call.request.query_params.get(name, str(default))
+    if not text.isdecimal() or len(text) > 15:
+        raise RefusedError(name, what)
+    return max(default, int(text))
 
 
 def _own(identity: Identity | None) -> tuple[str | None, ...]:

@@ -1,5 +1,8 @@
 """Where the service may listen: on this machine only, or with TLS."""
 
+import errno
+import socket
+
 from themis.errors import ConfigError
 from themis.live.config import Address, Tls, is_loopback
 
@@ -18,3 +21,31 @@ def check_bind(key: str, address: Address, tls: Tls) -> None:
         "tls.key; or stay on loopback behind a proxy or an SSH tunnel"
     )
     raise ConfigError(key, str(address), allowed)
+
+
+def listen(key: str, address: Address) -> socket.socket:
+    """A socket that is bound to an address.
+
+    Raises:
+        ConfigError: It is taken, or not of this machine. Says what to do.
+    """
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    door = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.bind((address.host, address.port))
+    except OSError as error:
+        door.close()
+        raise ConfigError(key, str(address), _instead(key, address, error)) from None
+    return door
+
+
+def _instead(key: str, address: Address, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"an address that is free: something listens on port {address.port} already, perhaps "
+            f"another service; stop it, or choose another port with --{key}"
+        )
+    if error.errno == errno.EACCES:
+        return "a port from 1024 on, unless the service is root"
+    return f"an address of this machine ({error.strerror or error})"

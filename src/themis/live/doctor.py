@@ -61,6 +61,9 @@ class Probe(Protocol):
     def control(self) -> str:
         """How processes are controlled here: cgroup, namespace or tree."""
 
+    def reasons(self) -> Sequence[str]:
+        """Why better ways do not work here."""
+
     def gpus(self) -> Sequence[GpuFound]:
         """The GPUs, if there are any."""
 
@@ -109,8 +112,9 @@ def check_control(machine: Machine, config: ServiceConfig, now: float) -> Iterab
     kind = machine.probe.control()
     if kind == "tree":
         advice = "run the node as root with cgroup v2, or allow user namespaces"
+        why = "; ".join(machine.probe.reasons())
         what = "process trees only: a job that hides may survive, and quarantines its GPU"
-        yield Finding(name, Verdict.WARNING, what, advice)
+        yield Finding(name, Verdict.WARNING, f"{what} ({why})" if why else what, advice)
     else:
         yield Finding(name, Verdict.OK, kind)
 

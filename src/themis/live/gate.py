@@ -16,6 +16,7 @@ from themis.errors import (
     DeniedError,
     DuplicateError,
     LimitError,
+    MissingError,
     RefusedError,
     ThemisError,
     UnavailableError,
@@ -32,15 +33,12 @@ _STATUS: tuple[tuple[type[Exception], HTTPStatus], ...] = (
     (DeniedError, HTTPStatus.FORBIDDEN),
     (LimitError, HTTPStatus.TOO_MANY_REQUESTS),
     (UnknownAppError, HTTPStatus.NOT_FOUND),
+    (MissingError, HTTPStatus.NOT_FOUND),
     (DuplicateError, HTTPStatus.CONFLICT),
     (RefusedError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (ConfigError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
-
-
-class MissingError(RefusedError):
-    """There is nothing under this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +60,6 @@ class Problem:
 
 def problem_of(error: Exception) -> Problem:
     """How an error is told to the caller. What nobody expected is logged, not told."""
-    if isinstance(error, MissingError):
-        return Problem(HTTPStatus.NOT_FOUND, "missing", error.reason, error.who)
     for kind, status in _STATUS:
         if isinstance(error, kind):
             who = error.who if isinstance(error, RefusedError) else getattr(error, "key", "")

@@ -22,7 +22,7 @@ from themis.fleet.messages import Orders, Report
 from themis.fleet.talk import AgentReport, News
 from themis.live.access import require
 from themis.live.binding import check_bind
-from themis.live.config import Address, Limits, ServiceConfig, Tls
+from themis.live.config import Address, Limits, Tls
 from themis.live.credentials import Identity, Vault, check_bearer, note_use
 from themis.live.limits import Rates, Streams
 from themis.live.rpcs import (
@@ -227,22 +227,6 @@ class GrpcServer:
             yield
         finally:
             self._streams.close(who)
-
-
-class GrpcDoor:
-    """The same as a door of `themis.live.serving`, by the configuration."""
-
-    def __init__(self, service: Service, vault: Vault, config: ServiceConfig) -> None:
-        self._address = config.grpc
-        self.server = GrpcServer(service, vault, GrpcSettings(config.tls, config.limits))
-
-    async def start(self) -> Address:
-        """Begin to listen; returns where."""
-        return await self.server.start(self._address)
-
-    async def stop(self, patience: float) -> None:
-        """Take no more calls, and let those under way end for so many seconds."""
-        await self.server.close(patience)
 
 
 class _Owners:

@@ -28,6 +28,10 @@ MAPPINGS = ("set", "accounts")
 """Keys with entries of which each may come from somewhere else."""
 
 
+_FOR_CALLERS = frozenset({"THEMIS_CA", "THEMIS_SERVER", "THEMIS_TOKEN_FILE"})
+"""Variables of commands that call a service."""
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where a value came from."""
@@ -331,7 +335,7 @@ def _blamed(error: ConfigError, given: Mapping[str, _Given]) -> ConfigError:
 def _slips(environ: Mapping[str, str]) -> Iterator[str]:
     """Variables that look like a key's, misspelt."""
     known = [key.variable for key in KEYS.values()]
-    for variable in sorted(environ):
+    for variable in sorted(environ.keys() - _FOR_CALLERS):
         ours = variable.startswith("THEMIS_") and not variable.startswith("THEMIS_SET_")
         if ours and variable not in known:
             close = difflib.get_close_matches(variable, known, n=1, cutoff=0.87)

@@ -147,6 +147,21 @@ class NodeDisk:
         return tuple(sorted(found, key=lambda record: record.order.run))
 
 
+def is_running(folder: Path) -> bool:
+    """Whether a node has this folder now."""
+    try:
+        lock = os.open(folder / "node.lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
 def _replace(path: Path, text: str, *, durable: bool) -> None:
     """Put a file in the place of another, as a whole."""
     draft = path.with_suffix(".new")

@@ -73,7 +73,10 @@ def node_name(config: ServiceConfig) -> str:
 def inventory_of(config: ServiceConfig, name: str) -> Inventory:
     """Where the GPUs are: pretended, or those of the NVIDIA driver."""
     if config.node.pretend:
-        return Pretend(name, (config.node.pretend,), config.node.rack)
+        node = config.node
+        whole, rest = divmod(node.pretend, node.slot or node.pretend)
+        slots = (node.slot or node.pretend,) * whole + ((rest,) if rest else ())
+        return Pretend(name, slots, node.rack, node.model)
     return Nvidia(name, config.node.rack)
 
 

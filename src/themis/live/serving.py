@@ -8,35 +8,40 @@ was decided is written, and training goes on untouched.
 """
 
 import asyncio
+import gc
 import logging
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import uvicorn
 
 from themis import __version__
+from themis.arbiter import Settings
 from themis.arbiter import events as ev
-from themis.errors import ConfigError, ThemisError
+from themis.errors import ConfigError, ThemisError, UnavailableError
 from themis.live.api import Api, ApiSettings, make_api
-from themis.live.binding import check_bind
+from themis.live.binding import check_bind, listen
 from themis.live.config import KEYS, Address, ServiceConfig, value_of
+from themis.live.grpc_server import GrpcServer, GrpcSettings
 from themis.live.loading import Loaded
-from themis.live.memory import recall
+from themis.live.local_nodes import start_nodes
+from themis.live.memory import Memory, recall
 from themis.live.reloading import plan_reload
 from themis.live.service import Service
 from themis.live.sessions import sweep
 from themis.live.solving import Solving
 from themis.live.store import open_store
 from themis.live.store.base import Store
+from themis.live.terms import Terms, terms_row
 from themis.live.tls import check_files, uvicorn_options
 from themis.live.tokenfile import ensure_admin
 from themis.live.values import plain
 from themis.live.vault import KeptVault
-from themis.policies import policy
+from themis.policies import Policy, policy
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,19 +49,6 @@ _PRUNE_EVERY = 3600.0
 _SWEEP_EVERY = 600.0
 _DOOR_PATIENCE = 3.0
 """Seconds that calls under way get when the service stops."""
-
-
-class Door(Protocol):
-    """Something that listens, besides HTTP."""
-
-    async def start(self) -> Address:
-        """Begin to listen; returns where."""
-
-    async def stop(self, patience: float) -> None:
-        """Take no more calls, and let those under way end for so many seconds."""
-
-
-Doors = Callable[[Service, KeptVault, ServiceConfig], Door]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +59,9 @@ class Listening:
     grpc: Address | None
     admin_token: str
     """The file of a token that was just made, if any."""
+    store: str = ""
+    """Without a password."""
+    epoch: int = 0
 
 
 class Serving:
@@ -77,15 +72,14 @@ class Serving:
         loaded: Loaded,
         *,
         again: Callable[[], Loaded] | None = None,
-        door: Doors | None = None,
         announce: Callable[[Listening], None] = lambda _: None,
     ) -> None:
         self._loaded = loaded
         self._again = again
-        self._door = door
         self._announce = announce
         self._stop = asyncio.Event()
         self._api: Api | None = None
+        self._grpc: GrpcServer | None = None
         self._service: Service | None = None
 
     def stop(self) -> None:
@@ -113,7 +107,7 @@ class Serving:
             vault = KeptVault(service.kept, service.keep)
             made = ensure_admin(vault, config.state_dir, now=time.time())
             await service.settled()
-            grpc = await self._open_door(stack, service, vault, config)
+            grpc = await self._open_grpc(stack, service, vault, config)
             http = await stack.enter_async_context(self._http(service, vault, config))
             stack.enter_context(self._signals())
             chores = [
@@ -122,33 +116,41 @@ class Serving:
             ]
             for chore in chores:
                 stack.callback(chore.cancel)
-            self._announce(Listening(http, grpc, str(made or "")))
+            epoch = service.steward.epoch
+            if config.nodes is not None:
+                start_nodes(config, grpc, vault, now=time.time())
+                await service.settled()
+            self._announce(Listening(http, grpc, str(made or ""), store.url, epoch))
             await self._until_the_end(service)
 
     async def _begin(self, store: Store, config: ServiceConfig) -> Service:
         rule = policy(config.policy, **dict(self._loaded.policy_options))
-        memory = recall(
-            store,
-            rule,
-            self._loaded.settings,
-            __version__,
-            seed=config.seed,
-            node_ttl=config.node_ttl,
-        )
-        service = Service(memory, store, Solving(config.solver))
+        solving = Solving(config.solver)
+        # The solver's process loads its libraries while the store is read.
+        loading = asyncio.create_task(solving.start())
+        try:
+            memory = await asyncio.to_thread(
+                _recall_at_once, store, rule, self._loaded.settings, config
+            )
+        except BaseException:
+            loading.cancel()
+            await solving.close()
+            raise
+        await loading
+        service = Service(memory, store, solving)
         await service.start()
+        terms = Terms(config.policy, dict(self._loaded.policy_options), self._loaded.settings)
+        service.keep(terms_row(service.kept, memory.epoch.number, terms))
         if service.steward.arbiter.settings != self._loaded.settings:
             await service.carry_out(ev.SettingsChanged(service.now(), self._loaded.settings))
         return service
 
-    async def _open_door(
+    async def _open_grpc(
         self, stack: AsyncExitStack, service: Service, vault: KeptVault, config: ServiceConfig
-    ) -> Address | None:
-        if self._door is None:
-            return None
-        door = self._door(service, vault, config)
-        address = await door.start()
-        stack.push_async_callback(door.stop, _DOOR_PATIENCE)
+    ) -> Address:
+        self._grpc = GrpcServer(service, vault, GrpcSettings(config.tls, config.limits))
+        address = await self._grpc.start(config.grpc)
+        stack.push_async_callback(self._grpc.close, _DOOR_PATIENCE)
         return address
 
     async def _until_the_end(self, service: Service) -> None:
@@ -156,6 +158,7 @@ class Serving:
         failed = asyncio.create_task(service.failed())
         await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
+        service.hush()
         if failed.done():
             error = failed.result()
             _LOG.critical("nothing can be stored any more: %s", error)
@@ -173,8 +176,6 @@ class Serving:
         self._api = Api(service, vault, service.book, self._api_settings(config))
         options = uvicorn.Config(
             make_api(self._api),
-            host=config.http.host,
-            port=config.http.port,
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -184,14 +185,17 @@ class Serving:
             h11_max_incomplete_event_size=64 * 1024,
             **uvicorn_options(config.tls),
         )
+        # Bound here and not by uvicorn, which would end the process with a line of its own.
+        door = listen("http", config.http)
         server = _Uvicorn(options)
-        task = asyncio.create_task(server.serve())
+        task = asyncio.create_task(server.serve([door]))
         try:
             while not server.started:
                 if task.done():
-                    raise ConfigError("http", str(config.http), "an address that is free")
+                    await task
+                    raise UnavailableError(f"http: nothing listens on {config.http}")
                 await asyncio.sleep(0.01)
-            address = Address(config.http.host, _port(server))
+            address = Address(config.http.host, int(door.getsockname()[1]))
             # The port may have been chosen just now, and pages name it.
             self._api.change(self._api_settings(config, address))
             yield address
@@ -199,6 +203,7 @@ class Serving:
             server.should_exit = True
             with suppress(SystemExit):
                 await task
+            door.close()
 
     def _api_settings(self, config: ServiceConfig, address: Address | None = None) -> ApiSettings:
         at = address or config.http
@@ -254,6 +259,8 @@ class Serving:
             await self._service.carry_out(ev.SettingsChanged(now, wanted.settings))
         self._loaded = wanted
         self._api.change(self._api_settings(wanted.config))
+        if self._grpc is not None:
+            self._grpc.change(wanted.config.limits)
         logging.getLogger("themis").setLevel(wanted.config.log_level.upper())
         changed = [change.key for change in plan.changes]
         _LOG.info("configuration read again; changed: %s", ", ".join(changed) or "nothing")
@@ -286,6 +293,21 @@ class Serving:
         while True:
             sweep(vault, now=time.time())
             await asyncio.sleep(_SWEEP_EVERY)
+
+
+def _recall_at_once(
+    store: Store, rule: Policy, settings: Settings, config: ServiceConfig
+) -> Memory:
+    """Recall without looking for garbage meanwhile: everything that is made stays."""
+    gc.disable()
+    try:
+        memory = recall(
+            store, rule, settings, __version__, seed=config.seed, node_ttl=config.node_ttl
+        )
+        gc.freeze()
+        return memory
+    finally:
+        gc.enable()
 
 
 def _state_folder(config: ServiceConfig) -> None:
@@ -323,7 +345,3 @@ class _Signals:
         loop = asyncio.get_running_loop()
         for number in self._calls:
             loop.remove_signal_handler(number)
-
-
-def _port(server: uvicorn.Server) -> int:
-    return int(server.servers[0].sockets[0].getsockname()[1])

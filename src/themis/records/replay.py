@@ -8,7 +8,7 @@ Solver answers are events, so a replay runs no solver; `resolve=True` solves eve
 and compares what the answers are worth.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from themis.policies.registry import POLICIES
 from themis.policies.registry import policy as policy_by_name
 from themis.records.codec import command_from, dumps, loads
 from themis.records.documents import shown, told
-from themis.records.log import Entry, Header, LogReader
+from themis.records.log import Header, LogReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,9 @@ def replay(
         chosen = policy or _policy_of(log.header, f"{log.path}:1")
         header = log.header
         arbiter = Arbiter(header.topology, chosen, header.settings, seed=header.seed)
-        run = _Replay(arbiter, log.path, resolve=resolve)
+        run = Stepper(arbiter, log.path, resolve=resolve)
         for entry in log:
-            difference = run.step(entry)
+            difference = run.step(entry.line, (entry.event,), entry.commands)
             if difference is not None:
                 return ReplayResult(run.events, difference, False, run.resolved, run.failure)
         return ReplayResult(run.events, None, log.finished, run.resolved, run.failure)
@@ -101,11 +101,12 @@ def _policy_of(header: Header, where: str) -> Policy:
         ) from None
 
 
-class _Replay:
-    """A replay under way."""
+class Stepper:
+    """A replay under way: hand it one entry of a log after another."""
 
     def __init__(self, arbiter: Arbiter, file: str, *, resolve: bool) -> None:
-        self._arbiter = arbiter
+        self.arbiter = arbiter
+        """May be put in place of another between entries."""
         self._file = file
         self._resolve = resolve
         self._asked: Solve | None = None
@@ -113,30 +114,45 @@ class _Replay:
         self.resolved = 0
         self.failure = ""
 
-    def step(self, entry: Entry) -> Difference | None:
-        """Replay one event; returns how it went differently."""
-        self.events += 1
+    def step(
+        self,
+        line: int,
+        events: Sequence[Event],
+        expected: tuple[Command, ...] | None,
+        view: Callable[[tuple[Command, ...]], tuple[Command, ...]] = tuple,
+    ) -> Difference | None:
+        """Replay one entry; returns how it went differently.
+
+        Args:
+            line: Of the entry, for people.
+            events: What the arbiter was told.
+            expected: What it wanted done, as logged; None where it failed.
+            view: What a log has of the commands, where it does not have all.
+        """
+        self.events += len(events)
         if self._resolve:
-            text = self._solve_again(entry)
-            if text:
-                return Difference(entry.line, entry.event, entry.commands, entry.commands, text)
+            for event in events:
+                text = self._solve_again(line, event)
+                if text:
+                    return Difference(line, event, expected, expected, text)
         failure = ""
         got: tuple[Command, ...] | None = None
         try:
-            got = tuple(self._arbiter.handle(entry.event))
+            got = tuple(command for event in events for command in self.arbiter.handle(event))
         except Exception as error:  # whatever it is, the replay has found it
             failure = f"{type(error).__name__}: {error}"
-        text = _compare(entry.commands, got, failure)
-        if text:
-            return Difference(entry.line, entry.event, entry.commands, got, text)
-        self.failure = self.failure or failure
         for command in got or ():
             if isinstance(command, Solve):
                 self._asked = command
+        got = None if got is None else view(got)
+        text = _compare(expected, got, failure)
+        if text:
+            return Difference(line, events[0], expected, got, text)
+        self.failure = self.failure or failure
         return None
 
-    def _solve_again(self, entry: Entry) -> str:
-        event, asked = entry.event, self._asked
+    def _solve_again(self, line: int, event: Event) -> str:
+        asked = self._asked
         if not isinstance(event, Solved) or asked is None or asked.round != event.round:
             return ""
         self._asked = None
@@ -144,7 +160,7 @@ class _Replay:
         try:
             named = solver(logged.solver)
         except ConfigError as error:
-            where = f"{self._file}:{entry.line}"
+            where = f"{self._file}:{line}"
             raise ConfigError(error.key, error.given, error.allowed, where) from None
         try:
             check_solution(asked.problem, logged)

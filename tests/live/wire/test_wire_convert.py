@@ -115,6 +115,7 @@ EXAMPLES = (
         ms.Terms(0.5, 5.0, 1.0),
         (8, 9),
         True,
+        True,
     ),
     talk.AgentReport(
         AppId("sweep"),

@@ -221,8 +221,10 @@ class Store(Protocol):
     def leases(self, *, ended: bool = False) -> tuple[LeaseRow, ...]:
         """Leases by token: those that have not ended, or all that are still there."""
 
-    def audit(self, first: int = 1, limit: int = 1000) -> tuple[tuple[int, AuditRow], ...]:
-        """Audit rows with their numbers, from a number on."""
+    def audit(
+        self, first: int = 1, limit: int = 1000, *, newest: bool = False
+    ) -> tuple[tuple[int, AuditRow], ...]:
+        """Audit rows with their numbers, from a number on: the first so many, or the newest."""
 
     def epochs(self) -> tuple[Epoch, ...]:
         """Every start of a service."""

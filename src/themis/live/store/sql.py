@@ -233,16 +233,19 @@ class SqlStore(ABC):
         """See `Store.leases`."""
         return self._at_once(lambda: leasing.read(self._database, ended=ended))
 
-    def audit(self, first: int = 1, limit: int = 1000) -> tuple[tuple[int, AuditRow], ...]:
+    def audit(
+        self, first: int = 1, limit: int = 1000, *, newest: bool = False
+    ) -> tuple[tuple[int, AuditRow], ...]:
         """See `Store.audit`."""
+        order = "DESC" if newest else "ASC"
         rows = self._at_once(
             lambda: self._database.rows(
                 f"SELECT {', '.join(TABLES['audit'])} FROM audit "
-                "WHERE number >= ? ORDER BY number LIMIT ?",
+                f"WHERE number >= ? ORDER BY number {order} LIMIT ?",
                 (first, limit),
             )
         )
-        return tuple((number, AuditRow(*rest)) for number, *rest in rows)
+        return tuple((number, AuditRow(*rest)) for number, *rest in sorted(rows))
 
     def epochs(self) -> tuple[Epoch, ...]:
         """See `Store.epochs`."""

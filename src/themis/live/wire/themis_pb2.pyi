@@ -157,7 +157,7 @@ class Terms(_message.Message):
     def __init__(self, heartbeat: _Optional[float] = ..., node_ttl: _Optional[float] = ..., grace: _Optional[float] = ...) -> None: ...
 
 class Orders(_message.Message):
-    __slots__ = ("epoch", "boot", "answers", "revision", "leases", "runs", "terms", "forget", "introduce")
+    __slots__ = ("epoch", "boot", "answers", "revision", "leases", "runs", "terms", "forget", "introduce", "outdated")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
@@ -167,6 +167,7 @@ class Orders(_message.Message):
     TERMS_FIELD_NUMBER: _ClassVar[int]
     FORGET_FIELD_NUMBER: _ClassVar[int]
     INTRODUCE_FIELD_NUMBER: _ClassVar[int]
+    OUTDATED_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     boot: int
     answers: int
@@ -176,7 +177,8 @@ class Orders(_message.Message):
     terms: Terms
     forget: _containers.RepeatedScalarFieldContainer[int]
     introduce: bool
-    def __init__(self, epoch: _Optional[int] = ..., boot: _Optional[int] = ..., answers: _Optional[int] = ..., revision: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[LeaseOrder, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunOrder, _Mapping]]] = ..., terms: _Optional[_Union[Terms, _Mapping]] = ..., forget: _Optional[_Iterable[int]] = ..., introduce: bool = ...) -> None: ...
+    outdated: bool
+    def __init__(self, epoch: _Optional[int] = ..., boot: _Optional[int] = ..., answers: _Optional[int] = ..., revision: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[LeaseOrder, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunOrder, _Mapping]]] = ..., terms: _Optional[_Union[Terms, _Mapping]] = ..., forget: _Optional[_Iterable[int]] = ..., introduce: bool = ..., outdated: bool = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("level", "count", "machine")

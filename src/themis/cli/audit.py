@@ -1,0 +1,34 @@
+"""`themis audit`: who did what."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from themis.cli.options import Json
+from themis.cli.output import print_json
+from themis.cli.remote import SERVER, Authority, Server, moment, reach, show
+
+
+def audit(
+    last: Annotated[int, typer.Option(min=1, max=1000, help="So many of the newest rows.")] = 50,
+    first: Annotated[
+        int | None, typer.Option(min=1, help="Instead: 1000 rows from this number on.")
+    ] = None,
+    server: Server = SERVER,
+    ca: Authority = None,
+    json: Json = False,
+) -> None:
+    """Show who changed something, or was denied to."""
+    client = reach(server, ca)
+    answer = client.audit(first=first) if first is not None else client.audit(last=last)
+    if json:
+        print_json(answer)
+        return
+    rows = [
+        (row["number"], moment(row["at"]), row["who"],
+         f"{row['verb']} {row['target']}".strip(), f"{row['outcome']} {row['detail']}".strip())
+        for row in answer["rows"]
+    ]  # fmt: skip
+    show("", ("-row", "=when (UTC)", "who", "what", "outcome"), rows)

@@ -1,0 +1,107 @@
+"""`themis nodes`: machines, and whether they are used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any
+
+import typer
+
+from themis.cli.options import Json
+from themis.cli.output import print_json
+from themis.cli.remote import SERVER, Authority, Server, reach, say, show, since
+
+app = typer.Typer(
+    help="List machines (`ls`), and say which are used.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+Node = Annotated[str, typer.Argument(help="The machine's name.")]
+
+
+@app.callback()
+def _group(
+    context: typer.Context, server: Server = SERVER, ca: Authority = None, json: Json = False
+) -> None:
+    """List machines (`ls`), and say which are used."""
+    if context.invoked_subcommand is None:
+        _list(server, ca, json=json)
+
+
+@app.command("ls")
+def ls_command(server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
+    """List machines and what their GPUs do."""
+    _list(server, ca, json=json)
+
+
+@app.command("cordon")
+def cordon_command(
+    node: Node, server: Server = SERVER, ca: Authority = None, json: Json = False
+) -> None:
+    """No new leases on a machine; who is there may stay."""
+    answer = reach(server, ca).cordon(node)
+    _tell(answer, f"{node} gets no new leases; `themis nodes uncordon` undoes it", json=json)
+
+
+@app.command("drain")
+def drain_command(
+    node: Node, server: Server = SERVER, ca: Authority = None, json: Json = False
+) -> None:
+    """Neither new leases nor renewals: a machine is empty when its leases have ended."""
+    answer = reach(server, ca).drain(node)
+    _tell(answer, f"{node} is empty when its leases have ended; see `themis nodes`", json=json)
+
+
+@app.command("uncordon")
+def uncordon_command(
+    node: Node, server: Server = SERVER, ca: Authority = None, json: Json = False
+) -> None:
+    """Use a machine again."""
+    _tell(reach(server, ca).uncordon(node), f"{node} is used again", json=json)
+
+
+@app.command("restore")
+def restore_command(
+    node: Node,
+    gpu: Annotated[int, typer.Argument(min=0, help="Its number on that machine, from 0.")],
+    server: Server = SERVER,
+    ca: Authority = None,
+    json: Json = False,
+) -> None:
+    """Take a GPU out of quarantine, once it is well."""
+    _tell(reach(server, ca).restore_gpu(node, gpu), f"GPU {gpu} of {node} is used again", json=json)
+
+
+def _list(server: str, ca: Any, *, json: bool) -> None:
+    answer = reach(server, ca).nodes()
+    if json:
+        print_json(answer)
+        return
+    now = answer.get("now")
+    rows = [
+        (line["node"], line["rack"], _state(line), since(line["heard"], now), _gpus(line))
+        for line in answer["nodes"]
+    ]
+    show("", ("node", "rack", "state", "-heard", "GPUs"), rows)
+    for line in answer["nodes"]:
+        for gpu in line["gpus"]:
+            if gpu["state"] == "quarantined":
+                say(f"{line['node']} GPU {gpu['index']}: quarantined: {gpu['reason']}")
+
+
+def _state(line: dict[str, Any]) -> str:
+    if not line["present"]:
+        return "silent"
+    return "cordoned" if line["cordoned"] else "used"
+
+
+def _gpus(line: dict[str, Any]) -> str:
+    counts = Counter(str(gpu["state"]) for gpu in line["gpus"])
+    return ", ".join(f"{number} {state}" for state, number in sorted(counts.items())) or "none"
+
+
+def _tell(answer: dict[str, Any], line: str, *, json: bool) -> None:
+    if json:
+        print_json(answer)
+    else:
+        say(line)

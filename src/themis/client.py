@@ -1,0 +1,404 @@
+"""Call a service over HTTP. Standard library only, so a base install has it.
+
+    client = Client("https://themis.lab:7421", token=token, ca="ca.pem")
+    client.apps()["apps"]
+    client.quota("vision", 8)
+
+Methods are named like the verbs of the command line and answer what the service answers: plain
+data. What it refuses comes back as the errors of `themis.errors`, in its own words.
+"""
+
+import json
+import random
+import secrets
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from ipaddress import ip_address
+from os import PathLike, fspath
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from themis.errors import (
+    ConfigError,
+    DeniedError,
+    DuplicateError,
+    LimitError,
+    MissingError,
+    MissingFileError,
+    RefusedError,
+    ThemisError,
+    UnavailableError,
+    UnknownAppError,
+    UnknownCallerError,
+)
+
+SERVER = "http://127.0.0.1:7421"
+"""Where a service listens unless told otherwise."""
+
+Answer = dict[str, Any]
+
+_TIMEOUT = 30.0
+_TRIES = 3
+_FIRST_WAIT = 0.2
+_LONGEST_WAIT = 5.0
+_MOST_BYTES = 64 * 2**20
+
+_ERRORS: Mapping[str, Callable[[str, str], RefusedError]] = {
+    "unknowncaller": UnknownCallerError,
+    "denied": DeniedError,
+    "unknownapp": UnknownAppError,
+    "missing": MissingError,
+    "duplicate": DuplicateError,
+    "refused": RefusedError,
+    "config": RefusedError,
+}
+"""What the service calls its refusals."""
+
+
+class Client:
+    """One service as one caller sees it. Connects anew for each call, so threads may share it.
+
+    Args:
+        server: `http://HOST:PORT` or `https://HOST:PORT`. Without TLS a token is sent to this
+            machine only.
+        token: Who calls; None for what everybody may see.
+        ca: The file (PEM) of the authority that signed the service's certificate; None for those
+            that this machine trusts.
+        timeout: Seconds that the service may stay silent.
+        tries: How often a call that changes nothing, or changes it once, is sent at most.
+
+    Every method may raise:
+        UnavailableError: Nobody answers there, or the service cannot answer now.
+        UnknownCallerError: No token, or one that is not valid (any more).
+        DeniedError: The token does not allow this.
+        MissingError: There is nothing under this name; `UnknownAppError` for apps.
+        RefusedError: The service does not take it.
+    """
+
+    def __init__(
+        self,
+        server: str = SERVER,
+        token: str | None = None,
+        ca: str | PathLike[str] | None = None,
+        *,
+        timeout: float = _TIMEOUT,
+        tries: int = _TRIES,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        parts = urlsplit(server)
+        self._check(server, token)
+        self._server = f"{parts.scheme}://{parts.netloc}"
+        self._tls = parts.scheme == "https"
+        self._host = parts.hostname or ""
+        self._port = parts.port
+        self._token = token
+        self._context = _tls_context(ca) if self._tls else None
+        self._timeout = timeout
+        self._tries = max(1, tries)
+        self._sleep = sleep
+
+    @staticmethod
+    def _check(server: str, token: str | None) -> None:
+        allowed = f"http://HOST:PORT or https://HOST:PORT, such as {SERVER}"
+        parts = urlsplit(server)
+        try:
+            sound = parts.port != 0
+        except ValueError:
+            sound = False
+        extra = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
+        if not sound or parts.scheme not in {"http", "https"} or not parts.hostname or extra:
+            # A password in it must not come back in a message.
+            raise ConfigError("server", server.rpartition("@")[2], allowed)
+        if token and not (token.isascii() and token.isprintable()):
+            raise ConfigError("token", "something else", "one line: themis_<id>_<secret>")
+        if token and parts.scheme == "http" and not _is_here(parts.hostname):
+            raise ConfigError("server", server, "https:// for another machine: a token is a secret")
+
+    @property
+    def server(self) -> str:
+        """Where it calls."""
+        return self._server
+
+    def __repr__(self) -> str:
+        return f"Client({self._server!r})"
+
+    # Apps
+
+    def apps(self) -> Answer:
+        """All apps (those of others without names), and how many GPUs are in which state."""
+        return self._get("/v1/apps")
+
+    def status(self, app: str) -> Answer:
+        """One app in full."""
+        return self._app("GET", app)
+
+    def submit(self, spec: Mapping[str, Any], key: str | None = None) -> Answer:
+        """Submit an app.
+
+        Args:
+            spec: The app as plain data.
+            key: A text of this submission: sent again with it, it is the same app and not another.
+        """
+        body = {"spec": dict(spec), "key": key or secrets.token_hex(16)}
+        return self._call("POST", "/v1/apps", body, safe=True)
+
+    def pause(self, app: str) -> Answer:
+        """Take no new GPUs for an app."""
+        return self._app("POST", app, "/pause")
+
+    def resume(self, app: str) -> Answer:
+        """Let a paused app go on."""
+        return self._app("POST", app, "/resume")
+
+    def cancel(self, app: str) -> Answer:
+        """End an app."""
+        return self._app("POST", app, "/cancel")
+
+    def hold(self, app: str) -> Answer:
+        """Keep an app from running, as an operator."""
+        return self._app("POST", app, "/hold")
+
+    def release(self, app: str) -> Answer:
+        """Let a held app run again."""
+        return self._app("POST", app, "/release")
+
+    # Machines
+
+    def nodes(self) -> Answer:
+        """Machines and their GPUs."""
+        return self._get("/v1/nodes")
+
+    def cordon(self, node: str) -> Answer:
+        """No new leases on a machine; those that are there may be renewed."""
+        return self._call("POST", f"/v1/nodes/{_part('node', node)}/cordon")
+
+    def drain(self, node: str) -> Answer:
+        """Neither new leases nor renewals."""
+        return self._call("POST", f"/v1/nodes/{_part('node', node)}/drain")
+
+    def uncordon(self, node: str) -> Answer:
+        """Use a machine again."""
+        return self._call("POST", f"/v1/nodes/{_part('node', node)}/uncordon")
+
+    def restore_gpu(self, node: str, index: int) -> Answer:
+        """Take a GPU out of quarantine."""
+        return self._call("POST", f"/v1/nodes/{_part('node', node)}/gpus/{int(index)}/restore")
+
+    # Owners
+
+    def owners(self) -> Answer:
+        """Quotas and weights."""
+        return self._get("/v1/owners")
+
+    def quota(self, owner: str, gpus: int | None) -> Answer:
+        """Let an owner have at most so many GPUs; None for any number."""
+        return self._call("PUT", f"/v1/owners/{_part('owner', owner)}/quota", {"gpus": gpus})
+
+    def weight(self, owner: str, weight: float) -> Answer:
+        """Set an owner's share."""
+        return self._call("PUT", f"/v1/owners/{_part('owner', owner)}/weight", {"weight": weight})
+
+    # Tokens and browsers
+
+    def tokens(self) -> Answer:
+        """All tokens that one may see, without their secrets."""
+        return self._get("/v1/tokens")
+
+    def create_token(
+        self, role: str, subject: str, *, days: float | None = None, note: str = ""
+    ) -> Answer:
+        """A new token; the answer has its secret under `token`, this once."""
+        body = {"role": role, "subject": subject, "days": days, "note": note}
+        return self._call("POST", "/v1/tokens", body)
+
+    def revoke_token(self, token: str) -> Answer:
+        """End a token, by its id."""
+        return self._call("DELETE", f"/v1/tokens/{_part('token', token)}")
+
+    def login_link(self) -> str:
+        """An address that logs one browser in, once."""
+        return self._server + str(self._call("POST", "/v1/login-links")["path"])
+
+    def whoami(self) -> Answer:
+        """Role and subject of the token."""
+        return self._get("/v1/whoami")
+
+    # What happened, and what holds
+
+    def rounds(self) -> Answer:
+        """The last rounds."""
+        return self._get("/v1/rounds")
+
+    def round(self, number: int) -> Answer:
+        """One round: who was there, who was asked, who won what."""
+        return self._get(f"/v1/rounds/{int(number)}")
+
+    def audit(self, first: int | None = None, last: int | None = None) -> Answer:
+        """Who did what: from row `first` on (at most 1000), or the `last` so many."""
+        given = {"first": first, "last": last}
+        query = urlencode({key: value for key, value in given.items() if value is not None})
+        return self._get(f"/v1/audit?{query}" if query else "/v1/audit")
+
+    def config(self) -> Answer:
+        """The configuration in force: every key with its value and where that is from."""
+        return self._get("/v1/config")
+
+    def reload(self) -> Answer:
+        """Let the service read its configuration again."""
+        return self._call("POST", "/v1/config/reload")
+
+    def about(self) -> Answer:
+        """Version and epoch of the service."""
+        return self._get("/v1/about")
+
+    # How
+
+    def _get(self, path: str) -> Answer:
+        return self._call("GET", path, safe=True)
+
+    def _app(self, method: str, app: str, what: str = "") -> Answer:
+        path = f"/v1/apps/{_part('app', app)}{what}"
+        try:
+            return self._call(method, path, safe=method == "GET")
+        except MissingError as error:
+            raise UnknownAppError(app, error.reason) from None
+
+    def _call(
+        self, method: str, path: str, body: Answer | None = None, *, safe: bool = False
+    ) -> Answer:
+        """One call; sent again only where a second time changes nothing."""
+        for attempt in range(1, self._tries + 1):
+            try:
+                return self._once(method, path, body)
+            except (UnavailableError, LimitError) as error:
+                wait = _wait(error, attempt)
+                if not safe or attempt == self._tries or wait is None:
+                    raise
+                self._sleep(wait)
+        raise AssertionError("the last try returns or raises")
+
+    def _once(self, method: str, path: str, body: Answer | None) -> Answer:
+        headers = {"Accept": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        text = None
+        if body is not None:
+            text = _json(body)
+            headers["Content-Type"] = "application/json"
+        connection = self._connection()
+        try:
+            connection.request(method, path, text, headers)
+            answer = connection.getresponse()
+            raw = answer.read(_MOST_BYTES + 1)
+            status, after = answer.status, answer.getheader("Retry-After")
+        except ssl.SSLCertVerificationError as error:
+            raise UnavailableError(
+                f"{self._server}: its certificate is not trusted ({error.verify_message}); name "
+                "the file of the authority that signed it, and call it by a name in it"
+            ) from None
+        except (OSError, HTTPException) as error:
+            raise UnavailableError(f"{self._server}: {_trouble(error)}") from None
+        finally:
+            connection.close()
+        return self._read(status, after, raw)
+
+    def _connection(self) -> HTTPConnection:
+        if self._context is not None:
+            return HTTPSConnection(
+                self._host, self._port, timeout=self._timeout, context=self._context
+            )
+        return HTTPConnection(self._host, self._port, timeout=self._timeout)
+
+    def _read(self, status: int, after: str | None, raw: bytes) -> Answer:
+        try:
+            data: Any = json.loads(raw) if len(raw) <= _MOST_BYTES else None
+        except (ValueError, RecursionError):
+            data = None
+        if not isinstance(data, dict):
+            raise UnavailableError(
+                f"{self._server}: what answers there (with status {status}) is no Themis service"
+            )
+        if status == 200:
+            return data
+        raise _error(status, after, data)
+
+
+def _error(status: int, after: str | None, data: Answer) -> ThemisError:
+    """The service's refusal as an error of ours."""
+    name, who, reason = (str(data.get(key) or "") for key in ("error", "who", "reason"))
+    reason = reason or f"it answered with status {status}"
+    if name == "limit":
+        seconds = float(after) if after and after.isdecimal() else None
+        return LimitError(who or "caller", reason, seconds)
+    if name in _ERRORS:
+        return _ERRORS[name](who or "the service", reason.removeprefix(f"{who}: "))
+    if data.get("reference"):
+        reason = f"{reason} under {data['reference']}"
+    if name == "unavailable" or status in {502, 503, 504}:
+        return UnavailableError(f"the service cannot do this now: {reason}")
+    return ThemisError(f"the service failed: {reason}")
+
+
+def _wait(error: Exception, attempt: int) -> float | None:
+    """Seconds until another try makes sense; None if it does not."""
+    if isinstance(error, LimitError):
+        if error.retry_after is None or error.retry_after > _LONGEST_WAIT:
+            return None
+        # Not all who were refused at the same moment at the same moment again.
+        return error.retry_after + random.uniform(0.0, 0.5)
+    return float(_FIRST_WAIT * 2 ** (attempt - 1)) * random.uniform(0.5, 1.5)
+
+
+def _trouble(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time; is the service busy, or something in between?"
+    if isinstance(error, ConnectionRefusedError):
+        return "nobody listens there; is the service running (`themis serve`), and there?"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS there ({error.reason or error}); is it http:// and not https://?"
+    if isinstance(error, HTTPException | ConnectionError):
+        told = str(error) or type(error).__name__
+        return f"the call was cut off ({told}); is it https:// and not http://?"
+    return f"it cannot be reached ({getattr(error, 'strerror', None) or error})"
+
+
+def _part(what: str, name: str) -> str:
+    """A name as a part of a path."""
+    if not name or name in {".", ".."}:
+        raise RefusedError(what, "a name is missing")
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError:
+        raise RefusedError(what, "a name must be text that can be written as UTF-8") from None
+
+
+def _json(body: Answer) -> bytes:
+    try:
+        return json.dumps(body, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise RefusedError("body", f"it cannot be written as JSON ({error})") from None
+
+
+def _tls_context(ca: str | PathLike[str] | None) -> ssl.SSLContext:
+    path = None if ca is None else fspath(ca)
+    try:
+        context = ssl.create_default_context(cafile=path)
+    except FileNotFoundError:
+        raise MissingFileError("ca", str(path)) from None
+    except OSError as error:  # no certificate is one too
+        given = getattr(error, "strerror", None) or "something else"
+        raise ConfigError("ca", given, "a certificate (PEM)", str(path)) from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _is_here(host: str) -> bool:
+    """Whether an address is on this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

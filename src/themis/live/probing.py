@@ -1,0 +1,60 @@
+"""What engines and stores know of this machine, for the doctor (`themis.live.doctor.Probe`)."""
+
+import socket
+from collections.abc import Sequence
+
+from themis.engines.gpus import Inventory, Nvidia
+from themis.engines.probe import Choice, choose
+from themis.errors import MissingFileError, UnavailableError
+from themis.live.doctor import GpuFound
+from themis.live.store import open_store
+from themis.live.store.opening import sqlite_path
+
+
+class EngineProbe:
+    """Tries for real how jobs could be killed here, and looks at GPUs and store."""
+
+    def __init__(self, inventory: Inventory | None = None) -> None:
+        self._inventory = inventory or Nvidia(socket.gethostname())
+        self._choice: Choice | None = None
+
+    def control(self) -> str:
+        """How processes are controlled here: the best that a victim did not survive."""
+        if self._choice is None:
+            try:
+                self._choice = choose()
+            except (RuntimeError, OSError) as error:
+                raise UnavailableError(f"no way to hold processes works: {error}") from None
+        return self._choice.name
+
+    def reasons(self) -> Sequence[str]:
+        """Why better ones were not taken."""
+        self.control()
+        return self._choice.reasons if self._choice else ()
+
+    def gpus(self) -> Sequence[GpuFound]:
+        """The GPUs that the driver knows; none where there is no driver."""
+        try:
+            found = self._inventory.discover(lambda _: False)
+        except UnavailableError:
+            return ()
+        return tuple(
+            GpuFound(f"GPU {gpu.index} ({gpu.model or 'unknown'})", gpu.trouble)
+            for gpu in found.gpus
+        )
+
+    def store(self, url: str) -> str:
+        """A few words on the store, after having looked into it without changing it."""
+        path = sqlite_path(url)
+        if path is not None and not path.exists():
+            return f"none yet; the first start makes {path}"
+        try:
+            with open_store(url, read_only=True) as store:
+                usage, epochs = store.usage(), store.epochs()
+                place = store.url
+        except MissingFileError:
+            return "none yet; the first start makes one"
+        entries = usage.next_entry - usage.first_entry
+        return (
+            f"{place}: {usage.bytes / 1e6:.1f} MB, {entries} entries, {len(epochs)} starts so far"
+        )
