@@ -461,7 +461,7 @@ def test_a_service_that_is_away_for_longer_than_liveness_ends_no_training(
 ) -> None:
     async def scene() -> None:
         long = replace(QUICK, lease=60.0)
-        async with on_stage(tmp_path, place, settings=long, node_ttl=2.0) as stage:
+        async with on_stage(tmp_path, place, settings=long, node_ttl=2.5) as stage:
             await stage.start_node(gpus=1)
             await until(stage.joined)
             agent = await submit(stage, "sweep", jobs=1)

@@ -25,6 +25,7 @@ from themis.fleet import NodeCore
 from themis.fleet import commands as cmd
 from themis.fleet import events as ev
 from themis.fleet.messages import Orders, Report, RunOrder, RunState
+from themis.live.grpc_client import Backoff
 from themis.live.node_disk import NodeDisk, RunRecord
 from themis.model import Machine
 
@@ -34,8 +35,8 @@ RESUMABLE_CODE = 75
 """What a run that may go on counts as having exited with, also if it was killed by us."""
 _MOST_MESSAGE = 600
 _MOST_LOG = 4096
-_JITTER = 0.25
-"""Seconds over which nodes that find no service spread their next tries."""
+_PAUSES = (0.2, 2.0)
+"""Between tries to bring a report to the service: at first and at most, in seconds, spread."""
 _WORTH_WRITING = 1.0
 """Seconds by which limits of a run must move to be written down; a restart may lose less."""
 _PORTS = (20000, 10000)
@@ -236,20 +237,25 @@ class Node:
     # The service
 
     async def _send(self, report: Report) -> None:
-        try:
-            orders = await self._reporter.report(report)
-        except UnavailableError as error:
-            self._note(f"does not reach the service: {error}")
+        """Bring a report to the service; a broken connection is made again until it is there."""
+        backoff = Backoff(self._rng, *_PAUSES)
+        while True:
+            try:
+                orders = await self._reporter.report(report)
+            except UnavailableError as error:
+                self._note(f"does not reach the service: {error}")
+            except ThemisError as error:
+                self._note(f"is refused by the service: {error}")
+                return  # The core tries again in its own time.
+            else:
+                self._put(partial(ev.OrdersCame, orders=orders))
+                return
             await self._look_for_absence()
-        except ThemisError as error:
-            self._note(f"is refused by the service: {error}")
-        else:
-            self._put(partial(ev.OrdersCame, orders=orders))
+            await asyncio.sleep(backoff.failed())
 
     async def _look_for_absence(self) -> None:
         tried_at = clock.now()
         if self._refused is not None and await self._refused():
-            await asyncio.sleep(self._rng.uniform(0.0, _JITTER))
             self._put(partial(ev.ServiceAbsent, tried_at=tried_at))
 
     def _note(self, text: str) -> None:
