@@ -200,6 +200,8 @@ def start_logging(config: ServiceConfig) -> None:
     """Log to standard error as the configuration says, without secrets."""
     from themis.live.audit import Redaction  # noqa: PLC0415 - late, so that --help is quick
 
+    # gRPC writes to standard error by itself, also of what is none.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     handler = logging.StreamHandler()
     handler.addFilter(Redaction())
     handler.setFormatter(_Json() if config.log_format == "json" else _plain())

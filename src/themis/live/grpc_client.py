@@ -111,6 +111,15 @@ class Connection:
         if self.credentials.secure:
             grpc_client(self.credentials.ca, self.credentials.cert, self.credentials.key)
 
+    def renew_token(self) -> None:
+        """Go by what is in the token's file now, from the next call on.
+
+        Raises:
+            ConfigError: There is no token in it.
+        """
+        self._token = None
+        self._metadata()
+
     async def call(self, rpc: Rpc, message: bytes, timeout: float = CALL_SECONDS) -> bytes:  # noqa: ASYNC109 - gRPC's own deadline
         """Make one call; bytes in and out.
 
@@ -187,7 +196,7 @@ class _Client:
 
 
 class NodeClient(_Client):
-    """Speaks for a node."""
+    """Speaks for a node. Its connection is its own."""
 
     async def report(self, report: Report) -> Orders:
         """Send a report; returns with the orders that answer it.
@@ -195,7 +204,13 @@ class NodeClient(_Client):
         Raises:
             ThemisError: As the service said, or `UnavailableError`.
         """
-        return await self._ask(REPORT, report, Orders)
+        try:
+            return await self._ask(REPORT, report, Orders)
+        except UnavailableError:
+            if self._under_way is None:
+                # gRPC would wait before it tries again, and nodes have no time to lose.
+                await self.connection.reset()
+            raise
 
 
 class AgentClient(_Client):

@@ -25,6 +25,7 @@ from themis.fleet import NodeCore
 from themis.fleet import commands as cmd
 from themis.fleet import events as ev
 from themis.fleet.messages import Orders, Report, RunOrder, RunState
+from themis.live.grpc_client import Backoff
 from themis.live.node_disk import NodeDisk, RunRecord
 from themis.model import Machine
 
@@ -34,8 +35,8 @@ RESUMABLE_CODE = 75
 """What a run that may go on counts as having exited with, also if it was killed by us."""
 _MOST_MESSAGE = 600
 _MOST_LOG = 4096
-_JITTER = 0.25
-"""Seconds over which nodes that find no service spread their next tries."""
+_PAUSES = (0.2, 2.0)
+"""Between tries to bring a report to the service: at first and at most, in seconds, spread."""
 _WORTH_WRITING = 1.0
 """Seconds by which limits of a run must move to be written down; a restart may lose less."""
 _PORTS = (20000, 10000)
@@ -236,20 +237,25 @@ class Node:
     # The service
 
     async def _send(self, report: Report) -> None:
-        try:
-            orders = await self._reporter.report(report)
-        except UnavailableError as error:
-            self._note(f"does not reach the service: {error}")
+        """Bring a report to the service; a broken connection is made again until it is there."""
+        backoff = Backoff(self._rng, *_PAUSES)
+        while True:
+            try:
+                orders = await self._reporter.report(report)
+            except UnavailableError as error:
+                self._note(f"does not reach the service: {error}")
+            except ThemisError as error:
+                self._note(f"is refused by the service: {error}")
+                return  # The core tries again in its own time.
+            else:
+                self._put(partial(ev.OrdersCame, orders=orders))
+                return
             await self._look_for_absence()
-        except ThemisError as error:
-            self._note(f"is refused by the service: {error}")
-        else:
-            self._put(partial(ev.OrdersCame, orders=orders))
+            await asyncio.sleep(backoff.failed())
 
     async def _look_for_absence(self) -> None:
         tried_at = clock.now()
         if self._refused is not None and await self._refused():
-            await asyncio.sleep(self._rng.uniform(0.0, _JITTER))
             self._put(partial(ev.ServiceAbsent, tried_at=tried_at))
 
     def _note(self, text: str) -> None:
@@ -287,6 +293,7 @@ class Node:
 
     async def _begin(self, order: RunOrder, limits: ev.Limits) -> None:
         early = limits.until - limits.checkpoint_at
+        _LOG.info("run %s: %s starts on GPUs %s", order.run, _job(order), _listed(order.gpus))
         run = self._runs[order.run] = _Run(order, early, limits.lease_end)
         self._by_job[_job(order)] = order.run
         trouble = self._disk_trouble
@@ -319,9 +326,11 @@ class Node:
             await asyncio.to_thread(self._disk.put, record, durable=False)
 
     async def _ask_to_save(self, run: _Run) -> None:
+        _LOG.info("run %s: %s is asked to save and go", run.order.run, _job(run.order))
         await self._engine.checkpoint(_job(run.order), run.order.token)
 
     async def _kill(self, run: _Run) -> None:
+        _LOG.info("run %s: %s is killed", run.order.run, _job(run.order))
         await self._engine.kill(_job(run.order), run.order.token)
 
     async def _forget(self, run: _Run) -> None:
@@ -336,6 +345,7 @@ class Node:
         if run.over:
             return
         run.over = True
+        _LOG.info("run %s: %s is over: %s", run.order.run, _job(run.order), message)
         exited = partial(
             ev.Exited,
             run=run.order.run,
@@ -522,6 +532,10 @@ def task_for(order: RunOrder, limits: ev.Limits) -> Task:
 def _job(order: RunOrder) -> str:
     """A job as the engine knows it: the same in all its runs, so that checkpoints are found."""
     return f"{order.app}/{order.job}"
+
+
+def _listed(gpus: tuple[int, ...]) -> str:
+    return ", ".join(map(str, gpus))
 
 
 def _code(event: base.Exited) -> int | None:
