@@ -29,6 +29,9 @@ class PretendProbe:
     def control(self) -> str:
         return self.kind
 
+    def reasons(self) -> Sequence[str]:
+        return ("cgroup: no cgroup version 2 is mounted",) if self.kind == "tree" else ()
+
     def gpus(self) -> Sequence[GpuFound]:
         return self.found
 
