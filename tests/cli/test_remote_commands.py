@@ -44,7 +44,8 @@ SHEET = {
 ANSWERS: dict[str, Any] = {
     "apps": {"apps": [LINE, SEALED], "gpus": {"free": 1, "leased": 2}, "now": 100.0},
     "status": {
-        **LINE, "owner": "vision", "weight": 1.0, "phase": 0, "phases": 3, "work_left_seconds": 7200.0,
+        **LINE, "owner": "vision", "weight": 1.0, "phase": 0, "phases": 3,
+        "work_left_seconds": 7200.0,
         "suspended": ["HELD_BY_ADMIN"], "now": 100.0,
         "leases": [{"gpu": 1, "machine": EVIL, "token": 2**52, "end": 700.0}],
         "jobs": [{"job": EVIL, "iterations": 5.0, "target": 10.0}],
