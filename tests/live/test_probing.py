@@ -43,7 +43,7 @@ def test_the_store_is_looked_into_and_not_made(tmp_path: Path) -> None:
         store.commit(Batch(entries=(LogEntry(1.0, "x", "{}"),)))
         # Also while a service has it.
         told = EngineProbe(NoDriver()).store(url)
-        assert "1 entries, 1 starts so far" in told
+        assert "entries in its log: 1, epoch 1" in told
     path.write_bytes(b"x" * 10_000)
     with pytest.raises(StoreError):
         EngineProbe(NoDriver()).store(url)

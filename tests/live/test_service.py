@@ -40,11 +40,12 @@ from themis.fleet.talk import (
 from themis.live.clock import Sources
 from themis.live.memory import recall
 from themis.live.replaying import PrunedLogError, replay_store
+from themis.live.rounds import RoundBook, remember
 from themis.live.service import AGENT_TTL, Service
 from themis.live.store import open_store
 from themis.live.store.base import Batch, LogEntry, Store
 from themis.live.terms import Terms, terms_of, terms_row
-from themis.model import AppId, Bid, GpuId, JobId, Lease, Machine
+from themis.model import AppId, Bid, GpuId, JobId, Lease, Machine, OwnerId
 from themis.model.reasons import Reason
 from themis.policies import policy
 from themis.testing.virtual import AtOnce, run_virtually
@@ -500,3 +501,21 @@ def test_a_store_that_names_no_policy_or_strange_code_needs_one_named(tmp_path: 
         store.commit(Batch(entries=(replace(entry, body='{"events":[{"type":"No"}]}'),)))
         with pytest.raises(CorruptLogError, match=":2:"):
             replay_store(store, policy="fifo")
+
+
+def test_rounds_from_before_a_restart_are_still_there(tmp_path: Path) -> None:
+    with open_store(_log_of_two_apps(tmp_path), read_only=True) as store:
+        book = RoundBook()
+        remember(book, store.entries(), {})
+        numbers = book.numbers()
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        last, before = book.round(numbers[-1])
+        assert {line.app for line in last.apps} == {"one", "two"}
+        assert before is not None
+        assert book.owners == {"one": "ann", "two": "ann"}
+        # Only the end of the log: whose an app is that arrived earlier is known or not told.
+        middle = store.usage().next_entry - 5
+        tail = RoundBook()
+        remember(tail, store.entries(middle), {AppId("one"): OwnerId("ann")})
+        assert set(tail.numbers()) <= set(numbers)
+        assert set(tail.owners) <= {"one"}

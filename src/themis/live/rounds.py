@@ -1,11 +1,25 @@
-"""The last rounds, for who wants to know why."""
+"""The last rounds, for who wants to know why.
+
+book = RoundBook()
+remember(book, store.entries(first), owners)      # those from before a restart
+"""
 
 from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
 
+from themis.arbiter import commands as cmd
+from themis.arbiter import events as ev
 from themis.arbiter.record import RoundRecord
+from themis.errors import RefusedError
+from themis.live.store.base import StoredEntry
 from themis.model import AppId, OwnerId
+from themis.records.codec import TAG, command_from, event_from, loads
 
 MOST = 500
+REMEMBERED = 2000
+"""Entries of the log that a start looks through for rounds."""
 
 
 class RoundBook:
@@ -34,3 +48,30 @@ class RoundBook:
     def round(self, number: int) -> tuple[RoundRecord, RoundRecord | None]:
         """One of them, and the one before it."""
         return self._rounds[number], self._rounds.get(number - 1)
+
+
+def remember(
+    book: RoundBook, entries: Iterable[StoredEntry], known: Mapping[AppId, OwnerId]
+) -> None:
+    """Fill a book from the log. What cannot be read is left out: nothing depends on it.
+
+    Args:
+        book: What to fill.
+        entries: The last ones of the log.
+        known: Whose the apps are that are there now. Those of others are sealed for everybody but
+            admins, unless their arrival is among the entries.
+    """
+    owners = dict(known)
+    for stored in entries:
+        with suppress(RefusedError, KeyError, TypeError):
+            body: Any = loads(stored.entry.body)
+            for item in body["events"]:
+                if item.get(TAG) == ev.AppArrived.__name__:
+                    event = event_from(item)
+                    if isinstance(event, ev.AppArrived):
+                        owners[event.app.id] = event.app.owner
+            for item in body["commands"]:
+                if item.get(TAG) == cmd.Report.__name__:
+                    command = command_from(item)
+                    if isinstance(command, cmd.Report):
+                        book.add(command.record, dict(owners))

@@ -27,6 +27,7 @@ from themis.live.config import KEYS, Address, ServiceConfig, value_of
 from themis.live.loading import Loaded
 from themis.live.memory import recall
 from themis.live.reloading import plan_reload
+from themis.live.rounds import REMEMBERED, remember
 from themis.live.service import Service
 from themis.live.sessions import sweep
 from themis.live.solving import Solving
@@ -141,6 +142,10 @@ class Serving:
             node_ttl=config.node_ttl,
         )
         service = Service(memory, store, Solving(config.solver))
+        apps = memory.steward.arbiter.world.apps
+        owners = {name: state.spec.owner for name, state in apps.items()}
+        first = max(1, store.usage().next_entry - REMEMBERED)
+        remember(service.book, store.entries(first), owners)
         await service.start()
         terms = Terms(config.policy, dict(self._loaded.policy_options), self._loaded.settings)
         service.keep(terms_row(service.kept, memory.epoch.number, terms))
