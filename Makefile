@@ -4,7 +4,7 @@
 # Paths are relative and tools run as modules, so a tree below a folder with spaces works too.
 
 .POSIX:
-.PHONY: help setup demo test lint format bench fuzz results clean
+.PHONY: help setup demo test lint format bench fuzz chaos protos results clean
 
 ARGS =
 VENV_PYTHON = .venv/bin/python
@@ -21,6 +21,8 @@ help:
 	@echo "make format   let ruff rewrite what it can"
 	@echo "make bench    the benchmarks, one JSON line each"
 	@echo "make fuzz     the property tests, randomised and longer"
+	@echo "make chaos    kills and faults, ten times as many as in the tests"
+	@echo "make protos   the code of the wire format from its .proto"
 	@echo "make results  the whole evaluation into reproduce-out/ and docs/results.md; many hours, resumes"
 	@echo "make clean    remove .venv, caches, demo-out/ and reproduce-out/"
 
@@ -49,6 +51,12 @@ bench: setup
 # The plugin marks every property test and state machine `hypothesis`.
 fuzz: setup
 	@$(WITH_DATA) $(VENV_PYTHON) -m pytest -n auto -m hypothesis --hypothesis-profile=fuzz $(ARGS)
+
+chaos: setup
+	@$(WITH_DATA) THEMIS_CHAOS=1 $(VENV_PYTHON) -m pytest -n auto -m chaos $(ARGS)
+
+protos:
+	@PYTHON="$(PYTHON)" sh scripts/protos
 
 # ARGS='--minutes 50' makes it in parts: it fails until all of it is there.
 results: setup

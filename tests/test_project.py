@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from themis.testing.tools import require_tool
 
 ROOT = Path(__file__).parent.parent
-HEAVY = ("grpc", "matplotlib", "numba", "numpy", "optuna", "ray")
+HEAVY = ("grpc", "matplotlib", "numba", "numpy", "optuna", "psycopg", "ray")
 FRAGMENT = re.compile(r"[a-z0-9-]+\.(added|changed|deprecated|removed|fixed|security)\.md")
 CONSTRAINT = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from themis.arbiter import Settings
@@ -25,6 +25,7 @@ from themis.live.vault import KeptVault
 from themis.model import Machine
 from themis.policies import policy
 from themis.records.codec import dumps
+from themis.testing.tools import examples
 from themis.testing.virtual import AtOnce
 from themis.testing.world import simple_app
 
@@ -215,7 +216,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@examples(15)
 @given(data=st.data())
 def test_no_request_makes_the_service_stumble(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -40,7 +40,7 @@ from themis.fleet.talk import (
 from themis.live.clock import Sources
 from themis.live.memory import recall
 from themis.live.replaying import PrunedLogError, replay_store
-from themis.live.rounds import RoundBook, remember
+from themis.live.rounds import RoundBook, read_rounds
 from themis.live.service import AGENT_TTL, Service
 from themis.live.store import open_store
 from themis.live.store.base import Batch, LogEntry, Store
@@ -505,17 +505,22 @@ def test_a_store_that_names_no_policy_or_strange_code_needs_one_named(tmp_path: 
 
 def test_rounds_from_before_a_restart_are_still_there(tmp_path: Path) -> None:
     with open_store(_log_of_two_apps(tmp_path), read_only=True) as store:
+        end = store.usage().next_entry
+        found = read_rounds(store, 1, end - 1)
+        numbers = [record.round for record in found.records]
+        assert len(numbers) > 1
         book = RoundBook()
-        remember(book, store.entries(), {})
-        numbers = book.numbers()
-        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-        last, before = book.round(numbers[-1])
-        assert {line.app for line in last.apps} == {"one", "two"}
-        assert before is not None
+        book.add(replace(found.records[-1], failed="as it is now"), {})
+        # Read backwards and in parts, and still in order; what is there is not replaced.
+        for begin in range(end - 5, -5, -5):
+            book.remember(read_rounds(store, max(1, begin), begin + 4))
+        assert book.numbers() == numbers
+        assert book.round(numbers[-1])[0].failed == "as it is now"
+        assert book.round(numbers[-1])[1] == found.records[-2]
         assert book.owners == {"one": "ann", "two": "ann"}
-        # Only the end of the log: whose an app is that arrived earlier is known or not told.
-        middle = store.usage().next_entry - 5
-        tail = RoundBook()
-        remember(tail, store.entries(middle), {AppId("one"): OwnerId("ann")})
-        assert set(tail.numbers()) <= set(numbers)
-        assert set(tail.owners) <= {"one"}
+        few = RoundBook(most=1)
+        few.remember(found)
+        assert few.numbers() == numbers[-1:]
+        # Who was known first is kept: reading goes backwards.
+        few.knows({AppId("one"): OwnerId("bob")})
+        assert few.owners[AppId("one")] == "ann"

@@ -28,7 +28,8 @@ class AsksTwice(LocalEngine):
 
 
 class ForgetsToRenew(LocalEngine):
-    async def renew(self, job: str, token: int, end: float) -> None:
+    async def renew(self, job: str, token: int, end: float, grace: float | None = None) -> None:
+        del end, grace
         self._find(job, token)
 
 

@@ -1,9 +1,11 @@
 """What a round has to give, and what the policy sees of the world."""
 
+from collections.abc import Callable
+
 from themis.arbiter.settings import BidderKind
 from themis.arbiter.view import Seen, Surroundings
 from themis.arbiter.world import World
-from themis.model import GpuId, Lease
+from themis.model import AppId, GpuId, Lease, OwnerId
 from themis.policies.base import View
 
 
@@ -49,8 +51,8 @@ def view_of(
         mean_contention=lambda app: world.contention.mean_contention(app, now),
         mean_capacity=lambda app: world.capacity.mean_capacity(app, now),
         attained=lambda app: world.ledger.attained_total(app, now),
-        weight=world.weight,
-        queued_work=world.queued_work,
+        weight=_for_owners(world, world.weight),
+        queued_work=_for_owners(world, world.queued_work),
         quota_left=quotas.get,
     )
     apps = tuple(
@@ -77,6 +79,24 @@ def view_of(
         by_owner=settings.bidder is BidderKind.OWNER,
         seed=seed,
     )
+
+
+def _for_owners(world: World, compute: Callable[[AppId], float]) -> Callable[[AppId], float]:
+    """The same number, worked out once for each owner where all its apps share it.
+
+    Good for one view, which reads everything before the world goes on.
+    """
+    if world.settings.bidder is not BidderKind.OWNER:
+        return compute
+    known: dict[OwnerId, float] = {}
+
+    def shared(app: AppId) -> float:
+        owner = world.apps[app].spec.owner
+        if owner not in known:
+            known[owner] = compute(app)
+        return known[owner]
+
+    return shared
 
 
 def settle_view(view: View) -> None:

@@ -362,8 +362,12 @@ class World:
             self._reweigh(owner, at)
 
     def _reweigh(self, owner: OwnerId, at: float) -> None:
-        for app in sorted(self._active_of.get(owner, ())):
-            self.contention.set_weight(app, self.weight(app), at)
+        apps = sorted(self._active_of.get(owner, ()))
+        shared = self.settings.bidder is BidderKind.OWNER
+        # Of one owner all weigh the same; looking at all of them for each would take squares.
+        weight = self.weight(apps[0]) if shared and apps else 0.0
+        for app in apps:
+            self.contention.set_weight(app, weight if shared else self.weight(app), at)
 
     def remove(self, state: AppState) -> AppRecord:
         """Forget an app that is over and whose slots are empty; returns its record."""

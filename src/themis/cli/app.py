@@ -16,6 +16,7 @@ from themis.cli import (
     doctor,
     exec,  # noqa: A004 - the verb is called that
     login,
+    node,
     nodes,
     owners,
     replay,
@@ -55,6 +56,7 @@ app.command("backup", cls=StoreCommand)(backup.backup)
 app.command("restore", cls=StoreCommand)(backup.restore)
 app.command("serve", cls=ServiceCommand)(serve.serve)
 app.command("doctor", cls=ServiceCommand)(doctor.doctor)
+app.command("node", cls=node.NodeCommand)(node.node)
 app.command("replay")(replay.replay)
 app.command("demo")(demo.demo)
 app.command("reproduce")(reproduce.reproduce)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
 from pathlib import Path
@@ -12,13 +11,16 @@ from typing import TYPE_CHECKING
 import typer
 
 from themis.cli.output import escape_line
-from themis.cli.service import ServiceFile, examined, service_configuration
+from themis.cli.service import (
+    ServiceFile,
+    examined,
+    service_configuration,
+    start_logging,
+)
 
 if TYPE_CHECKING:
     from themis.live.loading import Loaded
     from themis.live.serving import Listening
-
-_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def serve(context: typer.Context, config: ServiceFile = None) -> None:
@@ -30,7 +32,7 @@ def serve(context: typer.Context, config: ServiceFile = None) -> None:
     from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
 
     loaded = service_configuration(context, config)
-    _log(loaded)
+    start_logging(loaded.config)
     try:
         from themis.live.serving import Serving  # noqa: PLC0415 - see above
     except ModuleNotFoundError as error:
@@ -67,34 +69,3 @@ def _use(file: str) -> str:
 
     places = token_places(os.environ, root=os.geteuid() == 0)
     return "" if Path(file) in places else f" (THEMIS_TOKEN_FILE={file} themis whoami)"
-
-
-def _log(loaded: Loaded) -> None:
-    from themis.live.audit import Redaction  # noqa: PLC0415 - late, so that --help is quick
-
-    handler = logging.StreamHandler()
-    handler.addFilter(Redaction())
-    handler.setFormatter(_Json() if loaded.config.log_format == "json" else _plain())
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    logging.getLogger("themis").setLevel(loaded.config.log_level.upper())
-
-
-def _plain() -> logging.Formatter:
-    return logging.Formatter(_FORMAT)
-
-
-class _Json(logging.Formatter):
-    """One JSON object a line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        import json  # noqa: PLC0415 - only where it is used
-
-        told = {
-            "at": record.created,
-            "level": record.levelname.lower(),
-            "from": record.name,
-            "what": record.getMessage(),
-        }
-        if record.exc_text or record.exc_info:
-            told["trace"] = record.exc_text or self.formatException(record.exc_info or (None,) * 3)
-        return json.dumps(told)

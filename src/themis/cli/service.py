@@ -11,6 +11,7 @@ knowing of them.
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -21,13 +22,14 @@ from typer.core import TyperCommand
 from themis.cli.output import note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from themis.live.config import Key
+    from themis.live.config import Key, ServiceConfig
     from themis.live.loading import Examined, Loaded
 
 VARIABLE = "THEMIS_CONFIG"
 _META = "themis.service.flags"
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _METAVARS = {
     "address": "HOST:PORT",
     "hosts": "NAME:PORT,...",
@@ -55,8 +57,16 @@ class ServiceCommand(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its own parameters, then one for every key that no parameter of its own is named like."""
+        from themis.live.config import KEYS  # noqa: PLC0415 - late, so that --help is quick
+
         own = super().get_params(ctx)
-        return [*own, *_options({flag for parameter in own for flag in parameter.opts}, self.only)]
+        taken = {flag for parameter in own for flag in parameter.opts}
+        flags = {
+            key.name: key.flag
+            for key in KEYS.values()
+            if key.flag not in taken and (not self.only or key.name in self.only)
+        }
+        return [*own, *key_options(flags)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """The flags in groups: what the command itself takes, then each section of the file."""
@@ -131,17 +141,18 @@ def examined(context: typer.Context, file: Path | None) -> Examined:
     return examine(path, environ=os.environ, flags=flags, root=os.geteuid() == 0)
 
 
-def _options(taken: set[str], only: frozenset[str]) -> list[Any]:
-    """Flags for all keys, or some. Typer makes them, as it makes those of any function."""
+def key_options(flags: Mapping[str, str]) -> list[Any]:
+    """Flags for some keys. Typer makes them, as it makes those of any function.
+
+    Args:
+        flags: The keys, and what their flags are called.
+    """
     from themis.live.config import KEYS  # noqa: PLC0415 - late, so that --help is quick
 
     def unused() -> None:
         """Only its parameters count."""
 
-    wanted = [
-        key for key in KEYS.values() if key.flag not in taken and (not only or key.name in only)
-    ]
-    parameters = [_parameter(key) for key in wanted]
+    parameters = [_parameter(KEYS[name], flag) for name, flag in flags.items()]
     hints = {item.name: item.annotation for item in parameters}
     setattr(unused, "__signature__", inspect.Signature(parameters))  # noqa: B010 - mypy knows no such name
     unused.__annotations__ = hints
@@ -150,11 +161,11 @@ def _options(taken: set[str], only: frozenset[str]) -> list[Any]:
     return list(typer.main.get_command(lone).params)
 
 
-def _parameter(key: Key) -> inspect.Parameter:
+def _parameter(key: Key, flag: str) -> inspect.Parameter:
     many = key.kind.name in {"scalars", "accounts"}
     kind: Any = bool if key.kind.name == "flag" else list[str] if many else str
-    name = key.flag.removeprefix("--")
-    flags = f"--{name}/--no-{name}" if kind is bool else key.flag
+    name = flag.removeprefix("--")
+    flags = f"--{name}/--no-{name}" if kind is bool else flag
     shown = _METAVARS.get(key.kind.name) or "|".join(key.kind.choices) or key.kind.name.upper()
     option = typer.Option(
         flags,
@@ -183,3 +194,35 @@ def _keeper(name: str) -> Callable[[typer.Context, Any], Any]:
     # Typer looks the types up by name, and would not find them under those of this module.
     keep.__annotations__ = {"context": typer.Context, "value": Any}
     return keep
+
+
+def start_logging(config: ServiceConfig) -> None:
+    """Log to standard error as the configuration says, without secrets."""
+    from themis.live.audit import Redaction  # noqa: PLC0415 - late, so that --help is quick
+
+    handler = logging.StreamHandler()
+    handler.addFilter(Redaction())
+    handler.setFormatter(_Json() if config.log_format == "json" else _plain())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("themis").setLevel(config.log_level.upper())
+
+
+def _plain() -> logging.Formatter:
+    return logging.Formatter(_FORMAT)
+
+
+class _Json(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        import json  # noqa: PLC0415 - only where it is used
+
+        told = {
+            "at": record.created,
+            "level": record.levelname.lower(),
+            "from": record.name,
+            "what": record.getMessage(),
+        }
+        if record.exc_text or record.exc_info:
+            told["trace"] = record.exc_text or self.formatException(record.exc_info or (None,) * 3)
+        return json.dumps(told)

@@ -103,6 +103,8 @@ class Task:
     world: int = 1
     rendezvous: str = ""
     """host:port where the parts of a job on several machines meet."""
+    tokens: tuple[int, ...] = ()
+    """Of the lease of each of `gpus`; empty: `token` for all of them."""
 
     def __post_init__(self) -> None:
         if not self.job or len(self.job) > 255 or "\0" in self.job:
@@ -119,6 +121,8 @@ class Task:
         for key, path in (("workdir", self.workdir), ("checkpoint_dir", self.checkpoint_dir)):
             if path and not path.startswith("/"):
                 raise ConfigError(key, path, "an absolute path")
+        if self.tokens and len(self.tokens) != len(self.gpus):
+            raise ConfigError(f"tokens of {self.job}", self.tokens, f"{len(self.gpus)} of them")
         if len(set(self.gpus)) != len(self.gpus) or any(gpu < 0 for gpu in self.gpus):
             raise ConfigError(f"gpus of {self.job}", self.gpus, "different numbers from 0")
         if not (math.isfinite(self.end) and math.isfinite(self.grace) and self.grace >= 0):
@@ -218,8 +222,10 @@ class Engine(Protocol):
             UnavailableError: This machine cannot right now (a full disk, no more processes).
         """
 
-    async def renew(self, job: str, token: int, end: float) -> None:
-        """Move the end of a job's lease. The process is not touched.
+    async def renew(self, job: str, token: int, end: float, grace: float | None = None) -> None:
+        """Move the end of a job's lease, and how long before it a checkpoint is asked for.
+
+        The process is not touched. Without `grace` that stays as it is.
 
         Raises:
             RefusedError: No such job runs with this token.

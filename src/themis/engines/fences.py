@@ -23,27 +23,34 @@ class Fence:
         self._folder = folder
         self._held: list[int] = []
 
-    def take(self, gpus: list[str], token: int) -> None:
-        """Hold these GPUs and remember the token, all or none.
+    def take(self, gpus: list[str], token: int, tokens: list[int] | None = None) -> None:
+        """Hold these GPUs and remember their tokens, all or none.
+
+        Args:
+            gpus: Which.
+            token: Of the leases of all of them,
+            tokens: unless each has its own: a lease that was there first has a lower one.
 
         Raises:
             RefusedStartError: Another supervisor holds one, or a higher token has been there.
         """
-        for gpu in sorted(gpus):
+        taken: list[tuple[int, int]] = []
+        for gpu, own in sorted(zip(gpus, tokens or [token] * len(gpus), strict=True)):
             fd = os.open(f"{self._folder}/{gpu}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._held.append(fd)
+            taken.append((fd, own))
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise RefusedStartError(f"GPU {gpu} is held by another supervisor") from None
             highest = _token_in(fd)
-            if token < highest:
+            if own < highest:
                 raise RefusedStartError(
-                    f"token {token} for GPU {gpu} is stale: it has seen {highest}"
+                    f"token {own} for GPU {gpu} is stale: it has seen {highest}"
                 )
-        for fd in self._held:
-            if token > _token_in(fd):
-                os.pwrite(fd, b"%-24d\n" % token, 0)
+        for fd, own in taken:
+            if own > _token_in(fd):
+                os.pwrite(fd, b"%-24d\n" % own, 0)
                 os.fsync(fd)
 
     def release(self) -> None:

@@ -92,6 +92,7 @@ class StateFolder:
             "checkpoint": checkpoint,
             "account": [account.uid, account.gid, *account.groups] if account else None,
             "gpus": task.gpus,
+            "tokens": task.tokens,
             "fence": str(self.gpus),
             "control": control,
             "group": f"{base}/{self.prefix}{run}" if base else "",

@@ -148,10 +148,12 @@ class LocalEngine:
         # The thread cannot be called back: what it started must be known even if we are cancelled.
         await asyncio.shield(self._begin(self._launch(task, account)))
 
-    async def renew(self, job: str, token: int, end: float) -> None:
+    async def renew(self, job: str, token: int, end: float, grace: float | None = None) -> None:
         """Move the end of its lease."""
         watched = self._find(job, token)
         watched.lease.end = end
+        if grace is not None:
+            watched.lease.grace = grace
         watched.attempt.write_lease(watched.lease)
 
     async def checkpoint(self, job: str, token: int) -> None:
@@ -215,15 +217,16 @@ class LocalEngine:
             raise RefusedError(task.job, "its lease is over")
         in_use = {gpu: job for job, item in running.items() for gpu in item.attempt.gpus}
         in_use |= {gpu: job for job, gpus in self._starting.items() for gpu in gpus}
-        for gpu in task.gpus:
+        tokens = task.tokens or (task.token,) * len(task.gpus)
+        for gpu, token in zip(task.gpus, tokens, strict=True):
             if gpu >= len(self._devices):
                 raise RefusedError(task.job, f"there is no GPU {gpu} here")
             if gpu in in_use:
                 raise RefusedError(task.job, f"GPU {gpu} is in use by {in_use[gpu]}")
             highest = highest_token(str(self._folder.gpus), str(gpu))
-            if task.token < highest:
+            if token < highest:
                 raise RefusedError(
-                    task.job, f"token {task.token} for GPU {gpu} is stale: it has seen {highest}"
+                    task.job, f"token {token} for GPU {gpu} is stale: it has seen {highest}"
                 )
 
     async def _launch(self, task: Task, account: Account | None) -> None:

@@ -119,7 +119,7 @@ class Supervisor:
             self.task.env["CUDA_VISIBLE_DEVICES"] = self.task.env["THEMIS_GPUS"]
         gpus = self.page["gpus"]
         assert isinstance(gpus, list)
-        self.fence.take(gpus, self.task.token)
+        self.fence.take(gpus, self.task.token, self.task.tokens)
 
     def start(self) -> Control:
         """Make the job's files and fork; `listen` hears whether it became its program."""

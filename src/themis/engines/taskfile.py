@@ -22,6 +22,8 @@ class TaskFile:
         """User, group, further groups."""
         self.gpus: list[int] | None = body["gpus"]
         """None where the engine's own scheduler chooses: CUDA_VISIBLE_DEVICES then says."""
+        self.tokens: list[int] = body.get("tokens", [])
+        """Of each GPU's lease; empty: `token` for all."""
         self.fence: str = body["fence"]
         self.control: str = body["control"]
         self.group: str = body["group"]

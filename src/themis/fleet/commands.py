@@ -7,7 +7,7 @@ from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.fleet.events import Limits
 from themis.fleet.kept import Kept
-from themis.fleet.messages import Orders, Report, RunOrder, RunState
+from themis.fleet.messages import Orders, Report, RunOrder, RunState, Terms
 from themis.model import AppId, JobId
 
 # Of a node
@@ -21,6 +21,8 @@ class Memory:
     epoch: int = 0
     tokens: tuple[int, ...] = ()
     """The highest token that each GPU has run under."""
+    terms: Terms | None = None
+    """Of the last orders taken: what the service goes by, as far as is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,10 @@ class Remember:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a report. An earlier one still under way may be dropped: its answer counts no more."""
+    """Send a report. An earlier one still under way may be dropped: its answer counts no more.
+
+    When a connection breaks, the same report may be sent again at once.
+    """
 
     report: Report
 

@@ -7,6 +7,8 @@ from themis.model import AppId, GpuId, JobId, OwnerId
 
 COUNT = "runs"
 """The key of the one `RunCount`."""
+TTL = "ttl"
+"""The key of the one `LongestTtl`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,14 @@ class Release:
     token: int
 
 
-Kept = WantedRun | RunResult | RunCount | Release
+@dataclass(frozen=True, slots=True)
+class LongestTtl:
+    """The longest time to live that a node may still go by: a service must wait so long for it."""
+
+    seconds: float
+
+
+Kept = WantedRun | RunResult | RunCount | Release | LongestTtl
 
 
 def key_of(row: Kept) -> str:
@@ -81,3 +90,5 @@ def key_of(row: Kept) -> str:
             return f"release/{gpu}"
         case RunCount():
             return COUNT
+        case LongestTtl():
+            return TTL

@@ -167,3 +167,5 @@ class Orders:
     """Runs that are over, with their result stored."""
     introduce: bool = False
     """Whether the service wants to know the shape of the machine."""
+    outdated: bool = False
+    """The service has heard later reports: a node to which this is an answer has lost its disk."""

@@ -99,7 +99,8 @@ class NodeCore:
         self._introduces = True
         self._resend_at = math.inf
         self._patience = 0.0
-        self._terms = Terms()
+        self._known_terms = memory.terms
+        self._terms = memory.terms or Terms()
         self._leases: dict[int, _Lease] = {}
         self._alive_until = -math.inf
         self._live: dict[int, _Run] = {}
@@ -121,7 +122,7 @@ class NodeCore:
     @property
     def memory(self) -> cmd.Memory:
         """What is to be on disk."""
-        return cmd.Memory(self._boot, self._epoch, tuple(self._tokens))
+        return cmd.Memory(self._boot, self._epoch, tuple(self._tokens), self._known_terms)
 
     @property
     def live(self) -> tuple[int, ...]:
@@ -138,7 +139,7 @@ class NodeCore:
                 if self._believes(orders):
                     self._on_orders(at, orders)
             case ev.Ticked():
-                pass
+                self._asked = math.inf  # Should it be early, it is asked for again.
             case ev.Measured():
                 run = self._live.get(event.run)
                 if run is not None:
@@ -188,17 +189,17 @@ class NodeCore:
 
     def _on_orders(self, at: float, orders: Orders) -> None:
         self._answered = True
-        if orders.boot > self._boot:
+        if orders.outdated:
             # The disk has forgotten this node's past; the service has not.
             self._boot = orders.boot + 1
             self._out.append(cmd.Remember(self.memory))
             self._news = True
             return
-        if orders.epoch != self._epoch:
+        if orders.epoch != self._epoch or orders.terms != self._known_terms:
             self._epoch = orders.epoch
+            self._terms = self._known_terms = orders.terms
             self._out.append(cmd.Remember(self.memory))
         self._revision = orders.revision
-        self._terms = orders.terms
         self._introduces = orders.introduce
         self._patience = 2.0 * orders.terms.heartbeat
         anchor = self._anchor(at)
@@ -323,7 +324,8 @@ class NodeCore:
         """Nobody can have given this machine up before a service that starts after `tried_at`."""
         self._resend_at = min(self._resend_at, self._sent_at + self._terms.heartbeat)
         alive_until = tried_at + self._terms.node_ttl
-        if alive_until > self._alive_until:
+        # Without its disk a node does not know for how long a service would wait for it.
+        if self._known_terms is not None and alive_until > self._alive_until:
             self._alive_until = alive_until
             for run in self._live.values():
                 if run.killed_at == math.inf:
@@ -376,7 +378,7 @@ class NodeCore:
 
     def _report(self, at: float) -> None:
         self._news = False
-        if not self._answered:
+        if self._resend_at <= at and not self._answered:
             # Slow answers must not be overtaken for ever by the next report.
             self._patience = min(2.0 * self._patience, self._terms.node_ttl / 4.0)
         self._patience = max(self._patience, 2.0 * self._terms.heartbeat)

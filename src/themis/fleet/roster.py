@@ -1,5 +1,8 @@
 """The nodes as the service knows them."""
 
+import heapq
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from themis.fleet.messages import Report, SlotState
@@ -18,6 +21,8 @@ class Node:
     present: bool = False
     """Whether the arbiter counts on it."""
     machine: Machine | None = None
+    informed: bool = False
+    """Whether it has taken orders of this service, and goes by its terms."""
     boot: int = 0
     number: int = 0
     revision: int = 1
@@ -39,6 +44,7 @@ class Node:
         self.boot, self.number, self.heard = report.boot, report.number, at
         self.held, self.held_at, self.due = report, at, False
         self.fresh = report.epoch == epoch
+        self.informed |= self.fresh
         self.live = {run.run for run in report.runs if not run.state.over}
         self.forget = ()
         if report.machine is not None:
@@ -79,3 +85,50 @@ class Node:
             return False
         changed = not self.fresh or report.revision != self.revision
         return changed or self.due or bool(self.forget)
+
+
+class Roster:
+    """All nodes, with what is to be done about them when."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.machine_of: dict[GpuId, Node] = {}
+        self._silences: list[tuple[float, str]] = []
+        self._holds: list[tuple[float, str, int]] = []
+
+    def seat(self, node: Node, gpus: tuple[GpuId, ...], machine: Machine) -> None:
+        """A machine of the cluster is this node's."""
+        node.gpus, node.machine = gpus, machine
+        for gpu in gpus:
+            self.machine_of[gpu] = node
+
+    def hold(self, node: Node, until: float) -> None:
+        """Answer the kept report of a node at this time, news or not."""
+        heapq.heappush(self._holds, (until, node.name, node.number))
+
+    def held_long_enough(self, at: float) -> Iterator[Node]:
+        """Nodes whose kept report must be answered now."""
+        while self._holds and self._holds[0][0] <= at:
+            _, name, number = heapq.heappop(self._holds)
+            node = self.nodes[name]
+            if node.held is not None and node.number == number:
+                yield node
+
+    def watch(self, node: Node, until: float) -> None:
+        """Look at this time whether a node has been heard since."""
+        heapq.heappush(self._silences, (until, node.name))
+
+    def silent(self, at: float, last_word: Callable[[Node], float]) -> Iterator[Node]:
+        """Nodes that the arbiter counts on and that have been silent for too long."""
+        while self._silences and self._silences[0][0] <= at:
+            node = self.nodes[heapq.heappop(self._silences)[1]]
+            if node.present and last_word(node) > at:
+                self.watch(node, last_word(node))
+            elif node.present:
+                yield node
+
+    @property
+    def next_time(self) -> float:
+        """When there is next something to look at."""
+        hold = self._holds[0][0] if self._holds else math.inf
+        return min(hold, self._silences[0][0]) if self._silences else hold

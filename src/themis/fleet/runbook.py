@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from themis.fleet.kept import Kept, Release, RunCount, RunResult, WantedRun, key_of
-from themis.fleet.messages import RunOrder, RunState
-from themis.fleet.roster import Node
+from themis.fleet.kept import Kept, LongestTtl, Release, RunCount, RunResult, WantedRun, key_of
+from themis.fleet.messages import RunState
 from themis.model import AppId, GpuId, JobId
 
 
@@ -21,8 +20,10 @@ class Runbook:
         self._changed: dict[str, Kept | None] = {}
         self._by_key: dict[tuple[AppId, str], int] = {}
         self._by_gpu: dict[GpuId, dict[int, None]] = {}
+        self._by_job: dict[tuple[AppId, JobId], dict[int, None]] = {}
         self._results: dict[AppId, dict[int, None]] = {}
         self._count = 0
+        self.longest_ttl = 0.0
         for row in rows.values():
             self._index(row)
             self.rows[key_of(row)] = row
@@ -36,6 +37,7 @@ class Runbook:
                     self.waiting.pop(row.run, None)
                 else:
                     self.waiting[row.run] = row
+                self._by_job.setdefault((row.app, row.job), {})[row.run] = None
                 for gpu in row.gpus:
                     self._by_gpu.setdefault(gpu, {})[row.run] = None
             case RunResult():
@@ -45,6 +47,8 @@ class Runbook:
                 self._count = row.count
             case Release():
                 self.releases[row.gpu] = row
+            case LongestTtl():
+                self.longest_ttl = row.seconds
 
     def _store(self, row: Kept) -> None:
         key = key_of(row)
@@ -53,6 +57,11 @@ class Runbook:
     def _drop(self, key: str) -> None:
         del self.rows[key]
         self._changed[key] = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything has changed since the changes were last taken."""
+        return bool(self._changed)
 
     def take_changes(self) -> Mapping[str, Kept | None] | None:
         """What changed since this was last asked."""
@@ -81,6 +90,10 @@ class Runbook:
         self._drop(key_of(run))
         del self.runs[run.run]
         self.waiting.pop(run.run, None)
+        siblings = self._by_job[run.app, run.job]
+        del siblings[run.run]
+        if not siblings:
+            del self._by_job[run.app, run.job]
         for gpu in run.gpus:
             del self._by_gpu[gpu][run.run]
         state = run.state if run.state.over else RunState.LOST
@@ -130,7 +143,14 @@ class Runbook:
 
     def of_job(self, app: AppId, job: JobId) -> list[WantedRun]:
         """Runs of a job that are not over."""
-        return [run for run in self.runs.values() if run.app == app and run.job == job]
+        return [self.runs[number] for number in self._by_job.get((app, job), ())]
+
+    def note_ttl(self, seconds: float) -> None:
+        """Nodes go by this time to live, and none by a longer one."""
+        if seconds != self.longest_ttl:
+            row = LongestTtl(seconds)
+            self._index(row)
+            self._store(row)
 
     # GPUs given back
 
@@ -139,27 +159,8 @@ class Runbook:
         self._index(row)
         self._store(row)
 
-    def released(self, gpu: GpuId) -> None:
-        """It is, or has another lease by now."""
-        self._drop(key_of(self.releases.pop(gpu)))
-
-
-def order_for(run: WantedRun, node: Node, machine_of: Mapping[GpuId, Node]) -> RunOrder:
-    """What one of the nodes of a run is told."""
-    names = list(dict.fromkeys(machine_of[gpu].name for gpu in run.gpus))
-    mine = [i for i, gpu in enumerate(run.gpus) if machine_of[gpu] is node]
-    first = node.gpus[0]
-    return RunOrder(
-        run.run,
-        run.app,
-        run.owner,
-        run.job,
-        tuple(run.gpus[i] - first for i in mine),
-        tuple(run.tokens[i] for i in mine),
-        run.program,
-        run.limit,
-        run.stop,
-        names.index(node.name),
-        len(names),
-        names[0],
-    )
+    def drop_release(self, gpu: GpuId, token: int) -> None:
+        """The lease that was given back is over, or is being taken away."""
+        release = self.releases.get(gpu)
+        if release is not None and release.token == token:
+            self._drop(key_of(self.releases.pop(gpu)))

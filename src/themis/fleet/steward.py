@@ -15,7 +15,6 @@ What keeps GPUs exclusive on this side:
 - A run goes to its nodes when its leases have begun and the job's last run is over everywhere.
 """
 
-import heapq
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,6 +22,7 @@ from dataclasses import replace
 from themis.arbiter import Arbiter
 from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
+from themis.errors import ConfigError
 from themis.fleet.commands import (
     AcceptRun,
     Answer,
@@ -34,12 +34,16 @@ from themis.fleet.commands import (
 )
 from themis.fleet.events import ReportCame, RunRequested, StewardEvent, StopRequested
 from themis.fleet.kept import Kept, Release, WantedRun
-from themis.fleet.messages import LeaseOrder, Orders, RunReport, RunState, SlotState, Terms
-from themis.fleet.roster import Node
-from themis.fleet.runbook import Runbook, order_for
-from themis.model import GpuId, Lease
+from themis.fleet.messages import Orders, RunReport, RunState, SlotState, Terms
+from themis.fleet.orders import orders_for
+from themis.fleet.requests import objection
+from themis.fleet.roster import Node, Roster
+from themis.fleet.runbook import Runbook
+from themis.model import AppId, GpuId, Lease
 
 NODE_TTL = 20.0
+HEARTBEATS = 5
+"""How many a node must live for: one that is answered late, and asks again, is not cut off."""
 FROM_NODE = "node: "
 """How reasons of quarantine begin that a node gave and may take back."""
 
@@ -56,14 +60,14 @@ class Steward:
         node_ttl: float = NODE_TTL,
         saved: Mapping[str, Kept] | None = None,
     ) -> None:
+        _check_ttl(node_ttl, arbiter.settings.heartbeat)
         self._arbiter = arbiter
         self._epoch = epoch
         self._node_ttl = node_ttl
         self._now = at
         self._book = Runbook(saved or {})
-        self._nodes: dict[str, Node] = {}
-        self._silences: list[tuple[float, str]] = []
-        self._holds: list[tuple[float, str, int]] = []
+        self._book.note_ttl(max(self._book.longest_ttl, node_ttl))
+        self._roster = Roster()
         self._wake = math.inf
         self._events: list[ev.Event] = []
         self._commands: list[StewardCommand] = []
@@ -71,7 +75,6 @@ class Steward:
         self._touched: dict[str, None] = {}
         self._ready: dict[str, None] = {}
         """Nodes whose kept report may have to be answered."""
-        self._machine_of: dict[GpuId, Node] = {}
         self._iterations: dict[int, tuple[float, float]] = {}
         """Iterations and seconds of runs as last reported; stored when a round needs them."""
         for machine in arbiter.world.topology.machines:
@@ -101,7 +104,7 @@ class Steward:
     @property
     def nodes(self) -> Mapping[str, Node]:
         """The nodes by name; read only."""
-        return self._nodes
+        return self._roster.nodes
 
     @property
     def kept(self) -> Mapping[str, Kept]:
@@ -142,6 +145,11 @@ class Steward:
             ):
                 name = type(event).__name__
                 self._commands.append(cmd.Refuse(name, "only reports of nodes say this"))
+            case ev.SettingsChanged(settings=settings) if (
+                settings.heartbeat * HEARTBEATS > self._node_ttl
+            ):
+                reason = f"node_ttl ({self._node_ttl:g} s) must be {HEARTBEATS} heartbeats or more"
+                self._commands.append(cmd.Refuse("heartbeat", reason))
             case ev.Woken():
                 pass
             case _:
@@ -153,7 +161,7 @@ class Steward:
     def _notice_stall(self, at: float) -> None:
         """If this service itself was held up, silence of the nodes proves nothing."""
         if at > self._wake + self._arbiter.settings.guard / 2.0:
-            for node in self._nodes.values():
+            for node in self._roster.nodes.values():
                 node.heard = max(node.heard, at)
 
     # The arbiter
@@ -180,13 +188,14 @@ class Steward:
             self._commands.append(command)
 
     def _touch(self, gpu: GpuId) -> None:
-        node = self._machine_of.get(gpu)
+        node = self._roster.machine_of.get(gpu)
         if node is not None:
             node.revision += 1
             self._touched[node.name] = None
 
     def _revoke(self, lease: Lease, reason: str) -> None:
         self._touch(lease.gpu)
+        self._book.drop_release(lease.gpu, lease.token)
         run = self._book.on_lease(lease.gpu, lease.token)
         if run is not None:
             self._stop(run, reason)
@@ -195,14 +204,16 @@ class Steward:
 
     def _on_report(self, name: str, event: ReportCame) -> None:
         report, at = event.report, self._now
-        node = self._nodes.get(name) or self._meet(name, at)
+        node = self._roster.nodes.get(name) or self._meet(name, at)
         if not node.is_newer(report):
-            if report.boot < node.boot:
-                self._refuse_boot(node, report.number)
+            if (report.boot, report.number) != (node.boot, node.number):
+                self._call_outdated(node, report.number)
             return
         node.keep(report, at, self._epoch)
+        if self._book.longest_ttl > self._node_ttl and self._all_informed():
+            self._book.note_ttl(self._node_ttl)
         self._ready[name] = None
-        heapq.heappush(self._holds, (at + self._arbiter.settings.heartbeat, name, report.number))
+        self._roster.hold(node, at + self._arbiter.settings.heartbeat)
         if not node.fresh:
             return
         node.forget = tuple(
@@ -214,13 +225,14 @@ class Steward:
         self._take_hardware(node)
         self._touched[name] = None
 
-    def _refuse_boot(self, node: Node, number: int) -> None:
-        """A late message of a boot that is over; or a node whose disk forgot, which counts on."""
-        orders = Orders(self._epoch, node.boot, number, 0, (), (), self._terms())
+    def _call_outdated(self, node: Node, number: int) -> None:
+        """A late message, whose sender ignores this; or a node that lost its disk and counts on."""
+        terms = self._terms()
+        orders = Orders(self._epoch, node.boot, number, 0, (), (), terms, outdated=True)
         self._answers.append(Answer(node.name, orders))
 
     def _meet(self, name: str, heard: float) -> Node:
-        node = self._nodes[name] = Node(name, heard)
+        node = self._roster.nodes[name] = Node(name, heard)
         world = self._arbiter.world
         number = world.topology.number_of.get(name)
         if number is not None:
@@ -231,10 +243,8 @@ class Steward:
         return node
 
     def _seat(self, node: Node, number: int) -> None:
-        node.gpus = self._arbiter.world.topology.gpus_of[number]
-        node.machine = self._arbiter.world.topology.machines[number]
-        for gpu in node.gpus:
-            self._machine_of[gpu] = node
+        topology = self._arbiter.world.topology
+        self._roster.seat(node, topology.gpus_of[number], topology.machines[number])
 
     def _take_end(self, node: Node, report: RunReport) -> bool:
         """Note that a run is over on a node; returns whether the node may forget it."""
@@ -251,7 +261,7 @@ class Steward:
 
     def _take_progress(self, node: Node, report: RunReport) -> None:
         run = self._book.runs.get(report.run)
-        if run is None or self._machine_of[run.gpus[0]] is not node:
+        if run is None or self._roster.machine_of[run.gpus[0]] is not node:
             return
         self._iterations[run.run] = (report.iterations, report.seconds)
         if report.state is RunState.RUNNING and run.state is RunState.STARTING:
@@ -297,7 +307,7 @@ class Steward:
         if known is not None:
             self._commands.append(AcceptRun(event.app, event.key, known))
             return
-        reason = self._objection(event)
+        reason = objection(event, self._arbiter, self._book)
         if reason:
             self._commands.append(RefuseRun(event.app, event.key, reason))
             return
@@ -315,28 +325,6 @@ class Steward:
             limit=event.limit,
         )
         self._commands.append(AcceptRun(event.app, event.key, run.run))
-
-    def _objection(self, event: RunRequested) -> str:
-        """Why a run cannot be; empty if it can."""
-        state = self._arbiter.world.apps.get(event.app)
-        if state is None or state.outcome:
-            return "there is no such app, or it has ended"
-        if event.job not in {job.id for job in state.spec.jobs}:
-            return f"it has no job {event.job!r}"
-        held = self._arbiter.ledger.holdings(event.app)
-        if not event.gpus or any(gpu not in held for gpu in event.gpus):
-            return "it does not hold these GPUs"
-        for gpu in event.gpus:
-            other = self._book.on_lease(gpu, held[gpu].token)
-            if other is not None and not other.stop:
-                return f"run {other.run} is on GPU {gpu}"
-            release = self._book.releases.get(gpu)
-            if release is not None and release.token == held[gpu].token:
-                return f"it gave GPU {gpu} back"
-        going_on = self._book.of_job(event.app, event.job)
-        if any(not run.stop for run in going_on):
-            return f"job {event.job} is running"
-        return ""
 
     def _on_release(self, event: ev.GpusReleased) -> None:
         """An agent says that it needs GPUs no more. Whether they are empty, nodes say."""
@@ -360,7 +348,7 @@ class Steward:
     def _on_restored(self, event: ev.GpuRestored) -> None:
         """An operator says that a GPU is well."""
         reason = self._arbiter.ledger.quarantine_reason(event.gpu) if self._knows(event.gpu) else ""
-        node = self._machine_of.get(event.gpu)
+        node = self._roster.machine_of.get(event.gpu)
         empty = node is None or not node.present or event.gpu in node.empty()
         if not empty or self._book.on_gpu(event.gpu) or (reason or "").startswith(FROM_NODE):
             why = "its node does not say that it is empty and well; try again in a moment"
@@ -390,7 +378,7 @@ class Steward:
         self._book.put(run)
         for gpu in run.gpus:
             self._touch(gpu)
-        if {self._machine_of[gpu].name for gpu in run.gpus} <= set(run.over):
+        if {self._roster.machine_of[gpu].name for gpu in run.gpus} <= set(run.over):
             self._finish(run)
 
     def _finish(self, run: WantedRun) -> None:
@@ -399,6 +387,8 @@ class Steward:
         if run.ordered:
             self._feed(ev.JobStopped(self._now, run.app, run.job, run.gpus))
         result = self._book.finish(run)
+        if run.app not in self._arbiter.world.apps:
+            self._book.close(run.app)  # It outlasted its app.
         self._iterations.pop(run.run, None)
         self._commands.append(
             TellRun(
@@ -450,15 +440,11 @@ class Steward:
 
     def _watch_time(self) -> None:
         at = self._now
-        while self._holds and self._holds[0][0] <= at:
-            _, name, number = heapq.heappop(self._holds)
-            node = self._nodes[name]
-            if node.held is not None and node.number == number:
-                node.due = True
-                self._ready[name] = None
-        while self._silences and self._silences[0][0] <= at:
-            _, name = heapq.heappop(self._silences)
-            self._check_silence(self._nodes[name])
+        for node in self._roster.held_long_enough(at):
+            node.due = True
+            self._ready[node.name] = None
+        for node in self._roster.silent(at, self._last_word):
+            self._give_up(node)
         alarm = self._arbiter.next_alarm
         if alarm is not None and alarm <= at:
             if self._arbiter.round_due(at):
@@ -468,17 +454,17 @@ class Steward:
 
     def _last_word(self, node: Node) -> float:
         """When a node must be taken as gone unless it is heard: it has ended everything by then."""
-        return node.heard + self._node_ttl + self._arbiter.settings.guard
+        ttl = self._node_ttl if node.informed else self._book.longest_ttl
+        return node.heard + ttl + self._arbiter.settings.guard
+
+    def _all_informed(self) -> bool:
+        """Whether no node goes by the terms of an earlier service; one that left runs nothing."""
+        return all(node.informed or not node.present for node in self._roster.nodes.values())
 
     def _watch_silence(self, node: Node) -> None:
-        heapq.heappush(self._silences, (self._last_word(node), node.name))
+        self._roster.watch(node, self._last_word(node))
 
-    def _check_silence(self, node: Node) -> None:
-        if not node.present:
-            return
-        if self._last_word(node) > self._now:
-            self._watch_silence(node)
-            return
+    def _give_up(self, node: Node) -> None:
         node.present = False
         node.held = None
         self._feed(ev.MachineLeft(self._now, node.name))
@@ -492,13 +478,13 @@ class Steward:
     def _settle(self) -> None:
         """Draw conclusions until there are none left to draw."""
         while True:
-            if self._book.waiting:
+            if self._book.waiting and (self._events or self._book.changed):
                 self._place_waiting()
             if not self._touched:
                 return
             touched, self._touched = sorted(self._touched), {}
             for name in touched:
-                node = self._nodes[name]
+                node = self._roster.nodes[name]
                 self._ready[name] = None
                 if node.proves:
                     self._conclude(node)
@@ -509,21 +495,25 @@ class Steward:
             if run.stop and run.ordered and run.run not in node.live and node.name not in run.over:
                 self._over(run, node.name)  # The order to start it never arrived, and is void now.
         ledger = self._arbiter.ledger
+        vacated: list[tuple[GpuId, int]] = []
+        released: dict[AppId, list[GpuId]] = {}
         for gpu in node.empty():
             lease = ledger.lease(gpu)
             release = self._book.releases.get(gpu)
             if lease is not None and ledger.is_leaving(gpu):
-                self._feed(ev.GpusVacated(self._now, ((gpu, lease.token),)))
+                vacated.append((gpu, lease.token))
             elif lease is not None and release is not None and release.token == lease.token:
-                self._feed(ev.GpusReleased(self._now, lease.app, (gpu,)))
-            if release is not None:
-                self._book.released(gpu)
+                released.setdefault(lease.app, []).append(gpu)
+        if vacated:
+            self._feed(ev.GpusVacated(self._now, tuple(vacated)))
+        for app, gpus in sorted(released.items()):
+            self._feed(ev.GpusReleased(self._now, app, tuple(gpus)))
 
     # What comes out
 
     def _outcome(self) -> Outcome:
         for name in sorted(self._ready):
-            node = self._nodes[name]
+            node = self._roster.nodes[name]
             if node.has_news:
                 self._answers.append(Answer(name, self._orders(node)))
                 node.held = None
@@ -534,41 +524,25 @@ class Steward:
         return Outcome(changes, tuple(self._commands), tuple(self._answers), wake)
 
     def _next_wake(self) -> float:
-        wake = math.inf
-        if self._holds:
-            wake = self._holds[0][0]
-        if self._silences:
-            wake = min(wake, self._silences[0][0])
         alarm = self._arbiter.next_alarm
-        return wake if alarm is None else min(wake, alarm)
+        return min(self._roster.next_time, math.inf if alarm is None else alarm)
 
     def _terms(self) -> Terms:
         settings = self._arbiter.settings
         return Terms(settings.heartbeat, self._node_ttl, settings.grace)
 
     def _orders(self, node: Node) -> Orders:
-        leases = []
-        ledger, apps = self._arbiter.ledger, self._arbiter.world.apps
-        if node.present:
-            for index, gpu in enumerate(node.gpus):
-                lease = ledger.lease(gpu)
-                if lease is not None:
-                    owner = apps[lease.app].spec.owner
-                    remaining = lease.end - node.held_at
-                    leases.append(LeaseOrder(index, lease.app, owner, lease.token, remaining))
-        runs = [
-            order_for(run, node, self._machine_of)
-            for run in self._book.on_node(node.gpus)
-            if run.ordered and node.name not in run.over
-        ]
-        return Orders(
-            self._epoch,
-            node.boot,
-            node.number,
-            node.revision,
-            tuple(leases),
-            tuple(runs),
-            self._terms(),
-            node.forget,
-            introduce=node.machine is None,
+        return orders_for(
+            node,
+            self._arbiter,
+            self._book,
+            self._roster.machine_of,
+            epoch=self._epoch,
+            terms=self._terms(),
         )
+
+
+def _check_ttl(node_ttl: float, heartbeat: float) -> None:
+    if node_ttl < HEARTBEATS * heartbeat:
+        allowed = f"{HEARTBEATS} heartbeats ({HEARTBEATS * heartbeat:g} s) or more"
+        raise ConfigError("node_ttl", node_ttl, allowed)

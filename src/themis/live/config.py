@@ -151,6 +151,10 @@ class Node:
     pretend: Annotated[
         int, About(Kind("count", 0, 4096), "So many pretend GPUs instead of real ones.")
     ] = 0
+    slot: Annotated[
+        int, About(Kind("count", 0, 4096), "Pretend GPUs in slots of so many; 0: all in one.")
+    ] = 0
+    model: Annotated[str, About(Kind("name"), "What pretend GPUs are called.")] = "pretend"
 
 
 @dataclass(frozen=True, slots=True)

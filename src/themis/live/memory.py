@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 from themis.arbiter import Arbiter, Settings
 from themis.arbiter.events import ServiceRestarted
-from themis.arbiter.parts import GpuPart
+from themis.arbiter.parts import GpuPart, Part
 from themis.arbiter.state import arbiter_from, parts, take_changed
 from themis.errors import CorruptLogError, RefusedError
 from themis.fleet import Steward
 from themis.fleet.commands import Outcome
-from themis.fleet.kept import COUNT, Kept, Release, RunCount, RunResult, WantedRun
+from themis.fleet.kept import COUNT, TTL, Kept, LongestTtl, Release, RunCount, RunResult, WantedRun
 from themis.live.clock import ClusterClock, Sources
 from themis.live.store.base import EndedLease, Epoch, LeaseRow, LeaseState, Saved, Store
 from themis.model import Topology
@@ -32,6 +32,7 @@ _KINDS: Mapping[str, type[Kept]] = {
     "result": RunResult,
     "release": Release,
     COUNT: RunCount,
+    TTL: LongestTtl,
 }
 FLEET = "fleet/"
 """Keys of the steward's rows begin with this in the store."""
@@ -168,8 +169,16 @@ def _about(saved: Saved, seed: int, wall: float, url: str) -> _About:
 
 
 def _restored(saved: Saved, policy: Policy, seed: int, url: str, floor: int) -> Arbiter:
+    # Apps that nothing was heard of yet have parts that read the same: those are read once.
+    read: dict[tuple[str, str], Part] = {}
+    kept: dict[str, Part] = {}
     try:
-        kept = {key: part_from(key, loads(text)) for key, text in saved.parts.items()}
+        for key, text in saved.parts.items():
+            kind = key.partition("/")[0]
+            part = read.get((kind, text))
+            if part is None:
+                part = read[kind, text] = part_from(key, loads(text))
+            kept[key] = part
         return arbiter_from(kept, policy, seed=seed, token_floor=floor)
     except RefusedError as error:
         raise CorruptLogError(url, 0, f"{error.who}: {error.reason}") from None

@@ -120,14 +120,9 @@ class Service:
         await self.settled()
         self._spawn(self._watch_agents())
 
-    async def close(self) -> None:
-        """Stop serving; nothing that runs on nodes is touched."""
+    def hush(self) -> None:
+        """Take nothing more, and end the calls that wait."""
         self._closing = True
-        if self._timer is not None:
-            self._timer.cancel()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         gone = UnavailableError("the service is stopping")
         for _, poll in self._polls.values():
             if not poll.done():
@@ -135,6 +130,15 @@ class Service:
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(gone)
+
+    async def close(self) -> None:
+        """Stop serving; nothing that runs on nodes is touched."""
+        self.hush()
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.writer.close()
         await self._solving.close()
 

@@ -8,26 +8,31 @@ was decided is written, and training goes on untouched.
 """
 
 import asyncio
+import gc
 import logging
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import uvicorn
 
 from themis import __version__
+from themis.arbiter import Settings
 from themis.arbiter import events as ev
 from themis.errors import ConfigError, ThemisError, UnavailableError
 from themis.live.api import Api, ApiSettings, make_api
 from themis.live.binding import check_bind, listen
 from themis.live.config import KEYS, Address, ServiceConfig, value_of
+from themis.live.grpc_server import GrpcServer, GrpcSettings
 from themis.live.loading import Loaded
-from themis.live.memory import recall
+from themis.live.local_nodes import start_nodes
+from themis.live.memory import Memory, recall
 from themis.live.reloading import plan_reload
-from themis.live.rounds import REMEMBERED, remember
+from themis.live.rounds import REMEMBERED, read_rounds
 from themis.live.service import Service
 from themis.live.sessions import sweep
 from themis.live.solving import Solving
@@ -38,27 +43,15 @@ from themis.live.tls import check_files, uvicorn_options
 from themis.live.tokenfile import ensure_admin
 from themis.live.values import plain
 from themis.live.vault import KeptVault
-from themis.policies import policy
+from themis.policies import Policy, policy
 
 _LOG = logging.getLogger(__name__)
 
 _PRUNE_EVERY = 3600.0
 _SWEEP_EVERY = 600.0
+_ENTRIES_AT_ONCE = 50
 _DOOR_PATIENCE = 3.0
 """Seconds that calls under way get when the service stops."""
-
-
-class Door(Protocol):
-    """Something that listens, besides HTTP."""
-
-    async def start(self) -> Address:
-        """Begin to listen; returns where."""
-
-    async def stop(self, patience: float) -> None:
-        """Take no more calls, and let those under way end for so many seconds."""
-
-
-Doors = Callable[[Service, KeptVault, ServiceConfig], Door]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +75,14 @@ class Serving:
         loaded: Loaded,
         *,
         again: Callable[[], Loaded] | None = None,
-        door: Doors | None = None,
         announce: Callable[[Listening], None] = lambda _: None,
     ) -> None:
         self._loaded = loaded
         self._again = again
-        self._door = door
         self._announce = announce
         self._stop = asyncio.Event()
         self._api: Api | None = None
+        self._grpc: GrpcServer | None = None
         self._service: Service | None = None
 
     def stop(self) -> None:
@@ -118,34 +110,37 @@ class Serving:
             vault = KeptVault(service.kept, service.keep)
             made = ensure_admin(vault, config.state_dir, now=time.time())
             await service.settled()
-            grpc = await self._open_door(stack, service, vault, config)
+            grpc = await self._open_grpc(stack, service, vault, config)
             http = await stack.enter_async_context(self._http(service, vault, config))
             stack.enter_context(self._signals())
             chores = [
                 asyncio.create_task(work)
-                for work in (self._keep_house(service), self._sweep(vault))
+                for work in (self._keep_house(service), self._sweep(vault), _remember(service))
             ]
             for chore in chores:
                 stack.callback(chore.cancel)
             epoch = service.steward.epoch
+            if config.nodes is not None:
+                start_nodes(config, grpc, vault, now=time.time())
+                await service.settled()
             self._announce(Listening(http, grpc, str(made or ""), store.url, epoch))
             await self._until_the_end(service)
 
     async def _begin(self, store: Store, config: ServiceConfig) -> Service:
         rule = policy(config.policy, **dict(self._loaded.policy_options))
-        memory = recall(
-            store,
-            rule,
-            self._loaded.settings,
-            __version__,
-            seed=config.seed,
-            node_ttl=config.node_ttl,
-        )
-        service = Service(memory, store, Solving(config.solver))
-        apps = memory.steward.arbiter.world.apps
-        owners = {name: state.spec.owner for name, state in apps.items()}
-        first = max(1, store.usage().next_entry - REMEMBERED)
-        remember(service.book, store.entries(first), owners)
+        solving = Solving(config.solver)
+        # The solver's process loads its libraries while the store is read.
+        loading = asyncio.create_task(solving.start())
+        try:
+            memory = await asyncio.to_thread(
+                _recall_at_once, store, rule, self._loaded.settings, config
+            )
+        except BaseException:
+            loading.cancel()
+            await solving.close()
+            raise
+        await loading
+        service = Service(memory, store, solving)
         await service.start()
         terms = Terms(config.policy, dict(self._loaded.policy_options), self._loaded.settings)
         service.keep(terms_row(service.kept, memory.epoch.number, terms))
@@ -153,14 +148,12 @@ class Serving:
             await service.carry_out(ev.SettingsChanged(service.now(), self._loaded.settings))
         return service
 
-    async def _open_door(
+    async def _open_grpc(
         self, stack: AsyncExitStack, service: Service, vault: KeptVault, config: ServiceConfig
-    ) -> Address | None:
-        if self._door is None:
-            return None
-        door = self._door(service, vault, config)
-        address = await door.start()
-        stack.push_async_callback(door.stop, _DOOR_PATIENCE)
+    ) -> Address:
+        self._grpc = GrpcServer(service, vault, GrpcSettings(config.tls, config.limits))
+        address = await self._grpc.start(config.grpc)
+        stack.push_async_callback(self._grpc.close, _DOOR_PATIENCE)
         return address
 
     async def _until_the_end(self, service: Service) -> None:
@@ -168,6 +161,7 @@ class Serving:
         failed = asyncio.create_task(service.failed())
         await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
+        service.hush()
         if failed.done():
             error = failed.result()
             _LOG.critical("nothing can be stored any more: %s", error)
@@ -268,6 +262,8 @@ class Serving:
             await self._service.carry_out(ev.SettingsChanged(now, wanted.settings))
         self._loaded = wanted
         self._api.change(self._api_settings(wanted.config))
+        if self._grpc is not None:
+            self._grpc.change(wanted.config.limits)
         logging.getLogger("themis").setLevel(wanted.config.log_level.upper())
         changed = [change.key for change in plan.changes]
         _LOG.info("configuration read again; changed: %s", ", ".join(changed) or "nothing")
@@ -300,6 +296,38 @@ class Serving:
         while True:
             sweep(vault, now=time.time())
             await asyncio.sleep(_SWEEP_EVERY)
+
+
+async def _remember(service: Service) -> None:
+    """Read the last rounds of earlier starts, a little at a time: nobody waits for them."""
+    apps = service.steward.arbiter.world.apps
+    service.book.knows({name: state.spec.owner for name, state in apps.items()})
+    store = service.store
+    try:
+        usage: Any = await service.writer.run(store.usage)
+        first, end = max(usage.first_entry, usage.next_entry - REMEMBERED), usage.next_entry
+        while first < end and not service.book.full:
+            begin = max(first, end - _ENTRIES_AT_ONCE)
+            found: Any = await service.writer.run(partial(read_rounds, store, begin, end - 1))
+            service.book.remember(found)
+            end = begin
+    except ThemisError as error:
+        _LOG.warning("earlier rounds cannot be shown: %s", error)
+
+
+def _recall_at_once(
+    store: Store, rule: Policy, settings: Settings, config: ServiceConfig
+) -> Memory:
+    """Recall without looking for garbage meanwhile: everything that is made stays."""
+    gc.disable()
+    try:
+        memory = recall(
+            store, rule, settings, __version__, seed=config.seed, node_ttl=config.node_ttl
+        )
+        gc.freeze()
+        return memory
+    finally:
+        gc.enable()
 
 
 def _state_folder(config: ServiceConfig) -> None:

@@ -1,6 +1,6 @@
 """A bare process on a disk that fills up or fails; prints what a store does about it.
 
-python faulty.py SRC FOLDER full|sync
+python faulty.py SRC FOLDER full|restart|sync
 """
 
 import os
@@ -31,6 +31,34 @@ def batch(number: int, size: int, *, essential: bool = True) -> Batch:
     )
 
 
+def take_the_rest(folder: Path) -> Path:
+    """Somebody else fills the disk."""
+    hog = folder / "hog"
+    with hog.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError as error:
+            print("others got", error.strerror, flush=True)
+    return hog
+
+
+def restart(folder: Path) -> None:
+    """A service is killed on a full disk and starts again on it."""
+    if os.fork() == 0:
+        store = SqliteStore(folder / "store.sqlite", reserve_bytes=RESERVE)
+        store.begin_epoch("1.0", seed=1)
+        for number in range(1, 20):
+            store.commit(batch(number, ROUND))
+        take_the_rest(folder)
+        os._exit(0)  # as if killed: the log is not in the file yet
+    os.wait()
+    with SqliteStore(folder / "store.sqlite", reserve_bytes=RESERVE) as store:
+        print("reserve", store.usage().reserve, flush=True)
+        store.begin_epoch("1.0", seed=2)
+        print("last", store.commit(batch(20, 2000)), flush=True)
+
+
 def fill(folder: Path) -> None:
     """New work until the disk is nearly full; then only what is essential goes on."""
     old = folder / "old"
@@ -45,14 +73,7 @@ def fill(folder: Path) -> None:
                 print("new work refused:", error, flush=True)
                 break
         print("reserve", store.usage().reserve, flush=True)
-        # Somebody else takes the rest of the disk.
-        hog = folder / "hog"
-        with hog.open("wb", buffering=0) as file:
-            try:
-                while True:
-                    file.write(bytes(4096))
-            except OSError as error:
-                print("others got", error.strerror, flush=True)
+        hog = take_the_rest(folder)
         renewals = 0
         for _ in range(100):
             number = store.commit(batch(number + 1, 2000))
@@ -97,4 +118,4 @@ def fail(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"full": fill, "sync": fail}[sys.argv[3]](Path(sys.argv[2]))
+    {"full": fill, "restart": restart, "sync": fail}[sys.argv[3]](Path(sys.argv[2]))

@@ -1,16 +1,17 @@
 """Both stores keep the same promises."""
 
+import importlib
 import sqlite3
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from themis.errors import FatalStoreError, StoreLockedError
-from themis.live.store import Store, open_store, restore
+from themis.errors import FatalStoreError, StoreFullError, StoreLockedError
+from themis.live.store import Batch, Store, open_store, restore
 from themis.live.store.postgres import SCHEMA, without_password
 from themis.testing.postgres import Server
-from themis.testing.store_model import RICH, Model
+from themis.testing.store_model import RICH, Model, entry
 from themis.testing.stores import NOON, StoreContract, started
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -88,11 +89,36 @@ class TestPostgres(StoreContract):
         with open_store(url) as store:
             assert Model.after([RICH]).differences(store) == []
 
+    def test_new_work_waits_while_the_disk_of_the_server_is_full(
+        self, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: object) -> int:
+            raise psycopg_error("DiskFull")
+
+        new = Batch(entries=(entry(1.0),), essential=False)
+        with started(url) as store:
+            with monkeypatch.context() as patch:
+                patch.setattr("psycopg.Cursor.executemany", full)
+                with pytest.raises(StoreFullError):
+                    store.commit(RICH)
+            with pytest.raises(StoreFullError, match="a moment ago"):
+                store.commit(new)
+            assert not store.usage().reserve
+            store.commit(RICH)
+            store.commit(new)
+            assert Model.after([RICH, new]).differences(store) == []
+
     def test_the_lock_is_on_a_connection_of_its_own(self, url: str) -> None:
         with started(url) as store:
             store.commit(RICH)
             with pytest.raises(StoreLockedError, match="backend"):
                 open_store(url)
+
+
+def psycopg_error(name: str) -> Exception:
+    errors = importlib.import_module("psycopg.errors")
+    error: Exception = getattr(errors, name)("no space left")
+    return error
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,14 @@ from themis.testing.store_model import OLD, Model, holders_twice
 
 HERE = Path(__file__).parent
 SRC = Path(themis.__file__).parents[1]
-SEEDS = range(8) if os.environ.get("THEMIS_CHAOS") else range(1)
+CHAOS = bool(os.environ.get("THEMIS_CHAOS"))
+SEEDS = range(8 if CHAOS else 1)
+POINTS = (
+    {"new": 180, "killed before": 55, "migration": 250, "restore": 250}
+    if CHAOS
+    else {"new": 120, "killed before": 40, "migration": 25, "restore": 15}
+)
+"""For each seed: 200 in all; 2,000 in `make chaos`, with all there are of migration and restore."""
 PARTS = 4
 """Tests per scenario, so that several workers share the points."""
 
@@ -121,7 +128,10 @@ class Case:
 
     def points(self, wanted: int) -> list[Point]:
         self.fresh()
-        return spread(writes_of(self.command), wanted)
+        counts = writes_of(self.command)
+        points = spread(counts, wanted)
+        assert len(set(points)) == min(wanted, counts.total())
+        return points
 
     @property
     def command(self) -> list[str]:
@@ -149,7 +159,7 @@ def test_a_new_store_loses_nothing(
 ) -> None:
     case = Case(compiled, quick_folder / "case", seed, "write")
     batches = crasher.batches(seed)
-    for point in case.points(120 if len(SEEDS) == 1 else 150)[part::PARTS]:
+    for point in case.points(POINTS["new"])[part::PARTS]:
         run = case.kill_at(point)
         assert problems(case.folder, Acknowledged.by(run.printed), batches) == [], point
 
@@ -161,11 +171,11 @@ def test_a_store_that_was_killed_before_loses_nothing(
 ) -> None:
     first = Case(compiled, quick_folder / "first", seed, "write")
     # Somewhere in the middle, with a log that is not yet in the file.
-    before = Acknowledged.by(first.kill_at(Point("fdatasync", 35)).printed)
+    before = Acknowledged.by(first.kill_at(Point("fdatasync", 26)).printed)
     assert 0 < before.last < crasher.BATCHES
     case = Case(compiled, quick_folder / "case", seed, "write", prepared=first.folder)
     batches = crasher.batches(seed)
-    for point in case.points(40 if len(SEEDS) == 1 else 50)[part::PARTS]:
+    for point in case.points(POINTS["killed before"])[part::PARTS]:
         run = case.kill_at(point)
         assert problems(case.folder, Acknowledged.by(run.printed, before), batches) == [], point
 
@@ -178,7 +188,7 @@ def test_a_migration_is_made_or_not_made(
     old.mkdir()
     _make_old(old / "store.sqlite")
     case = Case(compiled, quick_folder / "case", 0, "open", prepared=old)
-    for point in case.points(25 if len(SEEDS) == 1 else 250)[part::2]:
+    for point in case.points(POINTS["migration"])[part::2]:
         case.kill_at(point)
         with SqliteStore(case.folder / "store.sqlite", reserve_bytes=0) as store:
             assert Model.after(OLD).differences(store) == [], point
@@ -204,7 +214,7 @@ def test_a_restore_is_made_or_not_made(compiled: list[str], quick_folder: Path, 
         store.backup(made / "backup")
     case = Case(compiled, quick_folder / "case", 0, "restore", prepared=made)
     url = f"sqlite:///{case.folder}/restored.sqlite"
-    for point in case.points(15 if len(SEEDS) == 1 else 150)[part::2]:
+    for point in case.points(POINTS["restore"])[part::2]:
         case.kill_at(point)
         if not (case.folder / "restored.sqlite").exists():
             restore(case.folder / "backup", url, now=crasher.NOON)

@@ -48,20 +48,24 @@ def url(path: Path) -> str:
 # The disk is full
 
 
-def test_renewals_go_on_when_the_disk_is_full_and_new_work_does_not(tmp_path: Path) -> None:
+def on_a_small_disk(folder: Path, what: str) -> list[str]:
     unshare = require_tool("unshare", package="util-linux")
     mount = 'mount -t tmpfs -o size=24m none "$1" && shift && exec "$@"'
-    command = [str(unshare), "--mount", "sh", "-c", mount, "sh", str(tmp_path)]
+    command = [str(unshare), "--mount", "sh", "-c", mount, "sh", str(folder)]
     if os.geteuid() != 0:
         command[1:1] = ["--map-root-user"]
     probe = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
     if probe.returncode:
         missing(f"a small disk cannot be mounted here: {probe.stderr.strip()}")
     done = subprocess.run(
-        [*command, *faulty(tmp_path, "full")], capture_output=True, text=True, check=False
+        [*command, *faulty(folder, what)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    return done.stdout.splitlines()
+
+
+def test_renewals_go_on_when_the_disk_is_full_and_new_work_does_not(tmp_path: Path) -> None:
+    lines = on_a_small_disk(tmp_path, "full")
     assert "nearly full" in lines[0]
     assert lines[1] == "reserve True"
     assert lines[2].startswith("others got No space")
@@ -70,6 +74,12 @@ def test_renewals_go_on_when_the_disk_is_full_and_new_work_does_not(tmp_path: Pa
     assert lines[5].startswith("the end:")
     assert lines[6] == "room again; reserve True"
     assert lines[7].removeprefix("last ") == lines[8].removeprefix("stored ")
+
+
+def test_a_service_that_was_killed_on_a_full_disk_starts_again(tmp_path: Path) -> None:
+    lines = on_a_small_disk(tmp_path, "restart")
+    assert lines[0].startswith("others got No space")
+    assert lines[1:] == ["reserve False", "last 20"]
 
 
 def test_new_work_is_refused_while_the_reserve_is_still_there(
@@ -91,7 +101,7 @@ def test_a_reserve_is_made_of_real_blocks_and_comes_back_with_room_for_two(
 ) -> None:
     size = 256 * 1024
     reserve = Reserve(tmp_path / "reserve", size)
-    assert reserve.held
+    assert (reserve.held, reserve.has_room(), reserve.held) == (False, True, True)
     assert (tmp_path / "reserve").stat().st_blocks * 512 >= size
     assert reserve.release()
     assert not (tmp_path / "reserve").exists()
@@ -108,7 +118,9 @@ def test_a_sparse_file_is_no_reserve(tmp_path: Path) -> None:
     file.touch()
     os.truncate(file, 256 * 1024)
     assert file.stat().st_blocks == 0
-    assert Reserve(file, 256 * 1024).held
+    reserve = Reserve(file, 256 * 1024)
+    assert not reserve.held
+    assert reserve.has_room()
     assert file.stat().st_blocks > 0
 
 
@@ -173,8 +185,9 @@ def test_the_database_of_another_program_is_left_alone(path: Path, url: str) -> 
     connection.execute("CREATE TABLE theirs (x)")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(ConfigError, match="a store of Themis"):
-        open_store(url)
+    for read_only in (False, True):
+        with pytest.raises(ConfigError, match="a store of Themis"):
+            open_store(url, read_only=read_only)
     assert path.read_bytes() == before
 
 
@@ -363,6 +376,12 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         open_store(f"sqlite:///{tmp_path}/nowhere/store.sqlite")
 
 
+def test_a_python_with_an_old_sqlite_is_told_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
+    with pytest.raises(ConfigError, match=r"3\.37 or newer"):
+        open_store(url)
+
+
 def test_names_of_files_may_hold_anything(tmp_path: Path) -> None:
     odd = tmp_path / "a store? with #1 100%.sqlite"
     with started(f"sqlite:///{odd}") as store:
@@ -406,3 +425,10 @@ def test_an_error_in_the_middle_of_a_batch_leaves_nothing(
         assert Model().differences(store) == []
         store.commit(RICH)
         assert Model.after([RICH]).differences(store) == []
+
+
+def test_half_a_letter_is_refused_and_leaves_nothing(url: str) -> None:
+    with started(url) as store:
+        with pytest.raises(InvariantError, match="text"):
+            store.commit(Batch(entries=(LogEntry(1.0, "Woken", "\ud800"),), kept={"a": "1"}))
+        assert Model().differences(store) == []

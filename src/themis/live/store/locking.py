@@ -7,6 +7,7 @@ SQLite's own locks. What stands in it is only for the message.
 import fcntl
 import os
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -41,8 +42,9 @@ class FileLock:
             holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
             os.close(descriptor)
             raise StoreLockedError(store, holder or "another process") from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+        with suppress(OSError):  # a full disk; the lock counts, not what it says
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
         return cls(descriptor, path)
 
     def release(self) -> None:

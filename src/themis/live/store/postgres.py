@@ -23,7 +23,6 @@ from themis.errors import (
     StoreError,
     StoreFullError,
     StoreLockedError,
-    StoreVersionError,
     ThemisError,
     UnavailableError,
 )
@@ -48,6 +47,8 @@ SCHEMA = "themis"
 _LOCK = 0x7468656D6973
 """Advisory locks are numbers, each database has its own. This one spells the name."""
 _CONNECT_SECONDS = 10
+_LOCK_SECONDS = 1
+_VANISHED_SECONDS = 30
 
 
 class PostgresDatabase:
@@ -149,6 +150,11 @@ def _connect(url: str, name: str) -> Any:
             url,
             autocommit=True,
             connect_timeout=_CONNECT_SECONDS,
+            # A server that vanished is noticed instead of waited for.
+            keepalives_idle=10,
+            keepalives_interval=5,
+            keepalives_count=3,
+            tcp_user_timeout=1000 * _VANISHED_SECONDS,
             application_name=f"themis, process {os.getpid()} on {os.uname().nodename}"[:63],
         )
     except psycopg.ProgrammingError as error:
@@ -168,7 +174,7 @@ def _told_apart(error: Any, name: str, *, lost: bool) -> ThemisError:
             return CorruptStoreError(name, told)
         case psycopg.errors.IntegrityError():
             return InvariantError(f"{name}: {told}")
-        case psycopg.errors.InsufficientPrivilege():
+        case psycopg.errors.InsufficientPrivilege() | psycopg.errors.ReadOnlySqlTransaction():
             return ConfigError("store", name, f"a database where we may write ({told})")
         case psycopg.errors.IoError() | psycopg.errors.InternalError_():
             return FatalStoreError(name, told)
@@ -204,7 +210,7 @@ class PostgresStore(SqlStore):
             self._postgres = _opened_to_read(url) if read_only else _opened_to_write(url)
         except BaseException:
             if self._lock is not None:
-                self._lock.close()
+                _unlock(self._lock)
             raise
         super().__init__(self._postgres, read_only=read_only)
 
@@ -212,7 +218,7 @@ class PostgresStore(SqlStore):
         """See `Store.close`."""
         self._postgres.close()
         if self._lock is not None:
-            self._lock.close()
+            _unlock(self._lock)
 
     def backup(self, path: str | PathLike[str]) -> None:
         """See `Store.backup`."""
@@ -257,13 +263,24 @@ class PostgresStore(SqlStore):
 def _locked(url: str) -> PostgresDatabase:
     database = PostgresDatabase(url)
     try:
-        ((taken,),) = database.rows("SELECT pg_try_advisory_lock(?)", (_LOCK,))
-        if not taken:
-            raise StoreLockedError(database.name, _holder(database))
+        # A server takes a moment to notice that a service was killed.
+        database.run(f"SET lock_timeout = {1000 * _LOCK_SECONDS}")
+        database.run("SELECT pg_advisory_lock(?)", (_LOCK,))
+    except UnavailableError:
+        holder = _holder(database)
+        database.close()
+        raise StoreLockedError(database.name, holder) from None
     except BaseException:
         database.close()
         raise
     return database
+
+
+def _unlock(database: PostgresDatabase) -> None:
+    # Not by closing alone: the next one may come before the server has seen that.
+    with suppress(ThemisError):
+        database.run("SELECT pg_advisory_unlock_all()")
+    database.close()
 
 
 def _holder(database: PostgresDatabase) -> str:
@@ -280,16 +297,7 @@ def _holder(database: PostgresDatabase) -> str:
 def _opened_to_read(url: str) -> PostgresDatabase:
     database = PostgresDatabase(url)
     try:
-        found = schema.version_of(database)
-        schema.refuse_newer(found, database.name)
-        if found == 0:
-            raise ConfigError("store", database.name, "a database with a store of Themis")
-        if found < schema.VERSION:
-            raise StoreVersionError(
-                database.name,
-                f"written by an older Themis (schema {found}, this one reads {schema.VERSION}); "
-                "starting the service on it brings it up to date",
-            )
+        schema.refuse_unreadable(database)
     except BaseException:
         database.close()
         raise
@@ -320,7 +328,7 @@ def restore_postgres(backup: Path, url: str, now: float) -> Epoch:
         finally:
             target.close()
     finally:
-        lock.close()
+        _unlock(lock)
 
 
 def _restore_into(target: PostgresDatabase, backup: Path, now: float) -> Epoch:

@@ -17,12 +17,17 @@ class Reserve:
     def __init__(self, path: Path, size: int) -> None:
         self._path = path
         self._size = size
-        self._held = size > 0 and (self._is_there() or self._take())
+        self._held = size > 0 and self._is_there()
 
     @property
     def held(self) -> bool:
         """Whether there is something to let go."""
         return self._held
+
+    @property
+    def size(self) -> int:
+        """How much is held back."""
+        return self._size
 
     def free_bytes(self) -> int:
         """Free on the disk, the reserve not counted."""
@@ -30,7 +35,7 @@ class Reserve:
         return disk.f_bavail * disk.f_frsize
 
     def has_room(self) -> bool:
-        """Whether there is room for what is not essential."""
+        """Whether there is room for what is not essential. Takes the reserve if it is not held."""
         if self._size == 0:
             return True
         free = self.free_bytes()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from themis.errors import CorruptStoreError, StoreVersionError
+from themis.errors import ConfigError, CorruptStoreError, StoreVersionError
 
 VERSION = 2
 """What this version of Themis reads and writes."""
@@ -102,6 +102,25 @@ def refuse_newer(version: int, where: str) -> None:
             where,
             f"written by a newer Themis (schema {version}; this one knows up to {VERSION}); "
             "use that version or a newer one",
+        )
+
+
+def refuse_unreadable(database: Database) -> None:
+    """Stop before a store of another version is read.
+
+    Raises:
+        ConfigError: It is no store.
+        StoreVersionError: It is newer or older.
+    """
+    found = version_of(database)
+    if found == 0:
+        raise ConfigError("store", database.name, "a store of Themis")
+    refuse_newer(found, database.name)
+    if found < VERSION:
+        raise StoreVersionError(
+            database.name,
+            f"written by an older Themis (schema {found}, this one reads {VERSION}); "
+            "starting the service on it brings it up to date",
         )
 
 

@@ -6,6 +6,7 @@ followed writes nothing more, whatever became of the lock.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from os import PathLike
 from types import TracebackType
 from typing import Self, TypeVar
@@ -178,7 +179,8 @@ class SqlStore(ABC):
             )
 
         pruned = self._durably(write)
-        self._shrink()
+        with self._failures_kept():
+            self._shrink()
         return pruned
 
     # Reading
@@ -298,8 +300,16 @@ class SqlStore(ABC):
 
     def _attempt(self, write: Callable[[], _T]) -> _T:
         try:
-            with self._database.writing():
+            with self._failures_kept(), self._database.writing():
                 return write()
+        except UnicodeEncodeError as error:
+            raise InvariantError(f"not a text that can be stored: {error}") from error
+
+    @contextmanager
+    def _failures_kept(self) -> Iterator[None]:
+        """What is fatal once is fatal for good."""
+        try:
+            yield
         except FatalStoreError as error:
             self._failure = error
             raise

@@ -20,7 +20,6 @@ from themis.errors import (
     MissingFileError,
     StoreError,
     StoreFullError,
-    StoreVersionError,
     ThemisError,
     UnavailableError,
 )
@@ -34,6 +33,8 @@ from themis.live.store.sql import SqlStore
 QUICK_CHECK_BYTES = 256 * 2**20
 """Up to this size all of a file is checked when it is opened; of a larger one not the old log."""
 
+_OLDEST_SQLITE = (3, 37)
+"""The first with strict tables."""
 _BUSY_SECONDS = 5.0
 _PAGES_TO_SHRINK = 2000
 
@@ -185,12 +186,23 @@ class SqliteStore(SqlStore):
         else:
             self._lock = FileLock.take(beside(self._path, ".lock"), f"sqlite:///{self._path}")
             try:
-                self._sqlite = _opened_to_write(self._path)
                 self._reserve = Reserve(beside(self._path, ".reserve"), reserve_bytes)
+                self._sqlite = self._opened_with(self._reserve)
             except BaseException:
                 self._lock.release()
                 raise
         super().__init__(self._sqlite, read_only=read_only)
+
+    def _opened_with(self, reserve: Reserve) -> SqliteDatabase:
+        try:
+            database = _opened_to_write(self._path)
+        except StoreFullError:
+            # A service that was killed on a full disk starts again on it.
+            if not reserve.release():
+                raise
+            database = _opened_to_write(self._path)
+        reserve.has_room()
+        return database
 
     def close(self) -> None:
         """See `Store.close`."""
@@ -207,8 +219,12 @@ class SqliteStore(SqlStore):
 
     def _admit(self) -> None:
         if self._reserve is not None and not self._reserve.has_room():
+            free, size = self._reserve.free_bytes() >> 20, self._reserve.size >> 20
+            held = "besides" if self._reserve.held else "and the same again for"
             raise StoreFullError(
-                self.url, "the disk is nearly full; nothing new is taken until there is room"
+                self.url,
+                f"the disk is nearly full ({free} MiB free); nothing new is taken below {size} MiB "
+                f"{held} the reserve",
             )
 
     def _make_room(self) -> bool:
@@ -246,14 +262,7 @@ def _opened_to_read(path: Path) -> SqliteDatabase:
         raise MissingFileError("store", str(path))
     database = SqliteDatabase(path, read_only=True)
     try:
-        found = schema.version_of(database)
-        schema.refuse_newer(found, database.name)
-        if found < schema.VERSION:
-            raise StoreVersionError(
-                database.name,
-                f"written by an older Themis (schema {found}, this one reads {schema.VERSION}); "
-                "starting the service on it brings it up to date",
-            )
+        schema.refuse_unreadable(database)
     except BaseException:
         database.close()
         raise
@@ -277,6 +286,9 @@ def _opened_to_write(path: Path) -> SqliteDatabase:
 
 
 def _prepare_file(path: Path) -> None:
+    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+        oldest = ".".join(map(str, _OLDEST_SQLITE))
+        raise ConfigError("SQLite", sqlite3.sqlite_version, f"{oldest} or newer in this Python")
     if not path.parent.is_dir():
         raise ConfigError("store", str(path), f"a file in a folder that is there ({path.parent})")
     if path.is_file() and path.stat().st_size > 0:

@@ -57,7 +57,7 @@ class Agents:
             outcome = service.handle(ev.AppArrived(self._sim.now, app.spec))
             refused = outcome is None or any(isinstance(c, cmd.Refuse) for c in outcome.commands)
             # A user who heard nothing tries again, and may find that the first time was enough.
-            known = service.up and name in service.steward.arbiter.world.apps
+            known = outcome is not None and name in service.steward.arbiter.world.apps
             if not refused or known:
                 app.accepted = True
                 self._sim.checker.accepted(name)
@@ -123,10 +123,10 @@ class Agents:
         held = steward.arbiter.ledger.holdings(name)
         used = {gpu for run in mine for gpu in run.gpus}
         free = [gpu for gpu in sorted(held) if gpu not in used]
-        if sim.wild and mine and rng.random() < 0.05:
+        if sim.wild and mine and rng.random() < 0.08:
             run = rng.choice(mine).run
             self._send(lambda at: StopRequested(at, name, run))
-        if sim.wild and held and rng.random() < 0.03:
+        if sim.wild and held and rng.random() < 0.05:
             given = (rng.choice(sorted(held)),)
             self._send(lambda at: ev.GpusReleased(at, name, given))
         if free:

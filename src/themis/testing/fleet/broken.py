@@ -4,17 +4,17 @@ run_seeds(range(50), broken=DEFENCES["leases count from when reports were sent"]
 """
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from themis.arbiter import events as arbiter_events
 from themis.fleet import commands as cmd
-from themis.fleet.events import Found, Limits, ReportCame, RunRequested
-from themis.fleet.messages import Orders, SlotReport, SlotState
+from themis.fleet.events import Exited, Found, Limits, ReportCame, RunRequested
+from themis.fleet.messages import Orders, Report, SlotReport, SlotState, Terms
 from themis.fleet.node import NodeCore
 from themis.fleet.roster import Node
 from themis.fleet.steward import Steward
-from themis.model import Machine
+from themis.testing.fleet.weather import SERVICE_ONLY, STORM, Weather
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,8 @@ class Broken:
     guard: bool = True
     stores_first: bool = True
     adoption: bool = True
+    weather: Weather | None = None
+    """In which it shows soon."""
 
     def adopts(self, found: tuple[Found, ...]) -> tuple[Found, ...]:
         """What a node that starts learns of what runs already."""
@@ -111,41 +113,45 @@ class DeafToAbsence(NodeCore):
 class ForgetsTheEnd(NodeCore):
     """Keeps no record of runs that are over."""
 
-    def handle(self, event: Any) -> list[cmd.NodeCommand]:
-        out = super().handle(event)
+    def _on_exit(self, event: Exited) -> None:
+        super()._on_exit(event)
         self._over.clear()
-        return out
-
-
-class StartsAnew(NodeCore):
-    """Counts its boots from one, as if it had never been there."""
-
-    def __init__(self, machine: Machine, memory: cmd.Memory, **how: Any) -> None:
-        super().__init__(machine, cmd.Memory(0, memory.epoch, memory.tokens), **how)
-
-    def _is_answer(self, orders: Orders) -> bool:
-        return not self._answered and orders.answers == self._number
-
-
-class TakesOldReports(Steward):
-    """Believes a report whenever it comes."""
-
-    def _meet(self, name: str, heard: float) -> Node:
-        node = super()._meet(name, heard)
-        self._nodes[name] = node = _Gullible(**{f: getattr(node, f) for f in _FIELDS})
-        for gpu in node.gpus:
-            self._machine_of[gpu] = node
-        return node
 
 
 class _Gullible(Node):
     __slots__ = ()
 
-    def is_newer(self, report: Any) -> bool:
+    def is_newer(self, report: Report) -> bool:
         return True
 
 
-_FIELDS = tuple(Node.__dataclass_fields__)
+class _OfAnyBoot(Node):
+    __slots__ = ()
+
+    def is_newer(self, report: Report) -> bool:
+        return report.boot != self.boot or report.number > self.number
+
+
+class TakesOldReports(Steward):
+    """Believes a report whenever it comes."""
+
+    kind: ClassVar[type[Node]] = _Gullible
+
+    def _meet(self, name: str, heard: float) -> Node:
+        node = super()._meet(name, heard)
+        fields = Node.__dataclass_fields__
+        self._roster.nodes[name] = node = self.kind(
+            **{each: getattr(node, each) for each in fields}
+        )
+        for gpu in node.gpus:
+            self._roster.machine_of[gpu] = node
+        return node
+
+
+class TakesOldBoots(TakesOldReports):
+    """Believes a report of a boot that is over."""
+
+    kind: ClassVar[type[Node]] = _OfAnyBoot
 
 
 class TrustsOldEpochs(Steward):
@@ -162,12 +168,12 @@ class BelievesAnswered(Steward):
     """Draws conclusions from a report that it has answered already."""
 
     def _outcome(self) -> Any:
-        last = {name: node.held for name, node in self._nodes.items()}
+        last = {name: node.held for name, node in self._roster.nodes.items()}
         outcome = super()._outcome()
         for name, held in last.items():
-            if held is not None and self._nodes[name].held is None:
-                self._nodes[name].held = held
-                self._nodes[name].forget = ()
+            if held is not None and self._roster.nodes[name].held is None:
+                self._roster.nodes[name].held = held
+                self._roster.nodes[name].forget = ()
         return outcome
 
 
@@ -183,6 +189,21 @@ class GivesUpEarly(Steward):
 
     def _last_word(self, node: Node) -> float:
         return node.heard + self._node_ttl / 2.0
+
+
+class ForgetsItsTerms(Steward):
+    """Waits for nodes as long as it would tell them to live, not as long as they were told."""
+
+    def _last_word(self, node: Node) -> float:
+        return node.heard + self._node_ttl + self._arbiter.settings.guard
+
+
+class GuessesTerms(NodeCore):
+    """Takes the usual terms for those of its service, until it hears otherwise."""
+
+    def _on_adoption(self, found: tuple[Found, ...]) -> None:
+        self._known_terms = self._terms = Terms()
+        super()._on_adoption(found)
 
 
 class BelievesAgents(Steward):
@@ -237,31 +258,59 @@ class IgnoresUse(Steward):
             super()._feed(event)
 
 
+LATE = replace(STORM, slow=0.25, very_late=0.05, doubled=0.25, pauses=0.05, malice=0.5, deaf=0.6)
+SHAKY = replace(
+    STORM, service_crashes=0.3, outage=1.0, zombies=0.4, doubled=0.25, slow=0.2, malice=0.8
+)
+TORN = replace(STORM, torn=0.03)
+CUT = Weather(partitions=0.1, deaf=0.9)
+CUT_LATE = Weather(slow=0.3, malice=0.8, partitions=0.05, pauses=0.03, deaf=0.9)
+REPEATING = Weather(doubled=0.5, loss=0.05, node_crashes=0.05)
+OUTAGES = Weather(service_crashes=0.06, outage=8.0, malice=1.0, deaf=0.9)
+LONG_OUTAGES = Weather(service_crashes=0.15, outage=60.0, deaf=0.9)
+SHAKIER = replace(SHAKY, service_crashes=0.5, outage=0.5, zombies=0.0, doubled=0.5, malice=1.0)
+
 DEFENCES: dict[str, Broken] = {
-    "leases count from when reports were sent": Broken(node=CountsFromReceipt),
-    "a node ends what outlives its lease": Broken(node=IgnoresLeaseEnd),
-    "a node that is cut off ends everything": Broken(node=IgnoresSilence),
-    "a guard between the end of a lease and the next": Broken(guard=False),
+    "leases count from when reports were sent": Broken(node=CountsFromReceipt, weather=CUT_LATE),
+    "a node ends what outlives its lease": Broken(node=IgnoresLeaseEnd, weather=LONG_OUTAGES),
+    "a node that is cut off ends everything": Broken(node=IgnoresSilence, weather=CUT),
+    "a guard between the end of a lease and the next": Broken(guard=False, weather=CUT),
     "tokens are kept on disk": Broken(node=RemembersNothing),
     "tokens are on disk before anything starts": Broken(node=RemembersLate),
-    "nodes refuse older epochs": Broken(node=BelievesOldEpochs),
-    "only answers to the last report count": Broken(node=BelievesLateOrders),
-    "one process on a GPU": Broken(node=RunsTwoAtOnce),
+    "nodes refuse older epochs": Broken(node=BelievesOldEpochs, weather=SHAKY),
+    "only answers to the last report count": Broken(node=BelievesLateOrders, weather=LATE),
     "empty is what is dead": Broken(node=CallsDyingEmpty),
-    "a service that is down is no silence": Broken(node=DeafToAbsence),
+    "a service that is down is no silence": Broken(node=DeafToAbsence, weather=SERVICE_ONLY),
     "runs that are over are remembered": Broken(node=ForgetsTheEnd),
-    "boots are counted": Broken(node=StartsAnew),
     "running processes are adopted": Broken(adoption=False),
-    "old reports are ignored": Broken(steward=TakesOldReports),
-    "reports to older epochs prove nothing": Broken(steward=TrustsOldEpochs),
-    "reports that were answered prove nothing": Broken(steward=BelievesAnswered),
-    "changes are stored before they are told": Broken(stores_first=False),
+    "old reports are ignored": Broken(steward=TakesOldReports, weather=LATE),
+    "boots are counted": Broken(steward=TakesOldBoots, weather=replace(LATE, node_crashes=0.1)),
+    "reports to older epochs prove nothing": Broken(steward=TrustsOldEpochs, weather=SHAKIER),
+    "reports that were answered prove nothing": Broken(steward=BelievesAnswered, weather=LATE),
+    "changes are stored before they are told": Broken(stores_first=False, weather=TORN),
     "a restarted service waits for its nodes": Broken(steward=HurriesAfterRestart),
-    "silent nodes get time to end everything": Broken(steward=GivesUpEarly),
+    "silent nodes get time to end everything": Broken(steward=GivesUpEarly, weather=CUT),
+    "nodes are waited for as long as they were told": Broken(
+        steward=ForgetsItsTerms, weather=OUTAGES
+    ),
+    "terms are kept on disk": Broken(
+        node=GuessesTerms, weather=replace(OUTAGES, outage=16.0, node_crashes=0.3)
+    ),
     "agents do not say what is empty": Broken(steward=BelievesAgents),
-    "repeated requests are recognised": Broken(steward=ForgetsRequests),
-    "machines come back empty": Broken(steward=TakesBackTooSoon),
+    "repeated requests are recognised": Broken(steward=ForgetsRequests, weather=REPEATING),
+    "machines come back empty": Broken(
+        steward=TakesBackTooSoon, weather=replace(CUT, undead=0.9, node_crashes=0.03)
+    ),
     "a job's last run is over before the next": Broken(steward=StartsBeforeTheEnd),
     "a revoked lease fences its slot": Broken(steward=EndsAtOnce),
     "ordered GPUs are in use": Broken(steward=IgnoresUse),
 }
+
+IN_DEPTH: dict[str, tuple[str, Broken, Broken]] = {
+    "one process on a GPU": (
+        "two processes on one GPU",
+        Broken(steward=StartsBeforeTheEnd),
+        Broken(steward=StartsBeforeTheEnd, node=RunsTwoAtOnce),
+    ),
+}
+"""Second lines: what they prevent when the first is down, and the cluster without both."""

@@ -5,15 +5,16 @@ something, when it tells something, when it comes back. So nothing is missed bet
 and an event that changes nothing costs nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from themis.arbiter import Arbiter, Ledger, check_ledger
 from themis.arbiter import commands as cmd
+from themis.arbiter import events as ev
 from themis.arbiter.world import GONE
 from themis.errors import InvariantError
 from themis.fleet.commands import AcceptRun, Answer, StewardCommand
-from themis.fleet.kept import Kept
+from themis.fleet.kept import Kept, WantedRun
 from themis.model import AppId, GpuId, Lease
 from themis.testing.fleet.machines import Process, SimNode
 
@@ -40,10 +41,12 @@ class Checker:
         self._told_ends: dict[int, float] = {}
         """The latest end of each lease that a node was told."""
         self._accepted_apps: set[AppId] = set()
-        self._closed: set[AppId] = set()
+        self._ended: set[AppId] = set()
         self._accepted_runs: dict[int, AppId] = {}
         self._forgotten: set[int] = set()
         self._next_token = 0
+        self._last_heard: dict[str, tuple[int, int]] = {}
+        self._keys: dict[tuple[AppId, str], int] = {}
 
     def fail(self, what: str, *history: object) -> None:
         """Something does not hold."""
@@ -82,10 +85,22 @@ class Checker:
         """A disk is new: what the node knew is excused from having been known."""
         self._started = {item for item in self._started if item[0] != node.name}
 
-    def timed_out(self, process: Process) -> None:
-        """A supervisor ends its process by itself."""
-        if self._sim.weather.links_hold and process.limits.until < process.limits.lease_end:
-            self.fail("training is killed though only the service failed", process.order)
+    def cut_off(self, process: Process) -> None:
+        """A process is told to go, or killed, because its node has heard nothing for too long."""
+        if self._sim.only_service:
+            self.fail("training is ended though only the service failed", process.order)
+
+    def remembered(self, node: SimNode, epoch: int) -> None:
+        """A node writes to its disk."""
+        if epoch < node.disk.epoch:
+            self.fail(f"{node.name} goes back from epoch {node.disk.epoch} to {epoch}")
+
+    def heard(self, node: str, boot: int, number: int) -> None:
+        """What the service takes as the last report of a node."""
+        last = self._last_heard.get(node, (0, 0))
+        if (boot, number) < last:
+            self.fail(f"{node}: report {boot}/{number} counts after {last[0]}/{last[1]}")
+        self._last_heard[node] = (boot, number)
 
     def _match(self, process: Process, arbiter: Arbiter) -> None:
         """A process that may run on is the one that the ledger has on its GPUs, and no other."""
@@ -110,9 +125,26 @@ class Checker:
 
     # The service
 
-    def stored(self, arbiter: Arbiter) -> None:
+    def stored(self, arbiter: Arbiter, events: Iterable[ev.Event]) -> None:
         """Leases changed, durably."""
         ledger = arbiter.ledger
+        for event in events:
+            match event:
+                case ev.AppEnded(app=app):
+                    self._ended.add(app)
+                case ev.GpusVacated(gpus=slots):
+                    self._check_empty(arbiter, [gpu for gpu, _ in slots])
+                case ev.GpusReleased(gpus=gpus):
+                    self._check_empty(arbiter, gpus)
+                case ev.GpuRestored(gpu=gpu):
+                    self._check_empty(arbiter, (gpu,))
+                case ev.MachineJoined(machine=machine):
+                    topology = arbiter.world.topology
+                    joined = topology.gpus_of[topology.number_of[machine.name]]
+                    reasons = ledger.quarantine_reason
+                    self._check_empty(arbiter, [gpu for gpu in joined if reasons(gpu) is None])
+                case _:
+                    pass
         check_ledger(ledger)
         if ledger.next_token < self._next_token:
             self.fail("tokens fall")
@@ -120,6 +152,20 @@ class Checker:
         for process in self.live:
             self._match(process, arbiter)
         self._compare_ends(ledger)
+
+    def _check_empty(self, arbiter: Arbiter, gpus: Collection[GpuId]) -> None:
+        """What is taken as empty on somebody's word is empty, even of what is about to die."""
+        topology, ledger = arbiter.world.topology, arbiter.ledger
+        for process in self.live:
+            number = topology.number_of.get(process.node.name)
+            if number is None:
+                continue
+            for index, token in zip(process.order.gpus, process.order.tokens, strict=True):
+                gpu = topology.gpus_of[number][index]
+                lease = ledger.lease(gpu)
+                # Of a GPU that is still leased, a promise for later was given back.
+                if gpu in gpus and (lease is None or lease.token != token):
+                    self.fail(f"GPU {gpu} is taken as empty with a process on it", process.order)
 
     def _compare_ends(self, ledger: Ledger) -> None:
         for lease in ledger.leases():
@@ -132,10 +178,10 @@ class Checker:
             case cmd.Assign(granted=granted):
                 for lease in granted:
                     self._granted(lease)
-            case AcceptRun(app=app, run=run):
+            case AcceptRun(app=app, key=key, run=run):
                 self._accepted_runs[run] = app
-            case cmd.Close(record=record):
-                self._closed.add(record.app)
+                if self._keys.setdefault((app, key), run) != run:
+                    self.fail(f"one request of {app} was taken as two", key)
             case cmd.End(leases=leases):
                 self.handovers += len(leases)
             case cmd.Report(record=record) if record.failed.startswith("the plan makes no sense"):
@@ -166,7 +212,8 @@ class Checker:
 
     def recovered(self, arbiter: Arbiter, rows: Mapping[str, Kept]) -> None:
         """A service comes up: whatever anybody was told must be there."""
-        for app in sorted(self._accepted_apps - self._closed):
+        self._last_heard.clear()
+        for app in sorted(self._accepted_apps - self._ended):
             if app not in arbiter.world.apps:
                 self.fail(f"{app} was accepted and is lost")
         if self._owners and arbiter.ledger.next_token <= max(self._owners):
@@ -178,5 +225,5 @@ class Checker:
                 self.fail(f"run {run} was accepted and is lost")
             if run in self._forgotten and app in known and f"result/{run}" not in rows:
                 row = rows.get(f"run/{run}")
-                if not (row and getattr(row, "over", ())):
+                if not (isinstance(row, WantedRun) and row.over):
                     self.fail(f"the result of run {run} is lost")

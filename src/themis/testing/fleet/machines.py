@@ -172,10 +172,11 @@ class SimNode:
             case cmd.Send(report=report):
                 self.sim.network.report(self, report)
             case cmd.Remember(memory=memory):
+                self.sim.checker.remembered(self, memory.epoch)
                 self.disk = memory
             case cmd.TickMe(at=at):
                 self.ticks += 1
-                self.sim.at(self.true(at), self.tick, self.life, self.ticks)
+                self.sim.at(self.true(at) + 1e-9, self.tick, self.life, self.ticks)
             case cmd.Start():
                 self._start(command)
             case cmd.Renew(run=run, limits=limits):
@@ -236,7 +237,6 @@ class SimNode:
         process.watched_at = math.inf
         clock, limits = self.clock, process.limits
         if limits.until <= clock:
-            self.sim.checker.timed_out(process)
             self._kill(process)
             return
         if limits.checkpoint_at <= clock:
@@ -246,6 +246,7 @@ class SimNode:
     def _terminate(self, process: Process | None) -> None:
         if process is None or not process.alive or process.told:
             return
+        self._note_cut_off(process)
         process.told = True
         if not process.deaf:
             self.sim.later(self.rng.uniform(0.0, 1.0), self._end, process, 75)
@@ -253,9 +254,15 @@ class SimNode:
     def _kill(self, process: Process | None) -> None:
         if process is None or not process.alive or process.doomed:
             return
+        self._note_cut_off(process)
         process.doomed = True
         longest = 8.0 if process.undead else 0.3
         self.sim.later(self.rng.uniform(0.0, longest), self._end, process, -9)
+
+    def _note_cut_off(self, process: Process) -> None:
+        limits = process.limits
+        if limits.until < limits.lease_end and limits.checkpoint_at <= self.clock:
+            self.sim.checker.cut_off(process)
 
     def _end(self, process: Process, code: int) -> None:
         if not process.alive or (process.undead and process.doomed and code != -9):

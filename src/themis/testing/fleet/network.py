@@ -1,6 +1,7 @@
 """The network between simulated nodes and the service: late, lossy, repeating itself, cut."""
 
 import random
+from collections import deque
 from typing import TYPE_CHECKING
 
 from themis.fleet import events as ev
@@ -18,6 +19,7 @@ class Network:
     def __init__(self, sim: "FleetSim", rng: random.Random) -> None:
         self._sim = sim
         self._rng = rng
+        self._recent: dict[str, deque[tuple[int, float, Report]]] = {}
 
     def _delays(self) -> list[float]:
         """When the copies of a message arrive."""
@@ -37,8 +39,20 @@ class Network:
         """A node sends a report."""
         if node.cut_out:
             return
+        self._recent.setdefault(node.name, deque(maxlen=3)).append((node.life, node.clock, report))
         for delay in self._delays():
             self._sim.later(delay, self._deliver, node, node.life, node.clock, report)
+
+    def welcome(self) -> None:
+        """Give a service that has just come up what was meant for the last one, or nothing."""
+        malice = self._sim.weather.malice
+        for name, recent in self._recent.items():
+            if self._rng.random() < malice / 2.0:
+                self._sim.cut(self._sim.nodes[name], shortest=5.0)
+            elif self._rng.random() < malice:
+                again = self._rng.choice(recent)
+                delay = self._rng.uniform(0.0, 0.05)
+                self._sim.later(delay, self._deliver, self._sim.nodes[name], *again)
 
     def _deliver(self, node: SimNode, life: int, sent: float, report: Report) -> None:
         sim = self._sim
@@ -51,7 +65,7 @@ class Network:
                 return  # It went to the old service only.
         if sim.service.up:
             sim.service.receive(node.name, life, report)
-        elif zombie is None and sent is not None and not node.cut_in:
+        elif zombie is None and not node.cut_in:
             sim.later(0.001, node.take_of_life, life, ev.ServiceAbsent, sent)
 
     def answer(self, node: SimNode, life: int, answer: Answer) -> None:
@@ -60,3 +74,5 @@ class Network:
             return
         for delay in self._delays():
             self._sim.later(delay, node.receive, life, answer.orders)
+            if delay > 0.5 and self._rng.random() < self._sim.weather.malice:
+                self._sim.later(delay, self._sim.cut, node, 5.0)

@@ -108,10 +108,11 @@ class SimService:
             self.durable,
             epoch=self.saved.epoch,
             at=sim.now,
-            node_ttl=self._node_ttl,
+            node_ttl=self._node_ttl * self._rng.choice((1.0, 1.0, 1.0, 1.5, 2.0)),
             saved=self.saved.rows,
         )
         self.handle(ev.Woken(sim.now))
+        sim.network.welcome()
 
     def crash(self, *, torn: bool = False) -> Steward | None:
         """Die; `torn` when the last event was taken and not made durable."""
@@ -142,6 +143,9 @@ class SimService:
         elif self.up:
             self._lives[node] = life
             self.handle(ReportCame(self._sim.now, report))
+            if self._steward is not None and node in self._steward.nodes:
+                known = self._steward.nodes[node]
+                self._sim.checker.heard(node, known.boot, known.number)
 
     def take(self, event: Callable[[float], StewardEvent]) -> None:
         """Something else happens to it."""
@@ -173,7 +177,7 @@ class SimService:
         if outcome.changes.any:
             self.saved.commit(outcome.changes)
             if outcome.changes.events:
-                self._sim.checker.stored(self.durable)
+                self._sim.checker.stored(self.durable, outcome.changes.events)
 
     def _tell(self, event: StewardEvent, outcome: Outcome) -> None:
         sim = self._sim

@@ -34,11 +34,12 @@ SETTINGS = Settings(
     solve_budget=0.5,
     grace=2.0,
     heartbeat=1.0,
-    guard=2.0,
+    guard=1.0,
     pooling=0.5,
     idle_after=4.0,
 )
 NODE_TTL = 5.0
+RULES = ("equal-share",) * 6 + ("fifo",) * 2 + ("themis", "themis/time")
 PATIENCE = 400.0
 """Seconds after the weather cleared within which everybody must be served."""
 
@@ -78,15 +79,19 @@ class FleetSim:
         self._numbers = itertools.count()
         self._storm = storm
         rng = self._rng = random.Random(f"fleet/{seed}")
+        weather = weather or self.broken.weather
         self.weather = weather if weather is not None else weather_of(rng)
+        self.only_service = self.weather.links_hold
         self.checker = Checker(self)
         self.network = Network(self, self._stream("network"))
         self.agents = Agents(self, self._stream("agents"))
         self.nodes = {node.name: node for node in self._machines(rng)}
-        rule = rule or rng.choice(("equal-share",) * 6 + ("fifo",) * 3 + ("themis",))
+        rule = rule or rng.choice(RULES)
+        name, _, payment = rule.partition("/")
+        chosen = policy(name, payment=payment) if payment else policy(name)
         settings = SETTINGS if self.broken.guard else replace(SETTINGS, guard=0.0)
         self.zombie: Zombie | None = None
-        saved = Saved(policy(rule), settings, seed)
+        saved = Saved(chosen, settings, seed)
         self.service = SimService(
             self, saved, self._stream("service"), self.broken.steward, NODE_TTL
         )
@@ -102,7 +107,7 @@ class FleetSim:
                 self,
                 machine,
                 self._stream(machine.name),
-                rng.uniform(1.0 - drift, 1.0 + drift),
+                1.0 + rng.choice((-drift, -drift, 0.0, drift)),
                 self._core,
                 offset=rng.uniform(0.0, 1000.0),
             )
@@ -161,7 +166,7 @@ class FleetSim:
         apps = rng.randint(1, min(3, gpus))
         for _ in range(apps):
             self.later(rng.uniform(0.5, 4.0), self._submit_lasting, max(1, gpus // apps))
-        for _ in range(rng.randint(1, 3)):
+        for _ in range(rng.randint(1, 5)):
             self.later(rng.uniform(2.0, 0.8 * self._storm), self._visit, rng.randint(1, gpus))
         self._plan_faults()
 
@@ -179,7 +184,7 @@ class FleetSim:
     def _plan_faults(self) -> None:
         weather = self.weather
         for node in self.nodes.values():
-            self._plan(weather.partitions, self._cut, node)
+            self._plan(weather.partitions, self.cut, node)
             self._plan(weather.pauses, self._pause, node)
             self._plan(weather.node_crashes, self._crash_node, node)
             self._plan(weather.reboots, self._reboot, node)
@@ -195,10 +200,14 @@ class FleetSim:
                 return
             self.at(when, act, *args)
 
-    def _cut(self, node: SimNode) -> None:
+    def cut(self, node: SimNode, shortest: float = 0.0) -> None:
+        """Let nothing through to a node, or nothing from it, or neither, for a while."""
+        if self.now >= self._storm:
+            return
         which = self._rng.choice(("both", "both", "in", "out"))
         node.cut_in, node.cut_out = which != "out", which != "in"
-        self.later(self._rng.choice((2.0, 6.0, 25.0)) * self._rng.random(), self._mend, node)
+        length = shortest + self._rng.choice((2.0, 6.0, 25.0)) * self._rng.random()
+        self.later(length, self._mend, node)
 
     def _mend(self, node: SimNode) -> None:
         node.cut_in = node.cut_out = False
@@ -233,7 +242,7 @@ class FleetSim:
             return
         lives_on = self._rng.random() < self.weather.zombies
         old = self.service.crash(torn=lives_on)
-        down = self._rng.choice((0.5, 4.0, 12.0)) * self._rng.random()
+        down = self._rng.choice((0.05, 0.3, 1.0)) * self._rng.random() * self.weather.outage
         if lives_on and old is not None:
             down = min(down, 0.5)
             self.zombie = Zombie(self, old)

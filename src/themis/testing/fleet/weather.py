@@ -14,6 +14,9 @@ class Weather:
     """The share of messages that take seconds."""
     very_late: float = 0.0
     """The share of messages that come when nobody remembers them."""
+    malice: float = 0.0
+    """The chance that a node is cut off just when it was given late orders or a service comes up,
+    and that such a service is given old reports."""
     partitions: float = 0.0
     pauses: float = 0.0
     node_crashes: float = 0.0
@@ -21,6 +24,8 @@ class Weather:
     wiped_disks: float = 0.0
     """The share of reboots after which a node's disk is new."""
     service_crashes: float = 0.0
+    outage: float = 12.0
+    """The longest that a crashed service is down."""
     zombies: float = 0.0
     """The share of crashes after which the old service goes on for a moment."""
     service_stalls: float = 0.0
@@ -29,7 +34,7 @@ class Weather:
     """The chance of a crash between two commands of a node, or around a commit of the service."""
     drift: float = 0.01
     """How much faster or slower clocks may go."""
-    deaf: float = 0.1
+    deaf: float = 0.3
     """The share of processes that ignore SIGTERM."""
     undead: float = 0.0
     """The share of processes that take seconds to die of SIGKILL."""
@@ -41,6 +46,7 @@ class Weather:
             self.loss,
             self.slow,
             self.very_late,
+            self.malice,
             self.partitions,
             self.pauses,
             self.node_crashes,
@@ -63,6 +69,7 @@ STORM = Weather(
     doubled=0.05,
     slow=0.05,
     very_late=0.01,
+    malice=0.1,
     partitions=0.02,
     pauses=0.01,
     node_crashes=0.015,
@@ -74,6 +81,7 @@ STORM = Weather(
     gpu_failures=0.005,
     torn=0.002,
     undead=0.05,
+    deaf=0.3,
 )
 
 
@@ -84,6 +92,6 @@ def weather_of(rng: random.Random) -> Weather:
     kept = {
         name: getattr(STORM, name) * rng.choice((0.0, 1.0, 1.0, 2.0))
         for name in STORM.__dataclass_fields__
-        if name != "drift"
+        if name not in {"drift", "outage"}
     }
     return Weather(drift=0.01, **{name: min(value, 0.5) for name, value in kept.items()})

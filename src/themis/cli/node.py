@@ -1,0 +1,95 @@
+"""`themis node`: a machine's executor."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from themis.cli.output import console, escape_line
+from themis.cli.service import ServiceFile, key_options, service_configuration, start_logging
+
+if TYPE_CHECKING:
+    from themis.live.node_process import About
+
+_FLAGS = {
+    "node.server": "--server",
+    "node.token_file": "--token-file",
+    "node.name": "--name",
+    "node.rack": "--rack",
+    "node.pretend": "--pretend",
+    "node.slot": "--slot",
+    "node.model": "--model",
+    "node.ca": "--ca",
+    "node.cert": "--cert",
+    "node.key": "--key",
+    "node.owner": "--owner",
+    "accounts": "--accounts",
+    "trust_tenants": "--trust-tenants",
+    "job_account": "--job-account",
+    "engine": "--engine",
+    "log_level": "--log-level",
+    "log_format": "--log-format",
+}
+"""Keys of the configuration that a node goes by, and their flags here."""
+
+
+class NodeCommand(TyperCommand):
+    """A command whose flags are those keys besides its own."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its own parameters, then one for every key."""
+        return [*super().get_params(ctx), *key_options(_FLAGS)]
+
+
+def node(
+    context: typer.Context,
+    config: ServiceFile = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder on a local disk that stays; one node each "
+            "(default: nodes/NAME in the configured state_dir)."
+        ),
+    ] = None,
+    drain_on_exit: Annotated[
+        bool, typer.Option("--drain-on-exit", help="When stopped, ask jobs to save and go first.")
+    ] = False,
+) -> None:
+    """Run jobs on this machine's GPUs as the service says.
+
+    Stops on SIGTERM or Ctrl-C. Jobs go on: a node that is started again takes them over, and what
+    nobody takes over ends with its lease.
+    """
+    from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
+
+    loaded = service_configuration(context, config)
+    start_logging(loaded.config)
+    try:
+        from themis.live.node_process import node_name, run_node  # noqa: PLC0415 - see above
+    except ModuleNotFoundError as error:
+        raise ConfigError("node", error.name, "pip install 'themis-scheduler[server]'") from None
+    folder = state or loaded.config.state_dir / "nodes" / node_name(loaded.config)
+    asyncio.run(
+        run_node(
+            loaded.config,
+            folder.absolute(),
+            drain_on_exit=drain_on_exit,
+            announce=_announce,
+            farewell=_say,
+        )
+    )
+
+
+def _announce(about: About) -> None:
+    for line in about.lines():
+        _say(line)
+
+
+def _say(line: str) -> None:
+    console().print(escape_line(line), markup=False, soft_wrap=True, highlight=False)
+    sys.stdout.flush()

@@ -1,0 +1,120 @@
+"""The agent's end of its talk with the service: everything said once, everything heard once.
+
+    link = AgentLink(AgentClient(connection), AppId("sweep"), random.Random())
+    link.say(RunSaid(...))
+    async for item in link.news():      # Standing first, and again after a restart of the service
+        ...
+
+Calls that fail are made again, after a wait with full jitter, with the same number: the service
+takes what was said once.
+"""
+
+import asyncio
+import random
+import secrets
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from themis.errors import LimitError, RefusedError, UnavailableError
+from themis.fleet.talk import AgentReport, News, NewsItem, OverNews, Said
+from themis.live.grpc_client import Backoff
+from themis.model import AppId
+
+MOST_SAID = 256
+"""Things said in one report; the rest go with the next."""
+
+
+class Exchanges(Protocol):
+    """How reports travel, as with `AgentClient`."""
+
+    async def exchange(self, report: AgentReport) -> News:
+        """Say something, and hear what is new."""
+
+
+class AgentLink:
+    """One app's talk with the service."""
+
+    def __init__(
+        self, client: Exchanges, app: AppId, rng: random.Random, *, session: str = ""
+    ) -> None:
+        self._client = client
+        self._app = app
+        self._session = session or secrets.token_hex(8)
+        self._backoff = Backoff(rng)
+        self._number = 0
+        self._epoch = 0
+        self._heard = 0
+        self._outbox: list[Said] = []
+        self._spoke = asyncio.Event()
+        self.at = 0.0
+        """The cluster's time of the last news."""
+
+    def say(self, *said: Said) -> None:
+        """Say something as soon as possible."""
+        self._outbox.extend(said)
+        self._spoke.set()
+
+    async def news(self) -> AsyncIterator[NewsItem]:
+        """What the app should know, as it comes; ends when the app is over.
+
+        Raises:
+            RefusedError: What was said last was not taken at all (`DeniedError` and others tell
+                why). It is not said again; go on by calling this again.
+        """
+        while True:
+            for item in await self._exchange():
+                yield item
+                if isinstance(item, OverNews):
+                    return
+
+    async def _exchange(self) -> list[NewsItem]:
+        said = tuple(self._outbox[:MOST_SAID])
+        self._number += 1
+        while True:
+            self._spoke.clear()
+            if len(self._outbox) > len(said):
+                self._spoke.set()
+            try:
+                news = await self._ask(
+                    AgentReport(
+                        self._app, self._session, self._number, self._epoch, self._heard, said
+                    )
+                )
+            except (UnavailableError, RefusedError) as error:
+                wait = error.retry_after if isinstance(error, LimitError) else None
+                if isinstance(error, RefusedError) and wait is None:
+                    del self._outbox[: len(said)]
+                    raise
+                await asyncio.sleep((wait or 0.0) + self._backoff.failed())
+                continue
+            self._backoff.succeeded()
+            if news is None:  # There is more to say: what this call would have brought comes again.
+                del self._outbox[: len(said)]
+                said = tuple(self._outbox[:MOST_SAID])
+                self._number += 1
+                continue
+            del self._outbox[: len(said)]
+            return self._new(news)
+
+    async def _ask(self, report: AgentReport) -> News | None:
+        """The answer; None if something was said while the service had nothing to tell."""
+        call = asyncio.create_task(self._client.exchange(report))
+        spoke = asyncio.create_task(self._spoke.wait())
+        try:
+            # What the report says must have arrived: only one that says nothing is given up.
+            waits = {call} if report.said else {call, spoke}
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            return await call if call.done() or report.said else None
+        finally:
+            for task in (call, spoke):
+                task.cancel()
+            await asyncio.gather(call, spoke, return_exceptions=True)
+
+    def _new(self, news: News) -> list[NewsItem]:
+        self.at = news.at
+        if news.epoch != self._epoch:
+            self._epoch, self._heard = news.epoch, news.first - 1
+        skip = max(0, self._heard + 1 - news.first)
+        items = list(news.items[skip:])
+        self._heard = max(self._heard, news.first + len(news.items) - 1)
+        return items

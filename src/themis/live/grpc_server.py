@@ -1,0 +1,294 @@
+"""The gRPC door of the service, for nodes and agents.
+
+    server = GrpcServer(service, vault, GrpcSettings())
+    address = await server.start(Address("127.0.0.1", 0))
+    await server.close(grace=5.0)
+
+A message is taken as bytes, and read only once its caller is known: nothing that comes in can fail
+inside gRPC, where it would look like our fault. Who calls follows from the credential alone.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from themis.errors import ConfigError, DeniedError, LimitError, UnknownCallerError
+from themis.fleet.messages import Orders, Report
+from themis.fleet.talk import AgentReport, News
+from themis.live.access import require
+from themis.live.binding import check_bind
+from themis.live.config import Address, Limits, Tls
+from themis.live.credentials import Identity, Vault, check_bearer, note_use
+from themis.live.limits import Rates, Streams
+from themis.live.rpcs import (
+    EXCHANGE,
+    NODE_BYTES,
+    REPORT,
+    RETRY_AFTER,
+    RPCS,
+    SAID_VERBS,
+    Rpc,
+    code_of,
+)
+from themis.live.service import Service
+from themis.live.tls import check_peer, grpc_server, peer_of
+from themis.live.wire import Bounds, from_bytes, to_bytes
+from themis.model import AppId, OwnerId
+
+if TYPE_CHECKING:
+    import grpc
+
+_LOG = logging.getLogger(__name__)
+
+_MOST_DETAILS = 2000
+_MOST_OWNERS = 10_000
+_FULL_WAIT = 1.0
+"""Seconds after which somebody with too many calls under way may try again."""
+_COUNT_EVERY = 1.0
+"""Seconds for which the number of an owner's apps is believed."""
+
+_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", NODE_BYTES),
+    ("grpc.max_send_message_length", NODE_BYTES),
+    # Two services on one port would each get half of the nodes.
+    ("grpc.so_reuseport", 0),
+    # Who says nothing while a connection is made, or afterwards, does not keep it.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 300_000),
+    # All connections are made anew from time to time, so that one that trickles cannot last; calls
+    # under way are let finish.
+    ("grpc.max_connection_age_ms", 1_800_000),
+    ("grpc.max_connection_age_grace_ms", 60_000),
+    ("grpc.max_concurrent_streams", 1024),
+    ("grpc.max_metadata_size", 8192),
+    # Peers that are gone without a word are found out.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.max_ping_strikes", 3),
+)
+_MOST_CALLS = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcSettings:
+    """What the door must know of its surroundings."""
+
+    tls: Tls = field(default=Tls())
+    limits: Limits = field(default=Limits())
+    wall: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is at the other end, before they are believed."""
+
+    address: str
+    bearer: str | None
+    certificate: bytes | None
+
+
+class GrpcServer:
+    """Listens, and hands what passes to the service."""
+
+    def __init__(
+        self, service: Service, vault: Vault, settings: GrpcSettings | None = None
+    ) -> None:
+        self._service = service
+        self._vault = vault
+        self._settings = settings or GrpcSettings()
+        self._rates = Rates(self._settings.limits)
+        self._streams = Streams(self._settings.limits)
+        self._owners = _Owners(service)
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self, address: Address) -> Address:
+        """Listen; returns where, with the port that was taken for 0.
+
+        Raises:
+            ConfigError: Others could read along there, or the address cannot be used.
+        """
+        import grpc  # noqa: PLC0415 - in an extra
+
+        check_bind("grpc", address, self._settings.tls)
+        server = grpc.aio.server(options=list(_OPTIONS), maximum_concurrent_rpcs=_MOST_CALLS)
+        for rpc in RPCS:
+            # No (de)serializer: bytes in, bytes out.
+            handler = grpc.unary_unary_rpc_method_handler(self._handler(rpc))
+            handlers = {rpc.method: handler}
+            server.add_generic_rpc_handlers(
+                (grpc.method_handlers_generic_handler(rpc.service, handlers),)
+            )
+        credentials = grpc_server(self._settings.tls)
+        try:
+            if credentials is None:
+                port = server.add_insecure_port(str(address))
+            else:
+                port = server.add_secure_port(str(address), credentials)
+        except RuntimeError:
+            port = 0
+        if port == 0:
+            raise ConfigError("grpc", str(address), "an address of this host that is not in use")
+        await server.start()
+        self._server = server
+        return Address(address.host, port)
+
+    async def close(self, grace: float = 1.0) -> None:
+        """Take no more calls; those under way get so many seconds."""
+        if self._server is not None:
+            await self._server.stop(grace)
+
+    def change(self, limits: Limits) -> None:
+        """Go by other limits from now on."""
+        self._settings = GrpcSettings(
+            self._settings.tls, limits, self._settings.wall, self._settings.monotonic
+        )
+        self._rates.change(limits)
+        self._streams.change(limits)
+
+    # One call
+
+    def _handler(self, rpc: Rpc) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        async def handle(raw: bytes, context: Any) -> bytes:
+            try:
+                return await self.answer(rpc, raw, _peer(context))
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                return await _abort(context, rpc, error)
+
+        return handle
+
+    async def answer(self, rpc: Rpc, raw: bytes, peer: Peer) -> bytes:
+        """Answer one call, as bytes.
+
+        Raises:
+            ThemisError: Who calls is unknown or may not, or what they say is refused.
+        """
+        identity = self._identify(peer)
+        self._rates.take(identity.credential, self._settings.monotonic(), self._cost(identity))
+        limits = self._settings.limits
+        value: object = from_bytes(
+            rpc.takes, raw, Bounds(rpc.size or limits.message_bytes, limits.rows)
+        )
+        match value:
+            case Report():
+                return to_bytes(await self._report(identity, value))
+            case AgentReport():
+                return to_bytes(await self._exchange(identity, value))
+            case _:
+                raise NotImplementedError(rpc.path)
+
+    def _identify(self, peer: Peer) -> Identity:
+        """By the token; where a certificate is all that came, by that."""
+        settings = self._settings
+        try:
+            if peer.bearer is None and peer.certificate is not None:
+                return _certified(peer.certificate)
+            identity = check_bearer(self._vault, peer.bearer, now=settings.wall())
+            check_peer(identity, peer.certificate, required=settings.tls.require_client)
+        except (UnknownCallerError, DeniedError):
+            # Guessing is hopeless, but it costs us time: strangers share what one caller may.
+            self._rates.take(f"stranger {peer.address}", settings.monotonic())
+            raise
+        note_use(self._vault, identity.credential, now=settings.wall())
+        return identity
+
+    def _cost(self, identity: Identity) -> float:
+        """One credential may speak for many apps, and each of them has its share of calls."""
+        return 1.0 / max(1, self._owners.apps_of(identity.subject, self._settings.monotonic()))
+
+    async def _report(self, identity: Identity, report: Report) -> Orders:
+        require(identity, REPORT.verb, report.node)
+        with self._counted(f"{identity.credential} {report.node}"):
+            return await self._service.report(report)
+
+    async def _exchange(self, identity: Identity, report: AgentReport) -> News:
+        owner = self._owners.owner_of(report.app)
+        require(identity, EXCHANGE.verb, owner)
+        for verb in dict.fromkeys(SAID_VERBS[type(said)] for said in report.said):
+            require(identity, verb, owner)
+        with self._counted(f"{identity.credential} {report.app}"):
+            return await self._service.exchange(report)
+
+    @contextmanager
+    def _counted(self, who: str) -> Iterator[None]:
+        try:
+            self._streams.open(who)
+        except LimitError as error:
+            raise LimitError(error.who, error.reason, _FULL_WAIT) from None
+        try:
+            yield
+        finally:
+            self._streams.close(who)
+
+
+class _Owners:
+    """Whose apps are, also those that ended while their agents were still to be told."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._known: dict[AppId, OwnerId] = {}
+        self._counts: Mapping[str, int] = {}
+        self._counted_at = float("-inf")
+
+    def owner_of(self, app: AppId) -> str | None:
+        """The owner of an app; None if nobody knows it."""
+        state = self._service.steward.arbiter.world.apps.get(app)
+        if state is None:
+            return self._known.get(app)
+        self._known.pop(app, None)
+        self._known[app] = state.spec.owner  # Last, so that the first is the one to forget.
+        if len(self._known) > _MOST_OWNERS:
+            del self._known[next(iter(self._known))]
+        return state.spec.owner
+
+    def apps_of(self, owner: str, now: float) -> int:
+        """How many apps an owner has, about."""
+        if now >= self._counted_at + _COUNT_EVERY:
+            counts: dict[str, int] = {}
+            for state in self._service.steward.arbiter.world.apps.values():
+                counts[state.spec.owner] = counts.get(state.spec.owner, 0) + 1
+            self._counts, self._counted_at = counts, now
+        return self._counts.get(owner, 0)
+
+
+def _certified(certificate: bytes) -> Identity:
+    named = peer_of(certificate)
+    if named is None:
+        raise UnknownCallerError("caller", "the certificate names no node and no owner")
+    return Identity(named[0], named[1], f"certificate of {named[0]} {named[1]}")
+
+
+def _peer(context: Any) -> Peer:
+    bearers = [
+        value for key, value in context.invocation_metadata() or () if key == "authorization"
+    ]
+    bearer = bearers[0] if len(bearers) == 1 and isinstance(bearers[0], str) else None
+    if bearers and bearer is None:
+        bearer = ""  # Something was said, and it is no token.
+    certificates = context.auth_context().get("x509_pem_cert") or ()
+    # Without the port: connections are cheap.
+    address = str(context.peer()).rpartition(":")[0]
+    return Peer(address, bearer, certificates[0] if certificates else None)
+
+
+async def _abort(context: Any, rpc: Rpc, error: Exception) -> bytes:
+    import grpc  # noqa: PLC0415 - in an extra
+
+    name, details = code_of(error), str(error)
+    if name is None:
+        reference = secrets.token_hex(6)
+        _LOG.error("unexpected error %s in %s", reference, rpc.path, exc_info=error)
+        name, details = "INTERNAL", f"the service's log has more under {reference}"
+    trailing: tuple[tuple[str, str], ...] = ()
+    if isinstance(error, LimitError) and error.retry_after is not None:
+        trailing = ((RETRY_AFTER, str(round(1000.0 * error.retry_after))),)
+    await context.abort(grpc.StatusCode[name], details[:_MOST_DETAILS], trailing)
+    raise AssertionError("abort raises")

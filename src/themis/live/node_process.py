@@ -1,0 +1,178 @@
+"""A node as a process: from its configuration to a running `Node`, signals, and its end.
+
+    await run_node(config, state, announce=print)
+
+SIGTERM and Ctrl-C end the node and leave its jobs running under their supervisors, which end them
+with their leases if no node comes back. With `drain_on_exit` they are asked to save first.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from themis.engines.base import Capabilities, Discovered
+from themis.engines.gpus import Inventory, Nvidia, Pretend
+from themis.engines.local import LocalEngine
+from themis.engines.owners import Owners
+from themis.errors import ConfigError
+from themis.live.config import ServiceConfig
+from themis.live.grpc_client import Connection, Credentials, NodeClient, refused
+from themis.live.node import Node
+from themis.live.node_disk import NodeDisk
+from themis.model.ids import check_name
+
+DRAIN_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a node says of itself when it starts."""
+
+    name: str
+    server: str
+    secure: bool
+    state: Path
+    machine: Discovered
+    capabilities: Capabilities
+    owners: str
+
+    def lines(self) -> tuple[str, ...]:
+        """For people."""
+        machine, can = self.machine.machine, self.capabilities
+        slots = ", ".join(map(str, machine.slots))
+        gpus = f"{machine.gpus} GPUs ({machine.gpu_model}) in slots of {slots}"
+        sick = [gpu for gpu in self.machine.gpus if gpu.trouble]
+        tls = "with TLS" if self.secure else "without TLS, on this machine"
+        return (
+            f"node {self.name} in rack {machine.rack}: {gpus}",
+            f"service: {self.server}, {tls}; state: {self.state}",
+            f"processes are held by: {can.control}",
+            *(f"  not better because: {reason}" for reason in can.control_reasons),
+            f"jobs run as: {self.owners}",
+            *(f"GPU {gpu.index} is not used: {gpu.trouble}" for gpu in sick),
+            *(f"note: {note}" for note in self.machine.notes),
+        )
+
+
+def node_name(config: ServiceConfig) -> str:
+    """The name in the configuration, else the machine's own.
+
+    Raises:
+        ConfigError: The machine's own cannot be used.
+    """
+    name = config.node.name or socket.gethostname().partition(".")[0].lower()
+    return check_name("node.name", name)
+
+
+def inventory_of(config: ServiceConfig, name: str) -> Inventory:
+    """Where the GPUs are: pretended, or those of the NVIDIA driver."""
+    if config.node.pretend:
+        node = config.node
+        whole, rest = divmod(node.pretend, node.slot or node.pretend)
+        slots = (node.slot or node.pretend,) * whole + ((rest,) if rest else ())
+        return Pretend(name, slots, node.rack, node.model)
+    return Nvidia(name, config.node.rack)
+
+
+def owners_of(config: ServiceConfig) -> tuple[Owners, str]:
+    """Whom jobs run as here, and the same in words.
+
+    Raises:
+        ConfigError: Nobody said, or it cannot be.
+    """
+    root = os.geteuid() == 0
+    if config.trust_tenants:
+        who = config.job_account if root else "the node's own user"
+        return Owners.trusting(config.job_account), f"{who}, all owners alike (trust_tenants)"
+    if root:
+        if config.node.owner and not config.accounts:
+            allowed = "accounts: {OWNER: USER}, or trust_tenants, on a node that is root"
+            raise ConfigError("node.owner", config.node.owner, allowed)
+        if not config.accounts:
+            raise ConfigError(
+                "accounts", "none", "OWNER=USER for each owner, or trust_tenants (one user for all)"
+            )
+        pairs = ", ".join(f"{owner} as {user}" for owner, user in sorted(config.accounts.items()))
+        return Owners.mapped(config.accounts), f"their owners' users: {pairs}"
+    if not config.node.owner:
+        allowed = "--owner NAME (whose jobs alone it runs) or --trust-tenants, without root"
+        raise ConfigError("node.owner", "none", allowed)
+    return Owners.single(config.node.owner), f"the node's own user, for {config.node.owner} alone"
+
+
+async def run_node(
+    config: ServiceConfig,
+    state: Path,
+    *,
+    drain_on_exit: bool = False,
+    announce: Callable[[About], None] = lambda about: None,
+    farewell: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Be a node until SIGTERM or Ctrl-C.
+
+    Raises:
+        ThemisError: It cannot start.
+    """
+    name = node_name(config)
+    given = config.node
+    owners, told = owners_of(config)
+    credentials = Credentials(given.token_file, given.ca, given.cert, given.key)
+    connection = Connection(given.server, credentials)
+    connection.check()
+    with NodeDisk.open(state, name) as disk:
+        engine = await LocalEngine.open(disk.engine, inventory_of(config, name), owners)
+        try:
+            (found,) = await engine.discover()
+            secure = credentials.secure
+            about = About(name, str(given.server), secure, state, found, engine.capabilities, told)
+            announce(about)
+            absent = partial(refused, given.server)
+            node = Node(found.machine, engine, NodeClient(connection), disk, refused=absent)
+            await _until_signalled(node, drain=DRAIN_SECONDS if drain_on_exit else None)
+            farewell(_last_words(node))
+        finally:
+            await engine.close()
+            await connection.close()
+
+
+async def _until_signalled(node: Node, *, drain: float | None) -> None:
+    loop = asyncio.get_running_loop()
+    signalled = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signalled.set)
+    running = asyncio.create_task(node.run())
+    waiting = asyncio.create_task(signalled.wait())
+    notify("READY=1")
+    await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    notify("STOPPING=1")
+    if not running.done():
+        if drain is not None:
+            await node.drain(drain)
+        node.stop()
+    waiting.cancel()
+    await running
+
+
+def _last_words(node: Node) -> str:
+    count = len(node.live)
+    if not count:
+        return "the node has stopped; nothing runs here"
+    runs = "1 run goes" if count == 1 else f"{count} runs go"
+    return f"the node has stopped; {runs} on, until a node takes over or the leases end"
+
+
+def notify(text: str) -> None:
+    """Tell systemd, where it has asked to be told."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.sendto(text.encode(), address)

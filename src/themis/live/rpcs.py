@@ -1,0 +1,112 @@
+"""The RPCs: what each takes, which verb it is, and what errors look like on the wire.
+
+A new RPC is a row in `RPCS`; a test fails while one of the .proto has none.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from themis.errors import (
+    ConfigError,
+    DeniedError,
+    DuplicateError,
+    LimitError,
+    RefusedError,
+    StaleAnswerError,
+    ThemisError,
+    UnavailableError,
+    UnknownAppError,
+    UnknownCallerError,
+)
+from themis.fleet.messages import Orders, Report
+from themis.fleet.talk import (
+    AgentReport,
+    BidSaid,
+    EndSaid,
+    News,
+    PhaseSaid,
+    ReleaseSaid,
+    RunSaid,
+    StopSaid,
+    TargetsSaid,
+)
+from themis.live.access import Verb
+
+NODE_BYTES = 4 << 20
+"""The longest report of a node, and the longest answer to anybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc:
+    """One call."""
+
+    service: str
+    method: str
+    takes: type
+    gives: type
+    verb: Verb
+    size: int | None = None
+    """Bytes that it takes at most; None: what is set for everybody."""
+
+    @property
+    def path(self) -> str:
+        """As it is called on the wire."""
+        return f"/{self.service}/{self.method}"
+
+
+REPORT = Rpc("themis.v1.Nodes", "Report", Report, Orders, Verb.NODE_REPORT, NODE_BYTES)
+EXCHANGE = Rpc("themis.v1.Agents", "Exchange", AgentReport, News, Verb.AGENT_POLL)
+RPCS = (REPORT, EXCHANGE)
+
+SAID_VERBS: Mapping[type, Verb] = {
+    BidSaid: Verb.AGENT_BID,
+    RunSaid: Verb.AGENT_JOBS,
+    StopSaid: Verb.AGENT_JOBS,
+    ReleaseSaid: Verb.AGENT_GIVE_BACK,
+    PhaseSaid: Verb.AGENT_PHASE,
+    TargetsSaid: Verb.AGENT_PHASE,
+    EndSaid: Verb.AGENT_FINISH,
+}
+"""What an agent says in an exchange has verbs of its own."""
+
+RETRY_AFTER = "retry-after-ms"
+"""Trailing metadata of a call that was one too many."""
+
+_CODES: tuple[tuple[type[ThemisError], str], ...] = (
+    (UnknownCallerError, "UNAUTHENTICATED"),
+    (DeniedError, "PERMISSION_DENIED"),
+    (LimitError, "RESOURCE_EXHAUSTED"),
+    (UnknownAppError, "NOT_FOUND"),
+    (DuplicateError, "ALREADY_EXISTS"),
+    (StaleAnswerError, "FAILED_PRECONDITION"),
+    (RefusedError, "INVALID_ARGUMENT"),
+    (ConfigError, "INVALID_ARGUMENT"),
+    (UnavailableError, "UNAVAILABLE"),
+)
+_ERRORS: Mapping[str, type[RefusedError]] = {
+    name: kind for kind, name in _CODES if issubclass(kind, RefusedError)
+}
+
+
+def code_of(error: Exception) -> str | None:
+    """The name of the status code for an error; None for one that nobody expected."""
+    return next((name for kind, name in _CODES if isinstance(error, kind)), None)
+
+
+def error_of(code: str, details: str, metadata: Any = ()) -> ThemisError:
+    """The error that a status stands for, on the caller's side.
+
+    Whatever is neither ours nor the service's word is weather: safe to try again.
+    """
+    kind = _ERRORS.get(code)
+    who, colon, reason = details.partition(": ")
+    if kind is None or not colon:
+        who, reason = "service", details
+    if kind is None:
+        return UnavailableError(f"{code.lower().replace('_', ' ')}: {details}")
+    if kind is LimitError:
+        waits = [value for key, value in metadata or () if key == RETRY_AFTER]
+        wait = float(waits[0]) / 1000.0 if waits and str(waits[0]).isdigit() else None
+        return LimitError(who, reason, wait)
+    return kind(who, reason)

@@ -1,0 +1,11 @@
+"""The wire format: protobuf on one side, the values of `themis.fleet` on the other.
+
+raw = to_bytes(Report("m0", boot=1, number=1, ...))
+report = from_bytes(Report, raw, Bounds(size=4 << 20))       # or RefusedError: what, given, allowed
+
+The only package that sees both. `scripts/protos` makes the generated modules.
+"""
+
+from themis.live.wire.convert import Bounds, from_bytes, from_message, to_bytes, to_message
+
+__all__ = ["Bounds", "from_bytes", "from_message", "to_bytes", "to_message"]

@@ -1,0 +1,55 @@
+"""Whole clusters in virtual time, with everything going wrong that can.
+
+In the tests a million events over a thousand seeds; `make chaos` has ten times as many.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from themis.testing.fleet import CALM, SERVICE_ONLY, FleetSim, run_seeds
+from themis.testing.fleet.simulation import SETTINGS
+
+SEEDS = 85
+CHUNKS = 120 if os.environ.get("THEMIS_CHAOS") else 12
+
+
+@pytest.mark.slow
+@pytest.mark.chaos
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_every_invariant_holds_after_every_event(chunk: int) -> None:
+    results = run_seeds(range(chunk * SEEDS, (chunk + 1) * SEEDS))
+    assert sum(result.events for result in results) >= 84_000
+    assert sum(result.starts for result in results) >= 1_000
+    assert sum(result.handovers for result in results) >= 500
+    assert sum(result.epochs > 1 for result in results) >= SEEDS / 3
+
+
+def test_a_cluster_without_faults_serves_everybody_soon() -> None:
+    for result in run_seeds(range(10), weather=CALM):
+        assert result.epochs == 1
+        assert result.served_after < SETTINGS.lease
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_restart_of_the_service_ends_no_training(seed: int) -> None:
+    # The checker fails if a process is ended because its node believes itself cut off.
+    assert FleetSim(seed, weather=SERVICE_ONLY).run().starts > 0
+
+
+def test_a_seed_is_the_same_story_under_any_hash_seed() -> None:
+    code = "from themis.testing.fleet import run_seeds; print(*run_seeds(range(40, 44)), sep='\\n')"
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert told[0] == told[1]
+    assert told[0].count("\n") == 4

@@ -1,0 +1,397 @@
+"""The service's side by itself: what it takes as proof, whom it tells, and what must be stored."""
+
+from dataclasses import replace
+
+import pytest
+
+from themis.arbiter import Arbiter, GpuState, Settings
+from themis.arbiter import commands as arbiter_commands
+from themis.arbiter import events as ev
+from themis.errors import ConfigError
+from themis.fleet.commands import AcceptRun, Outcome, RefuseRun, TellRun
+from themis.fleet.events import ReportCame, RunRequested, StewardEvent, StopRequested
+from themis.fleet.kept import Kept, RunResult, WantedRun
+from themis.fleet.messages import (
+    Orders,
+    Program,
+    Report,
+    RunReport,
+    RunState,
+    SlotReport,
+    SlotState,
+)
+from themis.fleet.steward import Steward
+from themis.model import AppId, GpuId, JobId, Machine, Source, Topology
+from themis.policies import Allotment, Plan
+from themis.policies.base import View
+from themis.testing.world import Puppet, simple_app
+
+MACHINE = Machine("m0", "r0", (2,))
+A, B, J0 = AppId("a"), AppId("b"), JobId("j0")
+TRAIN = Program(("train",))
+SETTINGS = Settings(lease=100.0, grace=10.0, heartbeat=1.0, guard=2.0, pooling=0.0, idle_after=0.0)
+
+
+class Desk:
+    """A steward, a node written by hand, and a policy that does what it is told."""
+
+    def __init__(self) -> None:
+        self.owners: dict[int, AppId] = {}
+        self.policy = Puppet(self._plan)
+        arbiter = Arbiter(Topology(()), self.policy, SETTINGS, seed=1)
+        self.steward = Steward(arbiter, epoch=1, at=0.0, node_ttl=20.0)
+        self.rows: dict[str, Kept] = {}
+        self.number = 0
+        self.wake: float | None = None
+
+    def _plan(self, view: View) -> Plan:
+        given = [
+            Allotment(owner, (GpuId(gpu),), Source.DIRECT)
+            for gpu, owner in sorted(self.owners.items())
+            if GpuId(gpu) in view.offer
+        ]
+        return Plan(tuple(given))
+
+    def take(self, event: StewardEvent) -> Outcome:
+        outcome = self.steward.handle(event)
+        self.wake = outcome.wake
+        for key, row in (outcome.changes.kept or {}).items():
+            if row is None:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = row
+        assert self.rows == self.steward.kept
+        return outcome
+
+    def wait(self, until: float) -> list[Outcome]:
+        """Let time pass, with a driver that wakes the steward when it asked for it."""
+        outcomes = []
+        while self.wake is not None and self.wake <= until:
+            outcomes.append(self.take(ev.Woken(self.wake)))
+        return outcomes
+
+    def report(
+        self,
+        at: float,
+        *runs: RunReport,
+        busy: dict[int, SlotState] | None = None,
+        epoch: int = 1,
+        number: int | None = None,
+        boot: int = 1,
+        revision: int | None = None,
+    ) -> Outcome:
+        self.number = self.number + 1 if number is None else number
+        states = busy or {}
+        slots = tuple(
+            SlotReport(gpu, 0, states.get(gpu, SlotState.EMPTY), "hot" if gpu in states else "")
+            for gpu in range(2)
+        )
+        node = self.steward.nodes.get("m0")
+        known = node.revision if node is not None and revision is None else revision or 0
+        report = Report("m0", boot, self.number, epoch, known, slots, runs, MACHINE)
+        return self.take(ReportCame(at, report))
+
+    def ready(self, *owners: AppId) -> "Desk":
+        """The machine is in, and its GPUs are leased to these apps."""
+        self.report(0.0, epoch=0)
+        self.report(0.1)
+        self.owners = dict(enumerate(owners))
+        for app in dict.fromkeys(owners):
+            self.take(ev.AppArrived(1.0, simple_app(app, gpus=2, jobs=2)))
+        return self
+
+    def state(self, gpu: int = 0) -> GpuState:
+        return self.steward.arbiter.ledger.state(GpuId(gpu))
+
+    def ask(self, at: float, *gpus: int, key: str = "k", app: AppId = A) -> Outcome:
+        wanted = tuple(map(GpuId, gpus))
+        return self.take(RunRequested(at, app, J0, wanted, TRAIN, key))
+
+
+def orders_in(outcome: Outcome) -> Orders:
+    [answer] = outcome.answers
+    return answer.orders
+
+
+def running(run: int = 1, state: RunState = RunState.RUNNING, code: int | None = None) -> RunReport:
+    return RunReport(run, A, J0, state, code, 3.0, 3.0)
+
+
+ON_0 = {0: SlotState.RUNNING}
+
+
+def test_a_machine_joins_when_it_listens_to_this_service_and_is_empty() -> None:
+    desk = Desk()
+    first = desk.report(0.0, epoch=0)
+    assert orders_in(first).leases == ()
+    assert not first.changes.events
+    busy = desk.report(0.1, running(), busy=ON_0)
+    assert not any(isinstance(event, ev.MachineJoined) for event in busy.changes.events)
+    joined = desk.report(0.2)
+    assert ev.MachineJoined(0.2, MACHINE) in joined.changes.events
+
+
+def test_leases_are_told_as_time_left_since_the_report_came() -> None:
+    desk = Desk().ready(A)
+    desk.report(2.0)
+    told = desk.take(ev.Woken(3.0))  # The hold is over.
+    [lease] = orders_in(told).leases
+    end = desk.steward.arbiter.ledger.lease(GpuId(0))
+    assert end is not None
+    assert (lease.gpu, lease.app, lease.remaining) == (0, A, end.end - 2.0)
+
+
+def test_a_report_is_kept_for_a_heartbeat_when_there_is_no_news() -> None:
+    desk = Desk().ready(A)
+    kept = desk.report(5.0)
+    assert kept.answers == ()
+    assert kept.wake is not None
+    assert kept.wake <= 6.0
+    assert orders_in(desk.take(ev.Woken(6.0))).answers == desk.number
+
+
+def test_news_answer_a_kept_report_at_once() -> None:
+    desk = Desk().ready(A)
+    desk.report(5.0)
+    told = desk.ask(5.2, 0)
+    [order] = orders_in(told).runs
+    assert (order.run, order.gpus, order.job) == (1, (0,), J0)
+    assert AcceptRun(A, "k", 1) in told.commands
+    assert any(isinstance(event, ev.JobStarted) for event in told.changes.events)
+    assert isinstance(desk.rows["run/1"], WantedRun)
+
+
+def test_the_same_request_twice_is_one_run() -> None:
+    desk = Desk().ready(A)
+    desk.ask(5.0, 0)
+    again = desk.ask(6.0, 0)
+    assert again.commands == (AcceptRun(A, "k", 1),)
+    assert list(desk.steward.runs) == [1]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "app", "why"),
+    [
+        pytest.param((1,), A, "does not hold", id="somebody else's GPU"),
+        pytest.param((), A, "does not hold", id="no GPU"),
+        pytest.param((0,), AppId("nobody"), "no such app", id="no app"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused(gpus: tuple[int, ...], app: AppId, why: str) -> None:
+    desk = Desk().ready(A, B)
+    [refusal] = desk.ask(5.0, *gpus, app=app).commands
+    assert isinstance(refusal, RefuseRun)
+    assert why in refusal.reason
+    assert not desk.steward.runs
+
+
+def test_an_old_report_proves_nothing() -> None:
+    desk = Desk().ready(A)
+    desk.ask(5.0, 0)
+    desk.report(5.5, running(), busy=ON_0)
+    desk.report(6.0, running(), busy=ON_0)
+    desk.take(ev.AppEnded(6.5, A))
+    assert desk.state() is GpuState.FENCING
+    desk.report(7.0, number=2)
+    assert desk.state() is GpuState.FENCING
+
+
+def test_a_report_to_an_older_epoch_proves_nothing() -> None:
+    desk = Desk().ready(A)
+    desk.ask(5.0, 0)
+    desk.report(5.5, running(), busy=ON_0)
+    desk.take(ev.AppEnded(6.0, A))
+    steward = Steward(desk.steward.arbiter, epoch=2, at=6.5, node_ttl=20.0, saved=desk.rows)
+    desk.steward = steward
+    desk.report(7.0, epoch=1)
+    assert desk.state() is GpuState.FENCING
+    desk.report(7.5, epoch=2)
+    assert desk.state() is GpuState.FREE
+
+
+def test_a_report_that_was_answered_proves_nothing() -> None:
+    desk = Desk().ready(A)
+    desk.report(4.0)
+    assert desk.ask(5.0, 0).answers  # Orders to start it are under way now.
+    desk.take(ev.AppEnded(5.1, A))
+    assert desk.state() is GpuState.FENCING
+
+
+def test_a_slot_is_handed_over_when_its_process_is_reported_gone() -> None:
+    desk = Desk().ready(A)
+    desk.ask(5.0, 0)
+    desk.report(6.0, running(), busy=ON_0)
+    told = desk.take(ev.AppEnded(6.5, A))
+    assert orders_in(told).runs[0].stop
+    desk.report(7.1, running(state=RunState.STOPPING), busy={0: SlotState.STOPPING})
+    assert desk.state() is GpuState.FENCING
+    over = desk.report(8.0, running(state=RunState.EXITED, code=75))
+    assert desk.state() is GpuState.FREE
+    assert any(isinstance(event, ev.GpusVacated) for event in over.changes.events)
+    assert orders_in(over).forget == (1,)
+
+
+def test_a_result_is_stored_before_the_node_may_forget_it() -> None:
+    desk = Desk().ready(A)
+    desk.ask(5.0, 0)
+    desk.report(6.0, running(), busy=ON_0)
+    over = desk.report(8.0, running(state=RunState.EXITED, code=0))
+    assert orders_in(over).forget == (1,)
+    kept = over.changes.kept
+    assert kept is not None
+    assert isinstance(kept["result/1"], RunResult)
+    assert kept["run/1"] is None
+    [told] = [command for command in over.commands if isinstance(command, TellRun)]
+    assert (told.state, told.code, told.iterations) == (RunState.EXITED, 0, 3.0)
+
+
+def test_a_silent_machine_is_given_up_after_its_time_and_guard() -> None:
+    desk = Desk().ready(A)
+    desk.ask(5.0, 0)
+    desk.report(6.0, running(), busy=ON_0)
+    desk.wait(27.9)
+    assert desk.state() is GpuState.LEASED
+    [gone] = desk.wait(28.0)
+    assert ev.MachineLeft(28.0, "m0") in gone.changes.events
+    assert not desk.steward.runs
+    back = desk.report(29.0, running(), busy=ON_0, revision=-1)
+    assert not orders_in(back).leases
+    assert not orders_in(back).runs
+    assert desk.state() is GpuState.QUARANTINED
+    desk.report(30.0)
+    assert desk.state() is not GpuState.QUARANTINED
+
+
+def test_a_service_that_was_held_up_does_not_blame_its_nodes() -> None:
+    desk = Desk().ready(A)
+    desk.report(6.0)
+    late = desk.take(ev.Woken(60.0))
+    assert not any(isinstance(event, ev.MachineLeft) for event in late.changes.events)
+
+
+def test_a_restarted_service_waits_for_its_nodes() -> None:
+    desk = Desk().ready(A)
+    desk.report(6.0)
+    desk.steward = Steward(desk.steward.arbiter, epoch=2, at=80.0, node_ttl=20.0, saved=desk.rows)
+    desk.take(ev.Woken(80.0))
+    assert desk.steward.nodes["m0"].present
+    desk.wait(101.9)
+    assert desk.steward.nodes["m0"].present
+    desk.wait(102.0)
+    assert not desk.steward.nodes["m0"].present
+
+
+def test_a_restarted_service_waits_as_long_as_its_nodes_were_told() -> None:
+    desk = Desk().ready(A)
+    desk.report(6.0)
+    shorter = Steward(desk.steward.arbiter, epoch=2, at=80.0, node_ttl=10.0, saved=desk.rows)
+    desk.steward = shorter
+    desk.take(ev.Woken(80.0))
+    desk.wait(101.9)
+    assert shorter.nodes["m0"].present
+    desk.report(101.95, epoch=2, boot=2)  # From now on the node goes by the shorter time.
+    desk.wait(113.94)
+    assert shorter.nodes["m0"].present
+    desk.wait(113.96)
+    assert not shorter.nodes["m0"].present
+
+
+def test_a_time_to_live_of_few_heartbeats_is_refused() -> None:
+    arbiter = Arbiter(Topology(()), Desk().policy, SETTINGS, seed=1)
+    with pytest.raises(ConfigError, match="5 heartbeats"):
+        Steward(arbiter, epoch=1, at=0.0, node_ttl=4.0)
+    outcome = Desk().take(ev.SettingsChanged(1.0, replace(SETTINGS, heartbeat=5.0)))
+    assert isinstance(outcome.commands[0], arbiter_commands.Refuse)
+
+
+def test_an_agent_that_gives_back_a_gpu_is_not_believed_that_it_is_empty() -> None:
+    desk = Desk().ready(A)
+    desk.ask(5.0, 0)
+    desk.report(6.0, running(), busy=ON_0)
+    given = desk.take(ev.GpusReleased(6.5, A, (GpuId(0),)))
+    assert desk.state() is GpuState.LEASED
+    assert given.changes.kept is not None
+    assert "release/0" in given.changes.kept
+    [refusal] = desk.ask(6.6, 0, key="again").commands
+    assert isinstance(refusal, RefuseRun)
+    desk.owners = {}
+    desk.report(7.0, running(state=RunState.EXITED, code=75))
+    assert desk.state() is GpuState.FREE
+    assert "release/0" not in desk.rows
+
+
+def test_a_job_runs_again_only_when_its_last_run_is_over() -> None:
+    desk = Desk().ready(A, A)
+    desk.ask(5.0, 0)
+    desk.report(6.0, running(), busy=ON_0)
+    desk.take(StopRequested(6.5, A, 1))
+    desk.ask(6.6, 1, key="again")
+    assert not desk.steward.runs[2].ordered
+    desk.report(7.0, running(state=RunState.STOPPING), busy={0: SlotState.STOPPING})
+    assert not desk.steward.runs[2].ordered
+    told = desk.report(8.0, running(state=RunState.EXITED, code=75))
+    [order] = orders_in(told).runs
+    assert (order.run, order.gpus) == (2, (1,))
+
+
+def test_a_run_whose_order_never_arrived_is_over_when_it_is_stopped() -> None:
+    desk = Desk().ready(A)
+    desk.report(4.0)
+    desk.ask(5.0, 0)  # Told, but the answer is lost.
+    desk.take(StopRequested(5.5, A, 1))
+    assert list(desk.steward.runs) == [1]
+    desk.report(6.0)
+    assert not desk.steward.runs
+
+
+def test_quarantine_follows_the_node() -> None:
+    desk = Desk().ready(A)
+    desk.report(5.0, busy={1: SlotState.QUARANTINED})
+    assert desk.state(1) is GpuState.QUARANTINED
+    assert desk.steward.arbiter.ledger.quarantine_reason(GpuId(1)) == "node: hot"
+    refused = desk.take(ev.GpuRestored(5.5, GpuId(1)))
+    assert isinstance(refused.commands[0], arbiter_commands.Refuse)
+    desk.report(6.0)
+    assert desk.state(1) is GpuState.FREE
+
+
+def test_only_nodes_say_what_nodes_say() -> None:
+    desk = Desk().ready(A)
+    outcome = desk.take(ev.GpusVacated(5.0, ((GpuId(0), 1),)))
+    assert isinstance(outcome.commands[0], arbiter_commands.Refuse)
+    assert not outcome.changes.any
+    assert desk.state() is GpuState.LEASED
+
+
+def test_a_node_that_lost_its_disk_is_told_that_it_is_outdated() -> None:
+    desk = Desk().ready(A)
+    desk.report(5.0, boot=4)
+    told = orders_in(desk.report(5.5, number=1, boot=1))
+    assert told.outdated
+    assert told.boot == 4
+
+
+def test_a_heartbeat_stores_nothing() -> None:
+    desk = Desk().ready(A)
+    for at in (2.0, 3.0, 4.0):
+        assert not desk.report(at).changes.any
+
+
+def test_a_gang_over_two_machines_knows_its_ranks() -> None:
+    desk = Desk().ready()
+    other = replace(MACHINE, name="m1")
+    for number, epoch in ((1, 0), (2, 1)):
+        slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
+        desk.take(ReportCame(0.2, Report("m1", 1, number, epoch, 1, slots, (), other)))
+    desk.owners = {1: A, 2: A}
+    desk.take(ev.AppArrived(1.0, simple_app("a", gpus=2)))
+    desk.report(2.0, revision=-1)
+    slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
+    desk.take(ReportCame(2.0, Report("m1", 1, 3, 1, desk.steward.nodes["m1"].revision, slots, ())))
+    desk.number += 1
+    told = desk.ask(2.5, 1, 2)
+    by_node = {answer.node: answer.orders.runs[0] for answer in told.answers}
+    assert by_node["m1"].rank == 1
+    assert by_node["m1"].world == 2
+    assert by_node["m1"].rendezvous == "m0"
+    assert by_node["m1"].gpus == (0,)

@@ -1,0 +1,489 @@
+"""The gRPC door: who may call what, what errors look like, and that nothing gets past it."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from themis.arbiter import Settings
+from themis.errors import (
+    ConfigError,
+    DeniedError,
+    LimitError,
+    RefusedError,
+    UnavailableError,
+    UnknownCallerError,
+)
+from themis.fleet.messages import Report, SlotReport, SlotState
+from themis.fleet.talk import AgentReport, EndSaid, OverNews, Said, Standing, StopSaid
+from themis.live.access import TABLE, Access
+from themis.live.agent_link import AgentLink
+from themis.live.authority import make_authority, make_client, make_server
+from themis.live.config import Address, Limits, Tls
+from themis.live.credentials import Role, Secret, revoke_token
+from themis.live.grpc_client import (
+    AgentClient,
+    Backoff,
+    Connection,
+    Credentials,
+    NodeClient,
+    refused,
+)
+from themis.live.grpc_server import GrpcSettings
+from themis.live.rpcs import REPORT, RPCS, SAID_VERBS, Rpc, code_of, error_of
+from themis.live.tokenfile import write_secret
+from themis.live.wire import themis_pb2, to_bytes
+from themis.live.wire.convert import message_class
+from themis.model import AppId, Machine
+from themis.testing.doors import WALL, World, open_world, until
+from themis.testing.world import simple_app
+
+IDLE = Settings(heartbeat=0.05)
+"""Answers come at once, and nothing happens."""
+SWEEP = AppId("sweep")
+
+
+def report_of(name: str, number: int = 1) -> Report:
+    slots = (SlotReport(0, 0, SlotState.EMPTY),)
+    return Report(name, 1, number, 0, 0, slots, (), Machine(name, "r0", (1,)))
+
+
+def says(*said: Said, number: int = 1, app: AppId = SWEEP) -> AgentReport:
+    return AgentReport(app, "session", number, 0, 0, said)
+
+
+def at_the_door(folder: Path, **settings: Any) -> Callable[[Any], None]:
+    """Runs a test with a world around it."""
+    wanted = {"settings": IDLE, **settings}
+
+    def run(work: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+        async def inside() -> None:
+            async with asyncio.timeout(60), open_world(folder, **wanted) as world:
+                first = await world.service.report(report_of("m9"))
+                # Not waited for: it is taken in at once, and answered after a heartbeat.
+                second = world.service.report(replace(report_of("m9", 2), epoch=first.epoch))
+                joining = asyncio.create_task(second)
+                await until(lambda: world.service.steward.arbiter.world.topology.machines)
+                await world.service.submit(simple_app("sweep", owner="ann"), "key")
+                await work(world)
+                joining.cancel()
+
+        asyncio.run(inside())
+
+    return run
+
+
+# The table of RPCs
+
+
+def test_every_rpc_of_the_proto_names_its_verb_and_its_messages() -> None:
+    named = {(rpc.service, rpc.method): rpc for rpc in RPCS}
+    for service in themis_pb2.DESCRIPTOR.services_by_name.values():
+        for method in service.methods:
+            rpc = named.pop((service.full_name, method.name))
+            assert message_class(rpc.takes).DESCRIPTOR is method.input_type
+            assert message_class(rpc.gives).DESCRIPTOR is method.output_type
+            assert any(TABLE[rpc.verb, role, True] is Access.ALLOW for role in Role), (
+                f"nobody may call {rpc.path}"
+            )
+    assert not named, "these are not in the .proto"
+
+
+def test_everything_that_an_agent_can_say_names_its_verb() -> None:
+    assert set(SAID_VERBS) == set(get_args(Said))
+
+
+def test_an_error_is_the_same_on_both_sides() -> None:
+    for kind in (UnknownCallerError, DeniedError, RefusedError):
+        error = kind("ann", "no: really")
+        again = error_of(str(code_of(error)), str(error))
+        assert (type(again), str(again)) == (kind, str(error))
+    limit = error_of("RESOURCE_EXHAUSTED", "ann: slowly", (("retry-after-ms", "1500"),))
+    assert isinstance(limit, LimitError)
+    assert limit.retry_after == pytest.approx(1.5)
+    assert isinstance(error_of("INTERNAL", "log 17"), UnavailableError)
+
+
+# Who may call
+
+
+def test_a_node_speaks_for_itself_and_nobody_else(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        orders = await world.node("m0").report(report_of("m0"))
+        assert orders.answers == 1
+        with pytest.raises(DeniedError, match="its own node only"):
+            await world.node("m0").report(report_of("m1"))
+        assert "m1" not in world.service.steward.nodes
+
+    at_the_door(tmp_path)(work)
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.TENANT, Role.ADMIN])
+def test_only_a_node_reports(tmp_path: Path, role: Role) -> None:
+    async def work(world: World) -> None:
+        with pytest.raises(DeniedError, match="node report"):
+            await NodeClient(world.connection(role, "m0")).report(report_of("m0"))
+
+    at_the_door(tmp_path)(work)
+
+
+@pytest.mark.parametrize(
+    ("role", "subject"),
+    [(Role.TENANT, "bob"), (Role.VIEWER, "ann"), (Role.NODE, "ann"), (Role.ADMIN, "ann")],
+)
+def test_nobody_else_speaks_for_an_app(tmp_path: Path, role: Role, subject: str) -> None:
+    async def work(world: World) -> None:
+        with pytest.raises(DeniedError, match="agent poll"):
+            await AgentClient(world.connection(role, subject)).exchange(says(EndSaid()))
+        assert SWEEP in world.service.steward.arbiter.world.apps
+
+    at_the_door(tmp_path)(work)
+
+
+def test_an_app_that_does_not_exist_looks_like_one_of_somebody_else(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        messages = []
+        for app in ("sweep", "no-such-app"):
+            with pytest.raises(DeniedError) as caught:
+                await world.agent("bob").exchange(says(app=AppId(app)))
+            messages.append(str(caught.value))
+        assert messages[0] == messages[1]
+
+    at_the_door(tmp_path)(work)
+
+
+def test_without_a_valid_token_nobody_is_let_in(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        with pytest.raises(UnknownCallerError):
+            await NodeClient(Connection(world.address)).report(report_of("m0"))
+        made_up = tmp_path / "made-up.token"
+        write_secret(made_up, Secret("themis_" + "0" * 12 + "_" + "a" * 43))
+        with pytest.raises(UnknownCallerError, match="no valid token"):
+            await NodeClient(Connection(world.address, Credentials(token_file=made_up))).report(
+                report_of("m0")
+            )
+
+    at_the_door(tmp_path)(work)
+
+
+def test_a_revoked_token_ends_at_once_and_a_new_one_in_its_file_is_found(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        node = world.node("m0")
+        await node.report(report_of("m0", 1))
+        path = world.token_file(Role.NODE, "m0")
+        number = path.read_text().split("_")[1]
+        revoke_token(world.vault, number, now=WALL)
+        with pytest.raises(UnknownCallerError, match="revoked"):
+            await node.report(report_of("m0", 2))
+        path.unlink()
+        world.token_file(Role.NODE, "m0")
+        assert (await node.report(report_of("m0", 3))).answers == 3
+
+    at_the_door(tmp_path)(work)
+
+
+# Certificates
+
+
+def test_with_certificates_a_token_counts_only_on_its_own_machine(tmp_path: Path) -> None:
+    now = time.time()
+    ca = make_authority(tmp_path, now=now)
+    server = make_server(tmp_path, ["127.0.0.1"], now=now)
+    ours = make_client(tmp_path, Role.NODE, "m0", now=now)
+    theirs = make_client(tmp_path, Role.NODE, "m1", now=now)
+    tls = Tls(server.cert, server.key, ca.cert, require_client=True)
+
+    async def work(world: World) -> None:
+        token = world.token_file(Role.NODE, "m0")
+
+        def client(pair: Any, token_file: Path | None) -> NodeClient:
+            shown = Credentials(token_file, ca.cert, pair and pair.cert, pair and pair.key)
+            return NodeClient(Connection(world.address, shown))
+
+        assert (await client(ours, token).report(report_of("m0", 1))).answers == 1
+        with pytest.raises(DeniedError, match="certificate"):
+            await client(theirs, token).report(report_of("m0", 2))
+        # A certificate alone says who calls, too.
+        assert (await client(ours, None).report(report_of("m0", 3))).answers == 3
+        with pytest.raises(DeniedError):
+            await client(theirs, None).report(report_of("m0", 4))
+        with pytest.raises(UnavailableError):
+            await client(None, token).report(report_of("m0", 5))
+
+    at_the_door(tmp_path, door=GrpcSettings(tls=tls))(work)
+
+
+def test_others_are_not_listened_to_without_tls(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        with pytest.raises(ConfigError, match="TLS"):
+            await world.server.start(Address("0.0.0.0", 0))
+
+    at_the_door(tmp_path)(work)
+    with pytest.raises(ConfigError, match="--ca"):
+        Connection(Address("192.0.2.1", 7420))
+
+
+def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        with pytest.raises(ConfigError, match="not in use"):
+            await world.server.start(world.address)
+
+    at_the_door(tmp_path)(work)
+
+
+# Too much
+
+
+def test_a_flood_is_stopped_and_told_when_to_come_again(tmp_path: Path) -> None:
+    now = 100.0
+    limits = Limits(requests=1.0, burst=3.0)
+    door = GrpcSettings(limits=limits, monotonic=lambda: now)
+
+    async def work(world: World) -> None:
+        agent = world.agent("ann")
+        for number in (1, 2, 3):
+            await agent.exchange(says(number=number))
+        with pytest.raises(LimitError) as caught:
+            await agent.exchange(says(number=4))
+        assert caught.value.retry_after == pytest.approx(1.0)
+        # Others are not held up.
+        assert (await world.node("m0").report(report_of("m0"))).answers == 1
+
+    at_the_door(tmp_path, door=door)(work)
+
+
+def test_strangers_are_limited_too(tmp_path: Path) -> None:
+    door = GrpcSettings(limits=Limits(requests=1.0, burst=2.0), monotonic=lambda: 100.0)
+
+    async def work(world: World) -> None:
+        for _ in range(2):
+            with pytest.raises(UnknownCallerError):
+                await NodeClient(Connection(world.address)).report(report_of("m0"))
+        with pytest.raises(LimitError):
+            await NodeClient(Connection(world.address)).report(report_of("m0"))
+
+    at_the_door(tmp_path, door=door)(work)
+
+
+def test_calls_under_way_are_counted(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        news = await world.agent("ann").exchange(says(number=1))
+        heard = replace(says(number=2), epoch=news.epoch, heard=news.first + len(news.items) - 1)
+        waits = asyncio.create_task(world.agent("ann").exchange(heard))
+        await until(lambda: world.service._waiting)
+        with pytest.raises(LimitError, match="1 streams are open"):
+            await world.agent("ann").exchange(replace(heard, number=3))
+        waits.cancel()
+        await until(lambda: not world.service._waiting)
+        await world.agent("ann").exchange(says(number=4))
+
+    door = GrpcSettings(limits=Limits(streams=1))
+    at_the_door(tmp_path, door=door, settings=Settings(heartbeat=60.0), node_ttl=300.0)(work)
+
+
+def test_a_message_of_an_agent_has_a_limit_of_its_own(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        with pytest.raises(RefusedError, match="allowed: at most 262144"):
+            await world.agent("ann").exchange(says(*[EndSaid("x" * 10_000)] * 30))
+        # Reports of large nodes are longer than that.
+        long = replace(report_of("m0"), version="v" * 16_000, control="c" * 16_000)
+        raw = to_bytes(long) * 10  # fields again: the last one counts
+        connection = world.connection(Role.NODE, "m0")
+        assert len(raw) > 262144
+        with pytest.raises(RefusedError, match="slots"):
+            await connection.call(REPORT, raw + _many_slots())
+
+    at_the_door(tmp_path)(work)
+
+
+def _many_slots() -> bytes:
+    empty = themis_pb2.SlotReport(state="empty")
+    return bytes(themis_pb2.Report(slots=[empty] * 5000).SerializeToString())
+
+
+# What agents are told
+
+
+def test_an_agent_hears_its_standing_and_then_the_end(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        link = AgentLink(world.agent("ann"), SWEEP, random.Random(1))
+        items = []
+        async for item in link.news():
+            items.append(item)
+            if isinstance(item, Standing):
+                link.say(StopSaid(77))
+                link.say(EndSaid("finished"))
+        assert isinstance(items[0], Standing)
+        assert items[-1] == OverNews("finished")
+        assert SWEEP not in world.service.steward.arbiter.world.apps
+
+    at_the_door(tmp_path)(work)
+
+
+def test_an_agent_goes_on_after_a_restart_of_the_service(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        link = AgentLink(world.agent("ann"), SWEEP, random.Random(1))
+        standings = 0
+        async for item in link.news():
+            if isinstance(item, Standing):
+                standings += 1
+                if standings == 1:
+                    await world.stop()
+                    await world.start()
+                else:
+                    link.say(EndSaid("finished"))
+        assert standings == 2
+
+    at_the_door(tmp_path)(work)
+
+
+def test_what_is_refused_is_not_said_again(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        link = AgentLink(world.agent("ann"), SWEEP, random.Random(1))
+        link.say(EndSaid("x" * 20_000))
+        with pytest.raises(RefusedError, match="at most 16384"):
+            await anext(aiter(link.news()))
+        assert isinstance(await anext(aiter(link.news())), Standing)
+
+    at_the_door(tmp_path)(work)
+
+
+# When nobody is there
+
+
+def test_a_service_that_is_down_is_weather_and_a_refusal_can_be_told(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        node = world.node("m0")
+        assert not await refused(world.address)
+        await world.stop()
+        with pytest.raises(UnavailableError):
+            await node.report(report_of("m0", 1))
+        assert await refused(world.address)
+        await world.start()
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    assert (await node.report(report_of("m0", 2))).answers == 2
+                    break
+                except UnavailableError:
+                    await asyncio.sleep(0.05)
+
+    at_the_door(tmp_path)(work)
+
+
+def test_waits_grow_and_are_spread(tmp_path: Path) -> None:
+    backoff = Backoff(random.Random(1), first=1.0, most=8.0)
+    waits = [backoff.failed() for _ in range(200)]
+    assert max(waits[10:]) <= 8.0
+    assert min(waits[10:]) < 1.0 < max(waits[10:])
+    assert waits[0] <= 1.0
+    backoff.succeeded()
+    assert backoff.failed() <= 1.0
+
+
+# Fuzzing
+
+
+def _random_message(cls: type[Message], rng: random.Random, depth: int = 0) -> Message:
+    """A well-typed message with anything in it."""
+    message = cls()
+    for field in cls.DESCRIPTOR.fields:
+        if rng.random() < 0.3:
+            continue
+        count = rng.choice((0, 1, 1, 2, 5)) if _is_list(message, field) else 1
+        for _ in range(count):
+            _set(message, field, rng, depth)
+    return message
+
+
+def _is_list(message: Message, field: FieldDescriptor) -> bool:
+    value = getattr(message, field.name)
+    return hasattr(value, "__len__") and not isinstance(value, str | bytes | Message)
+
+
+def _set(message: Message, field: FieldDescriptor, rng: random.Random, depth: int) -> None:
+    if field.message_type is not None:
+        inner = _random_message(_class_of(field.message_type.name), rng, depth + 1)
+        held = getattr(message, field.name)
+        (held.append if _is_list(message, field) else held.CopyFrom)(inner)
+        return
+    likely = _STATES if field.name in {"state", "source"} else _LIKELY[field.type]
+    value = rng.choice(likely if rng.random() < 0.97 else _UNLIKELY[field.type])
+    if _is_list(message, field):
+        getattr(message, field.name).append(value)
+    else:
+        setattr(message, field.name, value)
+
+
+def _class_of(name: str) -> type[Message]:
+    found: type[Message] = getattr(themis_pb2, name)
+    return found
+
+
+_STATES = ("empty", "running", "stopping", "quarantined", "exited", "lost")
+_LIKELY: dict[int, tuple[Any, ...]] = {
+    FieldDescriptor.TYPE_STRING: ("sweep", "m0", "m9", "j0", "ann", "a", "r0"),
+    FieldDescriptor.TYPE_INT64: (0, 1, 2, 3, 17),
+    FieldDescriptor.TYPE_DOUBLE: (0.0, 1.0, 2.5, 1000.0),
+    FieldDescriptor.TYPE_BOOL: (True, False),
+}
+_UNLIKELY: dict[int, tuple[Any, ...]] = {
+    FieldDescriptor.TYPE_STRING: ("", "\0", "é" * 300, "x" * 20_000),
+    FieldDescriptor.TYPE_INT64: (-1, 2**31, 2**62, 2**63 - 1, -(2**63)),
+    FieldDescriptor.TYPE_DOUBLE: (-1.0, 1e308, 5e-324, float("nan"), float("inf")),
+    FieldDescriptor.TYPE_BOOL: (True,),
+}
+
+
+def _fuzz_raw(rpc: Rpc, rng: random.Random) -> bytes:
+    if rng.random() < 0.25:
+        return rng.randbytes(rng.randrange(300))
+    message = _random_message(message_class(rpc.takes), rng)
+    # Past the first door, so that what is behind it is reached too.
+    if rpc is REPORT:
+        message.node = "m0"
+    else:
+        message.app = "sweep"
+        if rng.random() < 0.8:
+            message.session, message.number = "s", rng.randrange(10**6)
+    if rpc is REPORT and rng.random() < 0.8:
+        message.boot, message.number, message.epoch = 1, rng.randrange(10**6), 1
+    return bytes(message.SerializeToString())
+
+
+_EXPECTED = ("deadline exceeded", "unavailable: a later report")
+
+
+@pytest.mark.parametrize("rpc", RPCS, ids=lambda rpc: rpc.method)
+def test_nothing_that_is_sent_is_our_fault(
+    tmp_path: Path, rpc: Rpc, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(world: World) -> None:
+        rng = random.Random(7)
+        who = (Role.NODE, "m0") if rpc is REPORT else (Role.TENANT, "ann")
+        connection = world.connection(*who)
+        await world.node("m0").report(report_of("m0"))
+        taken, weather = 0, []
+        for _ in range(400):
+            try:
+                # Not waited for: most answers come only after a heartbeat.
+                await connection.call(rpc, _fuzz_raw(rpc, rng), timeout=0.5)
+                taken += 1
+            except RefusedError:
+                pass
+            except UnavailableError as error:
+                weather.append(str(error))
+        assert not [text for text in weather if not text.startswith(_EXPECTED)]
+        assert taken, "nothing got past the first door"
+        assert not world.service.writer.failed.done()
+
+    door = GrpcSettings(limits=Limits(requests=1e6, burst=1e6))
+    at_the_door(tmp_path, door=door)(work)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
