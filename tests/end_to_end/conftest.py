@@ -16,6 +16,7 @@ import pytest
 import themis
 from themis.client import Client
 
+DOORS = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
 HANG = 60.0
 """Seconds after which something that should have happened never will."""
 _CALL = (sys.executable, "-c", "import sys; from themis.cli import main; sys.exit(main())")
@@ -68,7 +69,7 @@ class Place:
         log = (self.home / "service.log").open("a")
         with log:
             process = subprocess.Popen(
-                [*_CALL, "serve", "--state-dir", str(self.state), "--http", "127.0.0.1:0",
+                [*_CALL, "serve", "--state-dir", str(self.state), *DOORS,
                  *map(str, flags)],
                 env=self.environment(),
                 cwd=self.home,

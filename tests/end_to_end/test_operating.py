@@ -16,6 +16,8 @@ from themis.errors import UnavailableError, UnknownCallerError
 
 pytest.importorskip("uvicorn")
 
+DOORS = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+
 
 def test_a_service_starts_hands_out_tokens_and_stops_when_told(place: Any) -> None:
     service = place.serve("--log-format", "json")
@@ -69,7 +71,7 @@ def test_what_was_changed_survives_a_crash(place: Any, read_json: Any) -> None:
 
 def test_a_second_service_on_the_same_store_is_refused_in_one_sentence(place: Any) -> None:
     service = place.serve()
-    done = place.themis("serve", "--state-dir", place.state, "--http", "127.0.0.1:0")
+    done = place.themis("serve", "--state-dir", place.state, *DOORS)
     assert (done.code, done.out) == (4, "")
     assert done.err.count("\n") == 1
     assert f"in use by process {service.process.pid}" in done.err
@@ -79,10 +81,17 @@ def test_a_second_service_on_the_same_store_is_refused_in_one_sentence(place: An
 def test_a_port_in_use_and_an_open_address_are_refused_with_what_to_do(place: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = place.themis("serve", "--state-dir", place.state, "--http", f"127.0.0.1:{port}")
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "choose another port with --http" in done.err
-    done = place.themis("serve", "--state-dir", place.state, "--http", "0.0.0.0:0")
+        done = place.themis(
+            "serve", "--state-dir", place.state, *DOORS, "--http", f"127.0.0.1:{port}"
+        )
+        assert (done.code, done.err.count("\n")) == (2, 1)
+        assert "choose another port with --http" in done.err
+        done = place.themis(
+            "serve", "--state-dir", place.state, *DOORS, "--grpc", f"127.0.0.1:{port}"
+        )
+        assert (done.code, done.err.count("\n")) == (2, 1)
+        assert "choose another port with --grpc" in done.err
+    done = place.themis("serve", "--state-dir", place.state, *DOORS, "--http", "0.0.0.0:0")
     assert done.code == 2
     assert "themis cert" in done.err
 
@@ -104,7 +113,7 @@ def test_a_damaged_store_is_refused_and_a_backup_brought_back_in_a_later_epoch(
     for offset in range(4096, len(raw), 64):
         raw[offset] ^= 0xFF
     place.store.write_bytes(raw)
-    done = place.themis("serve", *flags, "--http", "127.0.0.1:0")
+    done = place.themis("serve", *flags, *DOORS)
     assert done.code == 1
     assert "themis restore" in done.err
     assert place.store.read_bytes() == raw  # left as it is
