@@ -120,7 +120,7 @@ class Serving:
             for chore in chores:
                 stack.callback(chore.cancel)
             epoch = service.steward.epoch
-            if config.nodes is not None:
+            if config.local_nodes is not None:
                 start_nodes(config, grpc, vault, now=time.time())
                 await service.settled()
             self._announce(Listening(http, grpc, str(made or ""), store.url, epoch))
