@@ -5,6 +5,7 @@ import signal
 import socket
 import ssl
 import time
+from contextlib import ExitStack
 from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,18 @@ def test_a_service_starts_hands_out_tokens_and_stops_when_told(place: Any) -> No
     lines = [json.loads(line) for line in service.log().splitlines()]
     assert all({"at", "level", "from", "what"} <= line.keys() for line in lines)
     assert secret not in service.log()
+
+
+def test_callers_who_never_finish_do_not_keep_it_from_stopping(place: Any) -> None:
+    service = place.serve()
+    host, _, port = service.server.removeprefix("http://").partition(":")
+    with ExitStack() as stack:
+        for text in (b"", b"GET /v1/ap", b"POST /v1/apps HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"):
+            caller = stack.enter_context(socket.create_connection((host, int(port))))
+            caller.sendall(text)
+        assert service.client().about()["epoch"] == 1
+        assert service.end() == 0
+    assert "Traceback" not in service.log()
 
 
 @pytest.mark.slow
