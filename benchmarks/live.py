@@ -306,7 +306,18 @@ def agents_for(lab: Lab, apps: list[AppSpec], *, runs: bool = False) -> tuple[Ag
 
 def hostile_mix(agents: tuple[AgentPlan, ...]) -> tuple[AgentPlan, ...]:
     """Of ten, three dead, one slow and one hostile."""
-    kinds = ("dead", "honest", "slow", "honest", "dead", "honest", "hostile", "honest", "dead", "honest")
+    kinds = (
+        "dead",
+        "honest",
+        "slow",
+        "honest",
+        "dead",
+        "honest",
+        "hostile",
+        "honest",
+        "dead",
+        "honest",
+    )
     return tuple(
         AgentPlan(agent.app, agent.token_file, kinds[number % 10], agent.jobs)
         for number, agent in enumerate(agents)
@@ -470,7 +481,9 @@ def _rounds(
     if args.verbose:
         print(json.dumps(sights["counts"]), file=sys.stderr)
     zero = lab.zero()
-    rounds = [item for item in lab.rounds() if item.trigger == "beat" and zero + item.opened > ready]
+    rounds = [
+        item for item in lab.rounds() if item.trigger == "beat" and zero + item.opened > ready
+    ]
     told = [
         max((at for at in sights["leases"] if 0 <= at - zero - item.opened < lease), default=0.0)
         - zero
@@ -480,7 +493,9 @@ def _rounds(
     bids = [sights["bid"].get(str(item.round), 0.0) - zero - item.opened for item in rounds]
     if args.verbose:
         for item in rounds:
-            print(item.round, item.settled - item.opened, item.failed, item.offered, file=sys.stderr)
+            print(
+                item.round, item.settled - item.opened, item.failed, item.offered, file=sys.stderr
+            )
     return _Seen(
         [item.settled - item.opened for item in rounds],
         told,

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,9 @@ def plan_from(text: str) -> Plan:
         data["host"],
         data["port"],
         tuple(AgentPlan(*item) for item in data["agents"]),
-        tuple(NodePlan(name, file, tuple(slots), rack) for name, file, slots, rack in data["nodes"]),
+        tuple(
+            NodePlan(name, file, tuple(slots), rack) for name, file, slots, rack in data["nodes"]
+        ),
     )
 
 
@@ -362,9 +365,8 @@ class FakeNode:
             await asyncio.sleep(1.0)
             for run, began in list(self.running.items()):
                 seconds = time.monotonic() - began
-                self.inbox.put_nowait(
-                    lambda at, run=run, seconds=seconds: nev.Measured(at, run, seconds, seconds)
-                )
+                measured = partial(nev.Measured, run=run, iterations=seconds, seconds=seconds)
+                self.inbox.put_nowait(measured)
 
 
 # The process
