@@ -12,7 +12,13 @@ import pytest
 from themis.arbiter import Settings
 from themis.arbiter import events as ev
 from themis.auction import Problem, Solution, solver
-from themis.errors import RefusedError, UnavailableError, UnknownAppError
+from themis.errors import (
+    ConfigError,
+    CorruptLogError,
+    RefusedError,
+    UnavailableError,
+    UnknownAppError,
+)
 from themis.fleet import NodeCore
 from themis.fleet import commands as cmd
 from themis.fleet import events as nev
@@ -33,10 +39,13 @@ from themis.fleet.talk import (
 )
 from themis.live.clock import Sources
 from themis.live.memory import recall
+from themis.live.replaying import PrunedLogError, replay_store
+from themis.live.rounds import RoundBook, read_rounds
 from themis.live.service import AGENT_TTL, Service
 from themis.live.store import open_store
-from themis.live.store.base import Batch, Store
-from themis.model import AppId, Bid, GpuId, JobId, Lease, Machine
+from themis.live.store.base import Batch, LogEntry, Store
+from themis.live.terms import Terms, terms_of, terms_row
+from themis.model import AppId, Bid, GpuId, JobId, Lease, Machine, OwnerId
 from themis.model.reasons import Reason
 from themis.policies import policy
 from themis.testing.virtual import AtOnce, run_virtually
@@ -80,6 +89,8 @@ class Cluster:
         memory = recall(self.store, policy(self.rule), SETTINGS, "test", seed=3, sources=sources)
         self.service = Service(memory, self.store, Inline(), AtOnce())
         await self.service.start()
+        terms = Terms(self.rule, settings=SETTINGS)
+        self.service.keep(terms_row(self.service.kept, memory.epoch.number, terms))
         return self.service
 
     def kill(self) -> None:
@@ -208,6 +219,11 @@ async def cluster_of(
             await cluster.service.close()
             assert cluster.store is not None
             cluster.store.close()
+        # Whatever happened, kills included: the log says all that the arbiter was told.
+        with open_store(f"sqlite:///{cluster.path}", read_only=True) as store:
+            result = replay_store(store, resolve=True)
+            assert result.first_difference is None, result.first_difference.text
+            assert result.events > 0
 
 
 def virtually(work: Callable[[Path], Coroutine[Any, Any, None]], path: Path) -> None:
@@ -410,3 +426,101 @@ def test_nothing_is_said_when_nothing_can_be_stored(tmp_path: Path) -> None:
         failing[0]._store.close()
 
     virtually(work, tmp_path)
+
+
+def test_a_service_that_came_back_with_another_policy_replays_with_both(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path, rule="fifo") as (cluster, _):
+            for number, rule in enumerate(("equal-share", "equal-share", "themis")):
+                assert cluster.service is not None
+                await cluster.service.submit(app(f"app-{number}"), f"key-{number}")
+                await asyncio.sleep(70.0)
+                cluster.kill()
+                cluster.rule = rule
+                await cluster.start()
+                await asyncio.sleep(70.0)
+            assert cluster.service is not None
+            found = terms_of(cluster.service.kept, "store")
+            # One row for each change, and none for a start that changed nothing.
+            told = {epoch: terms.policy for epoch, terms in found.items()}
+            assert told == {1: "fifo", 2: "equal-share", 4: "themis"}
+
+    virtually(work, tmp_path)
+
+
+def _log_of_two_apps(tmp_path: Path) -> str:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, _):
+            assert cluster.service is not None
+            agents = [Talker(cluster, AppId(name)) for name in ("one", "two")]
+            for agent in agents:
+                await cluster.service.submit(app(agent.app), agent.app)
+                await agent.until(lambda: bool(agents[0].held))
+            for _ in range(100):
+                await asyncio.gather(*(agent.talk() for agent in agents))
+            assert agents[1].held
+
+    virtually(work, tmp_path)
+    return f"sqlite:///{tmp_path / 'store.sqlite'}"
+
+
+def test_a_replay_names_the_first_entry_that_went_another_way(tmp_path: Path) -> None:
+    url = _log_of_two_apps(tmp_path)
+    with open_store(url, read_only=True) as store:
+        told = replay_store(store, policy="fifo")
+        assert told.first_difference is not None
+        assert told.first_difference.line > 1
+        assert "command" in told.first_difference.text
+
+
+def test_a_log_without_its_beginning_is_not_replayed(tmp_path: Path) -> None:
+    url = _log_of_two_apps(tmp_path)
+    with open_store(url, reserve_bytes=0) as store:
+        store.begin_epoch("test", 0)
+        while store.prune(older_than=60.0).more:
+            pass
+    with open_store(url, read_only=True) as store:
+        with pytest.raises(PrunedLogError, match="pruned") as caught:
+            replay_store(store)
+        assert caught.value.first > 1
+
+
+def test_a_store_that_names_no_policy_or_strange_code_needs_one_named(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.sqlite'}"
+    body = '{"events":[{"type":"Woken","at":1.0}],"commands":[]}'
+    entry = LogEntry(1.0, "Woken", body)
+    with open_store(url, reserve_bytes=0) as store:
+        store.begin_epoch("test", 0)
+        store.commit(Batch(entries=(entry,)))
+        with pytest.raises(ConfigError, match="--policy"):
+            replay_store(store)
+        assert replay_store(store, policy="fifo").same
+        store.commit(Batch(kept=terms_row({}, 1, Terms("mine:Policy"))))
+        with pytest.raises(ConfigError, match="if you trust that code"):
+            replay_store(store)
+        store.commit(Batch(entries=(replace(entry, body='{"events":[{"type":"No"}]}'),)))
+        with pytest.raises(CorruptLogError, match=":2:"):
+            replay_store(store, policy="fifo")
+
+
+def test_rounds_from_before_a_restart_are_still_there(tmp_path: Path) -> None:
+    with open_store(_log_of_two_apps(tmp_path), read_only=True) as store:
+        end = store.usage().next_entry
+        found = read_rounds(store, 1, end - 1)
+        numbers = [record.round for record in found.records]
+        assert len(numbers) > 1
+        book = RoundBook()
+        book.add(replace(found.records[-1], failed="as it is now"), {})
+        # Read backwards and in parts, and still in order; what is there is not replaced.
+        for begin in range(end - 5, -5, -5):
+            book.remember(read_rounds(store, max(1, begin), begin + 4))
+        assert book.numbers() == numbers
+        assert book.round(numbers[-1])[0].failed == "as it is now"
+        assert book.round(numbers[-1])[1] == found.records[-2]
+        assert book.owners == {"one": "ann", "two": "ann"}
+        few = RoundBook(most=1)
+        few.remember(found)
+        assert few.numbers() == numbers[-1:]
+        # Who was known first is kept: reading goes backwards.
+        few.knows({AppId("one"): OwnerId("bob")})
+        assert few.owners[AppId("one")] == "ann"

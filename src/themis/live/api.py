@@ -92,7 +92,7 @@ class Endpoint:
 _TEXT = {"type": "string", "maxLength": 200}
 _APP = {
     "type": "object",
-    "required": ["spec"],
+    "required": ["spec", "key"],
     "properties": {"spec": {"type": "object"}, "key": _TEXT},
     "additionalProperties": False,
 }
@@ -304,7 +304,7 @@ class Api:
     async def submit(self, call: Call) -> Data:
         spec = decode(AppSpec, call.body["spec"])
         self._allow(call, spec.owner)
-        if not call.body.get("key"):
+        if not call.body["key"]:
             raise RefusedError("key", "a text that this submission, sent again, has again")
         row = self._row(call, spec.id, owner=spec.owner)
         return {"app": await self._service.submit(spec, str(call.body["key"]), row)}

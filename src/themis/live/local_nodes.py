@@ -26,9 +26,9 @@ def start_nodes(config: ServiceConfig, grpc: Address, vault: Vault, *, now: floa
     Raises:
         ConfigError: The cluster file is wrong, or a machine in it cannot be pretended.
     """
-    assert config.nodes is not None
+    assert config.local_nodes is not None
     started = []
-    for machine in read_cluster(config.nodes).machines:
+    for machine in read_cluster(config.local_nodes).machines:
         folder = nodes_folder(config) / machine.name
         make_way(folder)
         if is_running(folder):
