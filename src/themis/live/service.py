@@ -66,6 +66,10 @@ _LOG = logging.getLogger(__name__)
 
 AGENT_TTL = 30.0
 """Seconds of silence after which an app's agent counts as unreachable."""
+AGENT_POLL = 10.0
+"""Seconds after which an agent without news is answered: it is heard in time by a wide margin."""
+_ANSWER_TRAVELS = 0.3
+"""Seconds that an auction and its answer take between service and solver."""
 _HANG = 15.0
 """Seconds beyond a heartbeat in which a report must have been answered."""
 
@@ -327,7 +331,9 @@ class Service:
             waiting.set_result(None)
 
     async def _solve(self, command: cmd.Solve) -> None:
-        seconds = self._clock.until(command.deadline)
+        # The arbiter's deadline is for the answer to be here, the budget for the solver itself.
+        left = self._clock.until(command.deadline) - _ANSWER_TRAVELS
+        seconds = max(0.0, min(left, self._steward.arbiter.settings.solve_budget))
         try:
             solution = await self._solving.solve(command.problem, seconds)
         except ThemisError as error:
@@ -378,7 +384,7 @@ class Service:
     # Agents
 
     async def exchange(self, report: AgentReport) -> News:
-        """Take in what an agent says; returns when there is news, or after a heartbeat.
+        """Take in what an agent says; returns when there is news, or after some seconds.
 
         Raises:
             UnknownAppError: There is no such app.
@@ -416,7 +422,7 @@ class Service:
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[app] = waiting
         try:
-            async with asyncio.timeout(self._steward.arbiter.settings.heartbeat):
+            async with asyncio.timeout(AGENT_POLL):
                 await waiting
         except TimeoutError:
             pass
