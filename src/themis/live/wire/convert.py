@@ -168,22 +168,40 @@ def _codec(kind: type) -> _Codec:
         required = field.default is MISSING and field.default_factory is MISSING
         parts.append((field.name, _field_codec(hints[field.name], about), about, required))
 
+    # Thousands of these run in every round: no call that is not needed, and the way to a misfit
+    # is gathered only when there is one.
+    encoders = [(name, part.encode) for name, part, _, _ in parts]
+    decoders = [(name, part.decode, a.has_presence, needed) for name, part, a, needed in parts]
+
     def encode(value: Any, bounds: Bounds) -> Message:
         said = {}
-        for name, part, _, _ in parts:
-            inner = getattr(value, name)
-            if inner is not None:
-                said[name] = _step(part.encode, inner, bounds, f".{name}")
+        name = ""
+        try:
+            for name, convert in encoders:
+                inner = getattr(value, name)
+                if inner is not None:
+                    said[name] = convert(inner, bounds)
+        except _MisfitError as error:
+            error.steps.append(f".{name}")
+            raise
         return message(**said)
 
     def decode(given: Any, bounds: Bounds) -> Any:
         values = {}
-        for name, part, about, required in parts:
-            if about.has_presence and not given.HasField(name):
-                if required:
-                    raise _UnfitError(f"{name} is missing")
-                continue
-            values[name] = _step(part.decode, getattr(given, name), bounds, f".{name}")
+        name, missing = "", ""
+        try:
+            for name, convert, optional, required in decoders:
+                if optional and not given.HasField(name):
+                    missing = missing or (name if required else "")
+                    if missing:
+                        break
+                    continue
+                values[name] = convert(getattr(given, name), bounds)
+        except _MisfitError as error:
+            error.steps.append(f".{name}")
+            raise
+        if missing:
+            raise _UnfitError(f"{missing} is missing")
         try:
             return kind(**values)
         except ThemisError as error:
@@ -250,7 +268,16 @@ def _list_codec(inner: _Codec, length: int | None = None) -> _Codec:
     def through(convert: _Convert, make: Callable[[Any], Any]) -> _Convert:
         def run(given: Any, bounds: Bounds) -> Any:
             check(given, bounds)
-            return make([_step(convert, item, bounds, n) for n, item in enumerate(given)])
+            if convert is _count and _are_counts(given):
+                return make(given)
+            done: list[Any] = []
+            try:
+                for item in given:
+                    done.append(convert(item, bounds))  # noqa: PERF401 - its length is the place
+            except _MisfitError as error:
+                error.steps.append(f"[{len(done)}]")
+                raise
+            return make(done)
 
         return run
 
@@ -279,11 +306,11 @@ def _record_codec(hints: tuple[Any, ...], place: _Place) -> _Codec:
     return _Codec(encode, decode)
 
 
-def _step(convert: _Convert, value: Any, bounds: Bounds, step: str | int) -> Any:
+def _step(convert: _Convert, value: Any, bounds: Bounds, step: str) -> Any:
     try:
         return convert(value, bounds)
     except _MisfitError as error:
-        error.steps.append(step if isinstance(step, str) else f"[{step}]")
+        error.steps.append(step)
         raise
 
 
@@ -302,7 +329,7 @@ def _scalar_codec(hint: Any, place: _Place) -> _Codec:
     if hint is int and place.key in _SIGNED:
         return _both(lambda value, _: _whole(value, -_MOST_WHOLE))
     if hint is int:
-        return _both(lambda value, _: _whole(value, 0))
+        return _both(_count)
     if hint is float:
         return _both(_number)
     if hint is bool:
@@ -332,6 +359,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _text(value: Any, most: int) -> str:
+    if type(value) is str and value.isascii() and len(value) <= most:
+        return value
     if not isinstance(value, str) or _SURROGATE.search(value):
         raise _MisfitError(value, "a text in Unicode")
     if len(value) > most:
@@ -346,6 +375,19 @@ def _whole(value: Any, low: int) -> int:
     return value
 
 
+def _count(value: Any, _: Bounds) -> int:
+    if type(value) is int and 0 <= value <= _MOST_WHOLE:
+        return value
+    return _whole(value, 0)
+
+
+def _are_counts(values: Sequence[Any]) -> bool:
+    """Whether all of a list are what `_count` takes: long ones are numbers of GPUs."""
+    if not values:
+        return True
+    return set(map(type, values)) == {int} and 0 <= min(values) and max(values) <= _MOST_WHOLE
+
+
 def _short(value: object) -> object:
     # Python refuses to write out integers of thousands of digits.
     long = isinstance(value, int) and abs(value) > 10**18
@@ -353,6 +395,8 @@ def _short(value: object) -> object:
 
 
 def _number(value: Any, _: Bounds) -> float:
+    if type(value) is float and math.isfinite(value):
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _MisfitError(value, "a number")
     if isinstance(value, int) and abs(value) > 10**18:
