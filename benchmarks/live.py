@@ -49,6 +49,7 @@ from themis.fleet.talk import EndSaid, LeaseNews, RunSaid, Standing
 from themis.live.agent_link import AgentLink
 from themis.live.config import Address
 from themis.live.credentials import Role, create_token
+from themis.live.entries import body_of, commands_in
 from themis.live.grpc_client import AgentClient, Connection, Credentials
 from themis.live.memory import CLUSTER, recall
 from themis.live.store import Batch, LogEntry, open_store
@@ -56,7 +57,7 @@ from themis.live.tokenfile import write_secret
 from themis.live.vault import KeptVault
 from themis.model import AppSpec, JobId, Machine
 from themis.policies import policy
-from themis.records.codec import TAG, command_from, dumps
+from themis.records.codec import TAG
 from themis.testing.crowd import AgentPlan, NodePlan, Plan
 from themis.testing.world import simple_app
 
@@ -103,7 +104,7 @@ class Lab:
                     event = AppArrived(memory.clock.now(), app)
                     outcome = memory.steward.handle(event)
                     assert not any(isinstance(item, Refuse) for item in outcome.commands)
-                    body = dumps({"events": outcome.changes.events, "commands": []})
+                    body = body_of(outcome.changes.events, ())
                     entries.append(LogEntry(event.at, "AppArrived", body))
                 parts, leases, ended = memory.changed()
                 last = entries.pop()
@@ -180,11 +181,8 @@ class Lab:
         with closing(open_store(self.url, read_only=True)) as store:
             for stored in store.entries():
                 if f'"{TAG}":"Report"' in stored.entry.body:
-                    for item in json.loads(stored.entry.body)["commands"]:
-                        if item.get(TAG) == "Report":
-                            command = command_from(item)
-                            assert isinstance(command, Report)
-                            found.append(command.record)
+                    commands = commands_in(json.loads(stored.entry.body))
+                    found += [item.record for item in commands if isinstance(item, Report)]
         return found
 
     def zero(self) -> float:
@@ -486,7 +484,7 @@ def _rounds(
         told,
         bids,
         sum(bool(item.failed) for item in rounds),
-        statistics.median(len(sights["offered"]) and _asked(item) for item in rounds),
+        statistics.median(map(_asked, rounds)),
         memory,
         cpu,
     )

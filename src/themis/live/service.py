@@ -54,13 +54,13 @@ from themis.fleet.talk import (
     TopologyNews,
 )
 from themis.live.desk import Desk
+from themis.live.entries import body_of
 from themis.live.memory import Memory, fleet_rows
 from themis.live.rounds import RoundBook
 from themis.live.store.base import AuditRow, Batch, LogEntry, Store
 from themis.live.writing import Writer
 from themis.model import AppId, AppSpec
 from themis.model.reasons import Reason
-from themis.records.codec import dumps
 
 _LOG = logging.getLogger(__name__)
 
@@ -228,8 +228,8 @@ class Service:
         changes = outcome.changes
         if changes.events:
             commands = [item for item in outcome.commands if not isinstance(item, cmd.WakeMe)]
-            body = {"events": changes.events, "commands": commands}
-            entry = LogEntry(self._steward.arbiter.now, kind, dumps(body))
+            body = body_of(changes.events, commands)
+            entry = LogEntry(self._steward.arbiter.now, kind, body)
         then = partial(self._let_out, outcome)
         if entry is None and not changes.kept and audit is None:
             # Nothing to store, but what was decided before must be durable before this is told.
