@@ -35,7 +35,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -287,7 +287,8 @@ def apps_of(count: int, *, gpus: int = 1, jobs: int = 4) -> list[AppSpec]:
             f"app-{number}",
             gpus=gpus,
             jobs=jobs,
-            iterations=10**6,
+            # They differ, so that auctions have something to decide.
+            iterations=1000 + 37 * number % 1000,
             owner=f"owner-{number % OWNERS}",
         )
         for number in range(count)
@@ -297,7 +298,13 @@ def apps_of(count: int, *, gpus: int = 1, jobs: int = 4) -> list[AppSpec]:
 def agents_for(lab: Lab, apps: list[AppSpec], *, runs: bool = False) -> tuple[AgentPlan, ...]:
     """An honest agent for each."""
     return tuple(
-        AgentPlan(app.id, str(lab.token_file(app.owner)), jobs=len(app.jobs), runs=runs)
+        AgentPlan(
+            app.id,
+            str(lab.token_file(app.owner)),
+            jobs=len(app.jobs),
+            work=sum(job.serial_iteration_time for job in app.jobs) * app.phases[0].iterations,
+            runs=runs,
+        )
         for app in apps
     )
 
@@ -306,7 +313,7 @@ def hostile_mix(agents: tuple[AgentPlan, ...]) -> tuple[AgentPlan, ...]:
     """Of ten, three dead, one slow and one hostile."""
     kinds = ("dead", "honest", "slow", "honest", "dead", "honest", "hostile", "honest", "dead", "honest")
     return tuple(
-        AgentPlan(agent.app, agent.token_file, kinds[number % 10], agent.jobs)
+        replace(agent, kind=kinds[number % 10])
         for number, agent in enumerate(agents)
     )
 
@@ -404,8 +411,8 @@ async def _next_running(apps: list[_App]) -> _App:
 
 def full_round(folder: Path, args: argparse.Namespace) -> dict[str, float]:
     """A thousand honest agents."""
-    settings = {"lease": 12, "grace": 1, "bid_deadline": 4, "solve_budget": 1, "idle_after": 0}
-    lab = Lab(folder, settings, options={"f": 0})
+    settings = {"lease": 12, "grace": 1, "bid_deadline": 4, "solve_budget": 0.5, "idle_after": 0}
+    lab = Lab(folder, settings, options={"f": 0, "guard_rounds": 0})
     specs = apps_of(args.agents or 1000)
     seen = _rounds(lab, specs, agents_for(lab, specs), args)
     return {
@@ -424,7 +431,7 @@ def full_round(folder: Path, args: argparse.Namespace) -> dict[str, float]:
 def hostile(folder: Path, args: argparse.Namespace) -> dict[str, float]:
     """Two thousand, half of them no good."""
     settings = {"lease": 12, "grace": 1, "bid_deadline": 2, "solve_budget": 1, "idle_after": 0}
-    lab = Lab(folder, settings, options={"f": 0})
+    lab = Lab(folder, settings, options={"f": 0, "guard_rounds": 0})
     specs = apps_of(args.agents or 2000)
     seen = _rounds(lab, specs, hostile_mix(agents_for(lab, specs)), args)
     over = [took - 3.0 for took in seen.took]

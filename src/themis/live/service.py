@@ -68,8 +68,8 @@ AGENT_TTL = 30.0
 """Seconds of silence after which an app's agent counts as unreachable."""
 AGENT_POLL = 10.0
 """Seconds after which an agent without news is answered: it is heard in time by a wide margin."""
-_ANSWER_TRAVELS = 0.3
-"""Seconds that an auction and its answer take between service and solver."""
+_IN_TIME = 0.1
+"""Seconds before the arbiter's deadline at which a solution must be here."""
 _HANG = 15.0
 """Seconds beyond a heartbeat in which a report must have been answered."""
 
@@ -80,8 +80,8 @@ class Solver(Protocol):
     async def start(self) -> None:
         """Get ready."""
 
-    async def solve(self, problem: Problem, seconds: float) -> Solution:
-        """The best answer that is there after so many seconds."""
+    async def solve(self, problem: Problem, seconds: float, slack: float = 0.0) -> Solution:
+        """The best answer after so many seconds; it is here within `slack` more."""
 
     async def close(self) -> None:
         """Let go of everything."""
@@ -332,10 +332,10 @@ class Service:
 
     async def _solve(self, command: cmd.Solve) -> None:
         # The arbiter's deadline is for the answer to be here, the budget for the solver itself.
-        left = self._clock.until(command.deadline) - _ANSWER_TRAVELS
-        seconds = max(0.0, min(left, self._steward.arbiter.settings.solve_budget))
+        left = max(0.0, self._clock.until(command.deadline) - _IN_TIME)
+        seconds = min(left, self._steward.arbiter.settings.solve_budget)
         try:
-            solution = await self._solving.solve(command.problem, seconds)
+            solution = await self._solving.solve(command.problem, seconds, left - seconds)
         except ThemisError as error:
             self.apply(ev.SolveFailed(self.now(), command.round, str(error)))
         else:
