@@ -35,7 +35,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ from themis.fleet.talk import EndSaid, LeaseNews, RunSaid, Standing
 from themis.live.agent_link import AgentLink
 from themis.live.config import Address
 from themis.live.credentials import Role, create_token
+from themis.live.entries import body_of, commands_in
 from themis.live.grpc_client import AgentClient, Connection, Credentials
 from themis.live.memory import CLUSTER, recall
 from themis.live.store import Batch, LogEntry, open_store
@@ -56,7 +57,7 @@ from themis.live.tokenfile import write_secret
 from themis.live.vault import KeptVault
 from themis.model import AppSpec, JobId, Machine
 from themis.policies import policy
-from themis.records.codec import TAG, command_from, dumps
+from themis.records.codec import TAG
 from themis.testing.crowd import AgentPlan, NodePlan, Plan
 from themis.testing.world import simple_app
 
@@ -103,7 +104,7 @@ class Lab:
                     event = AppArrived(memory.clock.now(), app)
                     outcome = memory.steward.handle(event)
                     assert not any(isinstance(item, Refuse) for item in outcome.commands)
-                    body = dumps({"events": outcome.changes.events, "commands": []})
+                    body = body_of(outcome.changes.events, ())
                     entries.append(LogEntry(event.at, "AppArrived", body))
                 parts, leases, ended = memory.changed()
                 last = entries.pop()
@@ -180,11 +181,8 @@ class Lab:
         with closing(open_store(self.url, read_only=True)) as store:
             for stored in store.entries():
                 if f'"{TAG}":"Report"' in stored.entry.body:
-                    for item in json.loads(stored.entry.body)["commands"]:
-                        if item.get(TAG) == "Report":
-                            command = command_from(item)
-                            assert isinstance(command, Report)
-                            found.append(command.record)
+                    commands = commands_in(json.loads(stored.entry.body))
+                    found += [item.record for item in commands if isinstance(item, Report)]
         return found
 
     def zero(self) -> float:
@@ -289,7 +287,8 @@ def apps_of(count: int, *, gpus: int = 1, jobs: int = 4) -> list[AppSpec]:
             f"app-{number}",
             gpus=gpus,
             jobs=jobs,
-            iterations=10**6,
+            # They differ, so that auctions have something to decide.
+            iterations=1000 + 37 * number % 1000,
             owner=f"owner-{number % OWNERS}",
         )
         for number in range(count)
@@ -299,7 +298,13 @@ def apps_of(count: int, *, gpus: int = 1, jobs: int = 4) -> list[AppSpec]:
 def agents_for(lab: Lab, apps: list[AppSpec], *, runs: bool = False) -> tuple[AgentPlan, ...]:
     """An honest agent for each."""
     return tuple(
-        AgentPlan(app.id, str(lab.token_file(app.owner)), jobs=len(app.jobs), runs=runs)
+        AgentPlan(
+            app.id,
+            str(lab.token_file(app.owner)),
+            jobs=len(app.jobs),
+            work=sum(job.serial_iteration_time for job in app.jobs) * app.phases[0].iterations,
+            runs=runs,
+        )
         for app in apps
     )
 
@@ -319,7 +324,7 @@ def hostile_mix(agents: tuple[AgentPlan, ...]) -> tuple[AgentPlan, ...]:
         "honest",
     )
     return tuple(
-        AgentPlan(agent.app, agent.token_file, kinds[number % 10], agent.jobs)
+        replace(agent, kind=kinds[number % 10])
         for number, agent in enumerate(agents)
     )
 
@@ -417,8 +422,8 @@ async def _next_running(apps: list[_App]) -> _App:
 
 def full_round(folder: Path, args: argparse.Namespace) -> dict[str, float]:
     """A thousand honest agents."""
-    settings = {"lease": 12, "grace": 1, "bid_deadline": 4, "solve_budget": 1, "idle_after": 0}
-    lab = Lab(folder, settings, options={"f": 0})
+    settings = {"lease": 12, "grace": 1, "bid_deadline": 4, "solve_budget": 0.5, "idle_after": 0}
+    lab = Lab(folder, settings, options={"f": 0, "guard_rounds": 0})
     specs = apps_of(args.agents or 1000)
     seen = _rounds(lab, specs, agents_for(lab, specs), args)
     return {
@@ -437,7 +442,7 @@ def full_round(folder: Path, args: argparse.Namespace) -> dict[str, float]:
 def hostile(folder: Path, args: argparse.Namespace) -> dict[str, float]:
     """Two thousand, half of them no good."""
     settings = {"lease": 12, "grace": 1, "bid_deadline": 2, "solve_budget": 1, "idle_after": 0}
-    lab = Lab(folder, settings, options={"f": 0})
+    lab = Lab(folder, settings, options={"f": 0, "guard_rounds": 0})
     specs = apps_of(args.agents or 2000)
     seen = _rounds(lab, specs, hostile_mix(agents_for(lab, specs)), args)
     over = [took - 3.0 for took in seen.took]
@@ -501,7 +506,7 @@ def _rounds(
         told,
         bids,
         sum(bool(item.failed) for item in rounds),
-        statistics.median(len(sights["offered"]) and _asked(item) for item in rounds),
+        statistics.median(map(_asked, rounds)),
         memory,
         cpu,
     )

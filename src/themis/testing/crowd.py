@@ -8,7 +8,6 @@ input, and then prints what it saw as one JSON line.
 """
 
 import asyncio
-import hashlib
 import json
 import random
 import sys
@@ -48,6 +47,8 @@ class AgentPlan:
     token_file: str
     kind: str = "honest"
     jobs: int = 1
+    work: float = 3600.0
+    """Seconds that all of it takes on one GPU."""
     runs: bool = False
     """Whether it starts jobs on what it is granted."""
 
@@ -77,7 +78,9 @@ class Plan:
             {
                 "host": self.host,
                 "port": self.port,
-                "agents": [[a.app, a.token_file, a.kind, a.jobs, a.runs] for a in self.agents],
+                "agents": [
+                    [a.app, a.token_file, a.kind, a.jobs, a.work, a.runs] for a in self.agents
+                ],
                 "nodes": [[n.name, n.token_file, list(n.slots), n.rack] for n in self.nodes],
             }
         )
@@ -138,7 +141,7 @@ class Agent:
         self.sights = sights
         self.report = themis_pb2.AgentReport(app=plan.app, session="crowd")
         self.rng = random.Random(plan.app)
-        self.rows = _rows(plan.app)
+        self.rows = _rows(plan.work)
         self.jobs: dict[int, int] = {}
         """The job on each GPU."""
 
@@ -287,10 +290,8 @@ _AGENTS: dict[str, type[Agent]] = {
 }
 
 
-def _rows(app: str) -> tuple[list[Any], list[Any]]:
-    """What an app bids: apps differ, so that auctions have something to decide."""
-    seed = int(hashlib.sha256(app.encode()).hexdigest()[:6], 16)
-    work = 3600.0 + seed % 86400
+def _rows(work: float) -> tuple[list[Any], list[Any]]:
+    """What an app bids, far from each other and close together."""
     rows, table = [], []
     for level, slower in ((0, 1.0), (1, 1.1), (3, 1.5)):
         for count in (1, 2, 4):
