@@ -71,7 +71,7 @@ def _simpler(value: object) -> object:
         return sorted(value)
     if isinstance(value, Mapping):
         return dict(value)
-    if isinstance(value, Sequence):
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
         return tuple(value)
     raise TypeError(f"{kind.__name__} is not plain data")
 
