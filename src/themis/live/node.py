@@ -130,6 +130,7 @@ class Node:
         self._sending: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._disk_trouble = ""
+        self._draining = False
         self._connection = ""
         """What was last said of the way to the service."""
 
@@ -163,8 +164,12 @@ class Node:
 
     async def drain(self, seconds: float) -> None:
         """Take nothing new, ask all runs to save, and return when they have or time is up."""
+        self._draining = True
+        busy = {gpu for number in self.live for gpu in self._gpus_of(number)}
         for gpu in range(len(self._core.memory.tokens)):
-            self._put(partial(ev.GpuFailed, gpu=gpu, reason="its node is being stopped"))
+            # Others when they are empty: the service takes a GPU away at once that is not well.
+            if gpu not in busy:
+                self._take_out(gpu)
         for number in self.live:
             self._on_engine(number, self._ask_to_save)
         deadline = clock.now() + seconds
@@ -174,6 +179,12 @@ class Node:
             self._on_engine(number, self._kill)
         # The service hears of it with the next report.
         await asyncio.sleep(0.5)
+
+    def _gpus_of(self, number: int) -> tuple[int, ...]:
+        return self._runs[number].order.gpus if number in self._runs else ()
+
+    def _take_out(self, gpu: int) -> None:
+        self._put(partial(ev.GpuFailed, gpu=gpu, reason="its node is being stopped"))
 
     @property
     def live(self) -> tuple[int, ...]:
@@ -346,6 +357,9 @@ class Node:
             return
         run.over = True
         _LOG.info("run %s: %s is over: %s", run.order.run, _job(run.order), message)
+        if self._draining:
+            for gpu in run.order.gpus:
+                self._take_out(gpu)
         exited = partial(
             ev.Exited,
             run=run.order.run,

@@ -130,7 +130,7 @@ async def open_world(folder: Path, **settings: Any) -> AsyncIterator[World]:
         await world.stop()
 
 
-async def until(is_true: Callable[[], object], seconds: float = 30.0) -> None:
+async def until(is_true: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait for something to become true; the limit is only there so that nothing hangs."""
     async with asyncio.timeout(seconds):
         while not is_true():
