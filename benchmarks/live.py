@@ -323,10 +323,7 @@ def hostile_mix(agents: tuple[AgentPlan, ...]) -> tuple[AgentPlan, ...]:
         "dead",
         "honest",
     )
-    return tuple(
-        replace(agent, kind=kinds[number % 10])
-        for number, agent in enumerate(agents)
-    )
+    return tuple(replace(agent, kind=kinds[number % 10]) for number, agent in enumerate(agents))
 
 
 # Cases
@@ -532,16 +529,15 @@ def restart(folder: Path, args: argparse.Namespace) -> dict[str, float]:
     specs = apps_of(args.agents or 10_000)
     lab.fill(specs, nodes=16)
     lease = float(settings["lease"])
-    with lab.service() as service:
-        with lab.crowd(nodes=lab.nodes(16)) as crowd:
-            # Until a round was held, and the next one is far.
-            _wait(service, crowd, lease + 5.0)
-            service.kill()
-            # Over the opening of the next: it is due when the service is back.
-            time.sleep(lease)
-            with lab.service() as again:
-                _wait(again, crowd, lease)
-                memory = again.memory_mb()
+    with lab.service() as service, lab.crowd(nodes=lab.nodes(16)) as crowd:
+        # Until a round was held, and the next one is far.
+        _wait(service, crowd, lease + 5.0)
+        service.kill()
+        # Over the opening of the next: it is due when the service is back.
+        time.sleep(lease)
+        with lab.service() as again:
+            _wait(again, crowd, lease)
+            memory = again.memory_mb()
     zero = lab.zero()
     opened = [zero + item.opened for item in lab.rounds() if zero + item.opened > again.began]
     return {
