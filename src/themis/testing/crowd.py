@@ -104,7 +104,7 @@ class Sights:
     offered: dict[int, list[float]] = field(default_factory=dict)
     """By round: the first and the last offer that came."""
     bid: dict[int, float] = field(default_factory=dict)
-    """By round: when the last bid was taken."""
+    """By round: when the last bid was sent."""
     leases: list[float] = field(default_factory=list)
     """When news of leases came."""
 
@@ -147,14 +147,14 @@ class Agent:
         await asyncio.sleep(self.rng.uniform(0.0, _STAGGER))
         said: list[Any] = []
         while True:
-            rounds = [item.bid.round for item in said if item.WhichOneof("kind") == "bid"]
+            for item in said:
+                if item.WhichOneof("kind") == "bid":
+                    self.sights.bid[item.bid.round] = time.time()
             news = await self._exchange(said)
             said = []
             if news is None:
                 await asyncio.sleep(self.rng.uniform(0.0, _AGAIN))
                 continue
-            for number in rounds:
-                self.sights.bid[number] = time.time()
             for item in self._new(news):
                 said += await self._hear(item)
 
