@@ -92,9 +92,7 @@ class Lab:
         """Of the store."""
         return f"sqlite:///{self.folder / 'store.sqlite'}"
 
-    def fill(
-        self, apps: list[AppSpec], nodes: int, gpus: int = 4, *, tenants: bool = True
-    ) -> None:
+    def fill(self, apps: list[AppSpec], nodes: int, gpus: int = 4, *, tenants: bool = True) -> None:
         """Put apps, machines and everybody's tokens into a store of its own."""
         settings = Settings(**self.settings)  # type: ignore[arg-type]  # checked where it is made
         with closing(open_store(self.url)) as store:
@@ -320,11 +318,19 @@ def agents_for(lab: Lab, apps: list[AppSpec], *, runs: bool = False) -> tuple[Ag
 
 def hostile_mix(agents: tuple[AgentPlan, ...]) -> tuple[AgentPlan, ...]:
     """Of ten, three dead, one slow and one hostile."""
-    kinds = ("dead", "honest", "slow", "honest", "dead", "honest", "hostile", "honest", "dead", "honest")
-    return tuple(
-        replace(agent, kind=kinds[number % 10])
-        for number, agent in enumerate(agents)
+    kinds = (
+        "dead",
+        "honest",
+        "slow",
+        "honest",
+        "dead",
+        "honest",
+        "hostile",
+        "honest",
+        "dead",
+        "honest",
     )
+    return tuple(replace(agent, kind=kinds[number % 10]) for number, agent in enumerate(agents))
 
 
 # Cases
@@ -484,7 +490,9 @@ def _rounds(
     if args.verbose:
         print(json.dumps(sights["counts"]), file=sys.stderr)
     zero = lab.zero()
-    rounds = [item for item in lab.rounds() if item.trigger == "beat" and zero + item.opened > ready]
+    rounds = [
+        item for item in lab.rounds() if item.trigger == "beat" and zero + item.opened > ready
+    ]
     told = [
         max((at for at in sights["leases"] if 0 <= at - zero - item.opened < lease), default=0.0)
         - zero
@@ -494,7 +502,9 @@ def _rounds(
     bids = [sights["bid"].get(str(item.round), 0.0) - zero - item.opened for item in rounds]
     if args.verbose:
         for item in rounds:
-            print(item.round, item.settled - item.opened, item.failed, item.offered, file=sys.stderr)
+            print(
+                item.round, item.settled - item.opened, item.failed, item.offered, file=sys.stderr
+            )
     return _Seen(
         [item.settled - item.opened for item in rounds],
         told,

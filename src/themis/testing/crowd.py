@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,9 @@ def plan_from(text: str) -> Plan:
         data["host"],
         data["port"],
         tuple(AgentPlan(*item) for item in data["agents"]),
-        tuple(NodePlan(name, file, tuple(slots), rack) for name, file, slots, rack in data["nodes"]),
+        tuple(
+            NodePlan(name, file, tuple(slots), rack) for name, file, slots, rack in data["nodes"]
+        ),
     )
 
 
@@ -188,7 +190,9 @@ class Agent:
             return await self._answer(item.offer.offer.round)
         if kind == "lease":
             self.sights.leases.append(time.time())
-            return self._place(item.lease)
+            return self._place(item.lease.granted, item.lease.revoked)
+        if kind == "standing":
+            return self._place(item.standing.leases, ())
         if kind == "refusal":
             self.sights.counts["refusals"] += 1
         return []
@@ -200,16 +204,16 @@ class Agent:
         bid = themis_pb2.Bid(app=self.plan.app, rows=self.rows[0], table=self.rows[1])
         return themis_pb2.Said(bid=themis_pb2.BidSaid(round=number, bid=bid))
 
-    def _place(self, news: Any) -> list[Any]:
+    def _place(self, granted: Iterable[Any], revoked: Iterable[Any]) -> list[Any]:
         """Start a job on each GPU that was granted."""
         if not self.plan.runs:
             return []
-        for lease in news.revoked:
+        for lease in revoked:
             self.jobs.pop(lease.gpu, None)
         said = []
-        for lease in news.granted:
+        for lease in granted:
             free = [job for job in range(self.plan.jobs) if job not in self.jobs.values()]
-            if free:
+            if free and lease.gpu not in self.jobs:
                 self.jobs[lease.gpu] = free[0]
                 run = themis_pb2.RunSaid(
                     job=f"j{free[0]}",

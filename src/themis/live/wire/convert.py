@@ -385,7 +385,7 @@ def _are_counts(values: Sequence[Any]) -> bool:
     """Whether all of a list are what `_count` takes: long ones are numbers of GPUs."""
     if not values:
         return True
-    return set(map(type, values)) == {int} and 0 <= min(values) and max(values) <= _MOST_WHOLE
+    return set(map(type, values)) == {int} and min(values) >= 0 and max(values) <= _MOST_WHOLE
 
 
 def _short(value: object) -> object:
