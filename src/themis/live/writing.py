@@ -53,6 +53,11 @@ class Writer:
         then: Callable[[], None] | None = None,
     ) -> None:
         """Store something, together with the state as it is then; afterwards call `then`."""
+        if self._busy is None and entry is None and not kept and audit is None:
+            # Everything before is durable, and this needs no disk.
+            if then is not None and not self.failed.done():
+                then()
+            return
         pending = self._pending
         if entry is not None:
             pending.entries.append(entry)

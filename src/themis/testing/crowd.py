@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -107,7 +107,7 @@ class Sights:
     offered: dict[int, list[float]] = field(default_factory=dict)
     """By round: the first and the last offer that came."""
     bid: dict[int, float] = field(default_factory=dict)
-    """By round: when the last bid was taken."""
+    """By round: when the last bid was sent."""
     leases: list[float] = field(default_factory=list)
     """When news of leases came."""
 
@@ -150,14 +150,14 @@ class Agent:
         await asyncio.sleep(self.rng.uniform(0.0, _STAGGER))
         said: list[Any] = []
         while True:
-            rounds = [item.bid.round for item in said if item.WhichOneof("kind") == "bid"]
+            for item in said:
+                if item.WhichOneof("kind") == "bid":
+                    self.sights.bid[item.bid.round] = time.time()
             news = await self._exchange(said)
             said = []
             if news is None:
                 await asyncio.sleep(self.rng.uniform(0.0, _AGAIN))
                 continue
-            for number in rounds:
-                self.sights.bid[number] = time.time()
             for item in self._new(news):
                 said += await self._hear(item)
 
@@ -191,7 +191,9 @@ class Agent:
             return await self._answer(item.offer.offer.round)
         if kind == "lease":
             self.sights.leases.append(time.time())
-            return self._place(item.lease)
+            return self._place(item.lease.granted, item.lease.revoked)
+        if kind == "standing":
+            return self._place(item.standing.leases, ())
         if kind == "refusal":
             self.sights.counts["refusals"] += 1
         return []
@@ -203,16 +205,16 @@ class Agent:
         bid = themis_pb2.Bid(app=self.plan.app, rows=self.rows[0], table=self.rows[1])
         return themis_pb2.Said(bid=themis_pb2.BidSaid(round=number, bid=bid))
 
-    def _place(self, news: Any) -> list[Any]:
+    def _place(self, granted: Iterable[Any], revoked: Iterable[Any]) -> list[Any]:
         """Start a job on each GPU that was granted."""
         if not self.plan.runs:
             return []
-        for lease in news.revoked:
+        for lease in revoked:
             self.jobs.pop(lease.gpu, None)
         said = []
-        for lease in news.granted:
+        for lease in granted:
             free = [job for job in range(self.plan.jobs) if job not in self.jobs.values()]
-            if free:
+            if free and lease.gpu not in self.jobs:
                 self.jobs[lease.gpu] = free[0]
                 run = themis_pb2.RunSaid(
                     job=f"j{free[0]}",
