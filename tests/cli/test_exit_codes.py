@@ -41,4 +41,5 @@ def test_each_kind_of_trouble_has_its_code(
     monkeypatch.setattr(tree, "app", fail)
     done = cli("anything")
     assert (done.code, done.out) == (code, "")
-    assert done.err == f"error: {error}\n"
+    assert done.err.startswith(f"error: {error}")
+    assert done.err.count("\n") == 1

@@ -135,7 +135,7 @@ def test_every_key_takes_from_a_text_what_it_shows(name: str) -> None:
         ("node_ttl: 1e400d\n", 1, ("node_ttl",)),
         ("node_ttl: soon\n", 1, ("90s, 10m",)),
         ("node_ttl: 2d\n", 1, ("a time from 1s to 1h",)),
-        ("node_ttl: 3s\n", 1, ("at least 3 heartbeats",)),
+        ("node_ttl: 3s\n", 1, ("at least 5 heartbeats",)),
         ("trust_tenants: 1\n", 1, ("true or false",)),
         ("trust_tenants: 'yes'\n", 1, ("true or false",)),
         ("log_level: loud\n", 1, ("log_level", "debug, error, info, warning")),

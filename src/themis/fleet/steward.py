@@ -115,6 +115,11 @@ class Steward:
         """Iterations and seconds of training of a run, as last reported."""
         return self._iterations.get(run, (0.0, 0.0))
 
+    def listen(self, at: float) -> None:
+        """Nodes can be heard from now on: silence before this proves nothing."""
+        for node in self.nodes.values():
+            node.heard = max(node.heard, at)
+
     # The door
 
     def handle(self, event: StewardEvent) -> Outcome:

@@ -509,7 +509,7 @@ class Api:
         )
         cookie = set_cookie(session, tls=settings.tls, now=call.wall)
         headers = {"Set-Cookie": cookie, "Referrer-Policy": "no-referrer"}
-        return RedirectResponse("/", 303, headers)
+        return RedirectResponse("/v1/whoami", 303, headers)
 
     async def logout(self, call: Call) -> Response:
         self._allow(call, call.identity.subject if call.identity else None)

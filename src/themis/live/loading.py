@@ -16,6 +16,7 @@ from typing import Any
 from themis.arbiter import SETTING_NAMES, Inputs, Settings
 from themis.auction.solver import solver
 from themis.errors import ConfigError, UnwantedKeyError, unknown_name
+from themis.fleet.steward import HEARTBEATS
 from themis.live.binding import check_bind
 from themis.live.config import KEYS, SECTIONS, Key, ServiceConfig, config_from
 from themis.live.tokenfile import state_folder
@@ -161,9 +162,9 @@ def _together(
         check_bind(key, getattr(config, key), config.tls)
     if config.grpc == config.http and config.grpc.port:
         raise ConfigError("http", str(config.http), "another address than that of grpc")
-    least = 3 * settings.heartbeat
+    least = HEARTBEATS * settings.heartbeat
     if config.node_ttl < least:
-        allowed = f"at least 3 heartbeats ({least:g} s)"
+        allowed = f"at least {HEARTBEATS} heartbeats ({least:g} s)"
         raise ConfigError("node_ttl", config.node_ttl, allowed)
     if config.trust_tenants and config.accounts:
         reason = "with trust_tenants all jobs run as job_account: leave one of them out"

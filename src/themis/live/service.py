@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from typing import Protocol, assert_never
 
@@ -101,7 +102,8 @@ class Service:
         self._clock = memory.clock
         self._writer: Writer | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._polls: dict[str, tuple[int, asyncio.Future[Orders]]] = {}
+        self._polls: dict[str, tuple[tuple[int, int], asyncio.Future[Orders]]] = {}
+        self._submitting = asyncio.Lock()
         self._desks: dict[AppId, Desk] = {}
         self._waiting: dict[AppId, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -116,6 +118,8 @@ class Service:
         self._writer = Writer(self._store, self._memory.changed, self._thread)
         for app in self._steward.arbiter.world.apps:
             self._desks[app] = Desk(app, self._memory.epoch.number, self.now())
+            suspended = self._steward.arbiter.world.apps[app].suspended
+            self._desks[app].unreachable = Reason.AGENT_UNREACHABLE in suspended
         # What was only intended when the last service ended was never acknowledged.
         intents = {key: None for key in self._memory.kept if key.startswith("intent/")}
         self.keep({**self._memory.kept, **intents})
@@ -183,9 +187,18 @@ class Service:
 
     def apply(self, event: StewardEvent) -> Outcome:
         """Hand an event to the steward; what comes of it is let out when it is durable."""
-        outcome = self._steward.handle(event)
+        outcome = self._handled(event)
         self._take(outcome, type(event).__name__)
         return outcome
+
+    def _handled(self, event: StewardEvent) -> Outcome:
+        """What comes of an event. A bug in there ends the service: its state is half changed."""
+        try:
+            return self._steward.handle(event)
+        except Exception as error:
+            _LOG.critical("the steward failed at %s", type(event).__name__, exc_info=error)
+            self.writer.fail(error)
+            raise UnavailableError("the service failed and is stopping") from error
 
     async def carry_out(
         self,
@@ -204,7 +217,7 @@ class Service:
             RefusedError: It was not taken.
             ThemisError: It cannot be stored.
         """
-        outcome = self._steward.handle(event)
+        outcome = self._handled(event)
         refusal = next((c for c in outcome.commands if isinstance(c, cmd.Refuse)), None)
         if refusal is None and kept:
             self.keep(kept)
@@ -248,7 +261,8 @@ class Service:
 
     def _woken(self, at: float) -> None:
         # Timers may ring a hair early.
-        self.apply(ev.Woken(max(at, self.now())))
+        with suppress(UnavailableError):  # which ends the service by itself
+            self.apply(ev.Woken(max(at, self.now())))
 
     # What comes out
 
@@ -260,7 +274,7 @@ class Service:
 
     def _answer(self, answer: Answer) -> None:
         waiting = self._polls.get(answer.node)
-        if waiting is None or waiting[0] != answer.orders.answers:
+        if waiting is None or waiting[0][1] != answer.orders.answers:
             return
         del self._polls[answer.node]
         if not waiting[1].done():
@@ -361,16 +375,20 @@ class Service:
         """
         self._check_open()
         loop = asyncio.get_running_loop()
-        before = self._polls.get(report.node)
-        if before is not None and before[0] < report.number and not before[1].done():
+        _check_report(report)
+        before, place = self._polls.get(report.node), (report.boot, report.number)
+        if before is not None and before[0] > place:
+            raise UnavailableError("a later report of this node came")
+        if before is not None and not before[1].done():
             before[1].set_exception(UnavailableError("a later report of this node came"))
         poll: asyncio.Future[Orders] = loop.create_future()
-        self._polls[report.node] = (report.number, poll)
+        self._polls[report.node] = (place, poll)
         topology = self._steward.arbiter.world.topology
         self.apply(ReportCame(self.now(), report))
-        if self._steward.arbiter.world.topology is not topology:
-            for app in list(self._desks):
-                self._tell(app, TopologyNews(self._steward.arbiter.world.topology))
+        present = self._steward.arbiter.world.topology
+        if present is not topology:
+            # Told when the machine is on disk, like everything.
+            self.writer.add(then=partial(self._tell_all, TopologyNews(present)))
         try:
             limit = self._steward.arbiter.settings.heartbeat + _HANG
             async with asyncio.timeout(limit):
@@ -378,8 +396,17 @@ class Service:
         except TimeoutError:
             raise UnavailableError("this report was superseded") from None
         finally:
-            if self._polls.get(report.node, (0, None))[1] is poll:
+            known = self._polls.get(report.node)
+            if known is not None and known[1] is poll:
                 del self._polls[report.node]
+
+    def _tell_all(self, item: NewsItem) -> None:
+        for app in list(self._desks):
+            self._tell(app, item)
+
+    def listening(self) -> None:
+        """Nodes can reach the service from now on: what they did not say before proves nothing."""
+        self._steward.listen(self.now())
 
     # Agents
 
@@ -401,14 +428,13 @@ class Service:
             self.apply(ev.AppResumed(now, app, Reason.AGENT_UNREACHABLE))
         for said in desk.take(report, now):
             self._hear(app, said)
-        await self.settled()
-        if desk.needs_standing:
-            self._stand(desk)
         if not desk.pending:
             await self._wait_for_news(app)
-            if desk.needs_standing:
-                self._stand(desk)
+        if desk.needs_standing:
+            self._stand(desk)
         news = desk.news(self.now())
+        # A standing is read from memory, which may be ahead of the disk.
+        await self.settled()
         if app not in self._steward.arbiter.world.apps and any(
             isinstance(item, OverNews) for item in news.items
         ):
@@ -501,6 +527,11 @@ class Service:
             UnavailableError: There is no room for it on disk.
         """
         self._check_open()
+        # One at a time: the same key, or the same name, may be under way twice.
+        async with self._submitting:
+            return await self._submit(spec, key, audit)
+
+    async def _submit(self, spec: AppSpec, key: str, audit: AuditRow | None) -> AppId:
         name = f"submit/{spec.owner}/{key}"
         known = self._memory.kept.get(name)
         if known is not None:
@@ -527,6 +558,18 @@ class Service:
     def _check_open(self) -> None:
         if self._closing or self.writer.failed.done():
             raise UnavailableError("the service is stopping")
+
+
+def _check_report(report: Report) -> None:
+    """Refuse what a node may not say: another machine, or slots that are not its own.
+
+    Raises:
+        RefusedError: It says that.
+    """
+    if report.machine is not None and report.machine.name != report.node:
+        raise RefusedError(report.node, "a node reports its own machine only")
+    if [slot.gpu for slot in report.slots] != list(range(len(report.slots))):
+        raise RefusedError(report.node, "slots are numbered from 0, each once")
 
 
 def _run_news(run: WantedRun) -> RunNews:

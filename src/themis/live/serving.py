@@ -23,7 +23,7 @@ import uvicorn
 from themis import __version__
 from themis.arbiter import Settings
 from themis.arbiter import events as ev
-from themis.errors import ConfigError, ThemisError, UnavailableError
+from themis.errors import ConfigError, FatalStoreError, ThemisError, UnavailableError
 from themis.live.api import Api, ApiSettings, make_api
 from themis.live.binding import check_bind, listen
 from themis.live.config import KEYS, Address, ServiceConfig, value_of
@@ -154,6 +154,7 @@ class Serving:
         self._grpc = GrpcServer(service, vault, GrpcSettings(config.tls, config.limits))
         address = await self._grpc.start(config.grpc)
         stack.push_async_callback(self._grpc.close, _DOOR_PATIENCE)
+        service.listening()
         return address
 
     async def _until_the_end(self, service: Service) -> None:
@@ -277,20 +278,28 @@ class Serving:
         while True:
             retention = self._loaded.config.retention
             await asyncio.sleep(retention.snapshot)
-            await service.writer.run(service.store.snapshot)
-            if service.now() - pruned < _PRUNE_EVERY:
-                continue
-            pruned = service.now()
-            more = True
-            while more:
-                done: Any = await service.writer.run(
-                    lambda: service.store.prune(
-                        older_than=service.now() - self._loaded.config.retention.age,
-                        keep_bytes=self._loaded.config.retention.bytes,
-                        audit_older_than=time.time() - self._loaded.config.retention.age,
-                    )
+            prunes = service.now() - pruned >= _PRUNE_EVERY
+            pruned = service.now() if prunes else pruned
+            try:
+                await self._tidy(service, prunes=prunes)
+            except FatalStoreError as error:
+                service.writer.fail(error)
+                return
+            except ThemisError as error:  # a full disk, perhaps: the next time may work
+                _LOG.error("the store could not be tidied: %s", error)
+
+    async def _tidy(self, service: Service, *, prunes: bool) -> None:
+        await service.writer.run(service.store.snapshot)
+        more = prunes
+        while more:
+            done: Any = await service.writer.run(
+                lambda: service.store.prune(
+                    older_than=service.now() - self._loaded.config.retention.age,
+                    keep_bytes=self._loaded.config.retention.bytes,
+                    audit_older_than=time.time() - self._loaded.config.retention.age,
                 )
-                more = done.more
+            )
+            more = done.more
 
     async def _sweep(self, vault: KeptVault) -> None:
         while True:

@@ -82,7 +82,8 @@ def node_line(steward: Steward, node: Node, *, sealed: bool) -> dict[str, Any]:
         if lease is not None:
             line["app"] = ANONYMOUS if sealed else lease.app
         if quarantine is not None:
-            line["reason"] = quarantine
+            # The text may name an app.
+            line["reason"] = "out of use" if sealed else quarantine
         gpus.append(line)
     return {
         "node": node.name,

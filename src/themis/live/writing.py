@@ -107,23 +107,26 @@ class Writer:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         self._thread.shutdown(wait=True)
 
+    def fail(self, error: Exception) -> None:
+        """Store nothing more: memory and disk have parted, and only a new start helps."""
+        if not self.failed.done():
+            self.failed.set_result(error)
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_exception(error)
+
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._pending:
-            pending, self._pending = self._pending, _Pending()
-            batch = self._batch(pending)
-            try:
+        try:
+            while self._pending and not self.failed.done():
+                pending, self._pending = self._pending, _Pending()
+                batch = self._batch(pending)
                 if batch:
                     await loop.run_in_executor(self._thread, self._store.commit, batch)
-            except Exception as error:  # whatever it is: nobody knows what is on disk
-                # Memory is ahead of the disk now. Only a new start brings them together.
-                self.failed.set_result(error)
-                for waiting in self._waiting:
-                    if not waiting.done():
-                        waiting.set_exception(error)
-                return
-            for then in pending.then:
-                then()
+                for then in pending.then:
+                    then()
+        except Exception as error:  # whatever it is: nobody knows what is on disk, or was told
+            self.fail(error)
         self._busy = None
 
     def _batch(self, pending: _Pending) -> Batch:
