@@ -13,11 +13,12 @@ hostile   2,000 agents, 30 % dead, 10 % slow, 10 % hostile: `over_s` is by how m
           than their deadline, which is that of the bids plus the solver's budget; 99th percentile.
 restart   A service with 10,000 apps is killed and started again: `open_s` until its first round
           opens, `answer_s` until it says where it listens.
-idle      CPU of a service with nodes and agents between rounds.
+idle      CPU of a service with 16 nodes and nothing to do.
 growth    What the store grows by in a day with 100 apps whose jobs train, at the default beat.
 
 Figures are medians of the runs. Made-up agents and nodes (themis.testing.crowd) are one process;
-`calib_ms` is a fixed piece of Python, before each run: what else the machine does shows there.
+`calib_ms` is a fixed piece of Python before each run, `calib_cpu_ms` the processor's part of it:
+what else the machine does is the difference.
 Exits 1 when a bar is missed.
 """
 
@@ -28,6 +29,7 @@ import math
 import os
 import random
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -35,7 +37,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,7 @@ from themis.fleet.talk import EndSaid, LeaseNews, RunSaid, Standing
 from themis.live.agent_link import AgentLink
 from themis.live.config import Address
 from themis.live.credentials import Role, create_token
+from themis.live.entries import body_of, commands_in
 from themis.live.grpc_client import AgentClient, Connection, Credentials
 from themis.live.memory import CLUSTER, recall
 from themis.live.store import Batch, LogEntry, open_store
@@ -56,12 +59,13 @@ from themis.live.tokenfile import write_secret
 from themis.live.vault import KeptVault
 from themis.model import AppSpec, JobId, Machine
 from themis.policies import policy
-from themis.records.codec import TAG, command_from, dumps
+from themis.records.codec import TAG
 from themis.testing.crowd import AgentPlan, NodePlan, Plan
 from themis.testing.world import simple_app
 
 DAY = 86400.0
-OWNERS = 20
+OWN = 50
+"""Apps of one owner, at most."""
 SERVE: tuple[str, ...] = (sys.executable, "-m", "themis", "serve")
 NODE: tuple[str, ...] = (sys.executable, "-m", "themis", "node")
 CROWD: tuple[str, ...] = (sys.executable, "-m", "themis.testing.crowd")
@@ -88,7 +92,7 @@ class Lab:
         """Of the store."""
         return f"sqlite:///{self.folder / 'store.sqlite'}"
 
-    def fill(self, apps: list[AppSpec], nodes: int, gpus: int = 4) -> None:
+    def fill(self, apps: list[AppSpec], nodes: int, gpus: int = 4, *, tenants: bool = True) -> None:
         """Put apps, machines and everybody's tokens into a store of its own."""
         settings = Settings(**self.settings)  # type: ignore[arg-type]  # checked where it is made
         with closing(open_store(self.url)) as store:
@@ -97,13 +101,17 @@ class Lab:
             store.commit(Batch(kept=dict(memory.kept)))
             for machine in machines(nodes, gpus):
                 memory.steward.arbiter.handle(MachineJoined(memory.clock.now(), machine))
+            if not apps:
+                parts, leases, ended = memory.changed()
+                entry = LogEntry(memory.clock.now(), "MachineJoined", body_of((), ()), parts)
+                store.commit(Batch((entry,), leases, ended))
             for first in range(0, len(apps), 500):
                 entries = []
                 for app in apps[first : first + 500]:
                     event = AppArrived(memory.clock.now(), app)
                     outcome = memory.steward.handle(event)
                     assert not any(isinstance(item, Refuse) for item in outcome.commands)
-                    body = dumps({"events": outcome.changes.events, "commands": []})
+                    body = body_of(outcome.changes.events, ())
                     entries.append(LogEntry(event.at, "AppArrived", body))
                 parts, leases, ended = memory.changed()
                 last = entries.pop()
@@ -111,7 +119,7 @@ class Lab:
                 store.commit(Batch(tuple(entries), leases, ended))
             store.snapshot()
             vault = KeptVault({}, lambda rows: store.commit(Batch(kept=rows)))
-            for owner in sorted({app.owner for app in apps}):
+            for owner in sorted({app.owner for app in apps} if tenants else ()):
                 self._token(vault, Role.TENANT, owner)
             for number in range(nodes):
                 self._token(vault, Role.NODE, f"m{number}")
@@ -180,11 +188,8 @@ class Lab:
         with closing(open_store(self.url, read_only=True)) as store:
             for stored in store.entries():
                 if f'"{TAG}":"Report"' in stored.entry.body:
-                    for item in json.loads(stored.entry.body)["commands"]:
-                        if item.get(TAG) == "Report":
-                            command = command_from(item)
-                            assert isinstance(command, Report)
-                            found.append(command.record)
+                    commands = commands_in(json.loads(stored.entry.body))
+                    found += [item.record for item in commands if isinstance(item, Report)]
         return found
 
     def zero(self) -> float:
@@ -289,8 +294,9 @@ def apps_of(count: int, *, gpus: int = 1, jobs: int = 4) -> list[AppSpec]:
             f"app-{number}",
             gpus=gpus,
             jobs=jobs,
-            iterations=10**6,
-            owner=f"owner-{number % OWNERS}",
+            # They differ, so that auctions have something to decide.
+            iterations=1000 + 37 * number % 1000,
+            owner=f"owner-{number // OWN}",
         )
         for number in range(count)
     ]
@@ -299,7 +305,13 @@ def apps_of(count: int, *, gpus: int = 1, jobs: int = 4) -> list[AppSpec]:
 def agents_for(lab: Lab, apps: list[AppSpec], *, runs: bool = False) -> tuple[AgentPlan, ...]:
     """An honest agent for each."""
     return tuple(
-        AgentPlan(app.id, str(lab.token_file(app.owner)), jobs=len(app.jobs), runs=runs)
+        AgentPlan(
+            app.id,
+            str(lab.token_file(app.owner)),
+            jobs=len(app.jobs),
+            work=sum(job.serial_iteration_time for job in app.jobs) * app.phases[0].iterations,
+            runs=runs,
+        )
         for app in apps
     )
 
@@ -318,10 +330,7 @@ def hostile_mix(agents: tuple[AgentPlan, ...]) -> tuple[AgentPlan, ...]:
         "dead",
         "honest",
     )
-    return tuple(
-        AgentPlan(agent.app, agent.token_file, kinds[number % 10], agent.jobs)
-        for number, agent in enumerate(agents)
-    )
+    return tuple(replace(agent, kind=kinds[number % 10]) for number, agent in enumerate(agents))
 
 
 # Cases
@@ -417,8 +426,8 @@ async def _next_running(apps: list[_App]) -> _App:
 
 def full_round(folder: Path, args: argparse.Namespace) -> dict[str, float]:
     """A thousand honest agents."""
-    settings = {"lease": 12, "grace": 1, "bid_deadline": 4, "solve_budget": 1, "idle_after": 0}
-    lab = Lab(folder, settings, options={"f": 0})
+    settings = {"lease": 12, "grace": 1, "bid_deadline": 4, "solve_budget": 0.5, "idle_after": 0}
+    lab = Lab(folder, settings, options={"f": 0, "guard_rounds": 0})
     specs = apps_of(args.agents or 1000)
     seen = _rounds(lab, specs, agents_for(lab, specs), args)
     return {
@@ -437,7 +446,7 @@ def full_round(folder: Path, args: argparse.Namespace) -> dict[str, float]:
 def hostile(folder: Path, args: argparse.Namespace) -> dict[str, float]:
     """Two thousand, half of them no good."""
     settings = {"lease": 12, "grace": 1, "bid_deadline": 2, "solve_budget": 1, "idle_after": 0}
-    lab = Lab(folder, settings, options={"f": 0})
+    lab = Lab(folder, settings, options={"f": 0, "guard_rounds": 0})
     specs = apps_of(args.agents or 2000)
     seen = _rounds(lab, specs, hostile_mix(agents_for(lab, specs)), args)
     over = [took - 3.0 for took in seen.took]
@@ -461,7 +470,7 @@ class _Seen:
     asked: float
     rss_mb: float
     cpu_s: float
-    """Of the service, from the start to the end."""
+    """Of the service and its solver, from beat to beat."""
 
 
 def _rounds(
@@ -474,9 +483,9 @@ def _rounds(
     with lab.service() as service, lab.crowd(agents, lab.nodes(count)) as crowd:
         # Everybody has begun after two beats.
         _wait(service, crowd, 2 * lease + 3.0)
-        ready = time.time()
+        ready, used = time.time(), service.cpu_s()
         _wait(service, crowd, args.rounds * lease)
-        memory, cpu = service.memory_mb(), service.cpu_s()
+        memory, cpu = service.memory_mb(), service.cpu_s() - used
         sights = crowd.say_end()
     if args.verbose:
         print(json.dumps(sights["counts"]), file=sys.stderr)
@@ -501,9 +510,9 @@ def _rounds(
         told,
         bids,
         sum(bool(item.failed) for item in rounds),
-        statistics.median(len(sights["offered"]) and _asked(item) for item in rounds),
+        statistics.median(map(_asked, rounds)),
         memory,
-        cpu,
+        cpu / args.rounds,
     )
 
 
@@ -522,21 +531,19 @@ def _wait(service: Process, crowd: Process, seconds: float) -> None:
 
 def restart(folder: Path, args: argparse.Namespace) -> dict[str, float]:
     """Ten thousand apps, and a service that begins again."""
-    settings = {"lease": 20, "grace": 1, "idle_after": 0}
+    settings = {"lease": 15, "grace": 1, "idle_after": 0}
     lab = Lab(folder, settings)
-    specs = apps_of(args.agents or 10_000)
-    lab.fill(specs, nodes=16)
+    lab.fill(apps_of(args.agents or 10_000), nodes=16, tenants=False)
     lease = float(settings["lease"])
-    with lab.service() as service:
-        with lab.crowd(nodes=lab.nodes(16)) as crowd:
-            # Until a round was held, and the next one is far.
-            _wait(service, crowd, lease + 5.0)
-            service.kill()
-            # Over the opening of the next: it is due when the service is back.
-            time.sleep(lease)
-            with lab.service() as again:
-                _wait(again, crowd, lease)
-                memory = again.memory_mb()
+    with lab.service() as service, lab.crowd(nodes=lab.nodes(16)) as crowd:
+        # Long enough for a round.
+        _wait(service, crowd, lease + 5.0)
+        service.kill()
+        # Over the opening of the next: it is due when the service is back.
+        time.sleep(lease)
+        with lab.service() as again:
+            _wait(again, crowd, lease)
+            memory = again.memory_mb()
     zero = lab.zero()
     opened = [zero + item.opened for item in lab.rounds() if zero + item.opened > again.began]
     return {
@@ -548,8 +555,8 @@ def restart(folder: Path, args: argparse.Namespace) -> dict[str, float]:
 
 def idle(folder: Path, args: argparse.Namespace) -> dict[str, float]:
     """Nothing to do."""
-    lab = Lab(folder, {"idle_after": 0})
-    specs = apps_of(args.agents or 20)
+    lab = Lab(folder, {})
+    specs = apps_of(args.agents)
     lab.fill(specs, nodes=16)
     with lab.service() as service, lab.crowd(agents_for(lab, specs), lab.nodes(16)) as crowd:
         _wait(service, crowd, 10.0)
@@ -593,13 +600,15 @@ CASES: Mapping[str, Case] = {
 def main() -> int:
     """Measure, print, and judge by the bars."""
     args = _arguments()
+    # Ended from outside, it ends what it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     missed = False
     for name in args.case:
         case = CASES[name]
         runs = []
         for _ in range(args.runs):
             calibration = calibrate()
-            runs.append({**_measure(case, args), "calib_ms": calibration})
+            runs.append({**_measure(case, args), **calibration})
         line = summary(name, runs, case.bars)
         print(json.dumps(line), flush=True)
         missed = missed or not line["met"]
@@ -629,14 +638,15 @@ def _measure(case: Case, args: argparse.Namespace) -> dict[str, float]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def calibrate() -> float:
-    """Milliseconds for a fixed piece of work."""
-    began = time.perf_counter()
+def calibrate() -> dict[str, float]:
+    """Milliseconds for a fixed piece of work, by the clock and of the processor."""
+    began, used = time.perf_counter(), time.process_time()
     total = 0
     for number in range(1_000_000):
         total += number * number % 7
     assert total > 0
-    return 1e3 * (time.perf_counter() - began)
+    took, cpu = time.perf_counter() - began, time.process_time() - used
+    return {"calib_ms": 1e3 * took, "calib_cpu_ms": 1e3 * cpu}
 
 
 def summary(name: str, runs: list[dict[str, float]], bars: Mapping[str, float]) -> Line:

@@ -467,7 +467,8 @@ class Api:
 
     def _sheet(self, call: Call, number: int) -> Data:
         record, before = self._book.round(number)
-        sheet: Any = loads(dumps(anonymised(record, call.identity, self._book.owners, before)))
+        owners = self._book.owners(number)
+        sheet: Any = loads(dumps(anonymised(record, call.identity, owners, before)))
         return dict(sheet)
 
     async def audit(self, call: Call) -> Data:

@@ -1,7 +1,9 @@
 """The last rounds, for who wants to know why.
 
-book = RoundBook()
-remember(book, store.entries(first), owners)      # those from before a restart
+    book.add(record, owners)
+    book.remember(read_rounds(store, first, last))      # those from before a restart
+
+Whose the apps of a round are is kept with the round: a name may have been somebody else's then.
 """
 
 from collections import OrderedDict
@@ -22,13 +24,21 @@ MOST = 500
 REMEMBERED = 2000
 """Entries of the log that are looked through for rounds after a start."""
 
+_WANTED = frozenset({cmd.Report.__name__, cmd.Refuse.__name__})
+
+Owners = Mapping[AppId, OwnerId]
+
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
-    """Rounds from the log, the oldest first, and whose the apps are that arrived meanwhile."""
+class Arrival:
+    """That an app arrived: from here on its name is this owner's."""
 
-    records: tuple[RoundRecord, ...]
-    owners: Mapping[AppId, OwnerId]
+    app: AppId
+    owner: OwnerId
+
+
+Steps = tuple[RoundRecord | Arrival, ...]
+"""What a part of the log says of rounds, in its order."""
 
 
 class RoundBook:
@@ -36,39 +46,54 @@ class RoundBook:
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._rounds: OrderedDict[int, RoundRecord] = OrderedDict()
-        self.owners: dict[AppId, OwnerId] = {}
-        """Of all apps in these rounds."""
+        self._rounds: OrderedDict[int, tuple[RoundRecord, Owners]] = OrderedDict()
+        self._open: dict[int, set[AppId]] = {}
+        """Apps of remembered rounds whose arrival was not come across yet."""
+        self._arrived: set[AppId] = set()
 
-    def add(self, record: RoundRecord, owners: dict[AppId, OwnerId]) -> None:
+    def add(self, record: RoundRecord, owners: Owners) -> None:
         """Keep a round, and whose its apps are."""
-        self._rounds[record.round] = record
-        self.owners.update(owners)
+        last = next(reversed(self._rounds.values()), None)
+        if last is not None and last[1] == owners:
+            owners = last[1]  # The same in most rounds, and needed once.
+        self._rounds[record.round] = record, owners
         while len(self._rounds) > self._most:
-            self._rounds.popitem(last=False)
-            if len(self.owners) > 100 * self._most:
-                named = {line.app for kept in self._rounds.values() for line in kept.apps}
-                self.owners = {app: who for app, who in self.owners.items() if app in named}
-
-    def knows(self, owners: Mapping[AppId, OwnerId]) -> None:
-        """Keep whose apps are, unless that is known already: the last who had a name counts."""
-        self.owners = {**owners, **self.owners}
+            number, _ = self._rounds.popitem(last=False)
+            self._open.pop(number, None)
 
     @property
     def full(self) -> bool:
         """Whether an earlier round has no room any more."""
         return len(self._rounds) >= self._most
 
-    def remember(self, found: Rounds) -> None:
-        """Keep rounds from before all that are there.
+    def remember(self, steps: Steps) -> None:
+        """Keep rounds from before all that are there; then those from before these."""
+        for step in reversed(steps):
+            if isinstance(step, Arrival):
+                self._arrived.add(step.app)
+                self._name(step.app, step.owner)
+            elif not self.full and step.round not in self._rounds:
+                self._rounds[step.round] = step, {}
+                self._rounds.move_to_end(step.round, last=False)
+                self._open[step.round] = {line.app for line in step.apps}
 
-        Apps whose arrival was not found are sealed for everybody but admins.
+    def conclude(self, owners: Owners) -> None:
+        """No more is remembered: apps that arrived before all of it and are there now are these.
+
+        The others stay nobody's, and are sealed for everybody but admins.
         """
-        self.knows(found.owners)
-        for record in reversed(found.records):
-            if not self.full and record.round not in self._rounds:
-                self._rounds[record.round] = record
-                self._rounds.move_to_end(record.round, last=False)
+        for app, owner in owners.items():
+            if app not in self._arrived:
+                self._name(app, owner)
+        self._open.clear()
+        self._arrived.clear()
+
+    def _name(self, app: AppId, owner: OwnerId) -> None:
+        for number, apps in self._open.items():
+            if app in apps:
+                apps.remove(app)
+                record, owners = self._rounds[number]
+                self._rounds[number] = record, {**owners, app: owner}
 
     def numbers(self) -> list[int]:
         """Which are there, the oldest first."""
@@ -76,24 +101,27 @@ class RoundBook:
 
     def round(self, number: int) -> tuple[RoundRecord, RoundRecord | None]:
         """One of them, and the one before it."""
-        return self._rounds[number], self._rounds.get(number - 1)
+        before = self._rounds.get(number - 1)
+        return self._rounds[number][0], before[0] if before is not None else None
+
+    def owners(self, number: int) -> Owners:
+        """Whose the apps in a round were."""
+        return self._rounds[number][1]
 
 
-def read_rounds(store: Store, first: int, last: int) -> Rounds:
+def read_rounds(store: Store, first: int, last: int) -> Steps:
     """Look through a part of the log. What cannot be read is left out: nothing depends on it."""
-    owners: dict[AppId, OwnerId] = {}
-    records: list[RoundRecord] = []
+    steps: list[RoundRecord | Arrival] = []
     for stored in store.entries(first, last):
         with suppress(RefusedError, KeyError, TypeError):
             body: Any = loads(stored.entry.body)
+            told = [command_from(item) for item in body["commands"] if item.get(TAG) in _WANTED]
+            refused = {item.who for item in told if isinstance(item, cmd.Refuse)}
             for item in body["events"]:
                 if item.get(TAG) == ev.AppArrived.__name__:
                     event = event_from(item)
-                    if isinstance(event, ev.AppArrived):
-                        owners[event.app.id] = event.app.owner
-            for item in body["commands"]:
-                if item.get(TAG) == cmd.Report.__name__:
-                    command = command_from(item)
-                    if isinstance(command, cmd.Report):
-                        records.append(command.record)
-    return Rounds(tuple(records), owners)
+                    # Who tries a name that is somebody else's does not get it.
+                    if isinstance(event, ev.AppArrived) and event.app.id not in refused:
+                        steps.append(Arrival(event.app.id, event.app.owner))
+            steps += [item.record for item in told if isinstance(item, cmd.Report)]
+    return tuple(steps)

@@ -301,7 +301,7 @@ class Serving:
 async def _remember(service: Service) -> None:
     """Read the last rounds of earlier starts, a little at a time: nobody waits for them."""
     apps = service.steward.arbiter.world.apps
-    service.book.knows({name: state.spec.owner for name, state in apps.items()})
+    owners = {name: state.spec.owner for name, state in apps.items()}
     store = service.store
     try:
         usage: Any = await service.writer.run(store.usage)
@@ -311,6 +311,7 @@ async def _remember(service: Service) -> None:
             found: Any = await service.writer.run(partial(read_rounds, store, begin, end - 1))
             service.book.remember(found)
             end = begin
+        service.book.conclude(owners)
     except ThemisError as error:
         _LOG.warning("earlier rounds cannot be shown: %s", error)
 

@@ -8,14 +8,13 @@ input, and then prints what it saw as one JSON line.
 """
 
 import asyncio
-import hashlib
 import json
 import random
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -48,6 +47,8 @@ class AgentPlan:
     token_file: str
     kind: str = "honest"
     jobs: int = 1
+    work: float = 3600.0
+    """Seconds that all of it takes on one GPU."""
     runs: bool = False
     """Whether it starts jobs on what it is granted."""
 
@@ -77,7 +78,9 @@ class Plan:
             {
                 "host": self.host,
                 "port": self.port,
-                "agents": [[a.app, a.token_file, a.kind, a.jobs, a.runs] for a in self.agents],
+                "agents": [
+                    [a.app, a.token_file, a.kind, a.jobs, a.work, a.runs] for a in self.agents
+                ],
                 "nodes": [[n.name, n.token_file, list(n.slots), n.rack] for n in self.nodes],
             }
         )
@@ -104,7 +107,7 @@ class Sights:
     offered: dict[int, list[float]] = field(default_factory=dict)
     """By round: the first and the last offer that came."""
     bid: dict[int, float] = field(default_factory=dict)
-    """By round: when the last bid was taken."""
+    """By round: when the last bid was sent."""
     leases: list[float] = field(default_factory=list)
     """When news of leases came."""
 
@@ -138,7 +141,7 @@ class Agent:
         self.sights = sights
         self.report = themis_pb2.AgentReport(app=plan.app, session="crowd")
         self.rng = random.Random(plan.app)
-        self.rows = _rows(plan.app)
+        self.rows = _rows(plan.work)
         self.jobs: dict[int, int] = {}
         """The job on each GPU."""
 
@@ -147,14 +150,14 @@ class Agent:
         await asyncio.sleep(self.rng.uniform(0.0, _STAGGER))
         said: list[Any] = []
         while True:
-            rounds = [item.bid.round for item in said if item.WhichOneof("kind") == "bid"]
+            for item in said:
+                if item.WhichOneof("kind") == "bid":
+                    self.sights.bid[item.bid.round] = time.time()
             news = await self._exchange(said)
             said = []
             if news is None:
                 await asyncio.sleep(self.rng.uniform(0.0, _AGAIN))
                 continue
-            for number in rounds:
-                self.sights.bid[number] = time.time()
             for item in self._new(news):
                 said += await self._hear(item)
 
@@ -188,7 +191,9 @@ class Agent:
             return await self._answer(item.offer.offer.round)
         if kind == "lease":
             self.sights.leases.append(time.time())
-            return self._place(item.lease)
+            return self._place(item.lease.granted, item.lease.revoked)
+        if kind == "standing":
+            return self._place(item.standing.leases, ())
         if kind == "refusal":
             self.sights.counts["refusals"] += 1
         return []
@@ -200,16 +205,16 @@ class Agent:
         bid = themis_pb2.Bid(app=self.plan.app, rows=self.rows[0], table=self.rows[1])
         return themis_pb2.Said(bid=themis_pb2.BidSaid(round=number, bid=bid))
 
-    def _place(self, news: Any) -> list[Any]:
+    def _place(self, granted: Iterable[Any], revoked: Iterable[Any]) -> list[Any]:
         """Start a job on each GPU that was granted."""
         if not self.plan.runs:
             return []
-        for lease in news.revoked:
+        for lease in revoked:
             self.jobs.pop(lease.gpu, None)
         said = []
-        for lease in news.granted:
+        for lease in granted:
             free = [job for job in range(self.plan.jobs) if job not in self.jobs.values()]
-            if free:
+            if free and lease.gpu not in self.jobs:
                 self.jobs[lease.gpu] = free[0]
                 run = themis_pb2.RunSaid(
                     job=f"j{free[0]}",
@@ -287,10 +292,8 @@ _AGENTS: dict[str, type[Agent]] = {
 }
 
 
-def _rows(app: str) -> tuple[list[Any], list[Any]]:
-    """What an app bids: apps differ, so that auctions have something to decide."""
-    seed = int(hashlib.sha256(app.encode()).hexdigest()[:6], 16)
-    work = 3600.0 + seed % 86400
+def _rows(work: float) -> tuple[list[Any], list[Any]]:
+    """What an app bids, far from each other and close together."""
     rows, table = [], []
     for level, slower in ((0, 1.0), (1, 1.1), (3, 1.5)):
         for count in (1, 2, 4):

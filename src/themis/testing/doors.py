@@ -40,7 +40,7 @@ class Inline:
     async def start(self) -> None:
         """There is nothing to do."""
 
-    async def solve(self, problem: Problem, seconds: float) -> Solution:
+    async def solve(self, problem: Problem, seconds: float, slack: float = 0.0) -> Solution:
         """At once, whatever the time."""
         return solver("default").solve(problem)
 
