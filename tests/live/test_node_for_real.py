@@ -385,8 +385,8 @@ def test_training_outlives_a_service_that_is_killed_again_and_again(
             stage.audit()
         finally:
             print(stage.output() if (place / "out").exists() else "no node was started")
-            await stage.end()
             await served.kill()
+            await stage.end()
 
     play(scene())
 
