@@ -13,6 +13,7 @@ from themis.errors import (
     LimitError,
     MissingFileError,
     UnavailableError,
+    UnknownAppError,
     UnknownCallerError,
 )
 
@@ -28,6 +29,7 @@ Cli = Callable[..., Any]
         (UnavailableError("nobody answers"), 4),
         (DeniedError("tenant vision", "may not"), 5),
         (UnknownCallerError("caller", "no valid token"), 5),
+        (UnknownAppError("sweep", "there is no such app"), 3),
         (InvariantError("our bug"), 1),
     ],
     ids=lambda item: type(item).__name__,
@@ -41,5 +43,6 @@ def test_each_kind_of_trouble_has_its_code(
     monkeypatch.setattr(tree, "app", fail)
     done = cli("anything")
     assert (done.code, done.out) == (code, "")
+    # Of a token that is missing or not valid one is also told where to get one.
     assert done.err.startswith(f"error: {error}")
     assert done.err.count("\n") == 1
