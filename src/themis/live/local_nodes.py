@@ -30,7 +30,11 @@ def start_nodes(config: ServiceConfig, grpc: Address, vault: Vault, *, now: floa
     started = []
     for machine in read_cluster(config.nodes).machines:
         folder = config.state_dir / "nodes" / machine.name
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        for passed in (folder, folder.parent, config.state_dir):
+            # Jobs run as their owners, who pass through to their own folders and read nothing here:
+            # all files beside them are the service's user's alone.
+            passed.chmod(0o711)
         if is_running(folder):
             continue
         token = folder / "token"
