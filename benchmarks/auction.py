@@ -268,6 +268,11 @@ def _work(args: argparse.Namespace) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return NOT_INSTALLED
+    if name == "highs":
+        from themis.auction.highs import OPTIONS  # noqa: PLC0415 - needs highspy
+
+        # As fast as people use it, though it then calls some answers best that are not.
+        OPTIONS["presolve"] = "choose"
     # The auctions that wait for their turn are no heap that a round would have to look through.
     gc.collect()
     gc.freeze()

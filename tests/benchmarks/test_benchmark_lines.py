@@ -13,6 +13,7 @@ import pytest
 from themis.auction import solver
 from themis.model.presets import preset
 from themis.testing.auctions import generated_problem
+from themis.testing.crowd import KINDS
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -120,3 +121,34 @@ def test_the_engine_is_measured_under_each_control_that_works() -> None:
     measured = [line for line in lines if "skipped" not in line]
     assert measured
     assert all(line["change_ms"] > 0 for line in measured)
+
+
+def test_the_live_service_is_judged_by_the_median_of_its_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    live = _benchmark("live", monkeypatch)
+    runs = [{"open_s": seconds, "calib_ms": 80.0} for seconds in (9.0, 1.0, 2.0)]
+    line = live.summary("restart", runs, {"open_s": 2.0})
+    assert (line["case"], line["runs"], line["open_s"], line["met"]) == ("restart", 3, 2.0, True)
+    assert not live.summary("restart", runs, {"open_s": 1.9})["met"]
+    assert {name for name, case in live.CASES.items() if not case.bars} == {"growth"}
+
+
+def test_of_ten_agents_three_are_dead_one_is_slow_and_one_hostile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    live = _benchmark("live", monkeypatch)
+    agents = tuple(live.AgentPlan(f"app-{number}", "token") for number in range(20))
+    kinds = [agent.kind for agent in live.hostile_mix(agents)]
+    counted = {kind: kinds.count(kind) for kind in KINDS}
+    assert counted == {"honest": 10, "dead": 6, "slow": 2, "hostile": 2}
+
+
+@pytest.mark.slow
+def test_leases_that_move_between_real_processes_are_measured() -> None:
+    command = [sys.executable, str(FOLDER / "live.py"), "--case", "change"]
+    done = subprocess.run(
+        [*command, "--runs", "1", "--changes", "1"], capture_output=True, text=True, check=False
+    )
+    (line,) = map(json.loads, done.stdout.splitlines())
+    assert 0.0 < line["heard_s"] < line["change_s"], done.stderr

@@ -185,6 +185,18 @@ def test_a_run_that_cannot_be_is_refused(gpus: tuple[int, ...], app: AppId, why:
     assert not desk.steward.runs
 
 
+def test_a_node_does_not_end_the_runs_of_others() -> None:
+    desk = Desk().ready(A)
+    desk.ask(5.0, 0)
+    desk.report(5.5, running(), busy=ON_0)
+    lie = running(state=RunState.EXITED, code=1)
+    slots = (SlotReport(0, 0, SlotState.EMPTY),)
+    for number in (1, 2, 3):
+        desk.take(ReportCame(6.0, Report("m1", 1, number, 1, 0, slots, (lie,))))
+    run = desk.steward.runs[1]
+    assert (run.stop, run.over, run.code) == (False, (), None)
+
+
 def test_an_old_report_proves_nothing() -> None:
     desk = Desk().ready(A)
     desk.ask(5.0, 0)

@@ -36,7 +36,7 @@ class Inline:
     async def start(self) -> None:
         pass
 
-    async def solve(self, problem: Problem, seconds: float) -> Solution:
+    async def solve(self, problem: Problem, seconds: float, slack: float = 0.0) -> Solution:
         del seconds
         return solver("default").solve(problem)
 

@@ -30,7 +30,7 @@ class PretendProbe:
         return self.kind
 
     def reasons(self) -> Sequence[str]:
-        return ()
+        return ("cgroup: no cgroup version 2 is mounted",) if self.kind == "tree" else ()
 
     def gpus(self) -> Sequence[GpuFound]:
         return self.found

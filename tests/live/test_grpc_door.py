@@ -22,12 +22,13 @@ from themis.errors import (
     UnknownCallerError,
 )
 from themis.fleet.messages import Report, SlotReport, SlotState
-from themis.fleet.talk import AgentReport, EndSaid, OverNews, Said, Standing, StopSaid
+from themis.fleet.talk import AgentReport, EndSaid, OverNews, Said, Standing, StopSaid, TopologyNews
 from themis.live.access import TABLE, Access
 from themis.live.agent_link import AgentLink
 from themis.live.authority import make_authority, make_client, make_server
 from themis.live.config import Address, Limits, Tls
 from themis.live.credentials import Role, Secret, revoke_token
+from themis.live.desk import Desk
 from themis.live.grpc_client import (
     AgentClient,
     Backoff,
@@ -41,7 +42,7 @@ from themis.live.rpcs import REPORT, RPCS, SAID_VERBS, Rpc, code_of, error_of
 from themis.live.tokenfile import write_secret
 from themis.live.wire import themis_pb2, to_bytes
 from themis.live.wire.convert import message_class
-from themis.model import AppId, Machine
+from themis.model import AppId, Machine, Topology
 from themis.testing.doors import WALL, World, open_world, until
 from themis.testing.world import simple_app
 
@@ -232,7 +233,7 @@ def test_others_are_not_listened_to_without_tls(tmp_path: Path) -> None:
 
 def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
     async def work(world: World) -> None:
-        with pytest.raises(ConfigError, match="not in use"):
+        with pytest.raises(ConfigError, match="something listens"):
             await world.server.start(world.address)
 
     at_the_door(tmp_path)(work)
@@ -308,7 +309,36 @@ def _many_slots() -> bytes:
     return bytes(themis_pb2.Report(slots=[empty] * 5000).SerializeToString())
 
 
+def test_connections_that_say_nothing_or_nonsense_keep_nobody_else_out(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        host, port = world.address.host, world.address.port
+        strangers = [await asyncio.open_connection(host, port) for _ in range(100)]
+        for index, (_, writer) in enumerate(strangers):
+            if index % 2:
+                writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[: index % 25])
+                await writer.drain()
+        assert (await world.node("m0").report(report_of("m0"))).answers == 1
+        for _, writer in strangers:
+            writer.close()
+
+    at_the_door(tmp_path)(work)
+
+
 # What agents are told
+
+
+def test_of_many_topologies_an_agent_hears_the_last(tmp_path: Path) -> None:
+    desk = Desk(SWEEP, 1, 0.0)
+    desk.take(says(), 0.0)
+    desk.stand(Standing(simple_app("sweep"), Topology(()), (), (), 0, ()))
+    desk.put(OverNews("no"))
+    for count in range(3):
+        desk.put(TopologyNews(Topology((Machine(f"m{count}", "r0", (1,)),))))
+    news = desk.news(1.0)
+    assert len(news.items) == 5
+    told = [item.topology for item in news.items if isinstance(item, TopologyNews)]
+    assert told == [Topology((Machine("m2", "r0", (1,)),))]
+    assert isinstance(news.items[-1], TopologyNews)
 
 
 def test_an_agent_hears_its_standing_and_then_the_end(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ async def on_stage(tmp_path: Path, place: Path, **settings: Any) -> AsyncIterato
 
 
 def play(scene: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(scene, 120.0))
+    asyncio.run(asyncio.wait_for(scene, 300.0))
 
 
 class Served:
@@ -168,7 +168,8 @@ class Served:
         self.process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        settings = ("lease=14", "grace=1", "heartbeat=0.5", "bid_deadline=0.5", "solve_budget=0.5")
+        # A lease that no restart outlasts, however busy the machine is.
+        settings = ("lease=90", "grace=1", "heartbeat=0.5", "bid_deadline=0.5", "solve_budget=0.5")
         self.process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "themis", "serve", "--policy", "fifo"),
             *("--state-dir", str(self.folder), "--grpc", str(self.address)),
@@ -280,6 +281,11 @@ class Agent:
             key = f"{self.link._session}-{self.count}"
             self.link.say(RunSaid(job, (gpu,), self.stage.program, key))
 
+    async def renewed(self) -> None:
+        """Wait for the next beat."""
+        last = max(lease.end for lease in self.held.values())
+        await until(lambda: self.held and min(x.end for x in self.held.values()) > last)
+
     def stands(self, count: int) -> bool:
         return self.standings == count and self.running() == 2
 
@@ -308,7 +314,7 @@ def test_training_outlives_restarts_of_service_and_node(tmp_path: Path, place: P
             node = await stage.start_node()
             await until(stage.joined)
             agent = await submit(stage, "sweep", jobs=2)
-            await until(lambda: agent.running() == 2)
+            await until(lambda: agent.running() == 2 and len(stage.starts()) == 2)
             await until(lambda: progress(stage) > 4.0)
             before = stage.starts()
             assert len(before) == 2
@@ -317,7 +323,9 @@ def test_training_outlives_restarts_of_service_and_node(tmp_path: Path, place: P
             await asyncio.sleep(1.5)
             await stage.world.start()
             await until(lambda: agent.standings == 2)
-            # The node dies without a word; its successor finds everything.
+            # The node dies without a word; its successor finds everything. Not shortly before the end
+            # of a lease: nobody could tell the supervisors that it is renewed.
+            await agent.renewed()
             node.kill()
             await node.wait()
             node = await stage.start_node()
@@ -325,8 +333,7 @@ def test_training_outlives_restarts_of_service_and_node(tmp_path: Path, place: P
             await until(lambda: "2 of them alive" in stage.output())
             await until(lambda: progress(stage) > 10.0)
             # Longer than a lease: what goes on was renewed.
-            ends = {lease.end for lease in agent.held.values()}
-            await until(lambda: agent.held and min(x.end for x in agent.held.values()) > max(ends))
+            await agent.renewed()
             await until(lambda: len(stage.lines()["gpu-0"]) > seen + 20)
             assert stage.starts() == before, "training was started again"
             stage.audit()
@@ -369,7 +376,7 @@ def test_training_outlives_a_service_that_is_killed_again_and_again(
             agent.start()
             await until(lambda: agent.running() == 2 and len(stage.starts()) == 2)
             before = stage.starts()
-            for count in range(2, 5):
+            for count in range(2, 4):
                 await served.kill()
                 await served.start()
                 await until(partial(agent.stands, count))
@@ -392,7 +399,7 @@ def test_a_gpu_is_handed_over_and_never_shared(tmp_path: Path, place: Path) -> N
             await stage.start_node()
             await until(stage.joined)
             first = await submit(stage, "first", jobs=2)
-            await until(lambda: first.running() == 2)
+            await until(lambda: first.running() == 2 and len(stage.starts()) == 2)
             second = await submit(stage, "second", jobs=2)
             await until(lambda: second.running() == 1 and first.running() == 1)
             saved = [line for lines in stage.lines().values() for line in lines if "saved" in line]
@@ -417,15 +424,14 @@ def test_without_a_node_jobs_end_by_themselves_and_start_anew_with_one(
             node = await stage.start_node(gpus=1)
             await until(stage.joined)
             agent = await submit(stage, "sweep", jobs=1)
-            await until(lambda: agent.running() == 1)
+            await until(lambda: agent.running() == 1 and stage.starts())
             node.kill()
             await node.wait()
             await until(lambda: not stage.alive())
             assert any("saved" in line for line in stage.lines()["gpu-0"]), "it was not asked"
             await until(lambda: [run.state for run in agent.over] == [RunState.LOST])
             await stage.start_node(gpus=1)
-            await until(lambda: agent.running() == 1)
-            assert len(stage.starts()) == 2
+            await until(lambda: agent.running() == 1 and len(stage.starts()) == 2)
             stage.audit()
             await agent.end()
             await until(lambda: not stage.alive())
@@ -442,7 +448,7 @@ def test_a_second_node_is_refused_and_draining_empties_the_first(
             node = await stage.start_node("--drain-on-exit", gpus=1)
             await until(stage.joined)
             agent = await submit(stage, "sweep", jobs=1)
-            await until(lambda: agent.running() == 1)
+            await until(lambda: agent.running() == 1 and stage.starts())
             other = await stage.start_node(gpus=1)
             assert await asyncio.wait_for(other.wait(), 30.0) != 0
             assert f"another node has this folder (process {node.pid})" in stage.output()
@@ -462,7 +468,7 @@ def test_a_service_that_is_away_for_longer_than_liveness_ends_no_training(
 ) -> None:
     async def scene() -> None:
         long = replace(QUICK, lease=60.0)
-        async with on_stage(tmp_path, place, settings=long, node_ttl=2.0) as stage:
+        async with on_stage(tmp_path, place, settings=long, node_ttl=2.5) as stage:
             await stage.start_node(gpus=1)
             await until(stage.joined)
             agent = await submit(stage, "sweep", jobs=1)
@@ -491,13 +497,12 @@ def test_a_node_that_was_stopped_for_longer_than_a_lease_finds_its_gpus_empty(
             node = await stage.start_node(gpus=1)
             await until(stage.joined)
             agent = await submit(stage, "sweep", jobs=1)
-            await until(lambda: agent.running() == 1)
+            await until(lambda: agent.running() == 1 and stage.starts())
             node.send_signal(signal.SIGSTOP)
             await until(lambda: not stage.alive())
             await until(lambda: [run.state for run in agent.over] == [RunState.LOST])
             node.send_signal(signal.SIGCONT)
-            await until(lambda: agent.running() == 1)
-            assert len(stage.starts()) == 2
+            await until(lambda: agent.running() == 1 and len(stage.starts()) == 2)
             stage.audit()
             await agent.end()
             await until(lambda: not stage.alive())

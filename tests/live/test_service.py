@@ -11,8 +11,15 @@ import pytest
 
 from themis.arbiter import Settings
 from themis.arbiter import events as ev
+from themis.arbiter.record import RoundRecord
 from themis.auction import Problem, Solution, solver
-from themis.errors import RefusedError, UnavailableError, UnknownAppError
+from themis.errors import (
+    ConfigError,
+    CorruptLogError,
+    RefusedError,
+    UnavailableError,
+    UnknownAppError,
+)
 from themis.fleet import NodeCore
 from themis.fleet import commands as cmd
 from themis.fleet import events as nev
@@ -34,10 +41,13 @@ from themis.fleet.talk import (
 )
 from themis.live.clock import Sources
 from themis.live.memory import recall
+from themis.live.replaying import PrunedLogError, replay_store
+from themis.live.rounds import Arrival, RoundBook, read_rounds
 from themis.live.service import AGENT_TTL, Service
 from themis.live.store import open_store
-from themis.live.store.base import Batch, Store
-from themis.model import AppId, Bid, GpuId, JobId, Lease, Machine
+from themis.live.store.base import Batch, LogEntry, Store
+from themis.live.terms import Terms, terms_of, terms_row
+from themis.model import AppId, Bid, GpuId, JobId, Lease, Machine, OwnerId
 from themis.model.reasons import Reason
 from themis.policies import policy
 from themis.testing.virtual import AtOnce, run_virtually
@@ -55,7 +65,7 @@ class Inline:
     async def start(self) -> None:
         pass
 
-    async def solve(self, problem: Problem, seconds: float) -> Solution:
+    async def solve(self, problem: Problem, seconds: float, slack: float = 0.0) -> Solution:
         assert seconds >= 0.0
         return solver("default").solve(problem)
 
@@ -81,6 +91,8 @@ class Cluster:
         memory = recall(self.store, policy(self.rule), SETTINGS, "test", seed=3, sources=sources)
         self.service = Service(memory, self.store, Inline(), AtOnce())
         await self.service.start()
+        terms = Terms(self.rule, settings=SETTINGS)
+        self.service.keep(terms_row(self.service.kept, memory.epoch.number, terms))
         return self.service
 
     def kill(self) -> None:
@@ -209,6 +221,11 @@ async def cluster_of(
             await cluster.service.close()
             assert cluster.store is not None
             cluster.store.close()
+        # Whatever happened, kills included: the log says all that the arbiter was told.
+        with open_store(f"sqlite:///{cluster.path}", read_only=True) as store:
+            result = replay_store(store, resolve=True)
+            assert result.first_difference is None, result.first_difference.text
+            assert result.events > 0
 
 
 def virtually(work: Callable[[Path], Coroutine[Any, Any, None]], path: Path) -> None:
@@ -445,3 +462,138 @@ def test_nothing_is_said_when_nothing_can_be_stored(tmp_path: Path) -> None:
         failing[0]._store.close()
 
     virtually(work, tmp_path)
+
+
+def test_a_service_that_came_back_with_another_policy_replays_with_both(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path, rule="fifo") as (cluster, _):
+            for number, rule in enumerate(("equal-share", "equal-share", "themis")):
+                assert cluster.service is not None
+                await cluster.service.submit(app(f"app-{number}"), f"key-{number}")
+                await asyncio.sleep(70.0)
+                cluster.kill()
+                cluster.rule = rule
+                await cluster.start()
+                await asyncio.sleep(70.0)
+            assert cluster.service is not None
+            found = terms_of(cluster.service.kept, "store")
+            # One row for each change, and none for a start that changed nothing.
+            told = {epoch: terms.policy for epoch, terms in found.items()}
+            assert told == {1: "fifo", 2: "equal-share", 4: "themis"}
+
+    virtually(work, tmp_path)
+
+
+def _log_of_two_apps(tmp_path: Path) -> str:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, _):
+            assert cluster.service is not None
+            agents = [Talker(cluster, AppId(name)) for name in ("one", "two")]
+            for agent in agents:
+                await cluster.service.submit(app(agent.app), agent.app)
+                await agent.until(lambda: bool(agents[0].held))
+            for _ in range(100):
+                await asyncio.gather(*(agent.talk() for agent in agents))
+            assert any(isinstance(item, LeaseNews) and item.granted for item in agents[1].items)
+
+    virtually(work, tmp_path)
+    return f"sqlite:///{tmp_path / 'store.sqlite'}"
+
+
+def test_a_replay_names_the_first_entry_that_went_another_way(tmp_path: Path) -> None:
+    url = _log_of_two_apps(tmp_path)
+    with open_store(url, read_only=True) as store:
+        told = replay_store(store, policy="fifo")
+        assert told.first_difference is not None
+        assert told.first_difference.line > 1
+        assert "command" in told.first_difference.text
+
+
+def test_a_log_without_its_beginning_is_not_replayed(tmp_path: Path) -> None:
+    url = _log_of_two_apps(tmp_path)
+    with open_store(url, reserve_bytes=0) as store:
+        store.begin_epoch("test", 0)
+        while store.prune(older_than=60.0).more:
+            pass
+    with open_store(url, read_only=True) as store:
+        with pytest.raises(PrunedLogError, match="pruned") as caught:
+            replay_store(store)
+        assert caught.value.first > 1
+
+
+def test_a_store_that_names_no_policy_or_strange_code_needs_one_named(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.sqlite'}"
+    body = '{"events":[{"type":"Woken","at":1.0}],"commands":[]}'
+    entry = LogEntry(1.0, "Woken", body)
+    with open_store(url, reserve_bytes=0) as store:
+        store.begin_epoch("test", 0)
+        store.commit(Batch(entries=(entry,)))
+        with pytest.raises(ConfigError, match="--policy"):
+            replay_store(store)
+        assert replay_store(store, policy="fifo").same
+        store.commit(Batch(kept=terms_row({}, 1, Terms("mine:Policy"))))
+        with pytest.raises(ConfigError, match="if you trust that code"):
+            replay_store(store)
+        store.commit(Batch(entries=(replace(entry, body='{"events":[{"type":"No"}]}'),)))
+        with pytest.raises(CorruptLogError, match=":2:"):
+            replay_store(store, policy="fifo")
+
+
+def test_rounds_from_before_a_restart_are_still_there(tmp_path: Path) -> None:
+    with open_store(_log_of_two_apps(tmp_path), read_only=True) as store:
+        end = store.usage().next_entry
+        steps = read_rounds(store, 1, end - 1)
+        records = [step for step in steps if isinstance(step, RoundRecord)]
+        numbers = [record.round for record in records]
+        assert len(numbers) > 1
+        book = RoundBook()
+        book.add(replace(records[-1], failed="as it is now"), {})
+        # Read backwards and in parts, and still in order; what is there is not replaced.
+        for begin in range(end - 5, -5, -5):
+            book.remember(read_rounds(store, max(1, begin), begin + 4))
+        book.conclude({})
+        assert book.numbers() == numbers
+        assert book.round(numbers[-1])[0].failed == "as it is now"
+        assert book.round(numbers[-1])[1] == records[-2]
+        assert book.owners(numbers[-2]) == {"one": "ann", "two": "ann"}
+        few = RoundBook(most=1)
+        few.remember(steps)
+        assert few.numbers() == numbers[-1:]
+
+
+def test_a_name_that_was_refused_to_somebody_stays_whose_it_is(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, _):
+            assert cluster.service is not None
+            await cluster.service.submit(app("one"), "k")
+            theirs = replace(app("one"), owner=OwnerId("bob"))
+            with pytest.raises(RefusedError, match="of this name"):
+                await cluster.service.submit(theirs, "k")
+
+    virtually(work, tmp_path)
+    with open_store(f"sqlite:///{tmp_path / 'store.sqlite'}", read_only=True) as store:
+        steps = read_rounds(store, 1, store.usage().next_entry - 1)
+    arrivals = [step for step in steps if isinstance(step, Arrival)]
+    assert arrivals == [Arrival(AppId("one"), OwnerId("ann"))]
+
+
+def test_a_name_is_whose_it_was_when_the_round_was_held(tmp_path: Path) -> None:
+    with open_store(_log_of_two_apps(tmp_path), read_only=True) as store:
+        steps = read_rounds(store, 1, store.usage().next_entry - 1)
+    record = next(step for step in reversed(steps) if isinstance(step, RoundRecord))
+    one, two = (replace(record, round=number) for number in (1, 2))
+    arrivals = [Arrival(AppId("one"), OwnerId(who)) for who in ("ann", "bob")]
+    book = RoundBook()
+    book.remember((arrivals[0], one, arrivals[1], two))
+    # "two" arrived before all that is remembered, and is still there.
+    book.conclude({AppId("one"): OwnerId("cat"), AppId("two"): OwnerId("dan")})
+    assert book.owners(1) == {"one": "ann", "two": "dan"}
+    assert book.owners(2) == {"one": "bob", "two": "dan"}
+    book.add(replace(record, round=3), {AppId("one"): OwnerId("cat")})
+    assert book.owners(1)[AppId("one")] == "ann"
+    # Nobody's where nobody knows: who is there now need not have been there then.
+    lost = RoundBook()
+    lost.remember((one, arrivals[1], two))
+    lost.conclude({AppId("one"): OwnerId("bob")})
+    assert lost.owners(1) == {}
+    assert lost.owners(2) == {"one": "bob"}

@@ -166,7 +166,7 @@ def test_every_key_takes_from_a_text_what_it_shows(name: str) -> None:
         ("set:\n  1: 2\n", 1, ("keys that are words",)),
         ("store: mysql://db\n", 1, ("store", "sqlite:///PATH")),
         ("store: 'sqlite:///a b'\n", 1, ("store",)),
-        ("nodes: [a]\n", 1, ("nodes", "a path")),
+        ("local_nodes: [a]\n", 1, ("local_nodes", "a path")),
         ("node:\n  name: GPU_7\n", 2, ("node.name: got 'GPU_7'",)),
         ("hosts: [a b]\n", 1, ("hosts",)),
         ("hosts: lab\n", 1, ("hosts", "a list")),

@@ -39,7 +39,7 @@ def train(folder: Path, run: str, leases: str, gpus: str = "0,1") -> "subprocess
     env = {
         "PATH": "/usr/bin:/bin", "AUDIT": str(folder / "audit"), "MOST": "3",
         "THEMIS_RUN": run, "THEMIS_JOB_ID": f"sweep/{run}", "THEMIS_GPUS": gpus,
-        "THEMIS_LEASES": leases, "THEMIS_METRICS": str(folder / "nodes" / "m0" / "metrics"),
+        "THEMIS_LEASES": leases, "THEMIS_METRICS": str(folder / "state-nodes" / "m0" / "metrics"),
     }  # fmt: skip
     return subprocess.Popen(["/bin/sh", "-c", TRAIN], env=env)
 
@@ -47,7 +47,7 @@ def train(folder: Path, run: str, leases: str, gpus: str = "0,1") -> "subprocess
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "audit").mkdir()
-    (tmp_path / "nodes" / "m0").mkdir(parents=True)
+    (tmp_path / "state-nodes" / "m0").mkdir(parents=True)
     return tmp_path
 
 

@@ -200,11 +200,12 @@ class Ladder:
 
     def loads(self, rows: Whole, how: How = "several") -> bool:
         """Whether one of these attempts fits rows together; False proves nothing."""
+        # First: names tell chunks apart and not owners, who may have quotas.
+        if (self.table.usage[rows].sum(axis=0) > self.table.capacity).any():
+            return False
         name = int(self.table.mark[rows].sum())
         if name in self._packed or (name, how) in self._unloaded:
             return self._packed.get(name, False)
-        if (self.table.usage[rows].sum(axis=0) > self.table.capacity).any():
-            return False
         machines = self.prepared.machines
         needs = [need for need in needs_of(self.prepared, self.chosen(rows)) if not need.anywhere]
         if how == "racks":

@@ -7,7 +7,7 @@ packing exists.
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import product
+from itertools import islice, product
 
 from themis.auction.problem import OfferedMachine
 from themis.auction.room import Holes, Need, Room
@@ -19,6 +19,9 @@ _POWERS = (4.0, 1.0)
 
 _WIDEST, _CHOICES = 3, 60
 """Chunks whose racks are chosen one by one, and how many choices are tried."""
+
+_MOST_LOOKS = 2_000
+"""Choices of racks that are looked at, whether they can be or not."""
 
 _NO_RACKS = 2**31
 """More GPUs than any chunk has."""
@@ -332,8 +335,11 @@ def load_by_racks(machines: Sequence[OfferedMachine], needs: Sequence[Need]) -> 
     for offered in machines:
         room[offered.rack] = room.get(offered.rack, 0) + offered.gpus
     counts = [needs[i].chunk.count for i in wide]
+    # Racks that are too small for a chunk are never asked; choices that fail by room alone, or
+    # come twice, cost little but count: there may be thousands of racks.
+    fitting = [[rack for rack, gpus in room.items() if gpus >= count] for count in counts]
     tried: set[tuple[tuple[int, int], ...]] = set()
-    for choice in product(room, repeat=len(wide)):
+    for choice in islice(product(*fitting), _MOST_LOOKS):
         name = tuple(sorted(zip(choice, counts, strict=True)))
         if name in tried or not _may_hold(room, name):
             continue

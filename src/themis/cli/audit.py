@@ -27,7 +27,7 @@ def audit(
         print_json(answer)
         return
     rows = [
-        (row["number"], moment(row["at"]), row["who"],
+        (row["number"], moment(row["at"]), row["who"].replace("/", " "),
          f"{row['verb']} {row['target']}".strip(), f"{row['outcome']} {row['detail']}".strip())
         for row in answer["rows"]
     ]  # fmt: skip

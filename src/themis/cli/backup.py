@@ -45,10 +45,13 @@ def restore(
     The service must not run. What happened after the backup was made is forgotten: apps submitted
     since then must be submitted again.
     """
-    from themis.live.store import restore as bring_back  # noqa: PLC0415 - for a quick --help
+    from themis.errors import MissingFileError  # noqa: PLC0415 - late, so that --help is quick
+    from themis.live.store import restore as bring_back  # noqa: PLC0415 - see above
     from themis.live.store.opening import sqlite_path  # noqa: PLC0415 - see above
 
     settings = service_configuration(context, config).config
+    if not file.is_file():
+        raise MissingFileError("backup", str(file))  # before a folder is made for it
     path = sqlite_path(settings.store)
     if path is not None and path.parent == settings.state_dir:
         settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -11,9 +11,16 @@ import typer
 from typer.core import TyperCommand
 
 from themis.cli.output import console, escape_line
-from themis.cli.service import ServiceFile, key_options, service_configuration, start_logging
+from themis.cli.service import (
+    ServiceFile,
+    examined,
+    key_options,
+    service_configuration,
+    start_logging,
+)
 
 if TYPE_CHECKING:
+    from themis.live.config import ServiceConfig
     from themis.live.node_process import About
 
 _FLAGS = {
@@ -62,8 +69,8 @@ def node(
 ) -> None:
     """Run jobs on this machine's GPUs as the service says.
 
-    Stops on SIGTERM or Ctrl-C. Jobs go on: a node that is started again takes them over, and what
-    nobody takes over ends with its lease.
+    Stops on SIGTERM or Ctrl-C; SIGHUP reads accounts and token again. Jobs go on: a node that is
+    started again takes them over, and what nobody takes over ends with its lease.
     """
     from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
 
@@ -73,12 +80,20 @@ def node(
         from themis.live.node_process import node_name, run_node  # noqa: PLC0415 - see above
     except ModuleNotFoundError as error:
         raise ConfigError("node", error.name, "pip install 'themis-scheduler[server]'") from None
+
+    def again() -> ServiceConfig:
+        found = examined(context, config)
+        if found.loaded is None:
+            raise found.mistakes[0]
+        return found.loaded.config
+
     folder = state or loaded.config.state_dir / "nodes" / node_name(loaded.config)
     asyncio.run(
         run_node(
             loaded.config,
             folder.absolute(),
             drain_on_exit=drain_on_exit,
+            again=again,
             announce=_announce,
             farewell=_say,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -49,26 +50,21 @@ def reach(server: str, ca: Path | None) -> Client:
 
 
 def _token() -> str:
-    from themis.errors import UnknownCallerError  # noqa: PLC0415 - see above
+    from themis.errors import MissingFileError, UnknownCallerError  # noqa: PLC0415 - see above
     from themis.live.tokenfile import (  # noqa: PLC0415 - see above
         VARIABLE,
-        find_token,
+        read_token,
         token_places,
     )
 
-    root = os.geteuid() == 0
-    places = token_places(os.environ, root=root)
-    if not os.environ.get(VARIABLE) and not any(_is_there(place) for place in places):
-        looked = " and ".join(str(place) for place in places)
-        raise UnknownCallerError("caller", f"no token: looked for {looked}")
-    return find_token(os.environ, root=root).reveal()
-
-
-def _is_there(place: Path) -> bool:
-    try:
-        return place.is_file()
-    except (OSError, ValueError):
-        return False
+    places = token_places(os.environ, root=os.geteuid() == 0)
+    if os.environ.get(VARIABLE):
+        return read_token(places[0]).reveal()
+    for place in places:
+        with suppress(MissingFileError):
+            return read_token(place).reveal()
+    looked = " and ".join(str(place) for place in places)
+    raise UnknownCallerError("caller", f"no token: looked for {looked}")
 
 
 # Showing
@@ -106,7 +102,7 @@ def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -
 
 def say(line: str) -> None:
     """Print one line; nothing in it steers the terminal."""
-    typer.echo(escape_line(line))
+    typer.echo(escape_line(line.replace("\n", " ")))
 
 
 def cell(value: object) -> str:

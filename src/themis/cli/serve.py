@@ -56,10 +56,9 @@ def _say(where: Listening, loaded: Loaded) -> None:
     lines = [f"people: {scheme}://{where.http}"]
     if where.grpc is not None:
         lines.append(f"nodes and agents: {where.grpc}")
-    lines.append(f"store: {where.store}, epoch {where.epoch}, policy {config.policy}")
     if where.admin_token:
         lines.append(f"the first admin token is in {where.admin_token}{_use(where.admin_token)}")
-    # One write: who waits for the first line reads the others as well.
+    lines.append(f"store: {where.store}, epoch {where.epoch}, policy {config.policy}")
     sys.stdout.write(escape_line("\n".join(lines)) + "\n")
     sys.stdout.flush()
 

@@ -121,6 +121,10 @@ class LocalEngine:
             separates_owners=self._owners.separate,
         )
 
+    def change(self, owners: Owners) -> None:
+        """Run later jobs as these say; what runs already goes on."""
+        self._owners = owners
+
     async def discover(self) -> tuple[Discovered, ...]:
         """This machine."""
         found = await asyncio.to_thread(lambda: self._inventory.discover(self._our_processes()))

@@ -260,7 +260,7 @@ class Steward:
     def _take_end(self, node: Node, report: RunReport) -> bool:
         """Note that a run is over on a node; returns whether the node may forget it."""
         run = self._book.runs.get(report.run)
-        if run is not None and node.name not in run.over:
+        if run is not None and node.name not in run.over and self._runs_on(run, node):
             self._take_progress(node, report)
             if report.code != 0 and not run.stop:
                 run = replace(run, stop=True)
@@ -269,6 +269,10 @@ class Steward:
                 run = replace(run, state=state, code=code, message=report.message, log=report.log)
             self._over(run, node.name)
         return True
+
+    def _runs_on(self, run: WantedRun, node: Node) -> bool:
+        """Whether a part of a run is on a node; what others say of it counts for nothing."""
+        return any(self._roster.machine_of[gpu] is node for gpu in run.gpus)
 
     def _take_progress(self, node: Node, report: RunReport) -> None:
         run = self._book.runs.get(report.run)

@@ -92,7 +92,7 @@ class Endpoint:
 _TEXT = {"type": "string", "maxLength": 200}
 _APP = {
     "type": "object",
-    "required": ["spec"],
+    "required": ["spec", "key"],
     "properties": {"spec": {"type": "object"}, "key": _TEXT},
     "additionalProperties": False,
 }
@@ -304,7 +304,7 @@ class Api:
     async def submit(self, call: Call) -> Data:
         spec = decode(AppSpec, call.body["spec"])
         self._allow(call, spec.owner)
-        if not call.body.get("key"):
+        if not call.body["key"]:
             raise RefusedError("key", "a text that this submission, sent again, has again")
         row = self._row(call, spec.id, owner=spec.owner)
         return {"app": await self._service.submit(spec, str(call.body["key"]), row)}
@@ -467,7 +467,8 @@ class Api:
 
     def _sheet(self, call: Call, number: int) -> Data:
         record, before = self._book.round(number)
-        sheet: Any = loads(dumps(anonymised(record, call.identity, self._book.owners, before)))
+        owners = self._book.owners(number)
+        sheet: Any = loads(dumps(anonymised(record, call.identity, owners, before)))
         return dict(sheet)
 
     async def audit(self, call: Call) -> Data:

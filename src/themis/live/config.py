@@ -187,7 +187,7 @@ class ServiceConfig:
     engine: Annotated[
         str, About(Kind("choice", choices=("local",)), "What starts jobs on machines.")
     ] = "local"
-    nodes: Annotated[
+    local_nodes: Annotated[
         Path | None, About(_PATH, "A cluster file: nodes to start on this host as well.")
     ] = None
     node_ttl: Annotated[

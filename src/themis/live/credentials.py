@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
-from themis.errors import ConfigError, RefusedError, UnknownCallerError
+from themis.errors import ConfigError, MissingError, UnknownCallerError
 from themis.model.ids import check_name, check_number
 
 Row = Mapping[str, str | float | None]
@@ -230,13 +230,13 @@ def revoke_token(vault: Vault, number: str, *, now: float) -> Credential:
     """End a token for good; a second time changes nothing.
 
     Raises:
-        RefusedError: There is no such token.
+        MissingError: There is no such token.
     """
     credential = find(vault, number)
     if credential is None:
         # A whole token given in place of its id must not come back in a message.
         name = number if _is_id(number) else "token"
-        raise RefusedError(name, "no token has this id (the 12 characters after themis_)")
+        raise MissingError(name, "no token has this id (the 12 characters after themis_)")
     if credential.revoked is None:
         credential = replace(credential, revoked=_instant(now))
         vault.write(_PREFIX + credential.id, _row(credential))

@@ -7,7 +7,15 @@ desk.news(at)               # what is not heard yet
 
 from collections import deque
 
-from themis.fleet.talk import AgentReport, News, NewsItem, Said, Standing
+from themis.fleet.talk import (
+    AgentReport,
+    News,
+    NewsItem,
+    ProgressNews,
+    Said,
+    Standing,
+    TopologyNews,
+)
 from themis.model import AppId
 
 MOST_ITEMS = 1000
@@ -49,9 +57,18 @@ class Desk:
         """Keep news until they are heard."""
         if self._stale:
             return  # The standing will have it.
+        if isinstance(item, TopologyNews):
+            self._forget_topologies()
         self._items.append(item)
         if len(self._items) > MOST_ITEMS:
             self.begin_again()
+
+    def _forget_topologies(self) -> None:
+        """Only the last one counts, and hundreds of them would be too long for one message."""
+        nothing = ProgressNews(())
+        for index, item in enumerate(self._items):
+            if isinstance(item, TopologyNews):
+                self._items[index] = nothing  # Items are numbered: the others keep theirs.
 
     def begin_again(self) -> None:
         """Forget what was to be told: the next news is a standing."""

@@ -111,6 +111,15 @@ class Connection:
         if self.credentials.secure:
             grpc_client(self.credentials.ca, self.credentials.cert, self.credentials.key)
 
+    def renew_token(self) -> None:
+        """Go by what is in the token's file now, from the next call on.
+
+        Raises:
+            ConfigError: There is no token in it.
+        """
+        self._token = None
+        self._metadata()
+
     async def call(self, rpc: Rpc, message: bytes, timeout: float = CALL_SECONDS) -> bytes:  # noqa: ASYNC109 - gRPC's own deadline
         """Make one call; bytes in and out.
 

@@ -21,7 +21,7 @@ from themis.errors import ConfigError, DeniedError, LimitError, UnknownCallerErr
 from themis.fleet.messages import Orders, Report
 from themis.fleet.talk import AgentReport, News
 from themis.live.access import require
-from themis.live.binding import check_bind
+from themis.live.binding import check_bind, listen
 from themis.live.config import Address, Limits, Tls
 from themis.live.credentials import Identity, Vault, check_bearer, note_use
 from themis.live.limits import Rates, Streams
@@ -117,6 +117,8 @@ class GrpcServer:
         import grpc  # noqa: PLC0415 - in an extra
 
         check_bind("grpc", address, self._settings.tls)
+        # Tried first: of a port that is taken gRPC says no more than that.
+        listen("grpc", address).close()
         server = grpc.aio.server(options=list(_OPTIONS), maximum_concurrent_rpcs=_MOST_CALLS)
         for rpc in RPCS:
             # No (de)serializer: bytes in, bytes out.

@@ -12,7 +12,7 @@ from pathlib import Path
 from themis.errors import ConfigError
 from themis.live.config import Address, ServiceConfig
 from themis.live.credentials import Role, Vault, create_token
-from themis.live.node_disk import is_running
+from themis.live.node_disk import is_running, make_way
 from themis.live.tokenfile import write_secret
 from themis.model import Machine
 from themis.records.clusters import read_cluster
@@ -26,15 +26,11 @@ def start_nodes(config: ServiceConfig, grpc: Address, vault: Vault, *, now: floa
     Raises:
         ConfigError: The cluster file is wrong, or a machine in it cannot be pretended.
     """
-    assert config.nodes is not None
+    assert config.local_nodes is not None
     started = []
-    for machine in read_cluster(config.nodes).machines:
-        folder = config.state_dir / "nodes" / machine.name
-        folder.mkdir(mode=0o711, parents=True, exist_ok=True)
-        for passed in (folder, folder.parent, config.state_dir):
-            # Jobs run as their owners, who pass through to their own folders and read nothing here:
-            # all files beside them are the service's user's alone.
-            passed.chmod(0o711)
+    for machine in read_cluster(config.local_nodes).machines:
+        folder = nodes_folder(config) / machine.name
+        make_way(folder)
         if is_running(folder):
             continue
         token = folder / "token"
@@ -45,6 +41,11 @@ def start_nodes(config: ServiceConfig, grpc: Address, vault: Vault, *, now: floa
         started.append(machine.name)
     _LOG.info("started %d local nodes", len(started))
     return started
+
+
+def nodes_folder(config: ServiceConfig) -> Path:
+    """Where local nodes keep their things: beside the service's, which jobs must not get into."""
+    return config.state_dir.with_name(f"{config.state_dir.name}-nodes")
 
 
 def _start(config: ServiceConfig, grpc: Address, machine: Machine, folder: Path) -> None:

@@ -25,6 +25,7 @@ from themis.fleet import NodeCore
 from themis.fleet import commands as cmd
 from themis.fleet import events as ev
 from themis.fleet.messages import Orders, Report, RunOrder, RunState
+from themis.live.grpc_client import Backoff
 from themis.live.node_disk import NodeDisk, RunRecord
 from themis.model import Machine
 
@@ -34,8 +35,8 @@ RESUMABLE_CODE = 75
 """What a run that may go on counts as having exited with, also if it was killed by us."""
 _MOST_MESSAGE = 600
 _MOST_LOG = 4096
-_JITTER = 0.25
-"""Seconds over which nodes that find no service spread their next tries."""
+_PAUSES = (0.2, 2.0)
+"""Between tries to bring a report to the service: at first and at most, in seconds, spread."""
 _WORTH_WRITING = 1.0
 """Seconds by which limits of a run must move to be written down; a restart may lose less."""
 _PORTS = (20000, 10000)
@@ -129,6 +130,7 @@ class Node:
         self._sending: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._disk_trouble = ""
+        self._draining = False
         self._connection = ""
         """What was last said of the way to the service."""
 
@@ -162,8 +164,12 @@ class Node:
 
     async def drain(self, seconds: float) -> None:
         """Take nothing new, ask all runs to save, and return when they have or time is up."""
+        self._draining = True
+        busy = {gpu for number in self.live for gpu in self._gpus_of(number)}
         for gpu in range(len(self._core.memory.tokens)):
-            self._put(partial(ev.GpuFailed, gpu=gpu, reason="its node is being stopped"))
+            # Others when they are empty: the service takes a GPU away at once that is not well.
+            if gpu not in busy:
+                self._take_out(gpu)
         for number in self.live:
             self._on_engine(number, self._ask_to_save)
         deadline = clock.now() + seconds
@@ -173,6 +179,12 @@ class Node:
             self._on_engine(number, self._kill)
         # The service hears of it with the next report.
         await asyncio.sleep(0.5)
+
+    def _gpus_of(self, number: int) -> tuple[int, ...]:
+        return self._runs[number].order.gpus if number in self._runs else ()
+
+    def _take_out(self, gpu: int) -> None:
+        self._put(partial(ev.GpuFailed, gpu=gpu, reason="its node is being stopped"))
 
     @property
     def live(self) -> tuple[int, ...]:
@@ -243,20 +255,25 @@ class Node:
     # The service
 
     async def _send(self, report: Report) -> None:
-        try:
-            orders = await self._reporter.report(report)
-        except UnavailableError as error:
-            self._note(f"does not reach the service: {error}")
+        """Bring a report to the service; a broken connection is made again until it is there."""
+        backoff = Backoff(self._rng, *_PAUSES)
+        while True:
+            try:
+                orders = await self._reporter.report(report)
+            except UnavailableError as error:
+                self._note(f"does not reach the service: {error}")
+            except ThemisError as error:
+                self._note(f"is refused by the service: {error}")
+                return  # The core tries again in its own time.
+            else:
+                self._put(partial(ev.OrdersCame, orders=orders))
+                return
             await self._look_for_absence()
-        except ThemisError as error:
-            self._note(f"is refused by the service: {error}")
-        else:
-            self._put(partial(ev.OrdersCame, orders=orders))
+            await asyncio.sleep(backoff.failed())
 
     async def _look_for_absence(self) -> None:
         tried_at = clock.now()
         if self._refused is not None and await self._refused():
-            await asyncio.sleep(self._rng.uniform(0.0, _JITTER))
             self._put(partial(ev.ServiceAbsent, tried_at=tried_at))
 
     def _note(self, text: str) -> None:
@@ -347,6 +364,9 @@ class Node:
             return
         run.over = True
         _LOG.info("run %s: %s is over: %s", run.order.run, _job(run.order), message)
+        if self._draining:
+            for gpu in run.order.gpus:
+                self._take_out(gpu)
         exited = partial(
             ev.Exited,
             run=run.order.run,

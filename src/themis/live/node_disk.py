@@ -14,6 +14,8 @@ state/            0711  (owners pass through to their jobs' folders below `engin
 
 import fcntl
 import os
+import stat
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -61,7 +63,7 @@ class NodeDisk:
             ConfigError: It cannot be used, or is another node's.
         """
         try:
-            folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+            make_way(folder)
             (folder / "runs").mkdir(mode=0o700, exist_ok=True)
             lock = os.open(folder / "node.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -145,6 +147,27 @@ class NodeDisk:
                 # Only whole files have this name: after a power cut, and then nothing runs.
                 path.unlink()
         return tuple(sorted(found, key=lambda record: record.order.run))
+
+
+def make_way(folder: Path) -> None:
+    """Make a folder that others may pass through, whatever the umask says, and what is above it."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    for place in reversed(missing):
+        place.mkdir(exist_ok=True)
+        place.chmod(0o711)
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & 0o111 != 0o111:
+        folder.chmod(mode | 0o111)
+
+
+def closed_to(folder: Path, uid: int, groups: Collection[int]) -> Path | None:
+    """The first folder on the way to this one that a user may not pass through, if any."""
+    for place in (*reversed(folder.parents), folder):
+        about = place.stat()
+        shift = 6 if about.st_uid == uid else 3 if about.st_gid in groups else 0
+        if not about.st_mode >> shift & 0o1:
+            return place
+    return None
 
 
 def is_running(folder: Path) -> bool:

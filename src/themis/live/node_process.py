@@ -3,10 +3,12 @@
     await run_node(config, state, announce=print)
 
 SIGTERM and Ctrl-C end the node and leave its jobs running under their supervisors, which end them
-with their leases if no node comes back. With `drain_on_exit` they are asked to save first.
+with their leases if no node comes back. With `drain_on_exit` they are asked to save first. SIGHUP
+reads accounts and token again.
 """
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -20,12 +22,14 @@ from themis.engines.base import Capabilities, Discovered
 from themis.engines.gpus import Inventory, Nvidia, Pretend
 from themis.engines.local import LocalEngine
 from themis.engines.owners import Owners
-from themis.errors import ConfigError
+from themis.errors import ConfigError, ThemisError
 from themis.live.config import ServiceConfig
 from themis.live.grpc_client import Connection, Credentials, NodeClient, refused
 from themis.live.node import Node
-from themis.live.node_disk import NodeDisk
+from themis.live.node_disk import NodeDisk, closed_to
 from themis.model.ids import check_name
+
+_LOG = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 30.0
 
@@ -106,15 +110,39 @@ def owners_of(config: ServiceConfig) -> tuple[Owners, str]:
     return Owners.single(config.node.owner), f"the node's own user, for {config.node.owner} alone"
 
 
+def check_way(state: Path, owners: Owners) -> None:
+    """Let a folder pass if all whom jobs run as can reach their own folders below it.
+
+    Raises:
+        ConfigError: Somebody cannot; says where and what to do.
+    """
+    accounts = [*owners.accounts.values(), *filter(None, [owners.everybody])]
+    for account in accounts:
+        closed = closed_to(state, account.uid, {account.gid, *account.groups})
+        if closed is not None:
+            given = f"{closed}, which {account.name} may not pass through"
+            allowed = f"a folder that jobs can reach: chmod o+x {closed}, or another --state"
+            raise ConfigError("state", given, allowed)
+
+
 async def run_node(
     config: ServiceConfig,
     state: Path,
     *,
     drain_on_exit: bool = False,
+    again: Callable[[], ServiceConfig] | None = None,
     announce: Callable[[About], None] = lambda about: None,
     farewell: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Be a node until SIGTERM or Ctrl-C.
+
+    Args:
+        config: What it goes by.
+        state: Its own folder.
+        drain_on_exit: Ask jobs to save and go before the end.
+        again: Reads the configuration again, on SIGHUP.
+        announce: Called once, when it is known what the node uses.
+        farewell: Called at the end.
 
     Raises:
         ThemisError: It cannot start.
@@ -126,6 +154,7 @@ async def run_node(
     connection = Connection(given.server, credentials)
     connection.check()
     with NodeDisk.open(state, name) as disk:
+        check_way(state, owners)
         engine = await LocalEngine.open(disk.engine, inventory_of(config, name), owners)
         try:
             (found,) = await engine.discover()
@@ -134,16 +163,41 @@ async def run_node(
             announce(about)
             absent = partial(refused, given.server)
             node = Node(found.machine, engine, NodeClient(connection), disk, refused=absent)
-            await _until_signalled(node, drain=DRAIN_SECONDS if drain_on_exit else None)
+            reload = partial(_reload, again, engine, connection, state)
+            drain = DRAIN_SECONDS if drain_on_exit else None
+            await _until_signalled(node, reload, drain=drain)
             farewell(_last_words(node))
         finally:
             await engine.close()
             await connection.close()
 
 
-async def _until_signalled(node: Node, *, drain: float | None) -> None:
+def _reload(
+    again: Callable[[], ServiceConfig] | None,
+    engine: LocalEngine,
+    connection: Connection,
+    state: Path,
+) -> None:
+    """Take what may change while a node runs: accounts, the token and the level of the log."""
+    if again is None:
+        return
+    try:
+        config = again()
+        owners, told = owners_of(config)
+        check_way(state, owners)
+        connection.renew_token()
+    except ThemisError as error:
+        _LOG.error("the configuration was not taken: %s", error)
+        return
+    engine.change(owners)
+    logging.getLogger("themis").setLevel(config.log_level.upper())
+    _LOG.info("configuration read again; jobs run as: %s", told)
+
+
+async def _until_signalled(node: Node, reload: Callable[[], None], *, drain: float | None) -> None:
     loop = asyncio.get_running_loop()
     signalled = asyncio.Event()
+    loop.add_signal_handler(signal.SIGHUP, reload)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signalled.set)
     running = asyncio.create_task(node.run())

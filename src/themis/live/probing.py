@@ -55,6 +55,5 @@ class EngineProbe:
         except MissingFileError:
             return "none yet; the first start makes one"
         entries = usage.next_entry - usage.first_entry
-        return (
-            f"{place}: {usage.bytes / 1e6:.1f} MB, {entries} entries, {len(epochs)} starts so far"
-        )
+        epoch = epochs[-1].number if epochs else 0
+        return f"{place}: {usage.bytes / 1e6:.1f} MB, entries in its log: {entries}, epoch {epoch}"

@@ -14,13 +14,14 @@ from themis.arbiter import Arbiter
 from themis.arbiter.commands import Command, Refuse, WakeMe
 from themis.arbiter.state import arbiter_from, parts
 from themis.errors import ConfigError, CorruptLogError, RefusedError, StoreError
+from themis.live.entries import commands_in, events_in
 from themis.live.memory import seed_of
 from themis.live.store.base import Store, StoredEntry
 from themis.live.terms import Terms, terms_of
 from themis.model import Topology
 from themis.policies import Policy
 from themis.policies import policy as policy_by_name
-from themis.records.codec import TAG, command_from, event_from, loads
+from themis.records.codec import loads
 from themis.records.replay import ReplayResult, Stepper
 
 
@@ -129,10 +130,7 @@ class _Script:
 def _read(stored: StoredEntry, url: str) -> tuple[list[Any], tuple[Command, ...]]:
     try:
         body: Any = loads(stored.entry.body)
-        events = [event_from(item) for item in body["events"]]
-        # What the steward told nodes and agents has no tag; the arbiter has no part in it.
-        told = [item for item in body["commands"] if TAG in item]
-        return events, tuple(command_from(item) for item in told)
+        return events_in(body), commands_in(body)
     except RefusedError as error:
         raise CorruptLogError(url, stored.number, f"{error.who}: {error.reason}") from None
     except (KeyError, TypeError) as error:

@@ -1,11 +1,44 @@
-"""The last rounds, for who wants to know why."""
+"""The last rounds, for who wants to know why.
+
+    book.add(record, owners)
+    book.remember(read_rounds(store, first, last))      # those from before a restart
+
+Whose the apps of a round are is kept with the round: a name may have been somebody else's then.
+"""
 
 from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
 
+from themis.arbiter import commands as cmd
+from themis.arbiter import events as ev
 from themis.arbiter.record import RoundRecord
+from themis.errors import RefusedError
+from themis.live.store.base import Store
 from themis.model import AppId, OwnerId
+from themis.records.codec import TAG, command_from, event_from, loads
 
 MOST = 500
+REMEMBERED = 2000
+"""Entries of the log that are looked through for rounds after a start."""
+
+_WANTED = frozenset({cmd.Report.__name__, cmd.Refuse.__name__})
+
+Owners = Mapping[AppId, OwnerId]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """That an app arrived: from here on its name is this owner's."""
+
+    app: AppId
+    owner: OwnerId
+
+
+Steps = tuple[RoundRecord | Arrival, ...]
+"""What a part of the log says of rounds, in its order."""
 
 
 class RoundBook:
@@ -13,19 +46,54 @@ class RoundBook:
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._rounds: OrderedDict[int, RoundRecord] = OrderedDict()
-        self.owners: dict[AppId, OwnerId] = {}
-        """Of all apps in these rounds."""
+        self._rounds: OrderedDict[int, tuple[RoundRecord, Owners]] = OrderedDict()
+        self._open: dict[int, set[AppId]] = {}
+        """Apps of remembered rounds whose arrival was not come across yet."""
+        self._arrived: set[AppId] = set()
 
-    def add(self, record: RoundRecord, owners: dict[AppId, OwnerId]) -> None:
+    def add(self, record: RoundRecord, owners: Owners) -> None:
         """Keep a round, and whose its apps are."""
-        self._rounds[record.round] = record
-        self.owners.update(owners)
+        last = next(reversed(self._rounds.values()), None)
+        if last is not None and last[1] == owners:
+            owners = last[1]  # The same in most rounds, and needed once.
+        self._rounds[record.round] = record, owners
         while len(self._rounds) > self._most:
-            self._rounds.popitem(last=False)
-            if len(self.owners) > 100 * self._most:
-                named = {line.app for kept in self._rounds.values() for line in kept.apps}
-                self.owners = {app: who for app, who in self.owners.items() if app in named}
+            number, _ = self._rounds.popitem(last=False)
+            self._open.pop(number, None)
+
+    @property
+    def full(self) -> bool:
+        """Whether an earlier round has no room any more."""
+        return len(self._rounds) >= self._most
+
+    def remember(self, steps: Steps) -> None:
+        """Keep rounds from before all that are there; then those from before these."""
+        for step in reversed(steps):
+            if isinstance(step, Arrival):
+                self._arrived.add(step.app)
+                self._name(step.app, step.owner)
+            elif not self.full and step.round not in self._rounds:
+                self._rounds[step.round] = step, {}
+                self._rounds.move_to_end(step.round, last=False)
+                self._open[step.round] = {line.app for line in step.apps}
+
+    def conclude(self, owners: Owners) -> None:
+        """No more is remembered: apps that arrived before all of it and are there now are these.
+
+        The others stay nobody's, and are sealed for everybody but admins.
+        """
+        for app, owner in owners.items():
+            if app not in self._arrived:
+                self._name(app, owner)
+        self._open.clear()
+        self._arrived.clear()
+
+    def _name(self, app: AppId, owner: OwnerId) -> None:
+        for number, apps in self._open.items():
+            if app in apps:
+                apps.remove(app)
+                record, owners = self._rounds[number]
+                self._rounds[number] = record, {**owners, app: owner}
 
     def numbers(self) -> list[int]:
         """Which are there, the oldest first."""
@@ -33,4 +101,27 @@ class RoundBook:
 
     def round(self, number: int) -> tuple[RoundRecord, RoundRecord | None]:
         """One of them, and the one before it."""
-        return self._rounds[number], self._rounds.get(number - 1)
+        before = self._rounds.get(number - 1)
+        return self._rounds[number][0], before[0] if before is not None else None
+
+    def owners(self, number: int) -> Owners:
+        """Whose the apps in a round were."""
+        return self._rounds[number][1]
+
+
+def read_rounds(store: Store, first: int, last: int) -> Steps:
+    """Look through a part of the log. What cannot be read is left out: nothing depends on it."""
+    steps: list[RoundRecord | Arrival] = []
+    for stored in store.entries(first, last):
+        with suppress(RefusedError, KeyError, TypeError):
+            body: Any = loads(stored.entry.body)
+            told = [command_from(item) for item in body["commands"] if item.get(TAG) in _WANTED]
+            refused = {item.who for item in told if isinstance(item, cmd.Refuse)}
+            for item in body["events"]:
+                if item.get(TAG) == ev.AppArrived.__name__:
+                    event = event_from(item)
+                    # Who tries a name that is somebody else's does not get it.
+                    if isinstance(event, ev.AppArrived) and event.app.id not in refused:
+                        steps.append(Arrival(event.app.id, event.app.owner))
+            steps += [item.record for item in told if isinstance(item, cmd.Report)]
+    return tuple(steps)

@@ -54,18 +54,22 @@ from themis.fleet.talk import (
     TopologyNews,
 )
 from themis.live.desk import Desk
+from themis.live.entries import body_of
 from themis.live.memory import Memory, fleet_rows
 from themis.live.rounds import RoundBook
 from themis.live.store.base import AuditRow, Batch, LogEntry, Store
 from themis.live.writing import Writer
 from themis.model import AppId, AppSpec
 from themis.model.reasons import Reason
-from themis.records.codec import dumps
 
 _LOG = logging.getLogger(__name__)
 
 AGENT_TTL = 30.0
 """Seconds of silence after which an app's agent counts as unreachable."""
+AGENT_POLL = 10.0
+"""Seconds after which an agent without news is answered: it is heard in time by a wide margin."""
+_IN_TIME = 0.1
+"""Seconds before the arbiter's deadline at which a solution must be here."""
 _HANG = 15.0
 """Seconds beyond a heartbeat in which a report must have been answered."""
 
@@ -76,8 +80,8 @@ class Solver(Protocol):
     async def start(self) -> None:
         """Get ready."""
 
-    async def solve(self, problem: Problem, seconds: float) -> Solution:
-        """The best answer that is there after so many seconds."""
+    async def solve(self, problem: Problem, seconds: float, slack: float = 0.0) -> Solution:
+        """The best answer after so many seconds; it is here within `slack` more."""
 
     async def close(self) -> None:
         """Let go of everything."""
@@ -224,8 +228,8 @@ class Service:
         changes = outcome.changes
         if changes.events:
             commands = [item for item in outcome.commands if not isinstance(item, cmd.WakeMe)]
-            body = {"events": changes.events, "commands": commands}
-            entry = LogEntry(self._steward.arbiter.now, kind, dumps(body))
+            body = body_of(changes.events, commands)
+            entry = LogEntry(self._steward.arbiter.now, kind, body)
         then = partial(self._let_out, outcome)
         if entry is None and not changes.kept and audit is None:
             # Nothing to store, but what was decided before must be durable before this is told.
@@ -327,9 +331,11 @@ class Service:
             waiting.set_result(None)
 
     async def _solve(self, command: cmd.Solve) -> None:
-        seconds = self._clock.until(command.deadline)
+        # The arbiter's deadline is for the answer to be here, the budget for the solver itself.
+        left = max(0.0, self._clock.until(command.deadline) - _IN_TIME)
+        seconds = min(left, self._steward.arbiter.settings.solve_budget)
         try:
-            solution = await self._solving.solve(command.problem, seconds)
+            solution = await self._solving.solve(command.problem, seconds, left - seconds)
         except ThemisError as error:
             self.apply(ev.SolveFailed(self.now(), command.round, str(error)))
         else:
@@ -378,7 +384,7 @@ class Service:
     # Agents
 
     async def exchange(self, report: AgentReport) -> News:
-        """Take in what an agent says; returns when there is news, or after a heartbeat.
+        """Take in what an agent says; returns when there is news, or after some seconds.
 
         Raises:
             UnknownAppError: There is no such app.
@@ -416,7 +422,7 @@ class Service:
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[app] = waiting
         try:
-            async with asyncio.timeout(self._steward.arbiter.settings.heartbeat):
+            async with asyncio.timeout(AGENT_POLL):
                 await waiting
         except TimeoutError:
             pass

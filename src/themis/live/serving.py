@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -31,6 +32,7 @@ from themis.live.loading import Loaded
 from themis.live.local_nodes import start_nodes
 from themis.live.memory import Memory, recall
 from themis.live.reloading import plan_reload
+from themis.live.rounds import REMEMBERED, read_rounds
 from themis.live.service import Service
 from themis.live.sessions import sweep
 from themis.live.solving import Solving
@@ -47,6 +49,7 @@ _LOG = logging.getLogger(__name__)
 
 _PRUNE_EVERY = 3600.0
 _SWEEP_EVERY = 600.0
+_ENTRIES_AT_ONCE = 50
 _DOOR_PATIENCE = 3.0
 """Seconds that calls under way get when the service stops."""
 
@@ -112,12 +115,12 @@ class Serving:
             stack.enter_context(self._signals())
             chores = [
                 asyncio.create_task(work)
-                for work in (self._keep_house(service), self._sweep(vault))
+                for work in (self._keep_house(service), self._sweep(vault), _remember(service))
             ]
             for chore in chores:
                 stack.callback(chore.cancel)
             epoch = service.steward.epoch
-            if config.nodes is not None:
+            if config.local_nodes is not None:
                 start_nodes(config, grpc, vault, now=time.time())
                 await service.settled()
             self._announce(Listening(http, grpc, str(made or ""), store.url, epoch))
@@ -293,6 +296,24 @@ class Serving:
         while True:
             sweep(vault, now=time.time())
             await asyncio.sleep(_SWEEP_EVERY)
+
+
+async def _remember(service: Service) -> None:
+    """Read the last rounds of earlier starts, a little at a time: nobody waits for them."""
+    apps = service.steward.arbiter.world.apps
+    owners = {name: state.spec.owner for name, state in apps.items()}
+    store = service.store
+    try:
+        usage: Any = await service.writer.run(store.usage)
+        first, end = max(usage.first_entry, usage.next_entry - REMEMBERED), usage.next_entry
+        while first < end and not service.book.full:
+            begin = max(first, end - _ENTRIES_AT_ONCE)
+            found: Any = await service.writer.run(partial(read_rounds, store, begin, end - 1))
+            service.book.remember(found)
+            end = begin
+        service.book.conclude(owners)
+    except ThemisError as error:
+        _LOG.warning("earlier rounds cannot be shown: %s", error)
 
 
 def _recall_at_once(

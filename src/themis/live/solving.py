@@ -21,7 +21,7 @@ from themis.records.codec import decode, dumps, loads
 _LOG = logging.getLogger(__name__)
 
 SLACK = 0.1
-"""Seconds after its deadline in which the worker may still answer."""
+"""Seconds after its time is up in which the worker may still answer, if nothing else is said."""
 _LONGEST_LINE = 256 * 2**20
 _PATIENCE = 60.0
 """Seconds in which a worker must have loaded its libraries."""
@@ -37,6 +37,7 @@ class Solving:
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
         self._count = 0
+        self._replacing: asyncio.Task[None] | None = None
 
     @property
     def process_id(self) -> int | None:
@@ -52,13 +53,19 @@ class Solving:
         async with self._turn:
             await self._ready()
 
-    async def solve(self, problem: Problem, seconds: float) -> Solution:
+    async def solve(self, problem: Problem, seconds: float, slack: float = SLACK) -> Solution:
         """The best answer that is there after so many seconds.
+
+        Args:
+            problem: The auction.
+            seconds: What the worker may use.
+            slack: How much later its answer may be here: auctions of many bidders take time on
+                their way, and so does a busy machine.
 
         Raises:
             UnavailableError: There is none: the worker failed, or had not even a first answer.
         """
-        due = asyncio.get_running_loop().time() + seconds + SLACK
+        due = asyncio.get_running_loop().time() + seconds + slack
         reserve: Solution | None = None
         try:
             async with asyncio.timeout_at(due), self._turn:
@@ -78,17 +85,31 @@ class Solving:
                         return reserve
         except TimeoutError:
             _LOG.warning("the solver did not answer in time and is replaced")
-            await self._kill()
+            await self._replace()
         except (ConnectionError, asyncio.IncompleteReadError):
             _LOG.warning("the solver's process ended and is replaced")
-            await self._kill()
+            await self._replace()
         if reserve is None:
             raise UnavailableError("the solver had no answer in time")
         return reserve
 
     async def close(self) -> None:
         """End the worker."""
+        if self._replacing is not None:
+            self._replacing.cancel()
+            await asyncio.gather(self._replacing, return_exceptions=True)
         await self._kill()
+
+    async def _replace(self) -> None:
+        """End the worker, and have another load its libraries before the next auction."""
+        await self._kill()
+        self._replacing = asyncio.create_task(self._try_start())
+
+    async def _try_start(self) -> None:
+        try:
+            await self.start()
+        except (UnavailableError, OSError) as error:
+            _LOG.warning("%s; it is tried again with the next auction", error)
 
     async def _ready(self) -> asyncio.subprocess.Process:
         if self._process is None or self._process.returncode is not None:

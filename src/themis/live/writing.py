@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from themis.live.store.base import AuditRow, Batch, EndedLease, LeaseRow, LogEntry, Store
@@ -39,6 +40,8 @@ class Writer:
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="themis-store")
         self._pending = _Pending()
         self._busy: asyncio.Task[None] | None = None
+        self._waiting: set[asyncio.Future[None]] = set()
+        """Of who wants to know that all is durable."""
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         """Set when nothing can be stored any more: the service must end."""
 
@@ -50,6 +53,11 @@ class Writer:
         then: Callable[[], None] | None = None,
     ) -> None:
         """Store something, together with the state as it is then; afterwards call `then`."""
+        if self._busy is None and entry is None and not kept and audit is None:
+            # Everything before is durable, and this needs no disk.
+            if then is not None and not self.failed.done():
+                then()
+            return
         pending = self._pending
         if entry is not None:
             pending.entries.append(entry)
@@ -67,12 +75,17 @@ class Writer:
         Raises:
             ThemisError: Nothing can be stored any more.
         """
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.add(then=lambda: done.set_result(None) if not done.done() else None)
-        either: set[asyncio.Future[Any]] = {done, self.failed}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not done.done():
+        if self.failed.done():
             raise self.failed.result()
+        if self._busy is None:
+            return  # Nothing is on its way to the disk.
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(done)
+        try:
+            self.add(then=partial(_set, done))
+            await done
+        finally:
+            self._waiting.discard(done)
 
     async def apart(self, batch: Batch) -> None:
         """Store something that may be refused, before anything depends on it.
@@ -105,6 +118,9 @@ class Writer:
             except Exception as error:  # whatever it is: nobody knows what is on disk
                 # Memory is ahead of the disk now. Only a new start brings them together.
                 self.failed.set_result(error)
+                for waiting in self._waiting:
+                    if not waiting.done():
+                        waiting.set_exception(error)
                 return
             for then in pending.then:
                 then()
@@ -117,3 +133,8 @@ class Writer:
             # The state is that after the last of them; nobody sees one between.
             entries[-1] = replace(entries[-1], parts=parts)
         return Batch(tuple(entries), leases, ended, tuple(pending.audit), pending.kept)
+
+
+def _set(done: "asyncio.Future[None]") -> None:
+    if not done.done():
+        done.set_result(None)

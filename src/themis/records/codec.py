@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, NewType, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -63,22 +64,34 @@ def _simpler(value: object) -> object:
     """One step towards plain data, for what JSON does not know."""
     kind = type(value)
     if is_dataclass(kind):
-        plain = {name: getattr(value, name) for name in _field_names(kind)}
-        return {TAG: kind.__name__, **plain} if kind in _TAGGED else plain
+        return _plain(kind)(value)
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, frozenset | set):
         return sorted(value)
     if isinstance(value, Mapping):
         return dict(value)
-    if isinstance(value, Sequence):
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
         return tuple(value)
     raise TypeError(f"{kind.__name__} is not plain data")
 
 
 @cache
-def _field_names(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+def _plain(kind: type) -> Callable[[object], dict[str, object]]:
+    """What turns values of a dataclass into objects with a key for each field."""
+    names = tuple(field.name for field in fields(kind))
+    if len(names) < 2:  # attrgetter of one name returns no tuple
+
+        def few(value: object) -> dict[str, object]:
+            plain = {name: getattr(value, name) for name in names}
+            return {TAG: kind.__name__, **plain} if kind in _TAGGED else plain
+
+        return few
+    get = attrgetter(*names)
+    if kind not in _TAGGED:
+        return lambda value: dict(zip(names, get(value), strict=True))
+    keys, tag = (TAG, *names), kind.__name__
+    return lambda value: dict(zip(keys, (tag, *get(value)), strict=True))
 
 
 # Values are frozen and cannot contain themselves, so there is no need to look for circles.

@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 
 TRAIN = """
-node=${THEMIS_METRICS#*/nodes/}; node=${node%%/*}; n=0
+node=${THEMIS_METRICS#*-nodes/}; node=${node%%/*}; n=0
 say() {
     read -r now _ < /proc/uptime; left=$THEMIS_LEASES
     for gpu in $(echo "$THEMIS_GPUS" | tr , ' '); do

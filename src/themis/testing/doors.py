@@ -40,7 +40,7 @@ class Inline:
     async def start(self) -> None:
         """There is nothing to do."""
 
-    async def solve(self, problem: Problem, seconds: float) -> Solution:
+    async def solve(self, problem: Problem, seconds: float, slack: float = 0.0) -> Solution:
         """At once, whatever the time."""
         return solver("default").solve(problem)
 
@@ -130,7 +130,7 @@ async def open_world(folder: Path, **settings: Any) -> AsyncIterator[World]:
         await world.stop()
 
 
-async def until(is_true: Callable[[], object], seconds: float = 30.0) -> None:
+async def until(is_true: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait for something to become true; the limit is only there so that nothing hangs."""
     async with asyncio.timeout(seconds):
         while not is_true():

@@ -32,6 +32,7 @@ from themis.live.authority import make_authority, make_server
 from themis.live.config import Address, is_loopback
 from themis.live.credentials import Secret
 from themis.live.grpc_client import Connection, Credentials
+from themis.live.node_disk import make_way
 from themis.live.tokenfile import write_secret
 from themis.model import AppSpec
 from themis.records.codec import dumps
@@ -86,7 +87,7 @@ class Stage:
             cluster = {"racks": [{"name": "r0", "machines": lines}]}
             file = folder / "cluster.yaml"
             file.write_text(yaml.safe_dump(cluster), encoding="utf-8")
-            self._flags += ("--nodes", str(file))
+            self._flags += ("--local-nodes", str(file))
 
     def _make_certificates(self, host: str) -> None:
         folder = self.folder / "tls"
@@ -215,7 +216,7 @@ class Stage:
 
     def node_folder(self, name: str) -> Path:
         """Where a node keeps what it keeps."""
-        return self.state / "nodes" / name
+        return self.folder / "state-nodes" / name
 
     def node_pid(self, name: str) -> int:
         """A node's process."""
@@ -224,9 +225,7 @@ class Stage:
     async def add_node(self, name: str, gpus: int, inside: Sequence[str] = ()) -> None:
         """Start a node that is not the service's own, by a command that comes before it."""
         folder = self.node_folder(name)
-        folder.mkdir(mode=0o711, parents=True)
-        for passed in (folder.parent, self.state):
-            passed.chmod(0o711)
+        make_way(folder)
         token = folder / "token"
         made = await asyncio.to_thread(self.client().create_token, "node", name)
         write_secret(token, Secret(made["token"]))

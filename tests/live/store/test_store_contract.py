@@ -72,6 +72,8 @@ class TestPostgres(StoreContract):
             differences = Model.after([RICH]).differences(store)
             assert [text.partition(":")[0] for text in differences] == ["audit"]
             assert [row.verb for _, row in store.audit()] == ["submit", "restore", "restore"]
+            numbers = [number for number, _ in store.audit(limit=2, newest=True)]
+            assert numbers == [number for number, _ in store.audit()][1:]
 
     def test_a_lost_connection_is_fatal(self, url: str) -> None:
         with started(url) as store:

@@ -2,9 +2,11 @@
 
 import contextlib
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import Enum
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, NewType, Union, get_args, get_origin, get_type_hints
 
@@ -260,6 +262,21 @@ def test_no_message_is_there_for_nothing() -> None:
     used = {kind.__name__ for kind in _reached(*ROOTS)}
     helpers = {"Said", "NewsItem", "Variable", "JobIterations"}
     assert set(themis_pb2.DESCRIPTOR.message_types_by_name) == used | helpers
+
+
+def test_the_generated_code_is_that_of_the_proto() -> None:
+    """Else `scripts/protos` was forgotten."""
+    text = (Path(themis_pb2.__file__).parent / "themis.proto").read_text()
+    written: dict[str, dict[str, int]] = {}
+    for name, body in re.findall(r"^message (\w+) \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
+        written[name] = {
+            field: int(number) for field, number in re.findall(r"(\w+) = (\d+);", body)
+        }
+    made = {
+        name: {field.name: field.number for field in message.fields}
+        for name, message in themis_pb2.DESCRIPTOR.message_types_by_name.items()
+    }
+    assert written == made
 
 
 # What is refused

@@ -6,6 +6,7 @@ report = from_bytes(Report, raw, Bounds(size=4 << 20))       # or RefusedError: 
 The only package that sees both. `scripts/protos` makes the generated modules.
 """
 
-from themis.live.wire.convert import Bounds, from_bytes, from_message, to_bytes, to_message
+from themis.live.wire.columns import Bounds
+from themis.live.wire.convert import from_bytes, from_message, to_bytes, to_message
 
 __all__ = ["Bounds", "from_bytes", "from_message", "to_bytes", "to_message"]

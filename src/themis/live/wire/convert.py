@@ -7,16 +7,20 @@ A dataclass is the message of its name; a union is a message with a oneof; a pai
 two fields; an enum is its text. A new field needs a line in the .proto and none here, and a test
 looks that none is forgotten. Nothing that comes in is believed: what does not fit is refused with
 its place, what was given and what is allowed.
+
+Converted by columns: a list of a hundred rows is one list of a hundred counts, one of a hundred
+seconds, and so on, each looked at as a whole, which is several times as fast as going through the
+rows one by one. A thousand agents bid within the same second.
 """
 
-import math
-import re
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from enum import Enum
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
+from itertools import accumulate, chain, islice
+from operator import attrgetter, methodcaller
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, NewType, TypeVar, Union, cast, get_args, get_origin
+from typing import Any, TypeVar, Union, cast, get_args, get_origin
 from typing import get_type_hints as hints_of
 
 from google.protobuf.message import DecodeError, Message
@@ -24,30 +28,19 @@ from google.protobuf.message_factory import GetMessageClass
 
 from themis.errors import InvariantError, RefusedError, ThemisError
 from themis.live.wire import themis_pb2
+from themis.live.wire.columns import (
+    Bounds,
+    Codec,
+    Column,
+    Convert,
+    MisfitError,
+    Place,
+    scalar_codec,
+)
 
 ONEOF = "kind"
 """The name of the oneof in messages that stand for unions."""
-_SIGNED = frozenset({("RunReport", "code"), ("RunNews", "code")})
-"""Whole numbers that may be negative: of what died of a signal. All others count something."""
-_LONG = frozenset({("Program", "argv"), ("Program", "env"), ("Program", "workdir")})
-"""Texts that may be as long as the kernel takes them."""
-_MOST_ID = 255
-_MOST_LONG = 128 << 10
-_MOST_WHOLE = 2**62
-
 _Kind = TypeVar("_Kind")
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How much is taken."""
-
-    size: int = 256 << 10
-    """Bytes of a message."""
-    rows: int = 4096
-    """Entries of any list in it."""
-    text: int = 16 << 10
-    """Characters of any text in it, but for names and command lines."""
 
 
 DOWN = Bounds(size=4 << 20, rows=1 << 20)
@@ -106,103 +99,113 @@ def message_class(kind: type) -> type[Message]:
     return cast("type[Message]", found)
 
 
-class _MisfitError(Exception):
-    """A value that does not fit; the way to it is gathered on the way out."""
-
-    def __init__(self, given: object, allowed: str) -> None:
-        super().__init__(allowed)
-        self.reason = f"{_shown(given)}, allowed: {allowed}"
-        self.steps: list[str] = []
-
-
-class _UnfitError(_MisfitError):
-    """What the value itself says when it is made."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(None, "")
-        self.reason = reason
-
-
-_Convert = Callable[[Any, Bounds], Any]
-
-
-class _Codec(NamedTuple):
-    encode: _Convert
-    decode: _Convert
-
-
-def _at_top(kind: type, convert: _Convert, value: object, bounds: Bounds) -> object:
+def _at_top(kind: type, convert: Convert, value: object, bounds: Bounds) -> object:
     try:
-        return convert(value, bounds)
-    except _MisfitError as error:
+        return convert([value], bounds)[0]
+    except MisfitError as error:
         place = kind.__name__ + "".join(reversed(error.steps))
         raise RefusedError(place, error.reason) from None
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return "nothing"
-    text = repr(value.value if isinstance(value, Enum) else value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 # Codecs, one for each type, made when it is first needed
 
 
-def _codec_of(kind: Any) -> _Codec:
+def _codec_of(kind: Any) -> Codec:
     # Only so that it can be called with a type of anything, which mypy does not believe hashable.
     return _codec(kind)
 
 
+class _Field:
+    """A field of a dataclass and the one of its message."""
+
+    def __init__(self, kind: type, field: "Field[Any]", hint: Any, descriptor: Any) -> None:
+        self.name = field.name
+        self.get = attrgetter(field.name)
+        self.has = methodcaller("HasField", field.name)
+        self.presence: bool = descriptor.has_presence
+        self.codec = _field_codec(hint, Place(kind.__name__, field.name, descriptor))
+        self.default = field.default
+        self.required = field.default is MISSING
+
+    def encode(self, column: Column, bounds: Bounds) -> Column:
+        inner = list(map(self.get, column))
+        if None not in inner:
+            return self._step(self.codec.encode, inner, bounds)
+        there = [index for index, item in enumerate(inner) if item is not None]
+        return self._some(self.codec.encode, inner, bounds, there, None)
+
+    def decode(self, column: Column, bounds: Bounds) -> Column:
+        if self.presence:
+            has = list(map(self.has, column))
+            if not all(has):
+                if self.required:
+                    raise MisfitError(has.index(False), None, "", f"{self.name} is missing")
+                there = [index for index, found in enumerate(has) if found]
+                inner = list(map(self.get, column))
+                return self._some(self.codec.decode, inner, bounds, there, self.default)
+        return self._step(self.codec.decode, list(map(self.get, column)), bounds)
+
+    def _step(self, convert: Convert, column: Column, bounds: Bounds) -> Column:
+        try:
+            return convert(column, bounds)
+        except MisfitError as error:
+            error.steps.append(f".{self.name}")
+            raise
+
+    def _some(
+        self, convert: Convert, column: Column, bounds: Bounds, there: list[int], default: object
+    ) -> Column:
+        """Convert the entries that are there, and put the default in place of the others."""
+        out = [default] * len(column)
+        try:
+            some = self._step(convert, [column[index] for index in there], bounds)
+        except MisfitError as error:
+            error.index = there[error.index]
+            raise
+        for index, item in zip(there, some, strict=True):
+            out[index] = item
+        return out
+
+
 @cache
-def _codec(kind: type) -> _Codec:
+def _codec(kind: type) -> Codec:
     """Of a dataclass."""
     message = message_class(kind)
     known = message.DESCRIPTOR.fields_by_name
     hints = hints_of(kind)
-    parts = []
-    for field in fields(kind):
-        if field.name not in known:
-            raise InvariantError(f"the message {kind.__name__} has no field {field.name}")
-        about = _Place(kind.__name__, field.name, known[field.name])
-        required = field.default is MISSING and field.default_factory is MISSING
-        parts.append((field.name, _field_codec(hints[field.name], about), about, required))
+    missing = [field.name for field in fields(kind) if field.name not in known]
+    if missing:
+        raise InvariantError(f"the message {kind.__name__} has no field {missing[0]}")
+    parts = [_Field(kind, field, hints[field.name], known[field.name]) for field in fields(kind)]
+    names = [part.name for part in parts]
 
-    def encode(value: Any, bounds: Bounds) -> Message:
-        said = {}
-        for name, part, _, _ in parts:
-            inner = getattr(value, name)
-            if inner is not None:
-                said[name] = _step(part.encode, inner, bounds, f".{name}")
-        return message(**said)
+    def encode(column: Column, bounds: Bounds) -> Column:
+        said = [part.encode(column, bounds) for part in parts]
+        # A field that is given as None is left out.
+        return [message(**dict(zip(names, row, strict=True))) for row in zip(*said, strict=True)]
 
-    def decode(given: Any, bounds: Bounds) -> Any:
-        values = {}
-        for name, part, about, required in parts:
-            if about.has_presence and not given.HasField(name):
-                if required:
-                    raise _UnfitError(f"{name} is missing")
-                continue
-            values[name] = _step(part.decode, getattr(given, name), bounds, f".{name}")
+    def decode(column: Column, bounds: Bounds) -> Column:
+        values = [part.decode(column, bounds) for part in parts]
         try:
-            return kind(**values)
+            return list(map(kind, *values))
+        except ThemisError:
+            return _make_one_by_one(kind, values)
+
+    return Codec(encode, decode)
+
+
+def _make_one_by_one(kind: type, values: list[Column]) -> Column:
+    """Make values of which one says no, to find out which."""
+    made = []
+    for index, row in enumerate(zip(*values, strict=True)):
+        try:
+            made.append(kind(*row))
         except ThemisError as error:
-            raise _UnfitError(str(error)) from None
-
-    return _Codec(encode, decode)
-
-
-class _Place:
-    """The field that a codec is for."""
-
-    def __init__(self, message: str, name: str, descriptor: Any) -> None:
-        self.key = (message, name)
-        self.inner = descriptor.message_type
-        """The descriptor of the message in it, if it is one."""
-        self.has_presence: bool = descriptor.has_presence
+            raise MisfitError(index, None, "", str(error)) from None
+    return made
 
 
-def _field_codec(hint: Any, place: _Place) -> _Codec:
+def _field_codec(hint: Any, place: Place) -> Codec:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in {Union, UnionType}:
         kinds = [item for item in arguments if item is not NoneType]
@@ -217,152 +220,105 @@ def _field_codec(hint: Any, place: _Place) -> _Codec:
         return _list_codec(_field_codec(arguments[0], place), len(arguments))
     if is_dataclass(hint) and isinstance(hint, type):
         return _codec(hint)
-    return _scalar_codec(hint, place)
+    return scalar_codec(hint, place)
 
 
-def _union_codec(kinds: list[type], place: _Place) -> _Codec:
+def _union_codec(kinds: list[type], place: Place) -> Codec:
     """One of several dataclasses: a message with one field for each in a oneof."""
     message = GetMessageClass(place.inner)
     names = {item.message_type.name: item.name for item in place.inner.oneofs_by_name[ONEOF].fields}
     by_kind = {kind: (names[kind.__name__], _codec(kind)) for kind in kinds}
     by_name = dict(by_kind.values())
 
-    def encode(value: Any, bounds: Bounds) -> Any:
-        name, codec = by_kind[type(value)]
-        return message(**{name: _step(codec.encode, value, bounds, f".{name}")})
+    # Seldom more than a few, and of different kinds: one by one.
+    def encode(column: Column, bounds: Bounds) -> Column:
+        out = []
+        for index, value in enumerate(column):
+            name, codec = by_kind[type(value)]
+            out.append(message(**{name: _alone(codec.encode, value, bounds, index, name)}))
+        return out
 
-    def decode(given: Any, bounds: Bounds) -> Any:
-        name = given.WhichOneof(ONEOF)
-        if name is None:
-            raise _MisfitError(None, f"one of {', '.join(sorted(by_name))}")
-        return _step(by_name[name].decode, getattr(given, name), bounds, f".{name}")
+    def decode(column: Column, bounds: Bounds) -> Column:
+        out = []
+        for index, given in enumerate(column):
+            name = given.WhichOneof(ONEOF)
+            if name is None:
+                raise MisfitError(index, None, f"one of {', '.join(sorted(by_name))}")
+            inner = getattr(given, name)
+            out.append(_alone(by_name[name].decode, inner, bounds, index, name))
+        return out
 
-    return _Codec(encode, decode)
-
-
-def _list_codec(inner: _Codec, length: int | None = None) -> _Codec:
-    def check(given: Any, bounds: Bounds) -> None:
-        if length is not None and len(given) != length:
-            raise _MisfitError(len(given), f"{length} entries")
-        if len(given) > bounds.rows:
-            raise _MisfitError(len(given), f"at most {bounds.rows} entries")
-
-    def through(convert: _Convert, make: Callable[[Any], Any]) -> _Convert:
-        def run(given: Any, bounds: Bounds) -> Any:
-            check(given, bounds)
-            return make([_step(convert, item, bounds, n) for n, item in enumerate(given)])
-
-        return run
-
-    return _Codec(through(inner.encode, list), through(inner.decode, tuple))
+    return Codec(encode, decode)
 
 
-def _record_codec(hints: tuple[Any, ...], place: _Place) -> _Codec:
-    """A tuple of different things: a message with its fields in that order."""
-    message = GetMessageClass(place.inner)
-    names = [item.name for item in sorted(place.inner.fields, key=lambda item: item.number)]
-    parts = [(name, _scalar_codec(hint, place)) for name, hint in zip(names, hints, strict=True)]
-
-    def encode(value: Any, bounds: Bounds) -> Any:
-        return message(
-            **{
-                name: _step(part.encode, item, bounds, f".{name}")
-                for (name, part), item in zip(parts, value, strict=True)
-            }
-        )
-
-    def decode(given: Any, bounds: Bounds) -> Any:
-        return tuple(
-            _step(part.decode, getattr(given, name), bounds, f".{name}") for name, part in parts
-        )
-
-    return _Codec(encode, decode)
-
-
-def _step(convert: _Convert, value: Any, bounds: Bounds, step: str | int) -> Any:
+def _alone(convert: Convert, value: Any, bounds: Bounds, index: int, name: str) -> Any:
     try:
-        return convert(value, bounds)
-    except _MisfitError as error:
-        error.steps.append(step if isinstance(step, str) else f"[{step}]")
+        return convert([value], bounds)[0]
+    except MisfitError as error:
+        error.index = index
+        error.steps.append(f".{name}")
         raise
 
 
-# Scalars, the same in both directions
+def _list_codec(inner: Codec, length: int | None = None) -> Codec:
+    """Lists of different lengths: joined to one column, and cut apart again."""
+
+    def through(convert: Convert, make: Callable[[Any], Any]) -> Convert:
+        def run(column: Column, bounds: Bounds) -> Column:
+            lengths = list(map(len, column))
+            _check_lengths(lengths, bounds.rows, length)
+            try:
+                joined = iter(convert(list(chain.from_iterable(column)), bounds))
+            except MisfitError as error:
+                ends = list(accumulate(lengths))
+                place = bisect_right(ends, error.index)
+                error.steps.append(f"[{error.index - (ends[place] - lengths[place])}]")
+                error.index = place
+                raise
+            return [make(islice(joined, count)) for count in lengths]
+
+        return run
+
+    return Codec(through(inner.encode, list), through(inner.decode, tuple))
 
 
-def _scalar_codec(hint: Any, place: _Place) -> _Codec:
-    if isinstance(hint, NewType) and hint.__supertype__ is str:
-        return _both(lambda value, _: _text(value, _MOST_ID))
-    if isinstance(hint, NewType):
-        return _scalar_codec(hint.__supertype__, place)
-    if hint is str and place.key in _LONG:
-        return _both(lambda value, _: _text(value, _MOST_LONG))
-    if hint is str:
-        return _both(lambda value, bounds: _text(value, bounds.text))
-    if hint is int and place.key in _SIGNED:
-        return _both(lambda value, _: _whole(value, -_MOST_WHOLE))
-    if hint is int:
-        return _both(lambda value, _: _whole(value, 0))
-    if hint is float:
-        return _both(_number)
-    if hint is bool:
-        return _both(_truth)
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return _word_codec(hint)
-    raise InvariantError(f"{'.'.join(place.key)}: values of type {hint} do not travel")
+def _check_lengths(lengths: list[int], most: int, length: int | None) -> None:
+    for index, given in enumerate(lengths):
+        if length is not None and given != length:
+            raise MisfitError(index, given, f"{length} entries")
+        if given > most:
+            raise MisfitError(index, given, f"at most {most} entries")
 
 
-def _both(check: _Convert) -> _Codec:
-    return _Codec(check, check)
+def _record_codec(hints: tuple[Any, ...], place: Place) -> Codec:
+    """A tuple of different things: a message with its fields in that order."""
+    message = GetMessageClass(place.inner)
+    names = [item.name for item in sorted(place.inner.fields, key=lambda item: item.number)]
+    parts = [
+        (name, attrgetter(name), scalar_codec(hint, place))
+        for name, hint in zip(names, hints, strict=True)
+    ]
+
+    def encode(column: Column, bounds: Bounds) -> Column:
+        columns = zip(*column, strict=True) if column else ([] for _ in parts)
+        said = [
+            _named(part.encode, list(inner), bounds, name)
+            for (name, _, part), inner in zip(parts, columns, strict=True)
+        ]
+        return [message(**dict(zip(names, row, strict=True))) for row in zip(*said, strict=True)]
+
+    def decode(column: Column, bounds: Bounds) -> Column:
+        values = [
+            _named(part.decode, list(map(get, column)), bounds, name) for name, get, part in parts
+        ]
+        return list(zip(*values, strict=True))
+
+    return Codec(encode, decode)
 
 
-def _word_codec(kind: type[Enum]) -> _Codec:
-    members = {str(item.value): item for item in kind}
-
-    def decode(given: Any, _: Bounds) -> Any:
-        found = members.get(given)
-        if found is None:
-            raise _MisfitError(given, f"one of {', '.join(members)}")
-        return found
-
-    return _Codec(lambda value, _: str(kind(value).value), decode)
-
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def _text(value: Any, most: int) -> str:
-    if not isinstance(value, str) or _SURROGATE.search(value):
-        raise _MisfitError(value, "a text in Unicode")
-    if len(value) > most:
-        raise _MisfitError(f"{len(value)} characters", f"at most {most}")
-    return value
-
-
-def _whole(value: Any, low: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= _MOST_WHOLE:
-        least = "from 0" if low == 0 else "from -2^62"
-        raise _MisfitError(_short(value), f"a whole number {least} to 2^62")
-    return value
-
-
-def _short(value: object) -> object:
-    # Python refuses to write out integers of thousands of digits.
-    long = isinstance(value, int) and abs(value) > 10**18
-    return "an integer of more than 18 digits" if long else value
-
-
-def _number(value: Any, _: Bounds) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _MisfitError(value, "a number")
-    if isinstance(value, int) and abs(value) > 10**18:
-        raise _MisfitError(_short(value), "a finite number")
-    if not math.isfinite(value):
-        raise _MisfitError(value, "a finite number")
-    return float(value)
-
-
-def _truth(value: Any, _: Bounds) -> bool:
-    if not isinstance(value, bool):
-        raise _MisfitError(value, "true or false")
-    return value
+def _named(convert: Convert, column: Column, bounds: Bounds, name: str) -> Column:
+    try:
+        return convert(column, bounds)
+    except MisfitError as error:
+        error.steps.append(f".{name}")
+        raise
