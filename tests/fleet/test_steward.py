@@ -308,6 +308,13 @@ def test_a_restarted_service_waits_as_long_as_its_nodes_were_told() -> None:
     assert not shorter.nodes["m0"].present
 
 
+def test_runs_are_numbered_above_all_that_a_lost_store_may_have_given() -> None:
+    desk = Desk().ready(A)
+    desk.take(ev.ServiceRestarted(2.0, token_floor=1000))
+    accepted = [item for item in desk.ask(3.0, 0).commands if isinstance(item, AcceptRun)]
+    assert [item.run for item in accepted] == [1001]
+
+
 def test_a_time_to_live_of_few_heartbeats_is_refused() -> None:
     arbiter = Arbiter(Topology(()), Desk().policy, SETTINGS, seed=1)
     with pytest.raises(ConfigError, match="5 heartbeats"):

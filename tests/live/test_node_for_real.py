@@ -255,8 +255,9 @@ class Agent:
             case Standing():
                 self.standings += 1
                 self.held = {lease.gpu: lease for lease in item.leases}
-                self.runs = {run.run: run for run in item.runs}
-                self.asked = {run.job: run.gpus[0] for run in item.runs}
+                alive = [run for run in item.runs if not run.state.over]
+                self.runs = {run.run: run for run in alive}
+                self.asked = {run.job: run.gpus[0] for run in alive}
             case LeaseNews():
                 self.held.update((lease.gpu, lease) for lease in (*item.granted, *item.renewed))
                 for lease in item.revoked:

@@ -23,6 +23,7 @@ from themis.errors import (
 from themis.fleet import NodeCore
 from themis.fleet import commands as cmd
 from themis.fleet import events as nev
+from themis.fleet.events import StopRequested
 from themis.fleet.messages import Program, RunOrder, RunState
 from themis.fleet.talk import (
     AgentReport,
@@ -298,6 +299,40 @@ def test_a_killed_service_goes_on_where_it_was(tmp_path: Path) -> None:
                 assert service.steward.arbiter.ledger.holdings(AppId("sweep"))
             assert len(nodes[0].started) == 1
             assert len(nodes[0].running) == 1
+
+    virtually(work, tmp_path)
+
+
+def test_how_a_run_ended_is_told_also_by_the_next_service(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, nodes):
+            assert cluster.service is not None
+            await cluster.service.submit(app(jobs=1), "k1")
+            agent = Talker(cluster, AppId("sweep"))
+            await agent.until(lambda: len(agent.held) == 1)
+            (gpu,) = agent.held
+            job = JobId(app().jobs[0].id)
+            await agent.until(lambda: bool(nodes[0].running), RunSaid(job, (gpu,), TRAIN, "r"))
+            # It ends, that is stored, and the service is gone before its agent has heard of it.
+            (run,) = nodes[0].running
+            cluster.service.apply(StopRequested(cluster.service.now(), agent.app, run))
+            await asyncio.sleep(5.0)
+            assert not cluster.service.steward.runs
+            cluster.kill()
+            await cluster.start()
+            agent.items.clear()
+            await agent.talk()
+            (standing,) = [item for item in agent.items if isinstance(item, Standing)]
+            told = [(news.run, news.job, news.state, news.code) for news in standing.runs]
+            assert told == [(run, job, RunState.EXITED, 75)]
+            # Only until the job runs again.
+            await agent.until(lambda: bool(nodes[0].running), RunSaid(job, (gpu,), TRAIN, "r2"))
+            cluster.kill()
+            await cluster.start()
+            agent.items.clear()
+            await agent.talk()
+            (standing,) = [item for item in agent.items if isinstance(item, Standing)]
+            assert [news.key for news in standing.runs] == ["r2"]
 
     virtually(work, tmp_path)
 

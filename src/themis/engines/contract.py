@@ -26,11 +26,14 @@ def job_environment(
         env |= {"USER": account.name, "LOGNAME": account.name}
     env |= task.env
     numbers = ",".join(str(gpu) for gpu in task.gpus)
+    tokens = task.tokens or (task.token,) * len(task.gpus)
     env |= {
         "THEMIS_JOB_ID": task.job,
         "THEMIS_METRICS": metrics,
         "THEMIS_CHECKPOINT_DIR": checkpoint,
         "THEMIS_GPUS": numbers,
+        # No secret: larger than those of all leases before, so that storage can refuse old writers.
+        "THEMIS_LEASES": ",".join(map(str, tokens)),
         # An empty one hides every GPU, which is what a job without any should see.
         "CUDA_VISIBLE_DEVICES": ",".join(devices) if any(devices) else numbers,
         "THEMIS_RANK": str(task.rank),

@@ -72,6 +72,14 @@ class Runbook:
 
     # Runs
 
+    def raise_count(self, floor: int) -> None:
+        """Number runs above this from now on.
+
+        A store that was brought back does not know of runs that began after the backup, and nodes
+        may still have them. It raises its tokens above all that time allows, which runs can share.
+        """
+        self._count = max(self._count, floor)
+
     def add(self, **what: Any) -> WantedRun:
         """A new run, with a number that was never used."""
         self._count += 1
@@ -119,6 +127,11 @@ class Runbook:
             if isinstance(row, RunResult):
                 self._by_key.pop((app, row.key), None)
             self._drop(f"result/{number}")
+
+    def results(self, app: AppId) -> list[RunResult]:
+        """How runs of an app ended, the first one first."""
+        rows = [self.rows[f"result/{number}"] for number in sorted(self._results.get(app, ()))]
+        return [row for row in rows if isinstance(row, RunResult)]
 
     def asked(self, app: AppId, key: str) -> int | None:
         """The run that a request with this key was given."""

@@ -33,13 +33,13 @@ from themis.fleet.commands import (
     TellRun,
 )
 from themis.fleet.events import ReportCame, RunRequested, StewardEvent, StopRequested
-from themis.fleet.kept import Kept, Release, WantedRun
+from themis.fleet.kept import Kept, Release, RunResult, WantedRun
 from themis.fleet.messages import Orders, RunReport, RunState, SlotState, Terms
 from themis.fleet.orders import orders_for
 from themis.fleet.requests import objection
 from themis.fleet.roster import Node, Roster
 from themis.fleet.runbook import Runbook
-from themis.model import AppId, GpuId, Lease
+from themis.model import AppId, GpuId, JobId, Lease
 
 NODE_TTL = 20.0
 HEARTBEATS = 5
@@ -111,6 +111,14 @@ class Steward:
         """Everything that must outlast this object, beside the arbiter."""
         return self._book.rows
 
+    def last_runs(self, app: AppId) -> tuple[WantedRun | RunResult, ...]:
+        """The runs of an app that are not over, and the last one of each job that has none."""
+        last: dict[JobId, RunResult] = {row.job: row for row in self._book.results(app)}
+        alive = [run for run in self._book.runs.values() if run.app == app]
+        for run in alive:
+            last.pop(run.job, None)
+        return *alive, *last.values()
+
     def progress(self, run: int) -> tuple[float, float]:
         """Iterations and seconds of training of a run, as last reported."""
         return self._iterations.get(run, (0.0, 0.0))
@@ -155,6 +163,9 @@ class Steward:
             ):
                 reason = f"node_ttl ({self._node_ttl:g} s) must be {HEARTBEATS} heartbeats or more"
                 self._commands.append(cmd.Refuse("heartbeat", reason))
+            case ev.ServiceRestarted(token_floor=floor):
+                self._book.raise_count(floor)
+                self._feed(event)
             case ev.Woken():
                 pass
             case _:

@@ -115,6 +115,8 @@ class Standing:
     topology: Topology
     leases: tuple[Lease, ...]
     runs: tuple[RunNews, ...]
+    """Those that are not over, and of every other job how its last one ended: nobody may have heard
+    of it yet."""
     phase: int
     iterations: tuple[tuple[JobId, float], ...]
     """Done by each job since its start."""

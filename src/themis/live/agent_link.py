@@ -35,12 +35,18 @@ class AgentLink:
     """One app's talk with the service."""
 
     def __init__(
-        self, client: Exchanges, app: AppId, rng: random.Random, *, session: str = ""
+        self,
+        client: Exchanges,
+        app: AppId,
+        rng: random.Random,
+        *,
+        session: str = "",
+        longest_wait: float = 10.0,
     ) -> None:
         self._client = client
         self._app = app
         self._session = session or secrets.token_hex(8)
-        self._backoff = Backoff(rng)
+        self._backoff = Backoff(rng, most=longest_wait)
         self._number = 0
         self._epoch = 0
         self._heard = 0

@@ -107,7 +107,7 @@ class Retention:
         int, About(Kind("bytes", 10**7, 10**15), "So much is kept at most.", _LIVE)
     ] = 10**10
     snapshot: Annotated[
-        float, About(Kind("seconds", 60.0, 7 * _DAY), "A snapshot so often.", _LIVE)
+        float, About(Kind("seconds", 1.0, 7 * _DAY), "A snapshot so often.", _LIVE)
     ] = 3600.0
 
 

@@ -203,9 +203,16 @@ class Node:
         while (happened := await self._inbox.get()) is not None:
             event = happened(clock.now())
             if isinstance(event, ev.OrdersCame):
-                self._note(f"hears the service (epoch {event.orders.epoch})")
+                self._hear(event.orders.epoch)
             for command in self._core.handle(event):
                 await self._do(command)
+
+    def _hear(self, epoch: int) -> None:
+        if epoch < self.epoch:
+            text = f"does not obey a service of epoch {epoch}: it has heard one of {self.epoch}"
+            self._note(f"{text}; was an old copy of the store put back without `themis restore`?")
+        else:
+            self._note(f"hears the service (epoch {epoch})")
 
     async def _do(self, command: cmd.NodeCommand) -> None:
         match command:

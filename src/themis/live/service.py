@@ -463,7 +463,7 @@ class Service:
         if state is None:
             return
         held = arbiter.ledger.holdings(desk.app)
-        runs = [run for run in self._steward.runs.values() if run.app == desk.app]
+        runs = self._steward.last_runs(desk.app)
         desk.stand(
             Standing(
                 state.spec,
@@ -572,11 +572,11 @@ def _check_report(report: Report) -> None:
         raise RefusedError(report.node, "slots are numbered from 0, each once")
 
 
-def _run_news(run: WantedRun) -> RunNews:
+def _run_news(run: WantedRun | RunResult) -> RunNews:
     return RunNews(
         run.run,
         run.job,
-        run.gpus,
+        run.gpus if isinstance(run, WantedRun) else (),
         run.key,
         run.state,
         run.code,

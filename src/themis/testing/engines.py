@@ -285,6 +285,7 @@ class EngineContract(KillContract):
                 }
                 assert promised.items() <= found.items()
                 assert {"CUDA_VISIBLE_DEVICES", "PATH", "HOME"} <= found.keys()
+                assert found["THEMIS_LEASES"] == f"{task.token},{task.token}"
                 assert "TOKEN" not in " ".join(found)
                 assert "PYTEST_CURRENT_TEST" not in found
 

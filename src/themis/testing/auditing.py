@@ -1,0 +1,90 @@
+"""Whether GPUs were ever shared, from files that the jobs themselves wrote.
+
+    program = Program(("/bin/sh", "-c", TRAIN), (("AUDIT", str(folder)),))
+    audit(folder)               # what is wrong, in words; nothing if nothing is
+
+A job appends a line to one file per GPU when it starts, again and again while it is alive, and when
+it was asked to save. Lines are appended whole, so their order is the order of what happened, and
+neither the service nor a node has a say in it: a GPU is shared where the lines of two starts
+alternate, and a lease that was over was used where a smaller token comes after a larger one.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+TRAIN = """
+node=${THEMIS_METRICS#*-nodes/}; node=${node%%/*}; n=0
+say() {
+    read -r now _ < /proc/uptime; left=$THEMIS_LEASES
+    for gpu in $(echo "$THEMIS_GPUS" | tr , ' '); do
+        echo "$1 ${left%%,*} $THEMIS_RUN $THEMIS_JOB_ID $now" >> "$AUDIT/$node.$gpu"
+        left=${left#*,}
+    done
+}
+trap 'say stop; exit 75' TERM
+umask 0
+say start
+while [ "${MOST:-0}" -eq 0 ] || [ "$n" -lt "$MOST" ]; do
+    n=$((n + 1)); echo "{\\"it\\": $n}" >> "$THEMIS_METRICS"; sleep 0.1 & wait $!; say beat
+done
+"""
+"""A job for /bin/sh. AUDIT names the folder of the files, MOST how many iterations it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a job wrote about itself and one of its GPUs."""
+
+    what: str
+    """start, beat or stop."""
+    token: int
+    """Of the job's lease on this GPU."""
+    run: str
+    """Different for every start of a process."""
+    job: str
+    at: float
+    """Seconds since the machine was started."""
+
+
+def read_lines(folder: Path) -> dict[str, tuple[Line, ...]]:
+    """What was written about each GPU so far."""
+    found = {}
+    for file in sorted(folder.iterdir()):
+        # The last line may be under way.
+        whole, _, _ = file.read_text(encoding="utf-8").rpartition("\n")
+        found[file.name] = tuple(map(_line, whole.splitlines()))
+    return found
+
+
+def _line(text: str) -> Line:
+    what, token, run, job, at = text.split()
+    return Line(what, int(token), run, job, float(at))
+
+
+def audit(folder: Path) -> list[str]:
+    """What the files say went wrong."""
+    return objections(read_lines(folder))
+
+
+def objections(lines: Mapping[str, Iterable[Line]]) -> list[str]:
+    """What is wrong with these lines, by GPU."""
+    found = []
+    for gpu, written in lines.items():
+        seen: set[str] = set()
+        highest = 0
+        for run, group in groupby(written, key=lambda line: line.run):
+            line = next(group)
+            if run in seen:
+                found.append(f"GPU {gpu}: {line.job} wrote while another job had it")
+            elif line.token < highest:
+                found.append(f"GPU {gpu}: {line.job} with token {line.token} after {highest}")
+            seen.add(run)
+            highest = max(highest, line.token)
+    return found
+
+
+def starts(lines: Mapping[str, Iterable[Line]]) -> dict[str, str]:
+    """Every start of a process that was ever seen, and its job."""
+    return {line.run: line.job for written in lines.values() for line in written}
