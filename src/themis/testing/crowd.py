@@ -172,7 +172,7 @@ class Agent:
             await asyncio.sleep(error.retry_after or 0.0)
             return None
         except ThemisError as error:
-            self.sights.counts[type(error).__name__] += 1
+            self.sights.counts[f"{type(error).__name__}: {str(error)[:50]}"] += 1
             return None
         return themis_pb2.News.FromString(raw)
 
