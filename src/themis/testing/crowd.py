@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -368,7 +369,7 @@ class FakeNode:
             for run, began in list(self.running.items()):
                 seconds = time.monotonic() - began
                 self.inbox.put_nowait(
-                    lambda at, run=run, seconds=seconds: nev.Measured(at, run, seconds, seconds)
+                    partial(nev.Measured, run=run, iterations=seconds, seconds=seconds)
                 )
 
 
