@@ -255,16 +255,17 @@ def _object_decoder(kind: type) -> _Decode:
     def take(data: Any) -> Any:
         if type(data) is not dict:
             raise _misfit(data, "an object")
-        if not required <= data.keys() <= known:
+        if data.keys() != known and not required <= data.keys() <= known:
             raise _wrong_keys(data, known, required)
         values = {}
-        for name, part in parts:
-            if name in data:
-                try:
+        name = ""
+        try:
+            for name, part in parts:
+                if name in data:
                     values[name] = part(data[name])
-                except _MisfitError as error:
-                    error.steps.append(f".{name}")
-                    raise
+        except _MisfitError as error:
+            error.steps.append(f".{name}")
+            raise
         try:
             return kind(**values)
         except ThemisError as error:
@@ -330,7 +331,7 @@ def _sequence_decoder(hint: Any, make: Callable[[Any], Any]) -> _Decode:
         if simple is not None and simple.issuperset(map(type, data)):
             made = make(data)
         else:
-            made = make([_item(inner, index, item) for index, item in enumerate(data)])
+            made = make(_items(inner, data))
         if len(made) != len(data):
             raise _MisfitError("an entry is there twice")
         return made
@@ -360,6 +361,18 @@ def _mapping_decoder(key_hint: Any, value_hint: Any) -> _Decode:
         return {take_key(key): _item(take_value, key, value) for key, value in data.items()}
 
     return take
+
+
+def _items(inner: _Decode, data: list[Any]) -> list[Any]:
+    """All of a list; a store of many apps is mostly lists of jobs."""
+    done: list[Any] = []
+    try:
+        for item in data:
+            done.append(inner(item))  # noqa: PERF401 - its length is the place of a misfit
+    except _MisfitError as error:
+        error.steps.append(f"[{len(done)}]")
+        raise
+    return done
 
 
 def _item(inner: _Decode, step: object, data: object) -> Any:

@@ -173,7 +173,7 @@ class Agent:
             await asyncio.sleep(error.retry_after or 0.0)
             return None
         except ThemisError as error:
-            self.sights.counts[type(error).__name__] += 1
+            self.sights.counts[f"{type(error).__name__}: {str(error)[:50]}"] += 1
             return None
         return themis_pb2.News.FromString(raw)
 
@@ -368,8 +368,14 @@ class FakeNode:
             await asyncio.sleep(1.0)
             for run, began in list(self.running.items()):
                 seconds = time.monotonic() - began
+<<<<<<< HEAD
                 measured = partial(nev.Measured, run=run, iterations=seconds, seconds=seconds)
                 self.inbox.put_nowait(measured)
+=======
+                self.inbox.put_nowait(
+                    partial(nev.Measured, run=run, iterations=seconds, seconds=seconds)
+                )
+>>>>>>> bench6
 
 
 # The process
