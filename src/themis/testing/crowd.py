@@ -368,14 +368,9 @@ class FakeNode:
             await asyncio.sleep(1.0)
             for run, began in list(self.running.items()):
                 seconds = time.monotonic() - began
-<<<<<<< HEAD
-                measured = partial(nev.Measured, run=run, iterations=seconds, seconds=seconds)
-                self.inbox.put_nowait(measured)
-=======
                 self.inbox.put_nowait(
                     partial(nev.Measured, run=run, iterations=seconds, seconds=seconds)
                 )
->>>>>>> bench6
 
 
 # The process
