@@ -323,8 +323,8 @@ def test_training_outlives_restarts_of_service_and_node(tmp_path: Path, place: P
             await asyncio.sleep(1.5)
             await stage.world.start()
             await until(lambda: agent.standings == 2)
-            # The node dies without a word; its successor finds everything. Not shortly before the end
-            # of a lease: nobody could tell the supervisors that it is renewed.
+            # The node dies without a word; its successor finds everything. Not shortly before the
+            # end of a lease: nobody could tell the supervisors that it is renewed.
             await agent.renewed()
             node.kill()
             await node.wait()
