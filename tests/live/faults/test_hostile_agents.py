@@ -287,7 +287,8 @@ def test_rounds_end_by_their_deadline_whoever_is_asked(tmp_path: Path) -> None:
 def test_floods_and_broken_messages_hold_up_nobody(tmp_path: Path) -> None:
     async def scene() -> None:
         door = GrpcSettings(limits=Limits(requests=50.0, burst=100.0))
-        async with open_world(tmp_path, rule="themis", settings=SETTINGS, door=door) as world:
+        often = replace(SETTINGS, lease=5.0)
+        async with open_world(tmp_path, rule="themis", settings=often, door=door) as world:
             node = world.node("m0")
             tasks = [asyncio.create_task(be_a_node(node.report, "m0"))]
             await asyncio.sleep(1.0)
