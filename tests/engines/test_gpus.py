@@ -3,6 +3,7 @@
 The outputs follow the tool's documentation; nothing here was recorded on a machine with a GPU.
 """
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,9 @@ from themis.engines.gpus import (
     parse_processes,
     run_nvidia_smi,
 )
+from themis.engines.local import LocalEngine
+from themis.engines.numbering import UNSEEN, read_numbers, steady, write_numbers
+from themis.engines.owners import Owners
 from themis.errors import UnavailableError
 
 OUTPUTS = Path(__file__).parent / "outputs"
@@ -195,3 +199,52 @@ def test_pretend_gpus_are_numbered_slots() -> None:
     found = Pretend("m1", slots=(2, 1), rack="r3").discover(nobody_is_ours)
     assert (found.machine.slots, found.machine.rack) == ((2, 1), "r3")
     assert found.gpus == tuple(Gpu(n, "", "pretend") for n in range(3))
+
+
+def test_a_gpu_keeps_its_number_whatever_the_driver_lists() -> None:
+    first = Nvidia("m0", run=smi(row(0) + row(1) + row(2))).discover(nobody_is_ours)
+    now = Nvidia("m0", run=smi(row(2) + row(3) + row(1))).discover(nobody_is_ours)
+    found = steady(first, now)
+    assert found.machine == first.machine
+    assert [(gpu.index, gpu.device, gpu.trouble) for gpu in found.gpus] == [
+        (0, uuid(0), UNSEEN), (1, uuid(1), ""), (2, uuid(2), "")
+    ]  # fmt: skip
+    assert any(uuid(3) in note for note in found.notes)
+
+
+def test_numbers_are_kept_on_disk_and_never_guessed(tmp_path: Path) -> None:
+    found = Nvidia("m0", run=smi(row(0) + row(1))).discover(nobody_is_ours)
+    path = tmp_path / "devices.json"
+    assert read_numbers(path) is None
+    write_numbers(path, found)
+    kept = read_numbers(path)
+    assert kept is not None
+    assert (kept.machine, [gpu.device for gpu in kept.gpus]) == (
+        found.machine, [uuid(0), uuid(1)]
+    )  # fmt: skip
+    path.write_text(path.read_text()[:20])
+    with pytest.raises(UnavailableError, match="remove it when no job runs"):
+        read_numbers(path)
+
+
+def test_an_engine_starts_jobs_on_the_gpu_that_had_the_number_first(
+    tmp_path: Path, owners: Owners
+) -> None:
+    lists = [row(0) + row(1), row(1), row(0) + row(1)]
+
+    async def work() -> None:
+        def run(args: Sequence[str]) -> str:
+            return smi(lists[0])(args)
+
+        inventory = Nvidia("m0", run=run)
+        engine = await LocalEngine.open(tmp_path, inventory, owners, control="tree")
+        try:
+            before = engine._devices
+            lists.pop(0)
+            (found,) = await engine.discover()
+            assert engine._devices == before == (uuid(0), uuid(1))
+            assert [gpu.trouble for gpu in found.gpus] == [UNSEEN, ""]
+        finally:
+            await engine.close()
+
+    asyncio.run(work())

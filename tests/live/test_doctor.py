@@ -9,13 +9,7 @@ import pytest
 from themis.errors import UnavailableError
 from themis.live.config import Address, Node, Retention, ServiceConfig, Tls
 from themis.live.doctor import CHECKS, Finding, GpuFound, Verdict, examine_machine
-from themis.live.machine import (
-    LocalMachine,
-    filesystem_of,
-    remove_nonce,
-    sees_nonce,
-    write_nonce,
-)
+from themis.live.machine import LocalMachine, filesystem_of
 
 NOW = 1_800_000_000.0
 
@@ -215,17 +209,3 @@ def test_a_taken_port_is_seen() -> None:
         port = server.getsockname()[1]
         assert not LocalMachine().port_free(Address("127.0.0.1", port))
     assert LocalMachine().port_free(Address("127.0.0.1", port))
-
-
-def test_a_sign_in_shared_storage_is_seen_there_and_nowhere_else(tmp_path: Path) -> None:
-    here, there = tmp_path / "a", tmp_path / "b"
-    here.mkdir()
-    there.mkdir()
-    nonce = write_nonce(here)
-    assert sees_nonce(here, nonce)
-    assert not sees_nonce(there, nonce)
-    assert not sees_nonce(here, "../a")
-    assert not sees_nonce(tmp_path / "gone", nonce)
-    remove_nonce(here, nonce)
-    assert not sees_nonce(here, nonce)
-    assert list(here.iterdir()) == []

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from themis.errors import LimitError
 from themis.live.config import Limits
-from themis.live.limits import Bucket, Rates, Streams, check_rows, check_size
+from themis.live.limits import Bucket, Rates, Streams
 
 LIMITS = Limits(requests=2.0, burst=4.0, streams=2)
 
@@ -109,13 +109,3 @@ def test_other_limits_hold_at_once() -> None:
     streams.open("vision")
     with pytest.raises(LimitError):
         streams.open("vision")
-
-
-def test_messages_and_tables_have_a_size() -> None:
-    limits = Limits()
-    check_size("vision", 262_144, limits)
-    with pytest.raises(LimitError, match="allowed: 262144"):
-        check_size("vision", 262_145, limits)
-    check_rows("vision", range(4096), limits)
-    with pytest.raises(LimitError, match="allowed: 4096"):
-        check_rows("vision", range(4097), limits)

@@ -33,6 +33,7 @@ from themis.engines.folders import Limits, StateFolder
 from themis.engines.gpus import Inventory
 from themis.engines.logs import tail
 from themis.engines.metrics import MetricsReader, Sample
+from themis.engines.numbering import read_numbers, steady, write_numbers
 from themis.engines.owners import Account, Owners
 from themis.engines.probe import Choice, choose, sweep
 from themis.engines.spawn import spawn
@@ -70,6 +71,8 @@ class LocalEngine:
         self._choice = choice
         self._watched: dict[str, _Watched] = {}
         self._starting: dict[str, tuple[int, ...]] = {}
+        self._first: Discovered | None = None
+        """The machine as it was when its GPUs got their numbers."""
         self._devices: tuple[str, ...] = ()
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -128,8 +131,18 @@ class LocalEngine:
     async def discover(self) -> tuple[Discovered, ...]:
         """This machine."""
         found = await asyncio.to_thread(lambda: self._inventory.discover(self._our_processes()))
-        self._devices = tuple(gpu.device for gpu in found.gpus)
-        return (found,)
+        if self._first is None:
+            self._first = await asyncio.to_thread(self._number, found)
+            self._devices = tuple(gpu.device for gpu in self._first.gpus)
+        return (steady(self._first, found),)
+
+    def _number(self, found: Discovered) -> Discovered:
+        """Give numbers to GPUs; those that jobs may be running under stay."""
+        path = self._folder.path / "devices.json"
+        kept = read_numbers(path) if self._folder.attempts() else None
+        if kept is None:
+            write_numbers(path, found)
+        return kept or found
 
     async def reattach(self) -> tuple[Found, ...]:
         """Take over the jobs of an earlier engine in the same folder."""

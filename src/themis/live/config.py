@@ -210,9 +210,6 @@ class ServiceConfig:
         float,
         About(Kind("seconds", 60.0, 30 * _DAY), "A browser's login lasts so long.", _LIVE),
     ] = 12 * 3600.0
-    shutdown: Annotated[
-        float, About(Kind("seconds", 1.0, 300.0), "Stopping takes at most so long.")
-    ] = 10.0
     log_level: Annotated[
         str,
         About(

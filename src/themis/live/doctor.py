@@ -230,7 +230,7 @@ def check_sharing(machine: Machine, config: ServiceConfig, now: float) -> Iterab
     name = "shared storage"
     folder = config.shared_dir
     if folder is None:
-        advice = "set shared_dir; without it jobs stay on the machine where they began"
+        advice = "set shared_dir; a job that moves finds its checkpoints on shared storage only"
         yield Finding(name, Verdict.WARNING, "none is named", advice)
         return
     if not machine.writable(folder):

@@ -6,7 +6,6 @@
 Pure: the time is passed in (any clock that does not go back).
 """
 
-from collections.abc import Sized
 from dataclasses import dataclass
 
 from themis.errors import LimitError
@@ -101,23 +100,3 @@ class Streams:
     def count(self, who: str) -> int:
         """How many this caller has open."""
         return self._open.get(who, 0)
-
-
-def check_size(who: str, size: int, limits: Limits) -> None:
-    """Let a message pass if it is not too long; `size` before anything is read into memory.
-
-    Raises:
-        LimitError: It is.
-    """
-    if size > limits.message_bytes:
-        raise LimitError(who, f"a message of {size} bytes, allowed: {limits.message_bytes}")
-
-
-def check_rows(who: str, rows: Sized, limits: Limits) -> None:
-    """Let a bid or a list pass if it has not too many rows.
-
-    Raises:
-        LimitError: It has.
-    """
-    if len(rows) > limits.rows:
-        raise LimitError(who, f"{len(rows)} rows, allowed: {limits.rows}")

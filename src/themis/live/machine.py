@@ -5,19 +5,16 @@ import errno
 import os
 import pwd
 import re
-import secrets
 import shutil
 import socket
 from pathlib import Path
 
-from themis.errors import ConfigError
 from themis.live.config import Address
 from themis.live.doctor import Probe
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _TIME_ERROR = 5
 """What adjtimex(2) returns while nobody sets the clock."""
-_NONCE = re.compile(r"[0-9a-f]{32}")
 
 
 class LocalMachine:
@@ -99,45 +96,6 @@ def filesystem_of(folder: Path, mounts: str) -> str:
         if folder.is_relative_to(point) and len(point.parts) >= best:
             best, kind = len(point.parts), rest[0]
     return kind
-
-
-def write_nonce(folder: Path) -> str:
-    """Leave a sign in shared storage that only who sees the same storage can read.
-
-    Raises:
-        ConfigError: The folder cannot be written to.
-    """
-    nonce = secrets.token_hex(16)
-    path = _nonce_path(folder, nonce)
-    try:
-        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
-        os.close(number)
-    except OSError as error:
-        raise ConfigError(
-            "shared_dir", error.strerror, "a folder to write to", str(folder)
-        ) from None
-    return nonce
-
-
-def sees_nonce(folder: Path, nonce: str) -> bool:
-    """Whether the sign that somebody left is here too: then the storage is the same."""
-    if not _NONCE.fullmatch(nonce):
-        return False
-    try:
-        # Reading the folder anew: network file systems remember that a name was not there.
-        return _nonce_path(folder, nonce).name in os.listdir(folder)
-    except OSError:
-        return False
-
-
-def remove_nonce(folder: Path, nonce: str) -> None:
-    """Take the sign away."""
-    if _NONCE.fullmatch(nonce):
-        _nonce_path(folder, nonce).unlink(missing_ok=True)
-
-
-def _nonce_path(folder: Path, nonce: str) -> Path:
-    return folder / f".themis-shared-{nonce}"
 
 
 def _nearest(folder: Path) -> Path:
