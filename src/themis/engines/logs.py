@@ -15,6 +15,8 @@ import os
 
 HEAD, OLD = ".head", ".old"
 _HEAD_PART, _OLD_PART = 16, 4
+_CATCH_UP = 8
+"""Times that what came meanwhile is fetched, before a file that still grows is cut."""
 _CHUNK = 1 << 20
 
 
@@ -62,9 +64,16 @@ class BoundedFile:
             self._copy(0, self.limit // _HEAD_PART, self.path + HEAD)
         part = self.limit // _OLD_PART
         self._copy(max(0, size - part), part, self.path + OLD)
+        # What came while that was written: often the last words of a job.
+        for _ in range(_CATCH_UP):
+            more = os.fstat(self._fd).st_size - size
+            if more <= 0:
+                break
+            self._copy(size, min(more, part), self.path + OLD, "ab")
+            size += more
 
-    def _copy(self, offset: int, count: int, path: str) -> None:
-        with open(path, "wb", opener=_private) as file:
+    def _copy(self, offset: int, count: int, path: str, mode: str = "wb") -> None:
+        with open(path, mode, opener=_private) as file:
             while count > 0 and (chunk := os.pread(self._fd, min(count, _CHUNK), offset)):
                 file.write(chunk)
                 offset += len(chunk)
