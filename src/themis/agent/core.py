@@ -29,10 +29,12 @@ class _Job:
     """Where the tuner expects it to stop, if before its target."""
     over: bool = False
     """At its target, or stopped for good before it; its process is gone or told to go."""
+    aside: bool = False
+    """It must not run for now."""
 
     @property
     def work(self) -> float:
-        if self.over:
+        if self.over or self.aside:
             return 0.0
         # Measured at its target, but not yet reported there: it must not be stopped on the way.
         left = max(self.target - self.done, _SLACK)
@@ -90,6 +92,11 @@ class Agent:
         """The GPUs it may use."""
         return frozenset(self._gpus)
 
+    def trains(self, job: JobId) -> bool:
+        """Whether a job has something left to do in this phase."""
+        known = self._jobs.get(job)
+        return known is not None and not known.over and not self._over
+
     def target(self, job: JobId) -> float:
         """The iterations a job trains to in this phase."""
         return self._jobs[job].target
@@ -116,6 +123,12 @@ class Agent:
                 self._on_reached(event)
             case ev.JobLost():
                 self._on_lost(event)
+            case ev.JobSetAside():
+                self._on_set_aside(event)
+            case ev.JobBack():
+                self._on_back(event)
+            case ev.Resumed():
+                self._on_resumed(event)
             case _:
                 assert_never(event)
         return self._out
@@ -245,13 +258,44 @@ class Agent:
         self._placement.pop(event.job, None)
         self._arrange()
 
+    def _on_set_aside(self, event: ev.JobSetAside) -> None:
+        job = self._jobs.get(event.job)
+        if job is None or job.over:
+            return
+        job.done, job.aside = event.iterations, True
+        self._needed = None
+        self._placement.pop(event.job, None)
+        self._arrange()
+
+    def _on_back(self, event: ev.JobBack) -> None:
+        job = self._jobs.get(event.job)
+        if job is None or not job.aside:
+            return
+        job.aside = False
+        self._needed = None
+        self._content = False
+        self._arrange()
+
+    def _on_resumed(self, event: ev.Resumed) -> None:
+        """Take what runs as its own doing; processes that it has no use for are told to go."""
+        self._topology = event.topology
+        self._gpus = set(event.gpus)
+        self._placement = {}
+        for name, gang in event.placement:
+            job = self._jobs.get(name)
+            if job is not None and job.work > 0.0 and self._gpus.issuperset(gang):
+                self._placement[name] = gang
+            else:
+                self._out.append(cmd.StopJob(name))
+        self._arrange()
+
     def _enter(self, phase: NextPhase) -> None:
         self._jobs = {}
         for name, target in phase.targets:
             job = self._all.setdefault(name, _Job(self._specs[name], target))
             job.target = target
             job.forecast = math.inf
-            job.over = False
+            job.over = job.aside = False
             self._jobs[name] = job
         self._content = False
         self._rethink()

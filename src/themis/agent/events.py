@@ -84,4 +84,42 @@ class JobLost:
     iterations: float
 
 
-AgentEvent = Asked | LeasesChanged | Progressed | IterationsTimed | LossSeen | JobReached | JobLost
+@dataclass(frozen=True, slots=True)
+class JobSetAside:
+    """A job's process is gone and must not be started again for a while."""
+
+    at: float
+    job: JobId
+    iterations: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobBack:
+    """A job that was set aside may run again."""
+
+    at: float
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The agent begins again in the middle: what the app holds, and what runs there."""
+
+    at: float
+    topology: Topology
+    gpus: tuple[GpuId, ...]
+    placement: tuple[tuple[JobId, tuple[GpuId, ...]], ...]
+
+
+AgentEvent = (
+    Asked
+    | LeasesChanged
+    | Progressed
+    | IterationsTimed
+    | LossSeen
+    | JobReached
+    | JobLost
+    | JobSetAside
+    | JobBack
+    | Resumed
+)

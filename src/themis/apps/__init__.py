@@ -11,6 +11,7 @@ same file.
 
 from themis.apps.file import AppFile, Goal, Metric, Search, Stop, parse_app, plain_app, read_app
 from themis.apps.plan import Plan, Trial, plan_app
+from themis.apps.schema import app_schema
 from themis.apps.space import Choice, Parameter, Range
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Search",
     "Stop",
     "Trial",
+    "app_schema",
     "parse_app",
     "plain_app",
     "plan_app",

@@ -38,6 +38,8 @@ class StopSaid:
     """A run shall save and go."""
 
     run: int
+    key: str = ""
+    """For one whose number is not known yet: what it was asked for with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +66,54 @@ class TargetsSaid:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialSaid:
+    """A job begins with these parameters, chosen just now."""
+
+    job: JobId
+    params: str
+    """A JSON object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A job is where it had to be in its phase, was stopped before that, or was given up."""
+
+    job: JobId
+    iterations: float
+    """Done since its start."""
+    metric: float | None = None
+    """As it was last reported, in its own direction."""
+    failed: str = ""
+    """Why it was given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReachedSaid:
+    """A job is done for now: kept, and told again in the same order to an agent that begins anew."""
+
+    reached: Reached
+
+
+@dataclass(frozen=True, slots=True)
 class EndSaid:
     """The app is over."""
 
     outcome: str = "finished"
+    best: JobId = JobId("")
+    """The job that won, if one did."""
 
 
-Said = BidSaid | RunSaid | StopSaid | ReleaseSaid | PhaseSaid | TargetsSaid | EndSaid
+Said = (
+    BidSaid
+    | RunSaid
+    | StopSaid
+    | ReleaseSaid
+    | PhaseSaid
+    | TargetsSaid
+    | TrialSaid
+    | ReachedSaid
+    | EndSaid
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +133,14 @@ class AgentReport:
 
 
 # To agents
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """How a job's metric went: iterations since its start, and values."""
+
+    job: JobId
+    points: tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +171,12 @@ class Standing:
     phase: int
     iterations: tuple[tuple[JobId, float], ...]
     """Done by each job since its start."""
+    trials: tuple[TrialSaid, ...] = ()
+    """Parameters that were chosen on the way."""
+    reached: tuple[Reached, ...] = ()
+    """What was said of jobs, the oldest first."""
+    curves: tuple[Curve, ...] = ()
+    """Of jobs that are not given up: how the app's metric went, thinned out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,21 @@
+from dataclasses import fields
+
+from themis.apps import AppFile, app_schema
+from themis.apps.file import Checkpoint, Gpus, Metric, Search, Stop
+
+
+def test_the_schema_has_every_key_of_the_file_and_no_other() -> None:
+    properties = app_schema()["properties"]
+    assert set(properties) == {each.name for each in fields(AppFile)}
+    for name, kind in {
+        "search": Search,
+        "stop": Stop,
+        "metric": Metric,
+        "gpus": Gpus,
+        "checkpoint": Checkpoint,
+    }.items():
+        assert set(properties[name]["properties"]) == {each.name for each in fields(kind)}
+
+
+def test_every_key_says_what_it_means() -> None:
+    assert all(each["description"] for each in app_schema()["properties"].values())
