@@ -174,4 +174,14 @@ class StopRequested:
     run: int
 
 
-StewardEvent = ReportCame | RunRequested | StopRequested | ev.Event
+@dataclass(frozen=True, slots=True)
+class ReleaseRequested:
+    """An agent gives leases back: those under these tokens, one for each GPU, and no others."""
+
+    at: float
+    app: AppId
+    gpus: tuple[GpuId, ...]
+    tokens: tuple[int, ...]
+
+
+StewardEvent = ReportCame | RunRequested | StopRequested | ReleaseRequested | ev.Event

@@ -32,7 +32,13 @@ from themis.fleet.commands import (
     StewardCommand,
     TellRun,
 )
-from themis.fleet.events import ReportCame, RunRequested, StewardEvent, StopRequested
+from themis.fleet.events import (
+    ReleaseRequested,
+    ReportCame,
+    RunRequested,
+    StewardEvent,
+    StopRequested,
+)
 from themis.fleet.kept import Kept, Release, RunResult, WantedRun
 from themis.fleet.messages import Orders, RunReport, RunState, SlotState, Terms
 from themis.fleet.orders import orders_for
@@ -144,12 +150,13 @@ class Steward:
                 run = self._book.runs.get(number)
                 if run is not None and run.app == event.app:
                     self._stop(run, "its agent stopped it")
-            case ev.GpusReleased():
+            case ReleaseRequested():
                 self._on_release(event)
             case ev.GpuRestored():
                 self._on_restored(event)
             case (
                 ev.GpusVacated()
+                | ev.GpusReleased()
                 | ev.JobStarted()
                 | ev.JobStopped()
                 | ev.ProgressMeasured()
@@ -346,12 +353,14 @@ class Steward:
         )
         self._commands.append(AcceptRun(event.app, event.key, run.run))
 
-    def _on_release(self, event: ev.GpusReleased) -> None:
+    def _on_release(self, event: ReleaseRequested) -> None:
         """An agent says that it needs GPUs no more. Whether they are empty, nodes say."""
-        held = self._arbiter.ledger.holdings(event.app)
+        if len(event.gpus) != len(event.tokens):
+            self._commands.append(cmd.Refuse(event.app, "a release names a token for each GPU"))
+            return
         queued = []
-        for gpu in sorted(set(event.gpus)):
-            lease = held.get(gpu)
+        for gpu, token in sorted(set(zip(event.gpus, event.tokens, strict=True))):
+            lease = self._lease_meant(event.app, gpu, token)
             if lease is None:
                 continue
             run = self._book.on_lease(gpu, lease.token)
@@ -363,7 +372,12 @@ class Steward:
             else:
                 queued.append(gpu)
         if queued:
-            self._feed(replace(event, gpus=tuple(queued)))
+            self._feed(ev.GpusReleased(self._now, event.app, tuple(queued)))
+
+    def _lease_meant(self, app: AppId, gpu: GpuId, token: int) -> Lease | None:
+        """The lease that an agent speaks of: a late word must not touch what was given since."""
+        lease = self._arbiter.ledger.holdings(app).get(gpu)
+        return lease if lease is not None and lease.token == token else None
 
     def _on_restored(self, event: ev.GpuRestored) -> None:
         """An operator says that a GPU is well."""

@@ -45,6 +45,8 @@ class ReleaseSaid:
     """The app has no use for these GPUs."""
 
     gpus: tuple[GpuId, ...]
+    tokens: tuple[int, ...]
+    """Of the leases that are meant, one for each GPU: one that was given since is not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,13 @@ from themis.fleet.commands import (
     StewardCommand,
     TellRun,
 )
-from themis.fleet.events import ReportCame, RunRequested, StewardEvent, StopRequested
+from themis.fleet.events import (
+    ReleaseRequested,
+    ReportCame,
+    RunRequested,
+    StewardEvent,
+    StopRequested,
+)
 from themis.fleet.kept import RunResult, WantedRun
 from themis.fleet.messages import Orders, Report
 from themis.fleet.talk import (
@@ -490,7 +496,7 @@ class Service:
             case StopSaid():
                 outcome = self.apply(StopRequested(at, app, said.run))
             case ReleaseSaid():
-                outcome = self.apply(ev.GpusReleased(at, app, said.gpus))
+                outcome = self.apply(ReleaseRequested(at, app, said.gpus, said.tokens))
             case PhaseSaid():
                 outcome = self.apply(ev.PhaseStarted(at, app, said.phase, said.targets))
             case TargetsSaid(added=True):

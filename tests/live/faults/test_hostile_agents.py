@@ -127,7 +127,7 @@ def not_numbers(report: AgentReport) -> list[bytes]:
 
 
 MEDDLING: tuple[Said, ...] = (
-    ReleaseSaid((GpuId(0), GpuId(-1), GpuId(10**9))),
+    ReleaseSaid((GpuId(0), GpuId(-1), GpuId(10**9)), (1, 2, 3)),
     StopSaid(1),
     StopSaid(-1),
     PhaseSaid(7, ((JobId("j0"), 1e308),)),

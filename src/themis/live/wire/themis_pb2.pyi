@@ -277,10 +277,12 @@ class StopSaid(_message.Message):
     def __init__(self, run: _Optional[int] = ...) -> None: ...
 
 class ReleaseSaid(_message.Message):
-    __slots__ = ("gpus",)
+    __slots__ = ("gpus", "tokens")
     GPUS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
     gpus: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, gpus: _Optional[_Iterable[int]] = ...) -> None: ...
+    tokens: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, gpus: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PhaseSaid(_message.Message):
     __slots__ = ("phase", "targets")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.auction.solver import solver
-from themis.fleet.events import RunRequested, StewardEvent, StopRequested
+from themis.fleet.events import ReleaseRequested, RunRequested, StewardEvent, StopRequested
 from themis.fleet.messages import Program
 from themis.model import AppId, AppSpec, Bid, Chunk, GpuId, JobId, Offer, Row, TableRow
 from themis.testing.world import simple_app
@@ -127,8 +127,10 @@ class Agents:
             run = rng.choice(mine).run
             self._send(lambda at: StopRequested(at, name, run))
         if sim.wild and held and rng.random() < 0.05:
-            given = (rng.choice(sorted(held)),)
-            self._send(lambda at: ev.GpusReleased(at, name, given))
+            given = rng.choice(sorted(held))
+            token = held[given].token
+            sim.checker.gave_back(given, token)
+            self._send(lambda at: ReleaseRequested(at, name, (given,), (token,)))
         if free:
             busy = {run.job for run in mine}
             idle = [job.id for job in app.spec.jobs if job.id not in busy]

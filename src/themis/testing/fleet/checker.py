@@ -47,6 +47,7 @@ class Checker:
         self._next_token = 0
         self._last_heard: dict[str, tuple[int, int]] = {}
         self._keys: dict[tuple[AppId, str], int] = {}
+        self._given_back: set[tuple[GpuId, int]] = set()
 
     def fail(self, what: str, *history: object) -> None:
         """Something does not hold."""
@@ -152,6 +153,28 @@ class Checker:
         for process in self.live:
             self._match(process, arbiter)
         self._compare_ends(ledger)
+
+    def gave_back(self, gpu: GpuId, token: int) -> None:
+        """An agent is about to give a lease back."""
+        self._given_back.add((gpu, token))
+
+    def released(self, events: Iterable[ev.Event], commands: Iterable[StewardCommand]) -> None:
+        """Leases end because their agent gave them back: these, and not others on the same GPUs."""
+        released = {
+            (event.app, gpu)
+            for event in events
+            if isinstance(event, ev.GpusReleased)
+            for gpu in event.gpus
+        }
+        for command in commands if released else ():
+            match command:
+                case cmd.End(leases=leases) | cmd.Assign(revoked=leases):
+                    for lease in leases:
+                        given = (lease.gpu, lease.token) in self._given_back
+                        if (lease.app, lease.gpu) in released and not given:
+                            self.fail("a lease ends that nobody gave back", lease)
+                case _:
+                    pass
 
     def _check_empty(self, arbiter: Arbiter, gpus: Collection[GpuId]) -> None:
         """What is taken as empty on somebody's word is empty, even of what is about to die."""

@@ -176,6 +176,7 @@ class SimService:
     def _store(self, event: StewardEvent, outcome: Outcome) -> None:
         if outcome.changes.any:
             self.saved.commit(outcome.changes)
+            self._sim.checker.released(outcome.changes.events, outcome.commands)
             if outcome.changes.events:
                 self._sim.checker.stored(self.durable, outcome.changes.events)
 
