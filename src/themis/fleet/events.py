@@ -184,4 +184,39 @@ class ReleaseRequested:
     tokens: tuple[int, ...]
 
 
-StewardEvent = ReportCame | RunRequested | StopRequested | ReleaseRequested | ev.Event
+AgentEvent = (
+    RunRequested
+    | StopRequested
+    | ReleaseRequested
+    | ev.BidReceived
+    | ev.PhaseStarted
+    | ev.TargetsRevised
+    | ev.WorkAdded
+    | ev.AppEnded
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOpened:
+    """An agent begins to speak for an app, and nobody who spoke for it before is heard any more.
+
+    Sent again by the same agent it is the same session.
+    """
+
+    at: float
+    app: AppId
+    session: str
+    """Chosen at random by the agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpoke:
+    """What an agent says, and in which session; of an old one it counts for nothing."""
+
+    at: float
+    app: AppId
+    fence: int
+    event: AgentEvent
+
+
+StewardEvent = ReportCame | AgentEvent | SessionOpened | AgentSpoke | ev.Event

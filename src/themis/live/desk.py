@@ -1,8 +1,8 @@
 """One app's mailbox: news wait here until its agent says that it has heard them.
 
 desk.put(OfferNews(...))
-desk.take(report)           # which of what was said is new
-desk.news(at)               # what is not heard yet
+desk.take(report, at, fence)    # which of what was said is new
+desk.news(at)                   # what is not heard yet
 """
 
 from collections import deque
@@ -31,7 +31,7 @@ class Desk:
         self.seen = at
         """When its agent was last heard."""
         self.unreachable = False
-        self._session = ""
+        self._fence = 0
         self._number = 0
         self._first = 1
         self._items: deque[NewsItem] = deque()
@@ -76,11 +76,17 @@ class Desk:
         self._items.clear()
         self._stale = True
 
-    def take(self, report: AgentReport, at: float) -> tuple[Said, ...]:
-        """Note what the agent has heard; returns what it says that is new."""
+    def take(self, report: AgentReport, at: float, fence: int) -> tuple[Said, ...]:
+        """Note what the agent has heard; returns what it says that is new.
+
+        Args:
+            report: What came.
+            at: When.
+            fence: The session that it is of, which is the one that speaks for the app.
+        """
         self.seen = at
-        if report.session != self._session:
-            self._session = report.session
+        if fence != self._fence:
+            self._fence = fence
             self._number = 0
             self.begin_again()
         elif not self._stale and report.epoch == self._epoch:
@@ -99,4 +105,5 @@ class Desk:
 
     def news(self, at: float) -> News:
         """What is not heard yet."""
-        return News(self._epoch, self._number, at, self._first, tuple(self._items))
+        items = tuple(self._items)
+        return News(self._epoch, self._number, at, self._first, items, self._fence)

@@ -21,25 +21,38 @@ from typing import Protocol, assert_never
 from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.auction import Problem, Solution
-from themis.errors import RefusedError, ThemisError, UnavailableError, UnknownAppError
+from themis.errors import (
+    InvariantError,
+    RefusedError,
+    StaleAnswerError,
+    ThemisError,
+    UnavailableError,
+    UnknownAppError,
+)
 from themis.fleet import Steward
 from themis.fleet.commands import (
     AcceptRun,
+    AcceptSession,
     Answer,
     Outcome,
     RefuseRun,
+    RefuseSession,
     StewardCommand,
     TellRun,
 )
 from themis.fleet.events import (
+    AgentEvent,
+    AgentSpoke,
     ReleaseRequested,
     ReportCame,
     RunRequested,
+    SessionOpened,
     StewardEvent,
     StopRequested,
 )
 from themis.fleet.kept import RunResult, WantedRun
 from themis.fleet.messages import Orders, Report
+from themis.fleet.steward import DISPLACED
 from themis.fleet.talk import (
     AgentReport,
     BidSaid,
@@ -194,7 +207,7 @@ class Service:
     def apply(self, event: StewardEvent) -> Outcome:
         """Hand an event to the steward; what comes of it is let out when it is durable."""
         outcome = self._handled(event)
-        self._take(outcome, type(event).__name__)
+        self._take(outcome, _kind_of(event))
         return outcome
 
     def _handled(self, event: StewardEvent) -> Outcome:
@@ -227,7 +240,7 @@ class Service:
         refusal = next((c for c in outcome.commands if isinstance(c, cmd.Refuse)), None)
         if refusal is None and kept:
             self.keep(kept)
-        self._take(outcome, type(event).__name__, audit)
+        self._take(outcome, _kind_of(event), audit)
         await self.settled()
         if refusal is not None:
             raise RefusedError(refusal.who, refusal.reason.removeprefix(f"{refusal.who}: "))
@@ -314,8 +327,8 @@ class Service:
                 apps = self._steward.arbiter.world.apps
                 named = [line.app for line in record.apps if line.app in apps]
                 self.book.add(record, {app: apps[app].spec.owner for app in named})
-            case cmd.WakeMe():
-                pass
+            case cmd.WakeMe() | AcceptSession() | RefuseSession():
+                pass  # Who opened a session is told by the answer.
             case _:
                 assert_never(command)
 
@@ -421,6 +434,8 @@ class Service:
 
         Raises:
             UnknownAppError: There is no such app.
+            StaleAnswerError: Another agent speaks for the app by now.
+            RefusedError: It opens a session and says something at once.
             UnavailableError: The service is stopping.
         """
         self._check_open()
@@ -428,14 +443,17 @@ class Service:
         desk = self._desks.get(app)
         if desk is None:
             raise UnknownAppError(app, "there is no such app, or it has ended")
+        fence = self._admit(report)
         now = self.now()
         if desk.unreachable:
             desk.unreachable = False
             self.apply(ev.AppResumed(now, app, Reason.AGENT_UNREACHABLE))
-        for said in desk.take(report, now):
-            self._hear(app, said)
+        for said in desk.take(report, now, fence):
+            self._hear(app, fence, said)
         if not desk.pending:
             await self._wait_for_news(app)
+            if self._steward.fence_of(app) not in {0, fence}:
+                raise StaleAnswerError(app, DISPLACED)  # What is new is for somebody else.
         if desk.needs_standing:
             self._stand(desk)
         news = desk.news(self.now())
@@ -446,6 +464,31 @@ class Service:
         ):
             self._desks.pop(app, None)
         return news
+
+    def _admit(self, report: AgentReport) -> int:
+        """The session that a report is of, which may begin with it.
+
+        Raises:
+            StaleAnswerError: It is an old one.
+            RefusedError: What it says may be late: nobody has given it a number yet.
+        """
+        app = report.app
+        if report.fence:
+            if report.fence != self._steward.fence_of(app):
+                raise StaleAnswerError(app, DISPLACED)
+            return report.fence
+        if report.said:
+            reason = "a session begins with a report that says nothing, and is given its number"
+            raise RefusedError(app, reason)
+        for command in self.apply(SessionOpened(self.now(), app, report.session)).commands:
+            match command:
+                case AcceptSession(fence=fence):
+                    return fence
+                case RefuseSession(reason=reason):
+                    raise StaleAnswerError(app, reason)
+                case _:
+                    pass
+        raise InvariantError(f"the session of {app} was neither taken nor refused")
 
     async def _wait_for_news(self, app: AppId) -> None:
         before = self._waiting.get(app)
@@ -481,32 +524,12 @@ class Service:
             )
         )
 
-    def _hear(self, app: AppId, said: Said) -> None:
+    def _hear(self, app: AppId, fence: int, said: Said) -> None:
+        if isinstance(said, BidSaid) and said.bid.app != app:
+            self._tell(app, RefusalNews("bid", "it names another app"))
+            return
         at = self.now()
-        match said:
-            case BidSaid():
-                if said.bid.app != app:
-                    self._tell(app, RefusalNews("bid", "it names another app"))
-                    return
-                outcome = self.apply(ev.BidReceived(at, app, said.round, said.bid))
-            case RunSaid():
-                outcome = self.apply(
-                    RunRequested(at, app, said.job, said.gpus, said.program, said.key, said.limit)
-                )
-            case StopSaid():
-                outcome = self.apply(StopRequested(at, app, said.run))
-            case ReleaseSaid():
-                outcome = self.apply(ReleaseRequested(at, app, said.gpus, said.tokens))
-            case PhaseSaid():
-                outcome = self.apply(ev.PhaseStarted(at, app, said.phase, said.targets))
-            case TargetsSaid(added=True):
-                outcome = self.apply(ev.WorkAdded(at, app, said.targets))
-            case TargetsSaid():
-                outcome = self.apply(ev.TargetsRevised(at, app, said.targets))
-            case EndSaid():
-                outcome = self.apply(ev.AppEnded(at, app, said.outcome))
-            case _:
-                assert_never(said)
+        outcome = self.apply(AgentSpoke(at, app, fence, _event_of(at, app, said)))
         for command in outcome.commands:
             if isinstance(command, cmd.Refuse):
                 self._tell(app, RefusalNews(type(said).__name__, command.reason))
@@ -576,6 +599,34 @@ def _check_report(report: Report) -> None:
         raise RefusedError(report.node, "a node reports its own machine only")
     if [slot.gpu for slot in report.slots] != list(range(len(report.slots))):
         raise RefusedError(report.node, "slots are numbered from 0, each once")
+
+
+def _event_of(at: float, app: AppId, said: Said) -> AgentEvent:
+    """What it means for the steward that an agent says something."""
+    match said:
+        case BidSaid():
+            return ev.BidReceived(at, app, said.round, said.bid)
+        case RunSaid():
+            return RunRequested(at, app, said.job, said.gpus, said.program, said.key, said.limit)
+        case StopSaid():
+            return StopRequested(at, app, said.run)
+        case ReleaseSaid():
+            return ReleaseRequested(at, app, said.gpus, said.tokens)
+        case PhaseSaid():
+            return ev.PhaseStarted(at, app, said.phase, said.targets)
+        case TargetsSaid(added=True):
+            return ev.WorkAdded(at, app, said.targets)
+        case TargetsSaid():
+            return ev.TargetsRevised(at, app, said.targets)
+        case EndSaid():
+            return ev.AppEnded(at, app, said.outcome)
+        case _:
+            assert_never(said)
+
+
+def _kind_of(event: StewardEvent) -> str:
+    """What the log calls an event."""
+    return type(event.event if isinstance(event, AgentSpoke) else event).__name__
 
 
 def _run_news(run: WantedRun | RunResult) -> RunNews:

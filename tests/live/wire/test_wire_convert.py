@@ -134,6 +134,7 @@ EXAMPLES = (
             talk.TargetsSaid(((JobId("j0"), 20.0),), True),
             talk.EndSaid("failed"),
         ),
+        5,
     ),
     talk.News(
         1,
@@ -150,6 +151,7 @@ EXAMPLES = (
             talk.RefusalNews("bid", "too late"),
             talk.OverNews("finished"),
         ),
+        5,
     ),
 )
 

@@ -228,6 +228,13 @@ class ReleasesWhatIsHeld(Steward):
         return self._arbiter.ledger.holdings(app).get(gpu)
 
 
+class HearsEverybody(Steward):
+    """Takes what any agent of an app says, also one that was replaced."""
+
+    def _is_heard(self, app: AppId, fence: int) -> bool:
+        return True
+
+
 class ForgetsRequests(Steward):
     """Takes a repeated request for a new one."""
 
@@ -313,6 +320,7 @@ DEFENCES: dict[str, Broken] = {
     ),
     "agents do not say what is empty": Broken(steward=BelievesAgents),
     "releases name the leases they mean": Broken(steward=ReleasesWhatIsHeld, weather=REPEATING),
+    "agents that were replaced are not heard": Broken(steward=HearsEverybody),
     "repeated requests are recognised": Broken(steward=ForgetsRequests, weather=REPEATING),
     "machines come back empty": Broken(
         steward=TakesBackTooSoon, weather=replace(CUT, undead=0.9, node_crashes=0.03)
