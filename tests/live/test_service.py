@@ -475,6 +475,78 @@ def test_a_session_begins_with_its_number_before_anything_counts(tmp_path: Path)
     virtually(work, tmp_path)
 
 
+def test_an_agent_is_told_that_its_app_is_over_until_it_has_heard(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, _):
+            assert cluster.service is not None
+            await cluster.service.submit(app(), "k1")
+            agent = Talker(cluster, AppId("sweep"))
+            await agent.until(lambda: len(agent.held) == 2)
+            before = (agent.epoch, agent.heard)
+            await agent.until(lambda: OverNews("finished") in agent.items, EndSaid())
+            again = agent
+            for restarts in (False, True):
+                if restarts:
+                    cluster.kill()
+                    await cluster.start()
+                # The answer was lost, or another agent takes its place and knows nothing.
+                agent.epoch, agent.heard = before
+                for again in (agent, Talker(cluster, AppId("sweep"), "s2")):
+                    again.items.clear()
+                    await again.talk()
+                    assert again.items[-1] == OverNews("finished")
+            assert cluster.service is not None
+            assert before[0] < agent.epoch
+            with pytest.raises(UnknownAppError):
+                await again.talk()
+            assert not cluster.service._desks
+
+    virtually(work, tmp_path)
+
+
+def test_the_desk_of_an_app_goes_with_its_agent_and_the_end_is_still_told(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, _):
+            service = cluster.service
+            assert service is not None
+            for name in ("dead", "away"):
+                await service.submit(app(name), name)
+            agent = Talker(cluster, AppId("away"))
+            await agent.talk()
+            await service.submit(app("never-seen"), "k")
+            for name in ("dead", "away", "never-seen"):
+                await service.carry_out(ev.AppEnded(service.now(), AppId(name), "cancelled"))
+            await asyncio.sleep(AGENT_TTL + 5.0)
+            assert not service._desks
+            await agent.talk()
+            assert agent.items[-1] == OverNews("cancelled")
+            # And it is no news for an app of the same name.
+            await service.submit(app("away"), "another")
+            fresh = Talker(cluster, AppId("away"), "fresh")
+            await fresh.talk()
+            assert [type(item) for item in fresh.items[:1]] == [Standing]
+
+    virtually(work, tmp_path)
+
+
+def test_whose_an_app_was_is_known_after_a_restart(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, _):
+            assert cluster.service is not None
+            await cluster.service.submit(app(), "k1")
+            service = cluster.service
+            await service.carry_out(ev.AppEnded(service.now(), AppId("sweep"), "finished"))
+            cluster.kill()
+            service = await cluster.start()
+            assert service.owner_of(AppId("sweep")) == "ann"
+            assert service.owner_of(AppId("another")) is None
+            # A name that is used anew is whose it is now.
+            await service.submit(replace(app(), owner=OwnerId("bob")), "k2")
+            assert service.owner_of(AppId("sweep")) == "bob"
+
+    virtually(work, tmp_path)
+
+
 def test_a_silent_agent_suspends_its_app_until_it_is_heard(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, _):

@@ -75,11 +75,12 @@ from themis.fleet.talk import (
 )
 from themis.live.desk import Desk
 from themis.live.entries import body_of
+from themis.live.keeping import Departed, Submissions
 from themis.live.memory import Memory, fleet_rows
 from themis.live.rounds import RoundBook
 from themis.live.store.base import AuditRow, Batch, LogEntry, Store
 from themis.live.writing import Writer
-from themis.model import AppId, AppSpec
+from themis.model import AppId, AppSpec, OwnerId
 from themis.model.reasons import Reason
 
 _LOG = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ AGENT_POLL = 10.0
 """Seconds after which an agent without news is answered: it is heard in time by a wide margin."""
 _IN_TIME = 0.1
 """Seconds before the arbiter's deadline at which a solution must be here."""
+_FORGET_EVERY = 600.0
 _HANG = 15.0
 """Seconds beyond a heartbeat in which a report must have been answered."""
 
@@ -127,6 +129,11 @@ class Service:
         self._waiting: dict[AppId, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._parted: set[AppId] = set()
+        """Apps that are over, and whose agents have heard it."""
+        self.departed = Departed(memory.kept)
+        """Apps that are over."""
+        self._submissions = Submissions(memory.kept)
         self.book = RoundBook()
         """The last rounds."""
 
@@ -146,6 +153,7 @@ class Service:
         self._take(self._memory.first)
         await self.settled()
         self._spawn(self._watch_agents())
+        self._spawn(self._forget_old())
 
     def hush(self) -> None:
         """Take nothing more, and end the calls that wait."""
@@ -258,6 +266,9 @@ class Service:
     def _take(self, outcome: Outcome, kind: str = "", audit: AuditRow | None = None) -> None:
         entry = None
         changes = outcome.changes
+        for command in outcome.commands:
+            if isinstance(command, cmd.Close):
+                self.keep(self.departed.note(command.record))
         if changes.events:
             commands = [item for item in outcome.commands if not isinstance(item, cmd.WakeMe)]
             body = body_of(changes.events, commands)
@@ -308,8 +319,11 @@ class Service:
             case cmd.Assign():
                 news = LeaseNews(command.granted, command.renewed, command.revoked, command.reason)
                 self._tell(command.app, news)
-            case cmd.Close():
-                self._tell(command.record.app, OverNews(command.record.outcome))
+            case cmd.Close(record=over):
+                # Unless there is another one of the same name by now.
+                if over.app in self._desks and over.app not in self._steward.arbiter.world.apps:
+                    self._desks[over.app].conclude(OverNews(over.outcome))
+                    self._wake_agent(over.app)
             case cmd.Refuse():
                 _LOG.info("refused: %s: %s", command.who, command.reason)
             case cmd.End():
@@ -440,9 +454,9 @@ class Service:
         """
         self._check_open()
         app = report.app
-        desk = self._desks.get(app)
-        if desk is None:
-            raise UnknownAppError(app, "there is no such app, or it has ended")
+        if app not in self._steward.arbiter.world.apps:
+            return await self._part(report)
+        desk = self._desk_of(app)
         fence = self._admit(report)
         now = self.now()
         if desk.unreachable:
@@ -459,11 +473,36 @@ class Service:
         news = desk.news(self.now())
         # A standing is read from memory, which may be ahead of the disk.
         await self.settled()
-        if app not in self._steward.arbiter.world.apps and any(
-            isinstance(item, OverNews) for item in news.items
-        ):
-            self._desks.pop(app, None)
         return news
+
+    async def _part(self, report: AgentReport) -> News:
+        """Tell an agent that its app is over, until it says that it has heard it.
+
+        Raises:
+            UnknownAppError: It has heard it, or there never was such an app.
+        """
+        await self.settled()
+        app, ended = report.app, self.departed.find(report.app)
+        if ended is None or app in self._parted:
+            raise UnknownAppError(app, "there is no such app, or it has ended")
+        desk = self._desks.get(app)
+        if desk is None:
+            epoch = self._memory.epoch.number
+            first = report.heard + 1 if report.epoch == epoch else 1
+            desk = self._desks[app] = Desk(app, epoch, self.now(), first)
+        desk.conclude(OverNews(ended.outcome))
+        desk.take(report, self.now(), report.fence)
+        if not desk.pending:
+            del self._desks[app]
+            self._parted.add(app)
+            raise UnknownAppError(app, "it has ended")
+        return desk.news(self.now())
+
+    def _desk_of(self, app: AppId) -> Desk:
+        desk = self._desks.get(app)
+        if desk is None:
+            desk = self._desks[app] = Desk(app, self._memory.epoch.number, self.now())
+        return desk
 
     def _admit(self, report: AgentReport) -> int:
         """The session that a report is of, which may begin with it.
@@ -540,11 +579,22 @@ class Service:
             await asyncio.sleep(self._steward.arbiter.settings.heartbeat)
             now = self.now()
             for app, desk in list(self._desks.items()):
-                state = self._steward.arbiter.world.apps.get(app)
-                if state is None or desk.unreachable or now - desk.seen <= AGENT_TTL:
+                if desk.unreachable or now - desk.seen <= AGENT_TTL:
+                    continue
+                if app not in self._steward.arbiter.world.apps:
+                    del self._desks[app]  # If its agent ever asks, the row of its end is there.
                     continue
                 desk.unreachable = True
                 self.apply(ev.AppSuspended(now, app, Reason.AGENT_UNREACHABLE))
+
+    async def _forget_old(self) -> None:
+        while True:
+            now = self.now()
+            rows = {**self.departed.old(now), **self._submissions.old(now)}
+            if rows:
+                self.keep(rows)
+            self._parted = {app for app in self._parted if self.departed.find(app) is not None}
+            await asyncio.sleep(_FORGET_EVERY)
 
     # People
 
@@ -561,8 +611,7 @@ class Service:
             return await self._submit(spec, key, audit)
 
     async def _submit(self, spec: AppSpec, key: str, audit: AuditRow | None) -> AppId:
-        name = f"submit/{spec.owner}/{key}"
-        known = self._memory.kept.get(name)
+        known = self._submissions.find(spec.owner, key)
         if known is not None:
             if known != spec.id:
                 raise RefusedError(key, f"this key was used for {known}")
@@ -571,18 +620,33 @@ class Service:
         # May fail for want of space, before anything depends on it.
         intent = f"intent/{spec.owner}/{key}"
         await self.writer.apart(Batch(kept={intent: spec.id}, essential=False))
-        desk = self._desks.get(spec.id)
-        if desk is None:
-            self._desks[spec.id] = Desk(spec.id, self._memory.epoch.number, self.now())
+        now, before = self.now(), self._desks.get(spec.id)
+        if spec.id not in self._steward.arbiter.world.apps:
+            self._desks[spec.id] = Desk(spec.id, self._memory.epoch.number, now)
+        rows = {
+            **self._submissions.note(spec.owner, key, spec.id, now),
+            **self.departed.forget(spec.id),
+            intent: None,
+        }
         try:
-            arrived = ev.AppArrived(self.now(), spec)
-            await self.carry_out(arrived, audit, {name: spec.id, intent: None})
+            await self.carry_out(ev.AppArrived(now, spec), audit, rows)
         except RefusedError:
-            if desk is None:
+            if before is None:
                 del self._desks[spec.id]
+            else:
+                self._desks[spec.id] = before
             self.keep({intent: None})
             raise
+        self._parted.discard(spec.id)
         return spec.id
+
+    def owner_of(self, app: AppId) -> OwnerId | None:
+        """Whose an app is, or was if it is over; None if nobody knows it."""
+        state = self._steward.arbiter.world.apps.get(app)
+        if state is not None:
+            return state.spec.owner
+        ended = self.departed.find(app)
+        return ended.owner if ended is not None else None
 
     def _check_open(self) -> None:
         if self._closing or self.writer.failed.done():
