@@ -18,6 +18,7 @@ from themis.errors import (
     DeniedError,
     LimitError,
     RefusedError,
+    StaleAnswerError,
     UnavailableError,
     UnknownCallerError,
 )
@@ -329,7 +330,7 @@ def test_connections_that_say_nothing_or_nonsense_keep_nobody_else_out(tmp_path:
 
 def test_of_many_topologies_an_agent_hears_the_last(tmp_path: Path) -> None:
     desk = Desk(SWEEP, 1, 0.0)
-    desk.take(says(), 0.0)
+    desk.take(says(), 0.0, 1)
     desk.stand(Standing(simple_app("sweep"), Topology(()), (), (), 0, ()))
     desk.put(OverNews("no"))
     for count in range(3):
@@ -378,9 +379,25 @@ def test_what_is_refused_is_not_said_again(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         link = AgentLink(world.agent("ann"), SWEEP, random.Random(1))
         link.say(EndSaid("x" * 20_000))
+        assert isinstance(await anext(aiter(link.news())), Standing)
         with pytest.raises(RefusedError, match="at most 16384"):
             await anext(aiter(link.news()))
-        assert isinstance(await anext(aiter(link.news())), Standing)
+        link.say(EndSaid("finished"))
+        assert [item async for item in link.news()] == [OverNews("finished")]
+
+
+def test_an_agent_that_was_replaced_learns_it_and_can_take_over_again(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        links = [AgentLink(world.agent("ann"), SWEEP, random.Random(1)) for _ in range(2)]
+        for link in links:
+            assert isinstance(await anext(aiter(link.news())), Standing)
+        links[0].say(EndSaid("finished"))
+        with pytest.raises(StaleAnswerError, match="another agent"):
+            await anext(aiter(links[0].news()))
+        assert SWEEP in world.service.steward.arbiter.world.apps
+        assert isinstance(await anext(aiter(links[0].news())), Standing)
+        with pytest.raises(StaleAnswerError, match="another agent"):
+            await anext(aiter(links[1].news()))
 
     at_the_door(tmp_path)(work)
 
