@@ -185,7 +185,7 @@ class Agency:
         self._trials = {trial.job: _Trial(trial.params) for trial in self._plan.trials}
         self._runs, self._going = {}, {}
         tuner: Tuner = tuner_for(standing.spec, self._plan.tuner)
-        self._agent = Agent(standing.spec, tuner, profiler=Profiler())
+        self._agent = Agent(standing.spec, tuner, profiler=Profiler(standing.spec.jobs))
         for chosen in standing.trials:
             self._trials[chosen.job].params = json.loads(chosen.params)
         announced = self._relive(standing.reached)

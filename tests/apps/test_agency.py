@@ -1,0 +1,403 @@
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from themis.apps import parse_app, plan_app
+from themis.apps.agency import FIRST_WAIT, RESUMABLE, Agency
+from themis.fleet.messages import Point, RunState
+from themis.fleet.talk import (
+    Curve,
+    EndSaid,
+    LeaseNews,
+    OverNews,
+    PhaseSaid,
+    PointsNews,
+    Reached,
+    ReachedSaid,
+    RefusalNews,
+    ReleaseSaid,
+    RunNews,
+    RunSaid,
+    Said,
+    Standing,
+    StopSaid,
+    TargetsSaid,
+    TrialSaid,
+)
+from themis.model import AppId, GpuId, JobId, Lease, OwnerId, Source
+from themis.model.presets import preset
+from themis.tuners import Curves
+
+TOPOLOGY = preset("demo16")
+SWEEP: dict[str, Any] = {
+    "name": "sweep",
+    "command": ["train", "--lr={lr}"],
+    "search": {"n": 4, "params": {"lr": {"log": [1e-3, 1e-1]}}},
+    "stop": {"method": "halving", "max_iterations": 12},
+    "iteration_seconds": 1.0,
+    "retries": 1,
+}
+
+
+class Stage:
+    """Plays the service to one agency: grants, runs, losses, and restarts of the agent."""
+
+    def __init__(self, **change: Any) -> None:
+        given = SWEEP | change
+        self.written = parse_app({key: value for key, value in given.items() if value is not None})
+        self.plan = plan_app(self.written, AppId("sweep"), OwnerId("ann"), seed=3)
+        self.at = 0.0
+        self.leases: dict[int, Lease] = {}
+        self.reached: list[Reached] = []
+        self.trials: list[TrialSaid] = []
+        self.curves: dict[JobId, list[tuple[float, float]]] = {}
+        self.done: dict[JobId, float] = {}
+        self.phase = 0
+        self.live: dict[JobId, RunNews] = {}
+        self.ended: dict[JobId, RunNews] = {}
+        self.asked: list[RunSaid] = []
+        self.stopped: list[int | str] = []
+        self.released: list[int] = []
+        self.end: EndSaid | None = None
+        self.count = 0
+        self.sessions = 0
+        self.agency = self.begin()
+
+    def begin(self) -> Agency:
+        """An agent starts, or starts again."""
+        self.sessions += 1
+        self.agency = Agency(
+            self.written, self.plan, session=f"s{self.sessions}", choose=lambda _: {"lr": 0.5}
+        )
+        self.hear(
+            Standing(
+                self.plan.spec,
+                TOPOLOGY,
+                tuple(self.leases.values()),
+                (*self.live.values(), *self.ended.values()),
+                self.phase,
+                tuple(self.done.items()),
+                tuple(self.trials),
+                tuple(self.reached),
+                tuple(Curve(job, tuple(points)) for job, points in self.curves.items()),
+            )
+        )
+        return self.agency
+
+    def hear(self, item: Any) -> list[Said]:
+        self.at += 0.01
+        return self._take(self.agency.hear(self.at, item))
+
+    def wake(self, at: float) -> list[Said]:
+        self.at = at
+        return self._take(self.agency.wake(at))
+
+    def _take(self, said: Sequence[Said]) -> list[Said]:
+        for each in said:
+            match each:
+                case RunSaid():
+                    self.asked.append(each)
+                    self.count += 1
+                    self.live[each.job] = RunNews(
+                        self.count, each.job, each.gpus, each.key, RunState.STARTING
+                    )
+                    self.ended.pop(each.job, None)
+                case StopSaid():
+                    self.stopped.append(each.run or each.key)
+                case ReachedSaid():
+                    self.reached.append(each.reached)
+                case TrialSaid():
+                    self.trials.append(each)
+                case PhaseSaid():
+                    self.phase = each.phase
+                case ReleaseSaid():
+                    self.released.extend(each.gpus)
+                    for gpu in each.gpus:
+                        del self.leases[gpu]
+                case EndSaid():
+                    self.end = each
+                case _:
+                    pass
+        return list(said)
+
+    def grant(self, *gpus: int) -> list[Said]:
+        leases = tuple(
+            Lease(GpuId(gpu), AppId("sweep"), 100 + gpu, self.at, self.at + 600.0, Source.AUCTION)
+            for gpu in gpus
+        )
+        self.leases.update((lease.gpu, lease) for lease in leases)
+        return self.hear(LeaseNews(granted=leases))
+
+    def revoke(self, *gpus: int) -> list[Said]:
+        return self.hear(LeaseNews(revoked=tuple(self.leases.pop(gpu) for gpu in gpus)))
+
+    def report(self, job: JobId, iteration: float, loss: float) -> list[Said]:
+        run = self.live[job]
+        self.done[job] = iteration
+        self.curves.setdefault(job, []).append((iteration, loss))
+        point = Point(iteration, None, (("loss", loss),))
+        return self.hear(PointsNews(run.run, job, len(self.curves[job]), (point,)))
+
+    def exit(self, job: JobId, code: int | None, state: RunState = RunState.EXITED) -> list[Said]:
+        run = self.live.pop(job)
+        over = RunNews(
+            run.run, job, run.gpus, run.key, state, code, self.done.get(job, 0.0), "boom"
+        )
+        self.ended[job] = over
+        return self.hear(over)
+
+    def finish(self, job: JobId, loss: float) -> list[Said]:
+        """A job trains to its limit and exits."""
+        limit = next(each.limit for each in reversed(self.asked) if each.job == job)
+        self.report(job, limit, loss)
+        return self.exit(job, 0)
+
+    def running(self) -> list[JobId]:
+        return sorted(self.live)
+
+
+def losses(stage: Stage) -> dict[JobId, float]:
+    return {job.id: 1.0 + index for index, job in enumerate(stage.plan.spec.jobs)}
+
+
+def test_a_sweep_runs_phase_by_phase_to_its_winner() -> None:
+    stage = Stage()
+    stage.grant(0, 1, 2, 3)
+    assert stage.running() == ["0", "1", "2", "3"]
+    assert stage.asked[0].program.argv[1].startswith("--lr=0.0")
+    quality = losses(stage)
+    for job in stage.running():
+        stage.finish(job, quality[job])
+    assert stage.phase == 1
+    assert stage.running() == ["0", "1"]
+    for job in stage.running():
+        stage.finish(job, quality[job])
+    assert stage.running() == ["0"]
+    stage.finish(JobId("0"), quality[JobId("0")])
+    assert stage.end == EndSaid("finished", JobId("0"))
+    assert [each.limit for each in stage.asked if each.job == "0"][-1] == 12.0
+
+
+def test_more_is_better_where_the_goal_says_so() -> None:
+    stage = Stage(metric={"goal": "maximize"})
+    stage.grant(0, 1, 2, 3)
+    quality = losses(stage)
+    while stage.end is None:
+        for job in stage.running():
+            stage.finish(job, quality[job])
+    assert stage.end.best == "3"
+
+
+@pytest.mark.parametrize("moment", range(12))
+def test_an_agent_that_begins_again_at_any_moment_comes_to_the_same_end(moment: int) -> None:
+    stage = Stage()
+    stage.grant(0, 1)
+    quality = losses(stage)
+    steps = 0
+    while stage.end is None and steps < 50:
+        for job in stage.running():
+            if steps == moment:
+                before = dict(stage.live)
+                stage.begin()
+                assert stage.live == before, "what runs goes on"
+            steps += 1
+            if job in stage.live:
+                stage.finish(job, quality[job])
+    assert stage.end == EndSaid("finished", JobId("0"))
+    seen = [(each.job, each.iterations) for each in stage.reached]
+    assert len(seen) == len(set(seen)), "no phase of a job was told twice"
+
+
+def test_what_ended_while_nobody_listened_is_noticed_when_somebody_does() -> None:
+    stage = Stage()
+    stage.grant(0, 1, 2, 3)
+    stage.done[JobId("2")] = 4.0
+    stage.curves[JobId("2")] = [(4.0, 0.7)]
+    run = stage.live.pop(JobId("2"))
+    stage.ended[JobId("2")] = RunNews(run.run, run.job, run.gpus, run.key, RunState.EXITED, 0, 4.0)
+    stage.begin()
+    assert [(each.job, each.metric) for each in stage.reached] == [("2", 0.7)]
+
+
+def test_a_phase_that_was_decided_and_perhaps_not_heard_is_announced_again() -> None:
+    stage = Stage()
+    stage.grant(0, 1, 2, 3)
+    for job, loss in losses(stage).items():
+        stage.finish(job, loss)
+    stage.phase = 0
+    stage.begin()
+    assert stage.phase == 1
+
+
+def test_a_job_whose_gpu_is_taken_stops_and_goes_on_elsewhere() -> None:
+    stage = Stage()
+    stage.grant(0, 1, 2, 3)
+    stage.revoke(0)
+    (job,) = [job for job, run in stage.live.items() if run.gpus == (0,)]
+    stage.exit(job, RESUMABLE)
+    assert job not in stage.live
+    stage.grant(5)
+    assert stage.live[job].gpus == (5,)
+    assert not stage.agency.over
+
+
+def test_a_process_that_its_node_ends_with_its_lease_has_not_failed() -> None:
+    stage = Stage(retries=0)
+    stage.grant(0)
+    (job,) = stage.running()
+    stage.at = 700.0
+    stage.exit(job, -15)
+    assert not stage.reached
+
+
+def test_a_job_that_fails_waits_and_is_tried_again_then_given_up() -> None:
+    stage = Stage()
+    stage.grant(0, 1, 2, 3)
+    stage.exit(JobId("0"), 1)
+    assert JobId("0") not in stage.live
+    assert stage.agency.next_wake == pytest.approx(stage.at + FIRST_WAIT)
+    stage.grant(4)
+    assert JobId("0") not in stage.live
+    stage.wake(stage.agency.next_wake)
+    stage.grant(6)
+    assert JobId("0") in stage.live
+    stage.exit(JobId("0"), 1)
+    (given_up,) = stage.reached
+    assert given_up.failed == "boom"
+    for job in ("1", "2", "3"):
+        stage.finish(JobId(job), 1.0)
+    assert JobId("0") not in stage.running()
+
+
+def test_an_app_all_of_whose_jobs_fail_has_failed() -> None:
+    stage = Stage(retries=0)
+    stage.grant(0, 1, 2, 3)
+    for job in stage.running():
+        stage.exit(job, 3)
+    assert stage.end is not None
+    assert stage.end.outcome.startswith("failed")
+    assert stage.end.best == ""
+
+
+def test_exiting_with_0_too_early_is_a_failure() -> None:
+    stage = Stage(retries=0)
+    stage.grant(0, 1, 2, 3)
+    stage.report(JobId("1"), 1.0, 0.5)
+    stage.exit(JobId("1"), 0)
+    (given_up,) = stage.reached
+    assert "iteration 1 of" in given_up.failed
+
+
+def test_a_job_that_never_reports_knows_itself_when_it_is_done() -> None:
+    stage = Stage(search=None, command=["x"], stop=None, iteration_seconds=None)
+    stage.grant(0)
+    assert stage.asked[0].limit == 0.0
+    stage.exit(JobId("0"), 0)
+    assert stage.end == EndSaid("finished", JobId("0"))
+
+
+def test_a_job_that_saves_and_goes_at_once_does_not_do_so_for_ever() -> None:
+    stage = Stage(retries=0)
+    stage.grant(0)
+    (job,) = stage.running()
+    stage.exit(job, RESUMABLE)
+    assert [each.job for each in stage.reached if each.failed] == [job]
+
+
+def test_a_job_that_got_somewhere_may_save_and_go() -> None:
+    stage = Stage(retries=0)
+    stage.grant(0)
+    (job,) = stage.running()
+    stage.report(job, 1.0, 0.3)
+    stage.exit(job, RESUMABLE)
+    assert not stage.reached, "it is not given up"
+    stage.grant(1, 2, 3)
+    assert job in stage.live
+
+
+def test_a_run_that_is_lost_is_started_again() -> None:
+    stage = Stage(retries=0)
+    stage.grant(0)
+    (job,) = stage.running()
+    stage.exit(job, None, RunState.LOST)
+    assert job in stage.live
+
+
+def test_a_job_that_runs_for_too_long_is_ended() -> None:
+    stage = Stage(max_runtime=100.0, retries=5)
+    stage.grant(0)
+    (job,) = stage.running()
+    assert stage.agency.next_wake == pytest.approx(100.0, abs=1.0)
+    stage.wake(stage.agency.next_wake)
+    assert stage.stopped
+    assert "max_runtime" in stage.reached[0].failed
+    assert stage.reached[0].job == job
+
+
+def test_a_refused_run_is_asked_for_again_after_a_while() -> None:
+    stage = Stage()
+    stage.grant(0)
+    (job,) = stage.running()
+    key = stage.live.pop(job).key
+    stage.hear(RefusalNews(key, "it does not hold these GPUs"))
+    asked = len(stage.asked)
+    stage.wake(stage.agency.next_wake)
+    stage.grant(7)
+    assert len(stage.asked) > asked
+    assert stage.asked[-1].key != key
+
+
+def test_a_run_is_stopped_by_its_key_while_its_number_is_not_known() -> None:
+    stage = Stage()
+    stage.grant(0)
+    (run,) = stage.live.values()
+    stage.revoke(0)
+    assert stage.stopped == [run.key]
+
+
+def test_parameters_are_chosen_when_a_trial_begins_and_are_kept() -> None:
+    search = {"method": "optuna", "n": 4, "params": {"lr": [0.1, 0.5]}}
+    stage = Stage(search=search)
+    stage.grant(0)
+    (trial,) = stage.trials
+    assert json.loads(trial.params) == {"lr": 0.5}
+    assert stage.asked[0].program.argv == ("train", "--lr=0.5")
+    stage.begin()
+    assert len(stage.trials) == 1
+
+
+def test_curves_are_stopped_where_they_flatten_and_the_arbiter_hears_of_it() -> None:
+    stage = Stage(stop={"method": "curve", "max_iterations": 1000})
+    stage.grant(0, 1, 2, 3)
+    job = JobId("1")
+    said: list[Said] = []
+    for step in range(1, 200):
+        if job not in stage.live or stage.reached:
+            break
+        said += stage.report(job, 10.0 * step, 0.5 + math.exp(-step))
+    assert [each.job for each in stage.reached] == [job]
+    assert any(isinstance(each, TargetsSaid) for each in said)
+    assert stage.stopped
+
+
+def test_points_that_come_twice_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+    monkeypatch.setattr(Curves, "observe", lambda _, job, iteration, loss: seen.append(iteration))
+    stage = Stage(stop={"method": "curve", "max_iterations": 1000})
+    stage.grant(0)
+    (job,) = stage.running()
+    points = tuple(Point(float(i), float(i), (("loss", 1.0 / i),)) for i in (1, 2, 3))
+    stage.hear(PointsNews(stage.live[job].run, job, 1, points[:2]))
+    stage.hear(PointsNews(stage.live[job].run, job, 1, points))
+    assert seen == [1.0, 2.0, 3.0]
+
+
+def test_nothing_is_said_once_the_app_is_over() -> None:
+    stage = Stage()
+    stage.grant(0)
+    stage.hear(OverNews("cancelled"))
+    assert stage.grant(1) == []
+    assert stage.agency.over
