@@ -47,7 +47,7 @@ from themis.fleet.talk import (
     TopologyNews,
     TrialSaid,
 )
-from themis.model import GpuId, JobId, Lease, Topology
+from themis.model import AppSpec, GpuId, JobId, Lease, Topology
 from themis.tuners import Tuner, tuner_for
 
 RESUMABLE = 75
@@ -60,6 +60,9 @@ _SLACK = 1e-6
 
 Choose = Callable[[JobId], Mapping[str, Value]]
 """Chooses the parameters of a trial that is about to begin."""
+
+MakeTuner = Callable[[AppSpec], Tuner]
+"""Makes a tuner that knows nothing yet; it is told of the past before anything else."""
 
 
 @dataclass(slots=True)
@@ -102,12 +105,19 @@ class Agency:
     """The state machine. `hear` and `wake` are its only doors."""
 
     def __init__(
-        self, app: AppFile, plan: Plan, *, session: str, choose: Choose | None = None
+        self,
+        app: AppFile,
+        plan: Plan,
+        *,
+        session: str,
+        choose: Choose | None = None,
+        make_tuner: MakeTuner | None = None,
     ) -> None:
         self._app = app
         self._plan = plan
         self._session = session
         self._choose = choose
+        self._make_tuner = make_tuner or (lambda spec: tuner_for(spec, plan.tuner))
         self._count = 0
         self._agent: Agent | None = None
         self._topology: Topology | None = None
@@ -184,7 +194,7 @@ class Agency:
         self._leases = {lease.gpu: lease for lease in standing.leases}
         self._trials = {trial.job: _Trial(trial.params) for trial in self._plan.trials}
         self._runs, self._going = {}, {}
-        tuner: Tuner = tuner_for(standing.spec, self._plan.tuner)
+        tuner = self._make_tuner(standing.spec)
         self._agent = Agent(standing.spec, tuner, profiler=Profiler(standing.spec.jobs))
         for chosen in standing.trials:
             self._trials[chosen.job].params = json.loads(chosen.params)

@@ -13,7 +13,17 @@ late, or that does not know that it was replaced, is refused.
 from dataclasses import dataclass
 
 from themis.fleet.messages import Point, Program, RunState
-from themis.model import AppId, AppSpec, Bid, GpuId, JobId, Lease, Offer, Topology
+from themis.model import (
+    AppId,
+    AppSpec,
+    Bid,
+    GpuId,
+    JobId,
+    Lease,
+    Offer,
+    OwnerId,
+    Topology,
+)
 
 # From agents
 
@@ -275,3 +285,40 @@ class News:
     items: tuple[NewsItem, ...]
     fence: int = 0
     """The number of the session, which comes with every report from now on."""
+
+
+# To hosts of agents
+
+
+@dataclass(frozen=True, slots=True)
+class HostedAsked:
+    """Which apps of its owner need an agent? Answered at once if that has changed since."""
+
+    revision: int = 0
+    """Of the last answer; 0 before the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """The apps of an owner that need an agent of the service's."""
+
+    revision: int
+    apps: tuple[AppId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SheetAsked:
+    """What was submitted as this app?"""
+
+    app: AppId
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """An app as it was written down, for its agent and nobody else: its environment is in it."""
+
+    app: AppId
+    owner: OwnerId
+    body: str
+    """The app file as JSON."""
+    seed: int

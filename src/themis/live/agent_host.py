@@ -1,0 +1,198 @@
+"""Agents of the apps that one owner has submitted, as tasks in one process.
+
+    host = AgentHost(connection, random.Random())
+    await host.run()
+
+The process may end at any time, and the service starts it again: an agent knows nothing that the
+service has not kept. An agent that fails is begun again; the others go on.
+"""
+
+import asyncio
+import json
+import logging
+import math
+import random
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+from themis.apps import AppFile, Plan, parse_app, plan_app
+from themis.apps.agency import Agency, MakeTuner
+from themis.apps.file import Method
+from themis.errors import DeniedError, ThemisError, UnknownAppError
+from themis.fleet.talk import AgentReport, Hosted, News, OverNews, Said, Sheet, Standing
+from themis.live.agent_link import AgentLink
+from themis.live.grpc_client import Backoff
+from themis.model import AppId
+
+if TYPE_CHECKING:
+    from themis.live.suggesting import Suggesting
+
+_LOG = logging.getLogger(__name__)
+
+_LONGEST_WAIT = 10.0
+
+
+class Service(Protocol):
+    """What a host asks of the service, as with `HostClient`."""
+
+    async def exchange(self, report: AgentReport) -> News:
+        """Say something for an app, and hear what is new."""
+
+    async def hosted(self, revision: int) -> Hosted:
+        """Which apps need an agent; waits a while for another answer than the last."""
+
+    async def sheet(self, app: AppId) -> Sheet:
+        """What was submitted."""
+
+
+class Connect(Protocol):
+    """Makes clients that can be used at the same time."""
+
+    def __call__(self) -> Service:
+        """Another client."""
+
+
+class AppRunner:
+    """One app's agent: its talk with the service, and its clock."""
+
+    def __init__(
+        self,
+        client: Service,
+        sheet: Sheet,
+        rng: random.Random,
+        *,
+        make_tuner: MakeTuner | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._monotonic = monotonic
+        self._offset = 0.0
+        """From this clock to the cluster's."""
+        self._changed = asyncio.Event()
+        written = parse_app(json.loads(sheet.body))
+        session = secrets.token_hex(8)
+        plan = plan_app(written, sheet.app, sheet.owner, sheet.seed)
+        self._suggesting = _suggesting(written, plan, sheet.seed)
+        self._link = AgentLink(client, sheet.app, rng, session=session, longest_wait=_LONGEST_WAIT)
+        self._agency = Agency(
+            written,
+            plan,
+            session=session,
+            choose=None if self._suggesting is None else self._suggesting.choose,
+            make_tuner=make_tuner,
+        )
+
+    async def run(self) -> str:
+        """Speak for the app until it is over; returns how it ended.
+
+        Raises:
+            UnknownAppError: The service does not know the app (any more).
+            DeniedError: It is somebody else's.
+            StaleAnswerError: Another agent speaks for it.
+            RefusedError: Something that this one said cannot be.
+        """
+        alarm = asyncio.create_task(self._watch_clock())
+        outcome = ""
+        try:
+            async for item in self._link.news():
+                self._offset = self._link.at - self._monotonic()
+                if isinstance(item, Standing) and self._suggesting is not None:
+                    self._suggesting.relive(item)
+                if isinstance(item, OverNews):
+                    outcome = item.outcome
+                self._say(self._agency.hear(self._link.at, item))
+                self._changed.set()
+        finally:
+            alarm.cancel()
+            await asyncio.gather(alarm, return_exceptions=True)
+        return outcome
+
+    async def _watch_clock(self) -> None:
+        while True:
+            self._changed.clear()
+            wait = self._agency.next_wake - self._now()
+            if wait > 0.0:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(None if math.isinf(wait) else wait):
+                        await self._changed.wait()
+                continue
+            self._say(self._agency.wake(self._now()))
+
+    def _now(self) -> float:
+        return self._offset + self._monotonic()
+
+    def _say(self, said: Sequence[Said]) -> None:
+        if self._suggesting is not None:
+            self._suggesting.note(said)
+        self._link.say(*said)
+
+
+def _suggesting(written: AppFile, plan: Plan, seed: int) -> "Suggesting | None":
+    search = written.search
+    if search is None or search.method is not Method.OPTUNA:
+        return None
+    from themis.live.suggesting import Suggesting  # noqa: PLC0415 - in an extra
+
+    return Suggesting(search.params, written.metric.goal, len(plan.spec.phases), seed)
+
+
+class AgentHost:
+    """Keeps an agent for each app of its owner that needs one."""
+
+    def __init__(self, connect: Connect, rng: random.Random) -> None:
+        self._connect = connect
+        self._client = connect()
+        self._rng = rng
+        self._tasks: dict[AppId, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Host until cancelled."""
+        backoff = Backoff(self._rng, most=_LONGEST_WAIT)
+        revision = 0
+        try:
+            while True:
+                try:
+                    hosted = await self._client.hosted(revision)
+                except DeniedError:
+                    raise  # The service has another host by now.
+                except ThemisError as error:
+                    _LOG.info("which apps need an agent is not known: %s", error)
+                    await asyncio.sleep(backoff.failed())
+                    continue
+                backoff.succeeded()
+                revision = hosted.revision
+                self._match(hosted.apps)
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _match(self, apps: Sequence[AppId]) -> None:
+        for app in [app for app, task in self._tasks.items() if task.done() or app not in apps]:
+            # One that is not listed any more is over, or about to hear it.
+            if self._tasks[app].done():
+                del self._tasks[app]
+        for app in apps:
+            if app not in self._tasks:
+                self._tasks[app] = asyncio.create_task(self._care(app), name=f"agent {app}")
+
+    async def _care(self, app: AppId) -> None:
+        """Speak for an app to its end, beginning again whenever something goes wrong."""
+        backoff = Backoff(self._rng, most=_LONGEST_WAIT)
+        while True:
+            try:
+                client = self._connect()  # Calls of its own, on one connection.
+                runner = AppRunner(client, await client.sheet(app), self._rng)
+                outcome = await runner.run()
+                _LOG.info("%s is over: %s", app, outcome)
+                return
+            except (UnknownAppError, DeniedError) as error:
+                _LOG.info("%s needs no agent any more: %s", app, error)
+                return
+            except ThemisError as error:
+                _LOG.warning("the agent of %s begins again: %s", app, error)
+            except Exception:
+                _LOG.exception("the agent of %s failed and begins again", app)
+            await asyncio.sleep(backoff.failed())
