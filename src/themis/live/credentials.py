@@ -243,6 +243,12 @@ def revoke_token(vault: Vault, number: str, *, now: float) -> Credential:
     return credential
 
 
+def forget_token(vault: Vault, number: str) -> None:
+    """Remove a token altogether: for those that people never saw."""
+    vault.take(_PREFIX + number)
+    vault.take(_USED + number)
+
+
 def find(vault: Vault, number: str) -> Credential | None:
     """The credential with this id, valid or not."""
     row = vault.read(_PREFIX + number) if _is_id(number) else None

@@ -1,0 +1,44 @@
+"""An agent host as a process: connection, signals, and an end with whoever started it."""
+
+import asyncio
+import logging
+import random
+import signal
+import sys
+from pathlib import Path
+
+from themis.live.agent_host import AgentHost
+from themis.live.config import KEYS
+from themis.live.grpc_client import Connection, Credentials, HostClient
+from themis.live.values import check_value
+
+
+async def run_host(server: str, token_file: Path, ca: Path | None, log_level: str) -> None:
+    """Host the agents of the token's owner until told to end, or until standard input is closed.
+
+    Raises:
+        ConfigError: The address, or a file, cannot be.
+    """
+    logging.basicConfig(
+        level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    address = check_value(KEYS["node.server"], server)
+    connection = Connection(address, Credentials(token_file=token_file, ca=ca))
+    connection.check()
+    host = asyncio.create_task(AgentHost(lambda: HostClient(connection), random.Random()).run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, host.cancel)
+
+    def read() -> None:
+        if not sys.stdin.buffer.raw.read(4096):  # type: ignore[attr-defined]
+            loop.remove_reader(sys.stdin)
+            host.cancel()
+
+    loop.add_reader(sys.stdin, read)
+    try:
+        await host
+    except asyncio.CancelledError:
+        pass
+    finally:
+        await connection.close()

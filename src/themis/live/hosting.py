@@ -1,0 +1,174 @@
+"""The service's side of agent hosts: one process for each owner whose apps need one.
+
+    hosts = Hosts(service, vault, HostCommand(config, grpc))
+    await hosts.run()            # until cancelled; then they are ended
+
+A host is a child that ends with the service: it reads a pipe that nobody writes to, and goes when
+that is closed. Training does not mind: nodes hold what was leased, and the next agent goes on.
+"""
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from themis.live.config import Address, ServiceConfig
+from themis.live.credentials import Role, Vault, create_token, forget_token, tokens
+from themis.live.tokenfile import write_secret
+from themis.model import OwnerId
+
+_LOG = logging.getLogger(__name__)
+
+NOTE = "agents of the service"
+"""Of the tokens that hosts are given; those of an earlier service go at the start."""
+_PATIENCE = 5.0
+"""Seconds that a host gets to end."""
+_LINGER = 30.0
+"""Seconds that a host without apps is kept."""
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
+_STEADY = 60.0
+"""A host that ran for so long begins anew at once."""
+
+
+class Demand(Protocol):
+    """Who needs a host."""
+
+    def hosting(self) -> Iterable[OwnerId]:
+        """Owners with apps that need an agent of the service's."""
+
+    async def hosting_changed(self, seconds: float) -> None:
+        """Wait until that may have changed, so long at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCommand:
+    """How a host is started."""
+
+    config: ServiceConfig
+    grpc: Address
+
+    def folder(self) -> Path:
+        """Where tokens and logs of hosts are."""
+        return self.config.state_dir / "agents"
+
+    def argv(self, owner: OwnerId) -> list[str]:
+        """The command of an owner's host."""
+        command = [sys.executable, "-m", "themis", "agents", "--server", str(self.grpc)]
+        command += ["--token-file", str(self.folder() / f"{owner}.token")]
+        command += ["--log-level", self.config.log_level]
+        if self.config.tls.ca is not None:
+            command += ["--ca", str(self.config.tls.ca)]
+        return command
+
+
+@dataclass(slots=True)
+class _Host:
+    task: asyncio.Task[None]
+    idle_since: float | None = None
+
+
+class Hosts:
+    """Starts, restarts and ends hosts."""
+
+    def __init__(
+        self,
+        demand: Demand,
+        vault: Vault,
+        command: HostCommand,
+        *,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._demand = demand
+        self._vault = vault
+        self._command = command
+        self._wall = wall
+        self._monotonic = monotonic
+        self._hosts: dict[OwnerId, _Host] = {}
+
+    async def run(self) -> None:
+        """Keep a host for everybody who needs one, until cancelled."""
+        self._forget(credential.id for credential in tokens(self._vault) if credential.note == NOTE)
+        self._command.folder().mkdir(mode=0o700, exist_ok=True)
+        try:
+            while True:
+                self._match(set(self._demand.hosting()))
+                await self._demand.hosting_changed(_LINGER / 2)
+        finally:
+            for host in self._hosts.values():
+                host.task.cancel()
+            await asyncio.gather(
+                *(host.task for host in self._hosts.values()), return_exceptions=True
+            )
+
+    def _match(self, owners: set[OwnerId]) -> None:
+        now = self._monotonic()
+        for owner, host in list(self._hosts.items()):
+            if owner in owners:
+                host.idle_since = None
+            elif host.idle_since is None:
+                host.idle_since = now
+            elif now - host.idle_since >= _LINGER:
+                host.task.cancel()
+                del self._hosts[owner]
+        for owner in sorted(owners - set(self._hosts)):
+            self._hosts[owner] = _Host(asyncio.create_task(self._keep(owner), name=f"host {owner}"))
+
+    async def _keep(self, owner: OwnerId) -> None:
+        wait = _FIRST_WAIT
+        while True:
+            began = self._monotonic()
+            try:
+                code = await self._one(owner)
+                _LOG.warning("the agents of %s ended with %s and begin again", owner, code)
+            except OSError as error:
+                _LOG.error("the agents of %s cannot be started: %s", owner, error)
+            if self._monotonic() - began > _STEADY:
+                wait = _FIRST_WAIT
+            await asyncio.sleep(wait)
+            wait = min(_LONGEST_WAIT, 2.0 * wait)
+
+    async def _one(self, owner: OwnerId) -> int | None:
+        """One process from its start to its end."""
+        issued = create_token(self._vault, Role.TENANT, owner, now=self._wall(), note=NOTE)
+        folder = self._command.folder()
+        write_secret(folder / f"{owner}.token", issued.token)
+        with (folder / f"{owner}.log").open("ab", 0) as log:
+            process = await asyncio.create_subprocess_exec(
+                *self._command.argv(owner),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            return await process.wait()
+        finally:
+            await _end(process)
+            self._forget([issued.credential.id])
+
+    def _forget(self, numbers: Iterable[str]) -> None:
+        for number in list(numbers):
+            forget_token(self._vault, number)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Close the pipe, and see the process go."""
+    if process.returncode is not None:
+        return
+    if process.stdin is not None:
+        process.stdin.close()
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            await process.wait()
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
