@@ -96,9 +96,19 @@ class Suggesting:
 
     def _fixed(self, params: Mapping[str, Value]) -> dict[str, Any]:
         return {
-            name: self._choices[name].values.index(value) if name in self._choices else value
+            name: _place(self._choices[name], value) if name in self._choices else value
             for name, value in params.items()
         }
+
+
+def _place(choice: Choice, value: Value) -> int:
+    """Where a value stands; True and 1 are not the same."""
+    places = [
+        place
+        for place, each in enumerate(choice.values)
+        if each == value and isinstance(each, bool) == isinstance(value, bool)
+    ]
+    return places[0] if places else 0
 
 
 def _distribution(optuna: Any, parameter: Parameter) -> Any:

@@ -1,0 +1,83 @@
+import json
+
+import pytest
+
+from themis.apps.file import Goal
+from themis.apps.space import Choice, Range, Space
+from themis.fleet.talk import PhaseSaid, Reached, ReachedSaid, Standing, TrialSaid
+from themis.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
+from themis.model.presets import preset
+
+optuna = pytest.importorskip("optuna", reason="the package optuna is not installed")
+
+from themis.live.suggesting import Suggesting  # noqa: E402 - only where optuna is
+
+SPACE: Space = {
+    "x": Range("uniform", -4.0, 4.0),
+    "lr": Range("log", 1e-5, 1e-1),
+    "depth": Range("int", 1, 5),
+    "kind": Choice((True, 1, "a")),
+}
+
+
+def standing(trials: list[TrialSaid], reached: list[Reached]) -> Standing:
+    jobs = (JobSpec(JobId("0"), 1.0),)
+    spec = AppSpec(AppId("a"), OwnerId("ann"), jobs, (Phase(1, 1),))
+    return Standing(spec, preset("demo16"), (), (), 0, (), tuple(trials), tuple(reached))
+
+
+def test_values_are_of_the_space_and_choices_keep_their_kind() -> None:
+    suggesting = Suggesting(SPACE, Goal.MINIMIZE, 1, seed=1)
+    kinds = set()
+    for number in range(30):
+        params = suggesting.choose(JobId(str(number)))
+        assert -4.0 <= float(params["x"]) <= 4.0
+        assert 1e-5 <= float(params["lr"]) <= 1e-1
+        assert params["depth"] in range(1, 6)
+        kinds.add(repr(params["kind"]))
+    assert kinds == {"True", "1", "'a'"}
+
+
+@pytest.mark.parametrize("goal", list(Goal))
+def test_it_learns_from_what_was_reached(goal: Goal) -> None:
+    """After a while trials gather where the metric is good."""
+    suggesting = Suggesting({"x": Range("uniform", -4.0, 4.0)}, goal, 1, seed=3)
+    sign = 1.0 if goal is Goal.MINIMIZE else -1.0
+    seen = []
+    for number in range(60):
+        job = JobId(str(number))
+        x = float(suggesting.choose(job)["x"])
+        seen.append(abs(x - 2.0))
+        suggesting.note([ReachedSaid(Reached(job, 1.0, sign * (x - 2.0) ** 2))])
+    assert sum(seen[-20:]) < 0.7 * sum(seen[:20])
+
+
+def test_it_is_where_it_was_after_a_restart() -> None:
+    first = Suggesting(SPACE, Goal.MINIMIZE, 1, seed=5)
+    trials, reached = [], []
+    for number in range(15):
+        job = JobId(str(number))
+        params = first.choose(job)
+        trials.append(TrialSaid(job, json.dumps(dict(params))))
+        if number < 12:
+            reached.append(Reached(job, 1.0, float(number)))
+            first.note([ReachedSaid(reached[-1])])
+    again = Suggesting(SPACE, Goal.MINIMIZE, 1, seed=5)
+    again.relive(standing(trials, reached))
+    values = [trial.value for trial in again._study.trials]
+    assert values[:12] == [float(number) for number in range(12)]
+    assert [trial.params for trial in again._study.trials] == [
+        trial.params for trial in first._study.trials
+    ]
+
+
+def test_trials_that_fail_or_do_not_go_on_are_told_as_such() -> None:
+    suggesting = Suggesting(SPACE, Goal.MINIMIZE, 2, seed=7)
+    for number in range(4):
+        suggesting.choose(JobId(str(number)))
+    suggesting.note([ReachedSaid(Reached(JobId("0"), 0.0, None, "boom"))])
+    for number in (1, 2, 3):
+        suggesting.note([ReachedSaid(Reached(JobId(str(number)), 4.0, float(number)))])
+    suggesting.note([PhaseSaid(1, ((JobId("1"), 8.0),))])
+    states = [trial.state.name for trial in suggesting._study.trials]
+    assert states == ["FAIL", "RUNNING", "PRUNED", "PRUNED"]
