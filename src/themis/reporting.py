@@ -80,22 +80,23 @@ def _finite(value: SupportsFloat | None) -> float | None:
     return number if math.isfinite(number) else None
 
 
-class _Notice:
+class StopNotice:
     """Whether this process was sent SIGTERM, from the first question on."""
 
     def __init__(self) -> None:
         self.came = False
         self._before: Any = None
-        self._installed = False
+        self.watches = False
         self._knows_of_forks = False
         self._mask = threading.local()
 
     def watch(self) -> None:
+        """Note it from now on, if this is the main thread."""
         # Only the first thread may say what happens at a signal.
-        if self._installed or threading.current_thread() is not threading.main_thread():
+        if self.watches or threading.current_thread() is not threading.main_thread():
             return
-        self._before = signal.signal(signal.SIGTERM, self._on_signal)
-        self._installed = True
+        self._before = signal.signal(signal.SIGTERM, self.note)
+        self.watches = True
         if not self._knows_of_forks:
             os.register_at_fork(
                 before=self._hold_back,
@@ -113,19 +114,21 @@ class _Notice:
 
     def _in_child(self) -> None:
         # Processes that load data are ended with SIGTERM, and nobody asks `should_stop` in them.
-        if self._installed:
+        if self.watches:
             with contextlib.suppress(ValueError):
                 signal.signal(signal.SIGTERM, self._before or signal.SIG_DFL)
-            self.came = self._installed = False
+            self.came = self.watches = False
         self._let_through()
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """What to do at SIGTERM."""
         self.came = True
         if callable(self._before):
             self._before(number, frame)
 
 
-_notice = _Notice()
+stop_notice = StopNotice()
+"""Of this process; `should_stop` asks it."""
 
 
 def should_stop() -> bool:
@@ -137,8 +140,8 @@ def should_stop() -> bool:
     """
     if JOB_VARIABLE not in os.environ:
         return False
-    _notice.watch()
-    return _notice.came
+    stop_notice.watch()
+    return stop_notice.came
 
 
 def checkpoint_dir(default: str | os.PathLike[str] = "checkpoints") -> Path:
