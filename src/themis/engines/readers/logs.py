@@ -92,7 +92,7 @@ class LogReader:
                 return
             line, at = text[at : end.start()], end.end()
             self._place = _place(known, len(seam) + at, offset + at)
-            found = None if skipping or len(line) > MOST_LINE else self._matched(line)
+            found = None if skipping or len(line) > MOST_LINE else self._matcher.match(_plain(line))
             skipping = False
             if found is not None:
                 count += 1
@@ -115,14 +115,13 @@ class LogReader:
     def _recall(self, seam: bytes, *, whole: bool) -> None:
         """Show a matcher that has just been made what it would know."""
         self._fresh = False
-        self._matcher.forget()
-        lines = _LINE_END.split(seam)
-        for line in lines[0 if whole else 1 : -1]:
-            self._matched(line)
+        lines = _LINE_END.split(seam)[0 if whole else 1 : -1]
+        self._matcher.recall([_plain(line) for line in lines])
 
-    def _matched(self, line: bytes) -> Reading | None:
-        text = line.decode("utf-8", "replace")
-        return self._matcher.match(_COLOUR.sub("", text) if "\x1b" in text else text)
+
+def _plain(line: bytes) -> str:
+    text = line.decode("utf-8", "replace")
+    return _COLOUR.sub("", text) if "\x1b" in text else text
 
 
 def _place(text: bytes, at: int, offset: int) -> int:

@@ -9,7 +9,7 @@ it is.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from themis.engines.readers.points import LONGEST_NAME, Reading, parsed, reading
@@ -44,8 +44,8 @@ class Matcher(Protocol):
     def match(self, line: str) -> Reading | None:
         """What a line tells, if it tells something."""
 
-    def forget(self) -> None:
-        """Lines from elsewhere follow."""
+    def recall(self, lines: Sequence[str]) -> None:
+        """Know what these lines told, which were matched before, and nothing else."""
 
 
 class TensorFlow:
@@ -58,9 +58,12 @@ class TensorFlow:
         self._metric = metric
         self._step: float | None = None
 
-    def forget(self) -> None:
-        """The rate of a step that is not known belongs to nothing."""
+    def recall(self, lines: Sequence[str]) -> None:
+        """Know the last step."""
         self._step = None
+        for line in reversed(lines):
+            if self._step is None:
+                self.match(line)
 
     def match(self, line: str) -> Reading | None:
         """What a line tells, if it tells something."""
@@ -88,8 +91,8 @@ class HuggingFace:
     def __init__(self, metric: str = "loss") -> None:
         self._metric = metric
 
-    def forget(self) -> None:
-        """There is nothing to forget."""
+    def recall(self, lines: Sequence[str]) -> None:
+        """There is nothing to know."""
 
     def match(self, line: str) -> Reading | None:
         """What a line tells, if it tells something."""
@@ -106,8 +109,8 @@ class Generic:
     def __init__(self, metric: str = "loss") -> None:
         self._metric = metric
 
-    def forget(self) -> None:
-        """There is nothing to forget."""
+    def recall(self, lines: Sequence[str]) -> None:
+        """There is nothing to know."""
 
     def match(self, line: str) -> Reading | None:
         """What a line tells, if it tells something."""
@@ -132,10 +135,10 @@ class Several:
     def __init__(self, *matchers: Matcher) -> None:
         self._matchers = matchers
 
-    def forget(self) -> None:
-        """Lines from elsewhere follow."""
+    def recall(self, lines: Sequence[str]) -> None:
+        """Know what these lines told."""
         for each in self._matchers:
-            each.forget()
+            each.recall(lines)
 
     def match(self, line: str) -> Reading | None:
         """What a line tells, if it tells something."""
@@ -159,8 +162,8 @@ class Written:
         ]
         self._has_time = TIME in groups
 
-    def forget(self) -> None:
-        """There is nothing to forget."""
+    def recall(self, lines: Sequence[str]) -> None:
+        """There is nothing to know."""
 
     def match(self, line: str) -> Reading | None:
         """What a line tells, if it tells something."""
