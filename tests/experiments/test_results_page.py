@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from themis.experiments.base import (
 )
 from themis.experiments.chapter import Origin
 from themis.experiments.charts import Panel, plot_cdfs
-from themis.experiments.estimates import GUESS, forecast
+from themis.experiments.estimates import GUESS, costs, forecast
 from themis.experiments.provenance import commit_here, seed_text
 from themis.experiments.report import leads, origin
 from themis.experiments.results import write_results
@@ -122,6 +123,13 @@ def test_a_forecast_goes_by_like_runs_then_by_the_policy_then_by_a_guess() -> No
     assert forecast([same], known) == pytest.approx(30.0)
     assert forecast([RunConfig(apps=20)], known) == pytest.approx(60.0)
     assert forecast([RunConfig(apps=10, policy="fifo")], known) == pytest.approx(10 * GUESS)
+
+
+def test_what_a_run_will_take_is_known_for_each_of_them() -> None:
+    runs = [RunConfig(apps=10, seed=seed, policy=name) for seed in (2, 3) for name in ("a", "b")]
+    known = [Timing(replace(runs[0], seed=1), 1.0, {}), Timing(replace(runs[1], seed=1), 99.0, {})]
+    assert list(costs(runs, known).values()) == pytest.approx([1.0, 99.0, 1.0, 99.0])
+    assert forecast(runs, known) == pytest.approx(200.0)
 
 
 def test_an_evaluation_that_is_stopped_says_what_is_left(tmp_path: Path) -> None:

@@ -175,6 +175,8 @@ def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[S
     with panels(drawing, 3.2 * len(shown) + 2.4, 3.2, columns=len(shown)) as axes:
         for part, sweep in zip(axes, shown, strict=True):
             for index, line in enumerate(sweep.lines):
+                if not any(math.isfinite(point.mean) for point in line.points):
+                    continue
                 shown_points = [
                     # Side by side, so that no interval hides another.
                     (place + 0.012 * width * index, point)
@@ -222,10 +224,14 @@ def plot_ranges(
     title: str, label: str, marks: Mapping[str, Mapping[str, Factor]], *, log: bool = False
 ) -> Drawing:
     """Means with intervals: a row for each name, in it a mark for each kind; one is marked."""
-    names = list(dict.fromkeys(name for points in marks.values() for name in points))
+    known = {
+        kind: {name: point for name, point in points.items() if math.isfinite(point.mean)}
+        for kind, points in marks.items()
+    }
+    names = list(dict.fromkeys(name for points in known.values() for name in points))
     drawing = Drawing()
     with panels(drawing, 7.0, 0.32 * len(names) + 1.4) as (axes,):
-        for index, (kind, points) in enumerate(marks.items()):
+        for index, (kind, points) in enumerate(known.items()):
             shift = 0.16 * (index - (len(marks) - 1) / 2)
             axes.errorbar(
                 [point.mean for point in points.values()],

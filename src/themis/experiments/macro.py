@@ -25,7 +25,8 @@ def auction_sentence(measured: Measured, cells: Sequence[Cell]) -> str:
     parts = []
     for cell in cells:
         values = [value for value in measured.values("auction_share", cell) if math.isfinite(value)]
-        told = f"{fmean(values):.0%}" if values else "- (no contention)"
+        none = "- (no contention)" if measured.present[cell] else "- (not run)"
+        told = f"{fmean(values):.0%}" if values else none
         parts.append(f"{cell[0]} {told}")
     return (
         "Share of the GPU time under contention (apps want more than there is) that the auction "
@@ -33,6 +34,20 @@ def auction_sentence(measured: Measured, cells: Sequence[Cell]) -> str:
         + ", ".join(parts)
         + "."
     )
+
+
+def drawn(measured: Measured, workload: str, names: Sequence[str]) -> dict[str, str]:
+    """Policies that have runs, by what a figure of all of their runs calls them.
+
+    Where one has fewer seeds than others its name says so: the lines are of different runs.
+    """
+    counts = {name: len(measured.present[workload, name]) for name in names}
+    most = max(counts.values())
+    return {
+        name: name if count == most else f"{name}, {count} of {most} seeds"
+        for name, count in counts.items()
+        if count
+    }
 
 
 def matrix(results: Results) -> Matrix:
