@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from themis.errors import ConfigError
-from themis.experiments import Scope, reproduce
+from themis.experiments import Scope, e15, evaluate, reproduce, write_report
 from themis.experiments.base import (
     Column,
     Experiment,
@@ -156,3 +156,18 @@ def test_runs_go_seed_by_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     runs = [RunConfig(seed=seed, policy=name) for name in ("fifo", "drf") for seed in (2, 1)]
     run_experiments([Experiment("E1", "t", "p.", study, lambda _: runs)], Scope(), tmp_path)
     assert seen == [1, 1, 2, 2]
+
+
+def test_both_pages_begin_with_the_share_that_the_auction_assigned(
+    finished: Any, tmp_path: Path
+) -> None:
+    scope = Scope(quick=True, seeds=(1, 2), cluster="demo16", apps=1)
+    results = finished(e15.EXPERIMENT, scope, lambda _: {"auction_share_contended": 0.37})
+    bare = replace(e15.EXPERIMENT, study=lambda it: replace(e15.study(it), figures=()))
+    evaluate(bare, results, tmp_path)
+    report, *_ = write_report(tmp_path)
+    page, *_ = write_results(tmp_path, tmp_path / "results.md")
+    for path, end in ((report, "<ul>"), (page, "- [E15]")):
+        before, _, _ = path.read_text("utf-8").partition(end)
+        assert "that the auction assigned" in before
+        assert "W1 37%, W2 37%, W1 2x 37%, W2 2x 37%; means over seeds 1-2." in before

@@ -131,7 +131,7 @@ def test_the_bar_is_not_cleared_before_all_opponents_have_run(begun: Any) -> Non
     assert unbeaten.verdict is Verdict.OPEN
     assert "fewer than 6 pairs of seeds: equal-share" in unbeaten.explanation
     assert better.verdict is Verdict.HOLDS
-    assert "over seeds 1-5: W1 1.00 (2.00)" in findings.lead[0]
+    assert "over seeds 1-5 of 1-8: W1 1.00 (2.00)" in findings.lead[0]
 
 
 def test_the_ablation_is_open_until_all_variants_have_six_pairs(begun: Any) -> None:

@@ -205,14 +205,14 @@ def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[S
             part.margins(y=0.1)
             if sweep.log:
                 part.set_yscale("log")
-                _plain_ticks(part.yaxis, part.get_ylim())
+                plain_ticks(part.yaxis, part.get_ylim())
             elif sweep.from_zero:
                 part.set_ylim(0.0, 1.08 * part.get_ylim()[1])
         legend(axes[-1], 7, "upper left")
     return drawing
 
 
-def _plain_ticks(axis: "Axis", limits: tuple[float, float]) -> None:
+def plain_ticks(axis: "Axis", limits: tuple[float, float]) -> None:
     """Numbers that people read, on an axis that is logarithmic."""
     low, high = limits
     ticks = [tick for tick in TICKS if low <= tick <= high]
@@ -250,7 +250,7 @@ def plot_ranges(
         axes.axvline(1.0, color="black", lw=1.0, ls="--")
         if log:
             axes.set_xscale("log")
-            _plain_ticks(axes.xaxis, axes.get_xlim())
+            plain_ticks(axes.xaxis, axes.get_xlim())
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.set_xlabel(label)

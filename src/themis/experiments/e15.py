@@ -19,6 +19,7 @@ from themis.experiments.base import (
     told,
 )
 from themis.experiments.charts import plot_ranges
+from themis.experiments.headline import front
 from themis.experiments.macro import LITERAL, OURS, PAPERS, auction_sentence, policies
 from themis.experiments.matrix import Measure, Measured, gather, gpu_over_work, summary
 from themis.experiments.measures import (
@@ -32,7 +33,7 @@ from themis.experiments.measures import (
     mean_ratio,
 )
 from themis.experiments.provenance import seed_text
-from themis.experiments.scenarios import REAL, Scenario, runs, scenarios, seeds_of
+from themis.experiments.scenarios import GENERATED, REAL, Scenario, runs, scenarios, seeds_of
 from themis.sim.canvas import Drawing
 from themis.sim.config import RunConfig
 from themis.sim.store import RunRecord
@@ -247,7 +248,9 @@ def _headline(measured: Measured) -> str:
         ours, equal = (told(same.typical("max_rho_ref", cell).mean).text for cell in cells)
         parts[f"{scenario} {ours} ({equal})"] = same.seeds
     whole = len(set(parts.values())) == 1
-    seeds = seed_text(next(iter(parts.values()))) if whole else "as named"
+    given = seed_text(measured.seeds)
+    there = seed_text(next(iter(parts.values()))) if whole else "as named,"
+    seeds = there if there == given else f"{there or 'none'} of {given}"
     return (
         "Largest rho_ref (fair share) of any app under themis, in brackets under equal-share, "
         f"geometric mean over seeds {seeds}: "
@@ -271,6 +274,12 @@ def study(results: Results) -> Findings:
         claims += [_better(measured, one.name), _level(measured, one.name)]
         claims += [_sooner(measured, one.name), _gpu_time(measured, one)]
     figures = [
+        Figure(
+            "headline",
+            "The app that fares worst under each policy, on W1 and W2 and on half of the machines: "
+            "largest rho_ref (fair share). The floor is the one of the best places.",
+            partial(front, measured, GENERATED, names),
+        ),
         Figure(
             "bar", "W1 and W2: largest rho_ref (fair share) under every policy, and the floor.",
             partial(_figure, measured, ("W1", "W2"), names),
