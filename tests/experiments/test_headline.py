@@ -75,4 +75,4 @@ def test_policies_are_shown_on_the_same_seeds_and_fewer_are_named(begun: Any) ->
         assert set(texts(axes)) == {"2.00"}
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert "themis-paper, 3 seeds" in names
-    assert "over seeds 1-7 of 1-8" in figure.get_supxlabel()
+    assert "over seeds 1-7 of 1-8, 95 % interval" in figure.get_supxlabel()

@@ -59,7 +59,9 @@ def front(measured: Measured, shown: Sequence[Scenario], names: Sequence[str]) -
         marks[_title(one)] = points
         floors[_title(one)] = others.typical("placed_floor", (one.name, OURS)).mean
     seeds = _seeds(measured, [each.seeds for each in same.values()])
-    label = f"max rho_ref (fair share): geometric mean over {seeds}, 95 % interval; left is better"
+    few = all(each.count((one.name, OURS)) < FEWEST for one, each in same.items())
+    interval = "too few for intervals" if few else "95 % interval"
+    label = f"max rho_ref (fair share): geometric mean over {seeds}, {interval}; left is better"
     return plot_headline(marks, floors, OURS, label)
 
 
