@@ -2,92 +2,18 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from themis.arbiter import Settings
-from themis.arbiter import events as ev
-from themis.auction import Problem, Solution, solver
 from themis.live.access import TABLE, Access, Verb
-from themis.live.api import ENDPOINTS, Api, ApiSettings, make_api
-from themis.live.credentials import Role, create_token
-from themis.live.memory import recall
-from themis.live.service import Service
-from themis.live.store import open_store
-from themis.live.vault import KeptVault
-from themis.model import Machine
-from themis.policies import policy
-from themis.records.codec import dumps
+from themis.live.api import ENDPOINTS
+from themis.live.credentials import Role
+from themis.testing.http_desk import HOST, desk_of
 from themis.testing.tools import examples
-from themis.testing.virtual import AtOnce
-from themis.testing.world import simple_app
-
-HOST = "127.0.0.1:7421"
-
-
-class Inline:
-    async def start(self) -> None:
-        pass
-
-    async def solve(self, problem: Problem, seconds: float, slack: float = 0.0) -> Solution:
-        del seconds
-        return solver("default").solve(problem)
-
-    async def close(self) -> None:
-        pass
-
-
-class Desk:
-    """A service, its API, and a token for everybody."""
-
-    def __init__(self, service: Service, vault: KeptVault, client: httpx.AsyncClient) -> None:
-        self.service = service
-        self.client = client
-        self.tokens: dict[str, str] = {}
-        for role, subject in (
-            (Role.ADMIN, "root"),
-            (Role.TENANT, "ann"),
-            (Role.TENANT, "bob"),
-            (Role.VIEWER, "eve"),
-            (Role.NODE, "m0"),
-        ):
-            issued = create_token(vault, role, subject, now=1000.0)
-            self.tokens[subject] = issued.token.reveal()
-
-    async def call(self, who: str, method: str, path: str, body: Any = None) -> httpx.Response:
-        headers = {"authorization": f"Bearer {self.tokens[who]}"} if who else {}
-        content = None if body is None else json.dumps(body)
-        return await self.client.request(method, path, headers=headers, content=content)
-
-    async def submit(self, who: str, name: str, owner: str) -> httpx.Response:
-        spec = json.loads(dumps(simple_app(name, gpus=1, jobs=2, owner=owner)))
-        return await self.call(who, "POST", "/v1/apps", {"spec": spec, "key": name})
-
-
-@asynccontextmanager
-async def desk_of(path: Path) -> AsyncIterator[Desk]:
-    store = open_store(f"sqlite:///{path / 'store.sqlite'}", reserve_bytes=0)
-    memory = recall(store, policy("equal-share"), Settings(), "test")
-    service = Service(memory, store, Inline(), AtOnce())
-    await service.start()
-    service.steward._feed(ev.MachineJoined(service.now(), Machine("m0", "r0", (2, 2))))
-    service.steward._meet("m0", service.now())
-    vault = KeptVault(service.kept, service.keep)
-    api = Api(service, vault, service.book, ApiSettings(frozenset({HOST}), wall=lambda: 2000.0))
-    transport = httpx.ASGITransport(make_api(api))
-    async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
-        try:
-            yield Desk(service, vault, client)
-        finally:
-            await service.close()
-            store.close()
 
 
 def test_people_submit_see_and_end_their_apps(tmp_path: Path) -> None:

@@ -23,6 +23,15 @@ def test_a_burst_passes_and_then_the_rate_holds() -> None:
         rates.take("vision", 0.9)
 
 
+def test_what_costs_more_than_a_burst_waits_for_a_full_one_and_not_for_ever() -> None:
+    rates = Rates(LIMITS)
+    rates.take("vision", 0.0, 1000.0)
+    with pytest.raises(LimitError) as caught:
+        rates.take("vision", 0.0, 1000.0)
+    assert caught.value.retry_after == 2.0
+    rates.take("vision", 2.0, 1000.0)
+
+
 def test_one_caller_does_not_use_up_anothers_rate() -> None:
     rates = Rates(LIMITS)
     for _ in range(4):

@@ -19,10 +19,8 @@ from themis.errors import LimitError, RefusedError
 from themis.live import openapi
 from themis.live.access import decide, require
 from themis.live.audit import Outcome, audited
-from themis.live.credentials import Identity, Vault
+from themis.live.credentials import Identity
 from themis.live.gate import identify, problem_of
-from themis.live.limits import Rates
-from themis.live.rounds import RoundBook
 from themis.live.routes.about import About
 from themis.live.routes.apps import Apps
 from themis.live.routes.base import ApiSettings, Call, Data, as_json
@@ -30,7 +28,6 @@ from themis.live.routes.endpoints import ENDPOINTS, Endpoint
 from themis.live.routes.history import History
 from themis.live.routes.machines import Machines
 from themis.live.routes.people import People
-from themis.live.service import Service
 from themis.records.codec import loads
 
 __all__ = ["ENDPOINTS", "Api", "ApiSettings", "Endpoint", "make_api"]
@@ -38,17 +35,6 @@ __all__ = ["ENDPOINTS", "Api", "ApiSettings", "Endpoint", "make_api"]
 
 class Api(About, Apps, Machines, People, History):
     """All handlers, and the frame around each of them."""
-
-    def __init__(
-        self, service: Service, vault: Vault, book: RoundBook, settings: ApiSettings
-    ) -> None:
-        super().__init__(service, vault, book, settings)
-        self._rates = Rates(settings.limits)
-
-    def change(self, settings: ApiSettings) -> None:
-        """Go by other settings from now on."""
-        self._settings = settings
-        self._rates.change(settings.limits)
 
     async def answer(self, endpoint: Endpoint, request: Request) -> Response:
         """Answer one request, whatever happens."""
@@ -65,11 +51,13 @@ class Api(About, Apps, Machines, People, History):
                 now=wall,
             )
             client = request.client.host if request.client else "nobody"
-            self._rates.take(identity.credential if identity else client, self._service.now())
+            caller = identity.credential if identity else client
+            self._rates.take(caller, self._service.now())
             # Before the body is read: who may do this to nothing at all sends it in vain.
             if not any(decide(identity, endpoint.verb, who).allowed for who in _own(identity)):
                 require(identity, endpoint.verb)
-            call = Call(request, endpoint, identity, await self._body(endpoint, request), wall)
+            body = await self._body(endpoint, request)
+            call = Call(request, endpoint, identity, caller, body, wall)
             handler = getattr(self, endpoint.handler)
             found: Data | Response = await handler(call)
         except Exception as error:  # told as one shape; what is unexpected goes to the log

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from themis.errors import ConfigError, DeniedError, LimitError, UnknownCallerError
+from themis.errors import ConfigError, DeniedError, LimitError, RefusedError, UnknownCallerError
 from themis.fleet.messages import Orders, Report
 from themis.fleet.talk import AgentReport, News
 from themis.live.access import require
@@ -34,10 +34,11 @@ from themis.live.rpcs import (
     SAID_VERBS,
     Rpc,
     code_of,
+    cost_of,
 )
 from themis.live.service import Service
 from themis.live.tls import check_peer, grpc_server, peer_of
-from themis.live.wire import Bounds, from_bytes, to_bytes
+from themis.live.wire import Bounds, from_message, parse, to_bytes
 from themis.model import AppId, OwnerId
 
 if TYPE_CHECKING:
@@ -174,11 +175,10 @@ class GrpcServer:
             ThemisError: Who calls is unknown or may not, or what they say is refused.
         """
         identity = self._identify(peer)
-        self._rates.take(identity.credential, self._settings.monotonic(), self._cost(identity))
         limits = self._settings.limits
-        value: object = from_bytes(
-            rpc.takes, raw, Bounds(rpc.size or limits.message_bytes, limits.rows)
-        )
+        bounds = Bounds(rpc.size or limits.message_bytes, limits.rows)
+        message = self._counted_in(rpc, raw, bounds, identity)
+        value: object = from_message(rpc.takes, message, bounds)
         match value:
             case Report():
                 return to_bytes(await self._report(identity, value))
@@ -202,7 +202,19 @@ class GrpcServer:
         note_use(self._vault, identity.credential, now=settings.wall())
         return identity
 
-    def _cost(self, identity: Identity) -> float:
+    def _counted_in(self, rpc: Rpc, raw: bytes, bounds: Bounds, identity: Identity) -> Any:
+        """The message, counted by what it says; one that makes no sense counts too."""
+        now, share = self._settings.monotonic(), self._share(identity)
+        try:
+            message = parse(rpc.takes, raw, bounds)
+            cost = cost_of(rpc, message)
+        except RefusedError:
+            self._rates.take(identity.credential, now, share)
+            raise
+        self._rates.take(identity.credential, now, cost * share)
+        return message
+
+    def _share(self, identity: Identity) -> float:
         """One credential may speak for many apps, and each of them has its share of calls."""
         return 1.0 / max(1, self._owners.apps_of(identity.subject, self._settings.monotonic()))
 

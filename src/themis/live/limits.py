@@ -57,7 +57,8 @@ class Rates:
         bucket = self._buckets.pop(who, None)
         if bucket is None:
             bucket = Bucket(limits.requests, limits.burst, limits.burst, now)
-        bucket, wait = bucket.taken(now, cost)
+        # What costs more than everything waits for a full bucket, not for ever.
+        bucket, wait = bucket.taken(now, min(cost, limits.burst))
         # Put last: the first is then the one that was silent for longest.
         self._buckets[who] = bucket
         if len(self._buckets) > self._most:

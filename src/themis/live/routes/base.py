@@ -17,6 +17,7 @@ from themis.live.access import require
 from themis.live.audit import audited
 from themis.live.config import Limits
 from themis.live.credentials import Identity, Vault
+from themis.live.limits import Rates
 from themis.live.rounds import RoundBook
 from themis.live.routes.endpoints import Endpoint
 from themis.live.service import Service
@@ -47,6 +48,8 @@ class Call:
     request: Request
     endpoint: Endpoint
     identity: Identity | None
+    caller: str
+    """By whom it is counted."""
     body: Data
     wall: float
 
@@ -65,6 +68,20 @@ class Handlers:
         self._vault = vault
         self._book = book
         self._settings = settings
+        self._rates = Rates(settings.limits)
+
+    def change(self, settings: ApiSettings) -> None:
+        """Go by other settings from now on."""
+        self._settings = settings
+        self._rates.change(settings.limits)
+
+    def _charge(self, call: Call, cost: float) -> None:
+        """Count a call for more than one, as it makes more work.
+
+        Raises:
+            LimitError: It is too much for now.
+        """
+        self._rates.take(call.caller, self._service.now(), cost)
 
     def _allow(self, call: Call, owner: str | None = None) -> bool:
         """Let the call pass or raise; returns whether names of others must be left out."""
@@ -78,12 +95,16 @@ class Handlers:
         return {"done": True}
 
 
-def whole(call: Call, name: str, default: int, what: str) -> int:
-    """A whole number in the query."""
+def whole(call: Call, name: str, default: int, what: str, low: int | None = None) -> int:
+    """A whole number in the query, raised to the lowest (the default, if nothing else is said).
+
+    Raises:
+        RefusedError: It is none.
+    """
     text = call.request.query_params.get(name, str(default))
     if not text.isdecimal() or len(text) > 15:
         raise RefusedError(name, what)
-    return max(default, int(text))
+    return max(default if low is None else low, int(text))
 
 
 def loads_row(row: object) -> Data:
@@ -93,7 +114,7 @@ def loads_row(row: object) -> Data:
 
 
 def as_json(
-    data: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
+    data: Mapping[str, Any] | bytes, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     """An answer that browsers do not keep, guess at or show inside another page."""
     safe = {
@@ -101,4 +122,7 @@ def as_json(
         "Cache-Control": "no-store",
         "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     }
-    return JSONResponse(data, status, {**safe, **(headers or {})})
+    told = {**safe, **(headers or {})}
+    if isinstance(data, bytes):  # it was written before
+        return Response(data, status, told, "application/json")
+    return JSONResponse(data, status, told)

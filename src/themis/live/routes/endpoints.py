@@ -1,7 +1,7 @@
 """The routes: how each is called, which verb it is, and what it takes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from themis.live.access import Verb
@@ -19,12 +19,20 @@ class Endpoint:
     summary: str
     body: Mapping[str, Any] | None = None
     """The JSON Schema of what is sent, if anything is."""
+    query: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What may stand behind the question mark, by name: JSON Schema."""
 
     @property
     def writes(self) -> bool:
         """Whether it changes something."""
         return self.method != "GET"
 
+
+ROUNDS = 50
+MOST_ROUNDS = 100
+"""Rounds in one answer."""
+MOST_ROWS = 1000
+"""Rows of the audit log in one answer."""
 
 _TEXT = {"type": "string", "maxLength": 200}
 _APP = {
@@ -56,6 +64,14 @@ _TOKEN = {
     },
     "additionalProperties": False,
 }
+_PAGE = {
+    "before": {"type": "integer", "minimum": 1, "description": "Rounds before this one."},
+    "limit": {"type": "integer", "minimum": 1, "maximum": MOST_ROUNDS, "default": ROUNDS},
+}
+_ROWS = {
+    "first": {"type": "integer", "minimum": 1, "description": "Rows from this one on."},
+    "last": {"type": "integer", "maximum": MOST_ROWS, "description": "So many of the newest."},
+}
 
 ENDPOINTS = (
     Endpoint("GET", "/healthz", Verb.HEALTH, "health", "Whether the service lives"),
@@ -85,9 +101,9 @@ ENDPOINTS = (
     Endpoint("GET", "/v1/tokens", Verb.TOKEN_LIST, "list_tokens", "Tokens, without secrets"),
     Endpoint("POST", "/v1/tokens", Verb.TOKEN_CREATE, "create_token", "A new token", _TOKEN),
     Endpoint("DELETE", "/v1/tokens/{token}", Verb.TOKEN_REVOKE, "revoke_token", "End a token"),
-    Endpoint("GET", "/v1/rounds", Verb.AUCTION_SHOW, "rounds", "The last rounds"),
+    Endpoint("GET", "/v1/rounds", Verb.AUCTION_SHOW, "rounds", "The last rounds", query=_PAGE),
     Endpoint("GET", "/v1/rounds/{round}", Verb.AUCTION_SHOW, "round", "One round"),
-    Endpoint("GET", "/v1/audit", Verb.AUDIT, "audit", "Who did what"),
+    Endpoint("GET", "/v1/audit", Verb.AUDIT, "audit", "Who did what", query=_ROWS),
     Endpoint("GET", "/v1/config", Verb.CONFIG_SHOW, "config", "The configuration in force"),
     Endpoint("POST", "/v1/config/reload", Verb.CONFIG_RELOAD, "reload", "Read it again"),
     Endpoint("POST", "/v1/login-links", Verb.LOGIN, "link", "A link that logs a browser in"),
