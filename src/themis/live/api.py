@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -83,10 +83,13 @@ class Api(About, Apps, Machines, People, History):
             return {}
         most = self._settings.limits.message_bytes
         text = b""
-        async for part in request.stream():
-            text += part
-            if len(text) > most:
-                raise RefusedError("body", f"more than {most} bytes")
+        try:
+            async for part in request.stream():
+                text += part
+                if len(text) > most:
+                    raise RefusedError("body", f"more than {most} bytes")
+        except ClientDisconnect:
+            raise RefusedError("body", "it was not sent to its end") from None
         if not text:
             data: Any = {}
         else:

@@ -7,6 +7,7 @@ Pure: the time is passed in (any clock that does not go back).
 """
 
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
 
 from themis.errors import LimitError
 from themis.live.config import Limits
@@ -66,6 +67,22 @@ class Rates:
         if wait > 0.0:
             reason = f"more than {limits.requests:g} calls a second; again in {wait:.1f} s"
             raise LimitError(who, reason, wait)
+
+
+def place_of(address: str) -> str:
+    """Where somebody calls from, for counting: a whole network is one place where it is one's own.
+
+    Who has one IPv6 address has 2^64 of them.
+    """
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if not isinstance(found, IPv6Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return f"{IPv6Address(int(found) >> 64 << 64)}/64"
 
 
 class Streams:
