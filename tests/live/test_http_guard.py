@@ -231,6 +231,18 @@ def test_nobody_is_hung_up_on_while_we_work_for_them() -> None:
     behind_the_door(LONG, work)
 
 
+def test_small_answers_are_not_held_back() -> None:
+    async def work(place: Place) -> None:
+        await place.calls(GET % b"slow")
+        await until(lambda: place.busy)
+        place.go_on.set()
+        (visits,) = place.guard._places.values()
+        (visit,) = visits.values()
+        assert visit.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    behind_the_door(LONG, work)
+
+
 def test_other_limits_hold_for_who_comes_next() -> None:
     async def work(place: Place) -> None:
         half = [await place.calls(HALF) for _ in range(4)]
