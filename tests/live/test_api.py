@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from themis.live.access import TABLE, Access, Verb
 from themis.live.api import ENDPOINTS
+from themis.live.config import Limits
 from themis.live.credentials import Role
 from themis.testing.http_desk import HOST, desk_of
 from themis.testing.tools import examples
@@ -131,6 +132,46 @@ def test_a_browser_logs_in_once_by_a_link_and_writes_only_from_our_pages(tmp_pat
             fine = {"x-themis-csrf": me["csrf"], "origin": f"http://{HOST}"}
             assert (await desk.client.post("/v1/logout", headers=fine)).status_code == 200
             assert (await desk.client.get("/v1/whoami")).status_code == 401
+
+    asyncio.run(work())
+
+
+def test_wrong_credentials_are_counted_by_where_they_come_from(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path, Limits(requests=0.01, burst=4.0)) as desk:
+            assert (await desk.call("root", "GET", "/v1/whoami")).status_code == 200
+            right = desk.tokens["bob"]
+            wrong = right[:-43] + "".join(reversed(right[-43:]))
+            for shown in ({"authorization": f"Bearer {wrong}"}, {"cookie": "themis=x"}) * 2:
+                answer = await desk.client.get("/v1/whoami", headers=shown)
+                assert answer.status_code == 401
+            # Where so many came from not even the right one is looked at,
+            for shown in ({"authorization": f"Bearer {wrong}"}, {"cookie": "themis=x"}):
+                answer = await desk.client.get("/v1/whoami", headers=shown)
+                assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+            assert (await desk.call("bob", "GET", "/v1/whoami")).status_code == 429
+            # but who was there before is not locked out.
+            assert (await desk.call("root", "GET", "/v1/whoami")).status_code == 200
+
+    asyncio.run(work())
+
+
+def test_a_flood_of_refused_writes_leaves_few_rows_and_their_number(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            for _ in range(20):
+                await desk.call("ann", "POST", "/v1/nodes/m0/drain")
+                await desk.call("bob", "PUT", "/v1/owners/bob/quota", {"gpus": 9})
+            rows = (await desk.call("root", "GET", "/v1/audit")).json()["rows"]
+            assert [(row["who"].split("/")[1], row["verb"]) for row in rows] == [
+                ("ann", "nodes drain"), ("bob", "quota set")
+            ]  # fmt: skip
+            desk.wall += 61.0
+            rows = (await desk.call("root", "GET", "/v1/audit")).json()["rows"]
+            assert [row["detail"] for row in rows[2:]] == ["19 more of the kind within 60 s"] * 2
+            await desk.call("ann", "POST", "/v1/nodes/m0/drain")
+            rows = (await desk.call("root", "GET", "/v1/audit")).json()["rows"]
+            assert (len(rows), rows[-1]["at"]) == (5, desk.wall)
 
     asyncio.run(work())
 

@@ -15,12 +15,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from themis.errors import LimitError, RefusedError
+from themis.errors import LimitError, RefusedError, UnknownCallerError
 from themis.live import openapi
 from themis.live.access import decide, require
 from themis.live.audit import Outcome, audited
 from themis.live.credentials import Identity
 from themis.live.gate import identify, problem_of
+from themis.live.limits import place_of
 from themis.live.routes.about import About
 from themis.live.routes.apps import Apps
 from themis.live.routes.base import ApiSettings, Call, Data, as_json
@@ -28,6 +29,7 @@ from themis.live.routes.endpoints import ENDPOINTS, Endpoint
 from themis.live.routes.history import History
 from themis.live.routes.machines import Machines
 from themis.live.routes.people import People
+from themis.live.sessions import cookie_name
 from themis.records.codec import loads
 
 __all__ = ["ENDPOINTS", "Api", "ApiSettings", "Endpoint", "make_api"]
@@ -41,17 +43,9 @@ class Api(About, Apps, Machines, People, History):
         identity: Identity | None = None
         wall = self._settings.wall()
         try:
-            identity = identify(
-                self._vault,
-                request.headers,
-                request.cookies,
-                writes=endpoint.writes,
-                hosts=self._settings.hosts,
-                tls=self._settings.tls,
-                now=wall,
-            )
-            client = request.client.host if request.client else "nobody"
-            caller = identity.credential if identity else client
+            place = place_of(request.client.host if request.client else "nobody")
+            identity = self._identify(endpoint, request, place, wall)
+            caller = identity.credential if identity else place
             self._rates.take(caller, self._service.now())
             # Before the body is read: who may do this to nothing at all sends it in vain.
             if not any(decide(identity, endpoint.verb, who).allowed for who in _own(identity)):
@@ -65,6 +59,33 @@ class Api(About, Apps, Machines, People, History):
         await self._service.settled()
         return found if isinstance(found, Response) else as_json(found)
 
+    def _identify(
+        self, endpoint: Endpoint, request: Request, place: str, wall: float
+    ) -> Identity | None:
+        """Who calls; wrong credentials are counted by where they come from."""
+        settings, now = self._settings, self._service.now()
+        shown = request.headers.get("authorization")
+        if shown is None:
+            shown = request.cookies.get(cookie_name(tls=settings.tls))
+        if shown is None:
+            return None
+        self._strangers.check(place, shown, now)
+        try:
+            identity = identify(
+                self._vault,
+                request.headers,
+                request.cookies,
+                writes=endpoint.writes,
+                hosts=settings.hosts,
+                tls=settings.tls,
+                now=wall,
+            )
+        except UnknownCallerError:
+            self._strangers.failed(place, now)
+            raise
+        self._strangers.passed(place, shown)
+        return identity
+
     def _problem(
         self, endpoint: Endpoint, identity: Identity | None, wall: float, error: Exception
     ) -> Response:
@@ -72,7 +93,8 @@ class Api(About, Apps, Machines, People, History):
         if endpoint.writes and identity is not None:
             outcome = Outcome.DENIED if problem.status == 403 else Outcome.REFUSED
             row = audited(identity, endpoint.verb, problem.who, at=wall, outcome=outcome)
-            self._service.writer.add(audit=row)
+            for item in self._refusals.note(row):
+                self._service.writer.add(audit=item)
         headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}
         if isinstance(error, LimitError):
             headers["Retry-After"] = "1"

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from themis.errors import ConfigError, DeniedError, LimitError, RefusedError, UnknownCallerError
 from themis.fleet.messages import Orders, Report
@@ -24,7 +25,7 @@ from themis.live.access import require
 from themis.live.binding import check_bind, listen
 from themis.live.config import Address, Limits, Tls
 from themis.live.credentials import Identity, Vault, check_bearer, note_use
-from themis.live.limits import Rates, Streams
+from themis.live.limits import Rates, Streams, place_of
 from themis.live.rpcs import (
     EXCHANGE,
     NODE_BYTES,
@@ -37,6 +38,7 @@ from themis.live.rpcs import (
     cost_of,
 )
 from themis.live.service import Service
+from themis.live.strangers import Strangers
 from themis.live.tls import check_peer, grpc_server, peer_of
 from themis.live.wire import Bounds, from_message, parse, to_bytes
 from themis.model import AppId, OwnerId
@@ -105,6 +107,7 @@ class GrpcServer:
         self._vault = vault
         self._settings = settings or GrpcSettings()
         self._rates = Rates(self._settings.limits)
+        self._strangers = Strangers(self._settings.limits)
         self._streams = Streams(self._settings.limits)
         self._owners = _Owners(service)
         self._server: grpc.aio.Server | None = None
@@ -153,6 +156,7 @@ class GrpcServer:
             self._settings.tls, limits, self._settings.wall, self._settings.monotonic
         )
         self._rates.change(limits)
+        self._strangers.change(limits)
         self._streams.change(limits)
 
     # One call
@@ -190,15 +194,18 @@ class GrpcServer:
     def _identify(self, peer: Peer) -> Identity:
         """By the token; where a certificate is all that came, by that."""
         settings = self._settings
+        place, now = place_of(peer.address), settings.monotonic()
+        shown = peer.bearer or ""
+        self._strangers.check(place, shown, now)
         try:
             if peer.bearer is None and peer.certificate is not None:
                 return _certified(peer.certificate)
             identity = check_bearer(self._vault, peer.bearer, now=settings.wall())
             check_peer(identity, peer.certificate, required=settings.tls.require_client)
         except (UnknownCallerError, DeniedError):
-            # Guessing is hopeless, but it costs us time: strangers share what one caller may.
-            self._rates.take(f"stranger {peer.address}", settings.monotonic())
+            self._strangers.failed(place, now)
             raise
+        self._strangers.passed(place, shown)
         note_use(self._vault, identity.credential, now=settings.wall())
         return identity
 
@@ -288,8 +295,8 @@ def _peer(context: Any) -> Peer:
     if bearers and bearer is None:
         bearer = ""  # Something was said, and it is no token.
     certificates = context.auth_context().get("x509_pem_cert") or ()
-    # Without the port: connections are cheap.
-    address = str(context.peer()).rpartition(":")[0]
+    # ipv4:10.0.0.7:4711, ipv6:%5B::1%5D:4711; without the port, as connections are cheap.
+    address = unquote(str(context.peer())).rpartition(":")[0].partition(":")[2].strip("[]")
     return Peer(address, bearer, certificates[0] if certificates else None)
 
 

@@ -32,7 +32,7 @@ from themis.testing.world import simple_app
 
 HOST = "127.0.0.1:7421"
 WALL = 2000.0
-"""What the wall clock shows."""
+"""What the wall clock shows at first."""
 
 
 class Desk:
@@ -41,6 +41,7 @@ class Desk:
     def __init__(self, service: Service, vault: KeptVault, client: httpx.AsyncClient) -> None:
         self.service = service
         self.client = client
+        self.wall = WALL
         self.tokens: dict[str, str] = {}
         for role, subject in (
             (Role.ADMIN, "root"),
@@ -74,12 +75,13 @@ async def desk_of(path: Path, limits: Limits | None = None) -> AsyncIterator[Des
     service.steward._feed(ev.MachineJoined(service.now(), Machine("m0", "r0", (2, 2))))
     service.steward._meet("m0", service.now())
     vault = KeptVault(service.kept, service.keep)
-    settings = ApiSettings(frozenset({HOST}), limits=limits or Limits(), wall=lambda: WALL)
+    settings = ApiSettings(frozenset({HOST}), limits=limits or Limits(), wall=lambda: desk.wall)
     api = Api(service, vault, service.book, settings)
     transport = httpx.ASGITransport(make_api(api))
     async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
+        desk = Desk(service, vault, client)
         try:
-            yield Desk(service, vault, client)
+            yield desk
         finally:
             await service.close()
             store.close()

@@ -14,13 +14,14 @@ from starlette.responses import JSONResponse, Response
 
 from themis.errors import RefusedError
 from themis.live.access import require
-from themis.live.audit import audited
+from themis.live.audit import Refusals, audited
 from themis.live.config import Limits
 from themis.live.credentials import Identity, Vault
 from themis.live.limits import Rates
 from themis.live.rounds import RoundBook
 from themis.live.routes.endpoints import Endpoint
 from themis.live.service import Service
+from themis.live.strangers import Strangers
 from themis.records.codec import dumps, loads
 
 Data = dict[str, Any]
@@ -69,11 +70,14 @@ class Handlers:
         self._book = book
         self._settings = settings
         self._rates = Rates(settings.limits)
+        self._strangers = Strangers(settings.limits)
+        self._refusals = Refusals()
 
     def change(self, settings: ApiSettings) -> None:
         """Go by other settings from now on."""
         self._settings = settings
         self._rates.change(settings.limits)
+        self._strangers.change(settings.limits)
 
     def _charge(self, call: Call, cost: float) -> None:
         """Count a call for more than one, as it makes more work.

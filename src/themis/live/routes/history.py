@@ -64,6 +64,8 @@ class History(Handlers):
         self._allow(call)
         first = whole(call, "first", 1, "the number of a row")
         last = whole(call, "last", 0, "how many of the newest rows")
+        for row in self._refusals.due(call.wall):
+            self._service.writer.add(audit=row)
         await self._service.settled()
         store = self._service.store
         rows: Any = await self._service.writer.run(
