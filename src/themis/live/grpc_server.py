@@ -39,7 +39,7 @@ from themis.live.rpcs import (
 )
 from themis.live.service import Service
 from themis.live.strangers import Strangers
-from themis.live.tls import check_peer, grpc_server, peer_of
+from themis.live.tls import check_peer, grpc_server
 from themis.live.wire import Bounds, from_message, parse, to_bytes
 from themis.model import AppId, OwnerId
 
@@ -192,14 +192,16 @@ class GrpcServer:
                 raise NotImplementedError(rpc.path)
 
     def _identify(self, peer: Peer) -> Identity:
-        """By the token; where a certificate is all that came, by that."""
+        """By the token, together with the certificate where one is shown or wanted.
+
+        Never by the certificate alone: it ends only with its date, and would go on speaking for
+        somebody whose token was revoked.
+        """
         settings = self._settings
         place, now = place_of(peer.address), settings.monotonic()
         shown = peer.bearer or ""
         self._strangers.check(place, shown, now)
         try:
-            if peer.bearer is None and peer.certificate is not None:
-                return _certified(peer.certificate)
             identity = check_bearer(self._vault, peer.bearer, now=settings.wall())
             check_peer(identity, peer.certificate, required=settings.tls.require_client)
         except (UnknownCallerError, DeniedError):
@@ -278,13 +280,6 @@ class _Owners:
                 counts[state.spec.owner] = counts.get(state.spec.owner, 0) + 1
             self._counts, self._counted_at = counts, now
         return self._counts.get(owner, 0)
-
-
-def _certified(certificate: bytes) -> Identity:
-    named = peer_of(certificate)
-    if named is None:
-        raise UnknownCallerError("caller", "the certificate names no node and no owner")
-    return Identity(named[0], named[1], f"certificate of {named[0]} {named[1]}")
 
 
 def _peer(context: Any) -> Peer:
