@@ -21,7 +21,7 @@ from themis.errors import (
     UnavailableError,
     UnknownCallerError,
 )
-from themis.fleet.messages import Report, SlotReport, SlotState
+from themis.fleet.messages import Report, RunReport, RunState, SlotReport, SlotState
 from themis.fleet.talk import AgentReport, EndSaid, OverNews, Said, Standing, StopSaid, TopologyNews
 from themis.live.access import TABLE, Access
 from themis.live.agent_link import AgentLink
@@ -42,7 +42,7 @@ from themis.live.rpcs import REPORT, RPCS, SAID_VERBS, Rpc, code_of, error_of
 from themis.live.tokenfile import write_secret
 from themis.live.wire import themis_pb2, to_bytes
 from themis.live.wire.convert import message_class
-from themis.model import AppId, Machine, Topology
+from themis.model import AppId, JobId, Machine, Topology
 from themis.testing.doors import WALL, World, open_world, until
 from themis.testing.world import simple_app
 
@@ -211,12 +211,19 @@ def test_with_certificates_a_token_counts_only_on_its_own_machine(tmp_path: Path
         assert (await client(ours, token).report(report_of("m0", 1))).answers == 1
         with pytest.raises(DeniedError, match="certificate"):
             await client(theirs, token).report(report_of("m0", 2))
-        # A certificate alone says who calls, too.
-        assert (await client(ours, None).report(report_of("m0", 3))).answers == 3
-        with pytest.raises(DeniedError):
-            await client(theirs, None).report(report_of("m0", 4))
         with pytest.raises(UnavailableError):
-            await client(None, token).report(report_of("m0", 5))
+            await client(None, token).report(report_of("m0", 3))
+        # A certificate alone would outlive the token: it is not enough, now or later.
+        for number in (4, 5):
+            with pytest.raises(UnknownCallerError):
+                await client(ours, None).report(report_of("m0", number))
+            revoke_token(world.vault, token.read_text().split("_")[1], now=WALL)
+        # A new token is good with the same certificate, and not with another.
+        token.unlink()
+        world.token_file(Role.NODE, "m0")
+        assert (await client(ours, token).report(report_of("m0", 6))).answers == 6
+        with pytest.raises(DeniedError, match="certificate"):
+            await client(theirs, token).report(report_of("m0", 7))
 
     at_the_door(tmp_path, door=GrpcSettings(tls=tls))(work)
 
@@ -273,6 +280,24 @@ def test_strangers_are_limited_too(tmp_path: Path) -> None:
     at_the_door(tmp_path, door=door)(work)
 
 
+def test_guessing_locks_nobody_out_who_is_known(tmp_path: Path) -> None:
+    door = GrpcSettings(limits=Limits(requests=1.0, burst=2.0), monotonic=lambda: 100.0)
+
+    async def work(world: World) -> None:
+        known = world.node("m0")
+        assert (await known.report(report_of("m0", 1))).answers == 1
+        for _ in range(2):
+            with pytest.raises(UnknownCallerError):
+                await NodeClient(Connection(world.address)).report(report_of("m0"))
+        # From there not even a right one is looked at,
+        with pytest.raises(LimitError, match="wrong credentials"):
+            await world.node("m1").report(report_of("m1"))
+        # unless it was right before.
+        assert (await known.report(report_of("m0", 2))).answers == 2
+
+    at_the_door(tmp_path, door=door)(work)
+
+
 def test_calls_under_way_are_counted(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         news = await world.agent("ann").exchange(says(number=1))
@@ -307,6 +332,34 @@ def test_a_message_of_an_agent_has_a_limit_of_its_own(tmp_path: Path) -> None:
 def _many_slots() -> bytes:
     empty = themis_pb2.SlotReport(state="empty")
     return bytes(themis_pb2.Report(slots=[empty] * 5000).SerializeToString())
+
+
+def test_a_message_says_so_many_things_at_most(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        with pytest.raises(RefusedError, match=r"said: 257 entries, allowed: at most 256"):
+            await world.agent("ann").exchange(says(*[StopSaid(1)] * 257))
+        await world.agent("ann").exchange(says(*[StopSaid(1)] * 256))
+        run = RunReport(7, SWEEP, JobId("j0"), RunState.RUNNING)
+        with pytest.raises(RefusedError, match=r"runs: 259 entries, allowed: at most 258"):
+            await world.node("m0").report(replace(report_of("m0"), runs=(run,) * 259))
+        await world.node("m0").report(replace(report_of("m0"), runs=(run,) * 258))
+
+    at_the_door(tmp_path)(work)
+
+
+def test_who_says_much_is_counted_for_more(tmp_path: Path) -> None:
+    door = GrpcSettings(limits=Limits(requests=1.0, burst=10.0), monotonic=lambda: 100.0)
+
+    async def work(world: World) -> None:
+        agent = world.agent("ann")
+        await agent.exchange(says(*[StopSaid(1)] * 32))
+        await agent.exchange(says(number=2))
+        with pytest.raises(LimitError) as caught:
+            await agent.exchange(says(*[StopSaid(1)] * 8, number=3))
+        assert caught.value.retry_after == pytest.approx(1.0)
+        await agent.exchange(says(number=4))
+
+    at_the_door(tmp_path, door=door)(work)
 
 
 def test_connections_that_say_nothing_or_nonsense_keep_nobody_else_out(tmp_path: Path) -> None:

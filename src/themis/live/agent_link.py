@@ -18,10 +18,8 @@ from typing import Protocol
 from themis.errors import LimitError, RefusedError, UnavailableError
 from themis.fleet.talk import AgentReport, News, NewsItem, OverNews, Said
 from themis.live.grpc_client import Backoff
+from themis.live.rpcs import MOST_SAID
 from themis.model import AppId
-
-MOST_SAID = 256
-"""Things said in one report; the rest go with the next."""
 
 
 class Exchanges(Protocol):
@@ -74,6 +72,7 @@ class AgentLink:
                     return
 
     async def _exchange(self) -> list[NewsItem]:
+        # The rest goes with the next report.
         said = tuple(self._outbox[:MOST_SAID])
         self._number += 1
         while True:
