@@ -9,7 +9,13 @@ from themis.arbiter import commands as arbiter_commands
 from themis.arbiter import events as ev
 from themis.errors import ConfigError
 from themis.fleet.commands import AcceptRun, Outcome, RefuseRun, TellRun
-from themis.fleet.events import ReportCame, RunRequested, StewardEvent, StopRequested
+from themis.fleet.events import (
+    ReleaseRequested,
+    ReportCame,
+    RunRequested,
+    StewardEvent,
+    StopRequested,
+)
 from themis.fleet.kept import Kept, RunResult, WantedRun
 from themis.fleet.messages import (
     Orders,
@@ -102,6 +108,11 @@ class Desk:
 
     def state(self, gpu: int = 0) -> GpuState:
         return self.steward.arbiter.ledger.state(GpuId(gpu))
+
+    def token(self, gpu: int = 0) -> int:
+        lease = self.steward.arbiter.ledger.lease(GpuId(gpu))
+        assert lease is not None
+        return lease.token
 
     def ask(self, at: float, *gpus: int, key: str = "k", app: AppId = A) -> Outcome:
         wanted = tuple(map(GpuId, gpus))
@@ -327,7 +338,7 @@ def test_an_agent_that_gives_back_a_gpu_is_not_believed_that_it_is_empty() -> No
     desk = Desk().ready(A)
     desk.ask(5.0, 0)
     desk.report(6.0, running(), busy=ON_0)
-    given = desk.take(ev.GpusReleased(6.5, A, (GpuId(0),)))
+    given = desk.take(ReleaseRequested(6.5, A, (GpuId(0),), (desk.token(),)))
     assert desk.state() is GpuState.LEASED
     assert given.changes.kept is not None
     assert "release/0" in given.changes.kept
@@ -337,6 +348,31 @@ def test_an_agent_that_gives_back_a_gpu_is_not_believed_that_it_is_empty() -> No
     desk.report(7.0, running(state=RunState.EXITED, code=75))
     assert desk.state() is GpuState.FREE
     assert "release/0" not in desk.rows
+
+
+def test_a_late_release_does_not_give_back_what_was_granted_since() -> None:
+    desk = Desk().ready(A)
+    old = desk.token()
+    desk.take(ReleaseRequested(6.0, A, (GpuId(0),), (old,)))
+    desk.report(6.5)
+    assert desk.state() is GpuState.FREE
+    at = 7.0
+    while desk.state() is GpuState.FREE:
+        at += 1.0
+        assert at < 300.0
+        desk.report(at)
+    assert desk.token() > old
+    desk.take(ReleaseRequested(at + 0.1, A, (GpuId(0),), (old,)))
+    assert "release/0" not in desk.rows
+    desk.report(at + 0.2)
+    assert desk.state() is GpuState.LEASED
+
+
+def test_a_release_that_does_not_name_its_leases_is_refused() -> None:
+    desk = Desk().ready(A)
+    outcome = desk.take(ReleaseRequested(6.0, A, (GpuId(0),), ()))
+    assert isinstance(outcome.commands[0], arbiter_commands.Refuse)
+    assert not outcome.changes.any
 
 
 def test_a_job_runs_again_only_when_its_last_run_is_over() -> None:

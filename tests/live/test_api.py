@@ -44,7 +44,18 @@ def test_people_submit_see_and_end_their_apps(tmp_path: Path) -> None:
             assert sheet["reason"] == "PAUSED_BY_USER"
             assert (await desk.call("ann", "POST", "/v1/apps/sweep/hold")).status_code == 403
             assert (await desk.call("ann", "POST", "/v1/apps/sweep/cancel")).status_code == 200
-            assert (await desk.call("ann", "GET", "/v1/apps/sweep")).status_code in {403, 404}
+            assert (await desk.call("ann", "POST", "/v1/apps/sweep/cancel")).status_code == 404
+        # How it ended is theirs to see, also after a restart, and nobody else's.
+        async with desk_of(tmp_path, known=True) as desk:
+            for who in ("ann", "root"):
+                sheet = (await desk.call(who, "GET", "/v1/apps/sweep")).json()
+                assert (sheet["app"], sheet["owner"], sheet["outcome"]) == (
+                    "sweep", "ann", "cancelled",
+                )  # fmt: skip
+            one = await desk.call("bob", "GET", "/v1/apps/sweep")
+            two = await desk.call("bob", "GET", "/v1/apps/nothing")
+            assert one.status_code == two.status_code == 403
+            assert one.json()["reason"] == two.json()["reason"]
 
     asyncio.run(work())
 

@@ -18,6 +18,7 @@ from themis.errors import (
     DeniedError,
     LimitError,
     RefusedError,
+    StaleAnswerError,
     UnavailableError,
     UnknownCallerError,
 )
@@ -338,7 +339,9 @@ def test_a_message_says_so_many_things_at_most(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         with pytest.raises(RefusedError, match=r"said: 257 entries, allowed: at most 256"):
             await world.agent("ann").exchange(says(*[StopSaid(1)] * 257))
-        await world.agent("ann").exchange(says(*[StopSaid(1)] * 256))
+        opened = await world.agent("ann").exchange(says())
+        much = says(*[StopSaid(1)] * 256, number=2)
+        await world.agent("ann").exchange(replace(much, fence=opened.fence))
         run = RunReport(7, SWEEP, JobId("j0"), RunState.RUNNING)
         with pytest.raises(RefusedError, match=r"runs: 259 entries, allowed: at most 258"):
             await world.node("m0").report(replace(report_of("m0"), runs=(run,) * 259))
@@ -352,12 +355,12 @@ def test_who_says_much_is_counted_for_more(tmp_path: Path) -> None:
 
     async def work(world: World) -> None:
         agent = world.agent("ann")
-        await agent.exchange(says(*[StopSaid(1)] * 32))
-        await agent.exchange(says(number=2))
+        fence = (await agent.exchange(says())).fence
+        await agent.exchange(replace(says(*[StopSaid(1)] * 32, number=2), fence=fence))
         with pytest.raises(LimitError) as caught:
-            await agent.exchange(says(*[StopSaid(1)] * 8, number=3))
+            await agent.exchange(replace(says(*[StopSaid(1)] * 8, number=3), fence=fence))
         assert caught.value.retry_after == pytest.approx(1.0)
-        await agent.exchange(says(number=4))
+        await agent.exchange(replace(says(number=4), fence=fence))
 
     at_the_door(tmp_path, door=door)(work)
 
@@ -382,7 +385,7 @@ def test_connections_that_say_nothing_or_nonsense_keep_nobody_else_out(tmp_path:
 
 def test_of_many_topologies_an_agent_hears_the_last(tmp_path: Path) -> None:
     desk = Desk(SWEEP, 1, 0.0)
-    desk.take(says(), 0.0)
+    desk.take(says(), 0.0, 1)
     desk.stand(Standing(simple_app("sweep"), Topology(()), (), (), 0, ()))
     desk.put(OverNews("no"))
     for count in range(3):
@@ -431,9 +434,27 @@ def test_what_is_refused_is_not_said_again(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         link = AgentLink(world.agent("ann"), SWEEP, random.Random(1))
         link.say(EndSaid("x" * 20_000))
+        assert isinstance(await anext(aiter(link.news())), Standing)
         with pytest.raises(RefusedError, match="at most 16384"):
             await anext(aiter(link.news()))
-        assert isinstance(await anext(aiter(link.news())), Standing)
+        link.say(EndSaid("finished"))
+        assert [item async for item in link.news()] == [OverNews("finished")]
+
+    at_the_door(tmp_path)(work)
+
+
+def test_an_agent_that_was_replaced_learns_it_and_can_take_over_again(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        links = [AgentLink(world.agent("ann"), SWEEP, random.Random(1)) for _ in range(2)]
+        for link in links:
+            assert isinstance(await anext(aiter(link.news())), Standing)
+        links[0].say(EndSaid("finished"))
+        with pytest.raises(StaleAnswerError, match="another agent"):
+            await anext(aiter(links[0].news()))
+        assert SWEEP in world.service.steward.arbiter.world.apps
+        assert isinstance(await anext(aiter(links[0].news())), Standing)
+        with pytest.raises(StaleAnswerError, match="another agent"):
+            await anext(aiter(links[1].news()))
 
     at_the_door(tmp_path)(work)
 

@@ -123,7 +123,24 @@ class TellRun:
     log: str = ""
 
 
-StewardCommand = AcceptRun | RefuseRun | TellRun | cmd.Command
+@dataclass(frozen=True, slots=True)
+class AcceptSession:
+    """Tell an agent the number of its session."""
+
+    app: AppId
+    session: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseSession:
+    """Tell an agent that another one speaks for its app."""
+
+    app: AppId
+    reason: str
+
+
+StewardCommand = AcceptRun | RefuseRun | TellRun | AcceptSession | RefuseSession | cmd.Command
 
 
 @dataclass(frozen=True, slots=True)

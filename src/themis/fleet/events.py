@@ -174,4 +174,49 @@ class StopRequested:
     run: int
 
 
-StewardEvent = ReportCame | RunRequested | StopRequested | ev.Event
+@dataclass(frozen=True, slots=True)
+class ReleaseRequested:
+    """An agent gives leases back: those under these tokens, one for each GPU, and no others."""
+
+    at: float
+    app: AppId
+    gpus: tuple[GpuId, ...]
+    tokens: tuple[int, ...]
+
+
+AgentEvent = (
+    RunRequested
+    | StopRequested
+    | ReleaseRequested
+    | ev.BidReceived
+    | ev.PhaseStarted
+    | ev.TargetsRevised
+    | ev.WorkAdded
+    | ev.AppEnded
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOpened:
+    """An agent begins to speak for an app, and nobody who spoke for it before is heard any more.
+
+    Sent again by the same agent it is the same session.
+    """
+
+    at: float
+    app: AppId
+    session: str
+    """Chosen at random by the agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpoke:
+    """What an agent says, and in which session; of an old one it counts for nothing."""
+
+    at: float
+    app: AppId
+    fence: int
+    event: AgentEvent
+
+
+StewardEvent = ReportCame | AgentEvent | SessionOpened | AgentSpoke | ev.Event

@@ -41,7 +41,6 @@ from themis.live.service import Service
 from themis.live.strangers import Strangers
 from themis.live.tls import check_peer, grpc_server
 from themis.live.wire import Bounds, from_message, parse, to_bytes
-from themis.model import AppId, OwnerId
 
 if TYPE_CHECKING:
     import grpc
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _MOST_DETAILS = 2000
-_MOST_OWNERS = 10_000
 _FULL_WAIT = 1.0
 """Seconds after which somebody with too many calls under way may try again."""
 _COUNT_EVERY = 1.0
@@ -233,7 +231,7 @@ class GrpcServer:
             return await self._service.report(report)
 
     async def _exchange(self, identity: Identity, report: AgentReport) -> News:
-        owner = self._owners.owner_of(report.app)
+        owner = self._service.owner_of(report.app)
         require(identity, EXCHANGE.verb, owner)
         for verb in dict.fromkeys(SAID_VERBS[type(said)] for said in report.said):
             require(identity, verb, owner)
@@ -253,24 +251,12 @@ class GrpcServer:
 
 
 class _Owners:
-    """Whose apps are, also those that ended while their agents were still to be told."""
+    """How many apps everybody has."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._known: dict[AppId, OwnerId] = {}
         self._counts: Mapping[str, int] = {}
         self._counted_at = float("-inf")
-
-    def owner_of(self, app: AppId) -> str | None:
-        """The owner of an app; None if nobody knows it."""
-        state = self._service.steward.arbiter.world.apps.get(app)
-        if state is None:
-            return self._known.get(app)
-        self._known.pop(app, None)
-        self._known[app] = state.spec.owner  # Last, so that the first is the one to forget.
-        if len(self._known) > _MOST_OWNERS:
-            del self._known[next(iter(self._known))]
-        return state.spec.owner
 
     def apps_of(self, owner: str, now: float) -> int:
         """How many apps an owner has, about."""

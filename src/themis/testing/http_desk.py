@@ -66,14 +66,23 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk_of(path: Path, limits: Limits | None = None) -> AsyncIterator[Desk]:
-    """A service with one machine of four GPUs, on a store in this folder."""
+async def desk_of(
+    path: Path, limits: Limits | None = None, *, known: bool = False
+) -> AsyncIterator[Desk]:
+    """A service with one machine of four GPUs, on a store in this folder.
+
+    Args:
+        path: The folder.
+        limits: Of its API.
+        known: Whether the store is that of an earlier one, which has the machine.
+    """
     store = open_store(f"sqlite:///{path / 'store.sqlite'}", reserve_bytes=0)
     memory = recall(store, policy("equal-share"), Settings(), "test")
     service = Service(memory, store, Inline(), AtOnce())
     await service.start()
-    service.steward._feed(ev.MachineJoined(service.now(), Machine("m0", "r0", (2, 2))))
-    service.steward._meet("m0", service.now())
+    if not known:
+        service.steward._feed(ev.MachineJoined(service.now(), Machine("m0", "r0", (2, 2))))
+        service.steward._meet("m0", service.now())
     vault = KeptVault(service.kept, service.keep)
     settings = ApiSettings(frozenset({HOST}), limits=limits or Limits(), wall=lambda: desk.wall)
     api = Api(service, vault, service.book, settings)

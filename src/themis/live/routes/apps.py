@@ -16,9 +16,8 @@ class Apps(Handlers):
     def _app(self, call: Call) -> AppId:
         """The app in the path, if the caller may do this to it."""
         name = AppId(call.path("app"))
-        state = self._service.steward.arbiter.world.apps.get(name)
-        self._allow(call, state.spec.owner if state is not None else None)
-        if state is None:
+        self._allow(call, self._service.owner_of(name))
+        if name not in self._service.steward.arbiter.world.apps:
             raise MissingError(name, "there is no such app, or it has ended")
         return name
 
@@ -43,8 +42,12 @@ class Apps(Handlers):
         return {"apps": lines, "gpus": views.gpu_counts(steward), "now": now}
 
     async def status(self, call: Call) -> Data:
-        sheet = views.app_sheet(self._service.steward, self._app(call))
-        return {**sheet, "now": self._service.now()}
+        name = AppId(call.path("app"))
+        now, ended = self._service.now(), self._service.departed.find(name)
+        if ended is not None and name not in self._service.steward.arbiter.world.apps:
+            self._allow(call, ended.owner)
+            return {**views.ended_sheet(name, ended), "now": now}
+        return {**views.app_sheet(self._service.steward, self._app(call)), "now": now}
 
     async def _suspend(self, call: Call, reason: Reason) -> Data:
         app = self._app(call)
