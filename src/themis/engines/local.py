@@ -32,7 +32,7 @@ from themis.engines.fences import highest_token
 from themis.engines.folders import Limits, StateFolder
 from themis.engines.gpus import Inventory
 from themis.engines.logs import tail
-from themis.engines.metrics import MetricsReader, Sample
+from themis.engines.metrics import MetricsReader, Sample, Stretch
 from themis.engines.numbering import read_numbers, steady, write_numbers
 from themis.engines.owners import Account, Owners
 from themis.engines.probe import Choice, choose, sweep
@@ -195,6 +195,16 @@ class LocalEngine:
         """New samples of its latest start."""
         watched = self._watched.get(job)
         return () if watched is None else await asyncio.to_thread(watched.reader.read)
+
+    async def points(self, job: str, since: int, most: int) -> Stretch:
+        """Samples of its latest start from a place on, as long as it is not forgotten."""
+        watched = self._watched.get(job)
+        if watched is None:
+            return Stretch((), since, more=False)
+        attempt = watched.attempt
+        # Not the reader that measures progress, which never waits for anybody.
+        reader = MetricsReader(attempt.metrics, *(attempt.account or (None, None)))
+        return await asyncio.to_thread(reader.stretch, since, most)
 
     async def tail(self, job: str, limit: int = 4096) -> str:
         """The end of its output, whole lines if there are any."""

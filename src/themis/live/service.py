@@ -29,11 +29,19 @@ from themis.fleet.commands import (
     Outcome,
     RefuseRun,
     StewardCommand,
+    TellPoints,
     TellRun,
 )
-from themis.fleet.events import ReportCame, RunRequested, StewardEvent, StopRequested
+from themis.fleet.events import (
+    PointsHeard,
+    ReportCame,
+    RunRequested,
+    StewardEvent,
+    StopRequested,
+    TalkBegan,
+)
 from themis.fleet.kept import RunResult, WantedRun
-from themis.fleet.messages import Orders, Report
+from themis.fleet.messages import Orders, Report, RunState
 from themis.fleet.talk import (
     AgentReport,
     BidSaid,
@@ -44,6 +52,7 @@ from themis.fleet.talk import (
     OfferNews,
     OverNews,
     PhaseSaid,
+    PointsNews,
     RefusalNews,
     ReleaseSaid,
     RunNews,
@@ -240,7 +249,8 @@ class Service:
         entry = None
         changes = outcome.changes
         if changes.events:
-            commands = [item for item in outcome.commands if not isinstance(item, cmd.WakeMe)]
+            passing = cmd.WakeMe | TellPoints
+            commands = [item for item in outcome.commands if not isinstance(item, passing)]
             body = body_of(changes.events, commands)
             entry = LogEntry(self._steward.arbiter.now, kind, body)
         then = partial(self._let_out, outcome)
@@ -304,6 +314,9 @@ class Service:
                 self._tell(command.app, RefusalNews(command.key, command.reason))
             case TellRun():
                 self._tell_run(command)
+            case TellPoints():
+                points = PointsNews(command.run, command.job, command.first, command.points)
+                self._tell(command.app, points)
             case cmd.Report(record=record):
                 apps = self._steward.arbiter.world.apps
                 named = [line.app for line in record.apps if line.app in apps]
@@ -317,8 +330,9 @@ class Service:
         known = self._steward.kept.get(f"run/{command.run}") or self._steward.kept.get(
             f"result/{command.run}"
         )
-        gpus = known.gpus if isinstance(known, WantedRun) else ()
-        key = known.key if isinstance(known, WantedRun | RunResult) else ""
+        runs = WantedRun | RunResult
+        gpus = known.gpus if isinstance(known, runs) else ()
+        key = known.key if isinstance(known, runs) else ""
         news = RunNews(
             command.run,
             command.job,
@@ -426,12 +440,16 @@ class Service:
         if desk.unreachable:
             desk.unreachable = False
             self.apply(ev.AppResumed(now, app, Reason.AGENT_UNREACHABLE))
-        for said in desk.take(report, now):
-            self._hear(app, said)
+        said = desk.take(report, now)
+        for run, number in desk.heard_points():
+            self.apply(PointsHeard(now, app, run, number))
+        for item in said:
+            self._hear(app, item)
         if not desk.pending:
             await self._wait_for_news(app)
         if desk.needs_standing:
             self._stand(desk)
+            self.apply(TalkBegan(self.now(), app))
         news = desk.news(self.now())
         # A standing is read from memory, which may be ahead of the disk.
         await self.settled()
@@ -573,10 +591,13 @@ def _check_report(report: Report) -> None:
 
 
 def _run_news(run: WantedRun | RunResult) -> RunNews:
+    if isinstance(run, RunResult) and run.points_on:
+        # Its end is told after what it reported, which is on its way.
+        return RunNews(run.run, run.job, run.gpus, run.key, RunState.STOPPING)
     return RunNews(
         run.run,
         run.job,
-        run.gpus if isinstance(run, WantedRun) else (),
+        run.gpus,
         run.key,
         run.state,
         run.code,
