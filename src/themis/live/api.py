@@ -226,6 +226,8 @@ class Api:
         problem = problem_of(error)
         if endpoint.writes and identity is not None:
             outcome = Outcome.DENIED if problem.status == 403 else Outcome.REFUSED
+            if problem.status >= 500:  # The service's doing, not the caller's.
+                outcome = Outcome.FAILED
             row = audited(identity, endpoint.verb, problem.who, at=wall, outcome=outcome)
             self._service.writer.add(audit=row)
         headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}
