@@ -268,7 +268,13 @@ class LocalEngine:
         watched = _Watched(attempt, Lease(task.token, task.end, task.grace))
         watched.pid = pid
         self._watched[task.job] = watched
-        self._follow(watched, os.pidfd_open(pid))
+        try:
+            self._follow(watched, os.pidfd_open(pid))
+        except OSError as error:
+            # It runs, or is about to: it is over when it was seen dead, and `Exited` tells that.
+            self._let_go(watched)
+            watched.lease.stop = KILL
+            self._begin(self._abandon(watched, f"it could not be followed: {error}"))
 
     def _spawn(self, task: Task, account: Account | None) -> tuple[Attempt, int]:
         devices = [self._devices[gpu] for gpu in task.gpus]
@@ -355,7 +361,7 @@ class LocalEngine:
         if not watched.over:
             self._begin(self._bury(watched))
 
-    async def _bury(self, watched: _Watched) -> None:
+    async def _bury(self, watched: _Watched, why: str = "") -> None:
         """Kill what a dead supervisor left, see it dead, and tell."""
         attempt = watched.attempt
         tries = self._folder.limits.patience / _BURYING
@@ -367,8 +373,15 @@ class LocalEngine:
                 self._events.put_nowait(CouldNotKill(attempt.job, attempt.token, reason))
             await asyncio.sleep(_BURYING)
         killed = watched.lease.stop == KILL or clock.now() >= watched.lease.end
-        attempt.write_end(RESUMABLE if killed else LOST, attempt.complaint())
+        attempt.write_end(RESUMABLE if killed else LOST, why or attempt.complaint())
         self._look(watched)
+
+    async def _abandon(self, watched: _Watched, why: str) -> None:
+        """Kill a supervisor that nobody can follow, and then what it left."""
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(watched.pid, signal.SIGKILL)  # Our child and not reaped: the id is its own.
+            await asyncio.to_thread(os.waitpid, watched.pid, 0)
+        await self._bury(watched, why)
 
     async def _insist(self, watched: _Watched) -> None:
         """Kill without the supervisor if that does not do it, because it is stopped or hangs."""
