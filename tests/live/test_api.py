@@ -92,6 +92,24 @@ def test_operators_change_owners_machines_and_tokens_and_it_is_audited(tmp_path:
     asyncio.run(work())
 
 
+def test_what_the_service_could_not_do_is_audited_as_failed(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+
+            def fail(*_: object) -> None:
+                raise OSError("the disk is gone")
+
+            carry_out, desk.service.carry_out = desk.service.carry_out, fail  # type: ignore[assignment, method-assign]  # a fault
+            answer = await desk.call("root", "PUT", "/v1/owners/ann/quota", {"gpus": 3})
+            assert answer.status_code == 503
+            desk.service.carry_out = carry_out  # type: ignore[method-assign]  # mended
+            assert (await desk.call("root", "PUT", "/v1/owners/a/quota", {})).status_code == 422
+            rows = (await desk.call("root", "GET", "/v1/audit")).json()["rows"]
+            assert sorted(row["outcome"] for row in rows) == ["failed", "refused"]
+
+    asyncio.run(work())
+
+
 def test_every_route_is_decided_by_the_table(tmp_path: Path) -> None:
     async def work() -> None:
         async with desk_of(tmp_path) as desk:

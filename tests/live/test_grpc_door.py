@@ -22,14 +22,24 @@ from themis.errors import (
     UnavailableError,
     UnknownCallerError,
 )
-from themis.fleet.messages import Report, RunReport, RunState, SlotReport, SlotState
-from themis.fleet.talk import AgentReport, EndSaid, OverNews, Said, Standing, StopSaid, TopologyNews
+from themis.fleet.messages import Point, Report, RunReport, RunState, SlotReport, SlotState
+from themis.fleet.talk import (
+    AgentReport,
+    EndSaid,
+    News,
+    OverNews,
+    PointsNews,
+    Said,
+    Standing,
+    StopSaid,
+    TopologyNews,
+)
 from themis.live.access import TABLE, Access
 from themis.live.agent_link import AgentLink
 from themis.live.authority import make_authority, make_client, make_server
 from themis.live.config import Address, Limits, Tls
 from themis.live.credentials import Role, Secret, revoke_token
-from themis.live.desk import Desk
+from themis.live.desk import MOST_VALUES, Desk
 from themis.live.grpc_client import (
     AgentClient,
     Backoff,
@@ -591,3 +601,48 @@ def test_nothing_that_is_sent_is_our_fault(
     door = GrpcSettings(limits=Limits(requests=1e6, burst=1e6))
     at_the_door(tmp_path, door=door)(work)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_points_that_come_again_after_a_restart_are_heard_once() -> None:
+    def points(first: int, last: int) -> PointsNews:
+        numbers = range(first, last + 1)
+        return PointsNews(4, JobId("j0"), first, tuple(Point(float(n)) for n in numbers))
+
+    answers = [
+        News(1, 1, 0.0, 1, (points(1, 2), points(3, 4))),
+        News(2, 2, 0.0, 1, (points(3, 4), points(3, 6))),
+        News(2, 3, 0.0, 3, (OverNews("finished"),)),
+    ]
+
+    class Scripted:
+        async def exchange(self, report: AgentReport) -> News:
+            return answers[report.number - 1]
+
+    async def listen() -> list[float]:
+        link = AgentLink(Scripted(), SWEEP, random.Random(1))
+        return [
+            point.iteration
+            async for item in link.news()
+            if isinstance(item, PointsNews)
+            for point in item.points
+        ]
+
+    assert asyncio.run(listen()) == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+
+
+def test_an_answer_has_a_bounded_number_of_points() -> None:
+    desk = Desk(SWEEP, 1, 0.0)
+    desk.take(AgentReport(SWEEP, "s", 1, 0, 0), 0.0, 1)
+    spec = simple_app("sweep", gpus=1, jobs=1)
+    desk.stand(Standing(spec, Topology(()), (), (), 0, ()))
+    values = tuple((f"v{n}", 0.0) for n in range(8))
+    for run in range(600):
+        desk.put(PointsNews(run, JobId("j0"), 1, (Point(1.0, None, values),) * 32))
+    heard, number = 0, 1
+    while heard < 601:
+        news = desk.news(0.0)
+        assert len(news.items) <= 1 + MOST_VALUES // 256
+        heard = news.first + len(news.items) - 1
+        number += 1
+        desk.take(AgentReport(SWEEP, "s", number, 1, heard), 0.0, 1)
+    assert len(desk.heard_points()) == 600

@@ -92,6 +92,8 @@ class Api(About, Apps, Machines, People, History):
         problem = problem_of(error)
         if endpoint.writes and identity is not None:
             outcome = Outcome.DENIED if problem.status == 403 else Outcome.REFUSED
+            if problem.status >= 500:  # The service's doing, not the caller's.
+                outcome = Outcome.FAILED
             row = audited(identity, endpoint.verb, problem.who, at=wall, outcome=outcome)
             for item in self._refusals.note(row):
                 self._service.writer.add(audit=item)

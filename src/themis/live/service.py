@@ -38,11 +38,13 @@ from themis.fleet.commands import (
     RefuseRun,
     RefuseSession,
     StewardCommand,
+    TellPoints,
     TellRun,
 )
 from themis.fleet.events import (
     AgentEvent,
     AgentSpoke,
+    PointsHeard,
     ReleaseRequested,
     ReportCame,
     RunRequested,
@@ -51,7 +53,7 @@ from themis.fleet.events import (
     StopRequested,
 )
 from themis.fleet.kept import RunResult, WantedRun
-from themis.fleet.messages import Orders, Report
+from themis.fleet.messages import Orders, Report, RunState
 from themis.fleet.steward import DISPLACED
 from themis.fleet.talk import (
     AgentReport,
@@ -63,6 +65,7 @@ from themis.fleet.talk import (
     OfferNews,
     OverNews,
     PhaseSaid,
+    PointsNews,
     RefusalNews,
     ReleaseSaid,
     RunNews,
@@ -129,6 +132,8 @@ class Service:
         self._waiting: dict[AppId, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._taken = 0
+        """How many outcomes of the steward there were."""
         self._parted: set[AppId] = set()
         """Apps that are over, and whose agents have heard it."""
         self.departed = Departed(memory.kept)
@@ -270,10 +275,12 @@ class Service:
             if isinstance(command, cmd.Close):
                 self.keep(self.departed.note(command.record))
         if changes.events:
-            commands = [item for item in outcome.commands if not isinstance(item, cmd.WakeMe)]
+            passing = cmd.WakeMe | TellPoints
+            commands = [item for item in outcome.commands if not isinstance(item, passing)]
             body = body_of(changes.events, commands)
             entry = LogEntry(self._steward.arbiter.now, kind, body)
-        then = partial(self._let_out, outcome)
+        self._taken += 1
+        then = partial(self._let_out, outcome, self._taken)
         if entry is None and not changes.kept and audit is None:
             # Nothing to store, but what was decided before must be durable before this is told.
             self.writer.add(then=then)
@@ -296,11 +303,22 @@ class Service:
 
     # What comes out
 
-    def _let_out(self, outcome: Outcome) -> None:
+    def _let_out(self, outcome: Outcome, number: int) -> None:
         for answer in outcome.answers:
             self._answer(answer)
         for command in outcome.commands:
-            self._do(command)
+            if not self._is_told_anew(command, number):
+                self._do(command)
+
+    def _is_told_anew(self, command: StewardCommand, number: int) -> bool:
+        """Whether a talk has begun since that tells this again, in its place among the others.
+
+        What waited for the disk meanwhile must not come first: the points of a run have an order.
+        """
+        if not isinstance(command, TellPoints | TellRun):
+            return False
+        desk = self._desks.get(command.app)
+        return desk is not None and number < desk.began
 
     def _answer(self, answer: Answer) -> None:
         waiting = self._polls.get(answer.node)
@@ -337,6 +355,9 @@ class Service:
                 self._tell(command.app, RefusalNews(command.key, command.reason))
             case TellRun():
                 self._tell_run(command)
+            case TellPoints():
+                points = PointsNews(command.run, command.job, command.first, command.points)
+                self._tell(command.app, points)
             case cmd.Report(record=record):
                 apps = self._steward.arbiter.world.apps
                 named = [line.app for line in record.apps if line.app in apps]
@@ -350,8 +371,9 @@ class Service:
         known = self._steward.kept.get(f"run/{command.run}") or self._steward.kept.get(
             f"result/{command.run}"
         )
-        gpus = known.gpus if isinstance(known, WantedRun) else ()
-        key = known.key if isinstance(known, WantedRun | RunResult) else ""
+        runs = WantedRun | RunResult
+        gpus = known.gpus if isinstance(known, runs) else ()
+        key = known.key if isinstance(known, runs) else ""
         news = RunNews(
             command.run,
             command.job,
@@ -456,20 +478,26 @@ class Service:
         app = report.app
         if app not in self._steward.arbiter.world.apps:
             return await self._part(report)
-        desk = self._desk_of(app)
-        fence = self._admit(report)
+        desk, before = self._desk_of(app), self._steward.fence_of(app)
+        fence = self._admit(desk, report)
         now = self.now()
         if desk.unreachable:
             desk.unreachable = False
             self.apply(ev.AppResumed(now, app, Reason.AGENT_UNREACHABLE))
-        for said in desk.take(report, now, fence):
-            self._hear(app, fence, said)
+        said = desk.take(report, now, fence)
+        for run, number in desk.heard_points():
+            self.apply(AgentSpoke(now, app, fence, PointsHeard(now, app, run, number)))
+        for item in said:
+            self._hear(app, fence, item)
         if not desk.pending:
             await self._wait_for_news(app)
             if self._steward.fence_of(app) not in {0, fence}:
                 raise StaleAnswerError(app, DISPLACED)  # What is new is for somebody else.
         if desk.needs_standing:
             self._stand(desk)
+            if fence == before:
+                # It lost what waited for it, or we did.
+                self._open(desk, self._steward.session_of(app))
         news = desk.news(self.now())
         # A standing is read from memory, which may be ahead of the disk.
         await self.settled()
@@ -504,7 +532,7 @@ class Service:
             desk = self._desks[app] = Desk(app, self._memory.epoch.number, self.now())
         return desk
 
-    def _admit(self, report: AgentReport) -> int:
+    def _admit(self, desk: Desk, report: AgentReport) -> int:
         """The session that a report is of, which may begin with it.
 
         Raises:
@@ -519,15 +547,26 @@ class Service:
         if report.said:
             reason = "a session begins with a report that says nothing, and is given its number"
             raise RefusedError(app, reason)
-        for command in self.apply(SessionOpened(self.now(), app, report.session)).commands:
+        # One that is new is stored before anything is told of it, and so after its standing.
+        return self._open(desk, report.session)
+
+    def _open(self, desk: Desk, session: str) -> int:
+        """Begin the talk with an agent; what it has not heard of its runs is told again.
+
+        Raises:
+            StaleAnswerError: Another agent speaks for the app by now.
+        """
+        outcome = self.apply(SessionOpened(self.now(), desk.app, session))
+        for command in outcome.commands:
             match command:
                 case AcceptSession(fence=fence):
+                    desk.began = self._taken
                     return fence
                 case RefuseSession(reason=reason):
-                    raise StaleAnswerError(app, reason)
+                    raise StaleAnswerError(desk.app, reason)
                 case _:
                     pass
-        raise InvariantError(f"the session of {app} was neither taken nor refused")
+        raise InvariantError(f"the session of {desk.app} was neither taken nor refused")
 
     async def _wait_for_news(self, app: AppId) -> None:
         before = self._waiting.get(app)
@@ -694,10 +733,13 @@ def _kind_of(event: StewardEvent) -> str:
 
 
 def _run_news(run: WantedRun | RunResult) -> RunNews:
+    if isinstance(run, RunResult) and run.points_on:
+        # Its end is told after what it reported, which is on its way.
+        return RunNews(run.run, run.job, run.gpus, run.key, RunState.STOPPING)
     return RunNews(
         run.run,
         run.job,
-        run.gpus if isinstance(run, WantedRun) else (),
+        run.gpus,
         run.key,
         run.state,
         run.code,
