@@ -15,7 +15,7 @@ from typing import SupportsFloat
 METRICS_VARIABLE = "THEMIS_METRICS"
 
 
-def report(it: SupportsFloat, loss: SupportsFloat | None = None) -> None:
+def report(it: SupportsFloat, loss: SupportsFloat | None = None, **values: SupportsFloat) -> None:
     """Say that iteration `it` is done, with its loss if there is one.
 
     Of several processes only the first should call it. A loss that is no finite number is told as
@@ -24,6 +24,7 @@ def report(it: SupportsFloat, loss: SupportsFloat | None = None) -> None:
     Args:
         it: Iterations done since the very beginning, not since the last restart.
         loss: Anything that `float` takes, such as a tensor with one element.
+        **values: Other measurements, by name; seven are passed on beside a loss.
     """
     path = os.environ.get(METRICS_VARIABLE)
     if not path:
@@ -34,6 +35,8 @@ def report(it: SupportsFloat, loss: SupportsFloat | None = None) -> None:
         "loss": None if loss is None else _finite(float(loss)),
         "t": time.time(),
     }
+    for name, value in values.items():
+        body.setdefault(name, _finite(float(value)))
     line = json.dumps(body, separators=(",", ":")).encode() + b"\n"
     try:
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
