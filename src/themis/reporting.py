@@ -49,19 +49,20 @@ def report(
     Args:
         it: Iterations done since the very beginning, not since the last restart.
         loss: Anything that `float` takes, such as a tensor with one element.
-        values: Others by name, such as `accuracy=0.9`. Seven of them arrive, with names of at most
-            64 characters.
+        **values: Others by name, such as `accuracy=0.9`; seven are passed on beside a loss, with
+            names of at most 64 characters.
     """
     path = os.environ.get(METRICS_VARIABLE)
     if not path:
         return
     number = float(it)
-    told = {name: _finite(value) for name, value in values.items()}
-    told |= {
+    told = {
         "it": int(number) if number.is_integer() else number,
         "loss": _finite(loss),
         "t": time.time(),
     }
+    for name, value in values.items():
+        told.setdefault(name, _finite(value))
     line = json.dumps(told, separators=(",", ":")).encode() + b"\n"
     try:
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

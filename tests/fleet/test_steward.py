@@ -8,11 +8,28 @@ from themis.arbiter import Arbiter, GpuState, Settings
 from themis.arbiter import commands as arbiter_commands
 from themis.arbiter import events as ev
 from themis.errors import ConfigError
-from themis.fleet.commands import AcceptRun, Outcome, RefuseRun, TellRun
-from themis.fleet.events import ReportCame, RunRequested, StewardEvent, StopRequested
+from themis.fleet.commands import (
+    AcceptRun,
+    Outcome,
+    RefuseRun,
+    RefuseSession,
+    TellPoints,
+    TellRun,
+)
+from themis.fleet.events import (
+    AgentSpoke,
+    PointsHeard,
+    ReleaseRequested,
+    ReportCame,
+    RunRequested,
+    SessionOpened,
+    StewardEvent,
+    StopRequested,
+)
 from themis.fleet.kept import Kept, RunResult, WantedRun
 from themis.fleet.messages import (
     Orders,
+    Point,
     Program,
     Report,
     RunReport,
@@ -20,7 +37,7 @@ from themis.fleet.messages import (
     SlotReport,
     SlotState,
 )
-from themis.fleet.steward import Steward
+from themis.fleet.steward import DISPLACED, Steward
 from themis.model import AppId, GpuId, JobId, Machine, Source, Topology
 from themis.policies import Allotment, Plan
 from themis.policies.base import View
@@ -102,6 +119,11 @@ class Desk:
 
     def state(self, gpu: int = 0) -> GpuState:
         return self.steward.arbiter.ledger.state(GpuId(gpu))
+
+    def token(self, gpu: int = 0) -> int:
+        lease = self.steward.arbiter.ledger.lease(GpuId(gpu))
+        assert lease is not None
+        return lease.token
 
     def ask(self, at: float, *gpus: int, key: str = "k", app: AppId = A) -> Outcome:
         wanted = tuple(map(GpuId, gpus))
@@ -327,7 +349,7 @@ def test_an_agent_that_gives_back_a_gpu_is_not_believed_that_it_is_empty() -> No
     desk = Desk().ready(A)
     desk.ask(5.0, 0)
     desk.report(6.0, running(), busy=ON_0)
-    given = desk.take(ev.GpusReleased(6.5, A, (GpuId(0),)))
+    given = desk.take(ReleaseRequested(6.5, A, (GpuId(0),), (desk.token(),)))
     assert desk.state() is GpuState.LEASED
     assert given.changes.kept is not None
     assert "release/0" in given.changes.kept
@@ -337,6 +359,31 @@ def test_an_agent_that_gives_back_a_gpu_is_not_believed_that_it_is_empty() -> No
     desk.report(7.0, running(state=RunState.EXITED, code=75))
     assert desk.state() is GpuState.FREE
     assert "release/0" not in desk.rows
+
+
+def test_a_late_release_does_not_give_back_what_was_granted_since() -> None:
+    desk = Desk().ready(A)
+    old = desk.token()
+    desk.take(ReleaseRequested(6.0, A, (GpuId(0),), (old,)))
+    desk.report(6.5)
+    assert desk.state() is GpuState.FREE
+    at = 7.0
+    while desk.state() is GpuState.FREE:
+        at += 1.0
+        assert at < 300.0
+        desk.report(at)
+    assert desk.token() > old
+    desk.take(ReleaseRequested(at + 0.1, A, (GpuId(0),), (old,)))
+    assert "release/0" not in desk.rows
+    desk.report(at + 0.2)
+    assert desk.state() is GpuState.LEASED
+
+
+def test_a_release_that_does_not_name_its_leases_is_refused() -> None:
+    desk = Desk().ready(A)
+    outcome = desk.take(ReleaseRequested(6.0, A, (GpuId(0),), ()))
+    assert isinstance(outcome.commands[0], arbiter_commands.Refuse)
+    assert not outcome.changes.any
 
 
 def test_a_job_runs_again_only_when_its_last_run_is_over() -> None:
@@ -414,3 +461,117 @@ def test_a_gang_over_two_machines_knows_its_ranks() -> None:
     assert by_node["m1"].world == 2
     assert by_node["m1"].rendezvous == "m0"
     assert by_node["m1"].gpus == (0,)
+
+
+# Points
+
+
+def saying(
+    first: int, last: int, state: RunState = RunState.RUNNING, *, more: bool = False
+) -> RunReport:
+    """Run 1 with these points that were not heard."""
+    code = 0 if state.over else None
+    points = tuple(Point(float(n)) for n in range(first, last + 1))
+    return RunReport(1, A, J0, state, code, 3.0, 3.0, "", "", first, points, more)
+
+
+def told(outcome: Outcome) -> list[object]:
+    """Iterations that the agent is told, and ends of runs."""
+    found: list[object] = []
+    for command in outcome.commands:
+        if isinstance(command, TellPoints):
+            found += [point.iteration for point in command.points]
+        if isinstance(command, TellRun) and command.state.over:
+            found.append(command.state)
+    return found
+
+
+def training() -> Desk:
+    desk = Desk().ready(A)
+    desk.report(4.0)
+    desk.ask(5.0, 0)
+    desk.report(5.5, running(), busy=ON_0)
+    return desk
+
+
+def test_an_agent_is_told_each_point_once_and_its_node_what_was_heard() -> None:
+    desk = training()
+    assert told(desk.report(6.0, saying(1, 2), busy=ON_0)) == [1.0, 2.0]
+    assert told(desk.report(7.0, saying(1, 4), busy=ON_0)) == [3.0, 4.0]
+    desk.take(PointsHeard(7.5, A, 1, 3))
+    assert orders_in(desk.take(ev.Woken(8.0))).heard == ((1, 3),)
+    desk.take(PointsHeard(8.1, A, 1, 99))
+    desk.report(8.2, saying(4, 4), busy=ON_0)
+    assert orders_in(desk.take(ev.Woken(9.2))).heard == ((1, 4),), "more than was told"
+
+
+def test_the_end_of_a_run_is_told_after_all_of_its_points() -> None:
+    desk = training()
+    assert told(desk.report(6.0, saying(1, 2, RunState.EXITED, more=True))) == [1.0, 2.0]
+    assert not desk.steward.runs, "its GPUs are free"
+    row = desk.rows["result/1"]
+    assert isinstance(row, RunResult)
+    assert row.points_on == "m0"
+    desk.report(6.2, saying(1, 2, RunState.EXITED, more=True))
+    answer = desk.take(PointsHeard(6.5, A, 1, 2))
+    assert (orders_in(answer).heard, orders_in(answer).forget) == (((1, 2),), ())
+    last = desk.report(7.0, saying(3, 3, RunState.EXITED))
+    assert told(last) == [3.0, RunState.EXITED]
+    assert not told(desk.report(7.2, saying(3, 3, RunState.EXITED)))
+    assert orders_in(desk.take(PointsHeard(7.5, A, 1, 3))).forget == (1,)
+    row = desk.rows["result/1"]
+    assert isinstance(row, RunResult)
+    assert row.points_on == ""
+
+
+def test_what_an_agent_lost_is_told_again_with_the_end() -> None:
+    desk = training()
+    desk.report(6.0, saying(1, 3, RunState.EXITED))
+    desk.report(6.05, saying(1, 3, RunState.EXITED))
+    desk.take(PointsHeard(6.1, A, 1, 1))
+    # By the next agent, and by one that lost what waited for it.
+    for at in (6.2, 6.3):
+        assert told(desk.take(SessionOpened(at, A, "s2"))) == [2.0, 3.0, RunState.EXITED]
+    assert told(desk.take(SessionOpened(6.4, B, "s1"))) == []
+
+
+def test_what_an_agent_heard_that_was_replaced_is_told_to_the_next() -> None:
+    desk = training()
+    desk.take(SessionOpened(5.6, A, "s1"))
+    old = desk.steward.fence_of(A)
+    desk.report(6.0, saying(1, 3), busy=ON_0)
+    assert told(desk.take(SessionOpened(6.1, A, "s2"))) == [1.0, 2.0, 3.0]
+    late = desk.take(AgentSpoke(6.2, A, old, PointsHeard(6.1, A, 1, 3)))
+    assert late.commands == (RefuseSession(A, DISPLACED),)
+    assert told(desk.take(SessionOpened(6.3, A, "s2"))) == [1.0, 2.0, 3.0]
+    mine = desk.steward.fence_of(A)
+    desk.take(AgentSpoke(6.4, A, mine, PointsHeard(6.4, A, 1, 2)))
+    assert told(desk.take(SessionOpened(6.5, A, "s2"))) == [3.0]
+
+
+def test_the_next_service_tells_what_was_not_heard() -> None:
+    desk = training()
+    desk.report(6.0, saying(1, 3, RunState.EXITED))
+    arbiter = desk.steward.arbiter
+    desk.steward = Steward(arbiter, epoch=2, at=7.0, node_ttl=20.0, saved=desk.rows)
+    desk.number = 0
+    desk.report(7.1, saying(1, 3, RunState.EXITED), epoch=1, boot=2)
+    again = desk.report(7.2, saying(1, 3, RunState.EXITED), epoch=2, boot=2)
+    assert told(again) == [1.0, 2.0, 3.0, RunState.EXITED]
+
+
+def test_the_end_is_told_when_the_machine_with_the_points_is_gone() -> None:
+    desk = training()
+    desk.report(6.0, saying(1, 2, RunState.EXITED, more=True))
+    outcomes = desk.wait(60.0)
+    assert [item for outcome in outcomes for item in told(outcome)] == [RunState.EXITED]
+
+
+def test_points_that_nobody_wants_are_dropped_by_their_node() -> None:
+    desk = training()
+    desk.report(6.0, saying(1, 2), busy=ON_0)
+    desk.take(ev.AppEnded(6.1, A))
+    gone = desk.report(7.0, saying(1, 3, RunState.EXITED))
+    answers = [*gone.answers, *desk.report(8.0, saying(1, 3, RunState.EXITED)).answers]
+    assert (1, 3) in [item for answer in answers for item in answer.orders.heard]
+    assert any(1 in answer.orders.forget for answer in answers)

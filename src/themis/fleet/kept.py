@@ -51,6 +51,9 @@ class RunResult:
     iterations: float
     message: str = ""
     log: str = ""
+    gpus: tuple[GpuId, ...] = ()
+    points_on: str = ""
+    """The node that has points of it which its agent has not heard; empty once it has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,19 @@ class LongestTtl:
     seconds: float
 
 
-Kept = WantedRun | RunResult | RunCount | Release | LongestTtl
+@dataclass(frozen=True, slots=True)
+class AgentSession:
+    """Who speaks for an app; kept as long as the app is there."""
+
+    app: AppId
+    fence: int
+    """Higher than that of every session of any app before it."""
+    session: str
+    before: tuple[str, ...] = ()
+    """The last ones before it, which must not begin again."""
+
+
+Kept = WantedRun | RunResult | RunCount | Release | LongestTtl | AgentSession
 
 
 def key_of(row: Kept) -> str:
@@ -88,6 +103,8 @@ def key_of(row: Kept) -> str:
             return f"result/{run}"
         case Release(gpu=gpu):
             return f"release/{gpu}"
+        case AgentSession(app=app):
+            return f"session/{app}"
         case RunCount():
             return COUNT
         case LongestTtl():

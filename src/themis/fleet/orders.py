@@ -18,6 +18,7 @@ def orders_for(
     *,
     epoch: int,
     terms: Terms,
+    heard: tuple[tuple[int, int], ...] = (),
 ) -> Orders:
     """The whole of what is wanted on a node, as an answer to its kept report."""
     runs = [
@@ -35,6 +36,7 @@ def orders_for(
         terms,
         node.forget,
         introduce=node.machine is None,
+        heard=heard,
     )
 
 

@@ -25,17 +25,30 @@ from themis.arbiter import events as ev
 from themis.errors import ConfigError
 from themis.fleet.commands import (
     AcceptRun,
+    AcceptSession,
     Answer,
     Changes,
     Outcome,
     RefuseRun,
+    RefuseSession,
     StewardCommand,
+    TellPoints,
     TellRun,
 )
-from themis.fleet.events import ReportCame, RunRequested, StewardEvent, StopRequested
-from themis.fleet.kept import Kept, Release, RunResult, WantedRun
+from themis.fleet.events import (
+    AgentSpoke,
+    PointsHeard,
+    ReleaseRequested,
+    ReportCame,
+    RunRequested,
+    SessionOpened,
+    StewardEvent,
+    StopRequested,
+)
+from themis.fleet.kept import AgentSession, Kept, Release, RunResult, WantedRun
 from themis.fleet.messages import Orders, RunReport, RunState, SlotState, Terms
 from themis.fleet.orders import orders_for
+from themis.fleet.points import Streams
 from themis.fleet.requests import objection
 from themis.fleet.roster import Node, Roster
 from themis.fleet.runbook import Runbook
@@ -44,6 +57,10 @@ from themis.model import AppId, GpuId, JobId, Lease
 NODE_TTL = 20.0
 HEARTBEATS = 5
 """How many a node must live for: one that is answered late, and asks again, is not cut off."""
+DISPLACED = "another agent speaks for this app since"
+"""What an agent is told whose session is over."""
+_SESSIONS = 8
+"""How many sessions of an app are known by name."""
 FROM_NODE = "node: "
 """How reasons of quarantine begin that a node gave and may take back."""
 
@@ -68,7 +85,10 @@ class Steward:
         self._book = Runbook(saved or {})
         self._book.note_ttl(max(self._book.longest_ttl, node_ttl))
         self._roster = Roster()
+        self._streams = Streams()
         self._wake = math.inf
+        self._sessions = 0
+        """How many were opened in this epoch."""
         self._events: list[ev.Event] = []
         self._commands: list[StewardCommand] = []
         self._answers: list[Answer] = []
@@ -135,7 +155,20 @@ class Steward:
         self._events, self._commands, self._answers = [], [], []
         self._notice_stall(event.at)
         self._now = max(self._now, event.at)
+        self._take(event)
+        self._watch_time()
+        self._settle()
+        return self._outcome()
+
+    def _take(self, event: StewardEvent) -> None:
         match event:
+            case AgentSpoke(event=said):
+                if self._is_heard(event.app, event.fence):
+                    self._take(said)
+                else:
+                    self._commands.append(RefuseSession(event.app, DISPLACED))
+            case SessionOpened():
+                self._on_session(event)
             case ReportCame(report=report):
                 self._on_report(report.node, event)
             case RunRequested():
@@ -144,12 +177,15 @@ class Steward:
                 run = self._book.runs.get(number)
                 if run is not None and run.app == event.app:
                     self._stop(run, "its agent stopped it")
-            case ev.GpusReleased():
+            case PointsHeard():
+                self._on_heard(event)
+            case ReleaseRequested():
                 self._on_release(event)
             case ev.GpuRestored():
                 self._on_restored(event)
             case (
                 ev.GpusVacated()
+                | ev.GpusReleased()
                 | ev.JobStarted()
                 | ev.JobStopped()
                 | ev.ProgressMeasured()
@@ -170,9 +206,6 @@ class Steward:
                 pass
             case _:
                 self._feed(event)
-        self._watch_time()
-        self._settle()
-        return self._outcome()
 
     def _notice_stall(self, at: float) -> None:
         """If this service itself was held up, silence of the nodes proves nothing."""
@@ -199,6 +232,7 @@ class Steward:
                         self._revoke(lease, "its lease is over")
                 case cmd.Close(record=record):
                     self._book.close(record.app)
+                    self._streams.close(record.app)
                 case _:
                     pass
             self._commands.append(command)
@@ -232,9 +266,15 @@ class Steward:
         self._roster.hold(node, at + self._arbiter.settings.heartbeat)
         if not node.fresh:
             return
+        for run in report.runs:
+            self._take_points(node, run)
         node.forget = tuple(
             [run.run for run in report.runs if run.state.over and self._take_end(node, run)]
         )
+        told = {run.run for run in report.runs}
+        for row in self._book.owed_by(name):
+            if row.run not in told:
+                self._settle_points(row)
         for run in report.runs:
             if not run.state.over:
                 self._take_progress(node, run)
@@ -273,7 +313,7 @@ class Steward:
                 state, code = report.state, report.code
                 run = replace(run, state=state, code=code, message=report.message, log=report.log)
             self._over(run, node.name)
-        return True
+        return not self._keeps_points(node, report.run)
 
     def _runs_on(self, run: WantedRun, node: Node) -> bool:
         """Whether a part of a run is on a node; what others say of it counts for nothing."""
@@ -320,7 +360,151 @@ class Steward:
         if known is None:
             self._take_hardware(node)
 
+    # Points
+
+    def _source(self, run: int) -> tuple[WantedRun | RunResult, str] | None:
+        """A run whose agent wants its points, and the node that has them: that of rank 0."""
+        wanted = self._book.runs.get(run)
+        if wanted is not None:
+            known = wanted.app in self._arbiter.world.apps
+            return (wanted, self._roster.machine_of[wanted.gpus[0]].name) if known else None
+        result = self._book.result(run)
+        return (result, result.points_on) if result is not None else None
+
+    def _take_points(self, node: Node, report: RunReport) -> None:
+        """Tell an agent what its run has reported since, and then how it ended."""
+        source = self._source(report.run)
+        if source is None or source[1] != node.name:
+            return
+        run = source[0]
+        first, points = self._streams.take(run.app, report)
+        if points:
+            self._commands.append(TellPoints(run.app, run.job, run.run, first, points))
+        if isinstance(run, RunResult):
+            self._tell_end(run)
+
+    def _keeps_points(self, node: Node, run: int) -> bool:
+        """Whether a node must keep a run that is over, because of its points."""
+        source, stream = self._source(run), self._streams.get(run)
+        if source is None or source[1] != node.name:
+            return False
+        return stream is not None and not stream.all_heard
+
+    def _on_heard(self, event: PointsHeard) -> None:
+        stream, source = self._streams.hear(event.app, event.run, event.number), None
+        if stream is not None:
+            source = self._source(event.run)
+        if stream is None or source is None:
+            return
+        run, name = source
+        if stream.all_heard and isinstance(run, RunResult) and run.points_on:
+            self._settle_points(run)
+            self._forget_too(name, run.run)
+        elif stream.more and name in self._roster.nodes:
+            held = self._roster.nodes[name].held
+            if held is not None and any(told.run == run.run and told.more for told in held.runs):
+                self._answer_soon(name)
+
+    def _settle_points(self, row: RunResult) -> None:
+        """Nothing more of a run's points will come."""
+        stream = self._streams.get(row.run)
+        told = stream is not None and stream.end_told
+        self._streams.drop(row.run)
+        row = self._book.settle_points(row)
+        if not told:
+            self._tell_end(row)
+
+    def _tell_end(self, row: RunResult) -> None:
+        """Tell an agent how a run ended, once it was told all that the run reported."""
+        stream = self._streams.get(row.run)
+        if stream is not None:
+            if stream.end_told or not stream.all_told:
+                return
+            stream.end_told = True
+        elif row.points_on:
+            return
+        self._commands.append(
+            TellRun(
+                row.app,
+                row.job,
+                row.run,
+                row.state,
+                row.code,
+                row.iterations,
+                row.message,
+                row.log,
+            )
+        )
+
+    def _forget_too(self, name: str, run: int) -> None:
+        """Let a node forget a run that is in its kept report."""
+        node = self._roster.nodes.get(name)
+        if node is not None and node.held is not None and node.fresh:
+            node.forget = (*node.forget, run)
+            self._ready[name] = None
+
+    def _answer_soon(self, name: str) -> None:
+        self._roster.nodes[name].due = True
+        self._ready[name] = None
+
+    def _tell_again(self, app: AppId) -> None:
+        """Tell again what may be lost, as far as the last reports have it; later ones have all."""
+        for run in list(self._streams.begin_again(app)):
+            source = self._source(run)
+            node = self._roster.nodes.get(source[1]) if source is not None else None
+            if node is None or node.held is None or not node.fresh:
+                continue
+            for report in node.held.runs:
+                if report.run == run:
+                    self._take_points(node, report)
+
+    def _heard(self, node: Node) -> tuple[tuple[int, int], ...]:
+        """What a node may drop of the points in its kept report."""
+        heard = []
+        for report in node.held.runs if node.held is not None and node.fresh else ():
+            if report.points:
+                source, stream = self._source(report.run), self._streams.get(report.run)
+                wanted = source is not None and source[1] == node.name and stream is not None
+                number = stream.heard if wanted and stream is not None else report.last
+                if number >= report.first:
+                    heard.append((report.run, number))
+        return tuple(heard)
+
     # Agents
+
+    def fence_of(self, app: AppId) -> int:
+        """The number of the session that is heard for an app; 0 if there is none."""
+        session = self._book.sessions.get(app)
+        return session.fence if session is not None else 0
+
+    def session_of(self, app: AppId) -> str:
+        """The session that is heard for an app; empty if there is none."""
+        session = self._book.sessions.get(app)
+        return session.session if session is not None else ""
+
+    def _is_heard(self, app: AppId, fence: int) -> bool:
+        """Whether a session is the one that speaks for its app."""
+        return fence == self.fence_of(app)
+
+    def _on_session(self, event: SessionOpened) -> None:
+        """An agent begins. Its messages may be late, so that one from before must not begin."""
+        known = self._book.sessions.get(event.app)
+        if event.app not in self._arbiter.world.apps:
+            self._commands.append(RefuseSession(event.app, "there is no such app"))
+            return
+        if known is None or known.session != event.session:
+            if known is not None and event.session in known.before:
+                self._commands.append(RefuseSession(event.app, DISPLACED))
+                return
+            before = (known.session, *known.before)[:_SESSIONS] if known is not None else ()
+            self._sessions += 1
+            # Above all others, also of an app of the same name, and also of what a store that was
+            # brought back has forgotten: epochs rise.
+            fence = (self._epoch << 32) + self._sessions
+            known = AgentSession(event.app, fence, event.session, before)
+            self._book.open_session(known)
+        self._commands.append(AcceptSession(event.app, event.session, known.fence))
+        self._tell_again(event.app)
 
     def _on_request(self, event: RunRequested) -> None:
         known = self._book.asked(event.app, event.key)
@@ -346,12 +530,14 @@ class Steward:
         )
         self._commands.append(AcceptRun(event.app, event.key, run.run))
 
-    def _on_release(self, event: ev.GpusReleased) -> None:
+    def _on_release(self, event: ReleaseRequested) -> None:
         """An agent says that it needs GPUs no more. Whether they are empty, nodes say."""
-        held = self._arbiter.ledger.holdings(event.app)
+        if len(event.gpus) != len(event.tokens):
+            self._commands.append(cmd.Refuse(event.app, "a release names a token for each GPU"))
+            return
         queued = []
-        for gpu in sorted(set(event.gpus)):
-            lease = held.get(gpu)
+        for gpu, token in sorted(set(zip(event.gpus, event.tokens, strict=True))):
+            lease = self._lease_meant(event.app, gpu, token)
             if lease is None:
                 continue
             run = self._book.on_lease(gpu, lease.token)
@@ -363,7 +549,12 @@ class Steward:
             else:
                 queued.append(gpu)
         if queued:
-            self._feed(replace(event, gpus=tuple(queued)))
+            self._feed(ev.GpusReleased(self._now, event.app, tuple(queued)))
+
+    def _lease_meant(self, app: AppId, gpu: GpuId, token: int) -> Lease | None:
+        """The lease that an agent speaks of: a late word must not touch what was given since."""
+        lease = self._arbiter.ledger.holdings(app).get(gpu)
+        return lease if lease is not None and lease.token == token else None
 
     def _on_restored(self, event: ev.GpuRestored) -> None:
         """An operator says that a GPU is well."""
@@ -406,22 +597,26 @@ class Steward:
         run = self._book.runs[run.run]
         if run.ordered:
             self._feed(ev.JobStopped(self._now, run.app, run.job, run.gpus))
-        result = self._book.finish(run)
+        source = self._source(run.run)
+        owed = source is not None and self._has_points(run, self._roster.nodes[source[1]])
+        result = self._book.finish(run, source[1] if owed and source is not None else "")
+        if not result.points_on:
+            self._streams.drop(run.run)
         if run.app not in self._arbiter.world.apps:
             self._book.close(run.app)  # It outlasted its app.
         self._iterations.pop(run.run, None)
-        self._commands.append(
-            TellRun(
-                run.app,
-                run.job,
-                run.run,
-                result.state,
-                result.code,
-                result.iterations,
-                result.message,
-                result.log,
-            )
-        )
+        self._tell_end(result)
+
+    def _has_points(self, run: WantedRun, node: Node) -> bool:
+        """Whether the node of rank 0 has points of a run that is over, or may have."""
+        if not node.present or not run.ordered:
+            return False
+        stream = self._streams.get(run.run)
+        if stream is not None:
+            return not stream.all_heard
+        if node.proves and node.held is not None:
+            return any(told.run == run.run for told in node.held.runs)
+        return True  # It was not heard since this service began.
 
     def _place_waiting(self) -> None:
         """Order the runs whose leases have begun and whose GPUs and job are free."""
@@ -488,6 +683,8 @@ class Steward:
         node.present = False
         node.held = None
         self._feed(ev.MachineLeft(self._now, node.name))
+        for row in self._book.owed_by(node.name):
+            self._settle_points(row)
         for run in self._book.on_node(node.gpus):
             if run.ordered and node.name not in run.over:
                 lost = replace(run, stop=True, state=RunState.LOST, message="its machine is gone")
@@ -559,6 +756,7 @@ class Steward:
             self._roster.machine_of,
             epoch=self._epoch,
             terms=self._terms(),
+            heard=self._heard(node),
         )
 
 

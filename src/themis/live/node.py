@@ -13,7 +13,7 @@ import logging
 import math
 import random
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, assert_never
 
@@ -24,9 +24,10 @@ from themis.errors import ThemisError, UnavailableError
 from themis.fleet import NodeCore
 from themis.fleet import commands as cmd
 from themis.fleet import events as ev
-from themis.fleet.messages import Orders, Report, RunOrder, RunState
+from themis.fleet.messages import Orders, Point, Report, RunOrder, RunState
 from themis.live.grpc_client import Backoff
 from themis.live.node_disk import NodeDisk, RunRecord
+from themis.live.node_points import Trail
 from themis.model import Machine
 
 _LOG = logging.getLogger(__name__)
@@ -78,6 +79,12 @@ class _Run:
     iterations: float = 0.0
     overran: bool = False
     over: bool = False
+    trail: Trail = field(default_factory=Trail)
+
+    @property
+    def record(self) -> RunRecord:
+        """What is kept of it on disk."""
+        return RunRecord(self.order, self.lease_end, self.early, *self.trail.mark)
 
 
 class Node:
@@ -232,6 +239,8 @@ class Node:
                 self._on_engine(number, self._kill)
             case cmd.Forget(run=number):
                 self._on_engine(number, self._forget)
+            case cmd.Advance(run=number, heard=heard):
+                self._on_engine(number, partial(self._advance, heard=heard))
             case cmd.TickMe(at=at):
                 if self._timer is not None:
                     self._timer.cancel()
@@ -317,8 +326,7 @@ class Node:
         trouble = self._disk_trouble
         if not trouble:
             try:
-                record = RunRecord(order, limits.lease_end, early)
-                await asyncio.to_thread(self._disk.put, record)
+                await asyncio.to_thread(self._disk.put, run.record)
             except OSError as error:
                 trouble = f"the node cannot write to its disk: {error.strerror}"
         if trouble:
@@ -340,8 +348,11 @@ class Node:
         moved = max(abs(limits.lease_end - run.lease_end), abs(early - run.early))
         if moved > _WORTH_WRITING:
             run.lease_end, run.early = limits.lease_end, early
-            record = RunRecord(run.order, run.lease_end, run.early)
-            await asyncio.to_thread(self._disk.put, record, durable=False)
+            await asyncio.to_thread(self._disk.put, run.record, durable=False)
+
+    async def _advance(self, run: _Run, heard: int) -> None:
+        if run.trail.hear(heard):
+            await asyncio.to_thread(self._disk.put, run.record, durable=False)
 
     async def _ask_to_save(self, run: _Run) -> None:
         _LOG.info("run %s: %s is asked to save and go", run.order.run, _job(run.order))
@@ -391,6 +402,7 @@ class Node:
                     self._put(partial(ev.Started, run=run.order.run))
                 case base.Exited():
                     await self._measure(run)
+                    await self._read_points(run)
                     log = await self._engine.tail(event.job, _MOST_LOG)
                     self._ended(run, _code(event), event.reason, log)
                 case base.CouldNotKill():
@@ -407,9 +419,28 @@ class Node:
     async def _measure_often(self) -> None:
         while True:
             await asyncio.sleep(self._settings.measure_every)
-            for number in self.live:
-                if number in self._runs:
-                    await self._measure(self._runs[number])
+            live = set(self.live)
+            for number, run in list(self._runs.items()):
+                if number in live:
+                    await self._measure(run)
+                if number in live or run.trail.more:
+                    await self._read_points(run)
+
+    async def _read_points(self, run: _Run) -> None:
+        """Read what a run has reported, as far as its agent has heard what was read before."""
+        trail, number = run.trail, run.order.run
+        async with trail.lock:
+            had_more = trail.more
+            points: tuple[Point, ...] = ()
+            if self._by_job.get(_job(run.order)) != number:
+                trail.more = False  # Its job was started again.
+            elif trail.room > 0:
+                found = await self._engine.points(_job(run.order), trail.place, trail.room)
+                points = trail.take(found)
+            else:  # There may be others, and who says no is believed.
+                trail.more = True
+            if points or trail.more != had_more:
+                self._put(partial(ev.PointsRead, run=number, points=points, more=trail.more))
 
     async def _measure(self, run: _Run) -> None:
         samples = await self._engine.measure(_job(run.order))
@@ -482,6 +513,8 @@ class Node:
         order = record.order
         run = self._runs[order.run] = _Run(order, record.early, record.lease_end)
         run.began = clock.now() - item.age
+        run.trail = Trail(record.heard, record.place)
+        run.trail.more = True
         self._by_job[item.job] = order.run
         state = _STATES[item.state]
         code: int | None = None
@@ -501,6 +534,8 @@ class Node:
             run.iterations,
             item.age if samples else 0.0,
             message[:_MOST_MESSAGE],
+            record.heard,
+            more=True,
         )
 
     async def _put_down(self, item: base.Found) -> list[Happened]:

@@ -34,8 +34,26 @@ class SlotReport(_message.Message):
     reason: str
     def __init__(self, gpu: _Optional[int] = ..., token: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class Value(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: float
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+
+class Point(_message.Message):
+    __slots__ = ("iteration", "time", "values")
+    ITERATION_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    iteration: float
+    time: float
+    values: _containers.RepeatedCompositeFieldContainer[Value]
+    def __init__(self, iteration: _Optional[float] = ..., time: _Optional[float] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ...) -> None: ...
+
 class RunReport(_message.Message):
-    __slots__ = ("run", "app", "job", "state", "code", "iterations", "seconds", "message", "log")
+    __slots__ = ("run", "app", "job", "state", "code", "iterations", "seconds", "message", "log", "first", "points", "more")
     RUN_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +63,9 @@ class RunReport(_message.Message):
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     LOG_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     run: int
     app: str
     job: str
@@ -54,7 +75,18 @@ class RunReport(_message.Message):
     seconds: float
     message: str
     log: str
-    def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., job: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., seconds: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ...) -> None: ...
+    first: int
+    points: _containers.RepeatedCompositeFieldContainer[Point]
+    more: bool
+    def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., job: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., seconds: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ..., first: _Optional[int] = ..., points: _Optional[_Iterable[_Union[Point, _Mapping]]] = ..., more: bool = ...) -> None: ...
+
+class RunHeard(_message.Message):
+    __slots__ = ("run", "number")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    run: int
+    number: int
+    def __init__(self, run: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Machine(_message.Message):
     __slots__ = ("name", "rack", "slots", "gpu_model", "gpu_memory")
@@ -157,7 +189,7 @@ class Terms(_message.Message):
     def __init__(self, heartbeat: _Optional[float] = ..., node_ttl: _Optional[float] = ..., grace: _Optional[float] = ...) -> None: ...
 
 class Orders(_message.Message):
-    __slots__ = ("epoch", "boot", "answers", "revision", "leases", "runs", "terms", "forget", "introduce", "outdated")
+    __slots__ = ("epoch", "boot", "answers", "revision", "leases", "runs", "terms", "forget", "introduce", "outdated", "heard")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
@@ -168,6 +200,7 @@ class Orders(_message.Message):
     FORGET_FIELD_NUMBER: _ClassVar[int]
     INTRODUCE_FIELD_NUMBER: _ClassVar[int]
     OUTDATED_FIELD_NUMBER: _ClassVar[int]
+    HEARD_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     boot: int
     answers: int
@@ -178,7 +211,8 @@ class Orders(_message.Message):
     forget: _containers.RepeatedScalarFieldContainer[int]
     introduce: bool
     outdated: bool
-    def __init__(self, epoch: _Optional[int] = ..., boot: _Optional[int] = ..., answers: _Optional[int] = ..., revision: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[LeaseOrder, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunOrder, _Mapping]]] = ..., terms: _Optional[_Union[Terms, _Mapping]] = ..., forget: _Optional[_Iterable[int]] = ..., introduce: bool = ..., outdated: bool = ...) -> None: ...
+    heard: _containers.RepeatedCompositeFieldContainer[RunHeard]
+    def __init__(self, epoch: _Optional[int] = ..., boot: _Optional[int] = ..., answers: _Optional[int] = ..., revision: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[LeaseOrder, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunOrder, _Mapping]]] = ..., terms: _Optional[_Union[Terms, _Mapping]] = ..., forget: _Optional[_Iterable[int]] = ..., introduce: bool = ..., outdated: bool = ..., heard: _Optional[_Iterable[_Union[RunHeard, _Mapping]]] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("level", "count", "machine")
@@ -277,10 +311,12 @@ class StopSaid(_message.Message):
     def __init__(self, run: _Optional[int] = ...) -> None: ...
 
 class ReleaseSaid(_message.Message):
-    __slots__ = ("gpus",)
+    __slots__ = ("gpus", "tokens")
     GPUS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
     gpus: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, gpus: _Optional[_Iterable[int]] = ...) -> None: ...
+    tokens: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, gpus: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PhaseSaid(_message.Message):
     __slots__ = ("phase", "targets")
@@ -323,20 +359,22 @@ class Said(_message.Message):
     def __init__(self, bid: _Optional[_Union[BidSaid, _Mapping]] = ..., run: _Optional[_Union[RunSaid, _Mapping]] = ..., stop: _Optional[_Union[StopSaid, _Mapping]] = ..., release: _Optional[_Union[ReleaseSaid, _Mapping]] = ..., phase: _Optional[_Union[PhaseSaid, _Mapping]] = ..., targets: _Optional[_Union[TargetsSaid, _Mapping]] = ..., end: _Optional[_Union[EndSaid, _Mapping]] = ...) -> None: ...
 
 class AgentReport(_message.Message):
-    __slots__ = ("app", "session", "number", "epoch", "heard", "said")
+    __slots__ = ("app", "session", "number", "epoch", "heard", "said", "fence")
     APP_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HEARD_FIELD_NUMBER: _ClassVar[int]
     SAID_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
     app: str
     session: str
     number: int
     epoch: int
     heard: int
     said: _containers.RepeatedCompositeFieldContainer[Said]
-    def __init__(self, app: _Optional[str] = ..., session: _Optional[str] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., heard: _Optional[int] = ..., said: _Optional[_Iterable[_Union[Said, _Mapping]]] = ...) -> None: ...
+    fence: int
+    def __init__(self, app: _Optional[str] = ..., session: _Optional[str] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., heard: _Optional[int] = ..., said: _Optional[_Iterable[_Union[Said, _Mapping]]] = ..., fence: _Optional[int] = ...) -> None: ...
 
 class JobSpec(_message.Message):
     __slots__ = ("id", "serial_iteration_time", "max_gpus", "min_gpus", "slowdown")
@@ -500,6 +538,18 @@ class ProgressNews(_message.Message):
     iterations: _containers.RepeatedCompositeFieldContainer[JobIterations]
     def __init__(self, iterations: _Optional[_Iterable[_Union[JobIterations, _Mapping]]] = ...) -> None: ...
 
+class PointsNews(_message.Message):
+    __slots__ = ("run", "job", "first", "points")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    run: int
+    job: str
+    first: int
+    points: _containers.RepeatedCompositeFieldContainer[Point]
+    def __init__(self, run: _Optional[int] = ..., job: _Optional[str] = ..., first: _Optional[int] = ..., points: _Optional[_Iterable[_Union[Point, _Mapping]]] = ...) -> None: ...
+
 class RefusalNews(_message.Message):
     __slots__ = ("what", "reason")
     WHAT_FIELD_NUMBER: _ClassVar[int]
@@ -515,7 +565,7 @@ class OverNews(_message.Message):
     def __init__(self, outcome: _Optional[str] = ...) -> None: ...
 
 class NewsItem(_message.Message):
-    __slots__ = ("standing", "offer", "lease", "topology", "run", "progress", "refusal", "over")
+    __slots__ = ("standing", "offer", "lease", "topology", "run", "progress", "refusal", "over", "points")
     STANDING_FIELD_NUMBER: _ClassVar[int]
     OFFER_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
@@ -524,6 +574,7 @@ class NewsItem(_message.Message):
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     OVER_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
     standing: Standing
     offer: OfferNews
     lease: LeaseNews
@@ -532,18 +583,21 @@ class NewsItem(_message.Message):
     progress: ProgressNews
     refusal: RefusalNews
     over: OverNews
-    def __init__(self, standing: _Optional[_Union[Standing, _Mapping]] = ..., offer: _Optional[_Union[OfferNews, _Mapping]] = ..., lease: _Optional[_Union[LeaseNews, _Mapping]] = ..., topology: _Optional[_Union[TopologyNews, _Mapping]] = ..., run: _Optional[_Union[RunNews, _Mapping]] = ..., progress: _Optional[_Union[ProgressNews, _Mapping]] = ..., refusal: _Optional[_Union[RefusalNews, _Mapping]] = ..., over: _Optional[_Union[OverNews, _Mapping]] = ...) -> None: ...
+    points: PointsNews
+    def __init__(self, standing: _Optional[_Union[Standing, _Mapping]] = ..., offer: _Optional[_Union[OfferNews, _Mapping]] = ..., lease: _Optional[_Union[LeaseNews, _Mapping]] = ..., topology: _Optional[_Union[TopologyNews, _Mapping]] = ..., run: _Optional[_Union[RunNews, _Mapping]] = ..., progress: _Optional[_Union[ProgressNews, _Mapping]] = ..., refusal: _Optional[_Union[RefusalNews, _Mapping]] = ..., over: _Optional[_Union[OverNews, _Mapping]] = ..., points: _Optional[_Union[PointsNews, _Mapping]] = ...) -> None: ...
 
 class News(_message.Message):
-    __slots__ = ("epoch", "answers", "at", "first", "items")
+    __slots__ = ("epoch", "answers", "at", "first", "items", "fence")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     ITEMS_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     answers: int
     at: float
     first: int
     items: _containers.RepeatedCompositeFieldContainer[NewsItem]
-    def __init__(self, epoch: _Optional[int] = ..., answers: _Optional[int] = ..., at: _Optional[float] = ..., first: _Optional[int] = ..., items: _Optional[_Iterable[_Union[NewsItem, _Mapping]]] = ...) -> None: ...
+    fence: int
+    def __init__(self, epoch: _Optional[int] = ..., answers: _Optional[int] = ..., at: _Optional[float] = ..., first: _Optional[int] = ..., items: _Optional[_Iterable[_Union[NewsItem, _Mapping]]] = ..., fence: _Optional[int] = ...) -> None: ...

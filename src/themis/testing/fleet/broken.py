@@ -9,11 +9,20 @@ from typing import Any, ClassVar
 
 from themis.arbiter import events as arbiter_events
 from themis.fleet import commands as cmd
-from themis.fleet.events import Exited, Found, Limits, ReportCame, RunRequested
+from themis.fleet.events import (
+    Exited,
+    Found,
+    Limits,
+    ReleaseRequested,
+    ReportCame,
+    RunRequested,
+)
+from themis.fleet.kept import RunResult
 from themis.fleet.messages import Orders, Report, SlotReport, SlotState, Terms
 from themis.fleet.node import NodeCore
 from themis.fleet.roster import Node
 from themis.fleet.steward import Steward
+from themis.model import AppId, GpuId, Lease
 from themis.testing.fleet.weather import SERVICE_ONLY, STORM, Weather
 
 
@@ -209,8 +218,22 @@ class GuessesTerms(NodeCore):
 class BelievesAgents(Steward):
     """Frees GPUs when an agent says that it needs them no more."""
 
-    def _on_release(self, event: arbiter_events.GpusReleased) -> None:
-        self._feed(event)
+    def _on_release(self, event: ReleaseRequested) -> None:
+        self._feed(arbiter_events.GpusReleased(self._now, event.app, event.gpus))
+
+
+class ReleasesWhatIsHeld(Steward):
+    """Takes a word about a GPU for one about whatever lease its app has there by now."""
+
+    def _lease_meant(self, app: AppId, gpu: GpuId, token: int) -> Lease | None:
+        return self._arbiter.ledger.holdings(app).get(gpu)
+
+
+class HearsEverybody(Steward):
+    """Takes what any agent of an app says, also one that was replaced."""
+
+    def _is_heard(self, app: AppId, fence: int) -> bool:
+        return True
 
 
 class ForgetsRequests(Steward):
@@ -258,6 +281,31 @@ class IgnoresUse(Steward):
             super()._feed(event)
 
 
+class DropsWhatWasTold(Steward):
+    """Lets nodes drop points before agents have heard them."""
+
+    def _heard(self, node: Node) -> tuple[tuple[int, int], ...]:
+        runs = node.held.runs if node.held is not None else ()
+        return tuple((run.run, run.last) for run in runs if run.points)
+
+
+class TellsEndsAtOnce(Steward):
+    """Tells how a run ended before all that it reported."""
+
+    def _tell_end(self, row: RunResult) -> None:
+        stream = self._streams.get(row.run)
+        if stream is not None:
+            stream.more, stream.last = False, stream.told
+        super()._tell_end(row)
+
+
+class ForgetsPoints(Steward):
+    """Lets nodes forget runs whose points were not heard."""
+
+    def _keeps_points(self, node: Node, run: int) -> bool:
+        return False
+
+
 LATE = replace(STORM, slow=0.25, very_late=0.05, doubled=0.25, pauses=0.05, malice=0.5, deaf=0.6)
 SHAKY = replace(
     STORM, service_crashes=0.3, outage=1.0, zombies=0.4, doubled=0.25, slow=0.2, malice=0.8
@@ -297,6 +345,8 @@ DEFENCES: dict[str, Broken] = {
         node=GuessesTerms, weather=replace(OUTAGES, outage=16.0, node_crashes=0.3)
     ),
     "agents do not say what is empty": Broken(steward=BelievesAgents),
+    "releases name the leases they mean": Broken(steward=ReleasesWhatIsHeld, weather=REPEATING),
+    "agents that were replaced are not heard": Broken(steward=HearsEverybody),
     "repeated requests are recognised": Broken(steward=ForgetsRequests, weather=REPEATING),
     "machines come back empty": Broken(
         steward=TakesBackTooSoon, weather=replace(CUT, undead=0.9, node_crashes=0.03)
@@ -304,6 +354,9 @@ DEFENCES: dict[str, Broken] = {
     "a job's last run is over before the next": Broken(steward=StartsBeforeTheEnd),
     "a revoked lease fences its slot": Broken(steward=EndsAtOnce),
     "ordered GPUs are in use": Broken(steward=IgnoresUse),
+    "points are kept until they are heard": Broken(steward=DropsWhatWasTold),
+    "ends are told after points": Broken(steward=TellsEndsAtOnce),
+    "runs are kept until their points are heard": Broken(steward=ForgetsPoints),
 }
 
 IN_DEPTH: dict[str, tuple[str, Broken, Broken]] = {
