@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from themis.engines.logs import BoundedFile
-from themis.engines.readers import LogReader, Reading, logs, matcher, patterns
+from themis.engines.metrics import Sample
+from themis.engines.readers import LogReader, logs, matcher, patterns
 from themis.engines.readers.patterns import MOST_PATTERN, group_of
 from themis.errors import ConfigError
 from themis.testing.tools import missing
@@ -27,7 +28,7 @@ def line(number: int) -> str:
     return f"step {number} loss: {number / 10}\n"
 
 
-def numbers(readings: tuple[Reading, ...] | list[Reading]) -> list[float]:
+def numbers(readings: tuple[Sample, ...] | list[Sample]) -> list[float]:
     return [each.iteration for each in readings]
 
 
@@ -140,8 +141,8 @@ def test_progress_bars_and_colours_do_not_hide_what_is_between_them(log: Path) -
 def test_what_grows_byte_by_byte_gives_every_reading_once(log: Path) -> None:
     text = "loss = 2.0, step = 1\nglobal_step/sec: 3\nnoise\r\n" + line(2) + "é\n" + line(3)
     reader, place = follow(log), 0
-    found: list[Reading] = []
-    anew: list[Reading] = []
+    found: list[Sample] = []
+    anew: list[Sample] = []
     for byte in text.encode():
         append(log, bytes([byte]))
         found += reader.read()
@@ -190,7 +191,7 @@ def test_a_line_without_end_is_skipped_and_the_next_one_is_read(
 ) -> None:
     monkeypatch.setattr(logs, "MOST_READ", 8192)
     reader, place = follow(log), 0
-    anew: list[Reading] = []
+    anew: list[Sample] = []
     append(log, line(1) + "x" * 40_000)
     found = [numbers(reader.read()) for _ in range(8)]
     assert found == [[1], *[[]] * 7]
@@ -253,8 +254,8 @@ def test_whatever_is_written_and_however_it_grows_readers_agree(
     at_once = follow(log).read()
     log.write_bytes(b"")
     grows, place = follow(log), 0
-    found: list[Reading] = []
-    anew: list[Reading] = []
+    found: list[Sample] = []
+    anew: list[Sample] = []
     cuts = data.draw(st.lists(st.integers(0, len(whole)), max_size=6))
     for start, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(whole)], strict=True):
         append(log, whole[start:end])
@@ -288,8 +289,10 @@ def test_patterns_of_ones_own_find_their_groups() -> None:
         r"b (?P<it>\d+) (?P<train_loss>\S+)(?: (?P<top1>\S+))?(?: @(?P<t>\d+))?", "train/loss"
     )
     assert group_of("train/loss") == "train_loss"
-    assert found.match("b 3 0.5 0.9 @77") == Reading(3, 77, (("train/loss", 0.5), ("top1", 0.9)))
-    assert found.match("b 3 low") == Reading(3, None, ())
+    assert found.match("b 3 0.5 0.9 @77") == Sample(
+        3, None, 77, (("train/loss", 0.5), ("top1", 0.9))
+    )
+    assert found.match("b 3 low") == Sample(3, None, None)
     assert found.match("c") is None
 
 

@@ -2,16 +2,16 @@
 
     reader = TensorBoardReader(checkpoint_dir, "runs", metric="train/loss", since=began)
     reader = LogReader(log, matcher("tensorflow"))
-    reader.read()           # the readings since the last time
+    reader.read()           # the samples since the last time
 
 All of it is the owner's to spoil, so nothing about it is believed: files are opened as the owner,
 only if they are plain files of the owner's, never through a link and never waiting; what is read at
-a time has a length, and what is no reading is skipped.
+a time has a length, and what is no sample is skipped.
 """
 
 from themis.engines.readers.logs import LogReader
 from themis.engines.readers.patterns import BUILT_IN, Matcher, matcher
-from themis.engines.readers.points import Reader, Reading, Stretch
+from themis.engines.readers.points import Reader
 from themis.engines.readers.tensorboard import TensorBoardReader
 
 __all__ = [
@@ -19,8 +19,6 @@ __all__ = [
     "LogReader",
     "Matcher",
     "Reader",
-    "Reading",
-    "Stretch",
     "TensorBoardReader",
     "matcher",
 ]

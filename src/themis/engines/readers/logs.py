@@ -1,7 +1,7 @@
-"""Follows a job's log and finds readings in its lines.
+"""Follows a job's log and finds samples in its lines.
 
     reader = LogReader(log, matcher("tensorflow"))
-    reader.read()           # the readings since the last time
+    reader.read()           # the samples since the last time
 
 A log may be emptied or replaced at any time: a place in it says how the text before it looked, and
 where that is no longer so it is read from its beginning.
@@ -14,9 +14,9 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 
+from themis.engines.metrics import Sample, Stretch
 from themis.engines.readers.files import opened, owner_of
 from themis.engines.readers.patterns import Matcher
-from themis.engines.readers.points import Reading, Stretch
 
 MOST_LINE = 4096
 MOST_READ = 1 << 20
@@ -60,23 +60,23 @@ class LogReader:
         self._place = place
 
     def stretch(self, since: int, most: int) -> Stretch:
-        """Readings from a place on."""
+        """Samples from a place on."""
         self.seek(since)
         samples = self.read(most)
         return Stretch(samples, self._place, self._behind)
 
-    def read(self, most: int | None = None) -> tuple[Reading, ...]:
-        """New readings, oldest first, at most so many; none where nothing can be read."""
+    def read(self, most: int | None = None) -> tuple[Sample, ...]:
+        """New samples, oldest first, at most so many; none where nothing can be read."""
         self._behind = False
         with opened(self._path, self._owner) as fd:
             if fd is None:
                 return ()
             try:
-                return tuple(self._readings(fd, most))
+                return tuple(self._samples(fd, most))
             except OSError:
                 return ()
 
-    def _readings(self, fd: int, most: int | None) -> Iterator[Reading]:
+    def _samples(self, fd: int, most: int | None) -> Iterator[Sample]:
         seam, offset = self._found_again(fd)
         if self._fresh:
             self._recall(seam, whole=offset == len(seam))

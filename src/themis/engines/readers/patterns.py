@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from themis.engines.readers.points import LONGEST_NAME, Reading, parsed, reading
+from themis.engines.metrics import LONGEST_NAME, Sample
+from themis.engines.readers.points import parsed, sample
 from themis.errors import ConfigError
 
 MOST_PATTERN = 2048
@@ -39,9 +40,9 @@ _STEPS = ("step", "global_step", "it", "iteration", "iter")
 
 
 class Matcher(Protocol):
-    """Finds readings in lines, one after the other."""
+    """Finds samples in lines, one after the other."""
 
-    def match(self, line: str) -> Reading | None:
+    def match(self, line: str) -> Sample | None:
         """What a line tells, if it tells something."""
 
     def recall(self, lines: Sequence[str]) -> None:
@@ -65,11 +66,11 @@ class TensorFlow:
             if self._step is None:
                 self.match(line)
 
-    def match(self, line: str) -> Reading | None:
+    def match(self, line: str) -> Sample | None:
         """What a line tells, if it tells something."""
         if (rate := _RATE.search(line)) is not None:
             values = [("global_step/sec", parsed(rate[1]))]
-            return reading(self._step, None, values, self._metric)
+            return sample(self._step, None, values, self._metric)
         if "step = " not in line:
             return None
         found = dict(_pairs(line, _ASSIGNED))
@@ -79,7 +80,7 @@ class TensorFlow:
         self._step = step
         if (seconds := _SECONDS.search(line)) is not None:
             found["sec"] = parsed(seconds[1])
-        return reading(step, None, found.items(), self._metric)
+        return sample(step, None, found.items(), self._metric)
 
 
 class HuggingFace:
@@ -94,13 +95,13 @@ class HuggingFace:
     def recall(self, lines: Sequence[str]) -> None:
         """There is nothing to know."""
 
-    def match(self, line: str) -> Reading | None:
+    def match(self, line: str) -> Sample | None:
         """What a line tells, if it tells something."""
         start = line.find("{")
         if start < 0:
             return None
         found = dict(_pairs(line[start:], _ENTRY))
-        return reading(_taken(found), None, found.items(), self._metric)
+        return sample(_taken(found), None, found.items(), self._metric)
 
 
 class Generic:
@@ -112,7 +113,7 @@ class Generic:
     def recall(self, lines: Sequence[str]) -> None:
         """There is nothing to know."""
 
-    def match(self, line: str) -> Reading | None:
+    def match(self, line: str) -> Sample | None:
         """What a line tells, if it tells something."""
         counted = _COUNTED.search(line)
         if counted is None:
@@ -126,7 +127,7 @@ class Generic:
             if not _COUNTED.fullmatch(f"{name} 1") and name.lower() != "epoch"
         ]
         # A step without any number beside it is as likely to be prose.
-        return reading(parsed(counted[1]), None, values, self._metric) if values else None
+        return sample(parsed(counted[1]), None, values, self._metric) if values else None
 
 
 class Several:
@@ -140,7 +141,7 @@ class Several:
         for each in self._matchers:
             each.recall(lines)
 
-    def match(self, line: str) -> Reading | None:
+    def match(self, line: str) -> Sample | None:
         """What a line tells, if it tells something."""
         for each in self._matchers:
             if (found := each.match(line)) is not None:
@@ -165,14 +166,14 @@ class Written:
     def recall(self, lines: Sequence[str]) -> None:
         """There is nothing to know."""
 
-    def match(self, line: str) -> Reading | None:
+    def match(self, line: str) -> Sample | None:
         """What a line tells, if it tells something."""
         match = self._compiled.search(line)
         if match is None:
             return None
         values = [(name, parsed(match[group])) for group, name in self._values]
         time = parsed(match[TIME]) if self._has_time else None
-        return reading(parsed(match[ITERATION]), time, values, self._metric)
+        return sample(parsed(match[ITERATION]), time, values, self._metric)
 
 
 BUILT_IN: dict[str, Callable[[str], Matcher]] = {
@@ -183,7 +184,7 @@ BUILT_IN: dict[str, Callable[[str], Matcher]] = {
 
 
 def matcher(pattern: str = "", metric: str = "loss") -> Matcher:
-    """What finds readings in the lines of a log.
+    """What finds samples in the lines of a log.
 
     Args:
         pattern: The name of a built-in one, or an RE2 pattern with the named groups `it`, those of

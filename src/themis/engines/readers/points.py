@@ -1,4 +1,4 @@
-"""What readers hand on, whatever they read: points, and the place to read on from.
+"""What readers hand on, whatever they read: samples, and the place to read on from.
 
     stretch = reader.stretch(since=0, most=100)
     stretch.samples[0].values       # (("loss", 0.31), ("accuracy", 0.9))
@@ -9,41 +9,11 @@ made anew goes on from a place as the old one would have.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Protocol
 
-MOST_VALUES, LONGEST_NAME = 8, 64
-"""Values taken from one point, and the length of a name; the others are left out."""
+from themis.engines.metrics import LONGEST_NAME, MOST_VALUES, Sample, Stretch
+
 _LARGEST = 1e15
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What a job said of itself at one iteration."""
-
-    iteration: float
-    time: float | None = None
-    """Seconds on the job's clock, if it said so."""
-    values: tuple[tuple[str, float], ...] = ()
-    """Its loss and whatever else it measures, by name."""
-    end: int = field(default=0, compare=False)
-    """The place after it."""
-
-    @property
-    def loss(self) -> float | None:
-        """The value of that name, if there is one."""
-        return dict(self.values).get("loss")
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """What was read in one go."""
-
-    samples: tuple[Reading, ...]
-    end: int
-    """Where to go on; beyond the last sample if something else follows it."""
-    more: bool
-    """Whether there is more already."""
 
 
 class Reader(Protocol):
@@ -53,11 +23,11 @@ class Reader(Protocol):
     def trouble(self) -> str:
         """What was left out, for people to read; empty if nothing was."""
 
-    def read(self, most: int | None = None) -> tuple[Reading, ...]:
-        """New readings, oldest first, at most so many; none where nothing can be read."""
+    def read(self, most: int | None = None) -> tuple[Sample, ...]:
+        """New samples, oldest first, at most so many; none where nothing can be read."""
 
     def stretch(self, since: int, most: int) -> Stretch:
-        """Readings from a place on."""
+        """Samples from a place on."""
 
 
 def number(value: object) -> float | None:
@@ -77,13 +47,13 @@ def parsed(text: str | None) -> float | None:
         return None
 
 
-def reading(
+def sample(
     iteration: float | None,
     time: float | None,
     values: Iterable[tuple[str, float | None]],
     metric: str,
-) -> Reading | None:
-    """A reading of what was found, if it has an iteration.
+) -> Sample | None:
+    """A sample of what was found, if it has an iteration.
 
     Args:
         iteration: Which, as it was found.
@@ -102,7 +72,8 @@ def reading(
     if len(kept) > MOST_VALUES:
         last_other = [name for name in kept if name != metric][-1]
         del kept[last_other]
-    return Reading(iteration, time, tuple(kept.items()))
+    loss = kept.pop("loss", None)
+    return Sample(iteration, loss, time, tuple(kept.items()))
 
 
 def _is_name(name: str) -> bool:

@@ -1,7 +1,7 @@
 """What jobs write for TensorBoard: scalars in event files, read without TensorBoard.
 
     reader = TensorBoardReader(checkpoint_dir, "runs", metric="train/loss")
-    reader.read()           # the readings since the last time
+    reader.read()           # the samples since the last time
     reader.trouble          # "'events.out.tfevents.17' is damaged at byte 120: the rest ..."
 
 A folder's files are read one after the other in the order of the seconds in their names, as
@@ -15,9 +15,10 @@ import re
 import zlib
 from dataclasses import dataclass, replace
 
+from themis.engines.metrics import Sample, Stretch
 from themis.engines.readers.events import Step, Stop, parse_event, steps
 from themis.engines.readers.files import opened, opened_folder, owner_of
-from themis.engines.readers.points import Reading, Stretch, number, reading
+from themis.engines.readers.points import number, sample
 
 MOST_READ = 512 << 10
 """Bytes taken at a time; more than any record that is read."""
@@ -89,15 +90,15 @@ class TensorBoardReader:
         self._key, self._offset = place >> _OFFSET_BITS, place & _DONE
 
     def stretch(self, since: int, most: int) -> Stretch:
-        """Readings from a place on."""
+        """Samples from a place on."""
         self.seek(since)
         samples = self.read(most)
         return Stretch(samples, self.place, self._behind)
 
-    def read(self, most: int | None = None) -> tuple[Reading, ...]:
-        """New readings, oldest first, at most so many; none where nothing can be read."""
+    def read(self, most: int | None = None) -> tuple[Sample, ...]:
+        """New samples, oldest first, at most so many; none where nothing can be read."""
         self._behind = False
-        found: list[Reading] = []
+        found: list[Sample] = []
         with opened_folder(self._path, self._below, self._owner) as folder:
             if folder is None:
                 return ()
@@ -107,7 +108,7 @@ class TensorBoardReader:
                 self._trouble = f"the event files cannot be read: {error.strerror}"
         return tuple(found)
 
-    def _read_files(self, folder: int, found: list[Reading], most: int | None) -> None:
+    def _read_files(self, folder: int, found: list[Sample], most: int | None) -> None:
         # The list comes first: who has a successor in it had been written to the end by then.
         files = [file for file in self._listed(folder) if file.key >= self._key]
         room = MOST_READ
@@ -135,7 +136,7 @@ class TensorBoardReader:
         return sorted(files)
 
     def _read_file(
-        self, folder: int, file: _File, room: int, found: list[Reading], most: int | None
+        self, folder: int, file: _File, room: int, found: list[Sample], most: int | None
     ) -> int:
         """Read on in one file; what is left of the bytes that may be taken."""
         with opened(file.name, self._owner, folder) as fd:
@@ -154,7 +155,7 @@ class TensorBoardReader:
                     break
             return room - len(data)
 
-    def _take(self, step: Step | Stop, file: _File, found: list[Reading], most: int | None) -> bool:
+    def _take(self, step: Step | Stop, file: _File, found: list[Sample], most: int | None) -> bool:
         """Whether the file goes on."""
         if step is Stop.DAMAGED:
             self._trouble = (
@@ -170,12 +171,12 @@ class TensorBoardReader:
             found.append(replace(made, end=self.place))
         return True
 
-    def _made(self, record: bytes | None) -> Reading | None:
+    def _made(self, record: bytes | None) -> Sample | None:
         event = None if record is None else parse_event(record)
         if event is None or not event.scalars:
             return None
         values = [(tag, number(value)) for tag, value in event.scalars]
-        return reading(number(event.step), number(event.wall_time), values, self._metric)
+        return sample(number(event.step), number(event.wall_time), values, self._metric)
 
 
 def _key(name: str, match: re.Match[str]) -> int:
