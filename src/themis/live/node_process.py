@@ -13,7 +13,6 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from themis.live.config import ServiceConfig
 from themis.live.grpc_client import Connection, Credentials, NodeClient, refused
 from themis.live.node import Node
 from themis.live.node_disk import NodeDisk, closed_to
+from themis.live.notifying import READY, STOPPING, notify
 from themis.model.ids import check_name
 
 _LOG = logging.getLogger(__name__)
@@ -202,9 +202,9 @@ async def _until_signalled(node: Node, reload: Callable[[], None], *, drain: flo
         loop.add_signal_handler(number, signalled.set)
     running = asyncio.create_task(node.run())
     waiting = asyncio.create_task(signalled.wait())
-    notify("READY=1")
+    notify(READY)
     await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    notify("STOPPING=1")
+    notify(STOPPING)
     if not running.done():
         if drain is not None:
             await node.drain(drain)
@@ -219,14 +219,3 @@ def _last_words(node: Node) -> str:
         return "the node has stopped; nothing runs here"
     runs = "1 run goes" if count == 1 else f"{count} runs go"
     return f"the node has stopped; {runs} on, until a node takes over or the leases end"
-
-
-def notify(text: str) -> None:
-    """Tell systemd, where it has asked to be told."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    if address.startswith("@"):
-        address = "\0" + address[1:]
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-        sender.sendto(text.encode(), address)

@@ -31,6 +31,7 @@ from themis.live.grpc_server import GrpcServer, GrpcSettings
 from themis.live.loading import Loaded
 from themis.live.local_nodes import start_nodes
 from themis.live.memory import Memory, recall
+from themis.live.notifying import READY, STOPPING, notify
 from themis.live.reloading import plan_reload
 from themis.live.rounds import REMEMBERED, read_rounds
 from themis.live.service import Service
@@ -124,7 +125,11 @@ class Serving:
                 start_nodes(config, grpc, vault, now=time.time())
                 await service.settled()
             self._announce(Listening(http, grpc, str(made or ""), store.url, epoch))
-            await self._until_the_end(service)
+            notify(READY)
+            try:
+                await self._until_the_end(service)
+            finally:
+                notify(STOPPING)
 
     async def _begin(self, store: Store, config: ServiceConfig) -> Service:
         rule = policy(config.policy, **dict(self._loaded.policy_options))
