@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,17 @@ def test_a_local_node_runs_jobs_as_any_other_node_would(
     assert not found.mistakes
     assert found.loaded is not None
     assert owners_of(found.loaded.config)[0].separate is not config.trust_tenants
+
+
+def test_local_nodes_have_one_place_for_checkpoints(tmp_path: Path) -> None:
+    config = cluster(tmp_path)
+    folders = {
+        flags_of(node_command(config, GRPC, replace(MACHINE, name=name)))["--shared-dir"]
+        for name in ("m0", "m1")
+    }
+    assert folders == {str(tmp_path / "state-nodes" / "checkpoints")}
+    given = replace(config, shared_dir=tmp_path / "shared")
+    assert flags_of(node_command(given, GRPC, MACHINE))["--shared-dir"] == str(tmp_path / "shared")
 
 
 def cluster(folder: Path) -> ServiceConfig:

@@ -41,6 +41,8 @@ class LocalNodes:
         machines = read_cluster(config.local_nodes).machines
         owners_of(config)  # Each of them would find out by itself, and say so to a log only.
         commands = {machine.name: node_command(config, self._grpc, machine) for machine in machines}
+        if config.shared_dir is None:
+            make_way(nodes_folder(config) / "checkpoints")
         started = []
         for name, command in commands.items():
             folder = nodes_folder(config) / name
@@ -87,6 +89,8 @@ def node_command(config: ServiceConfig, grpc: Address, machine: Machine) -> list
         "--slot": str(_slot_of(machine)),
         "--model": machine.gpu_model,
         "--state": str(folder),
+        # On one machine they share a folder whether or not others do.
+        "--shared-dir": str(config.shared_dir or nodes_folder(config) / "checkpoints"),
         "--log-level": config.log_level,
     }
     if config.trust_tenants:

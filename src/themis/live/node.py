@@ -13,6 +13,7 @@ import logging
 import math
 import random
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, assert_never
@@ -28,6 +29,7 @@ from themis.fleet.messages import Orders, Point, Report, RunOrder, RunState
 from themis.live.grpc_client import Backoff
 from themis.live.node_disk import NodeDisk, RunRecord
 from themis.live.node_points import Trail
+from themis.live.node_storage import SharedStorage
 from themis.model import Machine
 
 _LOG = logging.getLogger(__name__)
@@ -97,6 +99,8 @@ class Node:
         reporter: Reporter,
         disk: NodeDisk,
         *,
+        storage: SharedStorage | None = None,
+        trust_tenants: bool = False,
         refused: Callable[[], Coroutine[Any, Any, bool]] | None = None,
         settings: NodeSettings | None = None,
         rng: random.Random | None = None,
@@ -108,6 +112,8 @@ class Node:
             engine: Starts and kills jobs. `reattach` has not been called yet.
             reporter: The way to the service.
             disk: The node's own memory.
+            storage: Where jobs keep their checkpoints, if other nodes are to see it too.
+            trust_tenants: Whether jobs of all owners run as one user; said to the service.
             refused: Whether the service's machine says that no service is running there. Then
                 training goes on to the end of its leases; without, only as long as liveness lasts.
             settings: How often to look.
@@ -116,6 +122,9 @@ class Node:
         self._engine = engine
         self._reporter = reporter
         self._disk = disk
+        self._storage = storage
+        self._nonce = ""
+        self._look_now = asyncio.Event()
         self._refused = refused
         self._settings = settings or NodeSettings()
         self._rng = rng or random.Random()
@@ -124,6 +133,8 @@ class Node:
             disk.memory,
             control=engine.capabilities.control,
             version=__version__,
+            trust_tenants=trust_tenants,
+            shared_dir=str(storage.root) if storage is not None else "",
             kill_patience=self._settings.kill_patience,
         )
         self._inbox: asyncio.Queue[Happened | None] = asyncio.Queue()
@@ -156,6 +167,7 @@ class Node:
                     group.create_task(self._listen()),
                     group.create_task(self._measure_often()),
                     group.create_task(self._look_at_gpus_often()),
+                    group.create_task(self._look_at_storage_often()),
                 ]
                 await self._work()
             finally:
@@ -241,6 +253,9 @@ class Node:
                 self._on_engine(number, self._forget)
             case cmd.Advance(run=number, heard=heard):
                 self._on_engine(number, partial(self._advance, heard=heard))
+            case cmd.LookAtStorage(nonce=nonce):
+                self._nonce = nonce
+                self._look_now.set()
             case cmd.TickMe(at=at):
                 if self._timer is not None:
                     self._timer.cancel()
@@ -469,6 +484,26 @@ class Node:
                 for gpu in (gpu for machine in found for gpu in machine.gpus):
                     self._see(gpu)
             await asyncio.sleep(self._settings.health_every)
+
+    async def _look_at_storage_often(self) -> None:
+        """Say what is in the shared folder, when that changes."""
+        seen = ("", "")
+        while self._storage is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.health_every):
+                    await self._look_now.wait()
+            self._look_now.clear()
+            if not self._nonce:
+                continue
+            try:
+                found = (await asyncio.to_thread(self._storage.look, self._nonce), "")
+            except OSError as error:
+                found = ("", f"{error.strerror} ({self._storage.root})"[:_MOST_MESSAGE])
+            if found != seen:
+                seen = found
+                if found[1]:
+                    _LOG.warning("the shared folder cannot be used: %s", found[1])
+                self._put(partial(ev.StorageSeen, mark=found[0], trouble=found[1]))
 
     def _see(self, gpu: base.Gpu) -> None:
         before = self._sick.get(gpu.index, "")
