@@ -33,8 +33,9 @@ from themis.fleet.messages import (
     SlotState,
     Terms,
 )
-from themis.live.node import RESUMABLE_CODE, Node, NodeSettings, task_for
+from themis.live.node import Node, NodeSettings
 from themis.live.node_disk import NodeDisk, RunRecord
+from themis.live.node_runs import RESUMABLE_CODE, task_for
 from themis.live.node_storage import SharedStorage
 from themis.model import AppId, JobId, Machine, OwnerId
 from themis.testing.doors import until
