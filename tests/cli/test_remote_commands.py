@@ -61,7 +61,7 @@ ANSWERS: dict[str, Any] = {
          "revoked": None, "used": None, "note": EVIL},
         {"id": "ba9876543210", "role": "tenant", "subject": "old", "created": 1.0, "expires": 2.0,
          "revoked": None, "used": 1.0, "note": ""}]},
-    "rounds": {"rounds": [SHEET]},
+    "rounds": {"rounds": [SHEET], "before": 7},
     "round": SHEET,
     "audit": {"rows": [{"number": 123456, "at": 1.8e9, "who": f"admin/{LONG}/0123456789ab",
                         "verb": "token create", "target": EVIL, "outcome": "denied",
@@ -286,6 +286,14 @@ def test_an_owner_nobody_knows_is_not_found(cli: Cli, fake: type[Fake]) -> None:
     done = cli("quota", LONG, "many")
     assert (done.code, "allowed: a number of GPUs, or none" in done.err) == (2, True)
     assert cli("weight", LONG, "much").code == 2
+
+
+def test_rounds_come_in_pages_and_one_is_told_how_to_see_earlier_ones(
+    cli: Cli, fake: type[Fake]
+) -> None:
+    assert cli("auction", "show").out.endswith("themis auction show --before 7\n")
+    cli("auction", "show", "--before", "7", "--limit", "3")
+    assert fake.asked == [("rounds", (None, 50)), ("rounds", (7, 3))]
 
 
 def test_help_of_the_service_comes_in_groups(cli: Cli) -> None:

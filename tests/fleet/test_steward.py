@@ -8,14 +8,23 @@ from themis.arbiter import Arbiter, GpuState, Settings
 from themis.arbiter import commands as arbiter_commands
 from themis.arbiter import events as ev
 from themis.errors import ConfigError
-from themis.fleet.commands import AcceptRun, Outcome, RefuseRun, TellPoints, TellRun
+from themis.fleet.commands import (
+    AcceptRun,
+    Outcome,
+    RefuseRun,
+    RefuseSession,
+    TellPoints,
+    TellRun,
+)
 from themis.fleet.events import (
+    AgentSpoke,
     PointsHeard,
+    ReleaseRequested,
     ReportCame,
     RunRequested,
+    SessionOpened,
     StewardEvent,
     StopRequested,
-    TalkBegan,
 )
 from themis.fleet.kept import Kept, RunResult, WantedRun
 from themis.fleet.messages import (
@@ -28,7 +37,7 @@ from themis.fleet.messages import (
     SlotReport,
     SlotState,
 )
-from themis.fleet.steward import Steward
+from themis.fleet.steward import DISPLACED, Steward
 from themis.model import AppId, GpuId, JobId, Machine, Source, Topology
 from themis.policies import Allotment, Plan
 from themis.policies.base import View
@@ -110,6 +119,11 @@ class Desk:
 
     def state(self, gpu: int = 0) -> GpuState:
         return self.steward.arbiter.ledger.state(GpuId(gpu))
+
+    def token(self, gpu: int = 0) -> int:
+        lease = self.steward.arbiter.ledger.lease(GpuId(gpu))
+        assert lease is not None
+        return lease.token
 
     def ask(self, at: float, *gpus: int, key: str = "k", app: AppId = A) -> Outcome:
         wanted = tuple(map(GpuId, gpus))
@@ -335,7 +349,7 @@ def test_an_agent_that_gives_back_a_gpu_is_not_believed_that_it_is_empty() -> No
     desk = Desk().ready(A)
     desk.ask(5.0, 0)
     desk.report(6.0, running(), busy=ON_0)
-    given = desk.take(ev.GpusReleased(6.5, A, (GpuId(0),)))
+    given = desk.take(ReleaseRequested(6.5, A, (GpuId(0),), (desk.token(),)))
     assert desk.state() is GpuState.LEASED
     assert given.changes.kept is not None
     assert "release/0" in given.changes.kept
@@ -345,6 +359,31 @@ def test_an_agent_that_gives_back_a_gpu_is_not_believed_that_it_is_empty() -> No
     desk.report(7.0, running(state=RunState.EXITED, code=75))
     assert desk.state() is GpuState.FREE
     assert "release/0" not in desk.rows
+
+
+def test_a_late_release_does_not_give_back_what_was_granted_since() -> None:
+    desk = Desk().ready(A)
+    old = desk.token()
+    desk.take(ReleaseRequested(6.0, A, (GpuId(0),), (old,)))
+    desk.report(6.5)
+    assert desk.state() is GpuState.FREE
+    at = 7.0
+    while desk.state() is GpuState.FREE:
+        at += 1.0
+        assert at < 300.0
+        desk.report(at)
+    assert desk.token() > old
+    desk.take(ReleaseRequested(at + 0.1, A, (GpuId(0),), (old,)))
+    assert "release/0" not in desk.rows
+    desk.report(at + 0.2)
+    assert desk.state() is GpuState.LEASED
+
+
+def test_a_release_that_does_not_name_its_leases_is_refused() -> None:
+    desk = Desk().ready(A)
+    outcome = desk.take(ReleaseRequested(6.0, A, (GpuId(0),), ()))
+    assert isinstance(outcome.commands[0], arbiter_commands.Refuse)
+    assert not outcome.changes.any
 
 
 def test_a_job_runs_again_only_when_its_last_run_is_over() -> None:
@@ -490,8 +529,24 @@ def test_what_an_agent_lost_is_told_again_with_the_end() -> None:
     desk.report(6.0, saying(1, 3, RunState.EXITED))
     desk.report(6.05, saying(1, 3, RunState.EXITED))
     desk.take(PointsHeard(6.1, A, 1, 1))
-    assert told(desk.take(TalkBegan(6.2, A))) == [2.0, 3.0, RunState.EXITED]
-    assert told(desk.take(TalkBegan(6.3, B))) == []
+    # By the next agent, and by one that lost what waited for it.
+    for at in (6.2, 6.3):
+        assert told(desk.take(SessionOpened(at, A, "s2"))) == [2.0, 3.0, RunState.EXITED]
+    assert told(desk.take(SessionOpened(6.4, B, "s1"))) == []
+
+
+def test_what_an_agent_heard_that_was_replaced_is_told_to_the_next() -> None:
+    desk = training()
+    desk.take(SessionOpened(5.6, A, "s1"))
+    old = desk.steward.fence_of(A)
+    desk.report(6.0, saying(1, 3), busy=ON_0)
+    assert told(desk.take(SessionOpened(6.1, A, "s2"))) == [1.0, 2.0, 3.0]
+    late = desk.take(AgentSpoke(6.2, A, old, PointsHeard(6.1, A, 1, 3)))
+    assert late.commands == (RefuseSession(A, DISPLACED),)
+    assert told(desk.take(SessionOpened(6.3, A, "s2"))) == [1.0, 2.0, 3.0]
+    mine = desk.steward.fence_of(A)
+    desk.take(AgentSpoke(6.4, A, mine, PointsHeard(6.4, A, 1, 2)))
+    assert told(desk.take(SessionOpened(6.5, A, "s2"))) == [3.0]
 
 
 def test_the_next_service_tells_what_was_not_heard() -> None:

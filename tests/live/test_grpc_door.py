@@ -18,10 +18,11 @@ from themis.errors import (
     DeniedError,
     LimitError,
     RefusedError,
+    StaleAnswerError,
     UnavailableError,
     UnknownCallerError,
 )
-from themis.fleet.messages import Point, Report, SlotReport, SlotState
+from themis.fleet.messages import Point, Report, RunReport, RunState, SlotReport, SlotState
 from themis.fleet.talk import (
     AgentReport,
     EndSaid,
@@ -221,12 +222,19 @@ def test_with_certificates_a_token_counts_only_on_its_own_machine(tmp_path: Path
         assert (await client(ours, token).report(report_of("m0", 1))).answers == 1
         with pytest.raises(DeniedError, match="certificate"):
             await client(theirs, token).report(report_of("m0", 2))
-        # A certificate alone says who calls, too.
-        assert (await client(ours, None).report(report_of("m0", 3))).answers == 3
-        with pytest.raises(DeniedError):
-            await client(theirs, None).report(report_of("m0", 4))
         with pytest.raises(UnavailableError):
-            await client(None, token).report(report_of("m0", 5))
+            await client(None, token).report(report_of("m0", 3))
+        # A certificate alone would outlive the token: it is not enough, now or later.
+        for number in (4, 5):
+            with pytest.raises(UnknownCallerError):
+                await client(ours, None).report(report_of("m0", number))
+            revoke_token(world.vault, token.read_text().split("_")[1], now=WALL)
+        # A new token is good with the same certificate, and not with another.
+        token.unlink()
+        world.token_file(Role.NODE, "m0")
+        assert (await client(ours, token).report(report_of("m0", 6))).answers == 6
+        with pytest.raises(DeniedError, match="certificate"):
+            await client(theirs, token).report(report_of("m0", 7))
 
     at_the_door(tmp_path, door=GrpcSettings(tls=tls))(work)
 
@@ -283,6 +291,24 @@ def test_strangers_are_limited_too(tmp_path: Path) -> None:
     at_the_door(tmp_path, door=door)(work)
 
 
+def test_guessing_locks_nobody_out_who_is_known(tmp_path: Path) -> None:
+    door = GrpcSettings(limits=Limits(requests=1.0, burst=2.0), monotonic=lambda: 100.0)
+
+    async def work(world: World) -> None:
+        known = world.node("m0")
+        assert (await known.report(report_of("m0", 1))).answers == 1
+        for _ in range(2):
+            with pytest.raises(UnknownCallerError):
+                await NodeClient(Connection(world.address)).report(report_of("m0"))
+        # From there not even a right one is looked at,
+        with pytest.raises(LimitError, match="wrong credentials"):
+            await world.node("m1").report(report_of("m1"))
+        # unless it was right before.
+        assert (await known.report(report_of("m0", 2))).answers == 2
+
+    at_the_door(tmp_path, door=door)(work)
+
+
 def test_calls_under_way_are_counted(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         news = await world.agent("ann").exchange(says(number=1))
@@ -319,6 +345,36 @@ def _many_slots() -> bytes:
     return bytes(themis_pb2.Report(slots=[empty] * 5000).SerializeToString())
 
 
+def test_a_message_says_so_many_things_at_most(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        with pytest.raises(RefusedError, match=r"said: 257 entries, allowed: at most 256"):
+            await world.agent("ann").exchange(says(*[StopSaid(1)] * 257))
+        opened = await world.agent("ann").exchange(says())
+        much = says(*[StopSaid(1)] * 256, number=2)
+        await world.agent("ann").exchange(replace(much, fence=opened.fence))
+        run = RunReport(7, SWEEP, JobId("j0"), RunState.RUNNING)
+        with pytest.raises(RefusedError, match=r"runs: 259 entries, allowed: at most 258"):
+            await world.node("m0").report(replace(report_of("m0"), runs=(run,) * 259))
+        await world.node("m0").report(replace(report_of("m0"), runs=(run,) * 258))
+
+    at_the_door(tmp_path)(work)
+
+
+def test_who_says_much_is_counted_for_more(tmp_path: Path) -> None:
+    door = GrpcSettings(limits=Limits(requests=1.0, burst=10.0), monotonic=lambda: 100.0)
+
+    async def work(world: World) -> None:
+        agent = world.agent("ann")
+        fence = (await agent.exchange(says())).fence
+        await agent.exchange(replace(says(*[StopSaid(1)] * 32, number=2), fence=fence))
+        with pytest.raises(LimitError) as caught:
+            await agent.exchange(replace(says(*[StopSaid(1)] * 8, number=3), fence=fence))
+        assert caught.value.retry_after == pytest.approx(1.0)
+        await agent.exchange(replace(says(number=4), fence=fence))
+
+    at_the_door(tmp_path, door=door)(work)
+
+
 def test_connections_that_say_nothing_or_nonsense_keep_nobody_else_out(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         host, port = world.address.host, world.address.port
@@ -339,7 +395,7 @@ def test_connections_that_say_nothing_or_nonsense_keep_nobody_else_out(tmp_path:
 
 def test_of_many_topologies_an_agent_hears_the_last(tmp_path: Path) -> None:
     desk = Desk(SWEEP, 1, 0.0)
-    desk.take(says(), 0.0)
+    desk.take(says(), 0.0, 1)
     desk.stand(Standing(simple_app("sweep"), Topology(()), (), (), 0, ()))
     desk.put(OverNews("no"))
     for count in range(3):
@@ -388,9 +444,27 @@ def test_what_is_refused_is_not_said_again(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         link = AgentLink(world.agent("ann"), SWEEP, random.Random(1))
         link.say(EndSaid("x" * 20_000))
+        assert isinstance(await anext(aiter(link.news())), Standing)
         with pytest.raises(RefusedError, match="at most 16384"):
             await anext(aiter(link.news()))
-        assert isinstance(await anext(aiter(link.news())), Standing)
+        link.say(EndSaid("finished"))
+        assert [item async for item in link.news()] == [OverNews("finished")]
+
+    at_the_door(tmp_path)(work)
+
+
+def test_an_agent_that_was_replaced_learns_it_and_can_take_over_again(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        links = [AgentLink(world.agent("ann"), SWEEP, random.Random(1)) for _ in range(2)]
+        for link in links:
+            assert isinstance(await anext(aiter(link.news())), Standing)
+        links[0].say(EndSaid("finished"))
+        with pytest.raises(StaleAnswerError, match="another agent"):
+            await anext(aiter(links[0].news()))
+        assert SWEEP in world.service.steward.arbiter.world.apps
+        assert isinstance(await anext(aiter(links[0].news())), Standing)
+        with pytest.raises(StaleAnswerError, match="another agent"):
+            await anext(aiter(links[1].news()))
 
     at_the_door(tmp_path)(work)
 
@@ -558,7 +632,7 @@ def test_points_that_come_again_after_a_restart_are_heard_once() -> None:
 
 def test_an_answer_has_a_bounded_number_of_points() -> None:
     desk = Desk(SWEEP, 1, 0.0)
-    desk.take(AgentReport(SWEEP, "s", 1, 0, 0), 0.0)
+    desk.take(AgentReport(SWEEP, "s", 1, 0, 0), 0.0, 1)
     spec = simple_app("sweep", gpus=1, jobs=1)
     desk.stand(Standing(spec, Topology(()), (), (), 0, ()))
     values = tuple((f"v{n}", 0.0) for n in range(8))
@@ -570,5 +644,5 @@ def test_an_answer_has_a_bounded_number_of_points() -> None:
         assert len(news.items) <= 1 + MOST_VALUES // 256
         heard = news.first + len(news.items) - 1
         number += 1
-        desk.take(AgentReport(SWEEP, "s", number, 1, heard), 0.0)
+        desk.take(AgentReport(SWEEP, "s", number, 1, heard), 0.0, 1)
     assert len(desk.heard_points()) == 600

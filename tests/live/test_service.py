@@ -17,6 +17,7 @@ from themis.errors import (
     ConfigError,
     CorruptLogError,
     RefusedError,
+    StaleAnswerError,
     UnavailableError,
     UnknownAppError,
 )
@@ -36,10 +37,12 @@ from themis.fleet.talk import (
     OfferNews,
     OverNews,
     PointsNews,
+    ReleaseSaid,
     RunNews,
     RunSaid,
     Said,
     Standing,
+    StopSaid,
 )
 from themis.live.clock import Sources
 from themis.live.memory import recall
@@ -180,15 +183,20 @@ class Talker:
     number: int = 0
     epoch: int = 0
     heard: int = 0
+    fence: int = 0
     held: dict[GpuId, Lease] = field(default_factory=dict)
     items: list[NewsItem] = field(default_factory=list)
 
     async def talk(self, *said: Said) -> News:
         assert self.cluster.service is not None
+        if said and not self.fence:
+            await self.talk()
         self.number += 1
-        report = AgentReport(self.app, self.session, self.number, self.epoch, self.heard, said)
+        report = AgentReport(
+            self.app, self.session, self.number, self.epoch, self.heard, said, self.fence
+        )
         news = await self.cluster.service.exchange(report)
-        self.epoch = news.epoch
+        self.epoch, self.fence = news.epoch, news.fence
         for number, item in enumerate(news.items, news.first):
             self.heard = number
             self.items.append(item)
@@ -395,6 +403,153 @@ def test_an_auction_is_held_among_agents(tmp_path: Path) -> None:
 
             await asyncio.gather(*(live(agent) for agent in agents))
             assert cluster.service.steward.arbiter.rounds > 0
+
+    virtually(work, tmp_path)
+
+
+def test_a_late_word_of_an_agent_that_was_replaced_counts_for_nothing(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, nodes):
+            assert cluster.service is not None
+            await cluster.service.submit(app(jobs=1), "k1")
+            old = Talker(cluster, AppId("sweep"), "old")
+            await old.until(lambda: len(old.held) == 1)
+            (gpu,) = old.held
+            job = JobId(app().jobs[0].id)
+            await old.until(lambda: bool(nodes[0].running), RunSaid(job, (gpu,), TRAIN, "r"))
+            new = Talker(cluster, AppId("sweep"), "new")
+            await new.talk()
+            assert new.fence > old.fence
+            (run,) = nodes[0].running
+            words: tuple[Said, ...] = (
+                EndSaid(),
+                StopSaid(run),
+                ReleaseSaid((gpu,), (old.held[gpu].token,)),
+            )
+            for restarts in (False, True):
+                if restarts:
+                    cluster.kill()
+                    await cluster.start()
+                for said in words:
+                    with pytest.raises(StaleAnswerError, match="another agent"):
+                        await old.talk(said)
+                # Neither can it begin again, as if it were the newer one.
+                with pytest.raises(StaleAnswerError, match="another agent"):
+                    await Talker(cluster, AppId("sweep"), "old").talk()
+                fence = new.fence
+                await new.talk()
+                assert new.fence == fence
+            assert list(nodes[0].running) == [run]
+            assert cluster.service is not None
+            assert not cluster.service.steward.arbiter.world.apps[AppId("sweep")].outcome
+
+    virtually(work, tmp_path)
+
+
+def test_an_agent_that_is_replaced_hears_nothing_more(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, _):
+            assert cluster.service is not None
+            await cluster.service.submit(app(jobs=1), "k1")
+            old = Talker(cluster, AppId("sweep"), "old")
+            await old.until(lambda: len(old.held) == 1)
+            waiting = asyncio.create_task(old.talk())
+            await asyncio.sleep(0.0)
+            await Talker(cluster, AppId("sweep"), "new").talk()
+            await Talker(cluster, AppId("sweep"), "newer").talk()
+            with pytest.raises(StaleAnswerError):
+                await waiting
+
+    virtually(work, tmp_path)
+
+
+def test_a_session_begins_with_its_number_before_anything_counts(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, _):
+            assert cluster.service is not None
+            await cluster.service.submit(app(), "k1")
+            agent = Talker(cluster, AppId("sweep"))
+            await agent.talk()
+            late = AgentReport(AppId("sweep"), "never-heard-of", 1, 0, 0, (EndSaid(),))
+            with pytest.raises(RefusedError, match="says nothing"):
+                await cluster.service.exchange(late)
+            assert not cluster.service.steward.arbiter.world.apps[AppId("sweep")].outcome
+            await agent.talk()
+            # The same first report, sent again, is the same session.
+            first = AgentReport(AppId("sweep"), agent.session, 1, 0, 0)
+            assert (await cluster.service.exchange(first)).fence == agent.fence
+
+    virtually(work, tmp_path)
+
+
+def test_an_agent_is_told_that_its_app_is_over_until_it_has_heard(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, _):
+            assert cluster.service is not None
+            await cluster.service.submit(app(), "k1")
+            agent = Talker(cluster, AppId("sweep"))
+            await agent.until(lambda: len(agent.held) == 2)
+            before = (agent.epoch, agent.heard)
+            await agent.until(lambda: OverNews("finished") in agent.items, EndSaid())
+            again = agent
+            for restarts in (False, True):
+                if restarts:
+                    cluster.kill()
+                    await cluster.start()
+                # The answer was lost, or another agent takes its place and knows nothing.
+                agent.epoch, agent.heard = before
+                for again in (agent, Talker(cluster, AppId("sweep"), "s2")):
+                    again.items.clear()
+                    await again.talk()
+                    assert again.items[-1] == OverNews("finished")
+            assert cluster.service is not None
+            assert before[0] < agent.epoch
+            with pytest.raises(UnknownAppError):
+                await again.talk()
+            assert not cluster.service._desks
+
+    virtually(work, tmp_path)
+
+
+def test_the_desk_of_an_app_goes_with_its_agent_and_the_end_is_still_told(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, _):
+            service = cluster.service
+            assert service is not None
+            for name in ("dead", "away"):
+                await service.submit(app(name), name)
+            agent = Talker(cluster, AppId("away"))
+            await agent.talk()
+            await service.submit(app("never-seen"), "k")
+            for name in ("dead", "away", "never-seen"):
+                await service.carry_out(ev.AppEnded(service.now(), AppId(name), "cancelled"))
+            await asyncio.sleep(AGENT_TTL + 5.0)
+            assert not service._desks
+            await agent.talk()
+            assert agent.items[-1] == OverNews("cancelled")
+            # And it is no news for an app of the same name.
+            await service.submit(app("away"), "another")
+            fresh = Talker(cluster, AppId("away"), "fresh")
+            await fresh.talk()
+            assert [type(item) for item in fresh.items[:1]] == [Standing]
+
+    virtually(work, tmp_path)
+
+
+def test_whose_an_app_was_is_known_after_a_restart(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, _):
+            assert cluster.service is not None
+            await cluster.service.submit(app(), "k1")
+            service = cluster.service
+            await service.carry_out(ev.AppEnded(service.now(), AppId("sweep"), "finished"))
+            cluster.kill()
+            service = await cluster.start()
+            assert service.owner_of(AppId("sweep")) == "ann"
+            assert service.owner_of(AppId("another")) is None
+            # A name that is used anew is whose it is now.
+            await service.submit(replace(app(), owner=OwnerId("bob")), "k2")
+            assert service.owner_of(AppId("sweep")) == "bob"
 
     virtually(work, tmp_path)
 
@@ -606,17 +761,18 @@ def test_a_name_is_whose_it_was_when_the_round_was_held(tmp_path: Path) -> None:
     assert lost.owners(2) == {"one": "bob"}
 
 
-def test_an_agent_hears_every_point_in_order_and_then_the_end(tmp_path: Path) -> None:
-    def heard(agent: Talker) -> list[object]:
-        """Iterations by their numbers, and ends of runs."""
-        found: dict[int, float] = {}
-        for item in agent.items:
-            if isinstance(item, PointsNews):
-                assert item.first <= len(found) + 1, "points are missing"
-                found.update(enumerate((point.iteration for point in item.points), item.first))
-        ends = [item.state for item in agent.items if isinstance(item, RunNews) and item.state.over]
-        return [*found.values(), *ends]
+def heard(agent: Talker) -> list[object]:
+    """Iterations by their numbers, and ends of runs."""
+    found: dict[int, float] = {}
+    for item in agent.items:
+        if isinstance(item, PointsNews):
+            assert item.first <= len(found) + 1, "points are missing"
+            found.update(enumerate((point.iteration for point in item.points), item.first))
+    ends = [item.state for item in agent.items if isinstance(item, RunNews) and item.state.over]
+    return [*found.values(), *ends]
 
+
+def test_an_agent_hears_every_point_in_order_and_then_the_end(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, nodes):
             assert cluster.service is not None
@@ -643,7 +799,7 @@ def test_an_agent_hears_every_point_in_order_and_then_the_end(tmp_path: Path) ->
             service = await cluster.start()
             first = next(item for item in agent.items if isinstance(item, PointsNews))
             agent.items = [first]
-            agent.session = "s2"
+            agent.session, agent.fence = "s2", 0
             await agent.talk()
             (standing,) = [item for item in agent.items if isinstance(item, Standing)]
             assert [news.state for news in standing.runs] == [RunState.STOPPING]
@@ -652,5 +808,37 @@ def test_an_agent_hears_every_point_in_order_and_then_the_end(tmp_path: Path) ->
             kept = service.steward.kept[f"result/{run}"]
             assert isinstance(kept, RunResult)
             assert kept.points_on == ""
+
+    virtually(work, tmp_path)
+
+
+def test_points_that_waited_for_the_disk_do_not_overtake_those_told_again(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, nodes):
+            assert cluster.service is not None
+            (node,), writer = nodes, cluster.service.writer
+            await cluster.service.submit(app(jobs=1), "k1")
+            agent = Talker(cluster, AppId("sweep"))
+            await agent.until(lambda: len(agent.held) == 1)
+            (gpu,) = agent.held
+            job = JobId(app().jobs[0].id)
+            await agent.until(lambda: bool(node.running), RunSaid(job, (gpu,), TRAIN, "r"))
+            (run,) = node.running
+            now = asyncio.get_running_loop().time
+            node.inbox.put_nowait(nev.PointsRead(now(), run, (Point(1.0), Point(2.0))))
+            await asyncio.sleep(3.0)
+            # The disk is busy from here on, and the agent that was told of these is replaced.
+            await cluster.service.settled()
+            writer._busy = asyncio.create_task(asyncio.sleep(0.0))
+            node.inbox.put_nowait(nev.PointsRead(now(), run, (Point(3.0),)))
+            node.running.clear()
+            node.inbox.put_nowait(nev.Exited(now(), run, 0))
+            await asyncio.sleep(3.0)
+            other = Talker(cluster, AppId("sweep"), "s2")
+            talk = asyncio.create_task(other.talk())
+            await asyncio.sleep(3.0)
+            writer._busy = asyncio.create_task(writer._write())
+            await talk
+            await other.until(lambda: heard(other) == [1.0, 2.0, 3.0, RunState.EXITED])
 
     virtually(work, tmp_path)

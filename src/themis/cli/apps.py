@@ -37,6 +37,11 @@ def status(app: App, server: Server = SERVER, ca: Authority = None, json: Json =
         print_json(sheet)
         return
     now = sheet.get("now")
+    if "outcome" in sheet:
+        say(f"{sheet['app']} of {sheet['owner']}: over ({sheet['outcome']})")
+        lasted = since(sheet["submitted"], sheet["ended"])
+        say(f"ended {since(sheet['ended'], now)} ago, {lasted} after it was submitted")
+        return
     say(f"{sheet['app']} of {sheet['owner']}: {sheet['reason']}")
     held, wants = f"{sheet['held']} GPUs of {sheet['demand']} wanted", sheet["weight"]
     say(f"submitted {since(sheet['submitted'], now)} ago, weight {wants:g}, {held}")

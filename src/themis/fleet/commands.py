@@ -141,6 +141,23 @@ class TellRun:
 
 
 @dataclass(frozen=True, slots=True)
+class AcceptSession:
+    """Tell an agent the number of its session."""
+
+    app: AppId
+    session: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseSession:
+    """Tell an agent that another one speaks for its app."""
+
+    app: AppId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TellPoints:
     """Tell an agent what a run reported. How it ended is told after all of its points."""
 
@@ -151,7 +168,9 @@ class TellPoints:
     points: tuple[Point, ...]
 
 
-StewardCommand = AcceptRun | RefuseRun | TellRun | TellPoints | cmd.Command
+StewardCommand = (
+    AcceptRun | RefuseRun | TellRun | TellPoints | AcceptSession | RefuseSession | cmd.Command
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,6 +201,16 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseRequested:
+    """An agent gives leases back: those under these tokens, one for each GPU, and no others."""
+
+    at: float
+    app: AppId
+    gpus: tuple[GpuId, ...]
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PointsHeard:
     """An agent has heard the points of a run up to this number."""
 
@@ -210,12 +220,41 @@ class PointsHeard:
     number: int
 
 
+AgentEvent = (
+    RunRequested
+    | StopRequested
+    | ReleaseRequested
+    | PointsHeard
+    | ev.BidReceived
+    | ev.PhaseStarted
+    | ev.TargetsRevised
+    | ev.WorkAdded
+    | ev.AppEnded
+)
+
+
 @dataclass(frozen=True, slots=True)
-class TalkBegan:
-    """An agent began again: what it was told and has not said it heard must be told again."""
+class SessionOpened:
+    """An agent begins to speak for an app, and nobody who spoke for it before is heard any more.
+
+    Sent again for the same agent it is the same session. What was told of runs and not heard is
+    told again: whoever begins, or lost what waited for it, does not know it.
+    """
 
     at: float
     app: AppId
+    session: str
+    """Chosen at random by the agent."""
 
 
-StewardEvent = ReportCame | RunRequested | StopRequested | PointsHeard | TalkBegan | ev.Event
+@dataclass(frozen=True, slots=True)
+class AgentSpoke:
+    """What an agent says, and in which session; of an old one it counts for nothing."""
+
+    at: float
+    app: AppId
+    fence: int
+    event: AgentEvent
+
+
+StewardEvent = ReportCame | AgentEvent | SessionOpened | AgentSpoke | ev.Event

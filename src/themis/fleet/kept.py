@@ -79,7 +79,19 @@ class LongestTtl:
     seconds: float
 
 
-Kept = WantedRun | RunResult | RunCount | Release | LongestTtl
+@dataclass(frozen=True, slots=True)
+class AgentSession:
+    """Who speaks for an app; kept as long as the app is there."""
+
+    app: AppId
+    fence: int
+    """Higher than that of every session of any app before it."""
+    session: str
+    before: tuple[str, ...] = ()
+    """The last ones before it, which must not begin again."""
+
+
+Kept = WantedRun | RunResult | RunCount | Release | LongestTtl | AgentSession
 
 
 def key_of(row: Kept) -> str:
@@ -91,6 +103,8 @@ def key_of(row: Kept) -> str:
             return f"result/{run}"
         case Release(gpu=gpu):
             return f"release/{gpu}"
+        case AgentSession(app=app):
+            return f"session/{app}"
         case RunCount():
             return COUNT
         case LongestTtl():

@@ -4,7 +4,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from themis.fleet.kept import Kept, LongestTtl, Release, RunCount, RunResult, WantedRun, key_of
+from themis.fleet.kept import (
+    AgentSession,
+    Kept,
+    LongestTtl,
+    Release,
+    RunCount,
+    RunResult,
+    WantedRun,
+    key_of,
+)
 from themis.fleet.messages import RunState
 from themis.model import AppId, GpuId, JobId
 
@@ -18,6 +27,8 @@ class Runbook:
         self.waiting: dict[int, WantedRun] = {}
         """Runs that no node has been told of."""
         self.releases: dict[GpuId, Release] = {}
+        self.sessions: dict[AppId, AgentSession] = {}
+        """Who speaks for each app."""
         self._changed: dict[str, Kept | None] = {}
         self._by_key: dict[tuple[AppId, str], int] = {}
         self._by_gpu: dict[GpuId, dict[int, None]] = {}
@@ -52,6 +63,8 @@ class Runbook:
                 self._count = row.count
             case Release():
                 self.releases[row.gpu] = row
+            case AgentSession():
+                self.sessions[row.app] = row
             case LongestTtl():
                 self.longest_ttl = row.seconds
 
@@ -129,6 +142,9 @@ class Runbook:
 
     def close(self, app: AppId) -> None:
         """An app is over and gone: its results are in its record."""
+        session = self.sessions.pop(app, None)
+        if session is not None:
+            self._drop(key_of(session))
         for number in self._results.pop(app, {}):
             row = self.rows[f"result/{number}"]
             if isinstance(row, RunResult):
@@ -189,6 +205,13 @@ class Runbook:
             row = LongestTtl(seconds)
             self._index(row)
             self._store(row)
+
+    # Who speaks for apps
+
+    def open_session(self, row: AgentSession) -> None:
+        """From now on this one speaks for its app."""
+        self._index(row)
+        self._store(row)
 
     # GPUs given back
 

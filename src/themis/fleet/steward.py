@@ -25,23 +25,27 @@ from themis.arbiter import events as ev
 from themis.errors import ConfigError
 from themis.fleet.commands import (
     AcceptRun,
+    AcceptSession,
     Answer,
     Changes,
     Outcome,
     RefuseRun,
+    RefuseSession,
     StewardCommand,
     TellPoints,
     TellRun,
 )
 from themis.fleet.events import (
+    AgentSpoke,
     PointsHeard,
+    ReleaseRequested,
     ReportCame,
     RunRequested,
+    SessionOpened,
     StewardEvent,
     StopRequested,
-    TalkBegan,
 )
-from themis.fleet.kept import Kept, Release, RunResult, WantedRun
+from themis.fleet.kept import AgentSession, Kept, Release, RunResult, WantedRun
 from themis.fleet.messages import Orders, RunReport, RunState, SlotState, Terms
 from themis.fleet.orders import orders_for
 from themis.fleet.points import Streams
@@ -54,6 +58,10 @@ from themis.model import AppId, GpuId, JobId, Lease
 NODE_TTL = 20.0
 HEARTBEATS = 5
 """How many a node must live for: one that is answered late, and asks again, is not cut off."""
+DISPLACED = "another agent speaks for this app since"
+"""What an agent is told whose session is over."""
+_SESSIONS = 8
+"""How many sessions of an app are known by name."""
 FROM_NODE = "node: "
 """How reasons of quarantine begin that a node gave and may take back."""
 
@@ -92,6 +100,8 @@ class Steward:
         self._roster = Roster()
         self._streams = Streams()
         self._wake = math.inf
+        self._sessions = 0
+        """How many were opened in this epoch."""
         self._events: list[ev.Event] = []
         self._commands: list[StewardCommand] = []
         self._answers: list[Answer] = []
@@ -158,7 +168,20 @@ class Steward:
         self._events, self._commands, self._answers = [], [], []
         self._notice_stall(event.at)
         self._now = max(self._now, event.at)
+        self._take(event)
+        self._watch_time()
+        self._settle()
+        return self._outcome()
+
+    def _take(self, event: StewardEvent) -> None:
         match event:
+            case AgentSpoke(event=said):
+                if self._is_heard(event.app, event.fence):
+                    self._take(said)
+                else:
+                    self._commands.append(RefuseSession(event.app, DISPLACED))
+            case SessionOpened():
+                self._on_session(event)
             case ReportCame(report=report):
                 self._on_report(report.node, event)
             case RunRequested():
@@ -169,14 +192,13 @@ class Steward:
                     self._stop(run, "its agent stopped it")
             case PointsHeard():
                 self._on_heard(event)
-            case TalkBegan(app=app):
-                self._on_talk(app)
-            case ev.GpusReleased():
+            case ReleaseRequested():
                 self._on_release(event)
             case ev.GpuRestored():
                 self._on_restored(event)
             case (
                 ev.GpusVacated()
+                | ev.GpusReleased()
                 | ev.JobStarted()
                 | ev.JobStopped()
                 | ev.ProgressMeasured()
@@ -197,9 +219,6 @@ class Steward:
                 pass
             case _:
                 self._feed(event)
-        self._watch_time()
-        self._settle()
-        return self._outcome()
 
     def _notice_stall(self, at: float) -> None:
         """If this service itself was held up, silence of the nodes proves nothing."""
@@ -441,7 +460,7 @@ class Steward:
         self._roster.nodes[name].due = True
         self._ready[name] = None
 
-    def _on_talk(self, app: AppId) -> None:
+    def _tell_again(self, app: AppId) -> None:
         """Tell again what may be lost, as far as the last reports have it; later ones have all."""
         for run in list(self._streams.begin_again(app)):
             source = self._source(run)
@@ -465,6 +484,40 @@ class Steward:
         return tuple(heard)
 
     # Agents
+
+    def fence_of(self, app: AppId) -> int:
+        """The number of the session that is heard for an app; 0 if there is none."""
+        session = self._book.sessions.get(app)
+        return session.fence if session is not None else 0
+
+    def session_of(self, app: AppId) -> str:
+        """The session that is heard for an app; empty if there is none."""
+        session = self._book.sessions.get(app)
+        return session.session if session is not None else ""
+
+    def _is_heard(self, app: AppId, fence: int) -> bool:
+        """Whether a session is the one that speaks for its app."""
+        return fence == self.fence_of(app)
+
+    def _on_session(self, event: SessionOpened) -> None:
+        """An agent begins. Its messages may be late, so that one from before must not begin."""
+        known = self._book.sessions.get(event.app)
+        if event.app not in self._arbiter.world.apps:
+            self._commands.append(RefuseSession(event.app, "there is no such app"))
+            return
+        if known is None or known.session != event.session:
+            if known is not None and event.session in known.before:
+                self._commands.append(RefuseSession(event.app, DISPLACED))
+                return
+            before = (known.session, *known.before)[:_SESSIONS] if known is not None else ()
+            self._sessions += 1
+            # Above all others, also of an app of the same name, and also of what a store that was
+            # brought back has forgotten: epochs rise.
+            fence = (self._epoch << 32) + self._sessions
+            known = AgentSession(event.app, fence, event.session, before)
+            self._book.open_session(known)
+        self._commands.append(AcceptSession(event.app, event.session, known.fence))
+        self._tell_again(event.app)
 
     def _on_request(self, event: RunRequested) -> None:
         known = self._book.asked(event.app, event.key)
@@ -504,12 +557,14 @@ class Steward:
         """How a node is with shared storage."""
         return sharing_of(node, self._roster.nodes.values(), self._nonce)
 
-    def _on_release(self, event: ev.GpusReleased) -> None:
+    def _on_release(self, event: ReleaseRequested) -> None:
         """An agent says that it needs GPUs no more. Whether they are empty, nodes say."""
-        held = self._arbiter.ledger.holdings(event.app)
+        if len(event.gpus) != len(event.tokens):
+            self._commands.append(cmd.Refuse(event.app, "a release names a token for each GPU"))
+            return
         queued = []
-        for gpu in sorted(set(event.gpus)):
-            lease = held.get(gpu)
+        for gpu, token in sorted(set(zip(event.gpus, event.tokens, strict=True))):
+            lease = self._lease_meant(event.app, gpu, token)
             if lease is None:
                 continue
             run = self._book.on_lease(gpu, lease.token)
@@ -521,7 +576,12 @@ class Steward:
             else:
                 queued.append(gpu)
         if queued:
-            self._feed(replace(event, gpus=tuple(queued)))
+            self._feed(ev.GpusReleased(self._now, event.app, tuple(queued)))
+
+    def _lease_meant(self, app: AppId, gpu: GpuId, token: int) -> Lease | None:
+        """The lease that an agent speaks of: a late word must not touch what was given since."""
+        lease = self._arbiter.ledger.holdings(app).get(gpu)
+        return lease if lease is not None and lease.token == token else None
 
     def _on_restored(self, event: ev.GpuRestored) -> None:
         """An operator says that a GPU is well."""

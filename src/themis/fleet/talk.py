@@ -4,6 +4,10 @@ An agent sends an `AgentReport` with everything it has to say, and is answered w
 app should know and has not yet said it heard. Both may come twice or not at all: what is said has
 a key or a number, and news come again until they are heard. After a restart on either side the
 first news is a `Standing`, the whole of it.
+
+An agent begins with a report that says nothing, and is given a number (its `fence`). Agents of an
+app are fenced by it like processes by the tokens of their leases: a word of an older one that is
+late, or that does not know that it was replaced, is refused.
 """
 
 from dataclasses import dataclass
@@ -45,6 +49,8 @@ class ReleaseSaid:
     """The app has no use for these GPUs."""
 
     gpus: tuple[GpuId, ...]
+    tokens: tuple[int, ...]
+    """Of the leases that are meant, one for each GPU: one that was given since is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,9 @@ class AgentReport:
     heard: int
     """The number of the last item of them."""
     said: tuple[Said, ...] = ()
+    fence: int = 0
+    """The number that the service gave the session. 0 opens one, and says nothing else: whoever
+    spoke for the app before is not heard any more."""
 
 
 # To agents
@@ -207,3 +216,5 @@ class News:
     first: int
     """The number of the first item; the others follow it."""
     items: tuple[NewsItem, ...]
+    fence: int = 0
+    """The number of the session, which comes with every report from now on."""

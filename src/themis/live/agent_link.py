@@ -16,13 +16,11 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Protocol
 
-from themis.errors import LimitError, RefusedError, UnavailableError
+from themis.errors import LimitError, RefusedError, StaleAnswerError, UnavailableError
 from themis.fleet.talk import AgentReport, News, NewsItem, OverNews, PointsNews, Said
 from themis.live.grpc_client import Backoff
+from themis.live.rpcs import MOST_SAID
 from themis.model import AppId
-
-MOST_SAID = 256
-"""Things said in one report; the rest go with the next."""
 
 
 class Exchanges(Protocol):
@@ -46,17 +44,22 @@ class AgentLink:
     ) -> None:
         self._client = client
         self._app = app
-        self._session = session or secrets.token_hex(8)
         self._backoff = Backoff(rng, most=longest_wait)
+        self._begin(session)
+        self._outbox: list[Said] = []
+        self._spoke = asyncio.Event()
+        self.at = 0.0
+        """The cluster's time of the last news."""
+
+    def _begin(self, session: str = "") -> None:
+        self._session = session or secrets.token_hex(8)
+        self._fence = 0
+        """The number of the session; 0 until the service has given one."""
         self._number = 0
         self._epoch = 0
         self._heard = 0
         self._points: dict[int, int] = {}
         """By run: the number of the last point heard."""
-        self._outbox: list[Said] = []
-        self._spoke = asyncio.Event()
-        self.at = 0.0
-        """The cluster's time of the last news."""
 
     def say(self, *said: Said) -> None:
         """Say something as soon as possible."""
@@ -67,6 +70,9 @@ class AgentLink:
         """What the app should know, as it comes; ends when the app is over.
 
         Raises:
+            StaleAnswerError: Another agent speaks for the app by now, so that nothing that this one
+                says counts any more, or the service was brought back from before this one began.
+                Whoever calls this again takes the app over, and begins with its standing.
             RefusedError: What was said last was not taken at all (`DeniedError` and others tell
                 why). It is not said again; go on by calling this again.
         """
@@ -77,7 +83,8 @@ class AgentLink:
                     return
 
     async def _exchange(self) -> list[NewsItem]:
-        said = tuple(self._outbox[:MOST_SAID])
+        # The rest goes with the next report; nothing is said before the session has its number.
+        said = tuple(self._outbox[:MOST_SAID]) if self._fence else ()
         self._number += 1
         while True:
             self._spoke.clear()
@@ -86,9 +93,19 @@ class AgentLink:
             try:
                 news = await self._ask(
                     AgentReport(
-                        self._app, self._session, self._number, self._epoch, self._heard, said
+                        self._app,
+                        self._session,
+                        self._number,
+                        self._epoch,
+                        self._heard,
+                        said,
+                        self._fence,
                     )
                 )
+            except StaleAnswerError:
+                self._outbox.clear()
+                self._begin()
+                raise
             except (UnavailableError, RefusedError) as error:
                 wait = error.retry_after if isinstance(error, LimitError) else None
                 if isinstance(error, RefusedError) and wait is None:
@@ -111,9 +128,11 @@ class AgentLink:
         spoke = asyncio.create_task(self._spoke.wait())
         try:
             # What the report says must have arrived: only one that says nothing is given up.
-            waits = {call} if report.said else {call, spoke}
+            # Neither is the first, which is answered at once.
+            lasts = bool(report.said) or not report.fence
+            waits = {call} if lasts else {call, spoke}
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            return await call if call.done() or report.said else None
+            return await call if call.done() or lasts else None
         finally:
             for task in (call, spoke):
                 task.cancel()
@@ -121,6 +140,7 @@ class AgentLink:
 
     def _new(self, news: News) -> list[NewsItem]:
         self.at = news.at
+        self._fence = news.fence
         if news.epoch != self._epoch:
             self._epoch, self._heard = news.epoch, news.first - 1
         skip = max(0, self._heard + 1 - news.first)

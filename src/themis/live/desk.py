@@ -1,8 +1,8 @@
 """One app's mailbox: news wait here until its agent says that it has heard them.
 
 desk.put(OfferNews(...))
-desk.take(report)           # which of what was said is new
-desk.news(at)               # what is not heard yet
+desk.take(report, at, fence)    # which of what was said is new
+desk.news(at)                   # what is not heard yet
 """
 
 from collections import deque
@@ -11,6 +11,7 @@ from themis.fleet.talk import (
     AgentReport,
     News,
     NewsItem,
+    OverNews,
     PointsNews,
     ProgressNews,
     Said,
@@ -28,18 +29,21 @@ MOST_VALUES = 1 << 14
 class Desk:
     """The state of the talk with one agent."""
 
-    def __init__(self, app: AppId, epoch: int, at: float) -> None:
+    def __init__(self, app: AppId, epoch: int, at: float, first: int = 1) -> None:
         self.app = app
         self._epoch = epoch
         self.seen = at
         """When its agent was last heard."""
         self.unreachable = False
-        self._session = ""
+        self.began = 0
+        """Which outcome of the steward tells of runs from the beginning; those before it do not."""
+        self._fence = 0
         self._number = 0
-        self._first = 1
+        self._first = first
         self._items: deque[NewsItem] = deque()
         self._stale = True
         """Whether the agent must begin again with its standing."""
+        self._over: OverNews | None = None
         self._heard: dict[int, int] = {}
 
     @property
@@ -59,8 +63,8 @@ class Desk:
 
     def put(self, item: NewsItem) -> None:
         """Keep news until they are heard."""
-        if self._stale:
-            return  # The standing will have it.
+        if self._stale or self._over is not None:
+            return  # The standing will have it, or nothing more is to be said.
         if isinstance(item, TopologyNews):
             self._forget_topologies()
         self._items.append(item)
@@ -74,17 +78,32 @@ class Desk:
             if isinstance(item, TopologyNews):
                 self._items[index] = nothing  # Items are numbered: the others keep theirs.
 
+    def conclude(self, over: OverNews) -> None:
+        """The app is over; nothing more will come after this, whoever asks for it."""
+        if self._over is None:
+            self._over, self._stale = over, False
+            self._items.append(over)
+
     def begin_again(self) -> None:
-        """Forget what was to be told: the next news is a standing."""
+        """Forget what was to be told: the next news is a standing, or that there is none."""
         self._first += len(self._items)
         self._items.clear()
-        self._stale = True
+        if self._over is None:
+            self._stale = True
+        else:
+            self._items.append(self._over)
 
-    def take(self, report: AgentReport, at: float) -> tuple[Said, ...]:
-        """Note what the agent has heard; returns what it says that is new."""
+    def take(self, report: AgentReport, at: float, fence: int) -> tuple[Said, ...]:
+        """Note what the agent has heard; returns what it says that is new.
+
+        Args:
+            report: What came.
+            at: When.
+            fence: The session that it is of, which is the one that speaks for the app.
+        """
         self.seen = at
-        if report.session != self._session:
-            self._session = report.session
+        if fence != self._fence:
+            self._fence = fence
             self._number = 0
             self.begin_again()
         elif not self._stale and report.epoch == self._epoch:
@@ -118,4 +137,5 @@ class Desk:
             if weight > MOST_VALUES:
                 break
             items.append(item)
-        return News(self._epoch, self._number, at, self._first, tuple(items))
+        told = tuple(items)
+        return News(self._epoch, self._number, at, self._first, told, self._fence)

@@ -16,15 +16,16 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
-from themis.errors import ConfigError, DeniedError, LimitError, UnknownCallerError
+from themis.errors import ConfigError, DeniedError, LimitError, RefusedError, UnknownCallerError
 from themis.fleet.messages import Orders, Report
 from themis.fleet.talk import AgentReport, News
 from themis.live.access import require
 from themis.live.binding import check_bind, listen
 from themis.live.config import Address, Limits, Tls
 from themis.live.credentials import Identity, Vault, check_bearer, note_use
-from themis.live.limits import Rates, Streams
+from themis.live.limits import Rates, Streams, place_of
 from themis.live.rpcs import (
     EXCHANGE,
     NODE_BYTES,
@@ -34,11 +35,12 @@ from themis.live.rpcs import (
     SAID_VERBS,
     Rpc,
     code_of,
+    cost_of,
 )
 from themis.live.service import Service
-from themis.live.tls import check_peer, grpc_server, peer_of
-from themis.live.wire import Bounds, from_bytes, to_bytes
-from themis.model import AppId, OwnerId
+from themis.live.strangers import Strangers
+from themis.live.tls import check_peer, grpc_server
+from themis.live.wire import Bounds, from_message, parse, to_bytes
 
 if TYPE_CHECKING:
     import grpc
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _MOST_DETAILS = 2000
-_MOST_OWNERS = 10_000
 _FULL_WAIT = 1.0
 """Seconds after which somebody with too many calls under way may try again."""
 _COUNT_EVERY = 1.0
@@ -104,6 +105,7 @@ class GrpcServer:
         self._vault = vault
         self._settings = settings or GrpcSettings()
         self._rates = Rates(self._settings.limits)
+        self._strangers = Strangers(self._settings.limits)
         self._streams = Streams(self._settings.limits)
         self._owners = _Owners(service)
         self._server: grpc.aio.Server | None = None
@@ -152,6 +154,7 @@ class GrpcServer:
             self._settings.tls, limits, self._settings.wall, self._settings.monotonic
         )
         self._rates.change(limits)
+        self._strangers.change(limits)
         self._streams.change(limits)
 
     # One call
@@ -174,11 +177,10 @@ class GrpcServer:
             ThemisError: Who calls is unknown or may not, or what they say is refused.
         """
         identity = self._identify(peer)
-        self._rates.take(identity.credential, self._settings.monotonic(), self._cost(identity))
         limits = self._settings.limits
-        value: object = from_bytes(
-            rpc.takes, raw, Bounds(rpc.size or limits.message_bytes, limits.rows)
-        )
+        bounds = Bounds(rpc.size or limits.message_bytes, limits.rows)
+        message = self._counted_in(rpc, raw, bounds, identity)
+        value: object = from_message(rpc.takes, message, bounds)
         match value:
             case Report():
                 return to_bytes(await self._report(identity, value))
@@ -188,21 +190,38 @@ class GrpcServer:
                 raise NotImplementedError(rpc.path)
 
     def _identify(self, peer: Peer) -> Identity:
-        """By the token; where a certificate is all that came, by that."""
+        """By the token, together with the certificate where one is shown or wanted.
+
+        Never by the certificate alone: it ends only with its date, and would go on speaking for
+        somebody whose token was revoked.
+        """
         settings = self._settings
+        place, now = place_of(peer.address), settings.monotonic()
+        shown = peer.bearer or ""
+        self._strangers.check(place, shown, now)
         try:
-            if peer.bearer is None and peer.certificate is not None:
-                return _certified(peer.certificate)
             identity = check_bearer(self._vault, peer.bearer, now=settings.wall())
             check_peer(identity, peer.certificate, required=settings.tls.require_client)
         except (UnknownCallerError, DeniedError):
-            # Guessing is hopeless, but it costs us time: strangers share what one caller may.
-            self._rates.take(f"stranger {peer.address}", settings.monotonic())
+            self._strangers.failed(place, now)
             raise
+        self._strangers.passed(place, shown)
         note_use(self._vault, identity.credential, now=settings.wall())
         return identity
 
-    def _cost(self, identity: Identity) -> float:
+    def _counted_in(self, rpc: Rpc, raw: bytes, bounds: Bounds, identity: Identity) -> Any:
+        """The message, counted by what it says; one that makes no sense counts too."""
+        now, share = self._settings.monotonic(), self._share(identity)
+        try:
+            message = parse(rpc.takes, raw, bounds)
+            cost = cost_of(rpc, message)
+        except RefusedError:
+            self._rates.take(identity.credential, now, share)
+            raise
+        self._rates.take(identity.credential, now, cost * share)
+        return message
+
+    def _share(self, identity: Identity) -> float:
         """One credential may speak for many apps, and each of them has its share of calls."""
         return 1.0 / max(1, self._owners.apps_of(identity.subject, self._settings.monotonic()))
 
@@ -212,7 +231,7 @@ class GrpcServer:
             return await self._service.report(report)
 
     async def _exchange(self, identity: Identity, report: AgentReport) -> News:
-        owner = self._owners.owner_of(report.app)
+        owner = self._service.owner_of(report.app)
         require(identity, EXCHANGE.verb, owner)
         for verb in dict.fromkeys(SAID_VERBS[type(said)] for said in report.said):
             require(identity, verb, owner)
@@ -232,24 +251,12 @@ class GrpcServer:
 
 
 class _Owners:
-    """Whose apps are, also those that ended while their agents were still to be told."""
+    """How many apps everybody has."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._known: dict[AppId, OwnerId] = {}
         self._counts: Mapping[str, int] = {}
         self._counted_at = float("-inf")
-
-    def owner_of(self, app: AppId) -> str | None:
-        """The owner of an app; None if nobody knows it."""
-        state = self._service.steward.arbiter.world.apps.get(app)
-        if state is None:
-            return self._known.get(app)
-        self._known.pop(app, None)
-        self._known[app] = state.spec.owner  # Last, so that the first is the one to forget.
-        if len(self._known) > _MOST_OWNERS:
-            del self._known[next(iter(self._known))]
-        return state.spec.owner
 
     def apps_of(self, owner: str, now: float) -> int:
         """How many apps an owner has, about."""
@@ -261,13 +268,6 @@ class _Owners:
         return self._counts.get(owner, 0)
 
 
-def _certified(certificate: bytes) -> Identity:
-    named = peer_of(certificate)
-    if named is None:
-        raise UnknownCallerError("caller", "the certificate names no node and no owner")
-    return Identity(named[0], named[1], f"certificate of {named[0]} {named[1]}")
-
-
 def _peer(context: Any) -> Peer:
     bearers = [
         value for key, value in context.invocation_metadata() or () if key == "authorization"
@@ -276,8 +276,8 @@ def _peer(context: Any) -> Peer:
     if bearers and bearer is None:
         bearer = ""  # Something was said, and it is no token.
     certificates = context.auth_context().get("x509_pem_cert") or ()
-    # Without the port: connections are cheap.
-    address = str(context.peer()).rpartition(":")[0]
+    # ipv4:10.0.0.7:4711, ipv6:%5B::1%5D:4711; without the port, as connections are cheap.
+    address = unquote(str(context.peer())).rpartition(":")[0].partition(":")[2].strip("[]")
     return Peer(address, bearer, certificates[0] if certificates else None)
 
 

@@ -18,7 +18,17 @@ from themis.arbiter.state import arbiter_from, parts, take_changed
 from themis.errors import CorruptLogError, RefusedError
 from themis.fleet import Steward
 from themis.fleet.commands import Outcome
-from themis.fleet.kept import COUNT, TTL, Kept, LongestTtl, Release, RunCount, RunResult, WantedRun
+from themis.fleet.kept import (
+    COUNT,
+    TTL,
+    AgentSession,
+    Kept,
+    LongestTtl,
+    Release,
+    RunCount,
+    RunResult,
+    WantedRun,
+)
 from themis.live.clock import ClusterClock, Sources
 from themis.live.store.base import EndedLease, Epoch, LeaseRow, LeaseState, Saved, Store
 from themis.model import Topology
@@ -32,6 +42,7 @@ _KINDS: Mapping[str, type[Kept]] = {
     "run": WantedRun,
     "result": RunResult,
     "release": Release,
+    "session": AgentSession,
     COUNT: RunCount,
     TTL: LongestTtl,
 }

@@ -21,27 +21,40 @@ from typing import Protocol, assert_never
 from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.auction import Problem, Solution
-from themis.errors import RefusedError, ThemisError, UnavailableError, UnknownAppError
+from themis.errors import (
+    InvariantError,
+    RefusedError,
+    StaleAnswerError,
+    ThemisError,
+    UnavailableError,
+    UnknownAppError,
+)
 from themis.fleet import Steward
 from themis.fleet.commands import (
     AcceptRun,
+    AcceptSession,
     Answer,
     Outcome,
     RefuseRun,
+    RefuseSession,
     StewardCommand,
     TellPoints,
     TellRun,
 )
 from themis.fleet.events import (
+    AgentEvent,
+    AgentSpoke,
     PointsHeard,
+    ReleaseRequested,
     ReportCame,
     RunRequested,
+    SessionOpened,
     StewardEvent,
     StopRequested,
-    TalkBegan,
 )
 from themis.fleet.kept import RunResult, WantedRun
 from themis.fleet.messages import Orders, Report, RunState
+from themis.fleet.steward import DISPLACED
 from themis.fleet.talk import (
     AgentReport,
     BidSaid,
@@ -65,11 +78,12 @@ from themis.fleet.talk import (
 )
 from themis.live.desk import Desk
 from themis.live.entries import body_of
+from themis.live.keeping import Departed, Submissions
 from themis.live.memory import Memory, fleet_rows
 from themis.live.rounds import RoundBook
 from themis.live.store.base import AuditRow, Batch, LogEntry, Store
 from themis.live.writing import Writer
-from themis.model import AppId, AppSpec
+from themis.model import AppId, AppSpec, OwnerId
 from themis.model.reasons import Reason
 
 _LOG = logging.getLogger(__name__)
@@ -80,6 +94,7 @@ AGENT_POLL = 10.0
 """Seconds after which an agent without news is answered: it is heard in time by a wide margin."""
 _IN_TIME = 0.1
 """Seconds before the arbiter's deadline at which a solution must be here."""
+_FORGET_EVERY = 600.0
 _HANG = 15.0
 """Seconds beyond a heartbeat in which a report must have been answered."""
 
@@ -117,6 +132,13 @@ class Service:
         self._waiting: dict[AppId, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._taken = 0
+        """How many outcomes of the steward there were."""
+        self._parted: set[AppId] = set()
+        """Apps that are over, and whose agents have heard it."""
+        self.departed = Departed(memory.kept)
+        """Apps that are over."""
+        self._submissions = Submissions(memory.kept)
         self.book = RoundBook()
         """The last rounds."""
 
@@ -136,6 +158,7 @@ class Service:
         self._take(self._memory.first)
         await self.settled()
         self._spawn(self._watch_agents())
+        self._spawn(self._forget_old())
 
     def hush(self) -> None:
         """Take nothing more, and end the calls that wait."""
@@ -197,7 +220,7 @@ class Service:
     def apply(self, event: StewardEvent) -> Outcome:
         """Hand an event to the steward; what comes of it is let out when it is durable."""
         outcome = self._handled(event)
-        self._take(outcome, type(event).__name__)
+        self._take(outcome, _kind_of(event))
         return outcome
 
     def _handled(self, event: StewardEvent) -> Outcome:
@@ -230,7 +253,7 @@ class Service:
         refusal = next((c for c in outcome.commands if isinstance(c, cmd.Refuse)), None)
         if refusal is None and kept:
             self.keep(kept)
-        self._take(outcome, type(event).__name__, audit)
+        self._take(outcome, _kind_of(event), audit)
         await self.settled()
         if refusal is not None:
             raise RefusedError(refusal.who, refusal.reason.removeprefix(f"{refusal.who}: "))
@@ -248,12 +271,16 @@ class Service:
     def _take(self, outcome: Outcome, kind: str = "", audit: AuditRow | None = None) -> None:
         entry = None
         changes = outcome.changes
+        for command in outcome.commands:
+            if isinstance(command, cmd.Close):
+                self.keep(self.departed.note(command.record))
         if changes.events:
             passing = cmd.WakeMe | TellPoints
             commands = [item for item in outcome.commands if not isinstance(item, passing)]
             body = body_of(changes.events, commands)
             entry = LogEntry(self._steward.arbiter.now, kind, body)
-        then = partial(self._let_out, outcome)
+        self._taken += 1
+        then = partial(self._let_out, outcome, self._taken)
         if entry is None and not changes.kept and audit is None:
             # Nothing to store, but what was decided before must be durable before this is told.
             self.writer.add(then=then)
@@ -276,11 +303,22 @@ class Service:
 
     # What comes out
 
-    def _let_out(self, outcome: Outcome) -> None:
+    def _let_out(self, outcome: Outcome, number: int) -> None:
         for answer in outcome.answers:
             self._answer(answer)
         for command in outcome.commands:
-            self._do(command)
+            if not self._is_told_anew(command, number):
+                self._do(command)
+
+    def _is_told_anew(self, command: StewardCommand, number: int) -> bool:
+        """Whether a talk has begun since that tells this again, in its place among the others.
+
+        What waited for the disk meanwhile must not come first: the points of a run have an order.
+        """
+        if not isinstance(command, TellPoints | TellRun):
+            return False
+        desk = self._desks.get(command.app)
+        return desk is not None and number < desk.began
 
     def _answer(self, answer: Answer) -> None:
         waiting = self._polls.get(answer.node)
@@ -299,8 +337,11 @@ class Service:
             case cmd.Assign():
                 news = LeaseNews(command.granted, command.renewed, command.revoked, command.reason)
                 self._tell(command.app, news)
-            case cmd.Close():
-                self._tell(command.record.app, OverNews(command.record.outcome))
+            case cmd.Close(record=over):
+                # Unless there is another one of the same name by now.
+                if over.app in self._desks and over.app not in self._steward.arbiter.world.apps:
+                    self._desks[over.app].conclude(OverNews(over.outcome))
+                    self._wake_agent(over.app)
             case cmd.Refuse():
                 _LOG.info("refused: %s: %s", command.who, command.reason)
             case cmd.End():
@@ -321,8 +362,8 @@ class Service:
                 apps = self._steward.arbiter.world.apps
                 named = [line.app for line in record.apps if line.app in apps]
                 self.book.add(record, {app: apps[app].spec.owner for app in named})
-            case cmd.WakeMe():
-                pass
+            case cmd.WakeMe() | AcceptSession() | RefuseSession():
+                pass  # Who opened a session is told by the answer.
             case _:
                 assert_never(command)
 
@@ -429,35 +470,103 @@ class Service:
 
         Raises:
             UnknownAppError: There is no such app.
+            StaleAnswerError: Another agent speaks for the app by now.
+            RefusedError: It opens a session and says something at once.
             UnavailableError: The service is stopping.
         """
         self._check_open()
         app = report.app
-        desk = self._desks.get(app)
-        if desk is None:
-            raise UnknownAppError(app, "there is no such app, or it has ended")
+        if app not in self._steward.arbiter.world.apps:
+            return await self._part(report)
+        desk, before = self._desk_of(app), self._steward.fence_of(app)
+        fence = self._admit(desk, report)
         now = self.now()
         if desk.unreachable:
             desk.unreachable = False
             self.apply(ev.AppResumed(now, app, Reason.AGENT_UNREACHABLE))
-        said = desk.take(report, now)
+        said = desk.take(report, now, fence)
         for run, number in desk.heard_points():
-            self.apply(PointsHeard(now, app, run, number))
+            self.apply(AgentSpoke(now, app, fence, PointsHeard(now, app, run, number)))
         for item in said:
-            self._hear(app, item)
+            self._hear(app, fence, item)
         if not desk.pending:
             await self._wait_for_news(app)
+            if self._steward.fence_of(app) not in {0, fence}:
+                raise StaleAnswerError(app, DISPLACED)  # What is new is for somebody else.
         if desk.needs_standing:
             self._stand(desk)
-            self.apply(TalkBegan(self.now(), app))
+            if fence == before:
+                # It lost what waited for it, or we did.
+                self._open(desk, self._steward.session_of(app))
         news = desk.news(self.now())
         # A standing is read from memory, which may be ahead of the disk.
         await self.settled()
-        if app not in self._steward.arbiter.world.apps and any(
-            isinstance(item, OverNews) for item in news.items
-        ):
-            self._desks.pop(app, None)
         return news
+
+    async def _part(self, report: AgentReport) -> News:
+        """Tell an agent that its app is over, until it says that it has heard it.
+
+        Raises:
+            UnknownAppError: It has heard it, or there never was such an app.
+        """
+        await self.settled()
+        app, ended = report.app, self.departed.find(report.app)
+        if ended is None or app in self._parted:
+            raise UnknownAppError(app, "there is no such app, or it has ended")
+        desk = self._desks.get(app)
+        if desk is None:
+            epoch = self._memory.epoch.number
+            first = report.heard + 1 if report.epoch == epoch else 1
+            desk = self._desks[app] = Desk(app, epoch, self.now(), first)
+        desk.conclude(OverNews(ended.outcome))
+        desk.take(report, self.now(), report.fence)
+        if not desk.pending:
+            del self._desks[app]
+            self._parted.add(app)
+            raise UnknownAppError(app, "it has ended")
+        return desk.news(self.now())
+
+    def _desk_of(self, app: AppId) -> Desk:
+        desk = self._desks.get(app)
+        if desk is None:
+            desk = self._desks[app] = Desk(app, self._memory.epoch.number, self.now())
+        return desk
+
+    def _admit(self, desk: Desk, report: AgentReport) -> int:
+        """The session that a report is of, which may begin with it.
+
+        Raises:
+            StaleAnswerError: It is an old one.
+            RefusedError: What it says may be late: nobody has given it a number yet.
+        """
+        app = report.app
+        if report.fence:
+            if report.fence != self._steward.fence_of(app):
+                raise StaleAnswerError(app, DISPLACED)
+            return report.fence
+        if report.said:
+            reason = "a session begins with a report that says nothing, and is given its number"
+            raise RefusedError(app, reason)
+        # One that is new is stored before anything is told of it, and so after its standing.
+        return self._open(desk, report.session)
+
+    def _open(self, desk: Desk, session: str) -> int:
+        """Begin the talk with an agent; what it has not heard of its runs is told again.
+
+        Raises:
+            StaleAnswerError: Another agent speaks for the app by now.
+        """
+        outcome = self.apply(SessionOpened(self.now(), desk.app, session))
+        for command in outcome.commands:
+            match command:
+                case AcceptSession(fence=fence):
+                    desk.began = self._taken
+                    return fence
+                case RefuseSession(reason=reason):
+                    raise StaleAnswerError(desk.app, reason)
+                case _:
+                    pass
+        raise InvariantError(f"the session of {desk.app} was neither taken nor refused")
 
     async def _wait_for_news(self, app: AppId) -> None:
         before = self._waiting.get(app)
@@ -493,32 +602,12 @@ class Service:
             )
         )
 
-    def _hear(self, app: AppId, said: Said) -> None:
+    def _hear(self, app: AppId, fence: int, said: Said) -> None:
+        if isinstance(said, BidSaid) and said.bid.app != app:
+            self._tell(app, RefusalNews("bid", "it names another app"))
+            return
         at = self.now()
-        match said:
-            case BidSaid():
-                if said.bid.app != app:
-                    self._tell(app, RefusalNews("bid", "it names another app"))
-                    return
-                outcome = self.apply(ev.BidReceived(at, app, said.round, said.bid))
-            case RunSaid():
-                outcome = self.apply(
-                    RunRequested(at, app, said.job, said.gpus, said.program, said.key, said.limit)
-                )
-            case StopSaid():
-                outcome = self.apply(StopRequested(at, app, said.run))
-            case ReleaseSaid():
-                outcome = self.apply(ev.GpusReleased(at, app, said.gpus))
-            case PhaseSaid():
-                outcome = self.apply(ev.PhaseStarted(at, app, said.phase, said.targets))
-            case TargetsSaid(added=True):
-                outcome = self.apply(ev.WorkAdded(at, app, said.targets))
-            case TargetsSaid():
-                outcome = self.apply(ev.TargetsRevised(at, app, said.targets))
-            case EndSaid():
-                outcome = self.apply(ev.AppEnded(at, app, said.outcome))
-            case _:
-                assert_never(said)
+        outcome = self.apply(AgentSpoke(at, app, fence, _event_of(at, app, said)))
         for command in outcome.commands:
             if isinstance(command, cmd.Refuse):
                 self._tell(app, RefusalNews(type(said).__name__, command.reason))
@@ -529,11 +618,22 @@ class Service:
             await asyncio.sleep(self._steward.arbiter.settings.heartbeat)
             now = self.now()
             for app, desk in list(self._desks.items()):
-                state = self._steward.arbiter.world.apps.get(app)
-                if state is None or desk.unreachable or now - desk.seen <= AGENT_TTL:
+                if desk.unreachable or now - desk.seen <= AGENT_TTL:
+                    continue
+                if app not in self._steward.arbiter.world.apps:
+                    del self._desks[app]  # If its agent ever asks, the row of its end is there.
                     continue
                 desk.unreachable = True
                 self.apply(ev.AppSuspended(now, app, Reason.AGENT_UNREACHABLE))
+
+    async def _forget_old(self) -> None:
+        while True:
+            now = self.now()
+            rows = {**self.departed.old(now), **self._submissions.old(now)}
+            if rows:
+                self.keep(rows)
+            self._parted = {app for app in self._parted if self.departed.find(app) is not None}
+            await asyncio.sleep(_FORGET_EVERY)
 
     # People
 
@@ -550,8 +650,7 @@ class Service:
             return await self._submit(spec, key, audit)
 
     async def _submit(self, spec: AppSpec, key: str, audit: AuditRow | None) -> AppId:
-        name = f"submit/{spec.owner}/{key}"
-        known = self._memory.kept.get(name)
+        known = self._submissions.find(spec.owner, key)
         if known is not None:
             if known != spec.id:
                 raise RefusedError(key, f"this key was used for {known}")
@@ -560,18 +659,33 @@ class Service:
         # May fail for want of space, before anything depends on it.
         intent = f"intent/{spec.owner}/{key}"
         await self.writer.apart(Batch(kept={intent: spec.id}, essential=False))
-        desk = self._desks.get(spec.id)
-        if desk is None:
-            self._desks[spec.id] = Desk(spec.id, self._memory.epoch.number, self.now())
+        now, before = self.now(), self._desks.get(spec.id)
+        if spec.id not in self._steward.arbiter.world.apps:
+            self._desks[spec.id] = Desk(spec.id, self._memory.epoch.number, now)
+        rows = {
+            **self._submissions.note(spec.owner, key, spec.id, now),
+            **self.departed.forget(spec.id),
+            intent: None,
+        }
         try:
-            arrived = ev.AppArrived(self.now(), spec)
-            await self.carry_out(arrived, audit, {name: spec.id, intent: None})
+            await self.carry_out(ev.AppArrived(now, spec), audit, rows)
         except RefusedError:
-            if desk is None:
+            if before is None:
                 del self._desks[spec.id]
+            else:
+                self._desks[spec.id] = before
             self.keep({intent: None})
             raise
+        self._parted.discard(spec.id)
         return spec.id
+
+    def owner_of(self, app: AppId) -> OwnerId | None:
+        """Whose an app is, or was if it is over; None if nobody knows it."""
+        state = self._steward.arbiter.world.apps.get(app)
+        if state is not None:
+            return state.spec.owner
+        ended = self.departed.find(app)
+        return ended.owner if ended is not None else None
 
     def _check_open(self) -> None:
         if self._closing or self.writer.failed.done():
@@ -588,6 +702,34 @@ def _check_report(report: Report) -> None:
         raise RefusedError(report.node, "a node reports its own machine only")
     if [slot.gpu for slot in report.slots] != list(range(len(report.slots))):
         raise RefusedError(report.node, "slots are numbered from 0, each once")
+
+
+def _event_of(at: float, app: AppId, said: Said) -> AgentEvent:
+    """What it means for the steward that an agent says something."""
+    match said:
+        case BidSaid():
+            return ev.BidReceived(at, app, said.round, said.bid)
+        case RunSaid():
+            return RunRequested(at, app, said.job, said.gpus, said.program, said.key, said.limit)
+        case StopSaid():
+            return StopRequested(at, app, said.run)
+        case ReleaseSaid():
+            return ReleaseRequested(at, app, said.gpus, said.tokens)
+        case PhaseSaid():
+            return ev.PhaseStarted(at, app, said.phase, said.targets)
+        case TargetsSaid(added=True):
+            return ev.WorkAdded(at, app, said.targets)
+        case TargetsSaid():
+            return ev.TargetsRevised(at, app, said.targets)
+        case EndSaid():
+            return ev.AppEnded(at, app, said.outcome)
+        case _:
+            assert_never(said)
+
+
+def _kind_of(event: StewardEvent) -> str:
+    """What the log calls an event."""
+    return type(event.event if isinstance(event, AgentSpoke) else event).__name__
 
 
 def _run_news(run: WantedRun | RunResult) -> RunNews:

@@ -9,6 +9,7 @@ from typing import Any
 from themis.arbiter.apps import AppState
 from themis.fleet import Steward
 from themis.fleet.roster import Node
+from themis.live.keeping import Ended
 from themis.model import AppId, Machine, OwnerId
 
 ANONYMOUS = "(another owner's)"
@@ -40,6 +41,18 @@ def app_sheet(steward: Steward, app: AppId) -> dict[str, Any]:
             for run in sorted(runs, key=lambda run: run.run)
         ],
     }  # fmt: skip
+
+
+def ended_sheet(app: AppId, ended: Ended) -> dict[str, Any]:
+    """One app that is over, for who may see it."""
+    return {
+        "app": app,
+        "owner": ended.owner,
+        "submitted": ended.submitted,
+        "ended": ended.at,
+        "outcome": ended.outcome,
+        "elapsed_seconds": ended.elapsed,
+    }
 
 
 def app_line(steward: Steward, state: AppState) -> dict[str, Any]:

@@ -164,7 +164,8 @@ class Agent:
     async def _exchange(self, said: list[Any]) -> Any:
         self.report.number += 1
         del self.report.said[:]
-        self.report.said.extend(said)
+        if self.report.fence:  # Nothing is said before the session has its number.
+            self.report.said.extend(said)
         self.sights.counts["calls"] += 1
         try:
             raw = await self.connection.call(EXCHANGE, self.report.SerializeToString())
@@ -178,6 +179,7 @@ class Agent:
         return themis_pb2.News.FromString(raw)
 
     def _new(self, news: Any) -> list[Any]:
+        self.report.fence = news.fence
         if news.epoch != self.report.epoch:
             self.report.epoch, self.report.heard = news.epoch, news.first - 1
         skip = max(0, self.report.heard + 1 - news.first)

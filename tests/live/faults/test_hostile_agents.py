@@ -127,7 +127,7 @@ def not_numbers(report: AgentReport) -> list[bytes]:
 
 
 MEDDLING: tuple[Said, ...] = (
-    ReleaseSaid((GpuId(0), GpuId(-1), GpuId(10**9))),
+    ReleaseSaid((GpuId(0), GpuId(-1), GpuId(10**9)), (1, 2, 3)),
     StopSaid(1),
     StopSaid(-1),
     PhaseSaid(7, ((JobId("j0"), 1e308),)),
@@ -161,19 +161,21 @@ class Somebody:
     """Whether it has ever held a GPU."""
 
     async def talk(self, exchange: Callable[[AgentReport], Coroutine[Any, Any, Any]]) -> None:
-        number = epoch = heard = 0
+        number = epoch = heard = fence = 0
         said: tuple[Said, ...] = ()
         if self.kind == "dead":
             return
         while True:
             number += 1
             try:
-                news = await exchange(AgentReport(self.app, "s", number, epoch, heard, said))
+                report = AgentReport(self.app, "s", number, epoch, heard, said, fence)
+                news = await exchange(report)
             except RefusedError:
                 said = ()
                 await asyncio.sleep(0.2)
                 continue
             epoch, heard = news.epoch, news.first + len(news.items) - 1
+            fence = news.fence
             said = ()
             for item in news.items:
                 said += tuple(await self._answers(item, news.at))

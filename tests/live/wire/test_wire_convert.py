@@ -146,11 +146,12 @@ EXAMPLES = (
             talk.BidSaid(6, _BID),
             talk.RunSaid(JobId("j0"), (GpuId(1),), _PROGRAM, "key", 50.0),
             talk.StopSaid(4),
-            talk.ReleaseSaid((GpuId(2),)),
+            talk.ReleaseSaid((GpuId(2),), (7,)),
             talk.PhaseSaid(1, ((JobId("j0"), 16.0),)),
             talk.TargetsSaid(((JobId("j0"), 20.0),), True),
             talk.EndSaid("failed"),
         ),
+        5,
     ),
     talk.News(
         1,
@@ -168,6 +169,7 @@ EXAMPLES = (
             talk.RefusalNews("bid", "too late"),
             talk.OverNews("finished"),
         ),
+        5,
     ),
 )
 

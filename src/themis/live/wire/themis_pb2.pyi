@@ -321,10 +321,12 @@ class StopSaid(_message.Message):
     def __init__(self, run: _Optional[int] = ...) -> None: ...
 
 class ReleaseSaid(_message.Message):
-    __slots__ = ("gpus",)
+    __slots__ = ("gpus", "tokens")
     GPUS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
     gpus: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, gpus: _Optional[_Iterable[int]] = ...) -> None: ...
+    tokens: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, gpus: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PhaseSaid(_message.Message):
     __slots__ = ("phase", "targets")
@@ -367,20 +369,22 @@ class Said(_message.Message):
     def __init__(self, bid: _Optional[_Union[BidSaid, _Mapping]] = ..., run: _Optional[_Union[RunSaid, _Mapping]] = ..., stop: _Optional[_Union[StopSaid, _Mapping]] = ..., release: _Optional[_Union[ReleaseSaid, _Mapping]] = ..., phase: _Optional[_Union[PhaseSaid, _Mapping]] = ..., targets: _Optional[_Union[TargetsSaid, _Mapping]] = ..., end: _Optional[_Union[EndSaid, _Mapping]] = ...) -> None: ...
 
 class AgentReport(_message.Message):
-    __slots__ = ("app", "session", "number", "epoch", "heard", "said")
+    __slots__ = ("app", "session", "number", "epoch", "heard", "said", "fence")
     APP_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HEARD_FIELD_NUMBER: _ClassVar[int]
     SAID_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
     app: str
     session: str
     number: int
     epoch: int
     heard: int
     said: _containers.RepeatedCompositeFieldContainer[Said]
-    def __init__(self, app: _Optional[str] = ..., session: _Optional[str] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., heard: _Optional[int] = ..., said: _Optional[_Iterable[_Union[Said, _Mapping]]] = ...) -> None: ...
+    fence: int
+    def __init__(self, app: _Optional[str] = ..., session: _Optional[str] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., heard: _Optional[int] = ..., said: _Optional[_Iterable[_Union[Said, _Mapping]]] = ..., fence: _Optional[int] = ...) -> None: ...
 
 class JobSpec(_message.Message):
     __slots__ = ("id", "serial_iteration_time", "max_gpus", "min_gpus", "slowdown")
@@ -593,15 +597,17 @@ class NewsItem(_message.Message):
     def __init__(self, standing: _Optional[_Union[Standing, _Mapping]] = ..., offer: _Optional[_Union[OfferNews, _Mapping]] = ..., lease: _Optional[_Union[LeaseNews, _Mapping]] = ..., topology: _Optional[_Union[TopologyNews, _Mapping]] = ..., run: _Optional[_Union[RunNews, _Mapping]] = ..., progress: _Optional[_Union[ProgressNews, _Mapping]] = ..., refusal: _Optional[_Union[RefusalNews, _Mapping]] = ..., over: _Optional[_Union[OverNews, _Mapping]] = ..., points: _Optional[_Union[PointsNews, _Mapping]] = ...) -> None: ...
 
 class News(_message.Message):
-    __slots__ = ("epoch", "answers", "at", "first", "items")
+    __slots__ = ("epoch", "answers", "at", "first", "items", "fence")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     ITEMS_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     answers: int
     at: float
     first: int
     items: _containers.RepeatedCompositeFieldContainer[NewsItem]
-    def __init__(self, epoch: _Optional[int] = ..., answers: _Optional[int] = ..., at: _Optional[float] = ..., first: _Optional[int] = ..., items: _Optional[_Iterable[_Union[NewsItem, _Mapping]]] = ...) -> None: ...
+    fence: int
+    def __init__(self, epoch: _Optional[int] = ..., answers: _Optional[int] = ..., at: _Optional[float] = ..., first: _Optional[int] = ..., items: _Optional[_Iterable[_Union[NewsItem, _Mapping]]] = ..., fence: _Optional[int] = ...) -> None: ...

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.auction.solver import solver
-from themis.fleet.events import RunRequested, StewardEvent, StopRequested
+from themis.fleet.events import (
+    AgentEvent,
+    AgentSpoke,
+    ReleaseRequested,
+    RunRequested,
+    SessionOpened,
+    StopRequested,
+)
 from themis.fleet.messages import Program
 from themis.model import AppId, AppSpec, Bid, Chunk, GpuId, JobId, Offer, Row, TableRow
 from themis.testing.world import simple_app
@@ -16,7 +23,7 @@ from themis.testing.world import simple_app
 if TYPE_CHECKING:
     from themis.testing.fleet.simulation import FleetSim
 
-Make = Callable[[float], StewardEvent]
+Make = Callable[[float], AgentEvent]
 TRAIN = Program(("train",))
 
 
@@ -25,6 +32,9 @@ class _App:
     spec: AppSpec
     accepted: bool = False
     over: bool = False
+    session: str = ""
+    fence: int = 0
+    """The number of its session; 0 while it has none."""
 
 
 class Agents:
@@ -33,6 +43,7 @@ class Agents:
     def __init__(self, sim: "FleetSim", rng: random.Random) -> None:
         self._sim = sim
         self._rng = rng
+        self._fates = sim.stream("sessions")
         self._solver = solver("default")
         self._count = 0
         self._keys = 0
@@ -61,6 +72,7 @@ class Agents:
             if not refused or known:
                 app.accepted = True
                 self._sim.checker.accepted(name)
+                self.begin(name)
                 self._sim.later(self._rng.uniform(0.1, 1.0), self._act, name)
                 return
         self._sim.later(1.0, self._try, name)
@@ -74,7 +86,7 @@ class Agents:
             self._sim.later(1.0, self.end, name)
             return
         app.over = True
-        self._send(lambda at: ev.AppEnded(at, name))
+        self._sim.service.take(lambda at: ev.AppEnded(at, name))
 
     def asked(self, command: cmd.Ask | cmd.Solve) -> None:
         """An agent is asked for a bid, or the solver for a solution."""
@@ -103,12 +115,31 @@ class Agents:
 
     # Acting
 
-    def _send(self, make: Make) -> None:
+    def begin(self, name: AppId) -> None:
+        """An agent starts, perhaps in the place of another."""
+        app = self.apps[name]
+        self._keys += 1
+        session, app.fence = f"s{self._keys}", 0
+        app.session = session
+        self._sim.service.take(lambda at: SessionOpened(at, name, session))
+
+    def opened(self, name: AppId, session: str, fence: int) -> None:
+        """A session has its number."""
+        if self.apps[name].session == session:
+            self.apps[name].fence = fence
+
+    def spoken(self, name: AppId, make: Make) -> Callable[[float], AgentSpoke]:
+        """What an agent says, in its session of now."""
+        fence = self.apps[name].fence
+        return lambda at: AgentSpoke(at, name, fence, make(at))
+
+    def _send(self, name: AppId, make: Make) -> None:
         """To the service, perhaps late, perhaps twice."""
         sim, rng = self._sim, self._rng
-        sim.service.take(make)
+        spoken = self.spoken(name, make)
+        sim.service.take(spoken)
         if sim.weather.doubled and rng.random() < 0.2:
-            sim.later(rng.uniform(0.01, 6.0), sim.service.take, make)
+            sim.later(rng.uniform(0.01, 6.0), sim.service.take, spoken)
 
     def _act(self, name: AppId) -> None:
         sim, rng = self._sim, self._rng
@@ -118,6 +149,9 @@ class Agents:
         sim.later(rng.uniform(0.5, 1.5), self._act, name)
         if not sim.service.up or sim.service.stalled:
             return
+        if not app.fence:
+            self.begin(name)  # Nobody answered the last time.
+            return
         steward = sim.service.steward
         mine = [run for run in steward.runs.values() if run.app == name and not run.stop]
         held = steward.arbiter.ledger.holdings(name)
@@ -125,28 +159,46 @@ class Agents:
         free = [gpu for gpu in sorted(held) if gpu not in used]
         if sim.wild and mine and rng.random() < 0.08:
             run = rng.choice(mine).run
-            self._send(lambda at: StopRequested(at, name, run))
+            self._send(name, lambda at: StopRequested(at, name, run))
         if sim.wild and held and rng.random() < 0.05:
-            given = (rng.choice(sorted(held)),)
-            self._send(lambda at: ev.GpusReleased(at, name, given))
+            given = rng.choice(sorted(held))
+            token = held[given].token
+            sim.checker.gave_back(given, token)
+            self._send(name, lambda at: ReleaseRequested(at, name, (given,), (token,)))
         if free:
             busy = {run.job for run in mine}
             idle = [job.id for job in app.spec.jobs if job.id not in busy]
             count = rng.choice((1, 1, len(free)))
             if idle:
                 self._request(name, rng.choice(idle), tuple(free[:count]))
+        if sim.wild and self._fates.random() < 0.05:
+            self._replace(name, tuple(held))
+
+    def _replace(self, name: AppId, held: tuple[GpuId, ...]) -> None:
+        """An agent dies with a request on its way, and another one starts."""
+        if held:
+            gpu, job = (
+                self._fates.choice(sorted(held)),
+                self._fates.choice(self.apps[name].spec.jobs),
+            )
+            make = self._requesting(name, job.id, (gpu,))
+            late = self.spoken(name, make)
+            self._sim.later(self._fates.uniform(0.01, 6.0), self._sim.service.take, late)
+        self.begin(name)
 
     def _request(self, name: AppId, job: JobId, gpus: tuple[GpuId, ...]) -> None:
-        self._keys += 1
-        key = f"k{self._keys}"
         if self._sim.wild and self._rng.random() < 0.02:
             gpus = (*gpus, GpuId(0))
         wrong = self._rng.random() < 0.1 if self._sim.wild else False
-
-        def make(at: float) -> StewardEvent:
-            return RunRequested(at, name, job, gpus, TRAIN, key)
-
+        make = self._requesting(name, job, gpus)
         if wrong:  # A request that comes when things have changed.
-            self._sim.later(self._rng.uniform(0.5, 8.0), self._sim.service.take, make)
+            late = self.spoken(name, make)
+            self._sim.later(self._rng.uniform(0.5, 8.0), self._sim.service.take, late)
         else:
-            self._send(make)
+            self._send(name, make)
+
+    def _requesting(self, name: AppId, job: JobId, gpus: tuple[GpuId, ...]) -> Make:
+        self._keys += 1
+        key = f"k{self._keys}"
+        self._sim.checker.asked(name, key, self.apps[name].fence)
+        return lambda at: RunRequested(at, name, job, gpus, TRAIN, key)

@@ -9,12 +9,20 @@ from typing import Any, ClassVar
 
 from themis.arbiter import events as arbiter_events
 from themis.fleet import commands as cmd
-from themis.fleet.events import Exited, Found, Limits, ReportCame, RunRequested
+from themis.fleet.events import (
+    Exited,
+    Found,
+    Limits,
+    ReleaseRequested,
+    ReportCame,
+    RunRequested,
+)
 from themis.fleet.kept import RunResult
 from themis.fleet.messages import Orders, Report, SlotReport, SlotState, Terms
 from themis.fleet.node import NodeCore
 from themis.fleet.roster import Node
 from themis.fleet.steward import Steward
+from themis.model import AppId, GpuId, Lease
 from themis.testing.fleet.weather import SERVICE_ONLY, STORM, Weather
 
 
@@ -210,8 +218,22 @@ class GuessesTerms(NodeCore):
 class BelievesAgents(Steward):
     """Frees GPUs when an agent says that it needs them no more."""
 
-    def _on_release(self, event: arbiter_events.GpusReleased) -> None:
-        self._feed(event)
+    def _on_release(self, event: ReleaseRequested) -> None:
+        self._feed(arbiter_events.GpusReleased(self._now, event.app, event.gpus))
+
+
+class ReleasesWhatIsHeld(Steward):
+    """Takes a word about a GPU for one about whatever lease its app has there by now."""
+
+    def _lease_meant(self, app: AppId, gpu: GpuId, token: int) -> Lease | None:
+        return self._arbiter.ledger.holdings(app).get(gpu)
+
+
+class HearsEverybody(Steward):
+    """Takes what any agent of an app says, also one that was replaced."""
+
+    def _is_heard(self, app: AppId, fence: int) -> bool:
+        return True
 
 
 class ForgetsRequests(Steward):
@@ -323,6 +345,8 @@ DEFENCES: dict[str, Broken] = {
         node=GuessesTerms, weather=replace(OUTAGES, outage=16.0, node_crashes=0.3)
     ),
     "agents do not say what is empty": Broken(steward=BelievesAgents),
+    "releases name the leases they mean": Broken(steward=ReleasesWhatIsHeld, weather=REPEATING),
+    "agents that were replaced are not heard": Broken(steward=HearsEverybody),
     "repeated requests are recognised": Broken(steward=ForgetsRequests, weather=REPEATING),
     "machines come back empty": Broken(
         steward=TakesBackTooSoon, weather=replace(CUT, undead=0.9, node_crashes=0.03)

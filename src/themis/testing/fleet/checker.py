@@ -13,7 +13,14 @@ from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.arbiter.world import GONE
 from themis.errors import InvariantError
-from themis.fleet.commands import AcceptRun, Answer, StewardCommand, TellPoints, TellRun
+from themis.fleet.commands import (
+    AcceptRun,
+    AcceptSession,
+    Answer,
+    StewardCommand,
+    TellPoints,
+    TellRun,
+)
 from themis.fleet.kept import Kept, WantedRun
 from themis.model import AppId, GpuId, Lease
 from themis.testing.fleet.machines import Process, SimNode
@@ -47,6 +54,11 @@ class Checker:
         self._next_token = 0
         self._last_heard: dict[str, tuple[int, int]] = {}
         self._keys: dict[tuple[AppId, str], int] = {}
+        self._fences: dict[AppId, int] = {}
+        """The highest session of each app that an agent was told of."""
+        self._askers: dict[tuple[AppId, str], int] = {}
+        """In which session each run was asked for."""
+        self._given_back: set[tuple[GpuId, int]] = set()
         self._reporting: dict[int, Process] = {}
         """By run: the process whose points its agent hears, unless they may be lost."""
         self._heard_points: dict[int, int] = {}
@@ -187,6 +199,32 @@ class Checker:
             self._match(process, arbiter)
         self._compare_ends(ledger)
 
+    def asked(self, app: AppId, key: str, fence: int) -> None:
+        """An agent is about to ask for a run."""
+        self._askers[app, key] = fence
+
+    def gave_back(self, gpu: GpuId, token: int) -> None:
+        """An agent is about to give a lease back."""
+        self._given_back.add((gpu, token))
+
+    def released(self, events: Iterable[ev.Event], commands: Iterable[StewardCommand]) -> None:
+        """Leases end because their agent gave them back: these, and not others on the same GPUs."""
+        released = {
+            (event.app, gpu)
+            for event in events
+            if isinstance(event, ev.GpusReleased)
+            for gpu in event.gpus
+        }
+        for command in commands if released else ():
+            match command:
+                case cmd.End(leases=leases) | cmd.Assign(revoked=leases):
+                    for lease in leases:
+                        given = (lease.gpu, lease.token) in self._given_back
+                        if (lease.app, lease.gpu) in released and not given:
+                            self.fail("a lease ends that nobody gave back", lease)
+                case _:
+                    pass
+
     def _check_empty(self, arbiter: Arbiter, gpus: Collection[GpuId]) -> None:
         """What is taken as empty on somebody's word is empty, even of what is about to die."""
         topology, ledger = arbiter.world.topology, arbiter.ledger
@@ -212,7 +250,13 @@ class Checker:
             case cmd.Assign(granted=granted):
                 for lease in granted:
                     self._granted(lease)
+            case AcceptSession(app=app, fence=fence):
+                if fence < self._fences.get(app, 0):
+                    self.fail(f"{app}: session {fence} begins after {self._fences[app]}")
+                self._fences[app] = fence
             case AcceptRun(app=app, key=key, run=run):
+                if self._askers[app, key] < self._fences[app]:
+                    self.fail(f"{app}: an agent is heard that was replaced", key)
                 self._accepted_runs[run] = app
                 if self._keys.setdefault((app, key), run) != run:
                     self.fail(f"one request of {app} was taken as two", key)

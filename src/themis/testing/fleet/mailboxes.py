@@ -4,8 +4,7 @@ import random
 from typing import TYPE_CHECKING
 
 from themis.fleet.commands import TellPoints, TellRun
-from themis.fleet.events import PointsHeard, TalkBegan
-from themis.model import AppId
+from themis.fleet.events import PointsHeard
 
 if TYPE_CHECKING:
     from themis.testing.fleet.simulation import FleetSim
@@ -19,22 +18,22 @@ class Mailboxes:
     def __init__(self, sim: "FleetSim", rng: random.Random) -> None:
         self._sim = sim
         self._rng = rng
-        self._sessions: dict[AppId, int] = {}
 
     def put(self, command: TellPoints | TellRun) -> None:
         """The service tells an agent something."""
-        session = self._sessions.get(command.app, 0)
-        self._sim.later(DELAY, self._hear, command, session, self._sim.service.epoch)
+        service = self._sim.service
+        fence = service.steward.fence_of(command.app)
+        self._sim.later(DELAY, self._hear, command, fence, service.epoch)
 
-    def _hear(self, command: TellPoints | TellRun, session: int, epoch: int) -> None:
+    def _hear(self, command: TellPoints | TellRun, fence: int, epoch: int) -> None:
         sim, app = self._sim, command.app
-        if session != self._sessions.get(app, 0) or epoch != sim.service.epoch:
+        if fence != sim.agents.apps[app].fence or epoch != sim.service.epoch:
             return
         if sim.wild and self._rng.random() < 0.1:
-            self._sessions[app] = session + 1
-            sim.service.take(lambda at: TalkBegan(at, app))
+            sim.agents.begin(app)
             return
         sim.checker.agent_heard(command)
         if isinstance(command, TellPoints):
             run, last = command.run, command.first + len(command.points) - 1
-            sim.service.take(lambda at: PointsHeard(at, app, run, last))
+            heard = sim.agents.spoken(app, lambda at: PointsHeard(at, app, run, last))
+            sim.service.take(heard)

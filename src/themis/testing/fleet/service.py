@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from themis.arbiter import Arbiter, Settings
 from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
-from themis.fleet.commands import Changes, Outcome, TellPoints, TellRun
+from themis.fleet.commands import AcceptSession, Changes, Outcome, TellPoints, TellRun
 from themis.fleet.events import ReportCame, StewardEvent
 from themis.fleet.kept import Kept
 from themis.fleet.messages import Report
@@ -176,6 +176,7 @@ class SimService:
     def _store(self, event: StewardEvent, outcome: Outcome) -> None:
         if outcome.changes.any:
             self.saved.commit(outcome.changes)
+            self._sim.checker.released(outcome.changes.events, outcome.commands)
             if outcome.changes.events:
                 self._sim.checker.stored(self.durable, outcome.changes.events)
 
@@ -185,6 +186,8 @@ class SimService:
             sim.checker.told(command)
             if isinstance(command, cmd.Ask | cmd.Solve):
                 sim.agents.asked(command)
+            elif isinstance(command, AcceptSession):
+                sim.agents.opened(command.app, command.session, command.fence)
             elif isinstance(command, TellPoints | TellRun):
                 sim.mailboxes.put(command)
         for answer in outcome.answers:

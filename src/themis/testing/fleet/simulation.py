@@ -84,9 +84,9 @@ class FleetSim:
         self.weather = weather if weather is not None else weather_of(rng)
         self.only_service = self.weather.links_hold
         self.checker = Checker(self)
-        self.network = Network(self, self._stream("network"))
-        self.agents = Agents(self, self._stream("agents"))
-        self.mailboxes = Mailboxes(self, self._stream("mailboxes"))
+        self.network = Network(self, self.stream("network"))
+        self.agents = Agents(self, self.stream("agents"))
+        self.mailboxes = Mailboxes(self, self.stream("mailboxes"))
         self.nodes = {node.name: node for node in self._machines(rng)}
         rule = rule or rng.choice(RULES)
         name, _, payment = rule.partition("/")
@@ -95,10 +95,11 @@ class FleetSim:
         self.zombie: Zombie | None = None
         saved = Saved(chosen, settings, seed)
         self.service = SimService(
-            self, saved, self._stream("service"), self.broken.steward, NODE_TTL
+            self, saved, self.stream("service"), self.broken.steward, NODE_TTL
         )
 
-    def _stream(self, name: str) -> random.Random:
+    def stream(self, name: str) -> random.Random:
+        """Chance of its own, for one part of the cluster."""
         return random.Random(f"fleet/{self.seed}/{name}")
 
     def _machines(self, rng: random.Random) -> Iterable[SimNode]:
@@ -108,7 +109,7 @@ class FleetSim:
             yield SimNode(
                 self,
                 machine,
-                self._stream(machine.name),
+                self.stream(machine.name),
                 1.0 + rng.choice((-drift, -drift, 0.0, drift)),
                 self._core,
                 offset=rng.uniform(0.0, 1000.0),

@@ -1,0 +1,134 @@
+"""What is kept of apps beside their state: how those that are over ended, and keys of submissions.
+
+    departed.note(record)           # rows to store with the end of an app
+    departed.find(app)              # whose it was and how it ended, for a week
+    submissions.find(owner, key)    # the app that this key was used for
+
+Rows of the service's own, so that they outlast it. Both go by age, and beyond a number the oldest
+go first: nobody can fill the store with them.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from themis.arbiter.record import AppRecord
+from themis.errors import RefusedError
+from themis.model import AppId, OwnerId
+from themis.records.codec import decode, dumps, loads
+
+KEPT_FOR = 7 * 86400.0
+"""Seconds after which the end of an app and the key of a submission are forgotten."""
+MOST_ENDED = 10_000
+"""Apps that are over, of all owners."""
+MOST_KEYS = 10_000
+"""Keys of one owner: whoever submits more loses their own."""
+
+_ENDED = "ended/"
+_SUBMIT = "submit/"
+
+Rows = dict[str, str | None]
+_Kind = TypeVar("_Kind")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An app that is over. Times are the cluster's."""
+
+    owner: OwnerId
+    outcome: str
+    submitted: float
+    at: float
+    elapsed: float = 0.0
+    """Seconds in which it wanted to run."""
+
+
+class Departed:
+    """Apps that are over."""
+
+    def __init__(self, kept: Mapping[str, str]) -> None:
+        self._kept = kept
+
+    def note(self, record: AppRecord) -> Rows:
+        """The row that says how an app ended."""
+        ended = Ended(record.owner, record.outcome, record.arrival, record.end, record.elapsed)
+        return {_ENDED + record.app: dumps(ended)}
+
+    def forget(self, app: AppId) -> Rows:
+        """Its name is used anew."""
+        key = _ENDED + app
+        return {key: None} if key in self._kept else {}
+
+    def find(self, app: AppId) -> Ended | None:
+        """How an app ended; None if nobody knows."""
+        text = self._kept.get(_ENDED + app)
+        return None if text is None else _read(Ended, text)
+
+    def old(self, now: float) -> Rows:
+        """Rows that may go."""
+        ends = sorted(
+            (ended.at, key) for key, ended in _all(Ended, self._kept, _ENDED) if ended is not None
+        )
+        return _outlived(ends, now, MOST_ENDED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Submitted:
+    app: AppId
+    at: float
+
+
+class Submissions:
+    """Keys that were used: the same submission, sent again, is the same app."""
+
+    def __init__(self, kept: Mapping[str, str]) -> None:
+        self._kept = kept
+
+    def note(self, owner: OwnerId, key: str, app: AppId, now: float) -> Rows:
+        """The row that says that a key was used."""
+        return {f"{_SUBMIT}{owner}/{key}": dumps(_Submitted(app, now))}
+
+    def find(self, owner: OwnerId, key: str) -> AppId | None:
+        """The app that a key of an owner was used for."""
+        text = self._kept.get(f"{_SUBMIT}{owner}/{key}")
+        if text is None:
+            return None
+        found = _read(_Submitted, text)
+        return found.app if found is not None else AppId(text)
+
+    def old(self, now: float) -> Rows:
+        """Rows that may go; those without a time are dated from now."""
+        uses: dict[str, list[tuple[float, str]]] = {}
+        rows: Rows = {}
+        for key, used in _all(_Submitted, self._kept, _SUBMIT):
+            if used is None:
+                rows[key] = dumps(_Submitted(AppId(self._kept[key]), now))
+            else:
+                uses.setdefault(key.split("/")[1], []).append((used.at, key))
+        for mine in uses.values():
+            rows |= _outlived(sorted(mine), now, MOST_KEYS)
+        return rows
+
+
+def _outlived(dated: list[tuple[float, str]], now: float, most: int) -> Rows:
+    """Of rows by age, the oldest first, those that are too old or too many."""
+    many = len(dated) - most
+    return {
+        key: None for index, (at, key) in enumerate(dated) if index < many or now - at > KEPT_FOR
+    }
+
+
+def _all(
+    kind: type[_Kind], kept: Mapping[str, str], prefix: str
+) -> Iterator[tuple[str, _Kind | None]]:
+    for key, text in kept.items():
+        if key.startswith(prefix):
+            yield key, _read(kind, text)
+
+
+def _read(kind: type[_Kind], text: str) -> _Kind | None:
+    """The row, unless it is one from before rows had this form."""
+    try:
+        return decode(kind, loads(text))
+    except RefusedError:
+        return None
