@@ -362,7 +362,7 @@ class FakeNode:
                 wait = max(0.0, at - time.monotonic())
                 loop = asyncio.get_running_loop()
                 self._timer = loop.call_later(wait, self.inbox.put_nowait, nev.Ticked)
-            case cmd.Remember() | cmd.Renew() | cmd.Forget() | cmd.Advance():
+            case cmd.Remember() | cmd.Renew() | cmd.Forget() | cmd.Advance() | cmd.LookAtStorage():
                 pass
 
     async def _send(self, report: Report) -> None:
