@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from themis.engines import clock, processes
+from themis.engines import clock, launch, processes
 from themis.engines.base import CouldNotKill, Engine, Started, Task
 from themis.engines.control import kill_leftovers
 from themis.engines.folders import Limits, StateFolder
@@ -587,3 +587,25 @@ def test_only_protection_is_taken_from_a_job(tmp_path: Path, before: str, after:
     # The kernel's file takes each write as a whole; an ordinary one keeps what is behind it.
     assert file.read_text().startswith(after)
     expose_to_oom(str(tmp_path / "nothing"))
+
+
+def test_protection_is_taken_from_every_job_before_it_is_its_owners(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where nobody may protect anything, as in most containers, the test above is skipped."""
+
+    def seen() -> None:
+        raise RuntimeError(f"taken as uid {os.geteuid()}")
+
+    monkeypatch.setattr(launch, "expose_to_oom", seen)
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        job = launch.Job(["/bin/true"], {}, "", "", (65534, 65534, []), None)
+        launch.become_job(job, os.open("/dev/null", os.O_WRONLY), write)
+        os._exit(99)  # it does not return
+    os.close(write)
+    told = os.read(read, 1000).decode()
+    os.close(read)
+    os.waitpid(pid, 0)
+    assert f"taken as uid {os.geteuid()}" in told

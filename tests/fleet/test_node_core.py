@@ -323,3 +323,17 @@ def test_a_run_that_is_over_still_tells_its_points() -> None:
     bench.tell(1.0, bench.orders())
     [report] = bench.report.runs
     assert (report.first, report.last, report.more) == (5, 6, False)
+
+
+def test_a_node_looks_at_its_shared_folder_when_the_service_says_how() -> None:
+    core = NodeCore(Machine("m0", "r0", (2,)), Memory(), trust_tenants=True, shared_dir="/shared")
+    report = next(c.report for c in core.handle(ev.Adopted(0.0)) if isinstance(c, cmd.Send))
+    assert (report.trust_tenants, report.shared_dir, report.mark) == (True, "/shared", "")
+    orders = Orders(1, report.boot, report.number, 1, (), (), TERMS, nonce="aa")
+    commands = core.handle(ev.OrdersCame(1.0, orders))
+    assert cmd.LookAtStorage("aa") in commands
+    core.handle(ev.StorageSeen(1.1, "aa.m0.bb"))
+    number = next(c.report.number for c in commands if isinstance(c, cmd.Send))
+    again = core.handle(ev.OrdersCame(1.2, replace(orders, answers=number)))
+    assert cmd.LookAtStorage("aa") not in again
+    assert next(c.report.mark for c in again if isinstance(c, cmd.Send)) == "aa.m0.bb"

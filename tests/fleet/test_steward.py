@@ -575,3 +575,86 @@ def test_points_that_nobody_wants_are_dropped_by_their_node() -> None:
     answers = [*gone.answers, *desk.report(8.0, saying(1, 3, RunState.EXITED)).answers]
     assert (1, 3) in [item for answer in answers for item in answer.orders.heard]
     assert any(1 in answer.orders.forget for answer in answers)
+
+
+# Shared storage
+
+
+def two_machines(*storage: tuple[str, str, str]) -> Desk:
+    """Machines m0 and m1 that report these folders, marks and troubles; A holds a GPU of each."""
+    desk = Desk()
+    desk.owners = {0: A, 2: A}
+    slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
+    number = 0
+    for epoch in (0, 1):
+        for name, (folder, mark, trouble) in zip(("m0", "m1"), storage, strict=True):
+            number += 1
+            machine = replace(MACHINE, name=name)
+            report = Report(name, 1, number, epoch, 0, slots, (), machine)
+            told = replace(report, shared_dir=folder, mark=mark, storage_trouble=trouble)
+            orders = desk.take(ReportCame(0.1 * number, told)).answers
+            assert all(answer.orders.nonce == "e1" for answer in orders)
+    desk.take(ev.AppArrived(1.0, simple_app(A, gpus=2, jobs=2)))
+    return desk
+
+
+SAME = ("/shared", "e1.m0.aa", "")
+
+
+@pytest.mark.parametrize(
+    ("second", "sharing", "why"),
+    [
+        pytest.param(SAME, "shared", "", id="the same storage"),
+        pytest.param(("/shared", "", ""), "unseen", "", id="not looked at yet"),
+        pytest.param(("/shared", "e0.m1.bb", ""), "unseen", "", id="of an earlier service"),
+        pytest.param(
+            ("/shared", "e1.m1.bb", ""), "apart", "do not see the same storage", id="another one"
+        ),
+        pytest.param(("", "", ""), "none", "m1 has no shared_dir", id="none"),
+        pytest.param(
+            ("/shared", "", "Stale file handle"), "trouble", "Stale file handle", id="trouble"
+        ),
+    ],
+)
+def test_a_run_on_two_machines_needs_storage_that_both_see(
+    second: tuple[str, str, str], sharing: str, why: str
+) -> None:
+    desk = two_machines(SAME, second)
+    assert desk.steward.sharing(desk.steward.nodes["m1"]) == sharing
+    [answer] = [
+        command
+        for command in desk.ask(5.0, 0, 2).commands
+        if isinstance(command, AcceptRun | RefuseRun)
+    ]
+    assert isinstance(answer, RefuseRun) is bool(why)
+    assert why in (answer.reason if isinstance(answer, RefuseRun) else "")
+
+
+def test_without_any_shared_folder_nothing_is_refused_for_it() -> None:
+    desk = two_machines(("", "", ""), ("", "", ""))
+    assert any(isinstance(command, AcceptRun) for command in desk.ask(5.0, 0, 2).commands)
+
+
+def trained_on_m0(desk: Desk) -> Desk:
+    """A run on machine m0 has left checkpoints."""
+    desk.ask(5.0, 0)
+    slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
+    ended = RunReport(1, A, J0, RunState.EXITED, 75, 3.0, 3.0)
+    for number in (11, 12):
+        report = Report("m0", 1, number, 1, 0, slots, (ended,), shared_dir="/shared")
+        desk.take(ReportCame(6.0 + 0.01 * number, replace(report, mark="e1.m0.aa")))
+    assert not desk.steward.runs
+    return desk
+
+
+def test_a_job_does_not_move_to_a_machine_that_does_not_see_its_checkpoints() -> None:
+    desk = trained_on_m0(two_machines(SAME, ("/shared", "e1.m1.bb", "")))
+    [refusal] = desk.ask(7.0, 2, key="k2").commands
+    assert isinstance(refusal, RefuseRun)
+    assert "it can go on on m0" in refusal.reason
+    assert any(isinstance(command, AcceptRun) for command in desk.ask(7.1, 0, key="k3").commands)
+
+
+def test_a_job_moves_where_its_checkpoints_are_seen() -> None:
+    desk = trained_on_m0(two_machines(SAME, SAME))
+    assert any(isinstance(command, AcceptRun) for command in desk.ask(7.0, 2, key="k2").commands)

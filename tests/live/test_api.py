@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from themis.fleet.events import ReportCame
+from themis.fleet.messages import Report, SlotReport, SlotState
 from themis.live.access import TABLE, Access, Verb
 from themis.live.api import ENDPOINTS
 from themis.live.config import Limits
 from themis.live.credentials import Role
+from themis.model import Machine
 from themis.testing.http_desk import HOST, desk_of
 from themis.testing.tools import examples
 
@@ -106,6 +109,32 @@ def test_what_the_service_could_not_do_is_audited_as_failed(tmp_path: Path) -> N
             assert (await desk.call("root", "PUT", "/v1/owners/a/quota", {})).status_code == 422
             rows = (await desk.call("root", "GET", "/v1/audit")).json()["rows"]
             assert sorted(row["outcome"] for row in rows) == ["failed", "refused"]
+
+    asyncio.run(work())
+
+
+def test_a_machine_says_how_it_is(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            (line,) = (await desk.call("root", "GET", "/v1/nodes")).json()["nodes"]
+            assert (line["control"], line["trouble"], line["trust_tenants"]) == (None, "", None)
+            slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(8))
+            report = Report("m0", 1, 1, 0, 0, slots, (), Machine("m0", "r0", (8,)), "tree", "9.9",
+                            True, "/shared", "", "Stale file handle")  # fmt: skip
+            desk.service.apply(ReportCame(desk.service.now(), report))
+            (line,) = (await desk.call("root", "GET", "/v1/nodes")).json()["nodes"]
+            assert (line["control"], line["version"], line["trust_tenants"]) == (
+                "tree",
+                "9.9",
+                True,
+            )
+            assert "back as 8 x" in line["trouble"]
+            assert "was 4 x" in line["trouble"]
+            assert line["storage"] == {
+                "sharing": "trouble", "dir": "/shared", "trouble": "Stale file handle"
+            }  # fmt: skip
+            seen = (await desk.call("eve", "GET", "/v1/nodes")).json()["nodes"]
+            assert all(line["storage"] == {"sharing": "trouble"} for line in seen)
 
     asyncio.run(work())
 

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -49,7 +50,7 @@ from themis.live.grpc_client import (
     refused,
 )
 from themis.live.grpc_server import GrpcSettings
-from themis.live.rpcs import REPORT, RPCS, SAID_VERBS, Rpc, code_of, error_of
+from themis.live.rpcs import EXCHANGE, REPORT, RPCS, SAID_VERBS, Rpc, code_of, error_of
 from themis.live.tokenfile import write_secret
 from themis.live.wire import themis_pb2, to_bytes
 from themis.live.wire.convert import message_class
@@ -372,6 +373,20 @@ def test_who_says_much_is_counted_for_more(tmp_path: Path) -> None:
         assert caught.value.retry_after == pytest.approx(1.0)
         await agent.exchange(replace(says(number=4), fence=fence))
 
+    at_the_door(tmp_path, door=door)(work)
+
+
+def test_a_crowd_that_calls_at_once_waits_its_turn(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        # Sent before the service, in the same loop, takes the first of them.
+        lines = [world.connection(Role.TENANT, "ann") for _ in range(3)]
+        calls = [line.call(EXCHANGE, b"\xff") for _ in range(800) for line in lines]
+        ends = Counter(type(end) for end in await asyncio.gather(*calls, return_exceptions=True))
+        assert ends == {RefusedError: len(calls)}
+        for line in lines:
+            await line.close()
+
+    door = GrpcSettings(limits=Limits(requests=1e6, burst=1e6))
     at_the_door(tmp_path, door=door)(work)
 
 

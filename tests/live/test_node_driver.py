@@ -33,8 +33,10 @@ from themis.fleet.messages import (
     SlotState,
     Terms,
 )
-from themis.live.node import RESUMABLE_CODE, Node, NodeSettings, task_for
+from themis.live.node import Node, NodeSettings
 from themis.live.node_disk import NodeDisk, RunRecord
+from themis.live.node_runs import RESUMABLE_CODE, task_for
+from themis.live.node_storage import SharedStorage
 from themis.model import AppId, JobId, Machine, OwnerId
 from themis.testing.doors import until
 
@@ -131,6 +133,7 @@ class FakeService:
     runs: tuple[RunOrder, ...] = ()
     forget: tuple[int, ...] = ()
     heard: tuple[tuple[int, int], ...] = ()
+    nonce: str = ""
     reports: list[Report] = field(default_factory=list)
     error: Exception | None = None
 
@@ -145,7 +148,7 @@ class FakeService:
             for gpu, token in zip(run.gpus, run.tokens, strict=True)
         )
         orders = Orders(1, report.boot, report.number, 1, leases, self.runs, TERMS, self.forget)
-        return replace(orders, heard=self.heard)
+        return replace(orders, heard=self.heard, nonce=self.nonce)
 
     def run(self, number: int = 1) -> RunReport | None:
         return next((run for run in self.reports[-1].runs if run.run == number), None)
@@ -555,3 +558,20 @@ def test_a_node_that_is_started_again_reads_on_from_what_was_heard(tmp_path: Pat
         assert engine.told("points")[0][1] == 30
 
     play(tmp_path, scene, prepare)
+
+
+def test_what_a_node_finds_in_its_shared_folder_is_reported(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+
+    def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
+        service.nonce = "aa"
+
+    async def scene(_: Node, engine: FakeEngine, service: FakeService, ___: NodeDisk) -> None:
+        await until(lambda: service.reports and service.reports[-1].mark.startswith("aa.m0."))
+        assert service.reports[-1].shared_dir == str(shared)
+        shared.rename(tmp_path / "gone")
+        await until(lambda: "is it mounted" in service.reports[-1].storage_trouble)
+        assert service.reports[-1].mark == ""
+
+    play(tmp_path, scene, prepare, storage=SharedStorage(shared, "m0"))

@@ -97,7 +97,7 @@ class Task:
     workdir: str = ""
     """Empty: its checkpoint folder."""
     checkpoint_dir: str = ""
-    """Empty: one of the engine's own, which other machines do not see."""
+    """Empty: one of the engine's own, on what storage it was opened with."""
     max_iterations: int | None = None
     rank: int = 0
     world: int = 1

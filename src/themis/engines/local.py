@@ -88,6 +88,7 @@ class LocalEngine:
         *,
         control: str = "",
         limits: Limits | None = None,
+        checkpoints: Path | None = None,
     ) -> "LocalEngine":
         """Make the folders and find out how processes can be killed here.
 
@@ -98,11 +99,13 @@ class LocalEngine:
             owners: Whom jobs run as.
             control: cgroup, namespace or tree; empty for the best that works.
             limits: Sizes and patience.
+            checkpoints: Where jobs that name no folder keep theirs, as `Checkpoints` has it; on
+                storage that other machines see, if jobs are to go on there. None: in `state`.
 
         Raises:
             UnavailableError: The folder or the wanted control cannot be used.
         """
-        folder = StateFolder(state, limits or Limits())
+        folder = StateFolder(state, limits or Limits(), checkpoints)
         try:
             choice = await asyncio.to_thread(choose, control)
             await asyncio.to_thread(folder.prepare)

@@ -88,13 +88,22 @@ class Advance:
 
 
 @dataclass(frozen=True, slots=True)
+class LookAtStorage:
+    """Leave a mark that begins so in the shared folder and say `StorageSeen`, now and often."""
+
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
 class TickMe:
     """Send `Ticked` at this time or later, on the node's clock; an earlier wish is void."""
 
     at: float
 
 
-NodeCommand = Remember | Send | Start | Renew | Checkpoint | Kill | Forget | Advance | TickMe
+NodeCommand = (
+    Remember | Send | Start | Renew | Checkpoint | Kill | Forget | Advance | LookAtStorage | TickMe
+)
 
 # Of the steward
 

@@ -126,6 +126,15 @@ class PointsRead:
 
 
 @dataclass(frozen=True, slots=True)
+class StorageSeen:
+    """What the node finds in its shared folder: the oldest mark, or why it cannot look."""
+
+    at: float
+    mark: str
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class GpuFailed:
     """A GPU must not be used: an error state, a foreign process."""
 
@@ -152,6 +161,7 @@ NodeEvent = (
     | KillFailed
     | Measured
     | PointsRead
+    | StorageSeen
     | GpuFailed
     | GpuWell
 )

@@ -154,6 +154,14 @@ class Report:
     control: str = ""
     """How it ends processes: by cgroup, namespace or process tree."""
     version: str = ""
+    trust_tenants: bool = False
+    """Whether jobs of all owners run as one user."""
+    shared_dir: str = ""
+    """Where its jobs keep their checkpoints, if that is meant to be the same on other nodes."""
+    mark: str = ""
+    """The oldest mark of a node that it finds there."""
+    storage_trouble: str = ""
+    """Why it cannot use that folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,3 +227,5 @@ class Orders:
     """The service has heard later reports: a node to which this is an answer has lost its disk."""
     heard: tuple[tuple[int, int], ...] = ()
     """Runs that have points, with the number of the last one that their agents have heard."""
+    nonce: str = ""
+    """What marks in shared folders begin with."""

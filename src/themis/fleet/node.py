@@ -87,11 +87,16 @@ class NodeCore:
         *,
         control: str = "",
         version: str = "",
+        trust_tenants: bool = False,
+        shared_dir: str = "",
         kill_patience: float = KILL_PATIENCE,
     ) -> None:
         self._machine = machine
         self._control = control
         self._version = version
+        self._trust_tenants = trust_tenants
+        self._shared_dir = shared_dir
+        self._nonce = self._mark = self._storage_trouble = ""
         self._kill_patience = kill_patience
         tokens = list(memory.tokens[: machine.gpus])
         self._tokens = tokens + [0] * (machine.gpus - len(tokens))
@@ -151,6 +156,9 @@ class NodeCore:
                     run.iterations, run.seconds = event.iterations, event.seconds
             case ev.PointsRead():
                 self._on_points(event)
+            case ev.StorageSeen(mark=mark, trouble=trouble):
+                # It waits for the next report, like points.
+                self._mark, self._storage_trouble = mark, trouble
             case ev.Started(run=number):
                 run = self._live.get(number)
                 if run is not None and run.state is RunState.STARTING:
@@ -216,6 +224,9 @@ class NodeCore:
             for lease in orders.leases
             if self._takes(lease)
         }
+        if self._shared_dir and orders.nonce and orders.nonce != self._nonce:
+            self._nonce = orders.nonce
+            self._out.append(cmd.LookAtStorage(orders.nonce))
         for number, heard in orders.heard:
             self._advance(number, heard)
         for number in orders.forget:
@@ -427,6 +438,10 @@ class NodeCore:
                     self._machine if self._introduces else None,
                     self._control,
                     self._version,
+                    self._trust_tenants,
+                    self._shared_dir,
+                    self._mark,
+                    self._storage_trouble,
                 )
             )
         )

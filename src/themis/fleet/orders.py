@@ -19,6 +19,7 @@ def orders_for(
     epoch: int,
     terms: Terms,
     heard: tuple[tuple[int, int], ...] = (),
+    nonce: str = "",
 ) -> Orders:
     """The whole of what is wanted on a node, as an answer to its kept report."""
     runs = [
@@ -37,6 +38,7 @@ def orders_for(
         node.forget,
         introduce=node.machine is None,
         heard=heard,
+        nonce=nonce,
     )
 
 

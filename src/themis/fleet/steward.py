@@ -52,6 +52,7 @@ from themis.fleet.points import Streams
 from themis.fleet.requests import objection
 from themis.fleet.roster import Node, Roster
 from themis.fleet.runbook import Runbook
+from themis.fleet.storage import Sharing, sharing_of, storage_objection
 from themis.model import AppId, GpuId, JobId, Lease
 
 NODE_TTL = 20.0
@@ -76,10 +77,22 @@ class Steward:
         at: float,
         node_ttl: float = NODE_TTL,
         saved: Mapping[str, Kept] | None = None,
+        nonce: str = "",
     ) -> None:
+        """Begin, with what an earlier one kept.
+
+        Args:
+            arbiter: With its whole state.
+            epoch: Of this start of the service; higher than all before.
+            at: When it begins.
+            node_ttl: For how long a node that hears nothing goes on.
+            saved: Rows of an earlier steward.
+            nonce: For marks in shared folders; one that was never used before.
+        """
         _check_ttl(node_ttl, arbiter.settings.heartbeat)
         self._arbiter = arbiter
         self._epoch = epoch
+        self._nonce = nonce or f"e{epoch}"
         self._node_ttl = node_ttl
         self._now = at
         self._book = Runbook(saved or {})
@@ -511,7 +524,7 @@ class Steward:
         if known is not None:
             self._commands.append(AcceptRun(event.app, event.key, known))
             return
-        reason = objection(event, self._arbiter, self._book)
+        reason = objection(event, self._arbiter, self._book) or self._storage_objection(event)
         if reason:
             self._commands.append(RefuseRun(event.app, event.key, reason))
             return
@@ -529,6 +542,20 @@ class Steward:
             limit=event.limit,
         )
         self._commands.append(AcceptRun(event.app, event.key, run.run))
+
+    def _storage_objection(self, event: RunRequested) -> str:
+        """Why a job would not find its checkpoints where it is to run."""
+        ended = [row for row in self._book.results(event.app) if row.job == event.job]
+        home = None
+        if ended and ended[-1].gpus and ended[-1].iterations > 0.0:
+            last = self._roster.machine_of[ended[-1].gpus[0]]
+            home = last if last.present else None  # What is gone has nothing to go on with.
+        machines = [self._roster.machine_of[gpu] for gpu in sorted(set(event.gpus))]
+        return storage_objection(machines, home, self._nonce)
+
+    def sharing(self, node: Node) -> Sharing:
+        """How a node is with shared storage."""
+        return sharing_of(node, self._roster.nodes.values(), self._nonce)
 
     def _on_release(self, event: ReleaseRequested) -> None:
         """An agent says that it needs GPUs no more. Whether they are empty, nodes say."""
@@ -757,6 +784,7 @@ class Steward:
             epoch=self._epoch,
             terms=self._terms(),
             heard=self._heard(node),
+            nonce=self._nonce,
         )
 
 

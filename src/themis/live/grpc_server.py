@@ -53,6 +53,7 @@ _FULL_WAIT = 1.0
 _COUNT_EVERY = 1.0
 """Seconds for which the number of an owner's apps is believed."""
 
+_MOST_CALLS = 16_384
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", NODE_BYTES),
     ("grpc.max_send_message_length", NODE_BYTES),
@@ -66,6 +67,11 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_connection_age_ms", 1_800_000),
     ("grpc.max_connection_age_grace_ms", 60_000),
     ("grpc.max_concurrent_streams", 1024),
+    # Calls that came while the loop was busy wait for it. Of more than a thousand gRPC would cancel
+    # some by lot, and who is cancelled calls again: when all agents are asked at once that is half
+    # of all calls, those of nodes among them.
+    ("grpc.server.max_pending_requests", _MOST_CALLS),
+    ("grpc.server.max_pending_requests_hard_limit", 2 * _MOST_CALLS),
     ("grpc.max_metadata_size", 8192),
     # Peers that are gone without a word are found out.
     ("grpc.keepalive_time_ms", 30_000),
@@ -73,7 +79,6 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.http2.max_ping_strikes", 3),
 )
-_MOST_CALLS = 16_384
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,9 @@ from themis.live.grpc_server import GrpcServer, GrpcSettings
 from themis.live.http_guard import Guard
 from themis.live.http_server import open_http
 from themis.live.loading import Loaded
-from themis.live.local_nodes import start_nodes
+from themis.live.local_nodes import LocalNodes
 from themis.live.memory import Memory, recall
+from themis.live.notifying import READY, STOPPING, notify
 from themis.live.reloading import plan_reload
 from themis.live.rounds import REMEMBERED, read_rounds
 from themis.live.service import Service
@@ -49,6 +50,7 @@ _LOG = logging.getLogger(__name__)
 
 _PRUNE_EVERY = 3600.0
 _SWEEP_EVERY = 600.0
+_REAP_EVERY = 2.0
 _ENTRIES_AT_ONCE = 50
 _DOOR_PATIENCE = 3.0
 """Seconds that calls under way get when the service stops."""
@@ -124,10 +126,17 @@ class Serving:
                 stack.callback(chore.cancel)
             epoch = service.steward.epoch
             if config.local_nodes is not None:
-                start_nodes(config, grpc, vault, now=time.time())
+                nodes = LocalNodes(config, grpc)
+                nodes.start(vault, now=time.time())
                 await service.settled()
+                reaping = asyncio.create_task(_reap(nodes))
+                stack.callback(reaping.cancel)
             self._announce(Listening(http, grpc, str(made or ""), store.url, epoch))
-            await self._until_the_end(service)
+            notify(READY)
+            try:
+                await self._until_the_end(service)
+            finally:
+                notify(STOPPING)
 
     async def _begin(self, store: Store, config: ServiceConfig) -> Service:
         rule = policy(config.policy, **dict(self._loaded.policy_options))
@@ -285,6 +294,12 @@ class Serving:
         while True:
             sweep(vault, now=time.time())
             await asyncio.sleep(_SWEEP_EVERY)
+
+
+async def _reap(nodes: LocalNodes) -> None:
+    while True:
+        await asyncio.sleep(_REAP_EVERY)
+        nodes.reap()
 
 
 async def _remember(service: Service) -> None:

@@ -102,6 +102,10 @@ EXAMPLES = (
         _TOPOLOGY.machines[0],
         "cgroup",
         "1.2.3",
+        True,
+        "/shared",
+        "aa.m0.bb",
+        "it is not there",
     ),
     ms.Orders(
         1,
@@ -130,6 +134,7 @@ EXAMPLES = (
         True,
         True,
         ((5, 12),),
+        "3f09",
     ),
     talk.AgentReport(
         AppId("sweep"),

@@ -103,7 +103,7 @@ class Machine(_message.Message):
     def __init__(self, name: _Optional[str] = ..., rack: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., gpu_model: _Optional[str] = ..., gpu_memory: _Optional[float] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("node", "boot", "number", "epoch", "revision", "slots", "runs", "machine", "control", "version")
+    __slots__ = ("node", "boot", "number", "epoch", "revision", "slots", "runs", "machine", "control", "version", "trust_tenants", "shared_dir", "mark", "storage_trouble")
     NODE_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -114,6 +114,10 @@ class Report(_message.Message):
     MACHINE_FIELD_NUMBER: _ClassVar[int]
     CONTROL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    TRUST_TENANTS_FIELD_NUMBER: _ClassVar[int]
+    SHARED_DIR_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_TROUBLE_FIELD_NUMBER: _ClassVar[int]
     node: str
     boot: int
     number: int
@@ -124,7 +128,11 @@ class Report(_message.Message):
     machine: Machine
     control: str
     version: str
-    def __init__(self, node: _Optional[str] = ..., boot: _Optional[int] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., revision: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotReport, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunReport, _Mapping]]] = ..., machine: _Optional[_Union[Machine, _Mapping]] = ..., control: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+    trust_tenants: bool
+    shared_dir: str
+    mark: str
+    storage_trouble: str
+    def __init__(self, node: _Optional[str] = ..., boot: _Optional[int] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., revision: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotReport, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunReport, _Mapping]]] = ..., machine: _Optional[_Union[Machine, _Mapping]] = ..., control: _Optional[str] = ..., version: _Optional[str] = ..., trust_tenants: bool = ..., shared_dir: _Optional[str] = ..., mark: _Optional[str] = ..., storage_trouble: _Optional[str] = ...) -> None: ...
 
 class LeaseOrder(_message.Message):
     __slots__ = ("gpu", "app", "owner", "token", "remaining")
@@ -189,7 +197,7 @@ class Terms(_message.Message):
     def __init__(self, heartbeat: _Optional[float] = ..., node_ttl: _Optional[float] = ..., grace: _Optional[float] = ...) -> None: ...
 
 class Orders(_message.Message):
-    __slots__ = ("epoch", "boot", "answers", "revision", "leases", "runs", "terms", "forget", "introduce", "outdated", "heard")
+    __slots__ = ("epoch", "boot", "answers", "revision", "leases", "runs", "terms", "forget", "introduce", "outdated", "heard", "nonce")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
@@ -201,6 +209,7 @@ class Orders(_message.Message):
     INTRODUCE_FIELD_NUMBER: _ClassVar[int]
     OUTDATED_FIELD_NUMBER: _ClassVar[int]
     HEARD_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     boot: int
     answers: int
@@ -212,7 +221,8 @@ class Orders(_message.Message):
     introduce: bool
     outdated: bool
     heard: _containers.RepeatedCompositeFieldContainer[RunHeard]
-    def __init__(self, epoch: _Optional[int] = ..., boot: _Optional[int] = ..., answers: _Optional[int] = ..., revision: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[LeaseOrder, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunOrder, _Mapping]]] = ..., terms: _Optional[_Union[Terms, _Mapping]] = ..., forget: _Optional[_Iterable[int]] = ..., introduce: bool = ..., outdated: bool = ..., heard: _Optional[_Iterable[_Union[RunHeard, _Mapping]]] = ...) -> None: ...
+    nonce: str
+    def __init__(self, epoch: _Optional[int] = ..., boot: _Optional[int] = ..., answers: _Optional[int] = ..., revision: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[LeaseOrder, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunOrder, _Mapping]]] = ..., terms: _Optional[_Union[Terms, _Mapping]] = ..., forget: _Optional[_Iterable[int]] = ..., introduce: bool = ..., outdated: bool = ..., heard: _Optional[_Iterable[_Union[RunHeard, _Mapping]]] = ..., nonce: _Optional[str] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("level", "count", "machine")
