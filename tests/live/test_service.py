@@ -547,6 +547,38 @@ def test_whose_an_app_was_is_known_after_a_restart(tmp_path: Path) -> None:
     virtually(work, tmp_path)
 
 
+def test_an_agent_that_comes_while_a_round_is_open_can_bid_in_it(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path, rule="themis") as (cluster, _):
+            service = cluster.service
+            assert service is not None
+            await service.submit(app(), "k")
+            agent = Talker(cluster, AppId("sweep"))
+            await agent.talk()
+            arbiter = service.steward.arbiter
+            for _ in range(2000):
+                await asyncio.sleep(0.1)
+                if arbiter.round_open:
+                    break
+            await service.settled()
+            # Its agent is started again just now.
+            fresh = Talker(cluster, AppId("sweep"), "s2")
+            await fresh.talk()
+            standing, offer = fresh.items
+            assert isinstance(standing, Standing)
+            assert isinstance(offer, OfferNews)
+            assert offer.offer.round == arbiter.rounds
+            assert arbiter.round_open
+            await fresh.talk(BidSaid(offer.offer.round, Bid(fresh.app)))
+            assert not arbiter.round_open
+            # What was answered, or is over, is not asked again.
+            late = Talker(cluster, AppId("sweep"), "s3")
+            await late.talk()
+            assert not [item for item in late.items if isinstance(item, OfferNews)]
+
+    virtually(work, tmp_path)
+
+
 def test_a_silent_agent_suspends_its_app_until_it_is_heard(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, _):

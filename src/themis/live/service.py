@@ -129,6 +129,8 @@ class Service:
         self._waiting: dict[AppId, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._offers: dict[AppId, OfferNews] = {}
+        """What each app was last asked, if it has not answered."""
         self._parted: set[AppId] = set()
         """Apps that are over, and whose agents have heard it."""
         self.departed = Departed(memory.kept)
@@ -313,7 +315,8 @@ class Service:
     def _do(self, command: StewardCommand) -> None:
         match command:
             case cmd.Ask():
-                self._tell(command.app, OfferNews(command.offer, command.deadline))
+                offer = self._offers[command.app] = OfferNews(command.offer, command.deadline)
+                self._tell(command.app, offer)
             case cmd.Solve():
                 self._spawn(self._solve(command))
             case cmd.Assign():
@@ -338,6 +341,11 @@ class Service:
             case TellRun():
                 self._tell_run(command)
             case cmd.Report(record=record):
+                self._offers = {
+                    app: news
+                    for app, news in self._offers.items()
+                    if news.offer.round != record.round
+                }
                 apps = self._steward.arbiter.world.apps
                 named = [line.app for line in record.apps if line.app in apps]
                 self.book.add(record, {app: apps[app].spec.owner for app in named})
@@ -562,11 +570,16 @@ class Service:
                 tuple((job, progress.done) for job, progress in state.jobs.items()),
             )
         )
+        offer = self._offers.get(desk.app)
+        if offer is not None and offer.deadline > self.now():
+            desk.put(offer)  # It was asked while nobody was there to answer.
 
     def _hear(self, app: AppId, fence: int, said: Said) -> None:
         if isinstance(said, BidSaid) and said.bid.app != app:
             self._tell(app, RefusalNews("bid", "it names another app"))
             return
+        if isinstance(said, BidSaid):
+            self._offers.pop(app, None)
         at = self.now()
         outcome = self.apply(AgentSpoke(at, app, fence, _event_of(at, app, said)))
         for command in outcome.commands:
