@@ -76,7 +76,7 @@ from themis.fleet.talk import (
 from themis.live.desk import Desk
 from themis.live.entries import body_of
 from themis.live.keeping import Departed, Submissions
-from themis.live.memory import Memory, fleet_rows
+from themis.live.memory import Memory, fleet_rows, longest_hold
 from themis.live.rounds import RoundBook
 from themis.live.store.base import AuditRow, Batch, LogEntry, Store
 from themis.live.writing import Writer
@@ -131,6 +131,8 @@ class Service:
         self._closing = False
         self._offers: dict[AppId, OfferNews] = {}
         """What each app was last asked, if it has not answered."""
+        self._absent = set(memory.absent)
+        """Apps whose agents are waited for before the first round."""
         self._parted: set[AppId] = set()
         """Apps that are over, and whose agents have heard it."""
         self.departed = Departed(memory.kept)
@@ -446,8 +448,15 @@ class Service:
             self._tell(app, item)
 
     def listening(self) -> None:
-        """Nodes can reach the service from now on: what they did not say before proves nothing."""
+        """Nodes and agents can reach the service from now on.
+
+        What nodes did not say before proves nothing, and agents get some time to come back before
+        a round opens in which they could not bid.
+        """
         self._steward.listen(self.now())
+        if self._absent:
+            now = self.now()
+            self.apply(ev.RoundsHeld(now, now + longest_hold(self._steward.arbiter.settings)))
 
     # Agents
 
@@ -470,6 +479,10 @@ class Service:
         if desk.unreachable:
             desk.unreachable = False
             self.apply(ev.AppResumed(now, app, Reason.AGENT_UNREACHABLE))
+        if app in self._absent:
+            self._absent.remove(app)
+            if not self._absent:
+                self.apply(ev.RoundsHeld(now, now))
         for said in desk.take(report, now, fence):
             self._hear(app, fence, said)
         if not desk.pending:
