@@ -32,7 +32,7 @@ from themis.live.clock import ClusterClock, Sources
 from themis.live.store.base import EndedLease, Epoch, LeaseRow, LeaseState, Saved, Store
 from themis.model import AppId, Topology
 from themis.policies import Policy
-from themis.records.codec import decode, dumps, loads, part_from
+from themis.records.codec import decode, dumps, loads, loads_own, part_from
 
 CLUSTER = "cluster"
 """The key of what is chosen once for a store: its seed and when it was made."""
@@ -207,7 +207,7 @@ def _restored(saved: Saved, policy: Policy, seed: int, url: str, floor: int) -> 
             kind = key.partition("/")[0]
             part = read.get((kind, text))
             if part is None:
-                part = read[kind, text] = part_from(key, loads(text))
+                part = read[kind, text] = part_from(key, loads_own(text))
             kept[key] = part
         return arbiter_from(kept, policy, seed=seed, token_floor=floor)
     except RefusedError as error:
