@@ -45,7 +45,7 @@ from themis.fleet.talk import (
     StopSaid,
 )
 from themis.live.clock import Sources
-from themis.live.memory import recall
+from themis.live.memory import longest_hold, recall
 from themis.live.replaying import PrunedLogError, replay_store
 from themis.live.rounds import Arrival, RoundBook, read_rounds
 from themis.live.service import AGENT_TTL, Service
@@ -550,6 +550,91 @@ def test_whose_an_app_was_is_known_after_a_restart(tmp_path: Path) -> None:
             # A name that is used anew is whose it is now.
             await service.submit(replace(app(), owner=OwnerId("bob")), "k2")
             assert service.owner_of(AppId("sweep")) == "bob"
+
+    virtually(work, tmp_path)
+
+
+def test_an_agent_that_comes_while_a_round_is_open_can_bid_in_it(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path, rule="themis") as (cluster, _):
+            service = cluster.service
+            assert service is not None
+            await service.submit(app(), "k")
+            agent = Talker(cluster, AppId("sweep"))
+            await agent.talk()
+            arbiter = service.steward.arbiter
+            for _ in range(2000):
+                await asyncio.sleep(0.1)
+                if arbiter.round_open:
+                    break
+            await service.settled()
+            # Its agent is started again just now.
+            fresh = Talker(cluster, AppId("sweep"), "s2")
+            await fresh.talk()
+            standing, offer = fresh.items
+            assert isinstance(standing, Standing)
+            assert isinstance(offer, OfferNews)
+            assert offer.offer.round == arbiter.rounds
+            still = arbiter.round_open
+            assert still
+            await fresh.talk(BidSaid(offer.offer.round, Bid(fresh.app)))
+            assert not arbiter.round_open
+            # What was answered, or is over, is not asked again.
+            late = Talker(cluster, AppId("sweep"), "s3")
+            await late.talk()
+            assert not [item for item in late.items if isinstance(item, OfferNews)]
+
+    virtually(work, tmp_path)
+
+
+@pytest.mark.parametrize("comes", [True, False], ids=["it is back", "it stays away"])
+def test_after_a_restart_a_round_waits_for_agents_to_come_back(tmp_path: Path, comes: bool) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path, rule="themis") as (cluster, _):
+            service = cluster.service
+            assert service is not None
+            await service.submit(app(), "k")
+            agent = Talker(cluster, AppId("sweep"))
+            await agent.until(lambda: any(isinstance(item, OfferNews) for item in agent.items))
+            cluster.kill()
+            await asyncio.sleep(SETTINGS.lease + 10.0)  # A round is long due.
+            service = await cluster.start()
+            arbiter = service.steward.arbiter
+            before = arbiter.rounds
+            wait = longest_hold(SETTINGS)
+            assert 1.0 < wait <= 5.0
+            await asyncio.sleep(wait / 2.0)  # The doors open only now.
+            service.listening()
+            await asyncio.sleep(wait / 2.0)
+            assert arbiter.rounds == before
+            if not comes:
+                await asyncio.sleep(wait / 2.0 + 0.1)
+                assert arbiter.rounds == before + 1
+                return
+            agent.items.clear()
+            await agent.until(lambda: any(isinstance(item, OfferNews) for item in agent.items))
+            offers = [item.offer for item in agent.items if isinstance(item, OfferNews)]
+            assert before + 1 in {offer.round for offer in offers}
+            assert arbiter.rounds == before + 1
+            still = arbiter.round_open
+            assert still
+            await agent.talk(BidSaid(before + 1, Bid(agent.app)))
+            assert not arbiter.round_open
+
+    virtually(work, tmp_path)
+
+
+def test_a_service_whose_agents_never_came_waits_for_nobody(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path, rule="themis") as (cluster, _):
+            assert cluster.service is not None
+            await cluster.service.submit(app(), "k")
+            await asyncio.sleep(3.0)
+            cluster.kill()
+            await asyncio.sleep(SETTINGS.lease + 10.0)
+            service = await cluster.start()
+            assert service.steward.arbiter.rounds > 1
+            assert service.steward.arbiter.round_open
 
     virtually(work, tmp_path)
 

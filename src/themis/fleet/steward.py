@@ -135,6 +135,11 @@ class Steward:
         return self._book.runs
 
     @property
+    def sessions(self) -> Mapping[AppId, AgentSession]:
+        """Who speaks for each app."""
+        return self._book.sessions
+
+    @property
     def nodes(self) -> Mapping[str, Node]:
         """The nodes by name; read only."""
         return self._roster.nodes

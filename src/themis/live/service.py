@@ -79,7 +79,7 @@ from themis.fleet.talk import (
 from themis.live.desk import Desk
 from themis.live.entries import body_of
 from themis.live.keeping import Departed, Submissions
-from themis.live.memory import Memory, fleet_rows
+from themis.live.memory import Memory, fleet_rows, longest_hold
 from themis.live.rounds import RoundBook
 from themis.live.store.base import AuditRow, Batch, LogEntry, Store
 from themis.live.writing import Writer
@@ -134,6 +134,10 @@ class Service:
         self._closing = False
         self._taken = 0
         """How many outcomes of the steward there were."""
+        self._offers: dict[AppId, OfferNews] = {}
+        """What each app was last asked, if it has not answered."""
+        self._absent = set(memory.absent)
+        """Apps whose agents are waited for before the first round."""
         self._parted: set[AppId] = set()
         """Apps that are over, and whose agents have heard it."""
         self.departed = Departed(memory.kept)
@@ -331,7 +335,8 @@ class Service:
     def _do(self, command: StewardCommand) -> None:
         match command:
             case cmd.Ask():
-                self._tell(command.app, OfferNews(command.offer, command.deadline))
+                offer = self._offers[command.app] = OfferNews(command.offer, command.deadline)
+                self._tell(command.app, offer)
             case cmd.Solve():
                 self._spawn(self._solve(command))
             case cmd.Assign():
@@ -359,6 +364,11 @@ class Service:
                 points = PointsNews(command.run, command.job, command.first, command.points)
                 self._tell(command.app, points)
             case cmd.Report(record=record):
+                self._offers = {
+                    app: news
+                    for app, news in self._offers.items()
+                    if news.offer.round != record.round
+                }
                 apps = self._steward.arbiter.world.apps
                 named = [line.app for line in record.apps if line.app in apps]
                 self.book.add(record, {app: apps[app].spec.owner for app in named})
@@ -460,8 +470,15 @@ class Service:
             self._tell(app, item)
 
     def listening(self) -> None:
-        """Nodes can reach the service from now on: what they did not say before proves nothing."""
+        """Nodes and agents can reach the service from now on.
+
+        What nodes did not say before proves nothing, and agents get some time to come back before
+        a round opens in which they could not bid.
+        """
         self._steward.listen(self.now())
+        if self._absent:
+            now = self.now()
+            self.apply(ev.RoundsHeld(now, now + longest_hold(self._steward.arbiter.settings)))
 
     # Agents
 
@@ -484,6 +501,10 @@ class Service:
         if desk.unreachable:
             desk.unreachable = False
             self.apply(ev.AppResumed(now, app, Reason.AGENT_UNREACHABLE))
+        if app in self._absent:
+            self._absent.remove(app)
+            if not self._absent:
+                self.apply(ev.RoundsHeld(now, now))
         said = desk.take(report, now, fence)
         for run, number in desk.heard_points():
             self.apply(AgentSpoke(now, app, fence, PointsHeard(now, app, run, number)))
@@ -601,11 +622,16 @@ class Service:
                 tuple((job, progress.done) for job, progress in state.jobs.items()),
             )
         )
+        offer = self._offers.get(desk.app)
+        if offer is not None and offer.deadline > self.now():
+            desk.put(offer)  # It was asked while nobody was there to answer.
 
     def _hear(self, app: AppId, fence: int, said: Said) -> None:
         if isinstance(said, BidSaid) and said.bid.app != app:
             self._tell(app, RefusalNews("bid", "it names another app"))
             return
+        if isinstance(said, BidSaid):
+            self._offers.pop(app, None)
         at = self.now()
         outcome = self.apply(AgentSpoke(at, app, fence, _event_of(at, app, said)))
         for command in outcome.commands:
