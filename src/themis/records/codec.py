@@ -67,7 +67,8 @@ def dumps(value: object) -> str:
 
 def _simpler(value: object) -> object:
     """One step towards plain data, for what JSON does not know."""
-    return _step(type(value))(value)
+    kind: type = type(value)
+    return _step(kind)(value)
 
 
 @cache
