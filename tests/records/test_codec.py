@@ -45,7 +45,16 @@ from themis.model import (
     Slowdown,
     Topology,
 )
-from themis.records.codec import TAG, command_from, decode, dumps, event_from, loads, part_from
+from themis.records.codec import (
+    TAG,
+    command_from,
+    decode,
+    dumps,
+    event_from,
+    loads,
+    loads_own,
+    part_from,
+)
 from themis.testing.tools import examples
 
 EVENTS: tuple[type[Any], ...] = get_args(Event)
@@ -492,3 +501,21 @@ def test_closing_an_app_keeps_the_sources_of_its_time() -> None:
     assert isinstance(command, Close)
     assert {source.name for source in command.record.attained} == {"AUCTION", "LEFTOVER"}
     assert dumps(command) == text
+
+
+def test_jobs_that_read_the_same_are_one_and_others_are_not() -> None:
+    one = {"id": "j0", "serial_iteration_time": 1.0}
+    assert decode(JobSpec, dict(one)) is decode(JobSpec, dict(one))
+    with pytest.raises(RefusedError, match="max_gpus"):
+        decode(JobSpec, {**one, "max_gpus": True})
+    assert decode(JobSpec, {**one, "max_gpus": 1}).max_gpus == 1
+    with pytest.raises(RefusedError, match="max_gpus"):
+        decode(JobSpec, {**one, "max_gpus": True})
+
+
+def test_what_we_wrote_reads_the_same_without_looking_for_oddities() -> None:
+    text = dumps({"a": [1, 2.5, "x"], "b": {"c": None}})
+    assert loads_own(text) == loads(text)
+    for odd in ("{", '{"a":NaN}'):
+        with pytest.raises(RefusedError):
+            loads_own(odd)

@@ -81,6 +81,8 @@ class Arbiter:
         self._awaiting_tables: dict[AppId, float] = {}
         """Apps whose valuations are waited for outside any round, and until when."""
         self._touched_tables: set[AppId] = set()
+        self._held_until: float | None = None
+        """When rounds may open again, if they are held back."""
         self._out: list[Command] = []
 
     # What a driver may read
@@ -122,6 +124,8 @@ class Arbiter:
 
     def round_due(self, at: float) -> bool:
         """Whether being woken at this time opens a round, so that progress should be known."""
+        if self._held_until is not None:
+            return at >= self._held_until and (self._late_beat is not None or self._wants_round)
         beat = self._beat is not None and self._beat - self.settings.round_lead <= at
         return beat or (self._pool_at is not None and self._pool_at <= at)
 
@@ -141,6 +145,8 @@ class Arbiter:
         except (RefusedError, ConfigError) as error:
             who = error.who if isinstance(error, RefusedError) else error.key
             self._out.append(Refuse(who, str(error)))
+        if self._held_until is not None and self._held_until <= self._now:
+            self._hold_rounds(self._now)
         if self._leasing.touched:
             self._tidy()
         while (alarm := self._alarms.due(self._now)) is not None:
@@ -212,6 +218,8 @@ class Arbiter:
                 self._on_settings(event)
             case ev.ServiceRestarted():
                 self._on_restart(event)
+            case ev.RoundsHeld(until=until):
+                self._hold_rounds(until)
             case ev.Woken():
                 pass
             case _:
@@ -461,6 +469,8 @@ class Arbiter:
         """Open a round if one is due: at a beat always, between beats if it can give anything."""
         if self._rounds.open is not None:
             return  # One round at a time: its end comes here again.
+        if self._held_until is not None:
+            return  # Those who would bid are on their way back; an alarm is set.
         if self._late_beat is not None:
             beat, self._late_beat = self._late_beat, None
             if self._next_settings is not None:
@@ -482,10 +492,24 @@ class Arbiter:
         self._rounds.forget()
         self._world.ledger.raise_tokens(event.token_floor)
         self._alarms.ask_again()
-        self._leasing.bridge()
+        self._hold_rounds(event.rounds_from)
         for state in [self._world.apps[app] for app in sorted(self._awaiting_tables)]:
             if state.active:
                 self._ask_table(state)
+
+    def _hold_rounds(self, until: float) -> None:
+        """Open no round for some time, and let nothing end that a round could have renewed.
+
+        Raises:
+            RefusedError: Leases would have to be told to end before that.
+        """
+        settings = self.settings
+        if not until <= self._now + settings.bid_deadline + settings.solve_budget + 1e-6:
+            raise RefusedError("rounds", "they can be held for as long as they may take")
+        self._held_until = until if until > self._now else None
+        if self._held_until is not None:
+            self._alarms.set(self._held_until, OpenFree())
+        self._leasing.bridge()
 
     def _due(self) -> tuple[float | None, bool]:
         """The beat whose round is due, and whether one between beats is: an open one is again."""

@@ -266,6 +266,19 @@ class ServiceRestarted:
     at: float
     token_floor: int = 0
     """Every token to come is above this one."""
+    rounds_from: float = 0.0
+    """No round opens before this time, as with `RoundsHeld`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsHeld:
+    """No round opens before `until`: agents come back after a restart, to bid in it.
+
+    Leases get the time that a round needs then. A time that has passed lets rounds open.
+    """
+
+    at: float
+    until: float
 
 
 SlotEvent = GpusVacated | GpusReleased | JobStarted | JobStopped
@@ -292,5 +305,6 @@ Event = (
     | QuotaChanged
     | SettingsChanged
     | ServiceRestarted
+    | RoundsHeld
     | Woken
 )

@@ -203,11 +203,12 @@ class Rounds:
             current.failed = "the solver did not answer in time"
             self._settle(current)
             return
+        seen = {view.app: view for view in current.view.apps}
         for app in sorted(current.waiting):
             state = self._world.apps.get(app)
             if state is not None and state.active and state.valuation is not None:
                 current.bids[app] = bid_from_cache(
-                    current.view.find(app),
+                    seen[app],
                     state.valuation,
                     state.work_left,
                     len(current.view.offer),

@@ -79,7 +79,9 @@ class Network:
         hidden = np.tanh(x * a + b)
         error = hidden @ c - y
         back = error[:, None] * c * (1.0 - hidden**2)
-        slope = np.concatenate([(back * x).mean(0), back.mean(0), (error[:, None] * hidden).mean(0)])
+        slope = np.concatenate(
+            [(back * x).mean(0), back.mean(0), (error[:, None] * hidden).mean(0)]
+        )
         self.weights = self.weights - lr * 2.0 * slope
         a, b, c = self.weights[:16], self.weights[16:32], self.weights[32:]
         return float(np.mean((np.tanh(self.x * a + b) @ c - self.y) ** 2))

@@ -19,7 +19,6 @@ MOST_POINTS = 256
 """Points of one run in one report; see `Point.weight`."""
 
 
-
 class SlotState(StrEnum):
     """What is on a GPU, as its node sees it."""
 
@@ -118,6 +117,21 @@ class RunReport:
     message: str = ""
     log: str = ""
     """The last lines of its output, once it is over."""
+    first: int = 1
+    """The number of the first of `points`: a run's are numbered from 1."""
+    points: tuple[Point, ...] = ()
+    """What its agent has not said it heard, the oldest first."""
+    more: bool = False
+    """Whether others follow when these have been heard."""
+
+    def __post_init__(self) -> None:
+        if sum(point.weight for point in self.points) > MOST_POINTS:
+            raise RefusedError("points", f"at most {MOST_POINTS} values in one report")
+
+    @property
+    def last(self) -> int:
+        """The number of the last of `points`, or of the last one heard."""
+        return self.first + len(self.points) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +154,14 @@ class Report:
     control: str = ""
     """How it ends processes: by cgroup, namespace or process tree."""
     version: str = ""
+    trust_tenants: bool = False
+    """Whether jobs of all owners run as one user."""
+    shared_dir: str = ""
+    """Where its jobs keep their checkpoints, if that is meant to be the same on other nodes."""
+    mark: str = ""
+    """The oldest mark of a node that it finds there."""
+    storage_trouble: str = ""
+    """Why it cannot use that folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,3 +225,7 @@ class Orders:
     """Whether the service wants to know the shape of the machine."""
     outdated: bool = False
     """The service has heard later reports: a node to which this is an answer has lost its disk."""
+    heard: tuple[tuple[int, int], ...] = ()
+    """Runs that have points, with the number of the last one that their agents have heard."""
+    nonce: str = ""
+    """What marks in shared folders begin with."""

@@ -32,10 +32,12 @@ from themis.fleet.commands import (
     RefuseRun,
     RefuseSession,
     StewardCommand,
+    TellPoints,
     TellRun,
 )
 from themis.fleet.events import (
     AgentSpoke,
+    PointsHeard,
     ReleaseRequested,
     ReportCame,
     RunRequested,
@@ -46,9 +48,11 @@ from themis.fleet.events import (
 from themis.fleet.kept import AgentSession, Kept, Release, RunResult, WantedRun
 from themis.fleet.messages import Orders, RunReport, RunState, SlotState, Terms
 from themis.fleet.orders import orders_for
+from themis.fleet.points import Streams
 from themis.fleet.requests import objection
 from themis.fleet.roster import Node, Roster
 from themis.fleet.runbook import Runbook
+from themis.fleet.storage import Sharing, sharing_of, storage_objection
 from themis.model import AppId, GpuId, JobId, Lease
 
 NODE_TTL = 20.0
@@ -73,15 +77,28 @@ class Steward:
         at: float,
         node_ttl: float = NODE_TTL,
         saved: Mapping[str, Kept] | None = None,
+        nonce: str = "",
     ) -> None:
+        """Begin, with what an earlier one kept.
+
+        Args:
+            arbiter: With its whole state.
+            epoch: Of this start of the service; higher than all before.
+            at: When it begins.
+            node_ttl: For how long a node that hears nothing goes on.
+            saved: Rows of an earlier steward.
+            nonce: For marks in shared folders; one that was never used before.
+        """
         _check_ttl(node_ttl, arbiter.settings.heartbeat)
         self._arbiter = arbiter
         self._epoch = epoch
+        self._nonce = nonce or f"e{epoch}"
         self._node_ttl = node_ttl
         self._now = at
         self._book = Runbook(saved or {})
         self._book.note_ttl(max(self._book.longest_ttl, node_ttl))
         self._roster = Roster()
+        self._streams = Streams()
         self._wake = math.inf
         self._sessions = 0
         """How many were opened in this epoch."""
@@ -116,6 +133,11 @@ class Steward:
     def runs(self) -> Mapping[int, WantedRun]:
         """Runs that are not over, by number."""
         return self._book.runs
+
+    @property
+    def sessions(self) -> Mapping[AppId, AgentSession]:
+        """Who speaks for each app."""
+        return self._book.sessions
 
     @property
     def nodes(self) -> Mapping[str, Node]:
@@ -173,6 +195,8 @@ class Steward:
                 run = self._book.runs.get(number)
                 if run is not None and run.app == event.app:
                     self._stop(run, "its agent stopped it")
+            case PointsHeard():
+                self._on_heard(event)
             case ReleaseRequested():
                 self._on_release(event)
             case ev.GpuRestored():
@@ -226,6 +250,7 @@ class Steward:
                         self._revoke(lease, "its lease is over")
                 case cmd.Close(record=record):
                     self._book.close(record.app)
+                    self._streams.close(record.app)
                 case _:
                     pass
             self._commands.append(command)
@@ -259,9 +284,15 @@ class Steward:
         self._roster.hold(node, at + self._arbiter.settings.heartbeat)
         if not node.fresh:
             return
+        for run in report.runs:
+            self._take_points(node, run)
         node.forget = tuple(
             [run.run for run in report.runs if run.state.over and self._take_end(node, run)]
         )
+        told = {run.run for run in report.runs}
+        for row in self._book.owed_by(name):
+            if row.run not in told:
+                self._settle_points(row)
         for run in report.runs:
             if not run.state.over:
                 self._take_progress(node, run)
@@ -300,7 +331,7 @@ class Steward:
                 state, code = report.state, report.code
                 run = replace(run, state=state, code=code, message=report.message, log=report.log)
             self._over(run, node.name)
-        return True
+        return not self._keeps_points(node, report.run)
 
     def _runs_on(self, run: WantedRun, node: Node) -> bool:
         """Whether a part of a run is on a node; what others say of it counts for nothing."""
@@ -347,12 +378,127 @@ class Steward:
         if known is None:
             self._take_hardware(node)
 
+    # Points
+
+    def _source(self, run: int) -> tuple[WantedRun | RunResult, str] | None:
+        """A run whose agent wants its points, and the node that has them: that of rank 0."""
+        wanted = self._book.runs.get(run)
+        if wanted is not None:
+            known = wanted.app in self._arbiter.world.apps
+            return (wanted, self._roster.machine_of[wanted.gpus[0]].name) if known else None
+        result = self._book.result(run)
+        return (result, result.points_on) if result is not None else None
+
+    def _take_points(self, node: Node, report: RunReport) -> None:
+        """Tell an agent what its run has reported since, and then how it ended."""
+        source = self._source(report.run)
+        if source is None or source[1] != node.name:
+            return
+        run = source[0]
+        first, points = self._streams.take(run.app, report)
+        if points:
+            self._commands.append(TellPoints(run.app, run.job, run.run, first, points))
+        if isinstance(run, RunResult):
+            self._tell_end(run)
+
+    def _keeps_points(self, node: Node, run: int) -> bool:
+        """Whether a node must keep a run that is over, because of its points."""
+        source, stream = self._source(run), self._streams.get(run)
+        if source is None or source[1] != node.name:
+            return False
+        return stream is not None and not stream.all_heard
+
+    def _on_heard(self, event: PointsHeard) -> None:
+        stream, source = self._streams.hear(event.app, event.run, event.number), None
+        if stream is not None:
+            source = self._source(event.run)
+        if stream is None or source is None:
+            return
+        run, name = source
+        if stream.all_heard and isinstance(run, RunResult) and run.points_on:
+            self._settle_points(run)
+            self._forget_too(name, run.run)
+        elif stream.more and name in self._roster.nodes:
+            held = self._roster.nodes[name].held
+            if held is not None and any(told.run == run.run and told.more for told in held.runs):
+                self._answer_soon(name)
+
+    def _settle_points(self, row: RunResult) -> None:
+        """Nothing more of a run's points will come."""
+        stream = self._streams.get(row.run)
+        told = stream is not None and stream.end_told
+        self._streams.drop(row.run)
+        row = self._book.settle_points(row)
+        if not told:
+            self._tell_end(row)
+
+    def _tell_end(self, row: RunResult) -> None:
+        """Tell an agent how a run ended, once it was told all that the run reported."""
+        stream = self._streams.get(row.run)
+        if stream is not None:
+            if stream.end_told or not stream.all_told:
+                return
+            stream.end_told = True
+        elif row.points_on:
+            return
+        self._commands.append(
+            TellRun(
+                row.app,
+                row.job,
+                row.run,
+                row.state,
+                row.code,
+                row.iterations,
+                row.message,
+                row.log,
+            )
+        )
+
+    def _forget_too(self, name: str, run: int) -> None:
+        """Let a node forget a run that is in its kept report."""
+        node = self._roster.nodes.get(name)
+        if node is not None and node.held is not None and node.fresh:
+            node.forget = (*node.forget, run)
+            self._ready[name] = None
+
+    def _answer_soon(self, name: str) -> None:
+        self._roster.nodes[name].due = True
+        self._ready[name] = None
+
+    def _tell_again(self, app: AppId) -> None:
+        """Tell again what may be lost, as far as the last reports have it; later ones have all."""
+        for run in list(self._streams.begin_again(app)):
+            source = self._source(run)
+            node = self._roster.nodes.get(source[1]) if source is not None else None
+            if node is None or node.held is None or not node.fresh:
+                continue
+            for report in node.held.runs:
+                if report.run == run:
+                    self._take_points(node, report)
+
+    def _heard(self, node: Node) -> tuple[tuple[int, int], ...]:
+        """What a node may drop of the points in its kept report."""
+        heard = []
+        for report in node.held.runs if node.held is not None and node.fresh else ():
+            if report.points:
+                source, stream = self._source(report.run), self._streams.get(report.run)
+                wanted = source is not None and source[1] == node.name and stream is not None
+                number = stream.heard if wanted and stream is not None else report.last
+                if number >= report.first:
+                    heard.append((report.run, number))
+        return tuple(heard)
+
     # Agents
 
     def fence_of(self, app: AppId) -> int:
         """The number of the session that is heard for an app; 0 if there is none."""
         session = self._book.sessions.get(app)
         return session.fence if session is not None else 0
+
+    def session_of(self, app: AppId) -> str:
+        """The session that is heard for an app; empty if there is none."""
+        session = self._book.sessions.get(app)
+        return session.session if session is not None else ""
 
     def _is_heard(self, app: AppId, fence: int) -> bool:
         """Whether a session is the one that speaks for its app."""
@@ -376,13 +522,14 @@ class Steward:
             known = AgentSession(event.app, fence, event.session, before)
             self._book.open_session(known)
         self._commands.append(AcceptSession(event.app, event.session, known.fence))
+        self._tell_again(event.app)
 
     def _on_request(self, event: RunRequested) -> None:
         known = self._book.asked(event.app, event.key)
         if known is not None:
             self._commands.append(AcceptRun(event.app, event.key, known))
             return
-        reason = objection(event, self._arbiter, self._book)
+        reason = objection(event, self._arbiter, self._book) or self._storage_objection(event)
         if reason:
             self._commands.append(RefuseRun(event.app, event.key, reason))
             return
@@ -400,6 +547,20 @@ class Steward:
             limit=event.limit,
         )
         self._commands.append(AcceptRun(event.app, event.key, run.run))
+
+    def _storage_objection(self, event: RunRequested) -> str:
+        """Why a job would not find its checkpoints where it is to run."""
+        ended = [row for row in self._book.results(event.app) if row.job == event.job]
+        home = None
+        if ended and ended[-1].gpus and ended[-1].iterations > 0.0:
+            last = self._roster.machine_of[ended[-1].gpus[0]]
+            home = last if last.present else None  # What is gone has nothing to go on with.
+        machines = [self._roster.machine_of[gpu] for gpu in sorted(set(event.gpus))]
+        return storage_objection(machines, home, self._nonce)
+
+    def sharing(self, node: Node) -> Sharing:
+        """How a node is with shared storage."""
+        return sharing_of(node, self._roster.nodes.values(), self._nonce)
 
     def _on_release(self, event: ReleaseRequested) -> None:
         """An agent says that it needs GPUs no more. Whether they are empty, nodes say."""
@@ -468,22 +629,26 @@ class Steward:
         run = self._book.runs[run.run]
         if run.ordered:
             self._feed(ev.JobStopped(self._now, run.app, run.job, run.gpus))
-        result = self._book.finish(run)
+        source = self._source(run.run)
+        owed = source is not None and self._has_points(run, self._roster.nodes[source[1]])
+        result = self._book.finish(run, source[1] if owed and source is not None else "")
+        if not result.points_on:
+            self._streams.drop(run.run)
         if run.app not in self._arbiter.world.apps:
             self._book.close(run.app)  # It outlasted its app.
         self._iterations.pop(run.run, None)
-        self._commands.append(
-            TellRun(
-                run.app,
-                run.job,
-                run.run,
-                result.state,
-                result.code,
-                result.iterations,
-                result.message,
-                result.log,
-            )
-        )
+        self._tell_end(result)
+
+    def _has_points(self, run: WantedRun, node: Node) -> bool:
+        """Whether the node of rank 0 has points of a run that is over, or may have."""
+        if not node.present or not run.ordered:
+            return False
+        stream = self._streams.get(run.run)
+        if stream is not None:
+            return not stream.all_heard
+        if node.proves and node.held is not None:
+            return any(told.run == run.run for told in node.held.runs)
+        return True  # It was not heard since this service began.
 
     def _place_waiting(self) -> None:
         """Order the runs whose leases have begun and whose GPUs and job are free."""
@@ -550,6 +715,8 @@ class Steward:
         node.present = False
         node.held = None
         self._feed(ev.MachineLeft(self._now, node.name))
+        for row in self._book.owed_by(node.name):
+            self._settle_points(row)
         for run in self._book.on_node(node.gpus):
             if run.ordered and node.name not in run.over:
                 lost = replace(run, stop=True, state=RunState.LOST, message="its machine is gone")
@@ -621,6 +788,8 @@ class Steward:
             self._roster.machine_of,
             epoch=self._epoch,
             terms=self._terms(),
+            heard=self._heard(node),
+            nonce=self._nonce,
         )
 
 

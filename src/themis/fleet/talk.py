@@ -186,7 +186,7 @@ class Standing:
     leases: tuple[Lease, ...]
     runs: tuple[RunNews, ...]
     """Those that are not over, and of every other job how its last one ended: nobody may have heard
-    of it yet."""
+    of it yet. One that has ended and not told all its points is still stopping."""
     phase: int
     iterations: tuple[tuple[JobId, float], ...]
     """Done by each job since its start."""

@@ -7,6 +7,7 @@
 No policy and no solver is run: the state is read, not worked out again.
 """
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -30,13 +31,15 @@ from themis.fleet.kept import (
 )
 from themis.live.clock import ClusterClock, Sources
 from themis.live.store.base import EndedLease, Epoch, LeaseRow, LeaseState, Saved, Store
-from themis.model import Topology
+from themis.model import AppId, Topology
 from themis.policies import Policy
-from themis.records.codec import decode, dumps, loads, part_from
+from themis.records.codec import decode, dumps, loads, loads_own, part_from
 
 CLUSTER = "cluster"
 """The key of what is chosen once for a store: its seed and when it was made."""
 
+COME_BACK = 5.0
+"""Seconds that agents get to come back, at most."""
 _KINDS: Mapping[str, type[Kept]] = {
     "run": WantedRun,
     "result": RunResult,
@@ -60,6 +63,9 @@ class Memory:
     """What came of the start itself; to be stored and carried out like any other."""
     kept: dict[str, str]
     """Rows of the service's own."""
+    absent: frozenset[AppId] = frozenset()
+    """Apps whose agents were there when the last service ended: no round opens before they are back
+    or have had their time."""
     _leases: dict[int, LeaseRow] = field(default_factory=dict)
     """Leases that the store has as not ended, by token."""
     _fresh: bool = False
@@ -142,13 +148,32 @@ def recall(
     else:
         arbiter = Arbiter(Topology(()), policy, settings, seed=about.seed)
     steward = Steward(
-        arbiter, epoch=epoch.number, at=at, node_ttl=node_ttl, saved=_fleet(saved, store.url)
+        arbiter,
+        epoch=epoch.number,
+        at=at,
+        node_ttl=node_ttl,
+        saved=_fleet(saved, store.url),
+        nonce=secrets.token_hex(8),
     )
-    first = steward.handle(ServiceRestarted(at, epoch.first_token - 1))
+    absent = frozenset(
+        app
+        for app in steward.sessions
+        if app in arbiter.world.apps and not arbiter.world.apps[app].suspended
+    )
+    rounds_from = at + longest_hold(arbiter.settings) if absent else 0.0
+    first = steward.handle(ServiceRestarted(at, epoch.first_token - 1, rounds_from))
     kept = {key: text for key, text in saved.kept.items() if not key.startswith(FLEET)}
     kept[CLUSTER] = dumps(about)
     leases = {row.token: row for row in saved.leases}
-    return Memory(steward, clock, epoch, first, kept, leases, not saved.parts)
+    return Memory(steward, clock, epoch, first, kept, absent, leases, not saved.parts)
+
+
+def longest_hold(settings: Settings) -> float:
+    """Seconds that agents get to come back after a restart, before a round opens.
+
+    For so long nothing has to end because there is no round.
+    """
+    return min(COME_BACK, settings.bid_deadline + settings.solve_budget)
 
 
 def seed_of(saved: Saved, url: str) -> int:
@@ -188,7 +213,7 @@ def _restored(saved: Saved, policy: Policy, seed: int, url: str, floor: int) -> 
             kind = key.partition("/")[0]
             part = read.get((kind, text))
             if part is None:
-                part = read[kind, text] = part_from(key, loads(text))
+                part = read[kind, text] = part_from(key, loads_own(text))
             kept[key] = part
         return arbiter_from(kept, policy, seed=seed, token_floor=floor)
     except RefusedError as error:

@@ -38,11 +38,13 @@ from themis.fleet.commands import (
     RefuseRun,
     RefuseSession,
     StewardCommand,
+    TellPoints,
     TellRun,
 )
 from themis.fleet.events import (
     AgentEvent,
     AgentSpoke,
+    PointsHeard,
     ReleaseRequested,
     ReportCame,
     RunRequested,
@@ -51,7 +53,7 @@ from themis.fleet.events import (
     StopRequested,
 )
 from themis.fleet.kept import RunResult, WantedRun
-from themis.fleet.messages import Orders, Report
+from themis.fleet.messages import Orders, Report, RunState
 from themis.fleet.steward import DISPLACED
 from themis.fleet.talk import (
     AgentReport,
@@ -63,6 +65,7 @@ from themis.fleet.talk import (
     OfferNews,
     OverNews,
     PhaseSaid,
+    PointsNews,
     RefusalNews,
     ReleaseSaid,
     RunNews,
@@ -76,7 +79,7 @@ from themis.fleet.talk import (
 from themis.live.desk import Desk
 from themis.live.entries import body_of
 from themis.live.keeping import Departed, Submissions
-from themis.live.memory import Memory, fleet_rows
+from themis.live.memory import Memory, fleet_rows, longest_hold
 from themis.live.rounds import RoundBook
 from themis.live.store.base import AuditRow, Batch, LogEntry, Store
 from themis.live.writing import Writer
@@ -129,6 +132,12 @@ class Service:
         self._waiting: dict[AppId, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._taken = 0
+        """How many outcomes of the steward there were."""
+        self._offers: dict[AppId, OfferNews] = {}
+        """What each app was last asked, if it has not answered."""
+        self._absent = set(memory.absent)
+        """Apps whose agents are waited for before the first round."""
         self._parted: set[AppId] = set()
         """Apps that are over, and whose agents have heard it."""
         self.departed = Departed(memory.kept)
@@ -270,10 +279,12 @@ class Service:
             if isinstance(command, cmd.Close):
                 self.keep(self.departed.note(command.record))
         if changes.events:
-            commands = [item for item in outcome.commands if not isinstance(item, cmd.WakeMe)]
+            passing = cmd.WakeMe | TellPoints
+            commands = [item for item in outcome.commands if not isinstance(item, passing)]
             body = body_of(changes.events, commands)
             entry = LogEntry(self._steward.arbiter.now, kind, body)
-        then = partial(self._let_out, outcome)
+        self._taken += 1
+        then = partial(self._let_out, outcome, self._taken)
         if entry is None and not changes.kept and audit is None:
             # Nothing to store, but what was decided before must be durable before this is told.
             self.writer.add(then=then)
@@ -296,11 +307,22 @@ class Service:
 
     # What comes out
 
-    def _let_out(self, outcome: Outcome) -> None:
+    def _let_out(self, outcome: Outcome, number: int) -> None:
         for answer in outcome.answers:
             self._answer(answer)
         for command in outcome.commands:
-            self._do(command)
+            if not self._is_told_anew(command, number):
+                self._do(command)
+
+    def _is_told_anew(self, command: StewardCommand, number: int) -> bool:
+        """Whether a talk has begun since that tells this again, in its place among the others.
+
+        What waited for the disk meanwhile must not come first: the points of a run have an order.
+        """
+        if not isinstance(command, TellPoints | TellRun):
+            return False
+        desk = self._desks.get(command.app)
+        return desk is not None and number < desk.began
 
     def _answer(self, answer: Answer) -> None:
         waiting = self._polls.get(answer.node)
@@ -313,7 +335,8 @@ class Service:
     def _do(self, command: StewardCommand) -> None:
         match command:
             case cmd.Ask():
-                self._tell(command.app, OfferNews(command.offer, command.deadline))
+                offer = self._offers[command.app] = OfferNews(command.offer, command.deadline)
+                self._tell(command.app, offer)
             case cmd.Solve():
                 self._spawn(self._solve(command))
             case cmd.Assign():
@@ -337,7 +360,15 @@ class Service:
                 self._tell(command.app, RefusalNews(command.key, command.reason))
             case TellRun():
                 self._tell_run(command)
+            case TellPoints():
+                points = PointsNews(command.run, command.job, command.first, command.points)
+                self._tell(command.app, points)
             case cmd.Report(record=record):
+                self._offers = {
+                    app: news
+                    for app, news in self._offers.items()
+                    if news.offer.round != record.round
+                }
                 apps = self._steward.arbiter.world.apps
                 named = [line.app for line in record.apps if line.app in apps]
                 self.book.add(record, {app: apps[app].spec.owner for app in named})
@@ -350,8 +381,9 @@ class Service:
         known = self._steward.kept.get(f"run/{command.run}") or self._steward.kept.get(
             f"result/{command.run}"
         )
-        gpus = known.gpus if isinstance(known, WantedRun) else ()
-        key = known.key if isinstance(known, WantedRun | RunResult) else ""
+        runs = WantedRun | RunResult
+        gpus = known.gpus if isinstance(known, runs) else ()
+        key = known.key if isinstance(known, runs) else ""
         news = RunNews(
             command.run,
             command.job,
@@ -438,8 +470,15 @@ class Service:
             self._tell(app, item)
 
     def listening(self) -> None:
-        """Nodes can reach the service from now on: what they did not say before proves nothing."""
+        """Nodes and agents can reach the service from now on.
+
+        What nodes did not say before proves nothing, and agents get some time to come back before
+        a round opens in which they could not bid.
+        """
         self._steward.listen(self.now())
+        if self._absent:
+            now = self.now()
+            self.apply(ev.RoundsHeld(now, now + longest_hold(self._steward.arbiter.settings)))
 
     # Agents
 
@@ -456,20 +495,30 @@ class Service:
         app = report.app
         if app not in self._steward.arbiter.world.apps:
             return await self._part(report)
-        desk = self._desk_of(app)
-        fence = self._admit(report)
+        desk, before = self._desk_of(app), self._steward.fence_of(app)
+        fence = self._admit(desk, report)
         now = self.now()
         if desk.unreachable:
             desk.unreachable = False
             self.apply(ev.AppResumed(now, app, Reason.AGENT_UNREACHABLE))
-        for said in desk.take(report, now, fence):
-            self._hear(app, fence, said)
+        if app in self._absent:
+            self._absent.remove(app)
+            if not self._absent:
+                self.apply(ev.RoundsHeld(now, now))
+        said = desk.take(report, now, fence)
+        for run, number in desk.heard_points():
+            self.apply(AgentSpoke(now, app, fence, PointsHeard(now, app, run, number)))
+        for item in said:
+            self._hear(app, fence, item)
         if not desk.pending:
             await self._wait_for_news(app)
             if self._steward.fence_of(app) not in {0, fence}:
                 raise StaleAnswerError(app, DISPLACED)  # What is new is for somebody else.
         if desk.needs_standing:
             self._stand(desk)
+            if fence == before:
+                # It lost what waited for it, or we did.
+                self._open(desk, self._steward.session_of(app))
         news = desk.news(self.now())
         # A standing is read from memory, which may be ahead of the disk.
         await self.settled()
@@ -504,7 +553,7 @@ class Service:
             desk = self._desks[app] = Desk(app, self._memory.epoch.number, self.now())
         return desk
 
-    def _admit(self, report: AgentReport) -> int:
+    def _admit(self, desk: Desk, report: AgentReport) -> int:
         """The session that a report is of, which may begin with it.
 
         Raises:
@@ -519,15 +568,26 @@ class Service:
         if report.said:
             reason = "a session begins with a report that says nothing, and is given its number"
             raise RefusedError(app, reason)
-        for command in self.apply(SessionOpened(self.now(), app, report.session)).commands:
+        # One that is new is stored before anything is told of it, and so after its standing.
+        return self._open(desk, report.session)
+
+    def _open(self, desk: Desk, session: str) -> int:
+        """Begin the talk with an agent; what it has not heard of its runs is told again.
+
+        Raises:
+            StaleAnswerError: Another agent speaks for the app by now.
+        """
+        outcome = self.apply(SessionOpened(self.now(), desk.app, session))
+        for command in outcome.commands:
             match command:
                 case AcceptSession(fence=fence):
+                    desk.began = self._taken
                     return fence
                 case RefuseSession(reason=reason):
-                    raise StaleAnswerError(app, reason)
+                    raise StaleAnswerError(desk.app, reason)
                 case _:
                     pass
-        raise InvariantError(f"the session of {app} was neither taken nor refused")
+        raise InvariantError(f"the session of {desk.app} was neither taken nor refused")
 
     async def _wait_for_news(self, app: AppId) -> None:
         before = self._waiting.get(app)
@@ -562,11 +622,16 @@ class Service:
                 tuple((job, progress.done) for job, progress in state.jobs.items()),
             )
         )
+        offer = self._offers.get(desk.app)
+        if offer is not None and offer.deadline > self.now():
+            desk.put(offer)  # It was asked while nobody was there to answer.
 
     def _hear(self, app: AppId, fence: int, said: Said) -> None:
         if isinstance(said, BidSaid) and said.bid.app != app:
             self._tell(app, RefusalNews("bid", "it names another app"))
             return
+        if isinstance(said, BidSaid):
+            self._offers.pop(app, None)
         at = self.now()
         outcome = self.apply(AgentSpoke(at, app, fence, _event_of(at, app, said)))
         for command in outcome.commands:
@@ -694,10 +759,13 @@ def _kind_of(event: StewardEvent) -> str:
 
 
 def _run_news(run: WantedRun | RunResult) -> RunNews:
+    if isinstance(run, RunResult) and run.points_on:
+        # Its end is told after what it reported, which is on its way.
+        return RunNews(run.run, run.job, run.gpus, run.key, RunState.STOPPING)
     return RunNews(
         run.run,
         run.job,
-        run.gpus if isinstance(run, WantedRun) else (),
+        run.gpus,
         run.key,
         run.state,
         run.code,

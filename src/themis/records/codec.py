@@ -25,6 +25,7 @@ from themis.arbiter.commands import Command
 from themis.arbiter.events import Event
 from themis.arbiter.parts import Part, kind_of
 from themis.errors import InvariantError, RefusedError, ThemisError
+from themis.model import JobSpec
 from themis.records.documents import shown, told
 
 TAG = "type"
@@ -34,6 +35,10 @@ _EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}
 _COMMANDS: dict[str, type] = {kind.__name__: kind for kind in get_args(Command)}
 _TAGGED = frozenset((*_EVENTS.values(), *_COMMANDS.values(), *get_args(Alarm)))
 """Kinds that are told from others by their name."""
+
+_ALIKE = frozenset({JobSpec})
+"""Kinds of which the same values come again and again: the jobs of a sweep differ in little."""
+_MOST_SHARED = 4096
 
 TOO_DEEP = "it is nested too deeply, allowed: some hundreds of levels"
 TOO_LONG = "an integer has thousands of digits, allowed: at most 4300"
@@ -62,21 +67,26 @@ def dumps(value: object) -> str:
 
 def _simpler(value: object) -> object:
     """One step towards plain data, for what JSON does not know."""
-    kind = type(value)
-    if is_dataclass(kind):
-        return _plain(kind)(value)
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, frozenset | set):
-        return sorted(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
-        return tuple(value)
-    raise TypeError(f"{kind.__name__} is not plain data")
+    kind: type = type(value)
+    return _step(kind)(value)
 
 
 @cache
+def _step(kind: type) -> Callable[[Any], object]:
+    """That step, for all values of a type."""
+    if is_dataclass(kind):
+        return _plain(kind)
+    if issubclass(kind, Enum):
+        return attrgetter("value")
+    if issubclass(kind, frozenset | set):
+        return sorted
+    if issubclass(kind, Mapping):
+        return dict
+    if issubclass(kind, Sequence) and not issubclass(kind, bytes | bytearray | memoryview):
+        return tuple
+    raise TypeError(f"{kind.__name__} is not plain data")
+
+
 def _plain(kind: type) -> Callable[[object], dict[str, object]]:
     """What turns values of a dataclass into objects with a key for each field."""
     names = tuple(field.name for field in fields(kind))
@@ -121,6 +131,18 @@ def loads(text: str) -> object:
         raise RefusedError("JSON", TOO_LONG) from None
 
 
+def loads_own(text: str) -> object:
+    """Plain data from JSON that `dumps` wrote, which names no key twice: it is not looked for.
+
+    Raises:
+        RefusedError: It is not JSON, or has a NaN or an infinity.
+    """
+    try:
+        return _OWN_DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return loads(text)  # Which says what is wrong with it.
+
+
 class _OddJsonError(ValueError):
     """What Python's reader would take and others would not."""
 
@@ -137,6 +159,7 @@ def _no_constant(name: str) -> float:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+_OWN_DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def event_from(data: object) -> Event:
@@ -221,7 +244,7 @@ def _decoder(hint: Any) -> _Decode:
     if hint in _SCALARS:
         return _SCALARS[hint]
     if is_dataclass(hint) and isinstance(hint, type):
-        return _object_decoder(hint)
+        return _shared(_object_decoder(hint)) if hint in _ALIKE else _object_decoder(hint)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return _choice_decoder(hint)
     origin, arguments = get_origin(hint), get_args(hint)
@@ -270,6 +293,23 @@ def _object_decoder(kind: type) -> _Decode:
             return kind(**values)
         except ThemisError as error:
             raise _MisfitError(str(error)) from error
+
+    return take
+
+
+def _shared(decoder: _Decode) -> _Decode:
+    """Read what reads the same once, for values that many others have in common."""
+    known: dict[str, Any] = {}
+
+    def take(data: Any) -> Any:
+        # Tells 1 from 1.0 and from true, which are equal.
+        text = repr(data)
+        value = known.get(text)
+        if value is None:
+            if len(known) >= _MOST_SHARED:
+                known.clear()
+            value = known[text] = decoder(data)
+        return value
 
     return take
 
