@@ -364,7 +364,8 @@ def test_a_single_job_asks_for_exactly_the_gpus_it_names() -> None:
         "gpus": {"per_job_max": 2, "per_job_min": 2}, "env": {"K": "v"}, "duration": "1h",
     }  # fmt: skip
     assert job_app(["p"], gpus=4, min_gpus=1)["gpus"]["per_job_min"] == 1
-    for none in ([], "python train.py"):
+    nothing: list[Any] = [[], "python train.py"]
+    for none in nothing:
         with pytest.raises(RefusedError, match="a list of arguments"):
             job_app(none)
 

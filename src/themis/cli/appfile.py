@@ -25,6 +25,13 @@ STANDARD_INPUT = "-"
 _WHOLE = ("env.", "search.params.")
 """What follows these is one name, with dots or without."""
 
+_SPOTS: dict[str, tuple[str, ...]] = {
+    "trials": ("search",),
+    "min_gpus": ("gpus", "per_job_min"),
+    "max_gpus": ("gpus", "per_job_max"),
+}
+"""Where in a file stands what a plan finds wrong."""
+
 
 class Change(NamedTuple):
     """A key that --set gives another value."""
@@ -100,12 +107,12 @@ def _lay_out(written: AppFile, place: Place, seed: int | None) -> None:
     try:
         plan_app(written, AppId(written.name), OwnerId("me"), seed or 0)
     except ConfigError as error:
-        if error.where:
-            raise
-        first, *rest = error.key.split(".", 1)
-        spots = {"trials": ("search",), "params": ("search", "params", *rest)}
-        where = place.at(*spots.get(first, (first, *rest))).where
-        raise ConfigError(error.key, error.given, error.allowed, where) from None
+        # The core has words of its own for keys: `min_gpus of 3` for that of a job.
+        first, *rest = error.key.partition(" of ")[0].split(".", 1)
+        spots = {**_SPOTS, "params": ("search", "params", *rest)}
+        spot = place.at(*spots.get(first, (first, *rest)))
+        key = "trials" if first == "trials" else spot.key
+        raise ConfigError(key, error.given, error.allowed, spot.where) from None
 
 
 def _workdir(given: str, folder: str) -> str:
