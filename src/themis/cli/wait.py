@@ -42,6 +42,6 @@ def wait(
 def _seconds(text: str | None) -> float | None:
     if text is None:
         return None
-    from themis.records.values import seconds  # noqa: PLC0415 - late, so that --help is quick
+    from themis.records.words import seconds  # noqa: PLC0415 - late, so that --help is quick
 
     return seconds(text, "--timeout")
