@@ -145,7 +145,7 @@ def test_a_dry_run_shows_phases_budget_and_ideal_time(
     assert done.code == 0, done.err
     assert service.bodies("POST /v1/apps")[0]["dry_run"] is True
     assert "resnet-lr: 16 jobs in 2 phases, tuner halving" in done.out
-    assert "budget: 2 GPU hours (a guess" in done.out
+    assert "budget: 2.0 h of GPU time (a guess" in done.out
     assert "ideally done in 33 min, on a share of 4 of 16 GPUs" in done.out
     assert "nothing was submitted" in done.err
     assert json.loads(cli("submit", file, "--dry-run", "--json").out)["plan"] == PLAN

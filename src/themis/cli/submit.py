@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from themis.cli.options import Json
-from themis.cli.output import STYLE, USAGE, amount, counted, fail, note, print_json
+from themis.cli.output import STYLE, USAGE, counted, fail, note, print_json
 from themis.cli.remote import SERVER, Authority, Server, reach, say, show
 from themis.cli.sheets import length
 from themis.cli.watching import exit_code, watch
@@ -106,7 +106,7 @@ def _lay_out(name: str, answer: Mapping[str, Any], *, json: bool) -> None:
     rows = [(at, phase["jobs"], phase["iterations"]) for at, phase in enumerate(phases, start=1)]
     show("", ("-phase", "-jobs", "-iterations each"), rows)
     guess = " (a guess: nobody said how long an iteration takes)" if plan.get("estimated") else ""
-    say(f"budget: {amount(float(plan['gpu_seconds']) / 3600.0)} GPU hours{guess}")
+    say(f"budget: {length(plan['gpu_seconds'])} of GPU time{guess}")
     ideal = _ideally(plan, "")
     if ideal:
         say(f"{ideal}, on a share of {_gpus(plan.get('share_gpus'))} of "
