@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import median
-
 from themis.cli.options import Json
 from themis.cli.output import print_json
 from themis.cli.remote import SERVER, Authority, Server, reach, say, show
@@ -29,6 +27,8 @@ def fair(server: Server = SERVER, ca: Authority = None, json: Json = False) -> N
         for line in lines
     ]  # fmt: skip
     show("", ("app", "owner", "-rho", "-GPUs", "-so far", "-ideal", "=reason"), rows)
+    from statistics import median  # noqa: PLC0415 - late, so that --help is quick
+
     all_rho = [float(line["rho"]) for line in lines]
     good = sum(rho <= FAIR for rho in all_rho)
     say(f"rho at most {all_rho[0]:.2f}, median {median(all_rho):.2f}; "

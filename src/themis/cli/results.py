@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
@@ -79,6 +77,9 @@ def ranked(answer: Mapping[str, Any]) -> list[Job]:
 
 def as_csv(jobs: Sequence[Job], metric: str) -> str:
     """The jobs with a column for each parameter."""
+    import csv  # noqa: PLC0415 - late, so that --help is quick
+    import io  # noqa: PLC0415 - see above
+
     names: dict[str, None] = {}
     for job in jobs:
         names |= dict.fromkeys(job.get("params") or {})
