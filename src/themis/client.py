@@ -47,6 +47,7 @@ _TIMEOUT = 30.0
 _TRIES = 3
 _FIRST_WAIT = 0.2
 _LONGEST_WAIT = 5.0
+_SHORTEST_WAIT = 0.5
 _MOST_BYTES = 64 * 2**20
 _PATIENCE = 600.0
 """Seconds that a service which has answered before may be away while somebody waits for an app."""
@@ -199,6 +200,7 @@ class Client:
         """
         heard: float | None = None
         while True:
+            asked = self._clock()
             try:
                 piece = self.logs(app, job, offset=offset, wait=wait)
             except (UnavailableError, LimitError) as error:
@@ -207,8 +209,11 @@ class Client:
             heard = self._clock()
             offset = int(piece["next"])
             yield piece
-            if piece.get("over") and not piece["text"]:
-                return
+            if not piece["text"]:
+                if piece.get("over"):
+                    return
+                # Not at once again where nobody made the call wait.
+                self._sleep(max(0.0, asked + min(_SHORTEST_WAIT, wait) - self._clock()))
 
     def results(self, app: str) -> Answer:
         """What came of each job: parameters, metric, checkpoint; and which is the `best`."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from themis.cli import logs
 from themis.cli.logs import plain_line
+from themis.errors import UnavailableError
 
 Cli = Callable[..., Any]
 Service = Any
@@ -86,20 +86,33 @@ def test_logs_of_several_jobs_have_headings(cli: Cli, service: Service) -> None:
     assert out.endswith("98\n")
 
 
-def test_several_jobs_are_followed_until_the_app_is_over(
-    cli: Cli, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_jobs_are_followed_until_the_app_is_over(cli: Cli, service: Service) -> None:
     first, second = Log("a\n"), Log("")
-    after: list[Callable[[], None]] = [
-        lambda: setattr(second, "text", "c\n"),
-        lambda: setattr(first, "text", "a\nb\n"),
-    ]
-    monkeypatch.setattr(logs._follow_many, "__defaults__", (lambda _: after.pop(0)(),))
-    over = {**sheet("finished", "finished"), "outcome": "finished"}
-    having(service, [sheet("running", "waiting"), sheet("running", "waiting"),
-                     sheet("running", "running"), over], first, second)  # fmt: skip
+
+    def begun(_: Any) -> dict[str, Any]:
+        second.text = "c\n"
+        return sheet("running", "running")
+
+    def over(_: Any) -> dict[str, Any]:
+        first.text = "a\nb\n"
+        return {**sheet("finished", "finished"), "outcome": "finished"}
+
+    waiting = sheet("running", "waiting")
+    gone = UnavailableError("the service is stopping")
+    having(service, [waiting, waiting, begun, gone, gone, gone, over], first, second)
     done = cli("logs", "sweep", "-f")
+    assert done.code == 0, done.err
     assert done.out == "==> job 0 <==\na\n\n==> job 1 <==\nc\n\n==> job 0 <==\nb\n"
+
+
+def test_jobs_that_have_not_begun_are_not_asked_for(cli: Cli, service: Service) -> None:
+    crashed = {"job": "1", "state": "waiting", "iterations": 0, "failures": 1}
+    jobs = [{"job": "0", "state": "waiting", "iterations": 0}, crashed]
+    having(service, {"app": "sweep", "owner": "v", "jobs": jobs}, Log("no"), Log("why\n"))
+    assert cli("logs", "sweep").out == "==> job 1 <==\nwhy\n"
+    having(service, {"app": "sweep", "owner": "v", "jobs": [jobs[0], jobs[0]]}, Log("no"))
+    done = cli("logs", "sweep")
+    assert (done.code, done.out, "has begun yet" in done.err) == (0, "", True)
 
 
 def test_a_job_that_is_not_there_is_not_found(cli: Cli, service: Service) -> None:

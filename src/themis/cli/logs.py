@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import sys
-import time
+from collections import defaultdict
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,9 +18,10 @@ from themis.cli.naming import App, complete_job, job_of, on_app
 from themis.cli.options import Json
 from themis.cli.output import INTERRUPTED, escape_line, note, print_json
 from themis.cli.remote import SERVER, Authority, Server, reach
+from themis.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from themis.client import Answer, Client
 
@@ -62,9 +64,18 @@ def logs(
     if job is None and "/" in app:
         app, _, job = app.partition("/")
     name, jobs = _jobs(client, app)
-    chosen = jobs if job is None else [job_of(jobs, job)]
+    names = [str(item["job"]) for item in jobs]
+    if job is None:
+        # A job that has not begun has printed nothing, and there may be hundreds.
+        chosen = (
+            names
+            if len(names) == 1
+            else [n for n, item in zip(names, jobs, strict=True) if _began(item)]
+        )
+    else:
+        chosen = [job_of(names, job)]
     try:
-        if len(chosen) == 1:
+        if len(chosen) == 1 and (job is not None or len(names) == 1):
             _show_one(client, name, chosen[0], tail, follow=follow, out=printer(json=json))
         else:
             _show_many(client, name, chosen, TAIL if tail is None else tail,
@@ -73,11 +84,15 @@ def logs(
         raise SystemExit(INTERRUPTED) from None
 
 
-def _jobs(client: Client, app: str) -> tuple[str, list[str]]:
+def _began(job: Mapping[str, Any]) -> bool:
+    told = (job.get("iterations"), job.get("failures"), job.get("failed"))
+    return job.get("state") != "waiting" or any(told)
+
+
+def _jobs(client: Client, app: str) -> tuple[str, list[dict[str, Any]]]:
     """The app's whole name, and its jobs."""
     name, sheet = on_app(client, app, client.status)
-    jobs = sheet.get("jobs") or client.results(name).get("jobs") or ()
-    return name, [str(job["job"]) for job in jobs]
+    return name, list(sheet.get("jobs") or client.results(name).get("jobs") or ())
 
 
 def _show_one(
@@ -126,9 +141,10 @@ def _show_many(
     client: Client, app: str, jobs: list[str], tail: int, *, follow: bool, json: bool
 ) -> None:
     if not jobs:
-        note(f"{app} has no jobs yet")
-        return
-    outs = {job: printer(json=json) for job in jobs}
+        note(f"no job of {app} has begun yet")
+        if not follow:
+            return
+    outs: dict[str, Printer] = defaultdict(lambda: printer(json=json))
     ends = {}
     heading = _Heading(silent=json)
     for job in jobs:
@@ -148,26 +164,24 @@ def _follow_many(
     ends: dict[str, int],
     heading: _Heading,
     outs: Mapping[str, Printer],
-    sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    ran: set[str] = set(ends)
-    while True:
-        sheet = client.status(app)
+    ran = set(ends)
+
+    def look(sheet: Answer) -> None:
         running = {
-            str(job["job"])
-            for job in sheet.get("jobs") or ()
-            if job.get("state") == "running" and str(job["job"]) in ends
+            str(job["job"]) for job in sheet.get("jobs") or () if job.get("state") == "running"
         }
         # Those that ran a moment ago may have had a last word.
         for job in sorted(running | ran):
-            for piece in rest(client, app, job, ends[job]):
-                heading(job)
-                outs[job](piece)
-                ends[job] = int(piece["next"])
-        if "outcome" in sheet:
-            break
-        ran = running
-        sleep(PAUSE)
+            with suppress(UnavailableError):  # what is not heard now is heard next time
+                for piece in rest(client, app, job, ends.get(job, 0)):
+                    heading(job)
+                    outs[job](piece)
+                    ends[job] = int(piece["next"])
+        ran.clear()
+        ran.update(running)
+
+    client.wait(app, each=look, interval=PAUSE)
     for out in outs.values():
         out(None)
 
@@ -195,7 +209,6 @@ class Printer:
 
     def __init__(self) -> None:
         self._open = ""
-        self._run: Any = None
 
     def __call__(self, piece: Answer | None) -> None:
         """Print a piece."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from themis.cli.output import USAGE, fail, note, print_json
 from themis.cli.remote import SERVER, Authority, Server, reach, say
 from themis.cli.submit import Name, Set, tell_submitted
 from themis.cli.watching import detach, exit_code
+from themis.errors import LimitError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,7 +114,8 @@ def follow(client: Client, app: str, *, json: bool) -> Answer:
         out(piece)
         if piece["text"]:
             continue
-        sheet = client.status(app)
+        with suppress(UnavailableError, LimitError):  # the log waits for it, and so does this
+            sheet = client.status(app)
         if "outcome" in sheet:
             break
         if piece.get("run") is None:
