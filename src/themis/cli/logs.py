@@ -65,21 +65,17 @@ def logs(
         app, _, job = app.partition("/")
     name, jobs = _jobs(client, app)
     names = [str(item["job"]) for item in jobs]
-    if job is None:
-        # A job that has not begun has printed nothing, and there may be hundreds.
-        chosen = (
-            names
-            if len(names) == 1
-            else [n for n, item in zip(names, jobs, strict=True) if _began(item)]
-        )
-    else:
-        chosen = [job_of(names, job)]
+    if job is None and len(names) == 1:
+        job = names[0]
     try:
-        if len(chosen) == 1 and (job is not None or len(names) == 1):
-            _show_one(client, name, chosen[0], tail, follow=follow, out=printer(json=json))
+        if job is not None:
+            out = printer(json=json)
+            _show_one(client, name, job_of(names, job), tail, follow=follow, out=out)
         else:
-            _show_many(client, name, chosen, TAIL if tail is None else tail,
-                       follow=follow, json=json)  # fmt: skip
+            # A job that has not begun has printed nothing, and there may be hundreds.
+            begun = [str(item["job"]) for item in jobs if _began(item)]
+            most = TAIL if tail is None else tail
+            _show_many(client, name, begun, most, follow=follow, json=json)
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
 
