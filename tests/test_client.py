@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from themis.client import Client
+from themis.client import Client, absolute, job_app
 from themis.errors import (
     ConfigError,
     DeniedError,
@@ -92,9 +92,12 @@ def refusal(error: Exception) -> Reply:
 CALLS: dict[str, Callable[[Client], object]] = {
     "/v1/about": lambda c: c.about(),
     "/v1/whoami": lambda c: c.whoami(),
-    "POST /v1/apps": lambda c: c.submit({"id": "a"}, "k"),
+    "POST /v1/apps": lambda c: c.submit({"name": "a"}, "k"),
     "/v1/apps": lambda c: c.apps(),
     "/v1/apps/{app}": lambda c: c.status("x"),
+    "/v1/apps/{app}/results": lambda c: c.results("x"),
+    "/v1/apps/{app}/jobs/{job}/log": lambda c: c.logs("x", "x"),
+    "POST /v1/apps/{app}/retry": lambda c: c.retry("x"),
     "POST /v1/apps/{app}/pause": lambda c: c.pause("x"),
     "POST /v1/apps/{app}/resume": lambda c: c.resume("x"),
     "POST /v1/apps/{app}/cancel": lambda c: c.cancel("x"),
@@ -119,6 +122,13 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "POST /v1/login-links": lambda c: c.login_link(),
 }
 
+# Routes that the client calls, whether the service of this version has them or not.
+SWEEPS = {
+    "/v1/apps/{app}/results",
+    "/v1/apps/{app}/jobs/{job}/log",
+    "POST /v1/apps/{app}/retry",
+}
+
 
 def route(method: str, path: str) -> str:
     return path if method == "GET" else f"{method} {path}"
@@ -128,7 +138,7 @@ def test_every_route_for_people_has_a_method_that_calls_it() -> None:
     # Browsers and monitoring need none.
     none = {Verb.HEALTH, Verb.LOGOUT}
     routes = {route(e.method, e.path) for e in ENDPOINTS if e.verb not in none}
-    assert routes - {"/openapi.json", "/login/{code}"} == set(CALLS)
+    assert (routes | SWEEPS) - {"/openapi.json", "/login/{code}"} == set(CALLS)
     with serving(ok(path="/login/c")) as (server, client, _):
         for name, call in CALLS.items():
             call(client)
@@ -136,9 +146,9 @@ def test_every_route_for_people_has_a_method_that_calls_it() -> None:
             wanted = name
             for part, value in (("{index}", "1"), ("{round}", "1")):
                 wanted = wanted.replace(part, value)
-            for part in ("{app}", "{node}", "{owner}", "{token}"):
+            for part in ("{app}", "{job}", "{node}", "{owner}", "{token}"):
                 wanted = wanted.replace(part, "x")
-            assert route(method, path) == wanted
+            assert route(method, path.partition("?")[0]) == wanted
             assert headers["Authorization"] == f"Bearer {TOKEN}"
 
 
@@ -180,7 +190,7 @@ def test_weather_is_waited_for_where_a_second_call_changes_nothing() -> None:
         assert 0.0 < waits[0] < waits[1] * 4.0
     # A submission has a key: sent again it is the same one.
     with serving(weather, ok(app="a")) as (server, client, waits):
-        assert client.submit({"id": "a"}) == {"app": "a"}
+        assert client.submit({"name": "a"}) == {"app": "a"}
         assert server.asked[0][2] == server.asked[1][2]
         assert server.asked[0][2]["key"]
 
@@ -291,3 +301,150 @@ def test_no_name_leads_to_another_route(name: str) -> None:
     assert middle
     assert middle.isascii()
     assert not set(middle) & set("/?# \r\n")
+
+
+# Sweeps
+
+
+def test_a_submission_says_what_and_where_it_is(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PWD", raising=False)
+    with serving(ok(app="a", plan={})) as (server, client, _):
+        client.submit({"name": "a", "command": ["x"]}, "k", seed=7, dry_run=True)
+        client.submit({"name": "a", "command": ["x"], "workdir": "code"})
+        client.submit({"name": "a", "command": ["x"], "workdir": "/data"})
+    first, second, third = (asked[2] for asked in server.asked)
+    here = str(tmp_path.resolve())
+    assert first == {
+        "app": {"name": "a", "command": ["x"], "workdir": here},
+        "key": "k", "seed": 7, "dry_run": True,
+    }  # fmt: skip
+    assert (second["app"]["workdir"], second["seed"], second["dry_run"]) == (
+        f"{here}/code", None, False
+    )  # fmt: skip
+    assert third["app"]["workdir"] == "/data"
+    assert second["key"] != third["key"]
+
+
+def test_a_folder_is_called_as_it_was_entered(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    monkeypatch.chdir(tmp_path / "link")
+    monkeypatch.setenv("PWD", str(tmp_path / "link"))
+    assert absolute("x") == str(tmp_path / "link" / "x")
+    assert absolute("../x") == str((tmp_path / "x").resolve())
+    monkeypatch.setenv("PWD", str(tmp_path))  # which is another folder
+    assert absolute(".") == str((tmp_path / "real").resolve())
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["python", "-u", "train.py", "--lr", "1"], "train"),
+        (["python3.11", "/a/My_Model.py"], "my-model"),
+        (["torchrun", "train.py"], "train"),
+        (["python"], "python"),
+        (["./Fine Tune.sh"], "fine-tune"),
+        (["..."], "job"),
+        (["x" * 99], "x" * 40),
+    ],
+)
+def test_a_job_is_named_after_what_it_runs(command: list[str], name: str) -> None:
+    assert job_app(command)["name"] == name
+
+
+def test_a_single_job_asks_for_exactly_the_gpus_it_names() -> None:
+    app = job_app(["p", "{lr}", '{"a": {}}'], gpus=2, env={"K": "v"}, duration="1h")
+    assert app == {
+        "name": "p", "command": ["p", "{{lr}}", '{{"a": {{}}}}'],
+        "gpus": {"per_job_max": 2, "per_job_min": 2}, "env": {"K": "v"}, "duration": "1h",
+    }  # fmt: skip
+    assert job_app(["p"], gpus=4, min_gpus=1)["gpus"]["per_job_min"] == 1
+    nothing: list[Any] = [[], "python train.py"]
+    for none in nothing:
+        with pytest.raises(RefusedError, match="a list of arguments"):
+            job_app(none)
+
+
+def piece(offset: int, text: str, *, over: bool = False) -> Reply:
+    return ok(job="0", run=1, offset=offset, next=offset + len(text), text=text, over=over)
+
+
+def test_a_log_is_followed_until_its_job_is_over() -> None:
+    gone = refusal(UnavailableError("the service is stopping"))
+    pieces = [piece(0, "ab"), gone, gone, gone, piece(2, ""), piece(2, "c", over=True)]
+    with serving(*pieces, piece(3, "", over=True)) as (server, client, waits):
+        told = [item["text"] for item in client.follow("x", "0")]
+    assert told == ["ab", "", "c", ""]
+    assert waits  # while the service was away
+    assert server.asked[-1][1] == "/v1/apps/x/jobs/0/log?offset=3&limit=65536&wait=20"
+
+
+def test_a_log_of_a_service_that_never_answered_is_not_waited_for() -> None:
+    gone = refusal(UnavailableError("the service is stopping"))
+    with serving(gone) as (_, client, _), pytest.raises(UnavailableError):
+        list(client.follow("x", "0"))
+
+
+class Clock:
+    """Time that passes by sleeping only."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_waiting_ends_when_the_app_is_over_or_the_time_is_up() -> None:
+    clock = Clock()
+    seen: list[Any] = []
+    running, over = ok(app="x"), ok(app="x", outcome="finished")
+    with serving(running, running, over) as (server, _, _):
+        client = Client(
+            f"http://127.0.0.1:{server.server_port}",
+            TOKEN,
+            sleep=clock.sleep,
+            clock=lambda: clock.now,
+        )
+        assert client.wait("x", each=seen.append)["outcome"] == "finished"
+        assert len(seen) == 3
+        server.replies[:] = [running]
+        began = clock.now
+        assert "outcome" not in client.wait("x", 10.0)
+        assert clock.now - began == 10.0
+
+
+def test_waiting_outlasts_a_restart_of_the_service_but_not_its_end() -> None:
+    clock = Clock()
+    gone = refusal(UnavailableError("the service is stopping"))
+    with serving(ok(app="x"), *[gone] * 9, ok(app="x", outcome="failed")) as (server, _, _):
+        client = Client(
+            f"http://127.0.0.1:{server.server_port}",
+            TOKEN,
+            sleep=clock.sleep,
+            clock=lambda: clock.now,
+        )
+        assert client.wait("x")["outcome"] == "failed"
+        server.replies[:] = [ok(app="x"), gone]
+        with pytest.raises(UnavailableError):
+            client.wait("x")
+    assert clock.now > 600.0
+
+
+def test_apps_are_listed_worst_off_first() -> None:
+    lines = [{"app": "a", "rho": 1.0}, {"app": "b", "rho": 2.5}, {"app": "c", "rho": None},
+             {"app": "d"}]  # fmt: skip
+    with serving(ok(apps=lines, gpus={})) as (_, client, _):
+        assert [line["app"] for line in client.fair()] == ["b", "a"]
+
+
+def test_a_job_that_is_not_there_is_told_as_such() -> None:
+    missing = refusal(MissingError("9", "there is no such job"))
+    with serving(missing) as (_, client, _), pytest.raises(MissingError) as caught:
+        client.logs("x", "9")
+    assert not isinstance(caught.value, UnknownAppError)

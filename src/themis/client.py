@@ -1,19 +1,23 @@
 """Call a service over HTTP. Standard library only, so a base install has it.
 
     client = Client("https://themis.lab:7421", token=token, ca="ca.pem")
-    client.apps()["apps"]
-    client.quota("vision", 8)
+    app = client.run(["python", "train.py"], gpus=2)["app"]
+    client.wait(app)["outcome"]        # "finished"
+    client.results(app)["best"]
 
 Methods are named like the verbs of the command line and answer what the service answers: plain
 data. What it refuses comes back as the errors of `themis.errors`, in its own words.
 """
 
 import json
+import math
+import os
 import random
+import re
 import secrets
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from ipaddress import ip_address
 from os import PathLike, fspath
@@ -43,7 +47,14 @@ _TIMEOUT = 30.0
 _TRIES = 3
 _FIRST_WAIT = 0.2
 _LONGEST_WAIT = 5.0
+_SHORTEST_WAIT = 0.5
 _MOST_BYTES = 64 * 2**20
+_PATIENCE = 600.0
+"""Seconds that a service which has answered before may be away while somebody waits for an app."""
+CHUNK = 65536
+"""Bytes of a log that come in one answer."""
+POLL = 20.0
+"""Seconds that the service may keep a call for news of a log."""
 
 _ERRORS: Mapping[str, Callable[[str, str], RefusedError]] = {
     "unknowncaller": UnknownCallerError,
@@ -86,6 +97,7 @@ class Client:
         timeout: float = _TIMEOUT,
         tries: int = _TRIES,
         sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         parts = urlsplit(server)
         self._check(server, token)
@@ -98,6 +110,7 @@ class Client:
         self._timeout = timeout
         self._tries = max(1, tries)
         self._sleep = sleep
+        self._clock = clock
 
     @staticmethod
     def _check(server: str, token: str | None) -> None:
@@ -134,15 +147,128 @@ class Client:
         """One app in full."""
         return self._app("GET", app)
 
-    def submit(self, spec: Mapping[str, Any], key: str | None = None) -> Answer:
-        """Submit an app.
+    def submit(
+        self,
+        app: Mapping[str, Any],
+        key: str | None = None,
+        *,
+        seed: int | None = None,
+        dry_run: bool = False,
+    ) -> Answer:
+        """Submit an app; the answer has its name under `app`, and what it comes to under `plan`.
 
         Args:
-            spec: The app as plain data.
+            app: The keys of an app file. A `workdir` that is missing or relative is taken to be in
+                the folder one is in.
             key: A text of this submission: sent again with it, it is the same app and not another.
+            seed: What a random search draws from; None for any.
+            dry_run: Only say what it comes to.
         """
-        body = {"spec": dict(spec), "key": key or secrets.token_hex(16)}
+        body = {
+            "app": {**app, "workdir": absolute(str(app.get("workdir") or "."))},
+            "key": key or secrets.token_hex(16),
+            "seed": seed,
+            "dry_run": dry_run,
+        }
         return self._call("POST", "/v1/apps", body, safe=True)
+
+    def run(self, command: Sequence[str], *, dry_run: bool = False, **keys: Any) -> Answer:
+        """Submit one job; `keys` are those of `job_app`."""
+        return self.submit(job_app(command, **keys), dry_run=dry_run)
+
+    def logs(
+        self, app: str, job: str, *, offset: int = 0, limit: int = CHUNK, wait: float = 0.0
+    ) -> Answer:
+        """A piece of a job's log: its `text`, and where the `next` one begins.
+
+        Args:
+            app: Whose job.
+            job: Which.
+            offset: Where to begin, in bytes; negative for so many before the end.
+            limit: Bytes at most.
+            wait: Seconds that the service may wait for something to be there.
+        """
+        query = urlencode({"offset": int(offset), "limit": int(limit), "wait": f"{wait:g}"})
+        return self._app("GET", app, f"/jobs/{_part('job', job)}/log?{query}")
+
+    def follow(
+        self, app: str, job: str, *, offset: int = 0, wait: float = POLL
+    ) -> Iterator[Answer]:
+        """Pieces of a job's log as it grows, until the job is over; some are empty.
+
+        It goes on after a time in which the service is away.
+        """
+        heard: float | None = None
+        while True:
+            asked = self._clock()
+            try:
+                piece = self.logs(app, job, offset=offset, wait=wait)
+            except (UnavailableError, LimitError) as error:
+                self._bear(error, heard)
+                continue
+            heard = self._clock()
+            offset = int(piece["next"])
+            yield piece
+            if not piece["text"]:
+                if piece.get("over"):
+                    return
+                # Not at once again where nobody made the call wait.
+                self._sleep(max(0.0, asked + min(_SHORTEST_WAIT, wait) - self._clock()))
+
+    def results(self, app: str) -> Answer:
+        """What came of each job: parameters, metric, checkpoint; and which is the `best`."""
+        return self._app("GET", app, "/results")
+
+    def wait(
+        self,
+        app: str,
+        timeout: float | None = None,
+        *,
+        each: Callable[[Answer], None] | None = None,
+        interval: float = 5.0,
+    ) -> Answer:
+        """Wait until an app is over; its last status, without `outcome` if time was up before.
+
+        Args:
+            app: Which.
+            timeout: Seconds at most.
+            each: Called with its status whenever that was looked at.
+            interval: Seconds between two looks at most; at the beginning they are quicker.
+        """
+        end = math.inf if timeout is None else self._clock() + timeout
+        heard: float | None = None
+        sheet: Answer = {}
+        pause = min(0.25, interval)
+        while True:
+            try:
+                sheet = self.status(app)
+            except (UnavailableError, LimitError) as error:
+                self._bear(error, heard, until=end)
+            else:
+                heard = self._clock()
+                if each is not None:
+                    each(sheet)
+            left = end - self._clock()
+            if "outcome" in sheet or left <= 0.0:
+                return sheet
+            self._sleep(min(pause, left))
+            pause = min(2.0 * pause, interval)
+
+    def _bear(self, error: Exception, heard: float | None, until: float = math.inf) -> None:
+        """Let time pass while the service is away; raises if it never was there, or is for long."""
+        now = self._clock()
+        if heard is None or now - heard > _PATIENCE:
+            raise error
+        self._sleep(max(0.0, min(_FIRST_WAIT * 10, until - now)))
+
+    def retry(self, app: str) -> Answer:
+        """Submit an app that is over once more; the new one is under `app`."""
+        return self._app("POST", app, "/retry")
+
+    def fair(self) -> list[Answer]:
+        """The apps by finish-time fairness, those that are worst off first."""
+        known = [line for line in self.apps()["apps"] if _rho(line) is not None]
+        return sorted(known, key=lambda line: (-(_rho(line) or 0.0), str(line.get("app"))))
 
     def pause(self, app: str) -> Answer:
         """Take no new GPUs for an app."""
@@ -264,6 +390,8 @@ class Client:
         try:
             return self._call(method, path, safe=method == "GET")
         except MissingError as error:
+            if error.who not in {app, "the service"}:  # a job, say
+                raise
             raise UnknownAppError(app, error.reason) from None
 
     def _call(
@@ -363,6 +491,70 @@ def _trouble(error: Exception) -> str:
         told = str(error) or type(error).__name__
         return f"the call was cut off ({told}); is it https:// and not http://?"
     return f"it cannot be reached ({getattr(error, 'strerror', None) or error})"
+
+
+def job_app(
+    command: Sequence[str],
+    *,
+    name: str | None = None,
+    gpus: int = 1,
+    min_gpus: int | None = None,
+    duration: float | str | None = None,
+    env: Mapping[str, str] | None = None,
+    workdir: str | None = None,
+) -> Answer:
+    """An app of one job, as the keys of an app file.
+
+    Args:
+        command: Program and arguments; braces in them stand for themselves.
+        name: Its name; after the program if there is none.
+        gpus: How many GPUs it gets.
+        min_gpus: How few it would do with; as many as it gets if not said.
+        duration: How long it takes on one GPU, if known: seconds, or as 1h.
+        env: Variables for it.
+        workdir: Where it runs, on every machine.
+
+    Raises:
+        RefusedError: There is no command.
+    """
+    words = [str(word) for word in command]
+    if isinstance(command, str) or not words:
+        raise RefusedError("command", "a list of arguments is missing, such as python train.py")
+    made: Answer = {
+        "name": name or _name_for(words),
+        "command": [word.replace("{", "{{").replace("}", "}}") for word in words],
+        "gpus": {"per_job_max": gpus, "per_job_min": gpus if min_gpus is None else min_gpus},
+    }
+    given = {"duration": duration, "env": dict(env) if env else None, "workdir": workdir}
+    return made | {key: value for key, value in given.items() if value is not None}
+
+
+def _name_for(words: Sequence[str]) -> str:
+    """A name for a command: train for `python -u train.py --lr 1`."""
+    program = os.path.basename(words[0])
+    if re.fullmatch(r"python[0-9.]*|torchrun|bash|sh|env", program):
+        rest = iter(words[1:])
+        program = next((word for word in rest if not word.startswith("-")), program)
+    plain = re.sub(r"\.(py|sh)\Z", "", os.path.basename(program)).lower()
+    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:40].strip("-") or "job"
+
+
+def absolute(path: str) -> str:
+    """A path from the root, by the way that one came here: links are kept."""
+    here = os.environ.get("PWD", "")
+    try:
+        known = os.path.isabs(here) and os.path.samefile(here, ".")
+    except (OSError, ValueError):
+        known = False
+    whole = os.path.join(here if known else os.getcwd(), path)
+    # Above a link is not the folder that the link is in.
+    up = ".." in path.split("/")
+    return os.path.realpath(whole) if up else os.path.normpath(whole)
+
+
+def _rho(line: Answer) -> float | None:
+    rho = line.get("rho")
+    return float(rho) if isinstance(rho, int | float) else None
 
 
 def _part(what: str, name: str) -> str:

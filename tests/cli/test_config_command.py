@@ -126,3 +126,9 @@ def test_a_named_file_that_is_not_there_has_the_line_of_its_name(cli: Cli, tmp_p
     done = cli("config", "check", tmp_path / "run.yaml")
     assert done.code == 3
     assert done.err == f"error: {tmp_path / 'run.yaml'}:2: gone.yaml: there is no such file\n"
+
+
+def test_the_schema_of_app_files_is_printed_too(cli: Cli) -> None:
+    done = cli("config", "schema", "--app")
+    assert (done.code, json.loads(done.out)["title"]) == (0, "Themis app")
+    assert json.loads(cli("config", "schema").out)["title"] != "Themis app"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from themis.arbiter import SETTING_NAMES, BidderKind
 from themis.errors import ConfigError, DuplicateError
 from themis.fairness.ideal import Convention
-from themis.records.values import parse_value, seconds
+from themis.records.words import parse_value, seconds
 from themis.sim import RunConfig, prepare
 from themis.sim import config as config_module
 from themis.sim.config import allowed_keys

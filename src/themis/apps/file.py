@@ -16,7 +16,7 @@ from themis.errors import ConfigError, unknown_name
 from themis.model.ids import check_count, check_name, check_number
 from themis.model.zoo import entry
 from themis.records.documents import Place, read_document
-from themis.records.values import seconds
+from themis.records.words import seconds
 
 MOST_ARGUMENTS = 1000
 MOST_TEXT = 4096

@@ -113,9 +113,12 @@ def _stop() -> dict[str, Any]:
 def _metric() -> dict[str, Any]:
     return _object(
         {
-            "name": {"type": "string", "minLength": 1, "maxLength": 64},
-            "goal": _words(Goal),
-            "source": _words(Source),
+            "name": _about(
+                {"type": "string", "minLength": 1, "maxLength": 64},
+                "What it is called where it is read from (default: loss).",
+            ),
+            "goal": _about(_words(Goal), "Which way is better (default: minimize)."),
+            "source": _about(_words(Source), "Where it is read from (default: jsonl)."),
             "path": _about({"type": "string"}, "Folder of event files, for tensorboard."),
             "pattern": _about({"type": "string"}, "RE2 with groups it and the metric, for regex."),
         }

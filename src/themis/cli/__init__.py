@@ -75,6 +75,8 @@ def main() -> int:
 def _with_flags_first(args: list[str]) -> list[str]:
     """Flags that every command has may stand anywhere: `themis sim run --quiet`."""
     end = args.index("--") if "--" in args else len(args)
+    if next((arg for arg in args if arg not in EVERYWHERE), "") == "run" and "--" not in args:
+        return args  # what follows may be flags of the program that is to run
     flags = [arg for arg in args[:end] if arg in EVERYWHERE]
     return [*flags, *(arg for arg in args[:end] if arg not in EVERYWHERE), *args[end:]]
 

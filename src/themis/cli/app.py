@@ -15,16 +15,22 @@ from themis.cli import (
     demo,
     doctor,
     exec,  # noqa: A004 - the verb is called that
+    fair,
     login,
+    logs,
     node,
     nodes,
     owners,
     replay,
     reproduce,
+    results,
+    run,
     serve,
     sim,
+    submit,
     token,
     trace,
+    wait,
 )
 from themis.cli.output import STYLE
 from themis.cli.service import ServiceCommand, StoreCommand
@@ -45,7 +51,13 @@ app.add_typer(config.app, name="config")
 app.add_typer(cert.app, name="cert")
 app.add_typer(token.app, name="token")
 app.add_typer(nodes.app, name="nodes")
-for verb in (apps.ls, apps.status, apps.pause, apps.resume, apps.cancel, apps.hold, apps.release):
+app.command("submit")(submit.submit)
+# Flags behind the program are the program's own, also without a `--` before it.
+app.command("run", context_settings={"allow_interspersed_args": False})(run.run)
+for verb in (
+    apps.ls, apps.status, logs.logs, results.results, wait.wait, fair.fair, apps.pause,
+    apps.resume, apps.cancel, apps.retry, apps.hold, apps.release,
+):  # fmt: skip
     app.command(verb.__name__)(verb)
 app.command("quota")(owners.quota)
 app.command("weight")(owners.weight)

@@ -1,16 +1,22 @@
-"""`themis ls`, `status`, `pause`, `resume`, `cancel`, `hold` and `release`: apps on a service."""
+"""`themis ls`, `status`, `pause`, `resume`, `cancel`, `retry`, `hold`, `release`: apps."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from themis.cli.naming import App, on_app
 from themis.cli.options import Json
 from themis.cli.output import print_json
-from themis.cli.remote import SERVER, Authority, Server, reach, say, show, since
+from themis.cli.remote import SERVER, Authority, Server, reach, say, show, since, wide_console
+from themis.cli.sheets import gpus_held, headlines, jobs_table, leases_table, troubles
 
-App = Annotated[str, typer.Argument(help="The app's name.")]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from themis.client import Answer, Client
 
 
 def ls(server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
@@ -21,79 +27,101 @@ def ls(server: Server = SERVER, ca: Authority = None, json: Json = False) -> Non
         return
     now = answer.get("now")
     rows = [
-        (line["app"], line["owner"], line["held"], line["demand"],
+        (line["app"], line["owner"], f"{gpus_held(line)}/{line.get('demand', '?')}", _rho(line),
          since(line.get("submitted"), now), line.get("reason", "-"))
         for line in answer["apps"]
     ]  # fmt: skip
-    show("", ("app", "owner", "-GPUs", "-wants", "-since", "=reason"), rows)
+    show("", ("app", "owner", "-GPUs", "-rho", "-since", "=reason"), rows)
     counts = answer["gpus"]
     say("GPUs: " + ", ".join(f"{number} {state}" for state, number in counts.items()))
 
 
-def status(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
+def status(
+    app: App,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show it until it is over; exits 1 if it fails.")
+    ] = False,
+    server: Server = SERVER,
+    ca: Authority = None,
+    json: Json = False,
+) -> None:
     """Show one app: what it holds, what its jobs do, and why it waits."""
-    sheet = reach(server, ca).status(app)
-    if json:
+    client = reach(server, ca)
+    name, sheet = on_app(client, app, client.status)
+    if watch:
+        from themis.cli.submit import see_to_the_end  # noqa: PLC0415 - only for this
+
+        see_to_the_end(client, name, json=json)
+    elif json:
         print_json(sheet)
-        return
-    now = sheet.get("now")
-    if "outcome" in sheet:
-        say(f"{sheet['app']} of {sheet['owner']}: over ({sheet['outcome']})")
-        lasted = since(sheet["submitted"], sheet["ended"])
-        say(f"ended {since(sheet['ended'], now)} ago, {lasted} after it was submitted")
-        return
-    say(f"{sheet['app']} of {sheet['owner']}: {sheet['reason']}")
-    held, wants = f"{sheet['held']} GPUs of {sheet['demand']} wanted", sheet["weight"]
-    say(f"submitted {since(sheet['submitted'], now)} ago, weight {wants:g}, {held}")
-    say(f"phase {sheet['phase'] + 1} of {sheet['phases']}, work left "
-        f"{since(0.0, sheet['work_left_seconds'])} on one GPU")  # fmt: skip
-    if sheet["suspended"]:
-        say(f"held back by {', '.join(map(str, sheet['suspended']))}")
-    if sheet["leases"]:
-        leases = [
-            (item["machine"], item["gpu"], item["token"], since(now, item["end"]))
-            for item in sheet["leases"]
-        ]
-        show("leases", ("machine", "-GPU", "-token", "-ends in"), leases)
-    running = {run["job"]: run for run in sheet["runs"]}
-    jobs = [_job(job, running.get(job["job"])) for job in sheet["jobs"]]
-    if jobs:
-        show("jobs", ("job", "-iterations", "-of", "run", "on GPUs"), jobs)
+    else:
+        _show(sheet)
+
+
+def _show(sheet: Mapping[str, Any]) -> None:
+    for line in headlines(sheet):
+        say(line)
+    for table in (leases_table(sheet), jobs_table(sheet)):
+        if table is not None:
+            wide_console().print(table)
+    for line in troubles(sheet):
+        say(line)
 
 
 def pause(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
     """Take no new GPUs for an app of yours; leases that are there end by themselves."""
-    _tell(reach(server, ca).pause(app), f"{app} is paused; `themis resume` lets it go on", json)
+    _change(server, ca, app, lambda client: client.pause,
+            "{} is paused; `themis resume` lets it go on", json=json)  # fmt: skip
 
 
 def resume(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
     """Let a paused app go on."""
-    _tell(reach(server, ca).resume(app), f"{app} goes on", json)
+    _change(server, ca, app, lambda client: client.resume, "{} goes on", json=json)
 
 
 def cancel(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
     """End an app: its jobs are stopped and its GPUs given back."""
-    _tell(reach(server, ca).cancel(app), f"{app} is cancelled", json)
+    _change(server, ca, app, lambda client: client.cancel, "{} is cancelled", json=json)
+
+
+def retry(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
+    """Submit an app that is over once more, as a new one."""
+    client = reach(server, ca)
+    name, answer = on_app(client, app, client.retry)
+    if json:
+        print_json(answer)
+    else:
+        say(f"{name} is tried again as {answer['app']}")
 
 
 def hold(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
     """Keep an app from getting GPUs, as an operator."""
-    _tell(reach(server, ca).hold(app), f"{app} is held; `themis release` lets it run again", json)
+    _change(server, ca, app, lambda client: client.hold,
+            "{} is held; `themis release` lets it run again", json=json)  # fmt: skip
 
 
 def release(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
     """Let a held app run again."""
-    _tell(reach(server, ca).release(app), f"{app} may run again", json)
+    _change(server, ca, app, lambda client: client.release, "{} may run again", json=json)
 
 
-def _job(job: dict[str, Any], run: dict[str, Any] | None) -> tuple[object, ...]:
-    state = run["state"] if run else "-"
-    gpus = ", ".join(map(str, run["gpus"])) if run else "-"
-    return (job["job"], job["iterations"], job["target"], state, gpus)
-
-
-def _tell(answer: dict[str, Any], line: str, json: bool) -> None:
+def _change(
+    server: str,
+    ca: Path | None,
+    app: str,
+    verb: Callable[[Client], Callable[[str], Answer]],
+    line: str,
+    *,
+    json: bool,
+) -> None:
+    client = reach(server, ca)
+    name, answer = on_app(client, app, verb(client))
     if json:
         print_json(answer)
     else:
-        say(line)
+        say(line.format(name))
+
+
+def _rho(line: Mapping[str, Any]) -> str:
+    rho = line.get("rho")
+    return f"{rho:.2f}" if isinstance(rho, int | float) else "-"

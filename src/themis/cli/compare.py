@@ -110,7 +110,7 @@ def sweep_command(
         load=load, lease=lease, f=f, set_=set_,
     )  # fmt: skip
     names, numbers = policy_names(policies), seed_numbers(seeds)
-    from themis.records.values import parse_value  # noqa: PLC0415 - see above
+    from themis.records.words import parse_value  # noqa: PLC0415 - see above
     from themis.sim import sweep  # noqa: PLC0415 - late, so that --help is quick
 
     chosen = [parse_value(text) for text in _parts(values)]

@@ -108,13 +108,18 @@ def reload_command(server: Server = SERVER, ca: Authority = None, json: Json = F
 
 
 @app.command("schema")
-def schema_command() -> None:
+def schema_command(
+    of_app: Annotated[
+        bool, typer.Option("--app", help="Of an app file (`submit`), not of a service's.")
+    ] = False,
+) -> None:
     """Print the JSON Schema of a service's file, for editors that complete and check it."""
     from json import dumps  # noqa: PLC0415 - a flag of other commands has this name
 
-    from themis.live.schema import service_schema  # noqa: PLC0415 - for a quick --help
+    from themis.apps import app_schema  # noqa: PLC0415 - for a quick --help
+    from themis.live.schema import service_schema  # noqa: PLC0415 - see above
 
-    sys.stdout.write(dumps(service_schema(), indent=2) + "\n")
+    sys.stdout.write(dumps(app_schema() if of_app else service_schema(), indent=2) + "\n")
 
 
 def _rows(loaded: Loaded) -> list[dict[str, Any]]:

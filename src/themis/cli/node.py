@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -89,6 +88,8 @@ def node(
         return found.loaded.config
 
     folder = state or loaded.config.state_dir / "nodes" / node_name(loaded.config)
+    import asyncio  # noqa: PLC0415 - late, so that other commands start quickly
+
     asyncio.run(
         run_node(
             loaded.config,

@@ -69,7 +69,7 @@ def given(context: typer.Context, key: str) -> bool:
 
 def pairs(texts: list[str]) -> dict[str, Any]:
     """Keys and values of --set."""
-    from themis.records.values import parse_value  # noqa: PLC0415 - late, so that --help is quick
+    from themis.records.words import parse_value  # noqa: PLC0415 - late, so that --help is quick
 
     found: dict[str, Any] = {}
     for text in texts:

@@ -20,6 +20,9 @@ from themis.cli.output import STYLE, escape_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from rich.console import Console
+    from rich.table import Table
+
     from themis.client import Client
 
 SERVER = "http://127.0.0.1:7421"
@@ -46,10 +49,16 @@ def reach(server: str, ca: Path | None) -> Client:
     """
     from themis.client import Client  # noqa: PLC0415 - late, so that --help is quick
 
-    return Client(server, _token(), ca)
+    return Client(server, token(), ca)
 
 
-def _token() -> str:
+def token() -> str:
+    """The token of this user.
+
+    Raises:
+        UnknownCallerError: There is none anywhere.
+        ConfigError: Its file is open to others.
+    """
     from themis.errors import MissingFileError, UnknownCallerError  # noqa: PLC0415 - see above
     from themis.live.tokenfile import (  # noqa: PLC0415 - see above
         VARIABLE,
@@ -71,7 +80,12 @@ def _token() -> str:
 
 
 def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table that fits into 80 columns.
+    """Print a table that fits into 80 columns; see `listing`."""
+    wide_console().print(listing(title, columns, rows))
+
+
+def listing(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """A table that fits into 80 columns.
 
     Args:
         title: Above it, if any.
@@ -97,7 +111,7 @@ def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -
     for row in rows:
         # As text and not as markup: a name may hold anything.
         table.add_row(*(Text(cell(value)) for value in row))
-    _console().print(table)
+    return table
 
 
 def say(line: str) -> None:
@@ -143,7 +157,8 @@ def since(then: Any, now: Any) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 4 * 86400 else f"{seconds / 86400:.0f} d"
 
 
-def _console() -> Any:
+def wide_console() -> Console:
+    """Where tables go: as wide as the terminal, or 80 columns."""
     from rich.console import Console  # noqa: PLC0415 - only needed when something is shown
 
     width = None if sys.stdout.isatty() else WIDTH

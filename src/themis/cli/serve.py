@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from pathlib import Path
@@ -46,6 +45,8 @@ def serve(context: typer.Context, config: ServiceFile = None) -> None:
 
     async def run() -> None:
         await Serving(loaded, again=again, announce=lambda where: _say(where, loaded)).run()
+
+    import asyncio  # noqa: PLC0415 - late, so that other commands start quickly
 
     asyncio.run(run())
 

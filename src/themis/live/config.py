@@ -15,6 +15,8 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
+from themis.live.secret import STATE
+
 Scalar = str | int | float | bool
 
 
@@ -73,8 +75,6 @@ class About:
 
 GRPC = Address("127.0.0.1", 7420)
 HTTP = Address("127.0.0.1", 7421)
-STATE = Path("/var/lib/themis")
-"""Of a service that runs as root; `themis.live.loading` finds another for others."""
 
 _PATH = Kind("path")
 _FLAG = Kind("flag")

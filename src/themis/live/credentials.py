@@ -21,12 +21,12 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from themis.errors import ConfigError, MissingError, UnknownCallerError
+from themis.live.secret import TOKEN, Secret
 from themis.model.ids import check_name, check_number
 
 Row = Mapping[str, str | float | None]
 """What is kept under one key: plain JSON."""
 
-TOKEN = re.compile(r"themis_([0-9a-f]{12})_([A-Za-z0-9]{43})")
 _PREFIX = "credential/"
 _USED = "used/"
 """In rows of their own: noting a use must not undo a revocation that happens meanwhile."""
@@ -48,31 +48,6 @@ class Role(StrEnum):
     """Speaks for the one machine that is its subject."""
     ADMIN = "admin"
     """Runs the cluster."""
-
-
-class Secret:
-    """A text that does not show itself in messages, logs or tracebacks."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def reveal(self) -> str:
-        """The text, for the one place where it is meant to go."""
-        return self._text
-
-    def __repr__(self) -> str:
-        return "Secret(...)"
-
-    __str__ = __repr__
-
-    def __format__(self, spec: str) -> str:
-        return repr(self)
-
-    def __reduce__(self) -> str | tuple[Any, ...]:
-        # Pickles and copies end up in files that nobody guards.
-        raise TypeError("a secret is not copied or pickled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,3 +298,30 @@ def _credential(row: Row, used: Row | None) -> Credential:
     values: dict[str, Any] = dict(row)
     last: Any = used["at"] if used else None
     return Credential(**{**values, "role": Role(values["role"]), "used": last})
+
+
+__all__ = [
+    "MAX_LIFETIME",
+    "TOKEN",
+    "USE_NOTED_EVERY",
+    "Credential",
+    "Identity",
+    "Issued",
+    "Role",
+    "Row",
+    "Secret",
+    "Vault",
+    "check_bearer",
+    "check_note",
+    "check_token",
+    "create_token",
+    "digest_of",
+    "draft_token",
+    "find",
+    "forget_token",
+    "has_admin",
+    "keep_token",
+    "note_use",
+    "revoke_token",
+    "tokens",
+]

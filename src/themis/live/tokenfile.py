@@ -11,18 +11,13 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from themis.errors import ConfigError, MissingFileError
-from themis.live.config import STATE
-from themis.live.credentials import (
-    TOKEN,
-    Role,
-    Secret,
-    Vault,
-    draft_token,
-    has_admin,
-    keep_token,
-)
+from themis.live.secret import STATE, TOKEN, Secret
+
+if TYPE_CHECKING:
+    from themis.live.credentials import Vault
 
 VARIABLE = "THEMIS_TOKEN_FILE"
 ADMIN_FILE = "admin.token"
@@ -62,7 +57,7 @@ def find_token(environ: Mapping[str, str], *, root: bool) -> Secret:
     )
 
 
-def ensure_admin(vault: Vault, folder: Path, *, now: float) -> Path | None:
+def ensure_admin(vault: "Vault", folder: Path, *, now: float) -> Path | None:
     """If nobody can run the cluster, make a token for that; returns its file.
 
     The file comes first: a crash between the two leaves a token that opens nothing, which the next
@@ -71,6 +66,13 @@ def ensure_admin(vault: Vault, folder: Path, *, now: float) -> Path | None:
     Raises:
         ConfigError: The file cannot be written.
     """
+    from themis.live.credentials import (  # noqa: PLC0415 - late: every command reads a token
+        Role,
+        draft_token,
+        has_admin,
+        keep_token,
+    )
+
     if has_admin(vault, now=now):
         return None
     issued = draft_token(Role.ADMIN, "admin", now=now, note="made at the first start")

@@ -15,7 +15,7 @@ from themis.errors import ConfigError, unknown_name
 from themis.live.config import Address, Key, Kind
 from themis.model.ids import check_count, check_name, check_number
 from themis.records.documents import shown
-from themis.records.values import parse_value, seconds
+from themis.records.words import parse_value, seconds
 
 MAX_TEXT = 4096
 MAX_ENTRIES = 10_000

@@ -17,7 +17,8 @@ from themis.model import Topology
 from themis.model.ids import check_count, check_number
 from themis.policies import Policy, policy, policy_class, policy_options
 from themis.records.clusters import cluster
-from themis.records.values import duration, parse_value, settings_for
+from themis.records.values import duration, settings_for
+from themis.records.words import parse_value
 from themis.sim.beliefs import with_errors, with_liar, without_priors
 from themis.sim.faults import NO_FAULTS, PHILLY_FAILURES_PER_GPU_HOUR, Faults
 from themis.sim.jobs import Costs

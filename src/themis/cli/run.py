@@ -1,0 +1,139 @@
+"""`themis run`: one job, without a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from themis.cli.options import Json
+from themis.cli.output import USAGE, fail, note, print_json
+from themis.cli.remote import SERVER, Authority, Server, reach, say
+from themis.cli.submit import Name, Set, tell_submitted
+from themis.cli.watching import detach, exit_code
+from themis.errors import LimitError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from themis.client import Answer, Client
+
+NEWS = 5.0
+"""Seconds until somebody who waits for the first line is told why."""
+
+
+def run(
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="What it runs, after --: python train.py")
+    ],
+    gpus: Annotated[int, typer.Option("--gpus", min=1, help="GPUs that it gets.")] = 1,
+    min_gpus: Annotated[
+        int | None,
+        typer.Option("--min-gpus", min=1, help="GPUs that it can do with.  [default: as --gpus]"),
+    ] = None,
+    name: Name = None,
+    duration: Annotated[
+        str | None, typer.Option("--duration", help="How long it takes on one GPU, as 1h.")
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env", "-e", metavar="K[=V]", help="A variable for it; K alone is taken from here."
+        ),
+    ] = None,
+    workdir: Annotated[
+        str | None, typer.Option("--workdir", help="Where it runs.  [default: this folder]")
+    ] = None,
+    set_: Set = None,
+    watch: Annotated[
+        bool, typer.Option("--watch/--detach", help="Show its log, or return at once.")
+    ] = True,
+    server: Server = SERVER,
+    ca: Authority = None,
+    json: Json = False,
+) -> None:
+    """Run one job: `themis run --gpus 2 -- python train.py`. Exits 0 if it finishes."""
+    from themis.apps import plain_app  # noqa: PLC0415 - late, so that --help is quick
+    from themis.cli.appfile import check_app  # noqa: PLC0415 - see above
+    from themis.client import job_app  # noqa: PLC0415 - see above
+    from themis.records.documents import Place  # noqa: PLC0415 - see above
+
+    data = job_app(
+        command, name=name, gpus=gpus, min_gpus=min_gpus, duration=duration,
+        env=variables(env or ()), workdir=workdir,
+    )  # fmt: skip
+    written = check_app(data, Place(), set_ or ())
+    client = reach(server, ca)
+    answer = client.submit(plain_app(written))
+    tell_submitted(answer, json=json)
+    app = str(answer["app"])
+    if not watch:
+        if not json:
+            note(f"`themis logs {app} -f` shows its log")
+        return
+    try:
+        sheet = follow(client, app, json=json)
+    except KeyboardInterrupt:
+        detach(app, "logs {} -f")
+    if json:
+        print_json(sheet)
+    else:
+        say(f"{app}: {sheet.get('outcome')}{_why(sheet)}")
+    raise typer.Exit(exit_code(sheet))
+
+
+def variables(given: Sequence[str]) -> dict[str, str]:
+    """What --env says: K=V, or K for the one that is in this environment.
+
+    Raises:
+        typer.Exit: It says something else.
+    """
+    made = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals:
+            if key not in os.environ:
+                fail(f"--env {key}: it is not in this environment; write {key}=VALUE", USAGE)
+            value = os.environ[key]
+        made[key] = value
+    return made
+
+
+def follow(client: Client, app: str, *, json: bool) -> Answer:
+    """Show the log of an app's only job until the app is over; its last status."""
+    from themis.cli.logs import printer  # noqa: PLC0415 - only needed when watched
+
+    sheet = client.status(app)
+    jobs = sheet.get("jobs") or [{"job": "0"}]
+    out = printer(json=json)
+    told = ""
+    for piece in client.follow(app, str(jobs[0]["job"]), wait=NEWS):
+        out(piece)
+        if piece["text"]:
+            continue
+        with suppress(UnavailableError, LimitError):  # the log waits for it, and so does this
+            sheet = client.status(app)
+        if "outcome" in sheet:
+            break
+        if piece.get("run") is None:
+            told = _tell_waiting(sheet, told)
+    out(None)
+    sys.stdout.flush()
+    return sheet if "outcome" in sheet else client.wait(app)
+
+
+def _tell_waiting(sheet: Answer, told: str) -> str:
+    reason = str(sheet.get("reason") or sheet.get("state") or "")
+    if reason and reason != told:
+        note(f"waiting: {reason}")
+    return reason
+
+
+def _why(sheet: dict[str, Any]) -> str:
+    """Why it failed, if it is known."""
+    messages = [sheet.get("message")] + [job.get("message") for job in sheet.get("jobs") or ()]
+    found = next((message for message in messages if message), None)
+    return f": {found}" if found and exit_code(sheet) else ""
