@@ -279,7 +279,7 @@ def test_an_app_all_of_whose_jobs_fail_has_failed() -> None:
         stage.exit(job, 3)
     assert stage.end is not None
     assert stage.end.outcome.startswith("failed")
-    assert stage.end.best == ""
+    assert stage.end.best is None
 
 
 def test_exiting_with_0_too_early_is_a_failure() -> None:

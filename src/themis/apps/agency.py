@@ -23,7 +23,7 @@ from themis.agent.profiler import Profiler
 from themis.apps.file import AppFile, Goal
 from themis.apps.plan import Plan, argv_of, environment
 from themis.apps.space import Value
-from themis.fleet.messages import Point, Program, RunState
+from themis.fleet.messages import MetricsSource, Point, Program, RunState
 from themis.fleet.talk import (
     BidSaid,
     EndSaid,
@@ -483,12 +483,15 @@ class Agency:
         key = f"{self._session}-{self._count}"
         self._runs[job] = _Run(key, gpus, self._at)
         app = self._app
+        metric = app.metric
         level = 0 if self._topology is None else self._topology.level(gpus)
         where = (("THEMIS_GPU_COUNT", str(len(gpus))), ("THEMIS_LEVEL", str(level)))
         program = Program(
             argv_of(app.command, trial.params),
             (*environment(app, trial.params), *where),
             app.workdir,
+            app.checkpoint.grace,
+            MetricsSource(metric.name, str(metric.source), metric.path, metric.pattern),
         )
         self._say(RunSaid(job, gpus, program, key, until if app.counted else 0.0))
 
@@ -502,7 +505,7 @@ class Agency:
 
     def _end(self, outcome: str, best: JobId | None = None) -> None:
         self.over = True
-        self._say(EndSaid(outcome, best or JobId("")))
+        self._say(EndSaid(outcome, best))
 
     def _say(self, said: Said) -> None:
         self._out.append(said)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from themis.arbiter import events as ev
 from themis.fleet.messages import Orders, Point, Program, Report, RunOrder, RunState
+from themis.fleet.talk import Reached
 from themis.model import AppId, GpuId, JobId
 
 # To a node
@@ -198,6 +199,8 @@ class StopRequested:
     at: float
     app: AppId
     run: int
+    key: str = ""
+    """What it was asked for with, where its number is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,10 +223,42 @@ class PointsHeard:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class TrialChosen:
+    """An agent chose the parameters of a job, as JSON."""
+
+    at: float
+    app: AppId
+    job: JobId
+    params: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobNoted:
+    """An agent says what became of a job in its phase."""
+
+    at: float
+    app: AppId
+    reached: Reached
+
+
+@dataclass(frozen=True, slots=True)
+class AppWon:
+    """An agent ends its app, and says which job won."""
+
+    at: float
+    app: AppId
+    outcome: str
+    best: JobId | None = None
+
+
 AgentEvent = (
     RunRequested
     | StopRequested
     | ReleaseRequested
+    | TrialChosen
+    | JobNoted
+    | AppWon
     | PointsHeard
     | ev.BidReceived
     | ev.PhaseStarted
@@ -257,4 +292,12 @@ class AgentSpoke:
     event: AgentEvent
 
 
-StewardEvent = ReportCame | AgentEvent | SessionOpened | AgentSpoke | ev.Event
+@dataclass(frozen=True, slots=True)
+class AppForgotten:
+    """An app was over long ago: nobody asks for its results any more."""
+
+    at: float
+    app: AppId
+
+
+StewardEvent = ReportCame | AgentEvent | SessionOpened | AgentSpoke | AppForgotten | ev.Event

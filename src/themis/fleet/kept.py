@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from themis.fleet.messages import Program, RunState
+from themis.fleet.trials import Row as TrialsRow
+from themis.fleet.trials import key_of as trials_key
 from themis.model import AppId, GpuId, JobId, OwnerId
 
 COUNT = "runs"
@@ -54,6 +56,8 @@ class RunResult:
     gpus: tuple[GpuId, ...] = ()
     points_on: str = ""
     """The node that has points of it which its agent has not heard; empty once it has all."""
+    metric: str = "loss"
+    """Which of its values the app is judged by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ class AgentSession:
     """The last ones before it, which must not begin again."""
 
 
-Kept = WantedRun | RunResult | RunCount | Release | LongestTtl | AgentSession
+Kept = WantedRun | RunResult | RunCount | Release | LongestTtl | AgentSession | TrialsRow
 
 
 def key_of(row: Kept) -> str:
@@ -109,3 +113,5 @@ def key_of(row: Kept) -> str:
             return COUNT
         case LongestTtl():
             return TTL
+        case _:
+            return trials_key(row)

@@ -58,12 +58,25 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsSource:
+    """Where a node reads what a job reports, and which of its values the app is judged by."""
+
+    name: str = "loss"
+    kind: str = "jsonl"
+    path: str = ""
+    pattern: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """What a job runs. An argument list, never a line for a shell."""
 
     argv: tuple[str, ...]
     env: tuple[tuple[str, str], ...] = ()
     workdir: str = ""
+    grace: float = 0.0
+    """Seconds between being told to save and being killed; 0 for what the service's terms say."""
+    metrics: MetricsSource = MetricsSource()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from themis.fleet.kept import (
     key_of,
 )
 from themis.fleet.messages import RunState
+from themis.fleet.trials import BestRow, CurveRow, ReachedRow, TrialRow, Trials
 from themis.model import AppId, GpuId, JobId
 
 
@@ -41,6 +42,13 @@ class Runbook:
         for row in rows.values():
             self._index(row)
             self.rows[key_of(row)] = row
+        kinds = TrialRow | ReachedRow | CurveRow | BestRow
+        trials = (row for row in rows.values() if isinstance(row, kinds))
+        self.trials = Trials(trials, self._store, self._drop_if_there)
+
+    def _drop_if_there(self, key: str) -> None:
+        if key in self.rows:
+            self._drop(key)
 
     def _index(self, row: Kept) -> None:
         match row:
@@ -67,6 +75,8 @@ class Runbook:
                 self.sessions[row.app] = row
             case LongestTtl():
                 self.longest_ttl = row.seconds
+            case _:
+                pass  # The trials look after theirs.
 
     def _store(self, row: Kept) -> None:
         key = key_of(row)
@@ -135,6 +145,7 @@ class Runbook:
             run.log,
             run.gpus,
             points_on,
+            run.program.metrics.name,
         )
         self._index(result)
         self._store(result)

@@ -37,6 +37,9 @@ from themis.fleet.commands import (
 )
 from themis.fleet.events import (
     AgentSpoke,
+    AppForgotten,
+    AppWon,
+    JobNoted,
     PointsHeard,
     ReleaseRequested,
     ReportCame,
@@ -44,6 +47,7 @@ from themis.fleet.events import (
     SessionOpened,
     StewardEvent,
     StopRequested,
+    TrialChosen,
 )
 from themis.fleet.kept import AgentSession, Kept, Release, RunResult, WantedRun
 from themis.fleet.messages import Orders, RunReport, RunState, SlotState, Terms
@@ -53,6 +57,7 @@ from themis.fleet.requests import objection
 from themis.fleet.roster import Node, Roster
 from themis.fleet.runbook import Runbook
 from themis.fleet.storage import Sharing, sharing_of, storage_objection
+from themis.fleet.trials import Trials
 from themis.model import AppId, GpuId, JobId, Lease
 
 NODE_TTL = 20.0
@@ -145,6 +150,11 @@ class Steward:
         return self._roster.nodes
 
     @property
+    def trials(self) -> Trials:
+        """What is kept of the trials of apps; read only."""
+        return self._book.trials
+
+    @property
     def kept(self) -> Mapping[str, Kept]:
         """Everything that must outlast this object, beside the arbiter."""
         return self._book.rows
@@ -191,12 +201,20 @@ class Steward:
                 self._on_report(report.node, event)
             case RunRequested():
                 self._on_request(event)
-            case StopRequested(run=number):
-                run = self._book.runs.get(number)
+            case StopRequested(run=number, key=key):
+                run = self._book.runs.get(number or self._book.asked(event.app, key) or 0)
                 if run is not None and run.app == event.app:
                     self._stop(run, "its agent stopped it")
             case PointsHeard():
                 self._on_heard(event)
+            case TrialChosen() | JobNoted():
+                self._on_trial(event)
+            case AppWon(app=app, outcome=outcome, best=best):
+                if best:
+                    self._book.trials.win(app, best)
+                self._feed(ev.AppEnded(event.at, app, outcome))
+            case AppForgotten(app=app):
+                self._book.trials.forget(app)
             case ReleaseRequested():
                 self._on_release(event)
             case ev.GpuRestored():
@@ -396,6 +414,10 @@ class Steward:
             return
         run = source[0]
         first, points = self._streams.take(run.app, report)
+        if points or report.state.over:
+            over = report.state.over
+            metric = run.metric if isinstance(run, RunResult) else run.program.metrics.name
+            self._book.trials.grow(run.app, run.job, metric, points, self._now, over=over)
         if points:
             self._commands.append(TellPoints(run.app, run.job, run.run, first, points))
         if isinstance(run, RunResult):
@@ -523,6 +545,17 @@ class Steward:
             self._book.open_session(known)
         self._commands.append(AcceptSession(event.app, event.session, known.fence))
         self._tell_again(event.app)
+
+    def _on_trial(self, event: TrialChosen | JobNoted) -> None:
+        """Keep what an agent says of a job, for whoever speaks for the app next, and for people."""
+        state = self._arbiter.world.apps.get(event.app)
+        job = event.job if isinstance(event, TrialChosen) else event.reached.job
+        if state is None or all(job != known.id for known in state.spec.jobs):
+            self._commands.append(cmd.Refuse(event.app, f"it has no job {job!r}"))
+        elif isinstance(event, TrialChosen):
+            self._book.trials.choose(event.app, job, event.params)
+        else:
+            self._book.trials.reach(event.app, event.reached)
 
     def _on_request(self, event: RunRequested) -> None:
         known = self._book.asked(event.app, event.key)

@@ -105,7 +105,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class ReachedSaid:
-    """A job is done for now: kept, and told again in the same order to an agent that begins anew."""
+    """A job is done for now. Kept, and told again in the same order to whoever begins anew."""
 
     reached: Reached
 
@@ -115,7 +115,7 @@ class EndSaid:
     """The app is over."""
 
     outcome: str = "finished"
-    best: JobId = JobId("")
+    best: JobId | None = None
     """The job that won, if one did."""
 
 

@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from themis.errors import ConfigError, UnavailableError, UnknownCallerError
 from themis.fleet.messages import Orders, Report
-from themis.fleet.talk import AgentReport, News
+from themis.fleet.talk import AgentReport, Hosted, HostedAsked, News, Sheet, SheetAsked
 from themis.live.config import Address, is_loopback
 from themis.live.credentials import Secret
-from themis.live.rpcs import EXCHANGE, NODE_BYTES, REPORT, Rpc, error_of
+from themis.live.rpcs import EXCHANGE, HOSTED, NODE_BYTES, REPORT, SHEET, Rpc, error_of
 from themis.live.tls import grpc_client
 from themis.live.tokenfile import read_token
 from themis.live.wire import Bounds, from_bytes, to_bytes
 from themis.live.wire.convert import DOWN
+from themis.model import AppId
 
 if TYPE_CHECKING:
     import grpc
@@ -223,6 +224,26 @@ class AgentClient(_Client):
             ThemisError: As the service said, or `UnavailableError`.
         """
         return await self._ask(EXCHANGE, report, News)
+
+
+class HostClient(AgentClient):
+    """Speaks for an owner whose apps it hosts."""
+
+    async def hosted(self, revision: int) -> Hosted:
+        """Which apps need an agent; waits a while for another answer than the last.
+
+        Raises:
+            ThemisError: As the service said, or `UnavailableError`.
+        """
+        return await self._ask(HOSTED, HostedAsked(revision), Hosted)
+
+    async def sheet(self, app: AppId) -> Sheet:
+        """What was submitted.
+
+        Raises:
+            ThemisError: As the service said, or `UnavailableError`.
+        """
+        return await self._ask(SHEET, SheetAsked(app), Sheet)
 
 
 async def refused(address: Address, seconds: float = 2.0) -> bool:

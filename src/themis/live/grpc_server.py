@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from themis.errors import ConfigError, DeniedError, LimitError, RefusedError, UnknownCallerError
 from themis.fleet.messages import Orders, Report
-from themis.fleet.talk import AgentReport, News
+from themis.fleet.talk import AgentReport, Hosted, HostedAsked, News, Sheet, SheetAsked
 from themis.live.access import require
 from themis.live.binding import check_bind, listen
 from themis.live.config import Address, Limits, Tls
@@ -28,11 +28,13 @@ from themis.live.credentials import Identity, Vault, check_bearer, note_use
 from themis.live.limits import Rates, Streams, place_of
 from themis.live.rpcs import (
     EXCHANGE,
+    HOSTED,
     NODE_BYTES,
     REPORT,
     RETRY_AFTER,
     RPCS,
     SAID_VERBS,
+    SHEET,
     Rpc,
     code_of,
     cost_of,
@@ -41,6 +43,7 @@ from themis.live.service import Service
 from themis.live.strangers import Strangers
 from themis.live.tls import check_peer, grpc_server
 from themis.live.wire import Bounds, from_message, parse, to_bytes
+from themis.model import OwnerId
 
 if TYPE_CHECKING:
     import grpc
@@ -191,6 +194,10 @@ class GrpcServer:
                 return to_bytes(await self._report(identity, value))
             case AgentReport():
                 return to_bytes(await self._exchange(identity, value))
+            case HostedAsked():
+                return to_bytes(await self._hosted(identity, value))
+            case SheetAsked():
+                return to_bytes(self._sheet(identity, value))
             case _:
                 raise NotImplementedError(rpc.path)
 
@@ -242,6 +249,16 @@ class GrpcServer:
             require(identity, verb, owner)
         with self._counted(f"{identity.credential} {report.app}"):
             return await self._service.exchange(report)
+
+    async def _hosted(self, identity: Identity, asked: HostedAsked) -> Hosted:
+        require(identity, HOSTED.verb, identity.subject)
+        with self._counted(f"{identity.credential} hosted"):
+            return await self._service.hosting.list(OwnerId(identity.subject), asked.revision)
+
+    def _sheet(self, identity: Identity, asked: SheetAsked) -> Sheet:
+        owner = self._service.owner_of(asked.app)
+        require(identity, SHEET.verb, owner)
+        return self._service.hosting.sheet(asked.app)
 
     @contextmanager
     def _counted(self, who: str) -> Iterator[None]:

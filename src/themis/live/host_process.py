@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import random
 import signal
 import sys
@@ -31,7 +32,7 @@ async def run_host(server: str, token_file: Path, ca: Path | None, log_level: st
         loop.add_signal_handler(number, host.cancel)
 
     def read() -> None:
-        if not sys.stdin.buffer.raw.read(4096):  # type: ignore[attr-defined]
+        if not os.read(sys.stdin.fileno(), 4096):
             loop.remove_reader(sys.stdin)
             host.cancel()
 

@@ -64,6 +64,11 @@ class Departed:
         text = self._kept.get(_ENDED + app)
         return None if text is None else _read(Ended, text)
 
+    @staticmethod
+    def named(rows: Rows) -> list[AppId]:
+        """The apps that rows are of."""
+        return [AppId(key.removeprefix(_ENDED)) for key in rows]
+
     def old(self, now: float) -> Rows:
         """Rows that may go."""
         ends = sorted(

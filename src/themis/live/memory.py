@@ -29,6 +29,7 @@ from themis.fleet.kept import (
     RunResult,
     WantedRun,
 )
+from themis.fleet.trials import BestRow, CurveRow, ReachedRow, TrialRow
 from themis.live.clock import ClusterClock, Sources
 from themis.live.store.base import EndedLease, Epoch, LeaseRow, LeaseState, Saved, Store
 from themis.model import AppId, Topology
@@ -45,6 +46,10 @@ _KINDS: Mapping[str, type[Kept]] = {
     "result": RunResult,
     "release": Release,
     "session": AgentSession,
+    "trial": TrialRow,
+    "reached": ReachedRow,
+    "curve": CurveRow,
+    "best": BestRow,
     COUNT: RunCount,
     TTL: LongestTtl,
 }

@@ -24,12 +24,18 @@ from themis.fleet.talk import (
     AgentReport,
     BidSaid,
     EndSaid,
+    Hosted,
+    HostedAsked,
     News,
     PhaseSaid,
+    ReachedSaid,
     ReleaseSaid,
     RunSaid,
+    Sheet,
+    SheetAsked,
     StopSaid,
     TargetsSaid,
+    TrialSaid,
 )
 from themis.live.access import Verb
 
@@ -61,7 +67,9 @@ class Rpc:
 
 REPORT = Rpc("themis.v1.Nodes", "Report", Report, Orders, Verb.NODE_REPORT, NODE_BYTES)
 EXCHANGE = Rpc("themis.v1.Agents", "Exchange", AgentReport, News, Verb.AGENT_POLL)
-RPCS = (REPORT, EXCHANGE)
+HOSTED = Rpc("themis.v1.Agents", "ListHosted", HostedAsked, Hosted, Verb.AGENT_POLL)
+SHEET = Rpc("themis.v1.Agents", "GetSheet", SheetAsked, Sheet, Verb.AGENT_POLL)
+RPCS = (REPORT, EXCHANGE, HOSTED, SHEET)
 
 SAID_VERBS: Mapping[type, Verb] = {
     BidSaid: Verb.AGENT_BID,
@@ -70,6 +78,8 @@ SAID_VERBS: Mapping[type, Verb] = {
     ReleaseSaid: Verb.AGENT_GIVE_BACK,
     PhaseSaid: Verb.AGENT_PHASE,
     TargetsSaid: Verb.AGENT_PHASE,
+    TrialSaid: Verb.AGENT_PHASE,
+    ReachedSaid: Verb.AGENT_PHASE,
     EndSaid: Verb.AGENT_FINISH,
 }
 """What an agent says in an exchange has verbs of its own."""
@@ -102,6 +112,8 @@ def cost_of(rpc: Rpc, message: Any) -> float:
     Raises:
         RefusedError: It says more than is taken at once.
     """
+    if rpc in {HOSTED, SHEET}:
+        return 1.0
     if rpc is EXCHANGE:
         name, said, most = "said", len(message.said), MOST_SAID
     else:

@@ -11,13 +11,15 @@ loop never waits for the disk or for an auction.
 """
 
 import asyncio
+import json
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
 from typing import Protocol, assert_never
 
+from themis.apps import AppFile, plain_app, plan_app
 from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.auction import Problem, Solution
@@ -44,6 +46,9 @@ from themis.fleet.commands import (
 from themis.fleet.events import (
     AgentEvent,
     AgentSpoke,
+    AppForgotten,
+    AppWon,
+    JobNoted,
     PointsHeard,
     ReleaseRequested,
     ReportCame,
@@ -51,6 +56,7 @@ from themis.fleet.events import (
     SessionOpened,
     StewardEvent,
     StopRequested,
+    TrialChosen,
 )
 from themis.fleet.kept import RunResult, WantedRun
 from themis.fleet.messages import Orders, Report, RunState
@@ -66,21 +72,25 @@ from themis.fleet.talk import (
     OverNews,
     PhaseSaid,
     PointsNews,
+    ReachedSaid,
     RefusalNews,
     ReleaseSaid,
     RunNews,
     RunSaid,
     Said,
+    Sheet,
     Standing,
     StopSaid,
     TargetsSaid,
     TopologyNews,
+    TrialSaid,
 )
 from themis.live.desk import Desk
 from themis.live.entries import body_of
-from themis.live.keeping import Departed, Submissions
+from themis.live.keeping import Departed, Rows, Submissions
 from themis.live.memory import Memory, fleet_rows, longest_hold
 from themis.live.rounds import RoundBook
+from themis.live.sheets import Sheets
 from themis.live.store.base import AuditRow, Batch, LogEntry, Store
 from themis.live.writing import Writer
 from themis.model import AppId, AppSpec, OwnerId
@@ -143,6 +153,8 @@ class Service:
         self.departed = Departed(memory.kept)
         """Apps that are over."""
         self._submissions = Submissions(memory.kept)
+        self.hosting = Sheets(memory.kept, self._active)
+        """Apps that were submitted as files."""
         self.book = RoundBook()
         """The last rounds."""
 
@@ -278,6 +290,7 @@ class Service:
         for command in outcome.commands:
             if isinstance(command, cmd.Close):
                 self.keep(self.departed.note(command.record))
+                self.hosting.tell()
         if changes.events:
             passing = cmd.WakeMe | TellPoints
             commands = [item for item in outcome.commands if not isinstance(item, passing)]
@@ -620,6 +633,7 @@ class Service:
                 tuple(_run_news(run) for run in runs),
                 state.phase,
                 tuple((job, progress.done) for job, progress in state.jobs.items()),
+                *self._steward.trials.told(desk.app),
             )
         )
         offer = self._offers.get(desk.app)
@@ -655,7 +669,11 @@ class Service:
     async def _forget_old(self) -> None:
         while True:
             now = self.now()
-            rows = {**self.departed.old(now), **self._submissions.old(now)}
+            ended = self.departed.old(now)
+            rows = {**ended, **self._submissions.old(now)}
+            for app in self.departed.named(ended):
+                rows |= self.hosting.forget(app)
+                self.apply(AppForgotten(now, app))
             if rows:
                 self.keep(rows)
             self._parted = {app for app in self._parted if self.departed.find(app) is not None}
@@ -675,7 +693,52 @@ class Service:
         async with self._submitting:
             return await self._submit(spec, key, audit)
 
-    async def _submit(self, spec: AppSpec, key: str, audit: AuditRow | None) -> AppId:
+    async def submit_file(
+        self,
+        app: AppFile,
+        owner: OwnerId,
+        key: str,
+        seed: int,
+        audit: Callable[[AppId], AuditRow] | None = None,
+    ) -> AppId:
+        """Take an app in as it was written; its agent is ours.
+
+        Its name gets a number where it is taken.
+
+        Raises:
+            ConfigError: It comes to something that cannot be.
+            RefusedError: It cannot be taken.
+            UnavailableError: There is no room for it on disk.
+        """
+        self._check_open()
+        async with self._submitting:
+            known = self._submissions.find(owner, key)
+            if known is not None:
+                await self.settled()
+                return known
+            name = self._free_name(app.name)
+            plan = plan_app(app, name, owner, seed)
+            sheet = Sheet(name, owner, json.dumps(plain_app(app)), seed)
+            rows = self.hosting.note(sheet)
+            try:
+                await self._submit(plan.spec, key, audit and audit(name), rows)
+            except BaseException:
+                self.hosting.forget(name)
+                raise
+        self.hosting.tell()
+        return name
+
+    def _free_name(self, wanted: str) -> AppId:
+        number, name = 1, AppId(wanted)
+        while self.owner_of(name) is not None or name in self.hosting:
+            number += 1
+            tail = f"-{number}"
+            name = AppId(wanted[: 63 - len(tail)] + tail)
+        return name
+
+    async def _submit(
+        self, spec: AppSpec, key: str, audit: AuditRow | None, more: Rows | None = None
+    ) -> AppId:
         known = self._submissions.find(spec.owner, key)
         if known is not None:
             if known != spec.id:
@@ -691,6 +754,7 @@ class Service:
         rows = {
             **self._submissions.note(spec.owner, key, spec.id, now),
             **self.departed.forget(spec.id),
+            **(more or {}),
             intent: None,
         }
         try:
@@ -704,6 +768,9 @@ class Service:
             raise
         self._parted.discard(spec.id)
         return spec.id
+
+    def _active(self) -> Collection[AppId]:
+        return self._steward.arbiter.world.apps
 
     def owner_of(self, app: AppId) -> OwnerId | None:
         """Whose an app is, or was if it is over; None if nobody knows it."""
@@ -738,7 +805,7 @@ def _event_of(at: float, app: AppId, said: Said) -> AgentEvent:
         case RunSaid():
             return RunRequested(at, app, said.job, said.gpus, said.program, said.key, said.limit)
         case StopSaid():
-            return StopRequested(at, app, said.run)
+            return StopRequested(at, app, said.run, said.key)
         case ReleaseSaid():
             return ReleaseRequested(at, app, said.gpus, said.tokens)
         case PhaseSaid():
@@ -747,8 +814,12 @@ def _event_of(at: float, app: AppId, said: Said) -> AgentEvent:
             return ev.WorkAdded(at, app, said.targets)
         case TargetsSaid():
             return ev.TargetsRevised(at, app, said.targets)
+        case TrialSaid():
+            return TrialChosen(at, app, said.job, said.params)
+        case ReachedSaid():
+            return JobNoted(at, app, said.reached)
         case EndSaid():
-            return ev.AppEnded(at, app, said.outcome)
+            return AppWon(at, app, said.outcome, said.best)
         case _:
             assert_never(said)
 

@@ -148,15 +148,31 @@ class LeaseOrder(_message.Message):
     remaining: float
     def __init__(self, gpu: _Optional[int] = ..., app: _Optional[str] = ..., owner: _Optional[str] = ..., token: _Optional[int] = ..., remaining: _Optional[float] = ...) -> None: ...
 
+class MetricsSource(_message.Message):
+    __slots__ = ("name", "kind", "path", "pattern")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    kind: str
+    path: str
+    pattern: str
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., path: _Optional[str] = ..., pattern: _Optional[str] = ...) -> None: ...
+
 class Program(_message.Message):
-    __slots__ = ("argv", "env", "workdir")
+    __slots__ = ("argv", "env", "workdir", "grace", "metrics")
     ARGV_FIELD_NUMBER: _ClassVar[int]
     ENV_FIELD_NUMBER: _ClassVar[int]
     WORKDIR_FIELD_NUMBER: _ClassVar[int]
+    GRACE_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
     argv: _containers.RepeatedScalarFieldContainer[str]
     env: _containers.RepeatedCompositeFieldContainer[Variable]
     workdir: str
-    def __init__(self, argv: _Optional[_Iterable[str]] = ..., env: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., workdir: _Optional[str] = ...) -> None: ...
+    grace: float
+    metrics: MetricsSource
+    def __init__(self, argv: _Optional[_Iterable[str]] = ..., env: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., workdir: _Optional[str] = ..., grace: _Optional[float] = ..., metrics: _Optional[_Union[MetricsSource, _Mapping]] = ...) -> None: ...
 
 class RunOrder(_message.Message):
     __slots__ = ("run", "app", "owner", "job", "gpus", "tokens", "program", "limit", "stop", "rank", "world", "rendezvous")
@@ -315,10 +331,12 @@ class RunSaid(_message.Message):
     def __init__(self, job: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., program: _Optional[_Union[Program, _Mapping]] = ..., key: _Optional[str] = ..., limit: _Optional[float] = ...) -> None: ...
 
 class StopSaid(_message.Message):
-    __slots__ = ("run",)
+    __slots__ = ("run", "key")
     RUN_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     run: int
-    def __init__(self, run: _Optional[int] = ...) -> None: ...
+    key: str
+    def __init__(self, run: _Optional[int] = ..., key: _Optional[str] = ...) -> None: ...
 
 class ReleaseSaid(_message.Message):
     __slots__ = ("gpus", "tokens")
@@ -345,13 +363,41 @@ class TargetsSaid(_message.Message):
     def __init__(self, targets: _Optional[_Iterable[_Union[JobIterations, _Mapping]]] = ..., added: bool = ...) -> None: ...
 
 class EndSaid(_message.Message):
-    __slots__ = ("outcome",)
+    __slots__ = ("outcome", "best")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    BEST_FIELD_NUMBER: _ClassVar[int]
     outcome: str
-    def __init__(self, outcome: _Optional[str] = ...) -> None: ...
+    best: str
+    def __init__(self, outcome: _Optional[str] = ..., best: _Optional[str] = ...) -> None: ...
+
+class TrialSaid(_message.Message):
+    __slots__ = ("job", "params")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    PARAMS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    params: str
+    def __init__(self, job: _Optional[str] = ..., params: _Optional[str] = ...) -> None: ...
+
+class Reached(_message.Message):
+    __slots__ = ("job", "iterations", "metric", "failed")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    iterations: float
+    metric: float
+    failed: str
+    def __init__(self, job: _Optional[str] = ..., iterations: _Optional[float] = ..., metric: _Optional[float] = ..., failed: _Optional[str] = ...) -> None: ...
+
+class ReachedSaid(_message.Message):
+    __slots__ = ("reached",)
+    REACHED_FIELD_NUMBER: _ClassVar[int]
+    reached: Reached
+    def __init__(self, reached: _Optional[_Union[Reached, _Mapping]] = ...) -> None: ...
 
 class Said(_message.Message):
-    __slots__ = ("bid", "run", "stop", "release", "phase", "targets", "end")
+    __slots__ = ("bid", "run", "stop", "release", "phase", "targets", "end", "trial", "reached")
     BID_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
@@ -359,6 +405,8 @@ class Said(_message.Message):
     PHASE_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
     bid: BidSaid
     run: RunSaid
     stop: StopSaid
@@ -366,7 +414,9 @@ class Said(_message.Message):
     phase: PhaseSaid
     targets: TargetsSaid
     end: EndSaid
-    def __init__(self, bid: _Optional[_Union[BidSaid, _Mapping]] = ..., run: _Optional[_Union[RunSaid, _Mapping]] = ..., stop: _Optional[_Union[StopSaid, _Mapping]] = ..., release: _Optional[_Union[ReleaseSaid, _Mapping]] = ..., phase: _Optional[_Union[PhaseSaid, _Mapping]] = ..., targets: _Optional[_Union[TargetsSaid, _Mapping]] = ..., end: _Optional[_Union[EndSaid, _Mapping]] = ...) -> None: ...
+    trial: TrialSaid
+    reached: ReachedSaid
+    def __init__(self, bid: _Optional[_Union[BidSaid, _Mapping]] = ..., run: _Optional[_Union[RunSaid, _Mapping]] = ..., stop: _Optional[_Union[StopSaid, _Mapping]] = ..., release: _Optional[_Union[ReleaseSaid, _Mapping]] = ..., phase: _Optional[_Union[PhaseSaid, _Mapping]] = ..., targets: _Optional[_Union[TargetsSaid, _Mapping]] = ..., end: _Optional[_Union[EndSaid, _Mapping]] = ..., trial: _Optional[_Union[TrialSaid, _Mapping]] = ..., reached: _Optional[_Union[ReachedSaid, _Mapping]] = ...) -> None: ...
 
 class AgentReport(_message.Message):
     __slots__ = ("app", "session", "number", "epoch", "heard", "said", "fence")
@@ -489,20 +539,74 @@ class RunNews(_message.Message):
     def __init__(self, run: _Optional[int] = ..., job: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., key: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ...) -> None: ...
 
 class Standing(_message.Message):
-    __slots__ = ("spec", "topology", "leases", "runs", "phase", "iterations")
+    __slots__ = ("spec", "topology", "leases", "runs", "phase", "iterations", "trials", "reached", "curves")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    TRIALS_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
+    CURVES_FIELD_NUMBER: _ClassVar[int]
     spec: AppSpec
     topology: Topology
     leases: _containers.RepeatedCompositeFieldContainer[Lease]
     runs: _containers.RepeatedCompositeFieldContainer[RunNews]
     phase: int
     iterations: _containers.RepeatedCompositeFieldContainer[JobIterations]
-    def __init__(self, spec: _Optional[_Union[AppSpec, _Mapping]] = ..., topology: _Optional[_Union[Topology, _Mapping]] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunNews, _Mapping]]] = ..., phase: _Optional[int] = ..., iterations: _Optional[_Iterable[_Union[JobIterations, _Mapping]]] = ...) -> None: ...
+    trials: _containers.RepeatedCompositeFieldContainer[TrialSaid]
+    reached: _containers.RepeatedCompositeFieldContainer[Reached]
+    curves: _containers.RepeatedCompositeFieldContainer[Curve]
+    def __init__(self, spec: _Optional[_Union[AppSpec, _Mapping]] = ..., topology: _Optional[_Union[Topology, _Mapping]] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunNews, _Mapping]]] = ..., phase: _Optional[int] = ..., iterations: _Optional[_Iterable[_Union[JobIterations, _Mapping]]] = ..., trials: _Optional[_Iterable[_Union[TrialSaid, _Mapping]]] = ..., reached: _Optional[_Iterable[_Union[Reached, _Mapping]]] = ..., curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ...) -> None: ...
+
+class CurvePoint(_message.Message):
+    __slots__ = ("iteration", "value")
+    ITERATION_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    iteration: float
+    value: float
+    def __init__(self, iteration: _Optional[float] = ..., value: _Optional[float] = ...) -> None: ...
+
+class Curve(_message.Message):
+    __slots__ = ("job", "points")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    points: _containers.RepeatedCompositeFieldContainer[CurvePoint]
+    def __init__(self, job: _Optional[str] = ..., points: _Optional[_Iterable[_Union[CurvePoint, _Mapping]]] = ...) -> None: ...
+
+class HostedAsked(_message.Message):
+    __slots__ = ("revision",)
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    def __init__(self, revision: _Optional[int] = ...) -> None: ...
+
+class Hosted(_message.Message):
+    __slots__ = ("revision", "apps")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    APPS_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    apps: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, revision: _Optional[int] = ..., apps: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SheetAsked(_message.Message):
+    __slots__ = ("app",)
+    APP_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    def __init__(self, app: _Optional[str] = ...) -> None: ...
+
+class Sheet(_message.Message):
+    __slots__ = ("app", "owner", "body", "seed")
+    APP_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    owner: str
+    body: str
+    seed: int
+    def __init__(self, app: _Optional[str] = ..., owner: _Optional[str] = ..., body: _Optional[str] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Offer(_message.Message):
     __slots__ = ("round", "gpus", "kept", "expiring")

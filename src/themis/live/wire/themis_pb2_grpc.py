@@ -117,6 +117,16 @@ class AgentsStub(object):
                 request_serializer=themis_dot_live_dot_wire_dot_themis__pb2.AgentReport.SerializeToString,
                 response_deserializer=themis_dot_live_dot_wire_dot_themis__pb2.News.FromString,
                 _registered_method=True)
+        self.ListHosted = channel.unary_unary(
+                '/themis.v1.Agents/ListHosted',
+                request_serializer=themis_dot_live_dot_wire_dot_themis__pb2.HostedAsked.SerializeToString,
+                response_deserializer=themis_dot_live_dot_wire_dot_themis__pb2.Hosted.FromString,
+                _registered_method=True)
+        self.GetSheet = channel.unary_unary(
+                '/themis.v1.Agents/GetSheet',
+                request_serializer=themis_dot_live_dot_wire_dot_themis__pb2.SheetAsked.SerializeToString,
+                response_deserializer=themis_dot_live_dot_wire_dot_themis__pb2.Sheet.FromString,
+                _registered_method=True)
 
 
 class AgentsServicer(object):
@@ -130,6 +140,20 @@ class AgentsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListHosted(self, request, context):
+        """For hosts of agents: answered when another app needs one, or after a while.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSheet(self, request, context):
+        """What an agent must know of its app beside what is told in exchanges.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -137,6 +161,16 @@ def add_AgentsServicer_to_server(servicer, server):
                     servicer.Exchange,
                     request_deserializer=themis_dot_live_dot_wire_dot_themis__pb2.AgentReport.FromString,
                     response_serializer=themis_dot_live_dot_wire_dot_themis__pb2.News.SerializeToString,
+            ),
+            'ListHosted': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListHosted,
+                    request_deserializer=themis_dot_live_dot_wire_dot_themis__pb2.HostedAsked.FromString,
+                    response_serializer=themis_dot_live_dot_wire_dot_themis__pb2.Hosted.SerializeToString,
+            ),
+            'GetSheet': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSheet,
+                    request_deserializer=themis_dot_live_dot_wire_dot_themis__pb2.SheetAsked.FromString,
+                    response_serializer=themis_dot_live_dot_wire_dot_themis__pb2.Sheet.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -167,6 +201,60 @@ class Agents(object):
             '/themis.v1.Agents/Exchange',
             themis_dot_live_dot_wire_dot_themis__pb2.AgentReport.SerializeToString,
             themis_dot_live_dot_wire_dot_themis__pb2.News.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListHosted(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/themis.v1.Agents/ListHosted',
+            themis_dot_live_dot_wire_dot_themis__pb2.HostedAsked.SerializeToString,
+            themis_dot_live_dot_wire_dot_themis__pb2.Hosted.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSheet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/themis.v1.Agents/GetSheet',
+            themis_dot_live_dot_wire_dot_themis__pb2.SheetAsked.SerializeToString,
+            themis_dot_live_dot_wire_dot_themis__pb2.Sheet.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,98 @@
+"""Apps that were submitted as files: what was written, and which of them need an agent of ours.
+
+    sheets.note(sheet)                      # rows to store with the app
+    await sheets.list(owner, revision)      # for a host of agents: waits for another answer
+    sheets.sheet(app)                       # for its agent, and nobody else
+
+A file has the environment of its jobs in it, which may be secret: it is stored, and told to hosts
+of the app's owner only.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+
+from themis.errors import RefusedError, UnknownAppError
+from themis.fleet.talk import Hosted, Sheet
+from themis.model import AppId, OwnerId
+from themis.records.codec import decode, dumps, loads
+
+POLL = 20.0
+"""Seconds after which a host without news is answered."""
+
+_SHEET = "sheet/"
+
+
+class Sheets:
+    """What is kept of submitted files."""
+
+    def __init__(self, kept: Mapping[str, str], active: Callable[[], Collection[AppId]]) -> None:
+        self._kept = kept
+        self._active = active
+        self._owners: dict[AppId, OwnerId] = {}
+        self._revision = 1
+        self._changed = asyncio.Event()
+        for key, text in kept.items():
+            if key.startswith(_SHEET):
+                self._note(_read(text))
+
+    def _note(self, sheet: Sheet) -> None:
+        self._owners[sheet.app] = sheet.owner
+
+    def note(self, sheet: Sheet) -> dict[str, str | None]:
+        """The row of a new app; `tell` when it is there."""
+        self._note(sheet)
+        return {_SHEET + sheet.app: dumps(sheet)}
+
+    def forget(self, app: AppId) -> dict[str, str | None]:
+        """The row may go."""
+        self._owners.pop(app, None)
+        return {_SHEET + app: None} if _SHEET + app in self._kept else {}
+
+    def __contains__(self, app: AppId) -> bool:
+        return app in self._owners
+
+    def sheet(self, app: AppId) -> Sheet:
+        """What was submitted.
+
+        Raises:
+            UnknownAppError: It was not submitted as a file, or is forgotten.
+        """
+        text = self._kept.get(_SHEET + app)
+        if text is None:
+            raise UnknownAppError(app, "there is no such app, or it was not submitted as a file")
+        return _read(text)
+
+    # Who needs an agent
+
+    def hosting(self) -> set[OwnerId]:
+        """Owners with apps that need an agent."""
+        active = self._active()
+        return {owner for app, owner in self._owners.items() if app in active}
+
+    def tell(self) -> None:
+        """Apps came or went."""
+        self._revision += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def hosting_changed(self, seconds: float) -> None:
+        """Wait until apps came or went, so long at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+
+    async def list(self, owner: OwnerId, revision: int) -> Hosted:
+        """The apps of an owner that need an agent; at once if that may have changed since."""
+        if revision == self._revision:
+            await self.hosting_changed(POLL)
+        active = self._active()
+        mine = [app for app, whose in self._owners.items() if whose == owner and app in active]
+        return Hosted(self._revision, tuple(sorted(mine)))
+
+
+def _read(text: str) -> Sheet:
+    try:
+        return decode(Sheet, loads(text))
+    except RefusedError as error:
+        raise RefusedError("sheet", f"a stored app cannot be read: {error.reason}") from None
