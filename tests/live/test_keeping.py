@@ -3,6 +3,7 @@
 import pytest
 
 from themis.arbiter.record import AppRecord
+from themis.fairness.ideal import Convention
 from themis.live import keeping
 from themis.live.keeping import KEPT_FOR, Departed, Ended, Rows, Submissions
 from themis.model import AppId, OwnerId
@@ -24,7 +25,7 @@ def record(name: str, end: float, owner: OwnerId = ANN) -> AppRecord:
 
 def test_the_end_of_an_app_is_known_for_a_week() -> None:
     kept: dict[str, str] = {"other": "row"}
-    departed = Departed(kept)
+    departed = Departed(kept, Convention.FAIR_SHARE)
     apply(kept, departed.note(record("a", end=10.0)))
     apply(kept, departed.note(record("b", end=20.0, owner=BOB)))
     assert departed.find(AppId("a")) == Ended(ANN, "finished", 2.0, 10.0, 3.0)
@@ -51,7 +52,7 @@ def test_beyond_a_number_an_owner_loses_their_own_oldest(monkeypatch: pytest.Mon
     monkeypatch.setattr(keeping, "MOST_KEYS", 3)
     monkeypatch.setattr(keeping, "MOST_ENDED", 2)
     kept: dict[str, str] = {}
-    keys, departed = Submissions(kept), Departed(kept)
+    keys, departed = Submissions(kept), Departed(kept, Convention.FAIR_SHARE)
     apply(kept, keys.note(BOB, "k", AppId("b"), 0.0))
     for number in range(5):
         apply(kept, keys.note(ANN, f"k{number}", AppId(f"a{number}"), float(number)))

@@ -1,6 +1,7 @@
 """What a round has to give, and what the policy sees of the world."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from themis.arbiter.settings import BidderKind
 from themis.arbiter.view import Seen, Surroundings
@@ -79,6 +80,23 @@ def view_of(
         by_owner=settings.bidder is BidderKind.OWNER,
         seed=seed,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Fairness:
+    """How an app stands now."""
+
+    elapsed: float
+    """Active seconds."""
+    ideal_time: float
+    rho: float
+    """If it keeps what it holds to the end."""
+
+
+def fairness_of(world: World, now: float) -> dict[AppId, Fairness]:
+    """How every active app stands, as a round that opened now would see it."""
+    view = view_of(world, (), now=now, round_number=0, at_beat=False, end=now, seed=0)
+    return {app.app: Fairness(app.elapsed, app.ideal_time, app.rho_now) for app in view.apps}
 
 
 def _for_owners(world: World, compute: Callable[[AppId], float]) -> Callable[[AppId], float]:

@@ -6,6 +6,7 @@ import typer
 
 from themis import __version__
 from themis.cli import (
+    agents,
     apps,
     auction,
     audit,
@@ -73,6 +74,7 @@ app.command("replay")(replay.replay)
 app.command("demo")(demo.demo)
 app.command("reproduce")(reproduce.reproduce)
 app.command("exec", hidden=True)(exec.execute)
+app.command("agents", hidden=True)(agents.agents)
 
 
 def _version(wanted: bool) -> None:

@@ -8,12 +8,14 @@ Rows of the service's own, so that they outlast it. Both go by age, and beyond a
 go first: nobody can fill the store with them.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from themis.arbiter.record import AppRecord
 from themis.errors import RefusedError
+from themis.fairness.ideal import Convention, ideal_time
 from themis.model import AppId, OwnerId
 from themis.records.codec import decode, dumps, loads
 
@@ -41,17 +43,27 @@ class Ended:
     at: float
     elapsed: float = 0.0
     """Seconds in which it wanted to run."""
+    ideal_time: float = 0.0
+    """On a private share; 0 if it did no work."""
 
 
 class Departed:
     """Apps that are over."""
 
-    def __init__(self, kept: Mapping[str, str]) -> None:
+    def __init__(self, kept: Mapping[str, str], convention: Convention) -> None:
         self._kept = kept
+        self._convention = convention
 
     def note(self, record: AppRecord) -> Rows:
         """The row that says how an app ended."""
-        ended = Ended(record.owner, record.outcome, record.arrival, record.end, record.elapsed)
+        ended = Ended(
+            record.owner,
+            record.outcome,
+            record.arrival,
+            record.end,
+            record.elapsed,
+            _ideal_time(record, self._convention),
+        )
         return {_ENDED + record.app: dumps(ended)}
 
     def forget(self, app: AppId) -> Rows:
@@ -75,6 +87,17 @@ class Departed:
             (ended.at, key) for key, ended in _all(Ended, self._kept, _ENDED) if ended is not None
         )
         return _outlived(ends, now, MOST_ENDED)
+
+
+def _ideal_time(record: AppRecord, convention: Convention) -> float:
+    ideal = ideal_time(
+        convention,
+        record.phases,
+        contention=max(1.0, record.mean_contention),
+        capacity=record.mean_capacity,
+        budget=record.budget or None,
+    )
+    return ideal if math.isfinite(ideal) else 0.0
 
 
 @dataclass(frozen=True, slots=True)

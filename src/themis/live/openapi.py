@@ -12,6 +12,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
     "number": (int, float),
+    "boolean": (bool,),
     "null": (type(None),),
 }
 
@@ -103,7 +104,8 @@ def check(schema: Mapping[str, Any], value: object, where: str = "body") -> None
     kinds = schema.get("type", ())
     names = (kinds,) if isinstance(kinds, str) else tuple(kinds)
     allowed = tuple(kind for name in names for kind in _KINDS[name])
-    if names and (isinstance(value, bool) or not isinstance(value, allowed)):
+    wrong = isinstance(value, bool) and bool not in allowed
+    if names and (wrong or not isinstance(value, allowed)):
         raise RefusedError(where, f"must be {' or '.join(names)}")
     if isinstance(value, str) and len(value) > schema.get("maxLength", len(value)):
         raise RefusedError(where, f"at most {schema['maxLength']} characters")

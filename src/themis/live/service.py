@@ -150,7 +150,7 @@ class Service:
         """Apps whose agents are waited for before the first round."""
         self._parted: set[AppId] = set()
         """Apps that are over, and whose agents have heard it."""
-        self.departed = Departed(memory.kept)
+        self.departed = Departed(memory.kept, self._steward.arbiter.settings.convention)
         """Apps that are over."""
         self._submissions = Submissions(memory.kept)
         self.hosting = Sheets(memory.kept, self._active)

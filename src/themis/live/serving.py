@@ -26,6 +26,7 @@ from themis.live.api import Api, ApiSettings, make_api
 from themis.live.binding import check_bind
 from themis.live.config import KEYS, Address, ServiceConfig, value_of
 from themis.live.grpc_server import GrpcServer, GrpcSettings
+from themis.live.hosting import HostCommand, Hosts
 from themis.live.http_guard import Guard
 from themis.live.http_server import open_http
 from themis.live.loading import Loaded
@@ -124,6 +125,9 @@ class Serving:
             ]
             for chore in chores:
                 stack.callback(chore.cancel)
+            hosts = Hosts(service.hosting, vault, HostCommand(config, grpc))
+            hosting = asyncio.create_task(hosts.run())
+            stack.push_async_callback(_ended, hosting)
             epoch = service.steward.epoch
             if config.local_nodes is not None:
                 nodes = LocalNodes(config, grpc)
@@ -300,6 +304,12 @@ async def _reap(nodes: LocalNodes) -> None:
     while True:
         await asyncio.sleep(_REAP_EVERY)
         nodes.reap()
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """End a task, and wait until it has."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def _remember(service: Service) -> None:

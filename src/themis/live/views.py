@@ -1,27 +1,36 @@
 """What people see of the service's state, as plain data.
 
-app_sheet(service, app)       # one app: what it holds, wants and waits for
+app_sheet(steward, app, now)  # one app: what it holds, wants and waits for
 """
 
-from collections.abc import Iterable, Mapping
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from themis.apps import Plan, parse_app, plan_app
 from themis.arbiter.apps import AppState
+from themis.arbiter.offering import Fairness, fairness_of
+from themis.fairness.ideal import Convention, ideal_time
+from themis.fairness.loads import declared_phases
 from themis.fleet import Steward
 from themis.fleet.roster import Node
+from themis.fleet.talk import Reached, Sheet
+from themis.fleet.trials import Trials
 from themis.live.keeping import Ended
-from themis.model import AppId, Machine, OwnerId
+from themis.model import AppId, JobId, Machine, OwnerId
 
 ANONYMOUS = "(another owner's)"
 
 
-def app_sheet(steward: Steward, app: AppId) -> dict[str, Any]:
+def app_sheet(steward: Steward, app: AppId, now: float) -> dict[str, Any]:
     """One app in full, for who may see it."""
     state = steward.arbiter.world.apps[app]
     held = steward.arbiter.ledger.holdings(app)
     runs = [run for run in steward.runs.values() if run.app == app]
+    stands = fairness_of(steward.arbiter.world, now)
     return {
-        **app_line(steward, state),
+        **app_line(steward, state, stands.get(app)),
         "weight": state.weight,
         "phase": state.phase,
         "phases": len(state.spec.phases),
@@ -32,10 +41,7 @@ def app_sheet(steward: Steward, app: AppId) -> dict[str, Any]:
              "end": lease.end}
             for gpu, lease in sorted(held.items())
         ],
-        "jobs": [
-            {"job": job, "iterations": progress.done, "target": progress.target}
-            for job, progress in sorted(state.jobs.items())
-        ],
+        "jobs": [job_line(steward, state, job.id) for job in state.spec.jobs],
         "runs": [
             {"run": run.run, "job": run.job, "state": run.state, "gpus": list(run.gpus)}
             for run in sorted(runs, key=lambda run: run.run)
@@ -51,26 +57,139 @@ def ended_sheet(app: AppId, ended: Ended) -> dict[str, Any]:
         "submitted": ended.submitted,
         "ended": ended.at,
         "outcome": ended.outcome,
-        "elapsed_seconds": ended.elapsed,
+        "state": state_of(ended.outcome),
+        "elapsed": ended.elapsed,
+        "ideal_seconds": ended.ideal_time or None,
+        "rho": ended.elapsed / ended.ideal_time if ended.ideal_time else None,
     }
 
 
-def app_line(steward: Steward, state: AppState) -> dict[str, Any]:
-    """One app as a line of a list."""
+def state_of(outcome: str) -> str:
+    """How an app ended, in one word: finished, cancelled or failed."""
+    return outcome.partition(":")[0]
+
+
+def job_line(steward: Steward, state: AppState, job: JobId) -> dict[str, Any]:
+    """One job of an app that goes on."""
+    app, trials = state.id, steward.trials
+    said = [each for each in trials.reached(app) if each.job == job]
+    progress = state.jobs.get(job)
+    runs = [run for run in steward.runs.values() if run.app == app and run.job == job]
+    run = runs[-1] if runs else None
+    curve = trials.curve(app, job)
+    if said and said[-1].failed:
+        now = "failed"
+    elif run is not None:
+        now = str(run.state)
+    elif progress is not None and progress.done < progress.target:
+        now = "waiting"
+    else:
+        now = "finished" if progress is not None else "stopped" if said else "waiting"
     return {
+        "job": job,
+        "state": now,
+        "gpus": list(run.gpus) if run is not None else [],
+        "iterations": progress.done if progress is not None else _done(said),
+        "target": progress.target if progress is not None else None,
+        "metric": curve[-1][1] if curve else None,
+        "message": said[-1].failed if said else "",
+    }
+
+
+def _done(said: Sequence[Reached]) -> float:
+    return said[-1].iterations if said else 0.0
+
+
+def app_line(steward: Steward, state: AppState, stands: Fairness | None) -> dict[str, Any]:
+    """One app as a line of a list."""
+    held = steward.arbiter.ledger.holdings(state.id)
+    return {
+        **_fairness(stands),
+        "state": "suspended" if state.suspended else "running" if held else "waiting",
         "app": state.id,
         "owner": state.spec.owner,
         "submitted": state.submitted,
         "demand": state.demand,
-        "held": len(steward.arbiter.ledger.holdings(state.id)),
+        "held": len(held),
         "reason": state.reason,
     }
 
 
-def sealed_line(steward: Steward, state: AppState) -> dict[str, Any]:
-    """The same of somebody else: how many GPUs, and no names."""
+def sealed_line(steward: Steward, state: AppState, stands: Fairness | None) -> dict[str, Any]:
+    """The same of somebody else: how many GPUs and how late, and no names."""
     held = len(steward.arbiter.ledger.holdings(state.id))
-    return {"app": ANONYMOUS, "owner": ANONYMOUS, "demand": state.demand, "held": held}
+    rho = _fairness(stands)["rho"]
+    return {"app": ANONYMOUS, "owner": ANONYMOUS, "demand": state.demand, "held": held, "rho": rho}
+
+
+def _fairness(stands: Fairness | None) -> dict[str, Any]:
+    if stands is None:
+        return {"rho": None, "elapsed": None, "ideal_seconds": None}
+    values = {
+        "rho": stands.rho,
+        "elapsed": stands.elapsed,
+        "ideal_seconds": stands.ideal_time,
+    }
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def plan_sheet(plan: Plan, gpus: int, owners: int) -> dict[str, Any]:
+    """What an app would come to, on a cluster of so many GPUs shared by so many owners."""
+    spec, share = plan.spec, max(1.0, gpus / max(1, owners))
+    loads = declared_phases(spec)
+    ideal = ideal_time(Convention.FAIR_SHARE, loads, contention=max(1, owners), capacity=gpus)
+    return {
+        "phases": [{"jobs": phase.jobs, "iterations": phase.iterations} for phase in spec.phases],
+        "jobs": len(spec.jobs),
+        "gpu_seconds": plan.gpu_seconds,
+        "estimated": plan.estimated,
+        "ideal_seconds": ideal if math.isfinite(ideal) else None,
+        "cluster_gpus": gpus,
+        "share_gpus": share,
+        "tuner": plan.tuner,
+    }
+
+
+def results_sheet(
+    app: AppId, steward: Steward, sheet: Sheet, ended: Ended | None
+) -> dict[str, Any]:
+    """What came of each trial, and which is the best."""
+    written = parse_app(json.loads(sheet.body))
+    plan = plan_app(written, app, sheet.owner, sheet.seed)
+    trials, state = steward.trials, steward.arbiter.world.apps.get(app)
+    chosen = {job: json.loads(text) for job, text in trials.params(app).items()}
+    last = {reached.job: reached for reached in trials.reached(app)}
+    jobs = []
+    for trial in plan.trials:
+        reached, curve = last.get(trial.job), trials.curve(app, trial.job)
+        live = job_line(steward, state, trial.job) if state is not None else None
+        metric = reached.metric if reached is not None else None
+        jobs.append(
+            {
+                "job": trial.job,
+                "params": chosen.get(trial.job, trial.params),
+                "iterations": live["iterations"] if live else _done([reached] if reached else []),
+                "metric": metric if metric is not None else curve[-1][1] if curve else None,
+                "state": live["state"] if live else _ended_state(reached, trial.job, trials, app),
+                "failed": reached.failed if reached is not None else "",
+                "checkpoint": f"{sheet.owner}/{app}/{trial.job}",
+            }
+        )
+    return {
+        "app": app,
+        "outcome": ended.outcome if ended is not None else None,
+        "best": trials.best(app),
+        "metric": {"name": written.metric.name, "goal": str(written.metric.goal)},
+        "jobs": jobs,
+    }
+
+
+def _ended_state(reached: Reached | None, job: JobId, trials: Trials, app: AppId) -> str:
+    if reached is None:
+        return "stopped"
+    if reached.failed:
+        return "failed"
+    return "finished" if trials.best(app) == job else "stopped"
 
 
 def machine_of(steward: Steward, gpu: int) -> str:

@@ -1,11 +1,18 @@
 """Apps: submitted, shown, paused, ended."""
 
+import json
+import secrets
+import zlib
+
+from themis.apps import parse_app, plan_app
 from themis.arbiter import events as ev
+from themis.arbiter.offering import fairness_of
 from themis.errors import MissingError, RefusedError
 from themis.live import views
 from themis.live.access import decide
 from themis.live.routes.base import Call, Data, Handlers
-from themis.model import AppId, AppSpec
+from themis.model import AppId, AppSpec, OwnerId
+from themis.model.ids import check_name
 from themis.model.reasons import Reason
 from themis.records.codec import decode
 
@@ -22,22 +29,69 @@ class Apps(Handlers):
         return name
 
     async def submit(self, call: Call) -> Data:
-        spec = decode(AppSpec, call.body["spec"])
-        self._allow(call, spec.owner)
-        if not call.body["key"]:
+        body, key = call.body, str(call.body["key"])
+        if not key:
             raise RefusedError("key", "a text that this submission, sent again, has again")
+        if ("spec" in body) == ("app" in body):
+            raise RefusedError("app", "either an app file under `app`, or a spec under `spec`")
+        if "app" in body:
+            return await self._submit_file(call, key)
+        spec = decode(AppSpec, body["spec"])
+        self._allow(call, spec.owner)
         row = self._row(call, spec.id, owner=spec.owner)
-        return {"app": await self._service.submit(spec, str(call.body["key"]), row)}
+        return {"app": await self._service.submit(spec, key, row)}
+
+    async def _submit_file(self, call: Call, key: str) -> Data:
+        body = call.body
+        written = parse_app(body["app"])
+        named = body.get("owner") or (call.identity.subject if call.identity else "")
+        owner = OwnerId(check_name("owner", named))
+        self._allow(call, owner)
+        seed = body.get("seed")
+        if seed is None:
+            # The same for the same submission, sent again.
+            seed = zlib.crc32(f"{owner}/{key}".encode())
+        plan = plan_app(written, AppId(written.name), owner, seed)
+        world = self._service.steward.arbiter.world
+        owners = {state.spec.owner for state in world.apps.values()} | {owner}
+        sheet = views.plan_sheet(plan, world.topology.gpus, len(owners))
+        if body.get("dry_run"):
+            return {"app": None, "plan": sheet}
+        app = await self._service.submit_file(
+            written, owner, key, seed, lambda name: self._row(call, name, owner=owner)
+        )
+        return {"app": app, "plan": sheet}
+
+    async def results(self, call: Call) -> Data:
+        name = AppId(call.path("app"))
+        self._allow(call, self._service.owner_of(name))
+        service = self._service
+        sheet, ended = service.hosting.sheet(name), service.departed.find(name)
+        return views.results_sheet(name, service.steward, sheet, ended)
+
+    async def retry(self, call: Call) -> Data:
+        name = AppId(call.path("app"))
+        self._allow(call, self._service.owner_of(name))
+        sheet = self._service.hosting.sheet(name)
+        app = await self._service.submit_file(
+            parse_app(json.loads(sheet.body)),
+            sheet.owner,
+            secrets.token_hex(16),
+            sheet.seed,
+            lambda again: self._row(call, again, owner=sheet.owner, of=name),
+        )
+        return {"app": app}
 
     async def list_apps(self, call: Call) -> Data:
         steward = self._service.steward
+        stands = fairness_of(steward.arbiter.world, self._service.now())
         lines = []
         for _, state in sorted(steward.arbiter.world.apps.items()):
             decision = decide(call.identity, call.endpoint.verb, state.spec.owner)
             if decision.anonymous:
-                lines.append(views.sealed_line(steward, state))
+                lines.append(views.sealed_line(steward, state, stands.get(state.id)))
             elif decision.allowed:
-                lines.append(views.app_line(steward, state))
+                lines.append(views.app_line(steward, state, stands.get(state.id)))
         now = self._service.now()
         return {"apps": lines, "gpus": views.gpu_counts(steward), "now": now}
 
@@ -47,7 +101,7 @@ class Apps(Handlers):
         if ended is not None and name not in self._service.steward.arbiter.world.apps:
             self._allow(call, ended.owner)
             return {**views.ended_sheet(name, ended), "now": now}
-        return {**views.app_sheet(self._service.steward, self._app(call)), "now": now}
+        return {**views.app_sheet(self._service.steward, self._app(call), now), "now": now}
 
     async def _suspend(self, call: Call, reason: Reason) -> Data:
         app = self._app(call)

@@ -37,8 +37,15 @@ MOST_ROWS = 1000
 _TEXT = {"type": "string", "maxLength": 200}
 _APP = {
     "type": "object",
-    "required": ["spec", "key"],
-    "properties": {"spec": {"type": "object"}, "key": _TEXT},
+    "required": ["key"],
+    "properties": {
+        "app": {"type": "object"},
+        "spec": {"type": "object"},
+        "key": _TEXT,
+        "owner": _TEXT,
+        "seed": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**63 - 1},
+        "dry_run": {"type": "boolean"},
+    },
     "additionalProperties": False,
 }
 _QUOTA = {
@@ -85,6 +92,8 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/apps/{app}/pause", Verb.PAUSE, "pause", "Take no new GPUs"),
     Endpoint("POST", "/v1/apps/{app}/resume", Verb.RESUME, "resume", "Go on after a pause"),
     Endpoint("POST", "/v1/apps/{app}/cancel", Verb.CANCEL, "cancel", "End an app"),
+    Endpoint("GET", "/v1/apps/{app}/results", Verb.RESULTS, "results", "What came of its trials"),
+    Endpoint("POST", "/v1/apps/{app}/retry", Verb.RETRY, "retry", "Submit it once more"),
     Endpoint("POST", "/v1/apps/{app}/hold", Verb.HOLD, "hold", "Keep an app from running"),
     Endpoint("POST", "/v1/apps/{app}/release", Verb.RELEASE, "release", "Let it run again"),
     Endpoint("GET", "/v1/nodes", Verb.NODES, "nodes", "Machines and their GPUs"),
