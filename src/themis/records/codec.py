@@ -67,7 +67,8 @@ def dumps(value: object) -> str:
 
 def _simpler(value: object) -> object:
     """One step towards plain data, for what JSON does not know."""
-    return _step(type(value))(value)
+    kind: Any = type(value)  # mypy does not believe every type to be hashable
+    return _step(kind)(value)
 
 
 @cache
