@@ -11,6 +11,9 @@ round     1,000 agents, each with its own connection; all are asked (policy them
           agent has heard; `rss_mb` is the most that the service's process ever had.
 hostile   2,000 agents, 30 % dead, 10 % slow, 10 % hostile: `over_s` is by how much rounds end later
           than their deadline, which is that of the bids plus the solver's budget; 99th percentile.
+          `lost` and `lost_reports` are calls of agents and of nodes that nobody answered (they were
+          cancelled, or took too long); `flood_lost` those that hostile agents make besides, with
+          two seconds of patience. `--verbose` tells how calls of each kind ended.
 restart   A service with 10,000 apps is killed and started again: `first_s` until its first round
           is open and it answers (`answer_s`); `cpu_s` is what it used until then.
 idle      CPU of a service with 16 nodes and nothing to do.
@@ -69,6 +72,13 @@ OWN = 50
 SERVE: tuple[str, ...] = (sys.executable, "-m", "themis", "serve")
 NODE: tuple[str, ...] = (sys.executable, "-m", "themis", "node")
 CROWD: tuple[str, ...] = (sys.executable, "-m", "themis.testing.crowd")
+
+LOST = {
+    "lost": "UnavailableError",
+    "lost_reports": "node UnavailableError",
+    "flood_lost": "flood UnavailableError",
+}
+"""Figures, and how what they count begins in what the crowd saw."""
 
 Line = dict[str, Any]
 
@@ -440,6 +450,7 @@ def full_round(folder: Path, args: argparse.Namespace) -> dict[str, float]:
         "asked": seen.asked,
         "rss_mb": seen.rss_mb,
         "cpu_s": seen.cpu_s,
+        **seen.lost,
     }
 
 
@@ -458,6 +469,7 @@ def hostile(folder: Path, args: argparse.Namespace) -> dict[str, float]:
         "asked": seen.asked,
         "rss_mb": seen.rss_mb,
         "cpu_s": seen.cpu_s,
+        **seen.lost,
     }
 
 
@@ -471,6 +483,8 @@ class _Seen:
     rss_mb: float
     cpu_s: float
     """Of the service and its solver, from beat to beat."""
+    lost: Mapping[str, int]
+    """Calls that came back without an answer."""
 
 
 def _rounds(
@@ -513,6 +527,10 @@ def _rounds(
         statistics.median(map(_asked, rounds)),
         memory,
         cpu / args.rounds,
+        {
+            name: sum(count for end, count in sights["counts"].items() if end.startswith(words))
+            for name, words in LOST.items()
+        },
     )
 
 

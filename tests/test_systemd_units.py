@@ -45,6 +45,13 @@ def test_the_service_has_no_rights_beyond_its_state() -> None:
 
 
 @pytest.mark.parametrize("unit", [SERVICE, NODE], ids=lambda unit: unit.name)
+def test_a_unit_is_started_when_its_program_says_so(unit: Path) -> None:
+    assert settings(unit)["Type"] == ["notify"]
+    # A slow start reads a large store; nobody must kill it for that.
+    assert settings(unit)["TimeoutStartSec"] == ["infinity" if unit is SERVICE else "120"]
+
+
+@pytest.mark.parametrize("unit", [SERVICE, NODE], ids=lambda unit: unit.name)
 def test_every_variable_and_flag_in_a_unit_is_a_key(unit: Path) -> None:
     known = {key.variable for key in KEYS.values()} | {"THEMIS_CONFIG"}
     text = unit.read_text(encoding="utf-8")

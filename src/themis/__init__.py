@@ -3,16 +3,33 @@
 # Type checkers know the name. The module `typing` would cost each start of a job its import.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from themis.reporting import report
+    from themis.reporting import (
+        GRACEFUL_EXIT,
+        checkpoint_dir,
+        checkpoint_due,
+        max_iterations,
+        params,
+        report,
+        should_stop,
+    )
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "report"]
+__all__ = [
+    "GRACEFUL_EXIT",
+    "__version__",
+    "checkpoint_dir",
+    "checkpoint_due",
+    "max_iterations",
+    "params",
+    "report",
+    "should_stop",
+]
 
 
 def __getattr__(name: str) -> object:
-    # Late: every job's supervisor imports this package, and few call this.
-    if name == "report":
-        from themis.reporting import report  # noqa: PLC0415 - see above
+    # Late: every job's supervisor imports this package, and few call these.
+    if name in __all__:
+        from themis import reporting  # noqa: PLC0415 - see above
 
-        return report
+        return getattr(reporting, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -227,9 +227,12 @@ class Client:
 
     # What happened, and what holds
 
-    def rounds(self) -> Answer:
-        """The last rounds."""
-        return self._get("/v1/rounds")
+    def rounds(self, before: int | None = None, limit: int | None = None) -> Answer:
+        """The last rounds, or those before a number; the oldest first, at most `limit` (50).
+
+        `before` in the answer asks for those that come before them; None if there are none.
+        """
+        return self._get("/v1/rounds" + _query(before=before, limit=limit))
 
     def round(self, number: int) -> Answer:
         """One round: who was there, who was asked, who won what."""
@@ -237,9 +240,7 @@ class Client:
 
     def audit(self, first: int | None = None, last: int | None = None) -> Answer:
         """Who did what: from row `first` on (at most 1000), or the `last` so many."""
-        given = {"first": first, "last": last}
-        query = urlencode({key: value for key, value in given.items() if value is not None})
-        return self._get(f"/v1/audit?{query}" if query else "/v1/audit")
+        return self._get("/v1/audit" + _query(first=first, last=last))
 
     def config(self) -> Answer:
         """The configuration in force: every key with its value and where that is from."""
@@ -372,6 +373,12 @@ def _part(what: str, name: str) -> str:
         return quote(name, safe="")
     except UnicodeEncodeError:
         raise RefusedError(what, "a name must be text that can be written as UTF-8") from None
+
+
+def _query(**given: int | None) -> str:
+    """What stands behind the question mark, with it; nothing if nothing is given."""
+    query = urlencode({key: value for key, value in given.items() if value is not None})
+    return f"?{query}" if query else ""
 
 
 def _json(body: Answer) -> bytes:

@@ -49,6 +49,17 @@ def test_a_quick_run_says_only_how_far_it_is(
     assert capsys.readouterr().err.splitlines() == ["fifo: 1 of 2", "fifo: 2 of 2"]
 
 
+def test_the_time_left_goes_by_what_is_under_way_and_not_by_what_came_before(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with progress_bar("looking", 1) as bar:
+        clock.now = 100.0
+        bar.update(0, "3 of 9 runs", 1000)
+        clock.now = 110.0
+        bar.update(100, "4 of 9 runs", 1000)
+    assert capsys.readouterr().err.splitlines()[-1] == "4 of 9 runs: 100 of 1000, about 90 s left"
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0 s"), (99, "99 s"), (120, "2 min"), (9000, "2.5 h")]
 )

@@ -53,14 +53,15 @@ ANSWERS: dict[str, Any] = {
     },
     "nodes": {"now": 100.0, "nodes": [
         {"node": LONG, "rack": EVIL, "present": True, "heard": 99.0, "cordoned": False,
-         "gpus": GPUS}]},
+         "trouble": EVIL, "control": "cgroup", "version": "0.1.0", "trust_tenants": False,
+         "storage": {"sharing": "trouble", "dir": EVIL, "trouble": EVIL}, "gpus": GPUS}]},
     "owners": {"owners": [{"owner": LONG, "quota": None, "weight": 2.5}]},
     "tokens": {"tokens": [
         {"id": "0123456789ab", "role": "tenant", "subject": LONG, "created": 1.0, "expires": 1e12,
          "revoked": None, "used": None, "note": EVIL},
         {"id": "ba9876543210", "role": "tenant", "subject": "old", "created": 1.0, "expires": 2.0,
          "revoked": None, "used": 1.0, "note": ""}]},
-    "rounds": {"rounds": [SHEET]},
+    "rounds": {"rounds": [SHEET], "before": 7},
     "round": SHEET,
     "audit": {"rows": [{"number": 123456, "at": 1.8e9, "who": f"admin/{LONG}/0123456789ab",
                         "verb": "token create", "target": EVIL, "outcome": "denied",
@@ -287,6 +288,14 @@ def test_an_owner_nobody_knows_is_not_found(cli: Cli, fake: type[Fake]) -> None:
     assert cli("weight", LONG, "much").code == 2
 
 
+def test_rounds_come_in_pages_and_one_is_told_how_to_see_earlier_ones(
+    cli: Cli, fake: type[Fake]
+) -> None:
+    assert cli("auction", "show").out.endswith("themis auction show --before 7\n")
+    cli("auction", "show", "--before", "7", "--limit", "3")
+    assert fake.asked == [("rounds", (None, 50)), ("rounds", (7, 3))]
+
+
 def test_help_of_the_service_comes_in_groups(cli: Cli) -> None:
     text = cli("serve", "--help").out
     headings = [line for line in text.splitlines() if line.endswith(":") and line[:1].strip()]
@@ -297,3 +306,24 @@ def test_help_of_the_service_comes_in_groups(cli: Cli) -> None:
     # A command about the store has flags for the store.
     assert "--tls-cert" not in cli("backup", "--help").out
     assert "--store" in cli("restore", "--help").out
+
+
+def test_what_an_operator_should_know_of_a_machine_stands_below(
+    cli: Cli, fake: type[Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = {"rack": "r0", "present": True, "heard": 99.0, "cordoned": False, "gpus": []}
+    lines = [
+        {**plain, "node": "m0", "control": "tree", "version": "0.9.1", "trust_tenants": True,
+         "trouble": "", "storage": {"sharing": "apart"}},
+        {**plain, "node": "m1", "present": False, "trouble": "it is back as 8 x v100",
+         "storage": {"sharing": "trouble", "trouble": "Stale file handle"}},
+        {**plain, "node": "m2", "storage": {"sharing": "shared"}},
+    ]  # fmt: skip
+    monkeypatch.setitem(ANSWERS, "nodes", {"now": 100.0, "nodes": lines})
+    out = cli("nodes").out
+    for words in (
+        "tree", "0.9.1", "m0: jobs of all owners run as one user", "m0: shared_dir is not",
+        "other shape", "m1: it is back as 8", "m1: shared_dir cannot be used: Stale",
+    ):  # fmt: skip
+        assert words in out
+    assert "m2:" not in out

@@ -100,6 +100,33 @@ def test_a_finished_folder_becomes_a_page(cli: Cli, tmp_path: Path) -> None:
     assert "has finished" in empty.err
 
 
+def test_runs_that_were_made_in_parts_become_a_page_that_says_so(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from themis.experiments import base  # noqa: PLC0415 - only this test makes it small
+
+    monkeypatch.setattr(base, "QUICK_APPS", 1)
+    for name, value in (("VALUES", ("4h", "8h")), ("SHORTEST", "4h"), ("LONGEST", "8h")):
+        monkeypatch.setattr(f"themis.experiments.e11.{name}", value)
+    out, page = tmp_path / "out", tmp_path / "results.md"
+    some = ("reproduce", "E11", "--quick", "--out", out, "--workers", "1")
+    assert cli(*some, "--seeds", "1-2").code == 0
+    # The folder holds more than is asked for now.
+    assert cli(*some, "--seeds", "2", "--docs", page).code == 0
+    assert "means over seeds 2**" in page.read_text("utf-8")
+    # And less: nothing is run for the page, which exists all the same.
+    done = cli("reproduce", "--quick", "--seeds", "1-4", "--out", out, "--docs", page)
+    assert done.code == 0
+    text = page.read_text("utf-8")
+    assert "**8 of 16 runs** (seeds 1-2 of 1-4)" in text
+    assert "means over seeds 1-2 of 1-4**" in text
+    assert "E7: Network-intensive apps: **not run**" in text
+    part = cli(*some, "--seeds", "1-4", "--minutes", "0", "--docs", page)
+    assert part.code == 1
+    assert "E11: 8 runs left" in part.err
+    assert page.read_text("utf-8").count("8 of 16 runs") >= 2
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [

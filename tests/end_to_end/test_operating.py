@@ -6,7 +6,7 @@ import socket
 import ssl
 import time
 from contextlib import ExitStack
-from http.client import HTTPSConnection
+from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +147,8 @@ def test_sighup_and_the_verb_read_the_configuration_again(place: Any, read_json:
     service = place.serve("--config", file)
     file.write_text("session: 2h\n")
     assert service.themis("config", "reload").out == "read again; changed: session\n"
+    # The port was chosen at the start; browsers are still known under it.
+    assert _browser_is_known(service)
     file.write_text("session: 3h\n")
     service.send(signal.SIGHUP)
     client = service.client()
@@ -182,6 +184,20 @@ def test_with_certificates_the_token_is_sent_only_to_the_right_service(place: An
     assert {"Secure", "HttpOnly", "SameSite=Strict"} <= {part.strip() for part in cookie.split(";")}
     with pytest.raises(UnknownCallerError):
         Client(service.server, None, ca).whoami()
+
+
+def _browser_is_known(service: Any) -> bool:
+    host, _, path = service.client().login_link().removeprefix("http://").partition("/")
+    browser = HTTPConnection(host, timeout=30.0)
+    try:
+        browser.request("GET", f"/{path}")
+        entered = browser.getresponse()
+        entered.read()
+        cookie = str(entered.getheader("Set-Cookie")).partition(";")[0]
+        browser.request("GET", "/v1/whoami", headers={"Cookie": cookie})
+        return browser.getresponse().status == 200
+    finally:
+        browser.close()
 
 
 def _logged_in(link: str, ca: Path) -> tuple[str, int]:

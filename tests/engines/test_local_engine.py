@@ -9,16 +9,18 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from themis.engines import clock, processes
+from themis.engines import clock, launch, processes
 from themis.engines.base import CouldNotKill, Engine, Started, Task
 from themis.engines.control import kill_leftovers
 from themis.engines.folders import Limits, StateFolder
 from themis.engines.gpus import Pretend
+from themis.engines.launch import expose_to_oom
 from themis.engines.local import LocalEngine
 from themis.engines.owners import Owners
 from themis.engines.pages import read_page
@@ -529,3 +531,81 @@ def test_old_logs_make_room_for_new_ones(state: Path, owners: Owners) -> None:
         await stage.clean()
 
     play(scene())
+
+
+def test_a_start_that_fails_after_the_process_began_is_over_when_it_is_dead(
+    state: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(pid: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    async def scene() -> None:
+        async with KillContract().stage(opener(state, owners)) as stage:
+            task = stage.task(FOREVER)
+            with monkeypatch.context() as patch:
+                patch.setattr("os.pidfd_open", none_left)
+                await stage.engine.start(task)
+            (file,) = state.glob("tasks/*/task.json")
+            run = json.loads(file.read_text())["run"]
+            with pytest.raises(RefusedError, match="in use by job-1"):
+                await stage.engine.start(replace(task, job="job-2"))
+            ending = await stage.ending()
+            assert (ending.job, ending.outcome) == (task.job, "resumable")
+            assert "Too many open files" in ending.reason
+            assert not processes.marked(f"THEMIS_RUN={run}")
+
+    play(scene())
+
+
+def test_a_job_is_not_protected_from_a_lack_of_memory_as_its_node_is(
+    state: Path, owners: Owners
+) -> None:
+    own = Path("/proc/self/oom_score_adj")
+    before = own.read_text()
+    try:
+        own.write_text("-7")
+    except OSError:
+        missing("CAP_SYS_RESOURCE")
+
+    async def scene() -> None:
+        async with KillContract().stage(opener(state, owners)) as stage:
+            task = await stage.start("cat /proc/self/oom_score_adj")
+            await stage.ending()
+            assert await stage.engine.tail(task.job) == "0\n"
+
+    try:
+        play(scene())
+    finally:
+        own.write_text(before)
+
+
+@pytest.mark.parametrize(("before", "after"), [("-900\n", "0"), ("300\n", "300"), ("0\n", "0")])
+def test_only_protection_is_taken_from_a_job(tmp_path: Path, before: str, after: str) -> None:
+    file = tmp_path / "oom_score_adj"
+    file.write_text(before)
+    expose_to_oom(str(file))
+    # The kernel's file takes each write as a whole; an ordinary one keeps what is behind it.
+    assert file.read_text().startswith(after)
+    expose_to_oom(str(tmp_path / "nothing"))
+
+
+def test_protection_is_taken_from_every_job_before_it_is_its_owners(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where nobody may protect anything, as in most containers, the test above is skipped."""
+
+    def seen() -> None:
+        raise RuntimeError(f"taken as uid {os.geteuid()}")
+
+    monkeypatch.setattr(launch, "expose_to_oom", seen)
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        job = launch.Job(["/bin/true"], {}, "", "", (65534, 65534, []), None)
+        launch.become_job(job, os.open("/dev/null", os.O_WRONLY), write)
+        os._exit(99)  # it does not return
+    os.close(write)
+    told = os.read(read, 1000).decode()
+    os.close(read)
+    os.waitpid(pid, 0)
+    assert f"taken as uid {os.geteuid()}" in told

@@ -33,6 +33,21 @@ def line(number: float) -> str:
         pytest.param('{"it": 12, "loss": 0.31, "t": 1699.2}', Sample(12, 0.31, 1699.2), id="whole"),
         pytest.param('{"it": 12}', Sample(12, None, None), id="an iteration only"),
         pytest.param(
+            '{"it": 1, "loss": 2, "acc": 0.5, "tag": "x", "up": true, "lr": 1e-3}',
+            Sample(1, 2.0, None, (("acc", 0.5), ("lr", 1e-3))),
+            id="other numbers have their names",
+        ),
+        pytest.param(
+            json.dumps({"it": 1, "": 1, "x" * 65: 1, "y" * 64: 1, "\ud800": 1, "a\nb": 1}),
+            Sample(1, None, None, (("y" * 64, 1.0),)),
+            id="odd names are left out",
+        ),
+        pytest.param(
+            json.dumps({"it": 1, **{f"v{n}": n for n in range(9)}, "loss": 3}),
+            Sample(1, 3.0, None, tuple((f"v{n}", float(n)) for n in range(7))),
+            id="eight values, the loss among them",
+        ),
+        pytest.param(
             '{"it": 1, "loss": NaN, "t": Infinity}', Sample(1, None, None), id="no number"
         ),
         pytest.param('{"it": 1, "loss": "low"}', Sample(1, None, None), id="a loss in words"),
@@ -143,7 +158,7 @@ def test_a_program_reports_where_it_is_told_to(file: Path, monkeypatch: pytest.M
     monkeypatch.setenv("THEMIS_METRICS", str(file))
     themis.report(1, 0.5)
     themis.report(2.5, float("nan"))
-    themis.report(3)
+    themis.report(3, accuracy=0.75, it_count=4)
     samples = MetricsReader(str(file)).read()
     assert [(sample.iteration, sample.loss) for sample in samples] == [
         (1, 0.5),
@@ -151,6 +166,7 @@ def test_a_program_reports_where_it_is_told_to(file: Path, monkeypatch: pytest.M
         (3, None),
     ]
     assert all(sample.time is not None for sample in samples)
+    assert samples[2].values == (("accuracy", 0.75), ("it_count", 4.0))
     assert json.loads(file.read_text().splitlines()[0])["it"] == 1
 
 
@@ -163,3 +179,28 @@ def test_outside_themis_a_report_goes_nowhere_and_a_full_disk_does_not_stop_trai
     themis.report(1, 0.5)
     with pytest.raises(AttributeError, match="no attribute 'rapport'"):
         themis.rapport  # noqa: B018 - that is the test
+
+
+def test_a_reader_goes_on_from_where_another_was(file: Path) -> None:
+    file.write_text("".join(line(n) for n in range(1, 8)) + "nonsense\n")
+    first = MetricsReader(str(file)).stretch(0, 3)
+    assert (iterations(first.samples), first.more) == ([1, 2, 3], True)
+    assert first.end == first.samples[-1].end
+    second = MetricsReader(str(file)).stretch(first.samples[1].end, 100)
+    assert (iterations(second.samples), second.more) == ([3, 4, 5, 6, 7], False)
+    assert second.end == file.stat().st_size, "what is no sample is not read again"
+    file.write_text(line(9))
+    assert iterations(MetricsReader(str(file)).stretch(second.end, 100).samples) == [9]
+
+
+def test_many_lines_without_samples_are_got_over(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "MOST_READ", 100)
+    file.write_text("nonsense\n" * 40 + line(1))
+    reader, place = MetricsReader(str(file)), 0
+    found: list[float] = []
+    while (part := reader.stretch(place, 10)).more:
+        place = part.end
+        found += iterations(part.samples)
+    assert [*found, *iterations(part.samples)] == [1]

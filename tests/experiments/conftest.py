@@ -19,6 +19,7 @@ SPANS = {"bid": Span(10, 0.1, 0.01, 0.02, 0.03), "auction": Span(5, 2.5, 0.5, 1.
 
 Numbers = Callable[[RunConfig], Mapping[str, Any]]
 Finished = Callable[[Experiment, Scope, Numbers], Results]
+Begun = Callable[[Experiment, Scope, Numbers, Callable[[RunConfig], bool]], Results]
 
 
 def record(config: RunConfig, **numbers: Any) -> RunRecord:
@@ -61,6 +62,13 @@ def record(config: RunConfig, **numbers: Any) -> RunRecord:
     return RunRecord("0", config, summary, apps, tuple(scores), Usage(3600.0, (1.0,)))
 
 
+def keep(store: Store, config: RunConfig, numbers: Numbers) -> None:
+    """Put a run with these numbers among the finished ones."""
+    made = record(config, **numbers(config))
+    timing = dumps(Timing(config, 1.0, SPANS, "abc")).encode()
+    store.save(config, Stored(dumps(made).encode() + b"\n", b"", timing))
+
+
 @pytest.fixture
 def finished(tmp_path: Path) -> Finished:
     """Results in which every run of an experiment is there, with the numbers given for it."""
@@ -70,9 +78,25 @@ def finished(tmp_path: Path) -> Finished:
         results.store.make()
         while todo := [one for one in experiment.plan(results) if not results.has(one)]:
             for config in todo:
-                made = record(config, **numbers(config))
-                timing = dumps(Timing(config, 1.0, SPANS, "abc")).encode()
-                results.store.save(config, Stored(dumps(made).encode() + b"\n", b"", timing))
+                keep(results.store, config, numbers)
+        return results
+
+    return make
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Begun:
+    """Results in which only those runs are there that are wanted, of all that were named so far."""
+
+    def make(
+        experiment: Experiment, scope: Scope, numbers: Numbers, there: Callable[[RunConfig], bool]
+    ) -> Results:
+        results = Results(scope, Store(tmp_path / "runs"))
+        results.store.make()
+        for _ in range(4):  # a search names more once it has seen some
+            for config in list(experiment.plan(results)):
+                if there(config) and not results.has(config):
+                    keep(results.store, config, numbers)
         return results
 
     return make

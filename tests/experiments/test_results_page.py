@@ -2,13 +2,14 @@
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from themis.errors import ConfigError
-from themis.experiments import Scope, reproduce
+from themis.experiments import Scope, e15, evaluate, reproduce, write_report
 from themis.experiments.base import (
     Column,
     Experiment,
@@ -22,7 +23,7 @@ from themis.experiments.base import (
 )
 from themis.experiments.chapter import Origin
 from themis.experiments.charts import Panel, plot_cdfs
-from themis.experiments.estimates import GUESS, forecast
+from themis.experiments.estimates import GUESS, costs, forecast
 from themis.experiments.provenance import commit_here, seed_text
 from themis.experiments.report import leads, origin
 from themis.experiments.results import write_results
@@ -124,6 +125,13 @@ def test_a_forecast_goes_by_like_runs_then_by_the_policy_then_by_a_guess() -> No
     assert forecast([RunConfig(apps=10, policy="fifo")], known) == pytest.approx(10 * GUESS)
 
 
+def test_what_a_run_will_take_is_known_for_each_of_them() -> None:
+    runs = [RunConfig(apps=10, seed=seed, policy=name) for seed in (2, 3) for name in ("a", "b")]
+    known = [Timing(replace(runs[0], seed=1), 1.0, {}), Timing(replace(runs[1], seed=1), 99.0, {})]
+    assert list(costs(runs, known).values()) == pytest.approx([1.0, 99.0, 1.0, 99.0])
+    assert forecast(runs, known) == pytest.approx(200.0)
+
+
 def test_an_evaluation_that_is_stopped_says_what_is_left(tmp_path: Path) -> None:
     told: list[int] = []
     experiment = Experiment("E13", "t", "p.", lambda _: Findings(()), lambda _: [SHORT])
@@ -148,3 +156,18 @@ def test_runs_go_seed_by_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     runs = [RunConfig(seed=seed, policy=name) for name in ("fifo", "drf") for seed in (2, 1)]
     run_experiments([Experiment("E1", "t", "p.", study, lambda _: runs)], Scope(), tmp_path)
     assert seen == [1, 1, 2, 2]
+
+
+def test_both_pages_begin_with_the_share_that_the_auction_assigned(
+    finished: Any, tmp_path: Path
+) -> None:
+    scope = Scope(quick=True, seeds=(1, 2), cluster="demo16", apps=1)
+    results = finished(e15.EXPERIMENT, scope, lambda _: {"auction_share_contended": 0.37})
+    bare = replace(e15.EXPERIMENT, study=lambda it: replace(e15.study(it), figures=()))
+    evaluate(bare, results, tmp_path)
+    report, *_ = write_report(tmp_path)
+    page, *_ = write_results(tmp_path, tmp_path / "results.md")
+    for path, end in ((report, "<ul>"), (page, "- [E15]")):
+        before, _, _ = path.read_text("utf-8").partition(end)
+        assert "that the auction assigned" in before
+        assert "W1 37%, W2 37%, W1 2x 37%, W2 2x 37%; means over seeds 1-2." in before

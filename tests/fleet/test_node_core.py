@@ -11,6 +11,7 @@ from themis.fleet.commands import Memory
 from themis.fleet.messages import (
     LeaseOrder,
     Orders,
+    Point,
     Program,
     Report,
     RunOrder,
@@ -266,3 +267,73 @@ def test_a_failed_gpu_takes_nothing() -> None:
     assert "Start" not in kinds(bench.tell(1.0, wanted))
     bench.handle(ev.GpuWell(1.5, 0))
     assert bench.slot()[0] is SlotState.EMPTY
+
+
+# Points
+
+
+def points(first: int, last: int) -> tuple[Point, ...]:
+    return tuple(Point(float(n), None, (("loss", 1.0 / n),)) for n in range(first, last + 1))
+
+
+def told(bench: Bench, at: float) -> tuple[int, list[float], bool]:
+    """What the next report has of run 1."""
+    bench.tell(at, bench.orders(leases=(lease(5),), runs=(run(1, 5),)))
+    [report] = bench.report.runs
+    return report.first, [point.iteration for point in report.points], report.more
+
+
+def test_points_are_in_every_report_until_they_are_heard() -> None:
+    bench = Bench().started()
+    bench.handle(ev.PointsRead(2.0, 1, points(1, 3), more=True))
+    assert told(bench, 2.1) == (1, [1.0, 2.0, 3.0], True)
+    assert told(bench, 2.2) == (1, [1.0, 2.0, 3.0], True)
+    orders = bench.orders(leases=(lease(5),), runs=(run(1, 5),))
+    commands = bench.tell(2.3, replace(orders, heard=((1, 2),)))
+    assert cmd.Advance(1, 2) in commands
+    bench.handle(ev.PointsRead(2.4, 1, points(4, 5)))
+    assert told(bench, 2.5) == (3, [3.0, 4.0, 5.0], False)
+
+
+@pytest.mark.parametrize("heard", [0, 1, 4, 99])
+def test_what_cannot_have_been_heard_changes_nothing(heard: int) -> None:
+    bench = Bench().started()
+    bench.handle(ev.PointsRead(2.0, 1, points(1, 3)))
+    orders = bench.orders(leases=(lease(5),), runs=(run(1, 5),))
+    bench.tell(2.1, replace(orders, heard=((1, 1), (7, 3))))
+    orders = bench.orders(leases=(lease(5),), runs=(run(1, 5),))
+    assert "Advance" not in kinds(bench.tell(2.2, replace(orders, heard=((1, heard),))))
+    assert told(bench, 2.3) == (2, [2.0, 3.0], False)
+
+
+def test_points_do_not_overtake_a_report_that_is_under_way() -> None:
+    bench = Bench().started()
+    number = bench.report.number
+    assert "Send" not in kinds(bench.handle(ev.PointsRead(2.0, 1, points(1, 3), more=True)))
+    assert bench.report.number == number
+
+
+def test_a_run_that_is_over_still_tells_its_points() -> None:
+    limits = ev.Limits(60.0, 50.0, 60.0)
+    found = ev.Found(run(1, 5), RunState.EXITED, limits, 0, heard=4, more=True)
+    bench = Bench(None, found)
+    [first] = bench.report.runs
+    assert (first.first, first.points, first.more) == (5, (), True)
+    bench.handle(ev.PointsRead(0.5, 1, points(5, 6)))
+    bench.tell(1.0, bench.orders())
+    [report] = bench.report.runs
+    assert (report.first, report.last, report.more) == (5, 6, False)
+
+
+def test_a_node_looks_at_its_shared_folder_when_the_service_says_how() -> None:
+    core = NodeCore(Machine("m0", "r0", (2,)), Memory(), trust_tenants=True, shared_dir="/shared")
+    report = next(c.report for c in core.handle(ev.Adopted(0.0)) if isinstance(c, cmd.Send))
+    assert (report.trust_tenants, report.shared_dir, report.mark) == (True, "/shared", "")
+    orders = Orders(1, report.boot, report.number, 1, (), (), TERMS, nonce="aa")
+    commands = core.handle(ev.OrdersCame(1.0, orders))
+    assert cmd.LookAtStorage("aa") in commands
+    core.handle(ev.StorageSeen(1.1, "aa.m0.bb"))
+    number = next(c.report.number for c in commands if isinstance(c, cmd.Send))
+    again = core.handle(ev.OrdersCame(1.2, replace(orders, answers=number)))
+    assert cmd.LookAtStorage("aa") not in again
+    assert next(c.report.mark for c in again if isinstance(c, cmd.Send)) == "aa.m0.bb"

@@ -8,17 +8,29 @@ from themis.arbiter import Arbiter, GpuState, Settings
 from themis.arbiter import commands as arbiter_commands
 from themis.arbiter import events as ev
 from themis.errors import ConfigError
-from themis.fleet.commands import AcceptRun, Outcome, RefuseRun, TellRun
+from themis.fleet.commands import (
+    AcceptRun,
+    Outcome,
+    RefuseRun,
+    RefuseSession,
+    TellPoints,
+    TellRun,
+)
 from themis.fleet.events import (
+    AgentSpoke,
+    PointsHeard,
     ReleaseRequested,
     ReportCame,
     RunRequested,
+    SessionOpened,
     StewardEvent,
     StopRequested,
 )
+from themis.fleet.hearing import DISPLACED
 from themis.fleet.kept import Kept, RunResult, WantedRun
 from themis.fleet.messages import (
     Orders,
+    Point,
     Program,
     Report,
     RunReport,
@@ -450,3 +462,200 @@ def test_a_gang_over_two_machines_knows_its_ranks() -> None:
     assert by_node["m1"].world == 2
     assert by_node["m1"].rendezvous == "m0"
     assert by_node["m1"].gpus == (0,)
+
+
+# Points
+
+
+def saying(
+    first: int, last: int, state: RunState = RunState.RUNNING, *, more: bool = False
+) -> RunReport:
+    """Run 1 with these points that were not heard."""
+    code = 0 if state.over else None
+    points = tuple(Point(float(n)) for n in range(first, last + 1))
+    return RunReport(1, A, J0, state, code, 3.0, 3.0, "", "", first, points, more)
+
+
+def told(outcome: Outcome) -> list[object]:
+    """Iterations that the agent is told, and ends of runs."""
+    found: list[object] = []
+    for command in outcome.commands:
+        if isinstance(command, TellPoints):
+            found += [point.iteration for point in command.points]
+        if isinstance(command, TellRun) and command.state.over:
+            found.append(command.state)
+    return found
+
+
+def training() -> Desk:
+    desk = Desk().ready(A)
+    desk.report(4.0)
+    desk.ask(5.0, 0)
+    desk.report(5.5, running(), busy=ON_0)
+    return desk
+
+
+def test_an_agent_is_told_each_point_once_and_its_node_what_was_heard() -> None:
+    desk = training()
+    assert told(desk.report(6.0, saying(1, 2), busy=ON_0)) == [1.0, 2.0]
+    assert told(desk.report(7.0, saying(1, 4), busy=ON_0)) == [3.0, 4.0]
+    desk.take(PointsHeard(7.5, A, 1, 3))
+    assert orders_in(desk.take(ev.Woken(8.0))).heard == ((1, 3),)
+    desk.take(PointsHeard(8.1, A, 1, 99))
+    desk.report(8.2, saying(4, 4), busy=ON_0)
+    assert orders_in(desk.take(ev.Woken(9.2))).heard == ((1, 4),), "more than was told"
+
+
+def test_the_end_of_a_run_is_told_after_all_of_its_points() -> None:
+    desk = training()
+    assert told(desk.report(6.0, saying(1, 2, RunState.EXITED, more=True))) == [1.0, 2.0]
+    assert not desk.steward.runs, "its GPUs are free"
+    row = desk.rows["result/1"]
+    assert isinstance(row, RunResult)
+    assert row.points_on == "m0"
+    desk.report(6.2, saying(1, 2, RunState.EXITED, more=True))
+    answer = desk.take(PointsHeard(6.5, A, 1, 2))
+    assert (orders_in(answer).heard, orders_in(answer).forget) == (((1, 2),), ())
+    last = desk.report(7.0, saying(3, 3, RunState.EXITED))
+    assert told(last) == [3.0, RunState.EXITED]
+    assert not told(desk.report(7.2, saying(3, 3, RunState.EXITED)))
+    assert orders_in(desk.take(PointsHeard(7.5, A, 1, 3))).forget == (1,)
+    row = desk.rows["result/1"]
+    assert isinstance(row, RunResult)
+    assert row.points_on == ""
+
+
+def test_what_an_agent_lost_is_told_again_with_the_end() -> None:
+    desk = training()
+    desk.report(6.0, saying(1, 3, RunState.EXITED))
+    desk.report(6.05, saying(1, 3, RunState.EXITED))
+    desk.take(PointsHeard(6.1, A, 1, 1))
+    # By the next agent, and by one that lost what waited for it.
+    for at in (6.2, 6.3):
+        assert told(desk.take(SessionOpened(at, A, "s2"))) == [2.0, 3.0, RunState.EXITED]
+    assert told(desk.take(SessionOpened(6.4, B, "s1"))) == []
+
+
+def test_what_an_agent_heard_that_was_replaced_is_told_to_the_next() -> None:
+    desk = training()
+    desk.take(SessionOpened(5.6, A, "s1"))
+    old = desk.steward.fence_of(A)
+    desk.report(6.0, saying(1, 3), busy=ON_0)
+    assert told(desk.take(SessionOpened(6.1, A, "s2"))) == [1.0, 2.0, 3.0]
+    late = desk.take(AgentSpoke(6.2, A, old, PointsHeard(6.1, A, 1, 3)))
+    assert late.commands == (RefuseSession(A, DISPLACED),)
+    assert told(desk.take(SessionOpened(6.3, A, "s2"))) == [1.0, 2.0, 3.0]
+    mine = desk.steward.fence_of(A)
+    desk.take(AgentSpoke(6.4, A, mine, PointsHeard(6.4, A, 1, 2)))
+    assert told(desk.take(SessionOpened(6.5, A, "s2"))) == [3.0]
+
+
+def test_the_next_service_tells_what_was_not_heard() -> None:
+    desk = training()
+    desk.report(6.0, saying(1, 3, RunState.EXITED))
+    arbiter = desk.steward.arbiter
+    desk.steward = Steward(arbiter, epoch=2, at=7.0, node_ttl=20.0, saved=desk.rows)
+    desk.number = 0
+    desk.report(7.1, saying(1, 3, RunState.EXITED), epoch=1, boot=2)
+    again = desk.report(7.2, saying(1, 3, RunState.EXITED), epoch=2, boot=2)
+    assert told(again) == [1.0, 2.0, 3.0, RunState.EXITED]
+
+
+def test_the_end_is_told_when_the_machine_with_the_points_is_gone() -> None:
+    desk = training()
+    desk.report(6.0, saying(1, 2, RunState.EXITED, more=True))
+    outcomes = desk.wait(60.0)
+    assert [item for outcome in outcomes for item in told(outcome)] == [RunState.EXITED]
+
+
+def test_points_that_nobody_wants_are_dropped_by_their_node() -> None:
+    desk = training()
+    desk.report(6.0, saying(1, 2), busy=ON_0)
+    desk.take(ev.AppEnded(6.1, A))
+    gone = desk.report(7.0, saying(1, 3, RunState.EXITED))
+    answers = [*gone.answers, *desk.report(8.0, saying(1, 3, RunState.EXITED)).answers]
+    assert (1, 3) in [item for answer in answers for item in answer.orders.heard]
+    assert any(1 in answer.orders.forget for answer in answers)
+
+
+# Shared storage
+
+
+def two_machines(*storage: tuple[str, str, str]) -> Desk:
+    """Machines m0 and m1 that report these folders, marks and troubles; A holds a GPU of each."""
+    desk = Desk()
+    desk.owners = {0: A, 2: A}
+    slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
+    number = 0
+    for epoch in (0, 1):
+        for name, (folder, mark, trouble) in zip(("m0", "m1"), storage, strict=True):
+            number += 1
+            machine = replace(MACHINE, name=name)
+            report = Report(name, 1, number, epoch, 0, slots, (), machine)
+            told = replace(report, shared_dir=folder, mark=mark, storage_trouble=trouble)
+            orders = desk.take(ReportCame(0.1 * number, told)).answers
+            assert all(answer.orders.nonce == "e1" for answer in orders)
+    desk.take(ev.AppArrived(1.0, simple_app(A, gpus=2, jobs=2)))
+    return desk
+
+
+SAME = ("/shared", "e1.m0.aa", "")
+
+
+@pytest.mark.parametrize(
+    ("second", "sharing", "why"),
+    [
+        pytest.param(SAME, "shared", "", id="the same storage"),
+        pytest.param(("/shared", "", ""), "unseen", "", id="not looked at yet"),
+        pytest.param(("/shared", "e0.m1.bb", ""), "unseen", "", id="of an earlier service"),
+        pytest.param(
+            ("/shared", "e1.m1.bb", ""), "apart", "do not see the same storage", id="another one"
+        ),
+        pytest.param(("", "", ""), "none", "m1 has no shared_dir", id="none"),
+        pytest.param(
+            ("/shared", "", "Stale file handle"), "trouble", "Stale file handle", id="trouble"
+        ),
+    ],
+)
+def test_a_run_on_two_machines_needs_storage_that_both_see(
+    second: tuple[str, str, str], sharing: str, why: str
+) -> None:
+    desk = two_machines(SAME, second)
+    assert desk.steward.sharing(desk.steward.nodes["m1"]) == sharing
+    [answer] = [
+        command
+        for command in desk.ask(5.0, 0, 2).commands
+        if isinstance(command, AcceptRun | RefuseRun)
+    ]
+    assert isinstance(answer, RefuseRun) is bool(why)
+    assert why in (answer.reason if isinstance(answer, RefuseRun) else "")
+
+
+def test_without_any_shared_folder_nothing_is_refused_for_it() -> None:
+    desk = two_machines(("", "", ""), ("", "", ""))
+    assert any(isinstance(command, AcceptRun) for command in desk.ask(5.0, 0, 2).commands)
+
+
+def trained_on_m0(desk: Desk) -> Desk:
+    """A run on machine m0 has left checkpoints."""
+    desk.ask(5.0, 0)
+    slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
+    ended = RunReport(1, A, J0, RunState.EXITED, 75, 3.0, 3.0)
+    for number in (11, 12):
+        report = Report("m0", 1, number, 1, 0, slots, (ended,), shared_dir="/shared")
+        desk.take(ReportCame(6.0 + 0.01 * number, replace(report, mark="e1.m0.aa")))
+    assert not desk.steward.runs
+    return desk
+
+
+def test_a_job_does_not_move_to_a_machine_that_does_not_see_its_checkpoints() -> None:
+    desk = trained_on_m0(two_machines(SAME, ("/shared", "e1.m1.bb", "")))
+    [refusal] = desk.ask(7.0, 2, key="k2").commands
+    assert isinstance(refusal, RefuseRun)
+    assert "it can go on on m0" in refusal.reason
+    assert any(isinstance(command, AcceptRun) for command in desk.ask(7.1, 0, key="k3").commands)
+
+
+def test_a_job_moves_where_its_checkpoints_are_seen() -> None:
+    desk = trained_on_m0(two_machines(SAME, SAME))
+    assert any(isinstance(command, AcceptRun) for command in desk.ask(7.0, 2, key="k2").commands)

@@ -2,93 +2,22 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from themis.arbiter import Settings
-from themis.arbiter import events as ev
-from themis.auction import Problem, Solution, solver
+from themis.fleet.events import ReportCame
+from themis.fleet.messages import Report, SlotReport, SlotState
 from themis.live.access import TABLE, Access, Verb
-from themis.live.api import ENDPOINTS, Api, ApiSettings, make_api
-from themis.live.credentials import Role, create_token
-from themis.live.memory import recall
-from themis.live.service import Service
-from themis.live.store import open_store
-from themis.live.vault import KeptVault
+from themis.live.api import ENDPOINTS
+from themis.live.config import Limits
+from themis.live.credentials import Role
 from themis.model import Machine
-from themis.policies import policy
-from themis.records.codec import dumps
+from themis.testing.http_desk import HOST, desk_of
 from themis.testing.tools import examples
-from themis.testing.virtual import AtOnce
-from themis.testing.world import simple_app
-
-HOST = "127.0.0.1:7421"
-
-
-class Inline:
-    async def start(self) -> None:
-        pass
-
-    async def solve(self, problem: Problem, seconds: float, slack: float = 0.0) -> Solution:
-        del seconds
-        return solver("default").solve(problem)
-
-    async def close(self) -> None:
-        pass
-
-
-class Desk:
-    """A service, its API, and a token for everybody."""
-
-    def __init__(self, service: Service, vault: KeptVault, client: httpx.AsyncClient) -> None:
-        self.service = service
-        self.client = client
-        self.tokens: dict[str, str] = {}
-        for role, subject in (
-            (Role.ADMIN, "root"),
-            (Role.TENANT, "ann"),
-            (Role.TENANT, "bob"),
-            (Role.VIEWER, "eve"),
-            (Role.NODE, "m0"),
-        ):
-            issued = create_token(vault, role, subject, now=1000.0)
-            self.tokens[subject] = issued.token.reveal()
-
-    async def call(self, who: str, method: str, path: str, body: Any = None) -> httpx.Response:
-        headers = {"authorization": f"Bearer {self.tokens[who]}"} if who else {}
-        content = None if body is None else json.dumps(body)
-        return await self.client.request(method, path, headers=headers, content=content)
-
-    async def submit(self, who: str, name: str, owner: str) -> httpx.Response:
-        spec = json.loads(dumps(simple_app(name, gpus=1, jobs=2, owner=owner)))
-        return await self.call(who, "POST", "/v1/apps", {"spec": spec, "key": name})
-
-
-@asynccontextmanager
-async def desk_of(path: Path, *, known: bool = False) -> AsyncIterator[Desk]:
-    store = open_store(f"sqlite:///{path / 'store.sqlite'}", reserve_bytes=0)
-    memory = recall(store, policy("equal-share"), Settings(), "test")
-    service = Service(memory, store, Inline(), AtOnce())
-    await service.start()
-    if not known:
-        service.steward._feed(ev.MachineJoined(service.now(), Machine("m0", "r0", (2, 2))))
-        service.steward._meet("m0", service.now())
-    vault = KeptVault(service.kept, service.keep)
-    api = Api(service, vault, service.book, ApiSettings(frozenset({HOST}), wall=lambda: 2000.0))
-    transport = httpx.ASGITransport(make_api(api))
-    async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
-        try:
-            yield Desk(service, vault, client)
-        finally:
-            await service.close()
-            store.close()
 
 
 def test_people_submit_see_and_end_their_apps(tmp_path: Path) -> None:
@@ -166,6 +95,50 @@ def test_operators_change_owners_machines_and_tokens_and_it_is_audited(tmp_path:
     asyncio.run(work())
 
 
+def test_what_the_service_could_not_do_is_audited_as_failed(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+
+            def fail(*_: object) -> None:
+                raise OSError("the disk is gone")
+
+            carry_out, desk.service.carry_out = desk.service.carry_out, fail  # type: ignore[assignment, method-assign]  # a fault
+            answer = await desk.call("root", "PUT", "/v1/owners/ann/quota", {"gpus": 3})
+            assert answer.status_code == 503
+            desk.service.carry_out = carry_out  # type: ignore[method-assign]  # mended
+            assert (await desk.call("root", "PUT", "/v1/owners/a/quota", {})).status_code == 422
+            rows = (await desk.call("root", "GET", "/v1/audit")).json()["rows"]
+            assert sorted(row["outcome"] for row in rows) == ["failed", "refused"]
+
+    asyncio.run(work())
+
+
+def test_a_machine_says_how_it_is(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            (line,) = (await desk.call("root", "GET", "/v1/nodes")).json()["nodes"]
+            assert (line["control"], line["trouble"], line["trust_tenants"]) == (None, "", None)
+            slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(8))
+            report = Report("m0", 1, 1, 0, 0, slots, (), Machine("m0", "r0", (8,)), "tree", "9.9",
+                            True, "/shared", "", "Stale file handle")  # fmt: skip
+            desk.service.apply(ReportCame(desk.service.now(), report))
+            (line,) = (await desk.call("root", "GET", "/v1/nodes")).json()["nodes"]
+            assert (line["control"], line["version"], line["trust_tenants"]) == (
+                "tree",
+                "9.9",
+                True,
+            )
+            assert "back as 8 x" in line["trouble"]
+            assert "was 4 x" in line["trouble"]
+            assert line["storage"] == {
+                "sharing": "trouble", "dir": "/shared", "trouble": "Stale file handle"
+            }  # fmt: skip
+            seen = (await desk.call("eve", "GET", "/v1/nodes")).json()["nodes"]
+            assert all(line["storage"] == {"sharing": "trouble"} for line in seen)
+
+    asyncio.run(work())
+
+
 def test_every_route_is_decided_by_the_table(tmp_path: Path) -> None:
     async def work() -> None:
         async with desk_of(tmp_path) as desk:
@@ -217,6 +190,46 @@ def test_a_browser_logs_in_once_by_a_link_and_writes_only_from_our_pages(tmp_pat
             fine = {"x-themis-csrf": me["csrf"], "origin": f"http://{HOST}"}
             assert (await desk.client.post("/v1/logout", headers=fine)).status_code == 200
             assert (await desk.client.get("/v1/whoami")).status_code == 401
+
+    asyncio.run(work())
+
+
+def test_wrong_credentials_are_counted_by_where_they_come_from(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path, Limits(requests=0.01, burst=4.0)) as desk:
+            assert (await desk.call("root", "GET", "/v1/whoami")).status_code == 200
+            right = desk.tokens["bob"]
+            wrong = right[:-43] + "".join(reversed(right[-43:]))
+            for shown in ({"authorization": f"Bearer {wrong}"}, {"cookie": "themis=x"}) * 2:
+                answer = await desk.client.get("/v1/whoami", headers=shown)
+                assert answer.status_code == 401
+            # Where so many came from not even the right one is looked at,
+            for shown in ({"authorization": f"Bearer {wrong}"}, {"cookie": "themis=x"}):
+                answer = await desk.client.get("/v1/whoami", headers=shown)
+                assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+            assert (await desk.call("bob", "GET", "/v1/whoami")).status_code == 429
+            # but who was there before is not locked out.
+            assert (await desk.call("root", "GET", "/v1/whoami")).status_code == 200
+
+    asyncio.run(work())
+
+
+def test_a_flood_of_refused_writes_leaves_few_rows_and_their_number(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            for _ in range(20):
+                await desk.call("ann", "POST", "/v1/nodes/m0/drain")
+                await desk.call("bob", "PUT", "/v1/owners/bob/quota", {"gpus": 9})
+            rows = (await desk.call("root", "GET", "/v1/audit")).json()["rows"]
+            assert [(row["who"].split("/")[1], row["verb"]) for row in rows] == [
+                ("ann", "nodes drain"), ("bob", "quota set")
+            ]  # fmt: skip
+            desk.wall += 61.0
+            rows = (await desk.call("root", "GET", "/v1/audit")).json()["rows"]
+            assert [row["detail"] for row in rows[2:]] == ["19 more of the kind within 60 s"] * 2
+            await desk.call("ann", "POST", "/v1/nodes/m0/drain")
+            rows = (await desk.call("root", "GET", "/v1/audit")).json()["rows"]
+            assert (len(rows), rows[-1]["at"]) == (5, desk.wall)
 
     asyncio.run(work())
 

@@ -2,18 +2,21 @@
 
 import io
 import logging
+from dataclasses import replace
 
 import pytest
 
 from themis.errors import ConfigError
 from themis.live.access import Verb
-from themis.live.audit import MAX_TEXT, Outcome, Redaction, audited, clean, redact
+from themis.live.audit import MAX_TEXT, Outcome, Redaction, Refusals, audited, clean, redact
 from themis.live.credentials import Identity, Role, create_token
 from themis.live.sessions import make_link
+from themis.live.store.base import AuditRow
 from themis.testing.vaults import MemoryVault
 
 TOKEN = create_token(MemoryVault(), Role.TENANT, "vision", now=1.0).token.reveal()
 WHO = Identity(Role.TENANT, "vision", "0123456789ab")
+OTHER = Identity(Role.TENANT, "speech", "ba9876543210")
 LINK = make_link(MemoryVault(), WHO, now=1.0).reveal()
 
 
@@ -96,3 +99,30 @@ def test_logs_hold_no_secrets_in_messages_arguments_or_tracebacks() -> None:
     assert TOKEN not in text
     assert "with 7" in text
     assert "ValueError" in text
+
+
+def refused(who: Identity, at: float, verb: Verb = Verb.CANCEL) -> AuditRow:
+    return audited(who, verb, "resnet", at=at, outcome=Outcome.REFUSED)
+
+
+def test_of_what_is_refused_again_and_again_the_number_is_kept() -> None:
+    refusals = Refusals()
+    assert refusals.note(refused(WHO, 0.0)) == [refused(WHO, 0.0)]
+    assert [refusals.note(refused(WHO, at)) for at in (1.0, 59.0)] == [[], []]
+    # Another verb, and another caller, are others.
+    for row in (refused(WHO, 59.0, Verb.SUBMIT), refused(OTHER, 59.0)):
+        assert refusals.note(row) == [row]
+    assert refusals.due(59.9) == []
+    (told,) = refusals.due(60.0)
+    assert (told.at, told.who, told.verb) == (60.0, refused(WHO, 0.0).who, "cancel")
+    assert told.detail == "2 more of the kind within 60 s"
+    assert refusals.due(1000.0) == []
+
+
+def test_made_up_callers_do_not_fill_the_memory_and_a_clock_set_back_ends_a_minute() -> None:
+    refusals = Refusals(most=2)
+    rows = [refused(replace(WHO, credential=f"{number:012}"), 5.0) for number in range(4)]
+    assert [refusals.note(row) for row in rows] == [[row] for row in rows]
+    assert len(refusals._windows) == 2
+    refusals.note(rows[-1])
+    assert [row.detail for row in refusals.due(1.0)] == ["1 more of the kind within 60 s"]

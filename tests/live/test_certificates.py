@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from themis.client import _tls_context
 from themis.errors import ConfigError, DeniedError, MissingFileError
 from themis.live.authority import make_authority, make_client, make_server
 from themis.live.config import Tls
@@ -17,7 +18,6 @@ from themis.live.credentials import Identity, Role
 from themis.live.tls import (
     check_files,
     check_peer,
-    client_context,
     days_left,
     grpc_client,
     grpc_server,
@@ -175,11 +175,11 @@ def test_a_client_trusts_the_service_by_its_name_only(tls: Tls, folder: Path) ->
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     options = uvicorn_options(tls)
     server.load_cert_chain(options["ssl_certfile"], options["ssl_keyfile"])
-    handshake(server, client_context(folder / "ca.pem"), "localhost")
+    handshake(server, _tls_context(folder / "ca.pem"), "localhost")
     with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(server, client_context(folder / "ca.pem"), "elsewhere")
+        handshake(server, _tls_context(folder / "ca.pem"), "elsewhere")
     with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(server, client_context(None), "localhost")
+        handshake(server, _tls_context(None), "localhost")
 
 
 def test_a_node_shows_its_certificate_to_the_service(tls: Tls, folder: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_node_shows_its_certificate_to_the_service(tls: Tls, folder: Path) -> 
     server.load_cert_chain(folder / "server.pem", folder / "server.key")
     server.load_verify_locations(folder / "ca.pem")
     server.verify_mode = ssl.CERT_REQUIRED
-    client = client_context(folder / "ca.pem")
+    client = _tls_context(folder / "ca.pem")
     client.load_cert_chain(folder / "node-gpu-07.pem", folder / "node-gpu-07.key")
     handshake(server, client, "localhost")
 
@@ -196,7 +196,7 @@ def test_a_nodes_certificate_does_not_pass_for_the_service(folder: Path) -> None
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(folder / "node-gpu-07.pem", folder / "node-gpu-07.key")
     with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(server, client_context(folder / "ca.pem"), "localhost")
+        handshake(server, _tls_context(folder / "ca.pem"), "localhost")
 
 
 def test_without_certificates_there_is_no_tls() -> None:

@@ -47,6 +47,7 @@ class PretendMachine:
     kind: str = "nfs4"
     clock: bool | None = True
     taken: tuple[int, ...] = ()
+    there: bool = True
 
     def uid(self) -> int:
         return self.user
@@ -59,6 +60,12 @@ class PretendMachine:
 
     def writable(self, folder: Path) -> bool:
         return folder not in self.closed
+
+    def is_folder(self, folder: Path) -> bool:
+        return self.there
+
+    def marked_by(self, folder: Path) -> list[str]:
+        return ["m0", "m1"]
 
     def filesystem(self, folder: Path) -> str:
         return self.kind
@@ -121,6 +128,8 @@ def test_a_machine_where_all_is_well_gets_no_advice() -> None:
         (PretendMachine(kind="ext4"), FINE, "shared storage", "warning", "ext4"),
         (PretendMachine(), ServiceConfig(), "shared storage", "warning", "none is named"),
         (PretendMachine(closed=(Path("/shared"),)), FINE, "shared storage", "failed", "/shared"),
+        (PretendMachine(there=False), FINE, "shared storage", "failed", "not there"),
+        (PretendMachine(), FINE, "shared storage", "ok", "m0, m1"),
         (PretendMachine(PretendProbe(broken=True)), FINE, "store", "failed", "damaged"),
         (
             PretendMachine(), ServiceConfig(tls=Tls(cert=Path("none.pem"), key=Path("none.key"))),

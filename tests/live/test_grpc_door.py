@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -22,14 +23,24 @@ from themis.errors import (
     UnavailableError,
     UnknownCallerError,
 )
-from themis.fleet.messages import Report, SlotReport, SlotState
-from themis.fleet.talk import AgentReport, EndSaid, OverNews, Said, Standing, StopSaid, TopologyNews
+from themis.fleet.messages import Point, Report, RunReport, RunState, SlotReport, SlotState
+from themis.fleet.talk import (
+    AgentReport,
+    EndSaid,
+    News,
+    OverNews,
+    PointsNews,
+    Said,
+    Standing,
+    StopSaid,
+    TopologyNews,
+)
 from themis.live.access import TABLE, Access
 from themis.live.agent_link import AgentLink
 from themis.live.authority import make_authority, make_client, make_server
 from themis.live.config import Address, Limits, Tls
 from themis.live.credentials import Role, Secret, revoke_token
-from themis.live.desk import Desk
+from themis.live.desk import MOST_VALUES, Desk
 from themis.live.grpc_client import (
     AgentClient,
     Backoff,
@@ -39,11 +50,11 @@ from themis.live.grpc_client import (
     refused,
 )
 from themis.live.grpc_server import GrpcSettings
-from themis.live.rpcs import REPORT, RPCS, SAID_VERBS, Rpc, code_of, error_of
+from themis.live.rpcs import EXCHANGE, REPORT, RPCS, SAID_VERBS, Rpc, code_of, error_of
 from themis.live.tokenfile import write_secret
 from themis.live.wire import themis_pb2, to_bytes
 from themis.live.wire.convert import message_class
-from themis.model import AppId, Machine, Topology
+from themis.model import AppId, JobId, Machine, Topology
 from themis.testing.doors import WALL, World, open_world, until
 from themis.testing.world import simple_app
 
@@ -212,12 +223,19 @@ def test_with_certificates_a_token_counts_only_on_its_own_machine(tmp_path: Path
         assert (await client(ours, token).report(report_of("m0", 1))).answers == 1
         with pytest.raises(DeniedError, match="certificate"):
             await client(theirs, token).report(report_of("m0", 2))
-        # A certificate alone says who calls, too.
-        assert (await client(ours, None).report(report_of("m0", 3))).answers == 3
-        with pytest.raises(DeniedError):
-            await client(theirs, None).report(report_of("m0", 4))
         with pytest.raises(UnavailableError):
-            await client(None, token).report(report_of("m0", 5))
+            await client(None, token).report(report_of("m0", 3))
+        # A certificate alone would outlive the token: it is not enough, now or later.
+        for number in (4, 5):
+            with pytest.raises(UnknownCallerError):
+                await client(ours, None).report(report_of("m0", number))
+            revoke_token(world.vault, token.read_text().split("_")[1], now=WALL)
+        # A new token is good with the same certificate, and not with another.
+        token.unlink()
+        world.token_file(Role.NODE, "m0")
+        assert (await client(ours, token).report(report_of("m0", 6))).answers == 6
+        with pytest.raises(DeniedError, match="certificate"):
+            await client(theirs, token).report(report_of("m0", 7))
 
     at_the_door(tmp_path, door=GrpcSettings(tls=tls))(work)
 
@@ -274,6 +292,24 @@ def test_strangers_are_limited_too(tmp_path: Path) -> None:
     at_the_door(tmp_path, door=door)(work)
 
 
+def test_guessing_locks_nobody_out_who_is_known(tmp_path: Path) -> None:
+    door = GrpcSettings(limits=Limits(requests=1.0, burst=2.0), monotonic=lambda: 100.0)
+
+    async def work(world: World) -> None:
+        known = world.node("m0")
+        assert (await known.report(report_of("m0", 1))).answers == 1
+        for _ in range(2):
+            with pytest.raises(UnknownCallerError):
+                await NodeClient(Connection(world.address)).report(report_of("m0"))
+        # From there not even a right one is looked at,
+        with pytest.raises(LimitError, match="wrong credentials"):
+            await world.node("m1").report(report_of("m1"))
+        # unless it was right before.
+        assert (await known.report(report_of("m0", 2))).answers == 2
+
+    at_the_door(tmp_path, door=door)(work)
+
+
 def test_calls_under_way_are_counted(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         news = await world.agent("ann").exchange(says(number=1))
@@ -308,6 +344,50 @@ def test_a_message_of_an_agent_has_a_limit_of_its_own(tmp_path: Path) -> None:
 def _many_slots() -> bytes:
     empty = themis_pb2.SlotReport(state="empty")
     return bytes(themis_pb2.Report(slots=[empty] * 5000).SerializeToString())
+
+
+def test_a_message_says_so_many_things_at_most(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        with pytest.raises(RefusedError, match=r"said: 257 entries, allowed: at most 256"):
+            await world.agent("ann").exchange(says(*[StopSaid(1)] * 257))
+        opened = await world.agent("ann").exchange(says())
+        much = says(*[StopSaid(1)] * 256, number=2)
+        await world.agent("ann").exchange(replace(much, fence=opened.fence))
+        run = RunReport(7, SWEEP, JobId("j0"), RunState.RUNNING)
+        with pytest.raises(RefusedError, match=r"runs: 259 entries, allowed: at most 258"):
+            await world.node("m0").report(replace(report_of("m0"), runs=(run,) * 259))
+        await world.node("m0").report(replace(report_of("m0"), runs=(run,) * 258))
+
+    at_the_door(tmp_path)(work)
+
+
+def test_who_says_much_is_counted_for_more(tmp_path: Path) -> None:
+    door = GrpcSettings(limits=Limits(requests=1.0, burst=10.0), monotonic=lambda: 100.0)
+
+    async def work(world: World) -> None:
+        agent = world.agent("ann")
+        fence = (await agent.exchange(says())).fence
+        await agent.exchange(replace(says(*[StopSaid(1)] * 32, number=2), fence=fence))
+        with pytest.raises(LimitError) as caught:
+            await agent.exchange(replace(says(*[StopSaid(1)] * 8, number=3), fence=fence))
+        assert caught.value.retry_after == pytest.approx(1.0)
+        await agent.exchange(replace(says(number=4), fence=fence))
+
+    at_the_door(tmp_path, door=door)(work)
+
+
+def test_a_crowd_that_calls_at_once_waits_its_turn(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        # Sent before the service, in the same loop, takes the first of them.
+        lines = [world.connection(Role.TENANT, "ann") for _ in range(3)]
+        calls = [line.call(EXCHANGE, b"\xff") for _ in range(800) for line in lines]
+        ends = Counter(type(end) for end in await asyncio.gather(*calls, return_exceptions=True))
+        assert ends == {RefusedError: len(calls)}
+        for line in lines:
+            await line.close()
+
+    door = GrpcSettings(limits=Limits(requests=1e6, burst=1e6))
+    at_the_door(tmp_path, door=door)(work)
 
 
 def test_connections_that_say_nothing_or_nonsense_keep_nobody_else_out(tmp_path: Path) -> None:
@@ -384,6 +464,8 @@ def test_what_is_refused_is_not_said_again(tmp_path: Path) -> None:
             await anext(aiter(link.news()))
         link.say(EndSaid("finished"))
         assert [item async for item in link.news()] == [OverNews("finished")]
+
+    at_the_door(tmp_path)(work)
 
 
 def test_an_agent_that_was_replaced_learns_it_and_can_take_over_again(tmp_path: Path) -> None:
@@ -534,3 +616,48 @@ def test_nothing_that_is_sent_is_our_fault(
     door = GrpcSettings(limits=Limits(requests=1e6, burst=1e6))
     at_the_door(tmp_path, door=door)(work)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_points_that_come_again_after_a_restart_are_heard_once() -> None:
+    def points(first: int, last: int) -> PointsNews:
+        numbers = range(first, last + 1)
+        return PointsNews(4, JobId("j0"), first, tuple(Point(float(n)) for n in numbers))
+
+    answers = [
+        News(1, 1, 0.0, 1, (points(1, 2), points(3, 4))),
+        News(2, 2, 0.0, 1, (points(3, 4), points(3, 6))),
+        News(2, 3, 0.0, 3, (OverNews("finished"),)),
+    ]
+
+    class Scripted:
+        async def exchange(self, report: AgentReport) -> News:
+            return answers[report.number - 1]
+
+    async def listen() -> list[float]:
+        link = AgentLink(Scripted(), SWEEP, random.Random(1))
+        return [
+            point.iteration
+            async for item in link.news()
+            if isinstance(item, PointsNews)
+            for point in item.points
+        ]
+
+    assert asyncio.run(listen()) == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+
+
+def test_an_answer_has_a_bounded_number_of_points() -> None:
+    desk = Desk(SWEEP, 1, 0.0)
+    desk.take(AgentReport(SWEEP, "s", 1, 0, 0), 0.0, 1)
+    spec = simple_app("sweep", gpus=1, jobs=1)
+    desk.stand(Standing(spec, Topology(()), (), (), 0, ()))
+    values = tuple((f"v{n}", 0.0) for n in range(8))
+    for run in range(600):
+        desk.put(PointsNews(run, JobId("j0"), 1, (Point(1.0, None, values),) * 32))
+    heard, number = 0, 1
+    while heard < 601:
+        news = desk.news(0.0)
+        assert len(news.items) <= 1 + MOST_VALUES // 256
+        heard = news.first + len(news.items) - 1
+        number += 1
+        desk.take(AgentReport(SWEEP, "s", number, 1, heard), 0.0, 1)
+    assert len(desk.heard_points()) == 600

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from themis.errors import LimitError
 from themis.live.config import Limits
-from themis.live.limits import Bucket, Rates, Streams
+from themis.live.limits import Bucket, Rates, Streams, place_of
 
 LIMITS = Limits(requests=2.0, burst=4.0, streams=2)
 
@@ -21,6 +21,15 @@ def test_a_burst_passes_and_then_the_rate_holds() -> None:
     rates.take("vision", 0.5)
     with pytest.raises(LimitError):
         rates.take("vision", 0.9)
+
+
+def test_what_costs_more_than_a_burst_waits_for_a_full_one_and_not_for_ever() -> None:
+    rates = Rates(LIMITS)
+    rates.take("vision", 0.0, 1000.0)
+    with pytest.raises(LimitError) as caught:
+        rates.take("vision", 0.0, 1000.0)
+    assert caught.value.retry_after == 2.0
+    rates.take("vision", 2.0, 1000.0)
 
 
 def test_one_caller_does_not_use_up_anothers_rate() -> None:
@@ -84,6 +93,20 @@ def test_who_waits_as_long_as_told_gets_through() -> None:
     bucket = Bucket(0.3, 1.0, 0.0, 0.0)
     _, wait = bucket.taken(0.0)
     assert bucket.taken(wait + 1e-9)[1] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("address", "place"),
+    [
+        ("10.1.2.3", "10.1.2.3"),
+        ("::ffff:10.1.2.3", "10.1.2.3"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_a_network_of_ones_own_is_one_place(address: str, place: str) -> None:
+    assert place_of(address) == place
 
 
 def test_streams_are_counted_for_each_caller() -> None:

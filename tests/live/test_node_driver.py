@@ -11,7 +11,7 @@ import pytest
 
 from themis.engines import base, clock
 from themis.engines.base import Capabilities, Discovered, Found, Gpu, Task
-from themis.engines.metrics import Sample
+from themis.engines.metrics import Sample, Stretch
 from themis.errors import (
     ConfigError,
     CorruptLogError,
@@ -22,6 +22,7 @@ from themis.errors import (
 from themis.fleet import Memory
 from themis.fleet.events import Limits
 from themis.fleet.messages import (
+    MOST_POINTS,
     LeaseOrder,
     Orders,
     Program,
@@ -32,8 +33,10 @@ from themis.fleet.messages import (
     SlotState,
     Terms,
 )
-from themis.live.node import RESUMABLE_CODE, Node, NodeSettings, task_for
+from themis.live.node import Node, NodeSettings
 from themis.live.node_disk import NodeDisk, RunRecord
+from themis.live.node_runs import RESUMABLE_CODE, task_for
+from themis.live.node_storage import SharedStorage
 from themis.model import AppId, JobId, Machine, OwnerId
 from themis.testing.doors import until
 
@@ -57,6 +60,8 @@ class FakeEngine:
     trouble: str = ""
     refusal: Exception | None = None
     samples: list[Sample] = field(default_factory=list)
+    reported: list[float] = field(default_factory=list)
+    """Losses, one in each line of ten bytes."""
     events: asyncio.Queue[base.Event] = field(default_factory=asyncio.Queue)
     on_start: Callable[[], None] = lambda: None
     gate: asyncio.Event | None = None
@@ -98,6 +103,16 @@ class FakeEngine:
         taken, self.samples = tuple(self.samples), []
         return taken
 
+    async def points(self, job: str, since: int, most: int) -> Stretch:
+        self.log.append(("points", since, most))
+        first = since // 10
+        losses = self.reported[first : first + most]
+        samples = tuple(
+            Sample(float(n), loss, None, (), 10 * n) for n, loss in enumerate(losses, first + 1)
+        )
+        end = samples[-1].end if samples else since
+        return Stretch(samples, end, more=end < 10 * len(self.reported))
+
     async def tail(self, job: str, limit: int = 4096) -> str:
         return "last words"
 
@@ -117,6 +132,8 @@ class FakeService:
 
     runs: tuple[RunOrder, ...] = ()
     forget: tuple[int, ...] = ()
+    heard: tuple[tuple[int, int], ...] = ()
+    nonce: str = ""
     reports: list[Report] = field(default_factory=list)
     error: Exception | None = None
 
@@ -130,7 +147,8 @@ class FakeService:
             for run in self.runs
             for gpu, token in zip(run.gpus, run.tokens, strict=True)
         )
-        return Orders(1, report.boot, report.number, 1, leases, self.runs, TERMS, self.forget)
+        orders = Orders(1, report.boot, report.number, 1, leases, self.runs, TERMS, self.forget)
+        return replace(orders, heard=self.heard, nonce=self.nonce)
 
     def run(self, number: int = 1) -> RunReport | None:
         return next((run for run in self.reports[-1].runs if run.run == number), None)
@@ -483,3 +501,77 @@ def test_a_task_has_the_tokens_of_all_its_leases(tmp_path: Path) -> None:
     assert (task.end, task.grace, task.max_iterations) == (99.0, 4.0, 10)
     assert (task.rank, task.world, task.rendezvous) == (1, 2, "m7:20003")
     assert (task.env, task.workdir) == ({"SEED": "1"}, "/work")
+
+
+# Points
+
+
+def losses(service: FakeService) -> list[float]:
+    run = service.run() if service.reports else None
+    return [value for point in run.points for _, value in point.values] if run else []
+
+
+def test_what_a_run_reports_is_told_in_parts_until_it_was_heard(tmp_path: Path) -> None:
+    def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
+        service.runs = (order(),)
+        engine.reported = [float(n) for n in range(1, 301)]
+
+    async def scene(_: Node, engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
+        await until(lambda: len(losses(service)) == MOST_POINTS)
+        found = service.run()
+        assert found is not None
+        assert (found.first, found.more) == (1, True)
+        # It ends with points that nobody has room for.
+        engine.events.put_nowait(base.Exited("sweep/j0", 7, "finished", 0, "exited with 0"))
+        await until(lambda: service.state() is RunState.EXITED)
+        found = service.run()
+        assert found is not None
+        assert found.more
+        service.heard = ((1, MOST_POINTS),)
+        await until(lambda: losses(service) == [float(n) for n in range(257, 301)])
+        found = service.run()
+        assert found is not None
+        assert (found.first, found.more) == (257, False)
+        (record,) = disk.runs()
+        assert (record.heard, record.place) == (256, 2560)
+
+    play(tmp_path, scene, prepare)
+
+
+def test_a_node_that_is_started_again_reads_on_from_what_was_heard(tmp_path: Path) -> None:
+    end = clock.now() + 100.0
+
+    def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
+        disk.put(RunRecord(order(1), end, 1.0, heard=3, place=30))
+        engine.found = (Found("sweep/j0", "ann", 7, (0,), end, "running", age=12.0),)
+        engine.reported = [1.0, 2.0, 3.0, 4.0, 5.0]
+        service.runs = (order(1),)
+
+    async def scene(_: Node, engine: FakeEngine, service: FakeService, ___: NodeDisk) -> None:
+        await until(lambda: service.reports)
+        first = service.reports[0].runs[0]
+        assert (first.first, first.points, first.more) == (4, (), True)
+        await until(lambda: losses(service) == [4.0, 5.0])
+        found = service.run()
+        assert found is not None
+        assert (found.first, found.more) == (4, False)
+        assert engine.told("points")[0][1] == 30
+
+    play(tmp_path, scene, prepare)
+
+
+def test_what_a_node_finds_in_its_shared_folder_is_reported(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+
+    def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
+        service.nonce = "aa"
+
+    async def scene(_: Node, engine: FakeEngine, service: FakeService, ___: NodeDisk) -> None:
+        await until(lambda: service.reports and service.reports[-1].mark.startswith("aa.m0."))
+        assert service.reports[-1].shared_dir == str(shared)
+        shared.rename(tmp_path / "gone")
+        await until(lambda: "is it mounted" in service.reports[-1].storage_trouble)
+        assert service.reports[-1].mark == ""
+
+    play(tmp_path, scene, prepare, storage=SharedStorage(shared, "m0"))

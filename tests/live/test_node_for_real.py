@@ -32,9 +32,11 @@ from themis.fleet.talk import (
     LeaseNews,
     NewsItem,
     OfferNews,
+    PointsNews,
     RunNews,
     RunSaid,
     Standing,
+    StopSaid,
 )
 from themis.live.agent_link import AgentLink
 from themis.live.config import Address
@@ -234,6 +236,8 @@ class Agent:
     asked: dict[JobId, GpuId] = field(default_factory=dict)
     standings: int = 0
     count: int = 0
+    points: dict[int, list[float]] = field(default_factory=dict)
+    """By run: the iterations that it told of."""
     task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -267,6 +271,10 @@ class Agent:
                 if item.state.over:
                     self.over.append(self.runs.pop(item.run))
                     self.asked.pop(item.job, None)
+            case PointsNews():
+                told = self.points.setdefault(item.run, [])
+                assert item.run not in {run.run for run in self.over}, "its end was told before"
+                told += [point.iteration for point in item.points]
             case OfferNews():
                 self.link.say(BidSaid(item.offer.round, Bid(self.app)))
             case _:
@@ -348,6 +356,49 @@ def test_training_outlives_restarts_of_service_and_node(tmp_path: Path, place: P
             await until(lambda: not stage.alive())
             assert stage.starts() == before
             stage.audit()
+
+    play(scene())
+
+
+@pytest.mark.slow
+def test_every_line_is_heard_once_whoever_restarts_and_checkpoints_are_on_shared_storage(
+    tmp_path: Path, place: Path
+) -> None:
+    async def scene() -> None:
+        async with on_stage(tmp_path, place, settings=PATIENT, node_ttl=12.0) as stage:
+            shared = place / "shared"
+            shared.mkdir()
+            shared.chmod(0o711)
+            flags = ("--shared-dir", str(shared))
+            node = await stage.start_node(*flags)
+            await until(stage.joined)
+            agent = await submit(stage, "sweep", jobs=1)
+            await until(lambda: sum(map(len, agent.points.values())) > 10)
+            await stage.world.stop()
+            await stage.world.start()
+            await until(lambda: agent.standings == 2)
+            await agent.renewed()
+            node.kill()
+            await node.wait()
+            await stage.start_node(*flags)
+            await until(lambda: "1 of them alive" in stage.output())
+            (run,) = agent.runs
+            before = len(agent.points[run])
+            await until(lambda: len(agent.points[run]) > before + 20)
+            agent.link.say(StopSaid(run))
+            await until(lambda: [ended.run for ended in agent.over] == [run])
+            heard = agent.points[run]
+            assert heard == [float(n) for n in range(1, len(heard) + 1)]
+            written = [line[1] for line in stage.lines()["gpu-0"] if line[1] != "saved"]
+            again = written.index("1", 1) if "1" in written[1:] else len(written)
+            assert len(heard) >= int(written[again - 1]), "the last lines were not heard"
+            folder = shared / "ann" / "sweep" / "j0"
+            assert folder.is_dir()
+            assert (shared / "ann").stat().st_mode & 0o777 == 0o700
+            steward = stage.world.service.steward
+            assert steward.sharing(steward.nodes["m0"]) == "shared"
+            await agent.end()
+            await until(lambda: not stage.alive())
 
     play(scene())
 

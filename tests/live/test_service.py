@@ -25,7 +25,8 @@ from themis.fleet import NodeCore
 from themis.fleet import commands as cmd
 from themis.fleet import events as nev
 from themis.fleet.events import StopRequested
-from themis.fleet.messages import Program, RunOrder, RunState
+from themis.fleet.kept import RunResult
+from themis.fleet.messages import Point, Program, RunOrder, RunState
 from themis.fleet.talk import (
     AgentReport,
     BidSaid,
@@ -35,6 +36,7 @@ from themis.fleet.talk import (
     NewsItem,
     OfferNews,
     OverNews,
+    PointsNews,
     ReleaseSaid,
     RunNews,
     RunSaid,
@@ -122,11 +124,14 @@ class FakeNode:
     memory: cmd.Memory = field(default_factory=cmd.Memory)
     running: dict[int, RunOrder] = field(default_factory=dict)
     started: list[tuple[int, str]] = field(default_factory=list)
+    dropped: list[tuple[int, int]] = field(default_factory=list)
+    """Runs and points that need not be told again."""
+    inbox: asyncio.Queue[nev.NodeEvent] = field(default_factory=asyncio.Queue)
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         core = NodeCore(self.machine, self.memory)
-        inbox: asyncio.Queue[nev.NodeEvent] = asyncio.Queue()
+        inbox = self.inbox
         sending: asyncio.Task[None] | None = None
         timer: asyncio.TimerHandle | None = None
         inbox.put_nowait(nev.Adopted(loop.time()))
@@ -158,6 +163,8 @@ class FakeNode:
                     case cmd.Checkpoint() | cmd.Kill():
                         if self.running.pop(command.run, None) is not None:
                             inbox.put_nowait(nev.Exited(loop.time(), command.run, 75))
+                    case cmd.Advance():
+                        self.dropped.append((command.run, command.heard))
                     case cmd.TickMe():
                         if timer is not None:
                             timer.cancel()
@@ -838,3 +845,86 @@ def test_a_name_is_whose_it_was_when_the_round_was_held(tmp_path: Path) -> None:
     lost.conclude({AppId("one"): OwnerId("bob")})
     assert lost.owners(1) == {}
     assert lost.owners(2) == {"one": "bob"}
+
+
+def heard(agent: Talker) -> list[object]:
+    """Iterations by their numbers, and ends of runs."""
+    found: dict[int, float] = {}
+    for item in agent.items:
+        if isinstance(item, PointsNews):
+            assert item.first <= len(found) + 1, "points are missing"
+            found.update(enumerate((point.iteration for point in item.points), item.first))
+    ends = [item.state for item in agent.items if isinstance(item, RunNews) and item.state.over]
+    return [*found.values(), *ends]
+
+
+def test_an_agent_hears_every_point_in_order_and_then_the_end(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, nodes):
+            assert cluster.service is not None
+            (node,) = nodes
+            await cluster.service.submit(app(jobs=1), "k1")
+            agent = Talker(cluster, AppId("sweep"))
+            await agent.until(lambda: len(agent.held) == 1)
+            (gpu,) = agent.held
+            job = JobId(app().jobs[0].id)
+            await agent.until(lambda: bool(node.running), RunSaid(job, (gpu,), TRAIN, "r"))
+            (run,) = node.running
+            now = asyncio.get_running_loop().time
+            several = tuple(Point(float(n), None, (("loss", 0.5),)) for n in range(1, 6))
+            node.inbox.put_nowait(nev.PointsRead(now(), run, several[:3]))
+            await agent.until(lambda: heard(agent) == [1.0, 2.0, 3.0])
+            await agent.talk()
+            assert node.dropped == [(run, 3)]
+            # The next ones are told, but the service dies before it knows that they were heard.
+            node.inbox.put_nowait(nev.PointsRead(now(), run, several[3:]))
+            node.running.clear()
+            node.inbox.put_nowait(nev.Exited(now(), run, 0))
+            await agent.until(lambda: heard(agent) == [1.0, 2.0, 3.0, 4.0, 5.0, RunState.EXITED])
+            cluster.kill()
+            service = await cluster.start()
+            first = next(item for item in agent.items if isinstance(item, PointsNews))
+            agent.items = [first]
+            agent.session, agent.fence = "s2", 0
+            await agent.talk()
+            (standing,) = [item for item in agent.items if isinstance(item, Standing)]
+            assert [news.state for news in standing.runs] == [RunState.STOPPING]
+            await agent.until(lambda: heard(agent) == [1.0, 2.0, 3.0, 4.0, 5.0, RunState.EXITED])
+            await agent.talk()
+            kept = service.steward.kept[f"result/{run}"]
+            assert isinstance(kept, RunResult)
+            assert kept.points_on == ""
+
+    virtually(work, tmp_path)
+
+
+def test_points_that_waited_for_the_disk_do_not_overtake_those_told_again(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, nodes):
+            assert cluster.service is not None
+            (node,), writer = nodes, cluster.service.writer
+            await cluster.service.submit(app(jobs=1), "k1")
+            agent = Talker(cluster, AppId("sweep"))
+            await agent.until(lambda: len(agent.held) == 1)
+            (gpu,) = agent.held
+            job = JobId(app().jobs[0].id)
+            await agent.until(lambda: bool(node.running), RunSaid(job, (gpu,), TRAIN, "r"))
+            (run,) = node.running
+            now = asyncio.get_running_loop().time
+            node.inbox.put_nowait(nev.PointsRead(now(), run, (Point(1.0), Point(2.0))))
+            await asyncio.sleep(3.0)
+            # The disk is busy from here on, and the agent that was told of these is replaced.
+            await cluster.service.settled()
+            writer._busy = asyncio.create_task(asyncio.sleep(0.0))
+            node.inbox.put_nowait(nev.PointsRead(now(), run, (Point(3.0),)))
+            node.running.clear()
+            node.inbox.put_nowait(nev.Exited(now(), run, 0))
+            await asyncio.sleep(3.0)
+            other = Talker(cluster, AppId("sweep"), "s2")
+            talk = asyncio.create_task(other.talk())
+            await asyncio.sleep(3.0)
+            writer._busy = asyncio.create_task(writer._write())
+            await talk
+            await other.until(lambda: heard(other) == [1.0, 2.0, 3.0, RunState.EXITED])
+
+    virtually(work, tmp_path)

@@ -32,3 +32,19 @@ def test_all_apps_are_finished_only_when_all_runs_are_kept(tmp_path: Path) -> No
     ends = {text for done, total, text in news if done == total}
     assert ends == {"3 of 3 runs, apps finished"}
     assert [done for done, _, _ in news] == sorted(done for done, _, _ in news)
+
+
+def test_where_the_cost_of_runs_is_known_it_is_what_is_counted(tmp_path: Path) -> None:
+    configs = _configs(range(1, 4))
+    store = Store(tmp_path)
+    finish_all(configs[:1], store, workers=1)
+    cost = {repr(configs[1]): 10.0, repr(configs[2]): 990.0}
+    news: list[tuple[int, int, str]] = []
+    finish_all(
+        configs, store, workers=1, cost=cost, progress=lambda *told: news.append(told)
+    )  # fmt: skip
+    counted = [told for told in news if "checking" not in told[2]]
+    assert counted[0] == (0, 1000, "1 of 3 runs, seconds of work done now")
+    # One of two runs is there, but hardly anything of the time that both take.
+    assert (10, 1000, "2 of 3 runs, seconds of work done now") in counted
+    assert counted[-1] == (1000, 1000, "3 of 3 runs, seconds of work done now")

@@ -16,24 +16,32 @@ def show_command(
         int | None,
         typer.Argument(metavar="[N]", min=0, help="The round; without it the last ones."),
     ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=100, help="So many of the last rounds, at most.")
+    ] = 50,
+    before: Annotated[
+        int | None, typer.Option(min=1, help="Those before this round instead.")
+    ] = None,
     server: Server = SERVER,
     ca: Authority = None,
     json: Json = False,
 ) -> None:
     """Show a round of the service: who was there, was asked, won and paid."""
     client = reach(server, ca)
-    answer = client.rounds() if number is None else client.round(number)
+    answer = client.rounds(before, limit) if number is None else client.round(number)
     if json:
         print_json(answer)
     elif number is None:
         _list(answer["rounds"])
+        if answer["before"] is not None:
+            say(f"earlier ones: themis auction show --before {answer['before']}")
     else:
         _sheet(answer)
 
 
 def _list(rounds: list[dict[str, Any]]) -> None:
     if not rounds:
-        say("no round was held since the service began")
+        say("there is no such round, or none was held yet")
         return
     rows = [
         (item["round"], item["trigger"], item["offered"], _granted(item), item["idle"],

@@ -35,6 +35,7 @@ _FLAGS = {
     "node.cert": "--cert",
     "node.key": "--key",
     "node.owner": "--owner",
+    "shared_dir": "--shared-dir",
     "accounts": "--accounts",
     "trust_tenants": "--trust-tenants",
     "job_account": "--job-account",

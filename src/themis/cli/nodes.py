@@ -79,17 +79,44 @@ def _list(server: str, ca: Any, *, json: bool) -> None:
         return
     now = answer.get("now")
     rows = [
-        (line["node"], line["rack"], _state(line), since(line["heard"], now), _gpus(line))
+        (
+            line["node"],
+            line["rack"],
+            _state(line),
+            since(line["heard"], now),
+            line.get("control") or "",
+            line.get("version") or "",
+            _gpus(line),
+        )
         for line in answer["nodes"]
     ]
-    show("", ("node", "rack", "state", "-heard", "GPUs"), rows)
+    show("", ("node", "rack", "state", "-heard", "held by", "version", "GPUs"), rows)
     for line in answer["nodes"]:
+        for note in _notes(line):
+            say(f"{line['node']}: {note}")
         for gpu in line["gpus"]:
             if gpu["state"] == "quarantined":
                 say(f"{line['node']} GPU {gpu['index']}: quarantined: {gpu['reason']}")
 
 
+def _notes(line: dict[str, Any]) -> list[str]:
+    """What an operator should know of a machine."""
+    notes = [line["trouble"]] if line.get("trouble") else []
+    if line.get("trust_tenants"):
+        notes.append("jobs of all owners run as one user (trust_tenants)")
+    storage = line.get("storage") or {}
+    if storage.get("sharing") == "trouble":
+        notes.append(f"shared_dir cannot be used: {storage.get('trouble') or 'see its log'}")
+    if storage.get("sharing") == "apart":
+        notes.append(
+            "shared_dir is not the folder that the others see: jobs do not move from or to it"
+        )
+    return notes
+
+
 def _state(line: dict[str, Any]) -> str:
+    if line.get("trouble"):
+        return "other shape"
     if not line["present"]:
         return "silent"
     return "cordoned" if line["cordoned"] else "used"

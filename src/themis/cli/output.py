@@ -177,7 +177,8 @@ def progress_bar(description: str, total: int) -> Iterator["Bar"]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=out, transient=True) as progress:
+    # What happened in the last half minute says little of runs that take several.
+    with Progress(*columns, console=out, transient=True, speed_estimate_period=10 * 60) as progress:
         task = progress.add_task(description, total=total)
         yield _Rich(progress, task)
 
@@ -211,8 +212,12 @@ class _Lines(Bar):
 
     def update(self, done: int, description: str | None = None, total: int | None = None) -> None:
         self._description = description or self._description
+        now, before = time.monotonic(), self._total
         self._total = max(1, total or self._total)
-        tenth, now = 10 * done // self._total, time.monotonic()
+        if self._total != before:
+            # Something else begins; what came before does not tell how quick this is.
+            self._shown, self._started = 0, now
+        tenth = 10 * done // self._total
         if tenth > self._shown or now - self._spoke >= SILENCE:
             self._shown, self._spoke = tenth, now
             sys.stderr.write(

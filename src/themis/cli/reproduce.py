@@ -57,19 +57,19 @@ def reproduce(
     tells of all experiments that the folder holds. With THEMIS_DATA set to a folder of measured
     data, E12 and E13 show it beside, and E15 runs the Philly trace.
 
-    With --minutes a long evaluation goes in parts: the exit code is 1 until all of it is there.
+    With --minutes a long evaluation goes in parts: the exit code is 1 until all of it is there, and
+    what is there is told with the seeds that it rests on. With --docs and no names nothing is run.
     """
-    from themis.experiments import Scope, chosen  # noqa: PLC0415 - late, so that --help is quick
+    from themis.experiments import chosen  # noqa: PLC0415 - late, so that --help is quick
 
     if not experiments:
         if docs is None:
             _list(json=json)
         else:
+            _evaluate_there(out, _scope(quick, seeds))
             _write_docs(out, docs, json=json)
         return
-    wanted = chosen(experiments)
-    numbers = () if seeds is None else tuple(dict.fromkeys(seed_numbers(seeds)))
-    scope = Scope(quick=quick, seeds=_some(numbers, seeds), data=data_folder())
+    wanted, scope = chosen(experiments), _scope(quick, seeds)
     asked = _Asked(wanted, scope, out, workers, fresh, minutes)
     done = _carry_out(asked)
     if json:
@@ -85,13 +85,14 @@ def reproduce(
         _show(done.chapters)
         for path in done.files:
             note(f"written: {path}")
+    if docs is not None:
+        # Also of a part, which says what it is: an evaluation may take days.
+        _write_docs(out, docs, json=False)
     if done.left:
         for name, count in done.left.items():
             note(f"{name}: {counted(count, 'run')} left")
         note("not finished; the same command goes on from there")
         raise typer.Exit(FAILED)
-    if docs is not None:
-        _write_docs(out, docs, json=False)
 
 
 def data_folder() -> Path | None:
@@ -108,6 +109,27 @@ def data_folder() -> Path | None:
     if not Path(named).is_dir():
         raise ConfigError(DATA_VARIABLE, named, "a folder of measured data, or nothing")
     return Path(named)
+
+
+def _scope(quick: bool, seeds: str | None) -> Scope:
+    from themis.experiments import Scope  # noqa: PLC0415 - late, so that --help is quick
+
+    numbers = () if seeds is None else tuple(dict.fromkeys(seed_numbers(seeds)))
+    return Scope(quick=quick, seeds=_some(numbers, seeds), data=data_folder())
+
+
+def _evaluate_there(out: Path, scope: Scope) -> None:
+    """Tell of runs that somebody made and nobody has looked at."""
+    from themis.experiments import Results, evaluate_there, write_report  # noqa: PLC0415
+    from themis.sim.store import Store  # noqa: PLC0415 - both late, so that --help is quick
+
+    store = Store(out / "runs")
+    if not store.folder.is_dir():
+        return
+    with progress_bar("looking at what is there", 1) as bar:
+        results = Results(scope, store, lambda: bar.update(0))
+        if evaluate_there(results, out, lambda done, total, text: bar.update(done, text, total)):
+            write_report(out)
 
 
 def _some(numbers: tuple[int, ...], text: str | None) -> tuple[int, ...]:
@@ -138,6 +160,7 @@ class _Done:
 
 def _carry_out(asked: _Asked) -> _Done:
     from themis.experiments import (  # noqa: PLC0415 - late, so that --help is quick
+        can_tell,
         evaluate,
         missing,
         run_experiments,
@@ -166,6 +189,7 @@ def _carry_out(asked: _Asked) -> _Done:
             count = missing(experiment, results)
             if count:
                 left[experiment.id] = count
+            if not can_tell(experiment, results):
                 continue
 
             def say(_: int, __: int, text: str, done: int = done) -> None:

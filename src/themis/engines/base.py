@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from themis.engines.deadlines import RESUMABLE_CODE
-from themis.engines.metrics import Sample
+from themis.engines.metrics import Sample, Stretch
 from themis.errors import ConfigError
 from themis.model import Machine
 
@@ -97,7 +97,7 @@ class Task:
     workdir: str = ""
     """Empty: its checkpoint folder."""
     checkpoint_dir: str = ""
-    """Empty: one of the engine's own, which other machines do not see."""
+    """Empty: one of the engine's own, on what storage it was opened with."""
     max_iterations: int | None = None
     rank: int = 0
     world: int = 1
@@ -242,6 +242,15 @@ class Engine(Protocol):
 
     async def measure(self, job: str) -> tuple[Sample, ...]:
         """What the job reported since this was last asked."""
+
+    async def points(self, job: str, since: int, most: int) -> Stretch:
+        """Samples of its latest start, the oldest first; also after it ended, until `forget`.
+
+        Args:
+            job: Which.
+            since: Where a stretch or a sample ended; 0 for the beginning.
+            most: How many at most.
+        """
 
     async def tail(self, job: str, limit: int = 4096) -> str:
         """The last lines of its output, also after it ended."""

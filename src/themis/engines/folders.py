@@ -5,7 +5,7 @@
       ended/NAME/          0700  log and status of starts whose end is known
       gpus/N               0700  the highest token of each GPU
       metrics/RUN/         0711  the owner's, 0700: metrics.jsonl
-      checkpoints/OWNER/   0711  the owner's, 0700: for tasks that name no folder
+      checkpoints/OWNER/   0711  the owner's, 0700: where no other place for them is named
 
 Folders that an owner may write in lie in folders it may not, and are handed over when what we need
 in them is there: nothing of ours ever follows a link that an owner made. All of it blocks.
@@ -14,7 +14,6 @@ in them is there: nothing of ours ever follows a link that an owner made. All of
 import hashlib
 import json
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Iterable
@@ -23,6 +22,7 @@ from pathlib import Path
 
 from themis.engines.attempts import Attempt, first_page, read_attempt
 from themis.engines.base import Task
+from themis.engines.checkpoints import Checkpoints, slug
 from themis.engines.contract import job_environment
 from themis.engines.deadlines import RUN, Lease
 from themis.engines.owners import Account
@@ -49,20 +49,21 @@ class Limits:
 class StateFolder:
     """The folder of one engine."""
 
-    def __init__(self, path: Path, limits: Limits) -> None:
+    def __init__(self, path: Path, limits: Limits, checkpoints: Path | None = None) -> None:
         self.path = path.resolve()
         self.limits = limits
         self.tasks = self.path / "tasks"
         self.ended = self.path / "ended"
         self.gpus = self.path / "gpus"
         self.metrics = self.path / "metrics"
-        self.checkpoints = self.path / "checkpoints"
+        self._own_checkpoints = self.path / "checkpoints"
+        self.checkpoints = Checkpoints(checkpoints or self._own_checkpoints)
         self.prefix = f"themis-{hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]}-"
         """Of this engine's groups: several nodes may share a machine."""
 
     def prepare(self) -> None:
         """Make what is missing, and remove what a crash left half made."""
-        for folder in (self.path, self.metrics, self.checkpoints):
+        for folder in (self.path, self.metrics, self._own_checkpoints):
             _make(folder, 0o711)
         for folder in (self.tasks, self.ended, self.gpus):
             _make(folder, 0o700)
@@ -75,8 +76,10 @@ class StateFolder:
         """Write all that a supervisor needs; the folder gets its name when it is complete."""
         run = uuid.uuid4().hex
         metrics = self.metrics / run
+        checkpoint = task.checkpoint_dir or str(
+            self.checkpoints.folder(task.owner, task.job, account)
+        )
         metrics.mkdir(0o700)
-        checkpoint = task.checkpoint_dir or str(self._own_checkpoints(task, account))
         file = str(metrics / "metrics.jsonl")
         env = job_environment(
             task, devices=devices, metrics=file, checkpoint=checkpoint, account=account
@@ -107,7 +110,7 @@ class StateFolder:
             json.dump(body, out)
         create_page(str(folder / "lease"), Lease(task.token, task.end, task.grace, RUN).page())
         create_page(str(folder / "status"), first_page(task.job, task.token, run))
-        return read_attempt(folder.rename(self.tasks / f"{_slug(task.job)}-{task.token}-{run}"))
+        return read_attempt(folder.rename(self.tasks / f"{slug(task.job)}-{task.token}-{run}"))
 
     def attempts(self) -> list[Attempt]:
         """All starts whose end is not known yet, the latest first."""
@@ -133,27 +136,11 @@ class StateFolder:
 
     def last_log(self, job: str) -> Path | None:
         """The log of a job's latest start among those retired."""
-        for status in _by_age(self.ended.glob(f"{_slug(job)}-*/status")):
+        for status in _by_age(self.ended.glob(f"{slug(job)}-*/status")):
             page = read_page(str(status))
             if page is not None and page.get("job") == job:
                 return status.parent / "log"
         return None
-
-    def _own_checkpoints(self, task: Task, account: Account | None) -> Path:
-        folder = self.checkpoints / _slug(task.owner)
-        if not folder.exists():
-            folder.mkdir(0o700)
-            if account is not None:
-                os.chown(folder, account.uid, account.gid)
-        return folder / _slug(task.job)
-
-
-def _slug(text: str) -> str:
-    """A file name for any text; different texts have different ones."""
-    plain = re.sub(r"[^a-z0-9-]+", "-", text.lower())[:40]
-    if plain == text:
-        return plain
-    return f"{plain}.{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
 
 def _by_age(files: Iterable[Path]) -> list[Path]:

@@ -59,6 +59,7 @@ def become_job(job: Job, log: int, errors: int) -> None:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.umask(0o077)
+        expose_to_oom()
         step = "user"
         if job.account is not None:
             become_user(*job.account)
@@ -82,6 +83,20 @@ def become_job(job: Job, log: int, errors: int) -> None:
         _tell(errors, code, step, error)
     except Exception as error:  # nobody else is left in this process to catch it
         _tell(errors, code, step, error)
+
+
+def expose_to_oom(path: str = "/proc/self/oom_score_adj") -> None:
+    """Be no better protected from a lack of memory than others, as a node and supervisor may be.
+
+    A job that eats all memory must die of it, and not whatever else is on the machine.
+    """
+    try:
+        with open(path, "r+", encoding="ascii") as file:
+            if int(file.read()) < 0:
+                file.seek(0)
+                file.write("0")
+    except (OSError, ValueError):
+        return  # No such file: nobody protects anything there.
 
 
 def become_user(uid: int, gid: int, groups: list[int]) -> None:

@@ -32,7 +32,7 @@ from themis.engines.fences import highest_token
 from themis.engines.folders import Limits, StateFolder
 from themis.engines.gpus import Inventory
 from themis.engines.logs import tail
-from themis.engines.metrics import MetricsReader, Sample
+from themis.engines.metrics import MetricsReader, Sample, Stretch
 from themis.engines.numbering import read_numbers, steady, write_numbers
 from themis.engines.owners import Account, Owners
 from themis.engines.probe import Choice, choose, sweep
@@ -88,6 +88,7 @@ class LocalEngine:
         *,
         control: str = "",
         limits: Limits | None = None,
+        checkpoints: Path | None = None,
     ) -> "LocalEngine":
         """Make the folders and find out how processes can be killed here.
 
@@ -98,11 +99,13 @@ class LocalEngine:
             owners: Whom jobs run as.
             control: cgroup, namespace or tree; empty for the best that works.
             limits: Sizes and patience.
+            checkpoints: Where jobs that name no folder keep theirs, as `Checkpoints` has it; on
+                storage that other machines see, if jobs are to go on there. None: in `state`.
 
         Raises:
             UnavailableError: The folder or the wanted control cannot be used.
         """
-        folder = StateFolder(state, limits or Limits())
+        folder = StateFolder(state, limits or Limits(), checkpoints)
         try:
             choice = await asyncio.to_thread(choose, control)
             await asyncio.to_thread(folder.prepare)
@@ -196,6 +199,16 @@ class LocalEngine:
         watched = self._watched.get(job)
         return () if watched is None else await asyncio.to_thread(watched.reader.read)
 
+    async def points(self, job: str, since: int, most: int) -> Stretch:
+        """Samples of its latest start from a place on, as long as it is not forgotten."""
+        watched = self._watched.get(job)
+        if watched is None:
+            return Stretch((), since, more=False)
+        attempt = watched.attempt
+        # Not the reader that measures progress, which never waits for anybody.
+        reader = MetricsReader(attempt.metrics, *(attempt.account or (None, None)))
+        return await asyncio.to_thread(reader.stretch, since, most)
+
     async def tail(self, job: str, limit: int = 4096) -> str:
         """The end of its output, whole lines if there are any."""
         watched = self._watched.get(job)
@@ -258,7 +271,13 @@ class LocalEngine:
         watched = _Watched(attempt, Lease(task.token, task.end, task.grace))
         watched.pid = pid
         self._watched[task.job] = watched
-        self._follow(watched, os.pidfd_open(pid))
+        try:
+            self._follow(watched, os.pidfd_open(pid))
+        except OSError as error:
+            # It runs, or is about to: it is over when it was seen dead, and `Exited` tells that.
+            self._let_go(watched)
+            watched.lease.stop = KILL
+            self._begin(self._abandon(watched, f"it could not be followed: {error}"))
 
     def _spawn(self, task: Task, account: Account | None) -> tuple[Attempt, int]:
         devices = [self._devices[gpu] for gpu in task.gpus]
@@ -345,7 +364,7 @@ class LocalEngine:
         if not watched.over:
             self._begin(self._bury(watched))
 
-    async def _bury(self, watched: _Watched) -> None:
+    async def _bury(self, watched: _Watched, why: str = "") -> None:
         """Kill what a dead supervisor left, see it dead, and tell."""
         attempt = watched.attempt
         tries = self._folder.limits.patience / _BURYING
@@ -357,8 +376,15 @@ class LocalEngine:
                 self._events.put_nowait(CouldNotKill(attempt.job, attempt.token, reason))
             await asyncio.sleep(_BURYING)
         killed = watched.lease.stop == KILL or clock.now() >= watched.lease.end
-        attempt.write_end(RESUMABLE if killed else LOST, attempt.complaint())
+        attempt.write_end(RESUMABLE if killed else LOST, why or attempt.complaint())
         self._look(watched)
+
+    async def _abandon(self, watched: _Watched, why: str) -> None:
+        """Kill a supervisor that nobody can follow, and then what it left."""
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(watched.pid, signal.SIGKILL)  # Our child and not reaped: the id is its own.
+            await asyncio.to_thread(os.waitpid, watched.pid, 0)
+        await self._bury(watched, why)
 
     async def _insist(self, watched: _Watched) -> None:
         """Kill without the supervisor if that does not do it, because it is stopped or hangs."""

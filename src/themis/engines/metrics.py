@@ -1,5 +1,7 @@
 """What jobs report: one JSON object a line, `{"it": 12, "loss": 0.31, "t": 1699.2}`.
 
+Other keys with numbers are values by their names, as the loss is.
+
     reader = MetricsReader(path, uid=1001, gid=1001)
     reader.read()           # the samples since the last time
 
@@ -14,14 +16,17 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from themis.engines import libc
 
 MOST_LINE = 4096
 MOST_READ = 1 << 20
 """Bytes taken at a time; a job that writes more is read over several times."""
+MOST_VALUES, LONGEST_NAME = 8, 64
+"""Values taken from one line, and the length of a name; the others are left out."""
 _LARGEST = 1e15
+_OWN = ("it", "t", "loss")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,26 @@ class Sample:
     """None if it was not said or is no finite number."""
     time: float | None
     """Seconds on the job's clock."""
+    others: tuple[tuple[str, float], ...] = ()
+    """What else it said, by name, in its order."""
+    end: int = field(default=0, compare=False)
+    """Where its line ends in the file."""
+
+    @property
+    def values(self) -> tuple[tuple[str, float], ...]:
+        """Its loss and the others, by name."""
+        return self.others if self.loss is None else (("loss", self.loss), *self.others)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Part of a file."""
+
+    samples: tuple[Sample, ...]
+    end: int
+    """Where to go on; beyond the last sample if other lines follow it."""
+    more: bool
+    """Whether there are lines after it."""
 
 
 def parse_sample(line: bytes) -> Sample | None:
@@ -46,7 +71,24 @@ def parse_sample(line: bytes) -> Sample | None:
     iteration = _number(body.get("it"))
     if iteration is None or iteration < 0:
         return None
-    return Sample(iteration, _number(body.get("loss")), _number(body.get("t")))
+    loss = _number(body.get("loss"))
+    return Sample(iteration, loss, _number(body.get("t")), _others(body, loss is not None))
+
+
+def _others(body: dict[str, object], has_loss: bool) -> tuple[tuple[str, float], ...]:
+    found = []
+    for name, value in body.items():
+        number = _number(value)
+        if number is None or name in _OWN or not 0 < len(name) <= LONGEST_NAME:
+            continue
+        if name.isprintable() and _is_text(name):
+            found.append((name, number))
+    return tuple(found[: MOST_VALUES - has_loss])
+
+
+def _is_text(name: str) -> bool:
+    """Half a character, which JSON can say, cannot be sent on."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _number(value: object) -> float | None:
@@ -64,13 +106,27 @@ class MetricsReader:
     def __init__(self, path: str, uid: int | None = None, gid: int | None = None) -> None:
         self._path = path
         self._owner = None if uid is None or gid is None else (uid, gid)
-        self._file = (0, 0)
+        self._file: tuple[int, int] | None = None
+        """The file that the offset is in; None for whichever is there."""
         self._offset = 0
         self._skipping = False
         """Inside a line that is too long."""
+        self._behind = False
+        """Whether the last read did not come to the end."""
 
-    def read(self) -> tuple[Sample, ...]:
-        """New samples, oldest first; none where there is no readable file."""
+    def seek(self, offset: int) -> None:
+        """Go on from where a line ended, as `Sample.end` said, if the file is still as long."""
+        self._file, self._offset, self._skipping = None, offset, False
+
+    def stretch(self, since: int, most: int) -> Stretch:
+        """Samples from a place on."""
+        self.seek(since)
+        samples = self.read(most)
+        return Stretch(samples, self._offset, self._behind)
+
+    def read(self, most: int | None = None) -> tuple[Sample, ...]:
+        """New samples, oldest first, at most so many; none where there is no readable file."""
+        self._behind = False
         try:
             with self._as_owner():
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -78,7 +134,7 @@ class MetricsReader:
         except OSError:
             return ()
         try:
-            return tuple(self._samples(fd)) if self._is_ours(fd) else ()
+            return tuple(self._samples(fd, most)) if self._is_ours(fd) else ()
         except OSError:
             return ()
         finally:
@@ -103,20 +159,26 @@ class MetricsReader:
         if self._owner is not None and about.st_uid != self._owner[0]:
             return False
         # Another file under the name, or the same one emptied: from the beginning.
-        if (about.st_dev, about.st_ino) != self._file or about.st_size < self._offset:
-            self._file = (about.st_dev, about.st_ino)
+        known, self._file = self._file, (about.st_dev, about.st_ino)
+        if known not in {None, self._file} or about.st_size < self._offset:
             self._offset, self._skipping = 0, False
         return True
 
-    def _samples(self, fd: int) -> Iterator[Sample]:
+    def _samples(self, fd: int, most: int | None) -> Iterator[Sample]:
         text = os.pread(fd, MOST_READ, self._offset)
         *lines, rest = text.split(b"\n")
+        self._behind = len(text) == MOST_READ
+        count = 0
         for line in lines:
+            if count == most:
+                self._behind = True
+                return
+            self._offset += len(line) + 1
             if self._skipping:
                 self._skipping = False
             elif len(line) <= MOST_LINE and (sample := parse_sample(line)) is not None:
-                yield sample
-        self._offset += len(text) - len(rest)
+                count += 1
+                yield replace(sample, end=self._offset)
         # Half a line waits for its other half, unless it is too long already.
         if len(rest) > MOST_LINE:
             self._skipping = True

@@ -8,7 +8,9 @@ from themis.experiments.base import Claim, Experiment, Findings, Results, Scope,
 from themis.experiments.chapter import Chapter
 from themis.experiments.registry import ALL, EXPERIMENTS, chosen
 from themis.experiments.running import (
+    can_tell,
     evaluate,
+    evaluate_there,
     missing,
     reproduce,
     run_experiments,
@@ -25,8 +27,10 @@ __all__ = [
     "Results",
     "Scope",
     "Verdict",
+    "can_tell",
     "chosen",
     "evaluate",
+    "evaluate_there",
     "missing",
     "reproduce",
     "run_experiments",

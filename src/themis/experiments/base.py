@@ -85,6 +85,11 @@ class Results:
         self.heard()
         return found(self.store, config)
 
+    def find(self, config: RunConfig) -> RunRecord | None:
+        """One run, or nothing: of an evaluation that is not finished what there is can be told."""
+        self.heard()
+        return self.store.load(config) if self.store.has(config) else None
+
 
 class Verdict(StrEnum):
     """What became of a claim, judged by the column `themis`."""

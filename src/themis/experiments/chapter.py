@@ -15,11 +15,13 @@ from pathlib import Path
 from themis import __version__
 from themis.errors import ConfigError, RefusedError
 from themis.experiments.base import Claim, Experiment, Figure, Findings, Scope, Table
+from themis.experiments.provenance import seed_text
 from themis.records.codec import decode, dumps, loads
 from themis.sim.store import writable, write_whole
 from themis.sim.timing import UNKNOWN
 
 FILE = "findings.json"
+_NO_DATA = "; without measured data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,24 @@ class Origin:
     """Of the code that made the runs; several where they were made on several days."""
     command: str = ""
     seeds: str = ""
+    """Of the runs that are there."""
     runs: int = 0
+    wanted: int = 0
+    """Runs that the experiment asks for, if that is more than there are."""
+    of_seeds: str = ""
+    """All seeds that the evaluation asks for, if those are more."""
+    by_policy: tuple[tuple[str, str], ...] = ()
+    """Of a part: policies, and the seeds of which all their runs are there."""
+
+    @property
+    def partial(self) -> bool:
+        """Whether there is more to run."""
+        return self.wanted > self.runs
+
+    @property
+    def seeds_told(self) -> str:
+        """As in `101-110 of 101-130`."""
+        return f"{self.seeds} of {self.of_seeds}" if self.of_seeds else self.seeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +124,7 @@ def write_chapter(
         id=experiment.id,
         title=experiment.title,
         paper=experiment.paper,
-        scope=_words(scope),
+        scope=words(scope),
         claims=findings.claims,
         sheets=tuple(_sheet(table) for table in findings.tables if table.shown),
         pictures=tuple(pictures),
@@ -129,6 +148,11 @@ def read_chapters(out: Path, ids: Iterable[str]) -> tuple[list[Chapter], list[st
         except (OSError, UnicodeDecodeError, RefusedError):
             damaged.append(name)
     return chapters, damaged
+
+
+def same_scope(chapter: Chapter, scope: Scope) -> bool:
+    """Whether a chapter tells of what is asked for now, with measured data at hand or without."""
+    return chapter.scope.removesuffix(_NO_DATA) == words(scope).removesuffix(_NO_DATA)
 
 
 def _drawn(figure: Figure, folder: Path) -> list[Path]:
@@ -155,14 +179,13 @@ def _csv(table: Table) -> bytes:
     return text.getvalue().encode()
 
 
-def _words(scope: Scope) -> str:
+def words(scope: Scope) -> str:
+    """How much was to be done, in a few words."""
     parts = ["a quick look, not evidence" if scope.quick else "as the evaluation asks for"]
     if scope.seeds:
-        parts.append("seeds " + ", ".join(map(str, scope.seeds)))
+        parts.append(f"seeds {seed_text(scope.seeds)}")
     if scope.cluster:
         parts.append(f"cluster {scope.cluster}")
     if scope.apps:
         parts.append(f"{scope.apps} apps")
-    if scope.data is None:
-        parts.append("without measured data")
-    return "; ".join(parts)
+    return "; ".join(parts) + (_NO_DATA if scope.data is None else "")

@@ -175,6 +175,8 @@ def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[S
     with panels(drawing, 3.2 * len(shown) + 2.4, 3.2, columns=len(shown)) as axes:
         for part, sweep in zip(axes, shown, strict=True):
             for index, line in enumerate(sweep.lines):
+                if not any(math.isfinite(point.mean) for point in line.points):
+                    continue
                 shown_points = [
                     # Side by side, so that no interval hides another.
                     (place + 0.012 * width * index, point)
@@ -203,14 +205,14 @@ def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[S
             part.margins(y=0.1)
             if sweep.log:
                 part.set_yscale("log")
-                _plain_ticks(part.yaxis, part.get_ylim())
+                plain_ticks(part.yaxis, part.get_ylim())
             elif sweep.from_zero:
                 part.set_ylim(0.0, 1.08 * part.get_ylim()[1])
         legend(axes[-1], 7, "upper left")
     return drawing
 
 
-def _plain_ticks(axis: "Axis", limits: tuple[float, float]) -> None:
+def plain_ticks(axis: "Axis", limits: tuple[float, float]) -> None:
     """Numbers that people read, on an axis that is logarithmic."""
     low, high = limits
     ticks = [tick for tick in TICKS if low <= tick <= high]
@@ -222,10 +224,14 @@ def plot_ranges(
     title: str, label: str, marks: Mapping[str, Mapping[str, Factor]], *, log: bool = False
 ) -> Drawing:
     """Means with intervals: a row for each name, in it a mark for each kind; one is marked."""
-    names = list(dict.fromkeys(name for points in marks.values() for name in points))
+    known = {
+        kind: {name: point for name, point in points.items() if math.isfinite(point.mean)}
+        for kind, points in marks.items()
+    }
+    names = list(dict.fromkeys(name for points in known.values() for name in points))
     drawing = Drawing()
     with panels(drawing, 7.0, 0.32 * len(names) + 1.4) as (axes,):
-        for index, (kind, points) in enumerate(marks.items()):
+        for index, (kind, points) in enumerate(known.items()):
             shift = 0.16 * (index - (len(marks) - 1) / 2)
             axes.errorbar(
                 [point.mean for point in points.values()],
@@ -244,7 +250,7 @@ def plot_ranges(
         axes.axvline(1.0, color="black", lw=1.0, ls="--")
         if log:
             axes.set_xscale("log")
-            _plain_ticks(axes.xaxis, axes.get_xlim())
+            plain_ticks(axes.xaxis, axes.get_xlim())
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.set_xlabel(label)

@@ -20,11 +20,12 @@ from themis.experiments.macro import (
     PAPERS,
     WORKLOADS,
     auction_sentence,
+    drawn,
     matrix,
     policies,
 )
 from themis.experiments.matrix import Measured, summary
-from themis.experiments.measures import all_of, at_least
+from themis.experiments.measures import Factor, all_of, at_least, beside, least
 from themis.fairness.ideal import Convention
 from themis.sim.canvas import Drawing
 from themis.sim.config import RunConfig
@@ -79,7 +80,7 @@ def _better(measured: Measured, workload: str, other: str) -> Claim:
     return Claim(
         f"{workload.upper()}: max rho, {other} over ours",
         told(paper, "g", "x"),
-        literal.told,
+        beside(literal.told, literal.seeds, ours.seeds),
         ours.told,
         at_least(ours, paper),
         "rho by the paper's convention, against each run's own contention; against the common "
@@ -88,32 +89,29 @@ def _better(measured: Measured, workload: str, other: str) -> Claim:
 
 
 def _narrower(measured: Measured, workload: str) -> Claim:
-    def factors(policy: str) -> list[float]:
-        return [
-            measured.factor("spread_rho", of=(workload, other), over=(workload, policy)).mean
+    def factors(policy: str) -> dict[str, Factor]:
+        return {
+            other: measured.factor("spread_rho", of=(workload, other), over=(workload, policy))
             for other in PAPERS
-        ]
+        }
 
-    found = [
-        measured.factor("spread_rho", of=(workload, other), over=(workload, OURS))
-        for other in PAPERS
-    ]
+    ours, literal = least(factors(OURS)), least(factors(LITERAL))
     return Claim(
         f"{workload.upper()}: narrower spread of rho than the paper's four",
         Told("narrower"),
-        Told("at least " + told(min(factors(LITERAL)), ".2f", "x").text, min(factors(LITERAL))),
-        Told("at least " + told(min(factors(OURS)), ".2f", "x").text, min(factors(OURS))),
-        all_of(at_least(item, 1.0) for item in found),
+        beside(literal.told_least, literal.seeds, ours.seeds),
+        ours.told_least,
+        all_of(at_least(item, 1.0) for item in factors(OURS).values()),
         "From the 5th to the 95th percentile; the smallest of the four factors is shown.",
     )
 
 
-def _cdf(results: Results, workload: str) -> Drawing:
+def _cdf(results: Results, measured: Measured, workload: str) -> Drawing:
     cells = matrix(results)
     return plot_rho_cdf(
         {
-            policy: [app for run in cells.records(results, (workload, policy)) for app in run.apps]
-            for policy in policies(results)
+            name: [app for run in cells.records(results, (workload, policy)) for app in run.apps]
+            for policy, name in drawn(measured, workload, policies(results)).items()
         }
     )
 
@@ -138,9 +136,10 @@ def study(results: Results) -> Findings:
         Figure(
             f"rho_{workload}",
             f"{workload.upper()}: share of apps at or below each rho_ref (fair share), all seeds.",
-            partial(_cdf, results, workload),
+            partial(_cdf, results, measured, workload),
         )
         for workload in WORKLOADS
+        if drawn(measured, workload, policies(results))
     ]
     figures.append(
         Figure("max_rho", "Largest rho_ref (fair share): geometric mean over seeds, 95 % interval.",

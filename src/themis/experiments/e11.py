@@ -15,7 +15,7 @@ from themis.experiments.base import (
 from themis.experiments.charts import Line, Sweep, plot_sweeps
 from themis.experiments.macro import LITERAL, OURS
 from themis.experiments.matrix import Matrix, Measured, gpu_over_work, over, summary, swept
-from themis.experiments.measures import at_least
+from themis.experiments.measures import at_least, beside
 from themis.sim.canvas import Drawing
 from themis.sim.config import RunConfig
 
@@ -55,7 +55,8 @@ def _claim(measured: Measured, statement: str, name: str, of: str, than: str, wh
     ours, literal = (
         measured.factor(name, of=(of, policy), over=(than, policy)) for policy in (OURS, LITERAL)
     )
-    return Claim(statement, Told("above 1x"), literal.told, ours.told, at_least(ours, 1.0), why)
+    printed = beside(literal.told, literal.seeds, ours.seeds)
+    return Claim(statement, Told("above 1x"), printed, ours.told, at_least(ours, 1.0), why)
 
 
 def _figure(measured: Measured) -> Drawing:

@@ -5,6 +5,7 @@ from functools import partial
 
 from themis.experiments import philly
 from themis.experiments.base import (
+    NOTHING,
     Claim,
     Column,
     Experiment,
@@ -15,12 +16,24 @@ from themis.experiments.base import (
     Table,
     Told,
     Verdict,
+    told,
 )
 from themis.experiments.charts import plot_ranges
+from themis.experiments.headline import front
 from themis.experiments.macro import LITERAL, OURS, PAPERS, auction_sentence, policies
 from themis.experiments.matrix import Measure, Measured, gather, gpu_over_work, summary
-from themis.experiments.measures import Factor, all_of, at_least, mean_ratio
-from themis.experiments.scenarios import REAL, Scenario, runs, scenarios, seeds_of
+from themis.experiments.measures import (
+    FEWEST,
+    Factor,
+    all_of,
+    at_least,
+    beside,
+    best,
+    least,
+    mean_ratio,
+)
+from themis.experiments.provenance import seed_text
+from themis.experiments.scenarios import GENERATED, REAL, Scenario, runs, scenarios, seeds_of
 from themis.sim.canvas import Drawing
 from themis.sim.config import RunConfig
 from themis.sim.store import RunRecord
@@ -94,17 +107,29 @@ def _unbeaten(measured: Measured, scenario: str, names: tuple[str, ...]) -> Clai
         # The two presets are not opponents of each other here.
         return [name for name, item in found.items() if item.below and name not in {OURS, LITERAL}]
 
-    ours, literal = beaten_by(OURS), beaten_by(LITERAL)
+    def listed(policy: str) -> Told:
+        if not measured.count((scenario, policy)):
+            return NOTHING
+        beaten = beaten_by(policy)
+        return Told(", ".join(beaten) or "none", len(beaten))
+
+    seeds = {name: measured.count((scenario, name)) for name in (OURS, LITERAL)}
     found = _against(measured, scenario, OURS, names)
-    nearest = min(found, key=lambda name: found[name].mean)
+    few = [name for name, item in found.items() if item.seeds < FEWEST and name != LITERAL]
+    verdict = Verdict.OPEN if few else Verdict.HOLDS
+    nearest = best({name: item.mean for name, item in found.items()}, min)
+    told_nearest = "Nobody else was run." if nearest is None else (
+        f"Nearest is {nearest}: its max rho_ref is {found[nearest].told.text} that of themis "
+        "(geometric mean, paired bootstrap)."
+    )  # fmt: skip
     return Claim(
         f"Our bar, {scenario}: no policy's max rho_ref is surely lower",
         Told("- (ours)"),
-        Told(", ".join(literal) or "none", len(literal)),
-        Told(", ".join(ours) or "none", len(ours)),
-        measured.judged(not ours),
-        f"Listed are policies that surely beat it. Nearest is {nearest}: its max rho_ref is "
-        f"{found[nearest].told.text} that of themis (geometric mean, paired bootstrap).",
+        beside(listed(LITERAL), seeds[LITERAL], seeds[OURS]),
+        listed(OURS),
+        Verdict.FAILS if beaten_by(OURS) else verdict,
+        f"Listed are policies that surely beat it. {told_nearest}"
+        + (f" With fewer than {FEWEST} pairs of seeds: {', '.join(few)}." if few else ""),
     )
 
 
@@ -112,45 +137,44 @@ def _better(measured: Measured, scenario: str) -> Claim:
     ours = _against(measured, scenario, OURS, PAPERS)
     literal = _against(measured, scenario, LITERAL, PAPERS)
 
-    def least(found: dict[str, Factor]) -> Told:
-        worst = min(found.values(), key=lambda item: item.mean)
-        return Told(f"at least {worst.told.text}", worst.mean)
-
+    worst, printed = least(ours), least(literal)
     return Claim(
         f"Our bar, {scenario}: max rho_ref surely better than the paper's four",
         Told("- (ours)"),
-        least(literal),
-        least(ours),
+        beside(printed.told_least, printed.seeds, worst.seeds),
+        worst.told_least,
         all_of(at_least(item, 1.0) for item in ours.values()),
         "; ".join(f"{name} {item.told.text}" for name, item in ours.items()) + ".",
     )
 
 
 def _level(measured: Measured, scenario: str) -> Claim:
-    mean = {
-        name: measured.estimate("max_rho_ref", (scenario, name)).mean for name in (OURS, LITERAL)
-    }
-    fair = {
-        name: measured.estimate("share_fair", (scenario, name)).mean for name in (OURS, LITERAL)
-    }
+    mean, fair = (
+        {name: measured.estimate(key, (scenario, name)).mean for name in (OURS, LITERAL)}
+        for key in ("max_rho_ref", "share_fair")
+    )
+    seeds = {name: measured.count((scenario, name)) for name in mean}
     floor, placed, over_placed = (
         measured.estimate(name, (scenario, OURS)).mean
         for name in ("over_floor", "placed_floor", "over_placed_floor")
     )
     good = mean[OURS] <= MOST_RHO and fair[OURS] >= LEAST_FAIR
-    verdict = measured.judged(good)
+    verdict = measured.judged(good, (scenario, OURS))
     if verdict is Verdict.FAILS and (mean[OURS] <= MOST_RHO or fair[OURS] >= LEAST_FAIR):
         verdict = Verdict.PARTLY
-    text = {name: Told(f"{mean[name]:.2f}, {fair[name]:.0%}", mean[name]) for name in mean}
+    text = {
+        name: Told(f"{mean[name]:.2f}, {fair[name]:.0%}", mean[name]) if seeds[name] else NOTHING
+        for name in mean
+    }
     return Claim(
         f"Our bar, {scenario}: mean max rho_ref <= {MOST_RHO:g}, {LEAST_FAIR:.0%} of apps fair",
         Told("- (ours)"),
-        text[LITERAL],
+        beside(text[LITERAL], seeds[LITERAL], seeds[OURS]),
         text[OURS],
         verdict,
-        f"Fair: rho_ref at most 1.05. Max rho_ref is {floor:.2f}x the floor, which no policy "
-        f"could go below, and {over_placed:.2f}x the floor with jobs in the best places that the "
-        f"cluster has for them, which is {placed:.2f}.",
+        f"Fair: rho_ref at most 1.05. Max rho_ref is {told(floor, unit='x').text} the floor, which "
+        f"no policy could go below, and {told(over_placed, unit='x').text} the floor with jobs in "
+        f"the best places that the cluster has for them, which is {told(placed).text}.",
     )
 
 
@@ -159,13 +183,13 @@ def _sooner(measured: Measured, scenario: str) -> Claim:
         cell = (scenario, policy)
         return mean_ratio(measured.values("completion_h", cell), measured.values("fluid_h", cell))
 
-    ours = against_fluid(OURS)
+    ours, literal = against_fluid(OURS), against_fluid(LITERAL)
     return Claim(
         f"Our bar, {scenario}: mean completion time below the fluid equal share's",
         Told("- (ours)"),
-        against_fluid(LITERAL).told,
+        beside(literal.told, literal.seeds, ours.seeds),
         ours.told,
-        measured.judged(ours.mean < 1.0),
+        measured.judged(ours.mean < 1.0, (scenario, OURS)),
         "The fluid reference has no beats, no restarts and no distance.",
     )
 
@@ -179,9 +203,9 @@ def _gpu_time(measured: Measured, one: Scenario) -> Claim:
     return Claim(
         f"Our bar, {one.name}: GPU time at most {limit:g}x Gandiva's",
         Told("- (ours)"),
-        literal.told,
+        beside(literal.told, literal.seeds, ours.seeds),
         ours.told,
-        measured.judged(ours.mean <= limit),
+        measured.judged(ours.mean <= limit, (one.name, OURS), (one.name, "gandiva")),
         "Gandiva packs jobs and seldom takes anything away.",
     )
 
@@ -199,7 +223,8 @@ def _table(measured: Measured) -> Table:
         Column("scenario"), Column("policy"), Column("max rho_ref (geometric)", ".3f"),
         Column("low", ".3f"), Column("high", ".3f"), Column("over themis"),
     )  # fmt: skip
-    return Table("bar", "All policies; means over seeds", (*head, *COLUMNS.values()), tuple(rows))
+    columns = (*head, *COLUMNS.values())
+    return measured.on_seeds(Table("bar", "All policies, means over seeds", columns, tuple(rows)))
 
 
 def _figure(measured: Measured, shown: tuple[str, ...], names: tuple[str, ...]) -> Drawing:
@@ -216,16 +241,23 @@ def _figure(measured: Measured, shown: tuple[str, ...], names: tuple[str, ...]) 
 
 
 def _headline(measured: Measured) -> str:
-    parts = []
+    parts: dict[str, tuple[int, ...]] = {}
     for scenario in dict.fromkeys(str(cell[0]) for cell in measured.by_cell):
-        ours, equal = (
-            measured.typical("max_rho_ref", (scenario, name)) for name in (OURS, "equal-share")
-        )
-        parts.append(f"{scenario} {ours.mean:.2f} ({equal.mean:.2f})")
+        cells = [(scenario, name) for name in (OURS, "equal-share")]
+        same = measured.paired(*cells)
+        ours, equal = (told(same.typical("max_rho_ref", cell).mean).text for cell in cells)
+        parts[f"{scenario} {ours} ({equal})"] = same.seeds
+    whole = len(set(parts.values())) == 1
+    given = seed_text(measured.seeds)
+    there = seed_text(next(iter(parts.values()))) if whole else "as named,"
+    seeds = there if there == given else f"{there or 'none'} of {given}"
     return (
-        f"Largest rho_ref (fair share) of any app under themis, in brackets under equal-share, "
-        f"geometric mean over {len(measured.seeds)} seed{'s' * (len(measured.seeds) > 1)}: "
-        + ", ".join(parts)
+        "Largest rho_ref (fair share) of any app under themis, in brackets under equal-share, "
+        f"geometric mean over seeds {seeds}: "
+        + ", ".join(
+            part if whole else f"{part}, seeds {seed_text(each) or 'none'}"
+            for part, each in parts.items()
+        )
         + "."
     )
 
@@ -242,6 +274,12 @@ def study(results: Results) -> Findings:
         claims += [_better(measured, one.name), _level(measured, one.name)]
         claims += [_sooner(measured, one.name), _gpu_time(measured, one)]
     figures = [
+        Figure(
+            "headline",
+            "The app that fares worst under each policy, on W1 and W2 and on half of the machines: "
+            "largest rho_ref (fair share). The floor is the one of the best places.",
+            partial(front, measured, GENERATED, names),
+        ),
         Figure(
             "bar", "W1 and W2: largest rho_ref (fair share) under every policy, and the floor.",
             partial(_figure, measured, ("W1", "W2"), names),

@@ -1,5 +1,6 @@
 """E16: the red team. The lie that pays best, found by search, with the defences off and on."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,8 @@ from themis.experiments.base import (
 )
 from themis.experiments.charts import plot_ranges
 from themis.experiments.macro import OURS
-from themis.experiments.measures import FEWEST, Factor
+from themis.experiments.measures import FEWEST, Factor, best
+from themis.experiments.provenance import seed_text
 from themis.experiments.search import Axis, Effort, Family, Hunt, Point, search
 from themis.sim.canvas import Drawing
 from themis.sim.compare import Estimate, estimate
@@ -34,6 +36,7 @@ LIAR = str(contender())
 
 MOST = 1.05
 """The bar: with the defences on, no lie may gain more."""
+CLOSED = f"Our bar: with the defences on, no lie gains more than {MOST:g}x"
 STRONG = 1.3
 """What the search must find with the defences off, or it is too weak to say anything."""
 
@@ -190,8 +193,8 @@ def hunt_in(results: Results, family: Family, defences: str) -> Quarry:
     named += [(point, seeds.more) for point in shortlist]
     if None in shortlist.values():
         return Quarry(hunt, tuple(named))
-    best = max(shortlist, key=lambda point: shortlist[point] or 0.0)
-    return Quarry(hunt, (*named, (best, seeds.report)), best)
+    chosen = max(shortlist, key=lambda point: shortlist[point] or 0.0)
+    return Quarry(hunt, (*named, (chosen, seeds.report)), chosen)
 
 
 def plan(results: Results) -> Iterable[RunConfig]:
@@ -236,14 +239,18 @@ Catch = Mapping[str, Mapping[str, Found]]
 
 def _found(results: Results, family: Family, defences: str) -> Found:
     quarry = hunt_in(results, family, defences)
-    point = quarry.best or quarry.hunt.best(1)[0]
-    gains = _gains(results, family, point, defences, seeds_of(results).report)
+    point, tried = quarry.best, len(quarry.hunt.scores)
+    if point is None:
+        return Found("not chosen yet", Estimate(math.nan, None, 0), math.nan, tried)
+    each = (gain_of(results, family, point, defences, s) for s in seeds_of(results).report)
+    gains = [gain for gain in each if gain is not None]
     options = run_of(family, point, defences, 0).options
     lie = "the truth"
     if "lie" in options:
         kinds, factors = str(options["lie"]).split(","), str(options["lie_factor"]).split(",")
         lie = ", ".join(map(" ".join, zip(kinds, factors, strict=True)))
-    return Found(lie, estimate(gains or []), quarry.hunt.scores[point], len(quarry.hunt.scores))
+    told_gain = estimate(gains) if gains else Estimate(math.nan, None, 0)
+    return Found(lie, told_gain, quarry.hunt.scores[point], tried)
 
 
 def _strong(catch: Catch, family: str) -> Claim:
@@ -261,34 +268,50 @@ def _strong(catch: Catch, family: str) -> Claim:
 
 
 def _closed(catch: Catch) -> Claim:
-    best = max(catch, key=lambda family: catch[family][ON].gain.mean)
+    known = best({family: each[ON].gain.mean for family, each in catch.items()}, max)
+    if known is None:
+        why = "No family has been searched to its end."
+        return Claim(CLOSED, Told("- (ours)"), NOTHING, NOTHING, Verdict.OPEN, why)
     found = {family: catch[family][ON].factor for family in catch}
     above = [family for family in found if found[family].mean > MOST]
     sure = [family for family in above if (found[family].low or 0.0) > MOST]
-    verdict = Verdict.FAILS if sure else Verdict.OPEN if above else Verdict.HOLDS
+    few = [family for family in found if found[family].seeds < FEWEST]
+    verdict = Verdict.FAILS if sure else Verdict.OPEN if above or few else Verdict.HOLDS
     others = ", ".join(f"{family} {found[family].told.text}" for family in above)
     return Claim(
-        f"Our bar: with the defences on, no lie gains more than {MOST:g}x",
+        CLOSED,
         Told("- (ours)"),
         NOTHING,
-        found[best].told,
-        verdict if found[best].seeds >= FEWEST else Verdict.OPEN,
-        f"The best of all lies found, by {best}: {catch[best][ON].lie}. "
-        + (f"Above the bar: {others}." if above else "All families stay below the bar."),
+        found[known].told,
+        verdict if found[known].seeds >= FEWEST else Verdict.OPEN,
+        f"The best of all lies found, by {known}: {catch[known][ON].lie}. "
+        + (f"Above the bar: {others}." if above else "All families stay below the bar.")
+        + (f" Not told yet: {', '.join(few)}." if few else ""),
     )
 
 
-def _table(catch: Catch) -> Table:
+def _table(catch: Catch, asked: Sequence[int]) -> Table:
     rows: list[Row] = [
-        (family, defences, found.lie, found.gain.mean, found.gain.half, found.searched, found.lies)
+        (
+            family,
+            defences,
+            found.lie,
+            found.gain.mean,
+            found.gain.half,
+            found.gain.runs,
+            found.searched,
+            found.lies,
+        )
         for family, each in catch.items()
         for defences, found in each.items()
     ]
     columns = (
         Column("family"), Column("defences"), Column("best lie"), Column("gain", ".3f"),
-        Column("half width", ".3f"), Column("in the search", ".3f"), Column("lies tried"),
+        Column("half width", ".3f"), Column("seeds"), Column("in the search", ".3f"),
+        Column("lies tried"),
     )  # fmt: skip
-    return Table("lies", "The lie that pays best in each family", columns, tuple(rows))
+    title = f"The lie that pays best in each family, told on seeds of {seed_text(asked)}"
+    return Table("lies", title, columns, tuple(rows))
 
 
 def _evaluations(results: Results) -> Table:
@@ -311,6 +334,7 @@ def _runs(results: Results) -> Table:
                 rows += [
                     (family.name, defences, seed, gain_of(results, family, point, defences, seed))
                     for seed in seeds_of(results).report
+                    if gain_of(results, family, point, defences, seed) is not None
                 ]
     columns = (Column("family"), Column("defences"), Column("seed"), Column("gain"))
     return Table("runs", "The best lies, seed by seed", columns, tuple(rows), shown=False)
@@ -335,7 +359,7 @@ def study(results: Results) -> Findings:
     seeds = seeds_of(results)
     return Findings(
         claims=(_strong(catch, IDEAL), _strong(catch, SPLIT), _closed(catch)),
-        tables=(_table(catch), _evaluations(results), _runs(results)),
+        tables=(_table(catch, seeds.report), _evaluations(results), _runs(results)),
         figures=(
             Figure("gains", "Gain of the best lie of each family, mean over seeds that the search "
                    "did not see, with 95 % interval.", lambda: _figure(catch)),

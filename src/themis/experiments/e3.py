@@ -15,7 +15,7 @@ from themis.experiments.base import (
 from themis.experiments.charts import plot_ranges
 from themis.experiments.macro import LITERAL, OURS, PAPERS
 from themis.experiments.matrix import Matrix, Measure, Measured, over
-from themis.experiments.measures import at_least
+from themis.experiments.measures import at_least, beside
 from themis.fairness.ideal import Convention
 from themis.sim.canvas import Drawing
 from themis.sim.compare import with_value
@@ -83,7 +83,7 @@ def _better(measured: Measured, job: str, why: str) -> Claim:
     return Claim(
         f"The {job} job: Tiresias' rho over ours",
         told(printed[OTHER] / printed[OURS], ".2f", "x"),
-        literal.told,
+        beside(literal.told, literal.seeds, ours.seeds),
         ours.told,
         at_least(ours, wanted),
         f"The paper prints {printed[OURS]:g} against {printed[OTHER]:g}. {why}",
@@ -97,9 +97,9 @@ def _level(measured: Measured, job: str) -> Claim:
     return Claim(
         f"rho of the {job} job",
         told(printed, "g"),
-        told(literal.mean),
+        beside(told(literal.mean), literal.runs, ours.runs),
         told(ours.mean),
-        measured.judged(ours.mean <= printed * 1.05),
+        measured.judged(ours.mean <= printed * 1.05, ("w2", OURS)),
         f"As the paper's equation has it, mean over seeds; 5 % above {printed:g} still counts. By "
         "that equation the ideal time of so small a job is the contention times what it takes on "
         "all it can use, so that a job that hardly waits is far below 1; against its fair share "

@@ -16,6 +16,7 @@ from themis.experiments.base import (
 )
 from themis.experiments.macro import LITERAL, OURS, PAPERS
 from themis.experiments.matrix import MAIN, MAIN_COLUMNS, Matrix, Measured, over, swept
+from themis.experiments.measures import beside
 from themis.experiments.sweeps import plot_cells
 from themis.sim.config import RunConfig
 from themis.sim.metrics import FAIR
@@ -37,17 +38,20 @@ def plan(results: Results) -> Iterable[RunConfig]:
 
 
 def _only(measured: Measured, contention: int) -> Claim:
-    mean = {name: measured.estimate("max_rho", (contention, name)).mean for name in POLICIES}
+    cells = [(contention, name) for name in (OURS, *PAPERS)]
+    same = measured.paired(*cells)
+    mean = {name: same.estimate("max_rho", (contention, name)).mean for name in (OURS, *PAPERS)}
+    literal = measured.estimate("max_rho", (contention, LITERAL))
     others = [name for name in PAPERS if mean[name] <= FAIR]
     fair = mean[OURS] <= FAIR
-    verdict = measured.judged(fair and not others)
+    verdict = measured.judged(fair and not others, *cells)
     if verdict is Verdict.FAILS and fair:
         verdict = Verdict.PARTLY
     also = ", ".join(others) or "none"
     return Claim(
         f"{contention}x contention: max rho at most 1, and nobody else's",
         Told("<= 1, alone"),
-        told(mean[LITERAL]),
+        beside(told(literal.mean), literal.runs, same.count((contention, OURS))),
         told(mean[OURS]),
         verdict,
         f"Mean over seeds as the paper computes rho, at most {FAIR:g} counts; of its four "

@@ -1,10 +1,12 @@
 """E9: one liar among eight identical apps, only one of which can have a machine to itself."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
 from themis.experiments.base import (
+    NOTHING,
     REPORT_SEEDS,
     Claim,
     Column,
@@ -21,7 +23,8 @@ from themis.experiments.base import (
 from themis.experiments.charts import Line, Sweep, plot_sweeps
 from themis.experiments.macro import LITERAL, OURS
 from themis.experiments.matrix import plain
-from themis.experiments.measures import FEWEST
+from themis.experiments.measures import FEWEST, beside, best
+from themis.experiments.provenance import seed_text
 from themis.sim.canvas import Drawing
 from themis.sim.compare import Estimate, estimate
 from themis.sim.config import RunConfig, allowed_keys
@@ -85,25 +88,28 @@ def values(results: Results) -> tuple[int, ...]:
     return QUICK_VALUES if results.scope.quick else VALUES
 
 
-def completion(results: Results, config: RunConfig) -> float:
-    """Seconds that the liar took, or would have taken."""
+def completion(results: Results, config: RunConfig) -> float | None:
+    """Seconds that the liar took, or would have taken; None if the run is not there."""
     key = repr(config)
     if key not in results.memo:
-        apps = results.record(config).apps
-        results.memo[key] = next(app.completion for app in apps if app.app == LIAR)
+        record = results.find(config)
+        if record is None:
+            return None
+        results.memo[key] = next(app.completion for app in record.apps if app.app == LIAR)
     return results.memo[key]
 
 
 def gain(results: Results, case: Case, percent: int, seeds: Iterable[int]) -> Estimate:
-    """Honest over lying completion time, minus one: mean over seeds."""
-    return estimate(
-        [
-            completion(results, run_of(case, 0, seed))
-            / completion(results, run_of(case, percent, seed))
-            - 1
-            for seed in seeds
-        ]
-    )
+    """Honest over lying completion time, minus one: mean over seeds that have both runs."""
+    pairs = [
+        (
+            completion(results, run_of(case, 0, seed)),
+            completion(results, run_of(case, percent, seed)),
+        )
+        for seed in seeds
+    ]
+    gains = [honest / lying - 1 for honest, lying in pairs if honest and lying]
+    return estimate(gains) if gains else Estimate(math.nan, None, 0)
 
 
 def seeds_of(results: Results, case: Case) -> tuple[int, ...]:
@@ -154,7 +160,8 @@ def _percent(found: Estimate) -> Told:
 
 def _most(gains: Gains, case: Case) -> Estimate:
     """The lie that pays best."""
-    return max((item for x, item in gains[case].items() if x), key=lambda item: item.mean)
+    at = best({x: item.mean for x, item in gains[case].items() if x}, max)
+    return gains[case][max(gains[case]) if at is None else at]
 
 
 def judge(found: Iterable[Estimate]) -> Verdict:
@@ -170,11 +177,16 @@ def judge(found: Iterable[Estimate]) -> Verdict:
 
 
 def _no_gain(gains: Gains, case: Case, literal: Case | None, statement: str, why: str) -> Claim:
+    ours = _most(gains, case)
+    printed = NOTHING
+    if literal:
+        most = _most(gains, literal)
+        printed = beside(_percent(most), most.runs, ours.runs)
     return Claim(
         statement,
         Told("no gain"),
-        _percent(_most(gains, literal)) if literal else Told("-"),
-        _percent(_most(gains, case)),
+        printed,
+        _percent(ours),
         judge(item for x, item in gains[case].items() if x),
         why,
     )
@@ -184,11 +196,12 @@ def _loss(gains: Gains) -> Claim:
     beyond = [item for x, item in gains[MAIN].items() if x > TURN]
     sure = all(item.half is not None and item.mean + item.half < 0 for item in beyond)
     few = any(item.half is None or item.runs < FEWEST for item in beyond)
+    ours, literal = (gains[case][max(gains[case])] for case in (MAIN, PRINTED))
     return Claim(
         f"Lies beyond {TURN} % lose",
         Told("a sharp loss"),
-        _percent(gains[PRINTED][max(gains[PRINTED])]),
-        _percent(gains[MAIN][max(gains[MAIN])]),
+        beside(_percent(literal), literal.runs, ours.runs),
+        _percent(ours),
         Verdict.OPEN if few else Verdict.HOLDS if sure else Verdict.FAILS,
         "Shown is the gain of the largest lie; judged are all beyond. Whoever overstates what "
         "being spread costs bids less for what it will get anyway.",
@@ -211,6 +224,11 @@ def _figure(gains: Gains, shown: tuple[Case, ...]) -> Drawing:
     return plot_sweeps("overstated by, %", xs, [sweep])
 
 
+def _seeds_text(there: Iterable[int], asked: Iterable[int]) -> str:
+    found, wanted = seed_text(there) or "none", seed_text(asked)
+    return found if found == wanted else f"{found} of {wanted}"
+
+
 def study(results: Results) -> Findings:
     """What the liar gains."""
     gains: Gains = {}
@@ -220,12 +238,11 @@ def study(results: Results) -> Findings:
         seeds = seeds_of(results, case)
         gains[case] = {x: gain(results, case, x, seeds) for x in values(results)}
         for x, item in gains[case].items():
-            rows.append((case.policy, case.f, case.lie, x, item.mean, item.half, item.runs))
-            each += [
-                (case.policy, case.f, case.lie, x, seed,
-                 completion(results, run_of(case, x, seed)))
-                for seed in seeds
-            ]  # fmt: skip
+            runs = {seed: completion(results, run_of(case, x, seed)) for seed in seeds}
+            there = {seed: seconds for seed, seconds in runs.items() if seconds is not None}
+            named = _seeds_text(there, seeds)
+            rows.append((case.policy, case.f, case.lie, x, item.mean, item.half, named))
+            each += [(case.policy, case.f, case.lie, x, *pair) for pair in there.items()]
     head = (Column("policy"), Column("f", "g"), Column("lie"), Column("overstated %"))
     one_of_two = "With f = 0.8 two of eight apps are invited, so most places are dealt, not won."
     return Findings(

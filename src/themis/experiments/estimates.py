@@ -1,6 +1,7 @@
 """How long runs will take, before they are begun: from like runs, else by a rough guess.
 
-forecast(todo, store.timings())      # processor seconds of all together
+costs(todo, store.timings())         # processor seconds of each, by the repr of its configuration
+forecast(todo, store.timings())      # of all together
 """
 
 import json
@@ -27,15 +28,21 @@ Kind = tuple[object, ...]
 
 def forecast(todo: Sequence[RunConfig], known: Iterable[Timing]) -> float:
     """Processor seconds that these runs will take."""
+    return sum(costs(todo, known).values())
+
+
+def costs(todo: Sequence[RunConfig], known: Iterable[Timing]) -> dict[str, float]:
+    """Processor seconds that each of these runs will take, by the `repr` of its configuration."""
     seen: dict[Kind, list[float]] = defaultdict(list)
     for timing in known:
         for kind in _kinds(timing.config):
             seen[kind].append(timing.cpu_s / _size(timing.config))
-    total = 0.0
-    for config in todo:
-        paces = [fmean(seen[kind]) for kind in _kinds(config) if kind in seen]
-        total += (paces[0] if paces else _guess(config)) * _size(config)
-    return total
+    paces = {kind: fmean(values) for kind, values in seen.items()}
+    return {
+        repr(config): _size(config)
+        * next((paces[kind] for kind in _kinds(config) if kind in paces), _guess(config))
+        for config in todo
+    }
 
 
 def _guess(config: RunConfig) -> float:

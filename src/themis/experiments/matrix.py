@@ -6,14 +6,18 @@
     measured.factor("max", of=("w1", "gandiva"), over=("w1", "themis"))
 
 A cell is a tuple of whatever tells the runs apart: ("w1", "themis"), or (0.8, "themis-paper").
+Runs that are not there yet are left out: every number is of the seeds that a cell has, and cells
+are compared on the seeds that both have.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from themis.experiments.base import Column, Results, Row, Table, Verdict
 from themis.experiments.measures import FEWEST, Factor, factor
+from themis.experiments.provenance import seed_text
 from themis.policies import policy_class, policy_options
 from themis.records.values import settings_for
 from themis.sim.compare import Estimate, estimate, with_value
@@ -41,7 +45,8 @@ class Matrix:
 
     def records(self, results: Results, cell: Cell) -> Iterator[RunRecord]:
         """The finished runs of one cell, one at a time."""
-        return (results.record(config) for config in self.runs(cell))
+        found = (results.find(config) for config in self.runs(cell))
+        return (record for record in found if record is not None)
 
     def measure(self, results: Results, measures: Mapping[str, Measure]) -> "Measured":
         """The numbers of all runs. Reads each of them once."""
@@ -50,24 +55,57 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Numbers of every cell, seed by seed."""
+    """Numbers of every cell, seed by seed; NaN where a run is not there or has none."""
 
     by_cell: Mapping[Cell, Mapping[str, Sequence[float]]]
     seeds: tuple[int, ...]
+    """Those that were asked for."""
+    present: Mapping[Cell, tuple[int, ...]]
+    """Those of which each cell has its run."""
 
-    def judged(self, is_so: bool) -> Verdict:
-        """A verdict on means, for which a few seeds are not enough."""
-        if len(self.seeds) < FEWEST:
+    def judged(self, is_so: bool, *cells: Cell) -> Verdict:
+        """A verdict on means of these cells, for which a few seeds are not enough."""
+        if self.count(*cells) < FEWEST:
             return Verdict.OPEN
         return Verdict.HOLDS if is_so else Verdict.FAILS
+
+    def count(self, *cells: Cell) -> int:
+        """How many seeds all of these cells have."""
+        return len(self._common(cells))
+
+    def _common(self, cells: Iterable[Cell]) -> tuple[int, ...]:
+        sets = [set(self.present[cell]) for cell in cells]
+        return tuple(seed for seed in self.seeds if all(seed in one for one in sets))
+
+    def paired(self, *cells: Cell) -> "Measured":
+        """These cells alone, on the seeds that all of them have: their means can be compared.
+
+        A cell without any run is left as it is, or there would be nothing to compare.
+        """
+        kept = set(self._common(cell for cell in cells if self.present[cell]))
+        places = [place for place, seed in enumerate(self.seeds) if seed in kept]
+        return Measured(
+            {
+                cell: {name: [each[p] for p in places] for name, each in self.by_cell[cell].items()}
+                for cell in cells
+            },
+            tuple(self.seeds[place] for place in places),
+            {cell: tuple(s for s in self.present[cell] if s in kept) for cell in cells},
+        )
 
     def values(self, name: str, cell: Cell) -> Sequence[float]:
         """One number over the seeds."""
         return self.by_cell[cell][name]
 
     def estimate(self, name: str, cell: Cell) -> Estimate:
-        """Its mean with the interval of Student's t."""
-        return estimate(self.values(name, cell))
+        """Its mean with the interval of Student's t, over the runs that are there."""
+        there = set(self.present[cell])
+        values = [
+            value
+            for seed, value in zip(self.seeds, self.values(name, cell), strict=True)
+            if seed in there
+        ]
+        return estimate(values) if values else Estimate(math.nan, None, 0)
 
     def typical(self, name: str, cell: Cell) -> Factor:
         """Its geometric mean: for ratios, where twice and half weigh the same."""
@@ -87,7 +125,27 @@ class Measured:
             for cell in self.by_cell
         ]
         heads = tuple(Column(part) for part in head)
-        return Table(name, title, (*heads, *columns.values()), tuple(rows))
+        return self.on_seeds(Table(name, title, (*heads, *columns.values()), tuple(rows)))
+
+    def on_seeds(self, table: Table) -> Table:
+        """A table with a row for each cell, saying which seeds it rests on; its title ends so.
+
+        Where cells have different seeds every row names its own.
+        """
+        given = seed_text(self.seeds)
+        told = {cell: seed_text(self.present[cell]) or "none" for cell in self.by_cell}
+        if len(set(told.values())) <= 1:
+            seeds = next(iter(told.values()), given)
+            part = "" if seeds == given else f" of {given}"
+            return replace(table, title=f"{table.title} {seeds}{part}")
+        width = len(next(iter(self.by_cell)))
+        rows = tuple(
+            (*row[:width], told[cell], *row[width:])
+            for cell, row in zip(self.by_cell, table.rows, strict=True)
+        )
+        columns = (*table.columns[:width], Column("seeds"), *table.columns[width:])
+        title = f"{table.title} of {given}, those that each row has"
+        return replace(table, title=title, columns=columns, rows=rows)
 
     def tables(
         self, name: str, title: str, head: Sequence[str], columns: Mapping[str, Column]
@@ -102,6 +160,7 @@ class Measured:
             (*cell, seed, *(numbers[measure][place] for measure in names))
             for cell, numbers in self.by_cell.items()
             for place, seed in enumerate(self.seeds)
+            if seed in self.present[cell]
         ]
         columns = tuple(Column(part) for part in (*head, "seed", *names))
         return Table(name, "Every run", columns, tuple(rows), shown=False)
@@ -115,13 +174,17 @@ def gather(
 ) -> Measured:
     """The numbers of finished runs, by cell and in the order of the seeds."""
     values: dict[Cell, dict[str, list[float]]] = {}
+    present: dict[Cell, list[int]] = {}
     for cell, configs in runs.items():
         values[cell] = {name: [] for name in measures}
-        for config in configs:
-            record = results.record(config)
+        present[cell] = []
+        for seed, config in zip(seeds, configs, strict=True):
+            record = results.find(config)
+            if record is not None:
+                present[cell].append(seed)
             for name, measure in measures.items():
-                values[cell][name].append(measure(record))
-    return Measured(values, seeds)
+                values[cell][name].append(math.nan if record is None else measure(record))
+    return Measured(values, seeds, {cell: tuple(found) for cell, found in present.items()})
 
 
 def over(

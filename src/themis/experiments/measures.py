@@ -6,17 +6,20 @@ ks_distance(sizes, APP_GPU_SECONDS)       # largest vertical distance of two CDF
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from statistics import fmean
+from typing import TypeVar
 
-from themis.experiments.base import Told, Verdict, told
+from themis.experiments.base import NOTHING, Told, Verdict, told
 from themis.sim.workloads import Table
 
 RESAMPLES = 2000
 FEWEST = 6
 """With fewer pairs, chance alone often puts all of them on one side."""
+
+Key = TypeVar("Key", str, float, int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,13 @@ class Factor:
         return told(self.mean, ".2f", "x", self.low, self.high)
 
     @property
+    def told_least(self) -> Told:
+        """As the smallest of several."""
+        if not math.isfinite(self.mean):
+            return NOTHING
+        return Told(f"at least {self.told.text}", self.mean)
+
+    @property
     def percent(self) -> Told:
         """As a change: -4.8 %."""
         low, high = (None if end is None else 100 * (end - 1) for end in (self.low, self.high))
@@ -61,7 +71,7 @@ def factor(of: Sequence[float], over: Sequence[float]) -> Factor:
         if math.isfinite(one) and math.isfinite(other) and one > 0 < other
     ]
     if not logs:
-        return Factor(math.nan)
+        return Factor(math.nan, seeds=0)
     if len(logs) < 2:
         return Factor(math.exp(logs[0]))
     # The same draws for the same number of seeds, so that a report never changes by itself.
@@ -82,7 +92,7 @@ def mean_ratio(of: Sequence[float], over: Sequence[float]) -> Factor:
         if math.isfinite(one) and math.isfinite(other)
     ]
     if not pairs or not math.fsum(other for _, other in pairs):
-        return Factor(math.nan)
+        return Factor(math.nan, seeds=0)
     if len(pairs) < 2:
         return Factor(_ratio(pairs))
     stream = Random(f"bootstrap/{len(pairs)}")
@@ -93,6 +103,32 @@ def mean_ratio(of: Sequence[float], over: Sequence[float]) -> Factor:
 
 def _ratio(pairs: Sequence[tuple[float, float]]) -> float:
     return math.fsum(one for one, _ in pairs) / math.fsum(other for _, other in pairs)
+
+
+def beside(found: Told, seeds: int, others: int) -> Told:
+    """A number that says how many seeds it rests on where that is not as many as its neighbour."""
+    if seeds == others or found == NOTHING:
+        return found
+    text = f"{found.text}; {seeds} seed{'s' * (seeds != 1)}"
+    return Told(text, found.value, found.low, found.high)
+
+
+def best(values: Mapping[Key, float], pick: Callable[..., Key]) -> Key | None:
+    """The key with the smallest (`min`) or largest (`max`) value, of those that have one."""
+    known = {key: value for key, value in values.items() if math.isfinite(value)}
+    return pick(known, key=known.__getitem__) if known else None
+
+
+def of_all(pick: Callable[[Sequence[float]], float], values: Sequence[float]) -> float:
+    """The smallest (`min`) or largest (`max`); NaN while one of them is not known."""
+    return pick(values) if values and all(map(math.isfinite, values)) else math.nan
+
+
+def least(found: Mapping[str, Factor]) -> Factor:
+    """The smallest of several; none while one of them is not known."""
+    if all(math.isfinite(item.mean) for item in found.values()):
+        return min(found.values(), key=lambda item: item.mean)
+    return Factor(math.nan, seeds=0)
 
 
 def at_least(found: Factor, wanted: float) -> Verdict:

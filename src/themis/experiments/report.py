@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from themis.experiments.base import Claim, Told, Verdict
+from themis.experiments.base import Claim, Experiment, Told, Verdict
 from themis.experiments.chapter import Chapter, Picture, Sheet
 
 Svgs = Mapping[tuple[str, str], str]
@@ -54,8 +54,20 @@ code { background: #f3f3f3; padding: 0 .2rem; }
 """
 
 
-def page(chapters: Sequence[Chapter], svgs: Svgs, damaged: Sequence[str] = ()) -> str:
-    """The report as HTML; `damaged` are experiments whose file could not be read."""
+def page(
+    chapters: Sequence[Chapter],
+    svgs: Svgs,
+    damaged: Sequence[str] = (),
+    absent: Sequence[Experiment] = (),
+) -> str:
+    """The report as HTML.
+
+    Args:
+        chapters: What there is to tell.
+        svgs: Its figures.
+        damaged: Experiments whose file could not be read.
+        absent: Experiments that were not run.
+    """
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -65,7 +77,7 @@ def page(chapters: Sequence[Chapter], svgs: Svgs, damaged: Sequence[str] = ()) -
         *(f"<p>{escape(text)}</p>" for text in leads(chapters)),
         f'<p class="lead">{_lead(chapters)}</p>',
         *(f'<p class="note">{escape(name)} is damaged: run it again.</p>' for name in damaged),
-        _contents(chapters),
+        _contents(chapters, absent),
         _claims([(chapter, claim) for chapter in chapters for claim in chapter.claims]),
         *(_section(chapter, svgs) for chapter in chapters),
         "</body></html>",
@@ -95,13 +107,17 @@ def _lead(chapters: Sequence[Chapter]) -> str:
     )
 
 
-def _contents(chapters: Sequence[Chapter]) -> str:
+def _contents(chapters: Sequence[Chapter], absent: Sequence[Experiment]) -> str:
     links = (
         f'<li>{_link(chapter)}: {escape(chapter.title)} <span class="note">'
-        f"({escape(chapter.scope)})</span></li>"
+        f"({escape(extent(chapter))})</span></li>"
         for chapter in chapters
     )
-    return f"<ul>{''.join(links)}</ul>"
+    others = (
+        f'<li>{escape(item.id)}: {escape(item.title)} <span class="note">(not run)</span></li>'
+        for item in absent
+    )
+    return f"<ul>{''.join((*links, *others))}</ul>"
 
 
 def _claims(claims: Iterable[tuple[Chapter, Claim]]) -> str:
@@ -148,7 +164,7 @@ def _section(chapter: Chapter, svgs: Svgs) -> str:
     parts = [
         f'<section id="{escape(chapter.id)}">',
         f"<h2>{escape(chapter.id)}: {escape(chapter.title)}</h2>",
-        f'<p class="lead">The paper: {escape(chapter.paper)} Here: {escape(chapter.scope)}.</p>',
+        f'<p class="lead">The paper: {escape(chapter.paper)} Here: {escape(extent(chapter))}.</p>',
         _wide(f"{head}<tbody>{rows}</tbody>"),
         *(f'<p class="note">{escape(note)}</p>' for note in chapter.notes),
         *(_figure(chapter, picture, svgs) for picture in chapter.pictures),
@@ -160,10 +176,25 @@ def _section(chapter: Chapter, svgs: Svgs) -> str:
     return "\n".join(parts)
 
 
+def extent(chapter: Chapter) -> str:
+    """How much of an experiment a chapter rests on; seeds that are missing are named."""
+    given = chapter.origin
+    if not given.partial:
+        return f"{chapter.scope}; seeds {given.seeds_told}" if given.of_seeds else chapter.scope
+    each = "; ".join(f"{names}: {seeds}" for names, seeds in given.by_policy)
+    one = len(given.by_policy) == 1
+    whole = f"whole for seeds {given.by_policy[0][1]}" if one else f"whole for seeds: {each}"
+    return (
+        f"{chapter.scope}, but not finished: {given.runs} of {given.wanted} runs, seeds "
+        f"{given.seeds_told} ({whole})"
+    )
+
+
 def origin(chapter: Chapter) -> str:
     """Where a chapter comes from, in a sentence."""
     given = chapter.origin
-    runs = f", {given.runs} runs, seeds {given.seeds}" if given.runs else ", no runs"
+    count = f"{given.runs} of {given.wanted}" if given.partial else f"{given.runs}"
+    runs = f", {count} runs, seeds {given.seeds_told}" if given.runs else ", no runs"
     command = f": {given.command}" if given.command else ""
     return f"Themis {chapter.themis}, commit {given.commit}{runs}{command}."
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from themis.errors import ConfigError
-from themis.experiments.base import Claim
-from themis.experiments.chapter import Chapter, Sheet, read_chapters
-from themis.experiments.registry import EXPERIMENTS
-from themis.experiments.report import leads, origin
+from themis.experiments.base import Claim, Experiment
+from themis.experiments.chapter import Chapter, Sheet
+from themis.experiments.registry import holdings
+from themis.experiments.report import extent, leads, origin
 from themis.sim.store import writable, write_whole
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#])")
@@ -24,10 +24,13 @@ MOST_ROWS = 120
 def write_results(out: Path, page: Path) -> list[Path]:
     """Write the page and the figures that it shows, in a folder beside it.
 
+    An experiment that is not finished is told with the seeds that it has, one that was not run is
+    named.
+
     Raises:
         ConfigError: The folder holds no finished experiment, or the page cannot be written.
     """
-    chapters, damaged = read_chapters(out, EXPERIMENTS)
+    chapters, damaged, absent = holdings(out)
     if not chapters:
         raise ConfigError("out", str(out), "a folder in which `themis reproduce` has finished")
     folder = page.parent / page.stem
@@ -42,14 +45,19 @@ def write_results(out: Path, page: Path) -> list[Path]:
                 write_whole(target, source.read_bytes(), "docs")
                 figures[chapter.id, picture.name] = target
     links = {key: f"{folder.name}/{path.name}" for key, path in figures.items()}
-    write_whole(page, _page(chapters, damaged, links).encode(), "docs")
+    write_whole(page, _page(chapters, damaged, absent, links).encode(), "docs")
     return [page, *figures.values()]
 
 
 Links = dict[tuple[str, str], str]
 
 
-def _page(chapters: Sequence[Chapter], damaged: Sequence[str], links: Links) -> str:
+def _page(
+    chapters: Sequence[Chapter],
+    damaged: Sequence[str],
+    absent: Sequence[Experiment],
+    links: Links,
+) -> str:
     parts = [
         "# Results",
         (
@@ -63,11 +71,21 @@ def _page(chapters: Sequence[Chapter], damaged: Sequence[str], links: Links) -> 
             "printed. Numbers in brackets are 95 % intervals over seeds."
         ),
         "\n".join(
-            f"- [{chapter.id}](#{_anchor(chapter)}): {_text(chapter.title)}" for chapter in chapters
+            (
+                *(_entry(chapter) for chapter in chapters),
+                *(f"- {item.id}: {_text(item.title)}: **not run**" for item in absent),
+            )
         ),
         *(_section(chapter, links) for chapter in chapters),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _entry(chapter: Chapter) -> str:
+    given = chapter.origin
+    some = f" (seeds {_text(given.seeds_told)})" if given.of_seeds else ""
+    part = f": **{given.runs} of {given.wanted} runs**" if given.partial else ""
+    return f"- [{chapter.id}](#{_anchor(chapter)}): {_text(chapter.title)}{part}{some}"
 
 
 def _anchor(chapter: Chapter) -> str:
@@ -79,7 +97,7 @@ def _anchor(chapter: Chapter) -> str:
 def _section(chapter: Chapter, links: Links) -> str:
     parts = [
         f"## {chapter.id}: {_text(chapter.title)}",
-        f"The paper: {_text(chapter.paper)} Here: {_text(chapter.scope)}.",
+        f"The paper: {_text(chapter.paper)} Here: {_text(extent(chapter))}.",
         _claims(chapter.claims),
         *(_text(note) for note in chapter.notes),
         *(

@@ -9,21 +9,28 @@ report tells of every experiment that the folder holds, not only of the ones jus
 import csv
 import io
 import json
+import shlex
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from themis.experiments.base import Experiment, Results, Scope
-from themis.experiments.chapter import Chapter, Origin, read_chapters, write_chapter
-from themis.experiments.estimates import forecast
+from themis.experiments.chapter import Chapter, Origin, read_chapters, same_scope, write_chapter
+from themis.experiments.estimates import costs
 from themis.experiments.provenance import commit_here, seed_text
-from themis.experiments.registry import EXPERIMENTS
+from themis.experiments.registry import EXPERIMENTS, holdings
 from themis.experiments.report import page
 from themis.records.codec import dumps
+from themis.sim.config import RunConfig
 from themis.sim.pool import Progress, cores, finish_all
 from themis.sim.store import Store, writable, write_whole
 from themis.sim.timing import UNKNOWN
 
 REPORT = "report.html"
+
+ENOUGH = 0.25
+"""The part of a seed's runs from which on an experiment that is not finished is told of."""
 
 Forecast = Callable[[int, float], None]
 """Called before runs begin with how many there are and about how many seconds they will take."""
@@ -93,9 +100,12 @@ def run_experiments(
             return results
         wanted = sorted(new.values(), key=lambda config: config.seed)
         todo = [config for config in wanted if fresh or not store.has(config)]
+        cost = costs(todo, store.timings()) if todo else {}
         if todo and expect is not None:
-            expect(len(todo), forecast(todo, store.timings()) / min(workers or cores(), len(todo)))
-        if finish_all(wanted, store, workers=workers, progress=progress, fresh=fresh, stop=stop):
+            expect(len(todo), sum(cost.values()) / min(workers or cores(), len(todo)))
+        if finish_all(
+            wanted, store, workers=workers, progress=progress, fresh=fresh, stop=stop, cost=cost
+        ):
             return results
         done |= new.keys()
 
@@ -103,6 +113,45 @@ def run_experiments(
 def missing(experiment: Experiment, results: Results) -> int:
     """How many runs an experiment still needs; a search may want more when it has seen them."""
     return sum(not results.has(config) for config in experiment.plan(results))
+
+
+def can_tell(experiment: Experiment, results: Results) -> bool:
+    """Whether there is anything to tell: a fair part of some seed's runs, or none is needed.
+
+    The few that an experiment shares with others, as the default of a sweep, say nothing of it.
+    """
+    configs = list(experiment.plan(results))
+    wanted = Counter(config.seed for config in configs)
+    there = Counter(config.seed for config in configs if results.has(config))
+    return not configs or any(there[seed] >= ENOUGH * wanted[seed] for seed in wanted)
+
+
+def evaluate_there(results: Results, out: Path, progress: Progress | None = None) -> list[str]:
+    """Evaluate what a folder holds runs of, without running anything.
+
+    A chapter that is there and whole is left as it is, unless it is of another scope; experiments
+    that need no runs are left to whoever asks for them.
+
+    Returns:
+        The experiments that were evaluated.
+    """
+    known = {chapter.id: chapter for chapter in read_chapters(out, EXPERIMENTS)[0]}
+    done = []
+    for name, experiment in EXPERIMENTS.items():
+        chapter = known.get(name)
+        if chapter and not chapter.origin.partial and same_scope(chapter, results.scope):
+            continue
+        if any(True for _ in experiment.plan(results)) and can_tell(experiment, results):
+            evaluate(experiment, results, out, progress, _command(experiment, results.scope))
+            done.append(name)
+    return done
+
+
+def _command(experiment: Experiment, scope: Scope) -> str:
+    """What makes all of an experiment."""
+    quick = ["--quick"] if scope.quick else []
+    seeds = ["--seeds", ",".join(map(str, scope.seeds))] if scope.seeds else []
+    return shlex.join(["themis", "reproduce", experiment.id, *quick, *seeds])
 
 
 def evaluate(
@@ -125,17 +174,50 @@ def evaluate(
 
 def _origin(experiment: Experiment, results: Results, command: str) -> Origin:
     """Which code made the runs, on which seeds. The code that evaluates them may be newer."""
-    configs = list(experiment.plan(results))
+    wanted = list(experiment.plan(results))
+    configs = [config for config in wanted if results.has(config)]
     commits = set()
     for config in configs:
         timing = results.store.timing(config)
         commits.add(UNKNOWN if timing is None else timing.commit)
+    seeds = seed_text(config.seed for config in configs)
+    asked = seed_text(config.seed for config in _whole_plan(experiment, results, wanted))
     return Origin(
         commit="; ".join(sorted(commits)) or commit_here(),
         command=command,
-        seeds=seed_text(config.seed for config in configs),
+        seeds=seeds,
         runs=len(configs),
+        wanted=len(wanted) if len(wanted) > len(configs) else 0,
+        of_seeds=asked if asked != seeds else "",
+        by_policy=_by_policy(wanted, results) if len(wanted) > len(configs) else (),
     )
+
+
+def _whole_plan(
+    experiment: Experiment, results: Results, wanted: list[RunConfig]
+) -> list[RunConfig]:
+    """The runs that the evaluation asks for, whichever seeds of it were asked for now."""
+    scope = results.scope
+    if scope.quick or not scope.seeds:
+        return wanted
+    whole = list(experiment.plan(replace(results, scope=replace(scope, seeds=()))))
+    # Seeds that the evaluation does not know are not a part of it.
+    known = {config.seed for config in whole}
+    return whole if all(config.seed in known for config in wanted) else wanted
+
+
+def _by_policy(wanted: list[RunConfig], results: Results) -> tuple[tuple[str, str], ...]:
+    """The seeds of which each policy has all of its runs, policies with the same ones together."""
+    lacking = {(one.policy, one.seed) for one in wanted if not results.has(one)}
+    seeds: dict[str, set[int]] = {}
+    for config in wanted:
+        whole = seeds.setdefault(config.policy, set())
+        if (config.policy, config.seed) not in lacking:
+            whole.add(config.seed)
+    groups: dict[str, list[str]] = {}
+    for policy, whole in seeds.items():
+        groups.setdefault(seed_text(whole) or "none", []).append(policy)
+    return tuple((", ".join(names), text) for text, names in groups.items())
 
 
 def write_report(out: Path) -> list[Path]:
@@ -143,7 +225,7 @@ def write_report(out: Path) -> list[Path]:
 
     One whose file is damaged is named on the page.
     """
-    chapters, damaged = read_chapters(out, EXPERIMENTS)
+    chapters, damaged, absent = holdings(out)
     svgs = {
         (chapter.id, picture.name): path.read_text("utf-8")
         for chapter in chapters
@@ -151,7 +233,7 @@ def write_report(out: Path) -> list[Path]:
         if picture.drawn and (path := out / chapter.id / f"{picture.name}.svg").is_file()
     }
     files = {
-        REPORT: page(chapters, svgs, damaged),
+        REPORT: page(chapters, svgs, damaged, absent),
         "claims.csv": _claims_csv(chapters),
         "report.json": json.dumps(report_data(chapters), indent=1) + "\n",
     }

@@ -7,7 +7,7 @@ from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.fleet.events import Limits
 from themis.fleet.kept import Kept
-from themis.fleet.messages import Orders, Report, RunOrder, RunState, Terms
+from themis.fleet.messages import Orders, Point, Report, RunOrder, RunState, Terms
 from themis.model import AppId, JobId
 
 # Of a node
@@ -80,13 +80,30 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
+class Advance:
+    """The points of a run up to this number have been heard: they need not be read again."""
+
+    run: int
+    heard: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtStorage:
+    """Leave a mark that begins so in the shared folder and say `StorageSeen`, now and often."""
+
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
 class TickMe:
     """Send `Ticked` at this time or later, on the node's clock; an earlier wish is void."""
 
     at: float
 
 
-NodeCommand = Remember | Send | Start | Renew | Checkpoint | Kill | Forget | TickMe
+NodeCommand = (
+    Remember | Send | Start | Renew | Checkpoint | Kill | Forget | Advance | LookAtStorage | TickMe
+)
 
 # Of the steward
 
@@ -140,7 +157,20 @@ class RefuseSession:
     reason: str
 
 
-StewardCommand = AcceptRun | RefuseRun | TellRun | AcceptSession | RefuseSession | cmd.Command
+@dataclass(frozen=True, slots=True)
+class TellPoints:
+    """Tell an agent what a run reported. How it ended is told after all of its points."""
+
+    app: AppId
+    job: JobId
+    run: int
+    first: int
+    points: tuple[Point, ...]
+
+
+StewardCommand = (
+    AcceptRun | RefuseRun | TellRun | TellPoints | AcceptSession | RefuseSession | cmd.Command
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ compared with each other: only lengths travel.
 from dataclasses import dataclass
 
 from themis.arbiter import events as ev
-from themis.fleet.messages import Orders, Program, Report, RunOrder, RunState
+from themis.fleet.messages import Orders, Point, Program, Report, RunOrder, RunState
 from themis.model import AppId, GpuId, JobId
 
 # To a node
@@ -36,6 +36,10 @@ class Found:
     iterations: float = 0.0
     seconds: float = 0.0
     message: str = ""
+    heard: int = 0
+    """How many of its points need not be told again."""
+    more: bool = False
+    """Whether it has others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,26 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
+class PointsRead:
+    """What a run reported, in order; also after its end, as long as there are more."""
+
+    at: float
+    run: int
+    points: tuple[Point, ...]
+    more: bool = False
+    """Whether there are others, which wait until some of these have been heard."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSeen:
+    """What the node finds in its shared folder: the oldest mark, or why it cannot look."""
+
+    at: float
+    mark: str
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class GpuFailed:
     """A GPU must not be used: an error state, a foreign process."""
 
@@ -136,6 +160,8 @@ NodeEvent = (
     | Exited
     | KillFailed
     | Measured
+    | PointsRead
+    | StorageSeen
     | GpuFailed
     | GpuWell
 )
@@ -184,10 +210,21 @@ class ReleaseRequested:
     tokens: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class PointsHeard:
+    """An agent has heard the points of a run up to this number."""
+
+    at: float
+    app: AppId
+    run: int
+    number: int
+
+
 AgentEvent = (
     RunRequested
     | StopRequested
     | ReleaseRequested
+    | PointsHeard
     | ev.BidReceived
     | ev.PhaseStarted
     | ev.TargetsRevised
@@ -200,7 +237,8 @@ AgentEvent = (
 class SessionOpened:
     """An agent begins to speak for an app, and nobody who spoke for it before is heard any more.
 
-    Sent again by the same agent it is the same session.
+    Sent again for the same agent it is the same session. What was told of runs and not heard is
+    told again: whoever begins, or lost what waited for it, does not know it.
     """
 
     at: float

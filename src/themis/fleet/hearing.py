@@ -11,6 +11,7 @@ from themis.fleet.events import ReleaseRequested, RunRequested, SessionOpened
 from themis.fleet.kept import AgentSession, Release
 from themis.fleet.requests import objection
 from themis.fleet.running import Running
+from themis.fleet.storage import storage_objection
 from themis.model import AppId, GpuId, Lease
 
 DISPLACED = "another agent speaks for this app since"
@@ -23,11 +24,6 @@ _SESSIONS = 8
 
 class Hearing(Running):
     """The part of the steward that listens to agents and operators."""
-
-    def fence_of(self, app: AppId) -> int:
-        """The number of the session that is heard for an app; 0 if there is none."""
-        session = self._book.sessions.get(app)
-        return session.fence if session is not None else 0
 
     def _is_heard(self, app: AppId, fence: int) -> bool:
         """Whether a session is the one that speaks for its app."""
@@ -51,13 +47,14 @@ class Hearing(Running):
             known = AgentSession(event.app, fence, event.session, before)
             self._book.open_session(known)
         self._commands.append(AcceptSession(event.app, event.session, known.fence))
+        self._tell_again(event.app)
 
     def _on_request(self, event: RunRequested) -> None:
         known = self._book.asked(event.app, event.key)
         if known is not None:
             self._commands.append(AcceptRun(event.app, event.key, known))
             return
-        reason = objection(event, self._arbiter, self._book)
+        reason = objection(event, self._arbiter, self._book) or self._storage_objection(event)
         if reason:
             self._commands.append(RefuseRun(event.app, event.key, reason))
             return
@@ -75,6 +72,16 @@ class Hearing(Running):
             limit=event.limit,
         )
         self._commands.append(AcceptRun(event.app, event.key, run.run))
+
+    def _storage_objection(self, event: RunRequested) -> str:
+        """Why a job would not find its checkpoints where it is to run."""
+        ended = [row for row in self._book.results(event.app) if row.job == event.job]
+        home = None
+        if ended and ended[-1].gpus and ended[-1].iterations > 0.0:
+            last = self._roster.machine_of[ended[-1].gpus[0]]
+            home = last if last.present else None  # What is gone has nothing to go on with.
+        machines = [self._roster.machine_of[gpu] for gpu in sorted(set(event.gpus))]
+        return storage_objection(machines, home, self._nonce)
 
     def _on_release(self, event: ReleaseRequested) -> None:
         """An agent says that it needs GPUs no more. Whether they are empty, nodes say."""

@@ -51,6 +51,9 @@ class RunResult:
     iterations: float
     message: str = ""
     log: str = ""
+    gpus: tuple[GpuId, ...] = ()
+    points_on: str = ""
+    """The node that has points of it which its agent has not heard; empty once it has all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,18 @@ that node, what is and what is wanted, never a difference: a message that is los
 is made good by the next one. GPUs are numbered from 0 on their own machine here.
 """
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from themis.errors import RefusedError
 from themis.model import AppId, JobId, Machine, OwnerId
+
+MOST_VALUES = 8
+"""Values of one point."""
+LONGEST_NAME = 64
+MOST_POINTS = 256
+"""Points of one run in one report; see `Point.weight`."""
 
 
 class SlotState(StrEnum):
@@ -69,6 +77,31 @@ class SlotReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Point:
+    """What a job said of itself at one iteration, counted from its start."""
+
+    iteration: float
+    time: float | None = None
+    """Seconds on the job's clock, if it said so."""
+    values: tuple[tuple[str, float], ...] = ()
+    """Its loss and whatever else it measures, by name."""
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.values]
+        if len(names) > MOST_VALUES or len(set(names)) != len(names):
+            raise RefusedError("values", f"at most {MOST_VALUES}, each name once")
+        if any(not 0 < len(name) <= LONGEST_NAME for name in names):
+            raise RefusedError("values", f"names of 1 to {LONGEST_NAME} characters")
+        if not all(map(math.isfinite, (self.iteration, *(value for _, value in self.values)))):
+            raise RefusedError("values", "finite numbers")
+
+    @property
+    def weight(self) -> int:
+        """What it counts for where points are limited: with many values it is a long one."""
+        return max(1, len(self.values))
+
+
+@dataclass(frozen=True, slots=True)
 class RunReport:
     """One run that the node has a record of, alive or not."""
 
@@ -84,6 +117,21 @@ class RunReport:
     message: str = ""
     log: str = ""
     """The last lines of its output, once it is over."""
+    first: int = 1
+    """The number of the first of `points`: a run's are numbered from 1."""
+    points: tuple[Point, ...] = ()
+    """What its agent has not said it heard, the oldest first."""
+    more: bool = False
+    """Whether others follow when these have been heard."""
+
+    def __post_init__(self) -> None:
+        if sum(point.weight for point in self.points) > MOST_POINTS:
+            raise RefusedError("points", f"at most {MOST_POINTS} values in one report")
+
+    @property
+    def last(self) -> int:
+        """The number of the last of `points`, or of the last one heard."""
+        return self.first + len(self.points) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +154,14 @@ class Report:
     control: str = ""
     """How it ends processes: by cgroup, namespace or process tree."""
     version: str = ""
+    trust_tenants: bool = False
+    """Whether jobs of all owners run as one user."""
+    shared_dir: str = ""
+    """Where its jobs keep their checkpoints, if that is meant to be the same on other nodes."""
+    mark: str = ""
+    """The oldest mark of a node that it finds there."""
+    storage_trouble: str = ""
+    """Why it cannot use that folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,3 +225,7 @@ class Orders:
     """Whether the service wants to know the shape of the machine."""
     outdated: bool = False
     """The service has heard later reports: a node to which this is an answer has lost its disk."""
+    heard: tuple[tuple[int, int], ...] = ()
+    """Runs that have points, with the number of the last one that their agents have heard."""
+    nonce: str = ""
+    """What marks in shared folders begin with."""

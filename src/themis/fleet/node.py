@@ -22,6 +22,7 @@ from themis.fleet.events import Limits
 from themis.fleet.messages import (
     LeaseOrder,
     Orders,
+    Point,
     Report,
     RunOrder,
     RunReport,
@@ -58,6 +59,10 @@ class _Run:
     seconds: float = 0.0
     message: str = ""
     log: str = ""
+    heard: int = 0
+    points: tuple[Point, ...] = ()
+    """Those after `heard`."""
+    more: bool = False
 
     @property
     def told_to_go(self) -> bool:
@@ -82,11 +87,16 @@ class NodeCore:
         *,
         control: str = "",
         version: str = "",
+        trust_tenants: bool = False,
+        shared_dir: str = "",
         kill_patience: float = KILL_PATIENCE,
     ) -> None:
         self._machine = machine
         self._control = control
         self._version = version
+        self._trust_tenants = trust_tenants
+        self._shared_dir = shared_dir
+        self._nonce = self._mark = self._storage_trouble = ""
         self._kill_patience = kill_patience
         tokens = list(memory.tokens[: machine.gpus])
         self._tokens = tokens + [0] * (machine.gpus - len(tokens))
@@ -144,6 +154,11 @@ class NodeCore:
                 run = self._live.get(event.run)
                 if run is not None:
                     run.iterations, run.seconds = event.iterations, event.seconds
+            case ev.PointsRead():
+                self._on_points(event)
+            case ev.StorageSeen(mark=mark, trouble=trouble):
+                # It waits for the next report, like points.
+                self._mark, self._storage_trouble = mark, trouble
             case ev.Started(run=number):
                 run = self._live.get(number)
                 if run is not None and run.state is RunState.STARTING:
@@ -209,6 +224,11 @@ class NodeCore:
             for lease in orders.leases
             if self._takes(lease)
         }
+        if self._shared_dir and orders.nonce and orders.nonce != self._nonce:
+            self._nonce = orders.nonce
+            self._out.append(cmd.LookAtStorage(orders.nonce))
+        for number, heard in orders.heard:
+            self._advance(number, heard)
         for number in orders.forget:
             if self._over.pop(number, None) is not None:
                 self._out.append(cmd.Forget(number))
@@ -304,12 +324,29 @@ class NodeCore:
                 iterations=item.iterations,
                 seconds=item.seconds,
                 message=item.message,
+                heard=item.heard,
+                more=item.more,
             )
             (self._over if item.state.over else self._live)[item.order.run] = run
             for gpu, token in zip(item.order.gpus, item.order.tokens, strict=True):
                 self._tokens[gpu] = max(self._tokens[gpu], token)
         self._out.append(cmd.Remember(self.memory))
         self._changed()
+
+    def _on_points(self, event: ev.PointsRead) -> None:
+        run = self._live.get(event.run) or self._over.get(event.run)
+        if run is not None:
+            # They wait for the next report: one that is under way must not be overtaken by each.
+            run.points += event.points
+            run.more = event.more
+
+    def _advance(self, number: int, heard: int) -> None:
+        """Drop the points that an agent has heard."""
+        run = self._live.get(number) or self._over.get(number)
+        if run is not None and run.heard < heard <= run.heard + len(run.points):
+            run.points = run.points[heard - run.heard :]
+            run.heard = heard
+            self._out.append(cmd.Advance(number, heard))
 
     def _on_exit(self, event: ev.Exited) -> None:
         run = self._live.pop(event.run, None)
@@ -401,6 +438,10 @@ class NodeCore:
                     self._machine if self._introduces else None,
                     self._control,
                     self._version,
+                    self._trust_tenants,
+                    self._shared_dir,
+                    self._mark,
+                    self._storage_trouble,
                 )
             )
         )
@@ -431,4 +472,7 @@ def _told(run: _Run) -> RunReport:
         run.seconds,
         run.message,
         run.log,
+        run.heard + 1,
+        run.points,
+        run.more,
     )

@@ -18,6 +18,8 @@ def orders_for(
     *,
     epoch: int,
     terms: Terms,
+    heard: tuple[tuple[int, int], ...] = (),
+    nonce: str = "",
 ) -> Orders:
     """The whole of what is wanted on a node, as an answer to its kept report."""
     runs = [
@@ -35,6 +37,8 @@ def orders_for(
         terms,
         node.forget,
         introduce=node.machine is None,
+        heard=heard,
+        nonce=nonce,
     )
 
 

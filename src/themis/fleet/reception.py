@@ -45,9 +45,15 @@ class Reception(Hearing):
         self._roster.hold(node, at + self._arbiter.settings.heartbeat)
         if not node.fresh:
             return
+        for run in report.runs:
+            self._take_points(node, run)
         node.forget = tuple(
             [run.run for run in report.runs if run.state.over and self._take_end(node, run)]
         )
+        told = {run.run for run in report.runs}
+        for row in self._book.owed_by(name):
+            if row.run not in told:
+                self._settle_points(row)
         for run in report.runs:
             if not run.state.over:
                 self._take_progress(node, run)
@@ -86,7 +92,7 @@ class Reception(Hearing):
                 state, code = report.state, report.code
                 run = replace(run, state=state, code=code, message=report.message, log=report.log)
             self._over(run, node.name)
-        return True
+        return not self._keeps_points(node, report.run)
 
     def _runs_on(self, run: WantedRun, node: Node) -> bool:
         """Whether a part of a run is on a node; what others say of it counts for nothing."""
@@ -155,6 +161,8 @@ class Reception(Hearing):
         node.present = False
         node.held = None
         self._feed(ev.MachineLeft(self._now, node.name))
+        for row in self._book.owed_by(node.name):
+            self._settle_points(row)
         for run in self._book.on_node(node.gpus):
             if run.ordered and node.name not in run.over:
                 lost = replace(run, stop=True, state=RunState.LOST, message="its machine is gone")

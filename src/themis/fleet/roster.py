@@ -30,6 +30,8 @@ class Node:
     held: Report | None = None
     """A report that is not answered yet: nothing on the node has changed since by our doing."""
     held_at: float = 0.0
+    last: Report | None = None
+    """Its last report, answered or not."""
     fresh: bool = False
     """Whether the kept report proves anything: its node listens to nobody before this service."""
     due: bool = False
@@ -43,6 +45,7 @@ class Node:
         """Take in a report."""
         self.boot, self.number, self.heard = report.boot, report.number, at
         self.held, self.held_at, self.due = report, at, False
+        self.last = report
         self.fresh = report.epoch == epoch
         self.informed |= self.fresh
         self.live = {run.run for run in report.runs if not run.state.over}

@@ -1,6 +1,7 @@
 """The runs that agents asked for, with what must be stored about them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from themis.fleet.kept import (
@@ -33,6 +34,8 @@ class Runbook:
         self._by_gpu: dict[GpuId, dict[int, None]] = {}
         self._by_job: dict[tuple[AppId, JobId], dict[int, None]] = {}
         self._results: dict[AppId, dict[int, None]] = {}
+        self._owing: dict[str, dict[int, None]] = {}
+        """By node: results whose points are not all heard."""
         self._count = 0
         self.longest_ttl = 0.0
         for row in rows.values():
@@ -54,6 +57,8 @@ class Runbook:
             case RunResult():
                 self._by_key[row.app, row.key] = row.run
                 self._results.setdefault(row.app, {})[row.run] = None
+                if row.points_on:
+                    self._owing.setdefault(row.points_on, {})[row.run] = None
             case RunCount():
                 self._count = row.count
             case Release():
@@ -106,8 +111,8 @@ class Runbook:
         self._index(run)
         self._store(run)
 
-    def finish(self, run: WantedRun) -> RunResult:
-        """A run is over everywhere."""
+    def finish(self, run: WantedRun, points_on: str = "") -> RunResult:
+        """A run is over everywhere; its agent still has to hear of points that this node has."""
         self._drop(key_of(run))
         del self.runs[run.run]
         self.waiting.pop(run.run, None)
@@ -128,6 +133,8 @@ class Runbook:
             run.iterations,
             run.message,
             run.log,
+            run.gpus,
+            points_on,
         )
         self._index(result)
         self._store(result)
@@ -142,7 +149,25 @@ class Runbook:
             row = self.rows[f"result/{number}"]
             if isinstance(row, RunResult):
                 self._by_key.pop((app, row.key), None)
+                self._owing.get(row.points_on, {}).pop(number, None)
             self._drop(f"result/{number}")
+
+    def result(self, number: int) -> RunResult | None:
+        """How a run ended, if it did and its app is still there."""
+        row = self.rows.get(f"result/{number}")
+        return row if isinstance(row, RunResult) else None
+
+    def owed_by(self, node: str) -> list[RunResult]:
+        """Runs that are over and of which a node has points that were not heard."""
+        found = [self.result(number) for number in self._owing.get(node, ())]
+        return [row for row in found if row is not None]
+
+    def settle_points(self, row: RunResult) -> RunResult:
+        """All that a run ever reported has been heard, or is gone."""
+        self._owing.get(row.points_on, {}).pop(row.run, None)
+        row = replace(row, points_on="")
+        self._store(row)
+        return row
 
     def results(self, app: AppId) -> list[RunResult]:
         """How runs of an app ended, the first one first."""

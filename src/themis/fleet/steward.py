@@ -24,6 +24,7 @@ from themis.arbiter import events as ev
 from themis.fleet.commands import Answer, Changes, Outcome, RefuseSession
 from themis.fleet.events import (
     AgentSpoke,
+    PointsHeard,
     ReleaseRequested,
     ReportCame,
     RunRequested,
@@ -33,11 +34,11 @@ from themis.fleet.events import (
 )
 from themis.fleet.hearing import DISPLACED
 from themis.fleet.kept import Kept
+from themis.fleet.knowing import HEARTBEATS, NODE_TTL
 from themis.fleet.messages import Orders
 from themis.fleet.orders import orders_for
 from themis.fleet.reception import Reception
 from themis.fleet.roster import Node
-from themis.fleet.running import HEARTBEATS, NODE_TTL
 from themis.model import AppId, GpuId
 
 
@@ -52,8 +53,10 @@ class Steward(Reception):
         at: float,
         node_ttl: float = NODE_TTL,
         saved: Mapping[str, Kept] | None = None,
+        nonce: str = "",
     ) -> None:
-        super().__init__(arbiter, epoch=epoch, at=at, node_ttl=node_ttl, saved=saved)
+        """Begin, with what an earlier one kept; see `Knowing`."""
+        super().__init__(arbiter, epoch=epoch, at=at, node_ttl=node_ttl, saved=saved, nonce=nonce)
         for machine in arbiter.world.topology.machines:
             self._meet(machine.name, self._first_heard(at))
 
@@ -84,6 +87,8 @@ class Steward(Reception):
                 run = self._book.runs.get(number)
                 if run is not None and run.app == event.app:
                     self._stop(run, "its agent stopped it")
+            case PointsHeard():
+                self._on_heard(event)
             case ReleaseRequested():
                 self._on_release(event)
             case ev.GpuRestored():
@@ -188,4 +193,6 @@ class Steward(Reception):
             self._roster.machine_of,
             epoch=self._epoch,
             terms=self._terms(),
+            heard=self._heard(node),
+            nonce=self._nonce,
         )

@@ -12,7 +12,7 @@ late, or that does not know that it was replaced, is refused.
 
 from dataclasses import dataclass
 
-from themis.fleet.messages import Program, RunState
+from themis.fleet.messages import Point, Program, RunState
 from themis.model import AppId, AppSpec, Bid, GpuId, JobId, Lease, Offer, Topology
 
 # From agents
@@ -125,7 +125,7 @@ class Standing:
     leases: tuple[Lease, ...]
     runs: tuple[RunNews, ...]
     """Those that are not over, and of every other job how its last one ended: nobody may have heard
-    of it yet."""
+    of it yet. One that has ended and not told all its points is still stopping."""
     phase: int
     iterations: tuple[tuple[JobId, float], ...]
     """Done by each job since its start."""
@@ -164,6 +164,20 @@ class ProgressNews:
 
 
 @dataclass(frozen=True, slots=True)
+class PointsNews:
+    """What a run reported, in order. Its end comes as `RunNews` after the last of its points.
+
+    After a restart on either side some may come twice; by their numbers they are told apart.
+    """
+
+    run: int
+    job: JobId
+    first: int
+    """The number of the first of them: a run's are numbered from 1."""
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RefusalNews:
     """Something that the agent said was not taken, and why."""
 
@@ -185,6 +199,7 @@ NewsItem = (
     | TopologyNews
     | RunNews
     | ProgressNews
+    | PointsNews
     | RefusalNews
     | OverNews
 )

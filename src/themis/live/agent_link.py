@@ -13,15 +13,14 @@ import asyncio
 import random
 import secrets
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Protocol
 
 from themis.errors import LimitError, RefusedError, StaleAnswerError, UnavailableError
-from themis.fleet.talk import AgentReport, News, NewsItem, OverNews, Said
+from themis.fleet.talk import AgentReport, News, NewsItem, OverNews, PointsNews, Said
 from themis.live.grpc_client import Backoff
+from themis.live.rpcs import MOST_SAID
 from themis.model import AppId
-
-MOST_SAID = 256
-"""Things said in one report; the rest go with the next."""
 
 
 class Exchanges(Protocol):
@@ -59,6 +58,8 @@ class AgentLink:
         self._number = 0
         self._epoch = 0
         self._heard = 0
+        self._points: dict[int, int] = {}
+        """By run: the number of the last point heard."""
 
     def say(self, *said: Said) -> None:
         """Say something as soon as possible."""
@@ -82,7 +83,7 @@ class AgentLink:
                     return
 
     async def _exchange(self) -> list[NewsItem]:
-        # Nothing is said before the session has its number.
+        # The rest goes with the next report; nothing is said before the session has its number.
         said = tuple(self._outbox[:MOST_SAID]) if self._fence else ()
         self._number += 1
         while True:
@@ -145,4 +146,16 @@ class AgentLink:
         skip = max(0, self._heard + 1 - news.first)
         items = list(news.items[skip:])
         self._heard = max(self._heard, news.first + len(news.items) - 1)
-        return items
+        return [new for item in items if (new := self._unheard(item)) is not None]
+
+    def _unheard(self, item: NewsItem) -> NewsItem | None:
+        """Points come once: those of before a restart of the service may be told again."""
+        if not isinstance(item, PointsNews):
+            return item
+        heard = self._points.get(item.run, 0)
+        last = item.first + len(item.points) - 1
+        if last <= heard:
+            return None
+        self._points[item.run] = last
+        skip = max(0, heard + 1 - item.first)
+        return replace(item, first=item.first + skip, points=item.points[skip:])

@@ -13,8 +13,15 @@ from themis.arbiter import events as ev
 from themis.arbiter.record import AppRecord
 from themis.errors import InvariantError, RefusedError, StaleAnswerError, UnknownAppError
 from themis.fleet import Steward
-from themis.fleet.commands import AcceptSession, Outcome, RefuseSession, TellRun
-from themis.fleet.events import AgentSpoke, SessionOpened, StewardEvent
+from themis.fleet.commands import (
+    AcceptSession,
+    Outcome,
+    RefuseSession,
+    StewardCommand,
+    TellPoints,
+    TellRun,
+)
+from themis.fleet.events import AgentSpoke, PointsHeard, SessionOpened, StewardEvent
 from themis.fleet.hearing import DISPLACED
 from themis.fleet.kept import RunResult, WantedRun
 from themis.fleet.talk import (
@@ -55,6 +62,10 @@ class Host(Protocol):
 
     def apply(self, event: StewardEvent) -> Outcome:
         """Hand an event to the steward."""
+
+    @property
+    def taken(self) -> int:
+        """How many outcomes of the steward there were."""
 
     def now(self) -> float:
         """The cluster's time."""
@@ -162,13 +173,24 @@ class Agents:
         if run is not None:
             self.tell(run.app, run_news(run))
 
+    def is_told_anew(self, command: StewardCommand, number: int) -> bool:
+        """Whether a talk has begun since that tells this again, in its place among the others.
+
+        What waited for the disk meanwhile must not come first: the points of a run have an order.
+        """
+        if not isinstance(command, TellPoints | TellRun):
+            return False
+        desk = self.desks.get(command.app)
+        return desk is not None and number < desk.began
+
     def tell_run(self, command: TellRun) -> None:
         """A run of an app is different."""
         known = self._host.steward.kept.get(f"run/{command.run}") or self._host.steward.kept.get(
             f"result/{command.run}"
         )
-        gpus = known.gpus if isinstance(known, WantedRun) else ()
-        key = known.key if isinstance(known, WantedRun | RunResult) else ""
+        runs = WantedRun | RunResult
+        gpus = known.gpus if isinstance(known, runs) else ()
+        key = known.key if isinstance(known, runs) else ""
         news = RunNews(
             command.run,
             command.job,
@@ -214,8 +236,8 @@ class Agents:
         app = report.app
         if app not in self._host.steward.arbiter.world.apps:
             return await self._part(report)
-        desk = self._desk_of(app)
-        fence = self._admit(report)
+        desk, before = self._desk_of(app), self._host.steward.fence_of(app)
+        fence = self._admit(desk, report)
         now = self._host.now()
         if desk.unreachable:
             desk.unreachable = False
@@ -224,14 +246,20 @@ class Agents:
             self._absent.remove(app)
             if not self._absent:
                 self._host.apply(ev.RoundsHeld(now, now))
-        for said in desk.take(report, now, fence):
-            self._hear(app, fence, said)
+        said = desk.take(report, now, fence)
+        for run, number in desk.heard_points():
+            self._host.apply(AgentSpoke(now, app, fence, PointsHeard(now, app, run, number)))
+        for item in said:
+            self._hear(app, fence, item)
         if not desk.pending:
             await self._wait_for_news(app)
             if self._host.steward.fence_of(app) not in {0, fence}:
                 raise StaleAnswerError(app, DISPLACED)  # What is new is for somebody else.
         if desk.needs_standing:
             self._stand(desk)
+            if fence == before:
+                # It lost what waited for it, or we did.
+                self._open(desk, self._host.steward.session_of(app))
         news = desk.news(self._host.now())
         # A standing is read from memory, which may be ahead of the disk.
         await self._host.settled()
@@ -266,7 +294,7 @@ class Agents:
             desk = self.desks[app] = Desk(app, self._epoch, self._host.now())
         return desk
 
-    def _admit(self, report: AgentReport) -> int:
+    def _admit(self, desk: Desk, report: AgentReport) -> int:
         """The session that a report is of, which may begin with it.
 
         Raises:
@@ -281,16 +309,26 @@ class Agents:
         if report.said:
             reason = "a session begins with a report that says nothing, and is given its number"
             raise RefusedError(app, reason)
-        opened = SessionOpened(self._host.now(), app, report.session)
-        for command in self._host.apply(opened).commands:
+        # One that is new is stored before anything is told of it, and so after its standing.
+        return self._open(desk, report.session)
+
+    def _open(self, desk: Desk, session: str) -> int:
+        """Begin the talk with an agent; what it has not heard of its runs is told again.
+
+        Raises:
+            StaleAnswerError: Another agent speaks for the app by now.
+        """
+        outcome = self._host.apply(SessionOpened(self._host.now(), desk.app, session))
+        for command in outcome.commands:
             match command:
                 case AcceptSession(fence=fence):
+                    desk.began = self._host.taken
                     return fence
                 case RefuseSession(reason=reason):
-                    raise StaleAnswerError(app, reason)
+                    raise StaleAnswerError(desk.app, reason)
                 case _:
                     pass
-        raise InvariantError(f"the session of {app} was neither taken nor refused")
+        raise InvariantError(f"the session of {desk.app} was neither taken nor refused")
 
     async def _wait_for_news(self, app: AppId) -> None:
         before = self._waiting.get(app)

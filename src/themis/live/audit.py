@@ -11,6 +11,7 @@ import logging
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from themis.errors import ConfigError
@@ -85,6 +86,58 @@ def clean(text: object) -> str:
     given = brief(text) if isinstance(text, int) else text
     shown = redact(str(given)[: 4 * MAX_TEXT])[:MAX_TEXT]
     return "".join(ch if ch.isprintable() else "\ufffd" for ch in shown)
+
+
+@dataclass(slots=True)
+class _Window:
+    """What was refused again within a minute of a row that was written."""
+
+    row: AuditRow
+    more: int = 0
+
+
+class Refusals:
+    """Rows for what was refused: a flood of it must not fill the store.
+
+    The first of a caller, verb and outcome is written at once; those of the next minute are
+    counted, and their number written when the minute is over and somebody asks (`due`).
+    """
+
+    def __init__(self, seconds: float = 60.0, most: int = 10_000) -> None:
+        self._seconds = seconds
+        self._most = most
+        self._windows: dict[tuple[str, str, str], _Window] = {}
+        """In the order in which they began."""
+
+    def note(self, row: AuditRow) -> list[AuditRow]:
+        """The rows to be written because of this one."""
+        rows = self.due(row.at)
+        key = (row.who, row.verb, row.outcome)
+        known = self._windows.get(key)
+        if known is not None:
+            known.more += 1
+            return rows
+        self._windows[key] = _Window(row)
+        if len(self._windows) > self._most:
+            rows += self._ended(next(iter(self._windows)), row.at)
+        return [*rows, row]
+
+    def due(self, now: float) -> list[AuditRow]:
+        """The rows of minutes that are over."""
+        rows: list[AuditRow] = []
+        for key, window in list(self._windows.items()):
+            # Over as well when the clock was set back: nothing may be counted for ever.
+            if window.row.at <= now < window.row.at + self._seconds:
+                break
+            rows += self._ended(key, now)
+        return rows
+
+    def _ended(self, key: tuple[str, str, str], now: float) -> list[AuditRow]:
+        window = self._windows.pop(key)
+        if not window.more:
+            return []
+        detail = f"{window.more} more of the kind within {self._seconds:g} s"
+        return [replace(window.row, at=now, target="", detail=detail)]
 
 
 class Redaction(logging.Filter):

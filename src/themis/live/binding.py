@@ -30,7 +30,9 @@ def listen(key: str, address: Address) -> socket.socket:
         ConfigError: It is taken, or not of this machine. Says what to do.
     """
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    door = socket.socket(family, socket.SOCK_STREAM)
+    # Said in so many words: of a socket that may be anything asyncio does not know that it must not
+    # hold back small answers (TCP_NODELAY).
+    door = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         door.bind((address.host, address.port))

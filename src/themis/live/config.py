@@ -130,6 +130,16 @@ class Limits:
     burst: Annotated[
         float, About(Kind("number", 1.0, 1e6), "Calls of one caller at once.", _LIVE)
     ] = 200.0
+    connections: Annotated[
+        int, About(Kind("count", 1, 10**5), "Connections over HTTP, in all.", _LIVE)
+    ] = 512
+    per_address: Annotated[
+        int, About(Kind("count", 1, 10**5), "Connections over HTTP from one address.", _LIVE)
+    ] = 128
+    patience: Annotated[
+        float,
+        About(Kind("seconds", 0.01, 3600.0), "A request over HTTP is sent within so long.", _LIVE),
+    ] = 20.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from themis.fleet.talk import (
     News,
     NewsItem,
     OverNews,
+    PointsNews,
     ProgressNews,
     Said,
     Standing,
@@ -21,6 +22,8 @@ from themis.model import AppId
 
 MOST_ITEMS = 1000
 """News that wait; an agent that hears nothing for so long begins again with its standing."""
+MOST_VALUES = 1 << 14
+"""Values of points in one answer; the others come with the next."""
 
 
 class Desk:
@@ -32,6 +35,8 @@ class Desk:
         self.seen = at
         """When its agent was last heard."""
         self.unreachable = False
+        self.began = 0
+        """Which outcome of the steward tells of runs from the beginning; those before it do not."""
         self._fence = 0
         self._number = 0
         self._first = first
@@ -39,6 +44,7 @@ class Desk:
         self._stale = True
         """Whether the agent must begin again with its standing."""
         self._over: OverNews | None = None
+        self._heard: dict[int, int] = {}
 
     @property
     def answers(self) -> int:
@@ -102,12 +108,19 @@ class Desk:
             self.begin_again()
         elif not self._stale and report.epoch == self._epoch:
             while self._items and self._first <= report.heard:
-                self._items.popleft()
+                item = self._items.popleft()
                 self._first += 1
+                if isinstance(item, PointsNews):
+                    self._heard[item.run] = item.first + len(item.points) - 1
         if report.number <= self._number:
             return ()
         self._number = report.number
         return report.said
+
+    def heard_points(self) -> tuple[tuple[int, int], ...]:
+        """Runs with the number of the last point heard, of those that are new since last asked."""
+        heard, self._heard = self._heard, {}
+        return tuple(heard.items())
 
     def stand(self, standing: Standing) -> None:
         """Put the whole first."""
@@ -115,6 +128,14 @@ class Desk:
         self._items.appendleft(standing)
 
     def news(self, at: float) -> News:
-        """What is not heard yet."""
-        items = tuple(self._items)
-        return News(self._epoch, self._number, at, self._first, items, self._fence)
+        """What is not heard yet, the first part of it where it is long."""
+        items: list[NewsItem] = []
+        weight = 0
+        for item in self._items:
+            if isinstance(item, PointsNews):
+                weight += sum(point.weight for point in item.points)
+            if weight > MOST_VALUES:
+                break
+            items.append(item)
+        told = tuple(items)
+        return News(self._epoch, self._number, at, self._first, told, self._fence)

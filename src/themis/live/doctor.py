@@ -90,6 +90,12 @@ class Machine(Protocol):
     def writable(self, folder: Path) -> bool:
         """Whether files can be made in a folder, or the folder itself made."""
 
+    def is_folder(self, folder: Path) -> bool:
+        """Whether a folder is there."""
+
+    def marked_by(self, folder: Path) -> Sequence[str]:
+        """The nodes that have left marks in a shared folder."""
+
     def filesystem(self, folder: Path) -> str:
         """The type of the file system that a folder is on."""
 
@@ -233,10 +239,17 @@ def check_sharing(machine: Machine, config: ServiceConfig, now: float) -> Iterab
         advice = "set shared_dir; a job that moves finds its checkpoints on shared storage only"
         yield Finding(name, Verdict.WARNING, "none is named", advice)
         return
+    if not machine.is_folder(folder):
+        advice = "mount it; nodes do not make it, for it would be on their own disks"
+        yield Finding(name, Verdict.FAILED, f"{folder} is not there", advice)
+        return
     if not machine.writable(folder):
         yield Finding(name, Verdict.FAILED, f"{folder} cannot be written to", "mount it, or chmod")
         return
-    kind = machine.filesystem(folder)
+    kind, nodes = machine.filesystem(folder), machine.marked_by(folder)
+    if nodes:
+        many = f", and {len(nodes) - 5} more" if len(nodes) > 5 else ""
+        yield Finding(name, Verdict.OK, f"marks there of: {', '.join(nodes[:5])}{many}")
     if kind in SHARED_FILESYSTEMS:
         yield Finding(name, Verdict.OK, f"{folder} is on {kind}")
     else:

@@ -16,15 +16,16 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
-from themis.errors import ConfigError, DeniedError, LimitError, UnknownCallerError
+from themis.errors import ConfigError, DeniedError, LimitError, RefusedError, UnknownCallerError
 from themis.fleet.messages import Orders, Report
 from themis.fleet.talk import AgentReport, News
 from themis.live.access import require
 from themis.live.binding import check_bind, listen
 from themis.live.config import Address, Limits, Tls
 from themis.live.credentials import Identity, Vault, check_bearer, note_use
-from themis.live.limits import Rates, Streams
+from themis.live.limits import Rates, Streams, place_of
 from themis.live.rpcs import (
     EXCHANGE,
     NODE_BYTES,
@@ -34,10 +35,12 @@ from themis.live.rpcs import (
     SAID_VERBS,
     Rpc,
     code_of,
+    cost_of,
 )
 from themis.live.service import Service
-from themis.live.tls import check_peer, grpc_server, peer_of
-from themis.live.wire import Bounds, from_bytes, to_bytes
+from themis.live.strangers import Strangers
+from themis.live.tls import check_peer, grpc_server
+from themis.live.wire import Bounds, from_message, parse, to_bytes
 
 if TYPE_CHECKING:
     import grpc
@@ -50,6 +53,7 @@ _FULL_WAIT = 1.0
 _COUNT_EVERY = 1.0
 """Seconds for which the number of an owner's apps is believed."""
 
+_MOST_CALLS = 16_384
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", NODE_BYTES),
     ("grpc.max_send_message_length", NODE_BYTES),
@@ -63,6 +67,11 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_connection_age_ms", 1_800_000),
     ("grpc.max_connection_age_grace_ms", 60_000),
     ("grpc.max_concurrent_streams", 1024),
+    # Calls that came while the loop was busy wait for it. Of more than a thousand gRPC would cancel
+    # some by lot, and who is cancelled calls again: when all agents are asked at once that is half
+    # of all calls, those of nodes among them.
+    ("grpc.server.max_pending_requests", _MOST_CALLS),
+    ("grpc.server.max_pending_requests_hard_limit", 2 * _MOST_CALLS),
     ("grpc.max_metadata_size", 8192),
     # Peers that are gone without a word are found out.
     ("grpc.keepalive_time_ms", 30_000),
@@ -70,7 +79,6 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.http2.max_ping_strikes", 3),
 )
-_MOST_CALLS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +110,7 @@ class GrpcServer:
         self._vault = vault
         self._settings = settings or GrpcSettings()
         self._rates = Rates(self._settings.limits)
+        self._strangers = Strangers(self._settings.limits)
         self._streams = Streams(self._settings.limits)
         self._owners = _Owners(service)
         self._server: grpc.aio.Server | None = None
@@ -150,6 +159,7 @@ class GrpcServer:
             self._settings.tls, limits, self._settings.wall, self._settings.monotonic
         )
         self._rates.change(limits)
+        self._strangers.change(limits)
         self._streams.change(limits)
 
     # One call
@@ -172,11 +182,10 @@ class GrpcServer:
             ThemisError: Who calls is unknown or may not, or what they say is refused.
         """
         identity = self._identify(peer)
-        self._rates.take(identity.credential, self._settings.monotonic(), self._cost(identity))
         limits = self._settings.limits
-        value: object = from_bytes(
-            rpc.takes, raw, Bounds(rpc.size or limits.message_bytes, limits.rows)
-        )
+        bounds = Bounds(rpc.size or limits.message_bytes, limits.rows)
+        message = self._counted_in(rpc, raw, bounds, identity)
+        value: object = from_message(rpc.takes, message, bounds)
         match value:
             case Report():
                 return to_bytes(await self._report(identity, value))
@@ -186,21 +195,38 @@ class GrpcServer:
                 raise NotImplementedError(rpc.path)
 
     def _identify(self, peer: Peer) -> Identity:
-        """By the token; where a certificate is all that came, by that."""
+        """By the token, together with the certificate where one is shown or wanted.
+
+        Never by the certificate alone: it ends only with its date, and would go on speaking for
+        somebody whose token was revoked.
+        """
         settings = self._settings
+        place, now = place_of(peer.address), settings.monotonic()
+        shown = peer.bearer or ""
+        self._strangers.check(place, shown, now)
         try:
-            if peer.bearer is None and peer.certificate is not None:
-                return _certified(peer.certificate)
             identity = check_bearer(self._vault, peer.bearer, now=settings.wall())
             check_peer(identity, peer.certificate, required=settings.tls.require_client)
         except (UnknownCallerError, DeniedError):
-            # Guessing is hopeless, but it costs us time: strangers share what one caller may.
-            self._rates.take(f"stranger {peer.address}", settings.monotonic())
+            self._strangers.failed(place, now)
             raise
+        self._strangers.passed(place, shown)
         note_use(self._vault, identity.credential, now=settings.wall())
         return identity
 
-    def _cost(self, identity: Identity) -> float:
+    def _counted_in(self, rpc: Rpc, raw: bytes, bounds: Bounds, identity: Identity) -> Any:
+        """The message, counted by what it says; one that makes no sense counts too."""
+        now, share = self._settings.monotonic(), self._share(identity)
+        try:
+            message = parse(rpc.takes, raw, bounds)
+            cost = cost_of(rpc, message)
+        except RefusedError:
+            self._rates.take(identity.credential, now, share)
+            raise
+        self._rates.take(identity.credential, now, cost * share)
+        return message
+
+    def _share(self, identity: Identity) -> float:
         """One credential may speak for many apps, and each of them has its share of calls."""
         return 1.0 / max(1, self._owners.apps_of(identity.subject, self._settings.monotonic()))
 
@@ -247,13 +273,6 @@ class _Owners:
         return self._counts.get(owner, 0)
 
 
-def _certified(certificate: bytes) -> Identity:
-    named = peer_of(certificate)
-    if named is None:
-        raise UnknownCallerError("caller", "the certificate names no node and no owner")
-    return Identity(named[0], named[1], f"certificate of {named[0]} {named[1]}")
-
-
 def _peer(context: Any) -> Peer:
     bearers = [
         value for key, value in context.invocation_metadata() or () if key == "authorization"
@@ -262,8 +281,8 @@ def _peer(context: Any) -> Peer:
     if bearers and bearer is None:
         bearer = ""  # Something was said, and it is no token.
     certificates = context.auth_context().get("x509_pem_cert") or ()
-    # Without the port: connections are cheap.
-    address = str(context.peer()).rpartition(":")[0]
+    # ipv4:10.0.0.7:4711, ipv6:%5B::1%5D:4711; without the port, as connections are cheap.
+    address = unquote(str(context.peer())).rpartition(":")[0].partition(":")[2].strip("[]")
     return Peer(address, bearer, certificates[0] if certificates else None)
 
 

@@ -7,6 +7,7 @@ Pure: the time is passed in (any clock that does not go back).
 """
 
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
 
 from themis.errors import LimitError
 from themis.live.config import Limits
@@ -54,17 +55,49 @@ class Rates:
             LimitError: It is one too many; says after how many seconds it is not.
         """
         limits = self._limits
-        bucket = self._buckets.pop(who, None)
-        if bucket is None:
-            bucket = Bucket(limits.requests, limits.burst, limits.burst, now)
-        bucket, wait = bucket.taken(now, cost)
+        bucket = self._bucket(who, now)
+        self._buckets.pop(who, None)
+        # What costs more than everything waits for a full bucket, not for ever.
+        bucket, wait = bucket.taken(now, min(cost, limits.burst))
         # Put last: the first is then the one that was silent for longest.
         self._buckets[who] = bucket
         if len(self._buckets) > self._most:
             del self._buckets[next(iter(self._buckets))]
+        self._refuse(who, wait)
+
+    def look(self, who: str, now: float) -> None:
+        """Whether one more call would pass; counts nothing.
+
+        Raises:
+            LimitError: It would not.
+        """
+        self._refuse(who, self._bucket(who, now).taken(now)[1])
+
+    def _bucket(self, who: str, now: float) -> Bucket:
+        limits = self._limits
+        full = Bucket(limits.requests, limits.burst, limits.burst, now)
+        return self._buckets.get(who, full)
+
+    def _refuse(self, who: str, wait: float) -> None:
         if wait > 0.0:
-            reason = f"more than {limits.requests:g} calls a second; again in {wait:.1f} s"
+            reason = f"more than {self._limits.requests:g} calls a second; again in {wait:.1f} s"
             raise LimitError(who, reason, wait)
+
+
+def place_of(address: str) -> str:
+    """Where somebody calls from, for counting: a whole network is one place where it is one's own.
+
+    Who has one IPv6 address has 2^64 of them.
+    """
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if not isinstance(found, IPv6Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return f"{IPv6Address(int(found) >> 64 << 64)}/64"
 
 
 class Streams:

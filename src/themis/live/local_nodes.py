@@ -13,6 +13,7 @@ from themis.errors import ConfigError
 from themis.live.config import Address, ServiceConfig
 from themis.live.credentials import Role, Vault, create_token
 from themis.live.node_disk import is_running, make_way
+from themis.live.node_process import owners_of
 from themis.live.tokenfile import write_secret
 from themis.model import Machine
 from themis.records.clusters import read_cluster
@@ -20,27 +21,51 @@ from themis.records.clusters import read_cluster
 _LOG = logging.getLogger(__name__)
 
 
-def start_nodes(config: ServiceConfig, grpc: Address, vault: Vault, *, now: float) -> list[str]:
-    """Start the nodes that are not running; returns their names.
+class LocalNodes:
+    """The nodes that this service has started, as its children."""
 
-    Raises:
-        ConfigError: The cluster file is wrong, or a machine in it cannot be pretended.
-    """
-    assert config.local_nodes is not None
-    started = []
-    for machine in read_cluster(config.local_nodes).machines:
-        folder = nodes_folder(config) / machine.name
-        make_way(folder)
-        if is_running(folder):
-            continue
-        token = folder / "token"
-        if not token.exists():
-            issued = create_token(vault, Role.NODE, machine.name, now=now, note="a local node")
-            write_secret(token, issued.token)
-        _start(config, grpc, machine, folder)
-        started.append(machine.name)
-    _LOG.info("started %d local nodes", len(started))
-    return started
+    def __init__(self, config: ServiceConfig, grpc: Address) -> None:
+        self._config = config
+        self._grpc = grpc
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, vault: Vault, *, now: float) -> list[str]:
+        """Start the nodes that are not running; returns their names.
+
+        Raises:
+            ConfigError: The cluster file is wrong, a machine in it cannot be pretended, or nobody
+                said whom jobs run as.
+        """
+        config = self._config
+        assert config.local_nodes is not None
+        machines = read_cluster(config.local_nodes).machines
+        owners_of(config)  # Each of them would find out by itself, and say so to a log only.
+        commands = {machine.name: node_command(config, self._grpc, machine) for machine in machines}
+        if config.shared_dir is None:
+            make_way(nodes_folder(config) / "checkpoints")
+        started = []
+        for name, command in commands.items():
+            folder = nodes_folder(config) / name
+            make_way(folder)
+            if is_running(folder):
+                continue
+            token = folder / "token"
+            if not token.exists():
+                issued = create_token(vault, Role.NODE, name, now=now, note="a local node")
+                write_secret(token, issued.token)
+            self._children[name] = _spawn(command, folder)
+            started.append(name)
+        _LOG.info("started %d local nodes", len(started))
+        return started
+
+    def reap(self) -> list[str]:
+        """Collect nodes that have ended, which nobody else can; returns their names."""
+        ended = [name for name, child in self._children.items() if child.poll() is not None]
+        for name in ended:
+            code = self._children.pop(name).returncode
+            log = nodes_folder(self._config) / name / "node.log"
+            _LOG.warning("local node %s has ended with %d; its log is %s", name, code, log)
+        return ended
 
 
 def nodes_folder(config: ServiceConfig) -> Path:
@@ -48,7 +73,13 @@ def nodes_folder(config: ServiceConfig) -> Path:
     return config.state_dir.with_name(f"{config.state_dir.name}-nodes")
 
 
-def _start(config: ServiceConfig, grpc: Address, machine: Machine, folder: Path) -> None:
+def node_command(config: ServiceConfig, grpc: Address, machine: Machine) -> list[str]:
+    """The command line of a local node: all that it goes by, and nothing else.
+
+    Raises:
+        ConfigError: The machine cannot be pretended.
+    """
+    folder = nodes_folder(config) / machine.name
     flags = {
         "--server": str(grpc),
         "--token-file": str(folder / "token"),
@@ -58,26 +89,43 @@ def _start(config: ServiceConfig, grpc: Address, machine: Machine, folder: Path)
         "--slot": str(_slot_of(machine)),
         "--model": machine.gpu_model,
         "--state": str(folder),
-        "--job-account": config.job_account,
+        # On one machine they share a folder whether or not others do.
+        "--shared-dir": str(config.shared_dir or nodes_folder(config) / "checkpoints"),
         "--log-level": config.log_level,
     }
+    if config.trust_tenants:
+        flags["--job-account"] = config.job_account
+    elif config.node.owner and os.geteuid() != 0:
+        flags["--owner"] = config.node.owner
+    if config.tls.ca is not None:
+        flags["--ca"] = str(config.tls.ca)
     command = [sys.executable, "-m", "themis", "node"]
     command += [word for pair in flags.items() for word in pair]
     if config.trust_tenants:
         command.append("--trust-tenants")
     for owner, account in config.accounts.items():
         command += ["--accounts", f"{owner}={account}"]
-    if config.tls.ca is not None:
-        command += ["--ca", str(config.tls.ca)]
+    return command
+
+
+def _spawn(command: list[str], folder: Path) -> "subprocess.Popen[bytes]":
+    # What the service was told by its environment is in the command line, as far as it concerns
+    # a node; systemd waits for the service's word only.
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("THEMIS_") and name != "NOTIFY_SOCKET"
+    }
     log = os.open(folder / "node.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        subprocess.Popen(
+        return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
             close_fds=True,
+            env=env,
         )
     finally:
         os.close(log)

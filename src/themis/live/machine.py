@@ -7,10 +7,12 @@ import pwd
 import re
 import shutil
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 from themis.live.config import Address
 from themis.live.doctor import Probe
+from themis.live.node_storage import marked_by
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _TIME_ERROR = 5
@@ -54,6 +56,14 @@ class LocalMachine:
         """Whether files can be made in a folder, or the folder itself made."""
         there = _nearest(folder)
         return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+
+    def is_folder(self, folder: Path) -> bool:
+        """Whether a folder is there."""
+        return folder.is_dir()
+
+    def marked_by(self, folder: Path) -> Sequence[str]:
+        """The nodes that have left marks in a shared folder."""
+        return marked_by(folder)
 
     def filesystem(self, folder: Path) -> str:
         """The type of the file system that a folder is on."""

@@ -7,6 +7,7 @@
 No policy and no solver is run: the state is read, not worked out again.
 """
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -147,7 +148,12 @@ def recall(
     else:
         arbiter = Arbiter(Topology(()), policy, settings, seed=about.seed)
     steward = Steward(
-        arbiter, epoch=epoch.number, at=at, node_ttl=node_ttl, saved=_fleet(saved, store.url)
+        arbiter,
+        epoch=epoch.number,
+        at=at,
+        node_ttl=node_ttl,
+        saved=_fleet(saved, store.url),
+        nonce=secrets.token_hex(8),
     )
     absent = frozenset(
         app

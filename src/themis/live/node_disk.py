@@ -36,6 +36,10 @@ class RunRecord:
     """The end of its leases, as last written down; liveness may end before."""
     early: float
     """How long before its end it is told to save."""
+    heard: int = 0
+    """How many of its points its agent has heard,"""
+    place: int = 0
+    """and where in its file the next one begins."""
 
 
 @dataclass(frozen=True, slots=True)

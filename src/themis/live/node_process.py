@@ -13,7 +13,6 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,11 +21,13 @@ from themis.engines.base import Capabilities, Discovered
 from themis.engines.gpus import Inventory, Nvidia, Pretend
 from themis.engines.local import LocalEngine
 from themis.engines.owners import Owners
-from themis.errors import ConfigError, ThemisError
+from themis.errors import ConfigError, ThemisError, UnavailableError
 from themis.live.config import ServiceConfig
 from themis.live.grpc_client import Connection, Credentials, NodeClient, refused
 from themis.live.node import Node
 from themis.live.node_disk import NodeDisk, closed_to
+from themis.live.node_storage import SharedStorage
+from themis.live.notifying import READY, STOPPING, notify
 from themis.model.ids import check_name
 
 _LOG = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class About:
     machine: Discovered
     capabilities: Capabilities
     owners: str
+    shared_dir: Path | None = None
 
     def lines(self) -> tuple[str, ...]:
         """For people."""
@@ -59,6 +61,7 @@ class About:
             f"processes are held by: {can.control}",
             *(f"  not better because: {reason}" for reason in can.control_reasons),
             f"jobs run as: {self.owners}",
+            f"checkpoints: {self.shared_dir or 'on this machine only (no shared_dir)'}",
             *(f"GPU {gpu.index} is not used: {gpu.trouble}" for gpu in sick),
             *(f"note: {note}" for note in self.machine.notes),
         )
@@ -110,7 +113,7 @@ def owners_of(config: ServiceConfig) -> tuple[Owners, str]:
     return Owners.single(config.node.owner), f"the node's own user, for {config.node.owner} alone"
 
 
-def check_way(state: Path, owners: Owners) -> None:
+def check_way(state: Path, owners: Owners, key: str = "state") -> None:
     """Let a folder pass if all whom jobs run as can reach their own folders below it.
 
     Raises:
@@ -121,8 +124,20 @@ def check_way(state: Path, owners: Owners) -> None:
         closed = closed_to(state, account.uid, {account.gid, *account.groups})
         if closed is not None:
             given = f"{closed}, which {account.name} may not pass through"
-            allowed = f"a folder that jobs can reach: chmod o+x {closed}, or another --state"
-            raise ConfigError("state", given, allowed)
+            allowed = f"a folder that jobs can reach: chmod o+x {closed}, or another {key}"
+            raise ConfigError(key, given, allowed)
+
+
+def check_shared(folder: Path, owners: Owners) -> None:
+    """Let a shared folder pass if it is there and all whom jobs run as can pass through it.
+
+    Raises:
+        UnavailableError: It is not there. Made here, it would be on this machine's disk.
+        ConfigError: Somebody cannot reach it; says where and what to do.
+    """
+    if not folder.is_dir():
+        raise UnavailableError(f"shared_dir {folder} is not there: is it mounted?")
+    check_way(folder, owners, "shared_dir")
 
 
 async def run_node(
@@ -153,16 +168,27 @@ async def run_node(
     credentials = Credentials(given.token_file, given.ca, given.cert, given.key)
     connection = Connection(given.server, credentials)
     connection.check()
+    shared = config.shared_dir
     with NodeDisk.open(state, name) as disk:
         check_way(state, owners)
-        engine = await LocalEngine.open(disk.engine, inventory_of(config, name), owners)
+        if shared is not None:
+            check_shared(shared, owners)
+        machine = inventory_of(config, name)
+        engine = await LocalEngine.open(disk.engine, machine, owners, checkpoints=shared)
         try:
             (found,) = await engine.discover()
             secure = credentials.secure
-            about = About(name, str(given.server), secure, state, found, engine.capabilities, told)
-            announce(about)
-            absent = partial(refused, given.server)
-            node = Node(found.machine, engine, NodeClient(connection), disk, refused=absent)
+            can = engine.capabilities
+            announce(About(name, str(given.server), secure, state, found, can, told, shared))
+            node = Node(
+                found.machine,
+                engine,
+                NodeClient(connection),
+                disk,
+                storage=SharedStorage(shared, name) if shared is not None else None,
+                trust_tenants=not owners.separate,
+                refused=partial(refused, given.server),
+            )
             reload = partial(_reload, again, engine, connection, state)
             drain = DRAIN_SECONDS if drain_on_exit else None
             await _until_signalled(node, reload, drain=drain)
@@ -202,9 +228,9 @@ async def _until_signalled(node: Node, reload: Callable[[], None], *, drain: flo
         loop.add_signal_handler(number, signalled.set)
     running = asyncio.create_task(node.run())
     waiting = asyncio.create_task(signalled.wait())
-    notify("READY=1")
+    notify(READY)
     await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    notify("STOPPING=1")
+    notify(STOPPING)
     if not running.done():
         if drain is not None:
             await node.drain(drain)
@@ -219,14 +245,3 @@ def _last_words(node: Node) -> str:
         return "the node has stopped; nothing runs here"
     runs = "1 run goes" if count == 1 else f"{count} runs go"
     return f"the node has stopped; {runs} on, until a node takes over or the leases end"
-
-
-def notify(text: str) -> None:
-    """Tell systemd, where it has asked to be told."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    if address.startswith("@"):
-        address = "\0" + address[1:]
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-        sender.sendto(text.encode(), address)

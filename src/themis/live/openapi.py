@@ -36,6 +36,10 @@ class Described(Protocol):
         """What it takes."""
 
     @property
+    def query(self) -> Mapping[str, Mapping[str, Any]]:
+        """What may stand behind the question mark."""
+
+    @property
     def verb(self) -> str:
         """What is decided by the table of access."""
 
@@ -50,7 +54,8 @@ def document(endpoints: Iterable[Described]) -> dict[str, Any]:
             "parameters": [
                 {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
                 for name in re.findall(r"{(\w+)}", item.path)
-            ],
+            ]
+            + [{"name": name, "in": "query", "schema": item.query[name]} for name in item.query],
             "responses": {
                 "200": {"description": "Done", "content": {"application/json": {}}},
                 "default": {

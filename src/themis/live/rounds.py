@@ -21,6 +21,10 @@ from themis.model import AppId, OwnerId
 from themis.records.codec import TAG, command_from, event_from, loads
 
 MOST = 500
+MOST_BYTES = 64 << 20
+"""About: a round of a thousand apps that bid takes some megabytes."""
+_LEAST = 2
+"""Rounds that are kept however large they are: the last, and the one it is compared with."""
 REMEMBERED = 2000
 """Entries of the log that are looked through for rounds after a start."""
 
@@ -44,8 +48,10 @@ Steps = tuple[RoundRecord | Arrival, ...]
 class RoundBook:
     """Rounds by number; the oldest are forgotten here, the store's log has them longer."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
         self._most = most
+        self._most_bytes = most_bytes
+        self._bytes = 0
         self._rounds: OrderedDict[int, tuple[RoundRecord, Owners]] = OrderedDict()
         self._open: dict[int, set[AppId]] = {}
         """Apps of remembered rounds whose arrival was not come across yet."""
@@ -56,15 +62,23 @@ class RoundBook:
         last = next(reversed(self._rounds.values()), None)
         if last is not None and last[1] == owners:
             owners = last[1]  # The same in most rounds, and needed once.
+        self._bytes += size_of(record)
         self._rounds[record.round] = record, owners
-        while len(self._rounds) > self._most:
-            number, _ = self._rounds.popitem(last=False)
+        while self._too_much:
+            number, (gone, _) = self._rounds.popitem(last=False)
+            self._bytes -= size_of(gone)
             self._open.pop(number, None)
+
+    @property
+    def _too_much(self) -> bool:
+        if len(self._rounds) > self._most:
+            return True
+        return self._bytes > self._most_bytes and len(self._rounds) > _LEAST
 
     @property
     def full(self) -> bool:
         """Whether an earlier round has no room any more."""
-        return len(self._rounds) >= self._most
+        return len(self._rounds) >= self._most or self._bytes >= self._most_bytes
 
     def remember(self, steps: Steps) -> None:
         """Keep rounds from before all that are there; then those from before these."""
@@ -73,6 +87,7 @@ class RoundBook:
                 self._arrived.add(step.app)
                 self._name(step.app, step.owner)
             elif not self.full and step.round not in self._rounds:
+                self._bytes += size_of(step)
                 self._rounds[step.round] = step, {}
                 self._rounds.move_to_end(step.round, last=False)
                 self._open[step.round] = {line.app for line in step.apps}
@@ -107,6 +122,19 @@ class RoundBook:
     def owners(self, number: int) -> Owners:
         """Whose the apps in a round were."""
         return self._rounds[number][1]
+
+
+def size_of(record: RoundRecord) -> int:
+    """About how much memory a round takes, in bytes; from counts alone, as it is asked often."""
+    notes = record.notes
+    rows = sum(100 + 60 * len(row.chunks) for bid in notes.bids for row in bid.rows)
+    table = sum(len(bid.table) for bid in notes.bids)
+    given = [*record.allotments, *record.followups, *record.dropped]
+    gpus = sum(len(item.gpus) for item in given) + len(record.idle)
+    gpus += sum(map(len, notes.won.values())) + sum(map(len, notes.paid.values()))
+    lines = len(record.apps) + len(notes.standings) + len(notes.bids) + len(given)
+    words = sum(map(len, record.refused.values())) + len(record.failed)
+    return 2000 + 250 * lines + rows + 80 * table + 16 * gpus + words
 
 
 def read_rounds(store: Store, first: int, last: int) -> Steps:

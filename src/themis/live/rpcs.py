@@ -35,6 +35,10 @@ from themis.live.access import Verb
 
 NODE_BYTES = 4 << 20
 """The longest report of a node, and the longest answer to anybody."""
+MOST_SAID = 256
+"""Things said in one message: each is an event, and the loop does nothing else meanwhile."""
+_SAID_AS_A_CALL = 4.0
+"""So many things said take about as long as a call that says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,26 @@ _CODES: tuple[tuple[type[ThemisError], str], ...] = (
 _ERRORS: Mapping[str, type[RefusedError]] = {
     name: kind for kind, name in _CODES if issubclass(kind, RefusedError)
 }
+
+
+def cost_of(rpc: Rpc, message: Any) -> float:
+    """What a message counts for, in calls; looked at before any of it is believed.
+
+    A node says how each of its runs is, and what it says is the whole: it may have as many as it
+    has GPUs, and the ends of as many that nobody has heard of yet.
+
+    Raises:
+        RefusedError: It says more than is taken at once.
+    """
+    if rpc is EXCHANGE:
+        name, said, most = "said", len(message.said), MOST_SAID
+    else:
+        name, said = "runs", len(message.runs)
+        most = MOST_SAID + 2 * len(message.slots)
+    if said > most:
+        reason = f"{said} entries, allowed: at most {most} in one message"
+        raise RefusedError(f"{rpc.takes.__name__}.{name}", reason)
+    return max(1.0, said / _SAID_AS_A_CALL) if rpc is EXCHANGE else 1.0
 
 
 def code_of(error: Exception) -> str | None:

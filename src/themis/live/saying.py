@@ -5,6 +5,7 @@ from typing import assert_never
 from themis.arbiter import events as ev
 from themis.fleet.events import AgentEvent, ReleaseRequested, RunRequested, StopRequested
 from themis.fleet.kept import RunResult, WantedRun
+from themis.fleet.messages import RunState
 from themis.fleet.talk import (
     BidSaid,
     EndSaid,
@@ -44,10 +45,13 @@ def event_of(at: float, app: AppId, said: Said) -> AgentEvent:
 
 def run_news(run: WantedRun | RunResult) -> RunNews:
     """How a run is."""
+    if isinstance(run, RunResult) and run.points_on:
+        # Its end is told after what it reported, which is on its way.
+        return RunNews(run.run, run.job, run.gpus, run.key, RunState.STOPPING)
     return RunNews(
         run.run,
         run.job,
-        run.gpus if isinstance(run, WantedRun) else (),
+        run.gpus,
         run.key,
         run.state,
         run.code,

@@ -8,7 +8,7 @@ One function for the command line, JSON, the pages and the metrics, so that none
 another. What is not known to be one's own is sealed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from themis.arbiter.record import AppLine, RoundRecord
@@ -88,6 +88,7 @@ def anonymised(
         if line.app not in shown
     ]
     certificate = record.notes.certificate
+    bids, gpus = {bid.app: bid for bid in record.notes.bids}, _gpus(record.allotments)
     return RoundSheet(
         record.round,
         record.opened,
@@ -99,7 +100,10 @@ def anonymised(
         "the round failed" if record.failed and sealed else record.failed,
         certificate.solver if certificate else "",
         certificate.exact if certificate else None,
-        tuple(_open(record, line, _change(line, earlier)) for line in mine),
+        tuple(
+            _open(record, line, _change(line, earlier), bids.get(line.app), gpus.get(line.app, ()))
+            for line in mine
+        ),
         tuple(sorted(others, key=_by_content)),
     )
 
@@ -115,13 +119,19 @@ def _change(line: AppLine, earlier: Mapping[AppId, float | None]) -> float | Non
     return None if then is None or line.rho is None else round(line.rho - then, 2)
 
 
-def _open(record: RoundRecord, line: AppLine, change: float | None) -> OpenRow:
+def _open(
+    record: RoundRecord,
+    line: AppLine,
+    change: float | None,
+    bid: Bid | None,
+    gpus: Sequence[GpuId],
+) -> OpenRow:
     notes = record.notes
     return OpenRow(
         line,
         change,
-        next((bid for bid in notes.bids if bid.app == line.app), None),
-        _gpus(record.allotments, line.app),
+        bid,
+        tuple(sorted(gpus)),
         len(notes.won.get(line.app, ())),
         len(notes.paid.get(line.app, ())),
         notes.kept_fractions.get(line.app),
@@ -129,8 +139,12 @@ def _open(record: RoundRecord, line: AppLine, change: float | None) -> OpenRow:
     )
 
 
-def _gpus(allotments: tuple[Allotment, ...], app: AppId) -> tuple[GpuId, ...]:
-    return tuple(sorted(gpu for item in allotments if item.app == app for gpu in item.gpus))
+def _gpus(allotments: tuple[Allotment, ...]) -> Mapping[AppId, Sequence[GpuId]]:
+    """What each app was given; gathered once, as a round may have thousands of both."""
+    given: dict[AppId, list[GpuId]] = {}
+    for item in allotments:
+        given.setdefault(item.app, []).extend(item.gpus)
+    return given
 
 
 def _by_content(row: SealedRow) -> tuple[int, int, float]:

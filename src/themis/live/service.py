@@ -31,11 +31,12 @@ from themis.fleet.commands import (
     RefuseRun,
     RefuseSession,
     StewardCommand,
+    TellPoints,
     TellRun,
 )
 from themis.fleet.events import AgentSpoke, ReportCame, StewardEvent
 from themis.fleet.messages import Orders, Report
-from themis.fleet.talk import AgentReport, LeaseNews, News, RefusalNews, TopologyNews
+from themis.fleet.talk import AgentReport, LeaseNews, News, PointsNews, RefusalNews, TopologyNews
 from themis.live.agents import Agents
 from themis.live.entries import body_of
 from themis.live.keeping import Departed, Submissions
@@ -85,6 +86,8 @@ class Service:
         self._submitting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
+        self.taken = 0
+        """How many outcomes of the steward there were."""
         self.departed = Departed(memory.kept)
         """Apps that are over."""
         self.agents = Agents(self, memory)
@@ -221,10 +224,12 @@ class Service:
             if isinstance(command, cmd.Close):
                 self.keep(self.departed.note(command.record))
         if changes.events:
-            commands = [item for item in outcome.commands if not isinstance(item, cmd.WakeMe)]
+            passing = cmd.WakeMe | TellPoints
+            commands = [item for item in outcome.commands if not isinstance(item, passing)]
             body = body_of(changes.events, commands)
             entry = LogEntry(self._steward.arbiter.now, kind, body)
-        then = partial(self._let_out, outcome)
+        self.taken += 1
+        then = partial(self._let_out, outcome, self.taken)
         if entry is None and not changes.kept and audit is None:
             # Nothing to store, but what was decided before must be durable before this is told.
             self.writer.add(then=then)
@@ -247,11 +252,12 @@ class Service:
 
     # What comes out
 
-    def _let_out(self, outcome: Outcome) -> None:
+    def _let_out(self, outcome: Outcome, number: int) -> None:
         for answer in outcome.answers:
             self._answer(answer)
         for command in outcome.commands:
-            self._do(command)
+            if not self.agents.is_told_anew(command, number):
+                self._do(command)
 
     def _answer(self, answer: Answer) -> None:
         waiting = self._polls.get(answer.node)
@@ -283,6 +289,9 @@ class Service:
                 self.agents.tell(command.app, RefusalNews(command.key, command.reason))
             case TellRun():
                 self.agents.tell_run(command)
+            case TellPoints():
+                points = PointsNews(command.run, command.job, command.first, command.points)
+                self.agents.tell(command.app, points)
             case cmd.Report(record=record):
                 self.agents.end_round(record.round)
                 apps = self._steward.arbiter.world.apps

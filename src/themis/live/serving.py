@@ -13,24 +13,25 @@ import logging
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import uvicorn
-
 from themis import __version__
 from themis.arbiter import Settings
 from themis.arbiter import events as ev
-from themis.errors import ConfigError, FatalStoreError, ThemisError, UnavailableError
+from themis.errors import ConfigError, FatalStoreError, ThemisError
 from themis.live.api import Api, ApiSettings, make_api
-from themis.live.binding import check_bind, listen
+from themis.live.binding import check_bind
 from themis.live.config import KEYS, Address, ServiceConfig, value_of
 from themis.live.grpc_server import GrpcServer, GrpcSettings
+from themis.live.http_guard import Guard
+from themis.live.http_server import open_http
 from themis.live.loading import Loaded
-from themis.live.local_nodes import start_nodes
+from themis.live.local_nodes import LocalNodes
 from themis.live.memory import Memory, recall
+from themis.live.notifying import READY, STOPPING, notify
 from themis.live.reloading import plan_reload
 from themis.live.rounds import REMEMBERED, read_rounds
 from themis.live.service import Service
@@ -39,7 +40,7 @@ from themis.live.solving import Solving
 from themis.live.store import open_store
 from themis.live.store.base import Store
 from themis.live.terms import Terms, terms_row
-from themis.live.tls import check_files, uvicorn_options
+from themis.live.tls import check_files
 from themis.live.tokenfile import ensure_admin
 from themis.live.values import plain
 from themis.live.vault import KeptVault
@@ -49,6 +50,7 @@ _LOG = logging.getLogger(__name__)
 
 _PRUNE_EVERY = 3600.0
 _SWEEP_EVERY = 600.0
+_REAP_EVERY = 2.0
 _ENTRIES_AT_ONCE = 50
 _DOOR_PATIENCE = 3.0
 """Seconds that calls under way get when the service stops."""
@@ -82,6 +84,9 @@ class Serving:
         self._announce = announce
         self._stop = asyncio.Event()
         self._api: Api | None = None
+        self._guard = Guard(loaded.config.limits)
+        self._http_address: Address | None = None
+        """With the port that was taken, where the configuration leaves it open."""
         self._grpc: GrpcServer | None = None
         self._service: Service | None = None
 
@@ -121,10 +126,17 @@ class Serving:
                 stack.callback(chore.cancel)
             epoch = service.steward.epoch
             if config.local_nodes is not None:
-                start_nodes(config, grpc, vault, now=time.time())
+                nodes = LocalNodes(config, grpc)
+                nodes.start(vault, now=time.time())
                 await service.settled()
+                reaping = asyncio.create_task(_reap(nodes))
+                stack.callback(reaping.cancel)
             self._announce(Listening(http, grpc, str(made or ""), store.url, epoch))
-            await self._until_the_end(service)
+            notify(READY)
+            try:
+                await self._until_the_end(service)
+            finally:
+                notify(STOPPING)
 
     async def _begin(self, store: Store, config: ServiceConfig) -> Service:
         rule = policy(config.policy, **dict(self._loaded.policy_options))
@@ -178,39 +190,15 @@ class Serving:
         self, service: Service, vault: KeptVault, config: ServiceConfig
     ) -> AsyncIterator[Address]:
         self._api = Api(service, vault, service.book, self._api_settings(config))
-        options = uvicorn.Config(
-            make_api(self._api),
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=int(_DOOR_PATIENCE),
-            limit_concurrency=1000,
-            h11_max_incomplete_event_size=64 * 1024,
-            **uvicorn_options(config.tls),
-        )
-        # Bound here and not by uvicorn, which would end the process with a line of its own.
-        door = listen("http", config.http)
-        server = _Uvicorn(options)
-        task = asyncio.create_task(server.serve([door]))
-        try:
-            while not server.started:
-                if task.done():
-                    await task
-                    raise UnavailableError(f"http: nothing listens on {config.http}")
-                await asyncio.sleep(0.01)
-            address = Address(config.http.host, int(door.getsockname()[1]))
+        app = make_api(self._api)
+        async with open_http(app, config.http, self._guard, config.tls, _DOOR_PATIENCE) as address:
+            self._http_address = address
             # The port may have been chosen just now, and pages name it.
-            self._api.change(self._api_settings(config, address))
+            self._api.change(self._api_settings(config))
             yield address
-        finally:
-            server.should_exit = True
-            with suppress(SystemExit):
-                await task
-            door.close()
 
-    def _api_settings(self, config: ServiceConfig, address: Address | None = None) -> ApiSettings:
-        at = address or config.http
+    def _api_settings(self, config: ServiceConfig) -> ApiSettings:
+        at = self._http_address or config.http
         names = {str(at), f"localhost:{at.port}", *config.hosts}
         return ApiSettings(
             hosts=frozenset(names),
@@ -263,6 +251,7 @@ class Serving:
             await self._service.carry_out(ev.SettingsChanged(now, wanted.settings))
         self._loaded = wanted
         self._api.change(self._api_settings(wanted.config))
+        self._guard.change(wanted.config.limits)
         if self._grpc is not None:
             self._grpc.change(wanted.config.limits)
         logging.getLogger("themis").setLevel(wanted.config.log_level.upper())
@@ -305,6 +294,12 @@ class Serving:
         while True:
             sweep(vault, now=time.time())
             await asyncio.sleep(_SWEEP_EVERY)
+
+
+async def _reap(nodes: LocalNodes) -> None:
+    while True:
+        await asyncio.sleep(_REAP_EVERY)
+        nodes.reap()
 
 
 async def _remember(service: Service) -> None:
@@ -351,13 +346,6 @@ def _state_folder(config: ServiceConfig) -> None:
     except OSError as error:
         given, allowed = error.strerror, "a folder that can be made"
         raise ConfigError("state_dir", given, allowed, str(config.state_dir)) from None
-
-
-class _Uvicorn(uvicorn.Server):
-    """Leaves signals to us."""
-
-    def capture_signals(self) -> Any:
-        return nullcontext()
 
 
 class _Signals:

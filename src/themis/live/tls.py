@@ -78,13 +78,6 @@ def grpc_client(
     )
 
 
-def client_context(ca: Path | None) -> ssl.SSLContext:
-    """TLS for an HTTP client: the service must be who it says it is."""
-    context = ssl.create_default_context(cafile=str(ca) if ca else None)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
-
-
 def peer_of(pem: bytes) -> tuple[Role, str] | None:
     """Whom a certificate (already checked by TLS) speaks for; None if for nobody we know."""
     x509 = cryptography_x509()

@@ -10,7 +10,7 @@ from themis.arbiter.apps import AppState
 from themis.fleet import Steward
 from themis.fleet.roster import Node
 from themis.live.keeping import Ended
-from themis.model import AppId, OwnerId
+from themis.model import AppId, Machine, OwnerId
 
 ANONYMOUS = "(another owner's)"
 
@@ -98,14 +98,43 @@ def node_line(steward: Steward, node: Node, *, sealed: bool) -> dict[str, Any]:
             # The text may name an app.
             line["reason"] = "out of use" if sealed else quarantine
         gpus.append(line)
+    last = node.last
     return {
         "node": node.name,
         "rack": node.machine.rack if node.machine else None,
         "present": node.present,
         "heard": node.heard,
         "cordoned": number is not None and world.is_cordoned(number),
+        "trouble": _shape_trouble(steward, node),
+        "control": last.control if last else None,
+        "version": last.version if last else None,
+        "trust_tenants": last.trust_tenants if last else None,
+        "storage": _storage(steward, node, sealed=sealed),
         "gpus": gpus,
     }
+
+
+def _shape_trouble(steward: Steward, node: Node) -> str:
+    """Why a machine that is heard is not used; empty if it is, or is only silent."""
+    topology = steward.arbiter.world.topology
+    number = topology.number_of.get(node.name)
+    if number is None or node.machine is None or node.machine == topology.machines[number]:
+        return ""
+    was, now = _shape(topology.machines[number]), _shape(node.machine)
+    return f"it is back as {now} and was {was}; give it another name, or what it was"
+
+
+def _shape(machine: Machine) -> str:
+    slots = ", ".join(map(str, machine.slots))
+    return f"{machine.gpus} x {machine.gpu_model} in slots of {slots}, rack {machine.rack}"
+
+
+def _storage(steward: Steward, node: Node, *, sealed: bool) -> dict[str, Any]:
+    last = node.last
+    line: dict[str, Any] = {"sharing": steward.sharing(node)}
+    if last is not None and not sealed:
+        line |= {"dir": last.shared_dir, "trouble": last.storage_trouble}
+    return line
 
 
 def gpu_counts(steward: Steward) -> dict[str, int]:

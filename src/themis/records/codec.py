@@ -67,7 +67,7 @@ def dumps(value: object) -> str:
 
 def _simpler(value: object) -> object:
     """One step towards plain data, for what JSON does not know."""
-    kind: Any = type(value)  # mypy does not believe every type to be hashable
+    kind: type = type(value)
     return _step(kind)(value)
 
 

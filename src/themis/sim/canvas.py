@@ -105,6 +105,8 @@ Corner = Literal["lower right", "lower left", "upper left", "upper right"]
 
 def legend(axes: "Axes", lines: int, place: Corner) -> None:
     """Inside where there is room; beside the axes when there are many lines."""
+    if not axes.get_legend_handles_labels()[1]:
+        return
     if lines > 6:
         axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
     else:

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -61,6 +61,7 @@ def finish_all(
     progress: Progress | None = None,
     fresh: bool = False,
     stop: Callable[[], bool] = lambda: False,
+    cost: Mapping[str, float] | None = None,
 ) -> int:
     """See to it that all these runs are in the store, without keeping any of them in memory.
 
@@ -71,6 +72,8 @@ def finish_all(
         progress: Hears how far it is.
         fresh: Run also what is there already.
         stop: Once it says so, no other run begins.
+        cost: What runs will take, by their `repr`. Progress then counts that, so that the time left
+            is right also when the slow ones come last; without it, apps.
 
     Returns:
         How many runs were not begun.
@@ -85,7 +88,10 @@ def finish_all(
     todo = [config for config in distinct.values() if fresh or not store.has(config)]
     # Only what is run now tells how long the rest takes.
     counter = _Counter(
-        {repr(config): apps[repr(config)] for config in todo}, progress, len(distinct) - len(todo)
+        {repr(config): apps[repr(config)] for config in todo},
+        progress,
+        len(distinct) - len(todo),
+        cost or {},
     )
     counter.show()
     workers = min(workers or cores(), len(todo))
@@ -142,19 +148,26 @@ def _app_counts(configs: Iterable[RunConfig], progress: Progress | None) -> dict
 
 @dataclass(slots=True)
 class _Counter:
-    """Apps finished in all runs of this call together."""
+    """What is finished of all runs of this call together: apps, or their cost where it is known."""
 
     apps: dict[str, int]
     progress: Progress | None
     there: int = 0
     """Runs that were there before."""
+    cost: Mapping[str, float] = field(default_factory=dict)
     done: dict[str, int] = field(default_factory=dict)
     runs: int = 0
-    so_far: int = 0
-    total: int = field(init=False)
+    so_far: float = 0.0
+    total: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.total = sum(self.apps.values())
+        self.total = sum(self._worth(name, count) for name, count in self.apps.items())
+
+    def _worth(self, name: str, apps: int) -> float:
+        """So many apps of a run, in what is counted."""
+        if not self.cost:
+            return apps
+        return self.cost.get(name, 0.0) * apps / self.apps[name]
 
     def reached(self, name: str, done: int) -> None:
         """A run has got so far; its last app counts once the run is kept, and is told with it."""
@@ -165,7 +178,7 @@ class _Counter:
         self._count(name, self.apps[name])
 
     def _count(self, name: str, now: int) -> None:
-        self.so_far += now - self.done.get(name, 0)
+        self.so_far += self._worth(name, now - self.done.get(name, 0))
         self.done[name] = now
         self.show()
 
@@ -176,7 +189,12 @@ class _Counter:
                 self.progress(1, 1, f"{text} were there")
             else:
                 now = " now" if self.there else ""
-                self.progress(self.so_far, self.total, f"{text}, apps finished{now}")
+                what = "seconds of work done" if self.cost else "apps finished"
+                # A total of nothing would be taken for one that is not known yet.
+                total = max(1, round(self.total))
+                over = self.runs == len(self.apps)
+                done = total if over else min(total - 1, int(self.so_far))
+                self.progress(done, total, f"{text}, {what}{now}")
 
 
 def _simulate(config: RunConfig, commit: str, report: Callable[[str, int], None]) -> Stored:

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from themis.errors import LimitError, ThemisError
+from themis.errors import LimitError, ThemisError, UnavailableError
 from themis.fleet import NodeCore
 from themis.fleet import commands as cmd
 from themis.fleet import events as nev
@@ -174,7 +174,7 @@ class Agent:
             await asyncio.sleep(error.retry_after or 0.0)
             return None
         except ThemisError as error:
-            self.sights.counts[f"{type(error).__name__}: {str(error)[:50]}"] += 1
+            self.sights.counts[_ending(error)] += 1
             return None
         return themis_pb2.News.FromString(raw)
 
@@ -262,7 +262,7 @@ class HostileAgent(Agent):
             )
             calls = [self.connection.call(EXCHANGE, junk, timeout=2.0) for _ in range(3)]
             for answer in await asyncio.gather(*calls, return_exceptions=True):
-                self.sights.counts[f"flood {type(answer).__name__}"] += 1
+                self.sights.counts[f"flood {_ending(answer)}"] += 1
 
     async def _answer(self, number: int) -> list[Any]:
         bid = self._bid(number)
@@ -292,6 +292,15 @@ _AGENTS: dict[str, type[Agent]] = {
     "slow": SlowAgent,
     "hostile": HostileAgent,
 }
+
+
+def _ending(answer: object) -> str:
+    """How a call ended, in few words: of what is weather also which."""
+    if not isinstance(answer, BaseException):
+        return "answered"
+    if isinstance(answer, UnavailableError):
+        return f"{type(answer).__name__}: {str(answer)[:60]}"
+    return type(answer).__name__
 
 
 def _rows(work: float) -> tuple[list[Any], list[Any]]:
@@ -353,7 +362,7 @@ class FakeNode:
                 wait = max(0.0, at - time.monotonic())
                 loop = asyncio.get_running_loop()
                 self._timer = loop.call_later(wait, self.inbox.put_nowait, nev.Ticked)
-            case cmd.Remember() | cmd.Renew() | cmd.Forget():
+            case cmd.Remember() | cmd.Renew() | cmd.Forget() | cmd.Advance() | cmd.LookAtStorage():
                 pass
 
     async def _send(self, report: Report) -> None:
@@ -361,7 +370,7 @@ class FakeNode:
         try:
             orders = await self.client.report(report)
         except ThemisError as error:
-            self.sights.counts[f"node {type(error).__name__}"] += 1
+            self.sights.counts[f"node {_ending(error)}"] += 1
         else:
             self.inbox.put_nowait(lambda at: nev.OrdersCame(at, orders))
 

@@ -320,6 +320,10 @@ class EngineContract(KillContract):
                 told = [(item.iteration, item.loss, item.time) for item in samples]
                 assert told == [(1, 0.5, 5.5), (2, None, 5.5)]
                 assert await stage.engine.measure(task.job) == ()
+                points = await stage.engine.points(task.job, 0, 1)
+                assert (points.samples, points.more) == (samples[:1], True)
+                rest = await stage.engine.points(task.job, points.end, 9)
+                assert (rest.samples, rest.more) == (samples[1:], False)
                 assert await stage.engine.tail(task.job) == "one\ntwo\n"
                 await stage.engine.forget(task.job, task.token)
                 assert await stage.engine.tail(task.job) == "one\ntwo\n"

@@ -84,13 +84,28 @@ EXAMPLES = (
         (ms.SlotReport(1, 7, SlotState.QUARANTINED, "it smokes"),),
         (
             ms.RunReport(
-                1, AppId("sweep"), JobId("j0"), RunState.EXITED, -15, 3.5, 4.5, "gone", "log"
+                1,
+                AppId("sweep"),
+                JobId("j0"),
+                RunState.EXITED,
+                -15,
+                3.5,
+                4.5,
+                "gone",
+                "log",
+                4,
+                (ms.Point(3.0, 1.5, (("loss", 0.25), ("accuracy", 0.5))),),
+                True,
             ),
             ms.RunReport(2, AppId("sweep"), JobId("j1"), RunState.RUNNING),
         ),
         _TOPOLOGY.machines[0],
         "cgroup",
         "1.2.3",
+        True,
+        "/shared",
+        "aa.m0.bb",
+        "it is not there",
     ),
     ms.Orders(
         1,
@@ -118,6 +133,8 @@ EXAMPLES = (
         (8, 9),
         True,
         True,
+        ((5, 12),),
+        "3f09",
     ),
     talk.AgentReport(
         AppId("sweep"),
@@ -148,6 +165,7 @@ EXAMPLES = (
             talk.TopologyNews(_TOPOLOGY),
             _RUN_NEWS,
             talk.ProgressNews(((JobId("j0"), 8.0),)),
+            talk.PointsNews(4, JobId("j0"), 7, (ms.Point(9.0, 2.5, (("loss", 0.5),)),)),
             talk.RefusalNews("bid", "too late"),
             talk.OverNews("finished"),
         ),
@@ -262,7 +280,7 @@ def test_a_message_has_the_fields_of_its_dataclass_and_no_others(kind: type) -> 
 
 def test_no_message_is_there_for_nothing() -> None:
     used = {kind.__name__ for kind in _reached(*ROOTS)}
-    helpers = {"Said", "NewsItem", "Variable", "JobIterations"}
+    helpers = {"Said", "NewsItem", "Variable", "JobIterations", "Value", "RunHeard"}
     assert set(themis_pb2.DESCRIPTOR.message_types_by_name) == used | helpers
 
 
@@ -420,3 +438,29 @@ def test_a_damaged_message_is_a_value_or_a_refusal(data: st.DataObject, value: o
     except RefusedError:
         return
     assert from_bytes(type(value), to_bytes(again)) == again
+
+
+@pytest.mark.parametrize(
+    ("points", "why"),
+    [
+        pytest.param([(f"v{n}", 1.0) for n in range(9)], "at most 8", id="nine values"),
+        pytest.param([("loss", 1.0), ("loss", 2.0)], "each name once", id="a name twice"),
+        pytest.param([("x" * 65, 1.0)], "64 characters", id="a long name"),
+        pytest.param([("", 1.0)], "64 characters", id="no name"),
+        pytest.param([("loss", float("nan"))], "finite", id="no number"),
+    ],
+)
+def test_a_point_that_is_too_much_is_refused(points: list[tuple[str, float]], why: str) -> None:
+    values = [themis_pb2.Value(name=name, value=value) for name, value in points]
+    message = themis_pb2.Point(iteration=1.0, values=values)
+    with pytest.raises(RefusedError, match=why):
+        from_message(ms.Point, message)
+
+
+def test_a_report_has_so_many_points_of_a_run_and_no_more() -> None:
+    points = [themis_pb2.Point(iteration=n) for n in range(ms.MOST_POINTS + 1)]
+    said = themis_pb2.RunReport(run=1, app="a", job="j", state="running", points=points[1:])
+    assert len(from_message(ms.RunReport, said).points) == ms.MOST_POINTS
+    said.points.append(points[0])
+    with pytest.raises(RefusedError, match="at most 256"):
+        from_message(ms.RunReport, said)

@@ -7,6 +7,6 @@ The only package that sees both. `scripts/protos` makes the generated modules.
 """
 
 from themis.live.wire.columns import Bounds
-from themis.live.wire.convert import from_bytes, from_message, to_bytes, to_message
+from themis.live.wire.convert import from_bytes, from_message, parse, to_bytes, to_message
 
-__all__ = ["Bounds", "from_bytes", "from_message", "to_bytes", "to_message"]
+__all__ = ["Bounds", "from_bytes", "from_message", "parse", "to_bytes", "to_message"]

@@ -81,14 +81,22 @@ def from_bytes(kind: type[_Kind], raw: bytes, bounds: Bounds | None = None) -> _
         RefusedError: It is none, too long, or makes no sense.
     """
     bounds = bounds or Bounds()
+    return from_message(kind, parse(kind, raw, bounds), bounds)
+
+
+def parse(kind: type, raw: bytes, bounds: Bounds) -> Message:
+    """The message as it came, of which nothing is believed yet: for a look before the work.
+
+    Raises:
+        RefusedError: It is none, or too long.
+    """
     if len(raw) > bounds.size:
         reason = f"{len(raw)} bytes, allowed: at most {bounds.size}"
         raise RefusedError(kind.__name__, reason)
     try:
-        message = message_class(kind).FromString(raw)
+        return message_class(kind).FromString(raw)
     except DecodeError:
         raise RefusedError(kind.__name__, "this is not such a message") from None
-    return from_message(kind, message, bounds)
 
 
 def message_class(kind: type) -> type[Message]:

@@ -34,8 +34,26 @@ class SlotReport(_message.Message):
     reason: str
     def __init__(self, gpu: _Optional[int] = ..., token: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class Value(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: float
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+
+class Point(_message.Message):
+    __slots__ = ("iteration", "time", "values")
+    ITERATION_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    iteration: float
+    time: float
+    values: _containers.RepeatedCompositeFieldContainer[Value]
+    def __init__(self, iteration: _Optional[float] = ..., time: _Optional[float] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ...) -> None: ...
+
 class RunReport(_message.Message):
-    __slots__ = ("run", "app", "job", "state", "code", "iterations", "seconds", "message", "log")
+    __slots__ = ("run", "app", "job", "state", "code", "iterations", "seconds", "message", "log", "first", "points", "more")
     RUN_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +63,9 @@ class RunReport(_message.Message):
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     LOG_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     run: int
     app: str
     job: str
@@ -54,7 +75,18 @@ class RunReport(_message.Message):
     seconds: float
     message: str
     log: str
-    def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., job: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., seconds: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ...) -> None: ...
+    first: int
+    points: _containers.RepeatedCompositeFieldContainer[Point]
+    more: bool
+    def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., job: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., seconds: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ..., first: _Optional[int] = ..., points: _Optional[_Iterable[_Union[Point, _Mapping]]] = ..., more: bool = ...) -> None: ...
+
+class RunHeard(_message.Message):
+    __slots__ = ("run", "number")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    run: int
+    number: int
+    def __init__(self, run: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Machine(_message.Message):
     __slots__ = ("name", "rack", "slots", "gpu_model", "gpu_memory")
@@ -71,7 +103,7 @@ class Machine(_message.Message):
     def __init__(self, name: _Optional[str] = ..., rack: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., gpu_model: _Optional[str] = ..., gpu_memory: _Optional[float] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("node", "boot", "number", "epoch", "revision", "slots", "runs", "machine", "control", "version")
+    __slots__ = ("node", "boot", "number", "epoch", "revision", "slots", "runs", "machine", "control", "version", "trust_tenants", "shared_dir", "mark", "storage_trouble")
     NODE_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +114,10 @@ class Report(_message.Message):
     MACHINE_FIELD_NUMBER: _ClassVar[int]
     CONTROL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    TRUST_TENANTS_FIELD_NUMBER: _ClassVar[int]
+    SHARED_DIR_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_TROUBLE_FIELD_NUMBER: _ClassVar[int]
     node: str
     boot: int
     number: int
@@ -92,7 +128,11 @@ class Report(_message.Message):
     machine: Machine
     control: str
     version: str
-    def __init__(self, node: _Optional[str] = ..., boot: _Optional[int] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., revision: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotReport, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunReport, _Mapping]]] = ..., machine: _Optional[_Union[Machine, _Mapping]] = ..., control: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+    trust_tenants: bool
+    shared_dir: str
+    mark: str
+    storage_trouble: str
+    def __init__(self, node: _Optional[str] = ..., boot: _Optional[int] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., revision: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotReport, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunReport, _Mapping]]] = ..., machine: _Optional[_Union[Machine, _Mapping]] = ..., control: _Optional[str] = ..., version: _Optional[str] = ..., trust_tenants: bool = ..., shared_dir: _Optional[str] = ..., mark: _Optional[str] = ..., storage_trouble: _Optional[str] = ...) -> None: ...
 
 class LeaseOrder(_message.Message):
     __slots__ = ("gpu", "app", "owner", "token", "remaining")
@@ -157,7 +197,7 @@ class Terms(_message.Message):
     def __init__(self, heartbeat: _Optional[float] = ..., node_ttl: _Optional[float] = ..., grace: _Optional[float] = ...) -> None: ...
 
 class Orders(_message.Message):
-    __slots__ = ("epoch", "boot", "answers", "revision", "leases", "runs", "terms", "forget", "introduce", "outdated")
+    __slots__ = ("epoch", "boot", "answers", "revision", "leases", "runs", "terms", "forget", "introduce", "outdated", "heard", "nonce")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
@@ -168,6 +208,8 @@ class Orders(_message.Message):
     FORGET_FIELD_NUMBER: _ClassVar[int]
     INTRODUCE_FIELD_NUMBER: _ClassVar[int]
     OUTDATED_FIELD_NUMBER: _ClassVar[int]
+    HEARD_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     boot: int
     answers: int
@@ -178,7 +220,9 @@ class Orders(_message.Message):
     forget: _containers.RepeatedScalarFieldContainer[int]
     introduce: bool
     outdated: bool
-    def __init__(self, epoch: _Optional[int] = ..., boot: _Optional[int] = ..., answers: _Optional[int] = ..., revision: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[LeaseOrder, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunOrder, _Mapping]]] = ..., terms: _Optional[_Union[Terms, _Mapping]] = ..., forget: _Optional[_Iterable[int]] = ..., introduce: bool = ..., outdated: bool = ...) -> None: ...
+    heard: _containers.RepeatedCompositeFieldContainer[RunHeard]
+    nonce: str
+    def __init__(self, epoch: _Optional[int] = ..., boot: _Optional[int] = ..., answers: _Optional[int] = ..., revision: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[LeaseOrder, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunOrder, _Mapping]]] = ..., terms: _Optional[_Union[Terms, _Mapping]] = ..., forget: _Optional[_Iterable[int]] = ..., introduce: bool = ..., outdated: bool = ..., heard: _Optional[_Iterable[_Union[RunHeard, _Mapping]]] = ..., nonce: _Optional[str] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("level", "count", "machine")
@@ -504,6 +548,18 @@ class ProgressNews(_message.Message):
     iterations: _containers.RepeatedCompositeFieldContainer[JobIterations]
     def __init__(self, iterations: _Optional[_Iterable[_Union[JobIterations, _Mapping]]] = ...) -> None: ...
 
+class PointsNews(_message.Message):
+    __slots__ = ("run", "job", "first", "points")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    run: int
+    job: str
+    first: int
+    points: _containers.RepeatedCompositeFieldContainer[Point]
+    def __init__(self, run: _Optional[int] = ..., job: _Optional[str] = ..., first: _Optional[int] = ..., points: _Optional[_Iterable[_Union[Point, _Mapping]]] = ...) -> None: ...
+
 class RefusalNews(_message.Message):
     __slots__ = ("what", "reason")
     WHAT_FIELD_NUMBER: _ClassVar[int]
@@ -519,7 +575,7 @@ class OverNews(_message.Message):
     def __init__(self, outcome: _Optional[str] = ...) -> None: ...
 
 class NewsItem(_message.Message):
-    __slots__ = ("standing", "offer", "lease", "topology", "run", "progress", "refusal", "over")
+    __slots__ = ("standing", "offer", "lease", "topology", "run", "progress", "refusal", "over", "points")
     STANDING_FIELD_NUMBER: _ClassVar[int]
     OFFER_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
@@ -528,6 +584,7 @@ class NewsItem(_message.Message):
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     OVER_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
     standing: Standing
     offer: OfferNews
     lease: LeaseNews
@@ -536,7 +593,8 @@ class NewsItem(_message.Message):
     progress: ProgressNews
     refusal: RefusalNews
     over: OverNews
-    def __init__(self, standing: _Optional[_Union[Standing, _Mapping]] = ..., offer: _Optional[_Union[OfferNews, _Mapping]] = ..., lease: _Optional[_Union[LeaseNews, _Mapping]] = ..., topology: _Optional[_Union[TopologyNews, _Mapping]] = ..., run: _Optional[_Union[RunNews, _Mapping]] = ..., progress: _Optional[_Union[ProgressNews, _Mapping]] = ..., refusal: _Optional[_Union[RefusalNews, _Mapping]] = ..., over: _Optional[_Union[OverNews, _Mapping]] = ...) -> None: ...
+    points: PointsNews
+    def __init__(self, standing: _Optional[_Union[Standing, _Mapping]] = ..., offer: _Optional[_Union[OfferNews, _Mapping]] = ..., lease: _Optional[_Union[LeaseNews, _Mapping]] = ..., topology: _Optional[_Union[TopologyNews, _Mapping]] = ..., run: _Optional[_Union[RunNews, _Mapping]] = ..., progress: _Optional[_Union[ProgressNews, _Mapping]] = ..., refusal: _Optional[_Union[RefusalNews, _Mapping]] = ..., over: _Optional[_Union[OverNews, _Mapping]] = ..., points: _Optional[_Union[PointsNews, _Mapping]] = ...) -> None: ...
 
 class News(_message.Message):
     __slots__ = ("epoch", "answers", "at", "first", "items", "fence")

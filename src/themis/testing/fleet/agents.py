@@ -72,7 +72,7 @@ class Agents:
             if not refused or known:
                 app.accepted = True
                 self._sim.checker.accepted(name)
-                self._begin(name)
+                self.begin(name)
                 self._sim.later(self._rng.uniform(0.1, 1.0), self._act, name)
                 return
         self._sim.later(1.0, self._try, name)
@@ -115,7 +115,7 @@ class Agents:
 
     # Acting
 
-    def _begin(self, name: AppId) -> None:
+    def begin(self, name: AppId) -> None:
         """An agent starts, perhaps in the place of another."""
         app = self.apps[name]
         self._keys += 1
@@ -128,14 +128,15 @@ class Agents:
         if self.apps[name].session == session:
             self.apps[name].fence = fence
 
-    def _spoken(self, name: AppId, make: Make) -> Callable[[float], AgentSpoke]:
+    def spoken(self, name: AppId, make: Make) -> Callable[[float], AgentSpoke]:
+        """What an agent says, in its session of now."""
         fence = self.apps[name].fence
         return lambda at: AgentSpoke(at, name, fence, make(at))
 
     def _send(self, name: AppId, make: Make) -> None:
         """To the service, perhaps late, perhaps twice."""
         sim, rng = self._sim, self._rng
-        spoken = self._spoken(name, make)
+        spoken = self.spoken(name, make)
         sim.service.take(spoken)
         if sim.weather.doubled and rng.random() < 0.2:
             sim.later(rng.uniform(0.01, 6.0), sim.service.take, spoken)
@@ -149,7 +150,7 @@ class Agents:
         if not sim.service.up or sim.service.stalled:
             return
         if not app.fence:
-            self._begin(name)  # Nobody answered the last time.
+            self.begin(name)  # Nobody answered the last time.
             return
         steward = sim.service.steward
         mine = [run for run in steward.runs.values() if run.app == name and not run.stop]
@@ -181,9 +182,9 @@ class Agents:
                 self._fates.choice(self.apps[name].spec.jobs),
             )
             make = self._requesting(name, job.id, (gpu,))
-            late = self._spoken(name, make)
+            late = self.spoken(name, make)
             self._sim.later(self._fates.uniform(0.01, 6.0), self._sim.service.take, late)
-        self._begin(name)
+        self.begin(name)
 
     def _request(self, name: AppId, job: JobId, gpus: tuple[GpuId, ...]) -> None:
         if self._sim.wild and self._rng.random() < 0.02:
@@ -191,7 +192,7 @@ class Agents:
         wrong = self._rng.random() < 0.1 if self._sim.wild else False
         make = self._requesting(name, job, gpus)
         if wrong:  # A request that comes when things have changed.
-            late = self._spoken(name, make)
+            late = self.spoken(name, make)
             self._sim.later(self._rng.uniform(0.5, 8.0), self._sim.service.take, late)
         else:
             self._send(name, make)

@@ -17,6 +17,7 @@ from themis.fleet.events import (
     ReportCame,
     RunRequested,
 )
+from themis.fleet.kept import RunResult
 from themis.fleet.messages import Orders, Report, SlotReport, SlotState, Terms
 from themis.fleet.node import NodeCore
 from themis.fleet.roster import Node
@@ -280,6 +281,31 @@ class IgnoresUse(Steward):
             super()._feed(event)
 
 
+class DropsWhatWasTold(Steward):
+    """Lets nodes drop points before agents have heard them."""
+
+    def _heard(self, node: Node) -> tuple[tuple[int, int], ...]:
+        runs = node.held.runs if node.held is not None else ()
+        return tuple((run.run, run.last) for run in runs if run.points)
+
+
+class TellsEndsAtOnce(Steward):
+    """Tells how a run ended before all that it reported."""
+
+    def _tell_end(self, row: RunResult) -> None:
+        stream = self._streams.get(row.run)
+        if stream is not None:
+            stream.more, stream.last = False, stream.told
+        super()._tell_end(row)
+
+
+class ForgetsPoints(Steward):
+    """Lets nodes forget runs whose points were not heard."""
+
+    def _keeps_points(self, node: Node, run: int) -> bool:
+        return False
+
+
 LATE = replace(STORM, slow=0.25, very_late=0.05, doubled=0.25, pauses=0.05, malice=0.5, deaf=0.6)
 SHAKY = replace(
     STORM, service_crashes=0.3, outage=1.0, zombies=0.4, doubled=0.25, slow=0.2, malice=0.8
@@ -328,6 +354,9 @@ DEFENCES: dict[str, Broken] = {
     "a job's last run is over before the next": Broken(steward=StartsBeforeTheEnd),
     "a revoked lease fences its slot": Broken(steward=EndsAtOnce),
     "ordered GPUs are in use": Broken(steward=IgnoresUse),
+    "points are kept until they are heard": Broken(steward=DropsWhatWasTold),
+    "ends are told after points": Broken(steward=TellsEndsAtOnce),
+    "runs are kept until their points are heard": Broken(steward=ForgetsPoints),
 }
 
 IN_DEPTH: dict[str, tuple[str, Broken, Broken]] = {

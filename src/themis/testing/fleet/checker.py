@@ -13,7 +13,14 @@ from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.arbiter.world import GONE
 from themis.errors import InvariantError
-from themis.fleet.commands import AcceptRun, AcceptSession, Answer, StewardCommand
+from themis.fleet.commands import (
+    AcceptRun,
+    AcceptSession,
+    Answer,
+    StewardCommand,
+    TellPoints,
+    TellRun,
+)
 from themis.fleet.kept import Kept, WantedRun
 from themis.model import AppId, GpuId, Lease
 from themis.testing.fleet.machines import Process, SimNode
@@ -52,6 +59,10 @@ class Checker:
         self._askers: dict[tuple[AppId, str], int] = {}
         """In which session each run was asked for."""
         self._given_back: set[tuple[GpuId, int]] = set()
+        self._reporting: dict[int, Process] = {}
+        """By run: the process whose points its agent hears, unless they may be lost."""
+        self._heard_points: dict[int, int] = {}
+        self.points = 0
 
     def fail(self, what: str, *history: object) -> None:
         """Something does not hold."""
@@ -80,6 +91,8 @@ class Checker:
             self.fail("a run is started twice", order)
         self._started.add((node.name, order.run))
         self.live.append(process)
+        if order.rank == 0:
+            self._reporting[order.run] = process
         self._match(process, self._sim.service.durable)
 
     def ended(self, process: Process) -> None:
@@ -89,6 +102,32 @@ class Checker:
     def wiped(self, node: SimNode) -> None:
         """A disk is new: what the node knew is excused from having been known."""
         self._started = {item for item in self._started if item[0] != node.name}
+        self._excuse_points(node.name)
+
+    def _excuse_points(self, node: str) -> None:
+        """Points that a machine had went with it."""
+        self._reporting = {
+            run: process for run, process in self._reporting.items() if process.node.name != node
+        }
+
+    def agent_heard(self, command: TellPoints | TellRun) -> None:
+        """An agent hears of a run: every point, in order, and its end after all of them."""
+        if command.app in self._ended:
+            return
+        heard = self._heard_points.get(command.run, 0)
+        process = self._reporting.get(command.run)
+        if isinstance(command, TellPoints):
+            if command.first > heard + 1:
+                self.fail(f"points {heard + 1} to {command.first - 1} of a run were not heard")
+            if [point.iteration for point in command.points] != [
+                command.first + n for n in range(len(command.points))
+            ]:
+                self.fail("points have wrong numbers", command)
+            last = command.first + len(command.points) - 1
+            self.points += max(0, last - heard)
+            self._heard_points[command.run] = max(heard, last)
+        elif command.state.over and process is not None and heard < process.reported:
+            self.fail(f"{heard} of {process.reported} points were heard before the end", command)
 
     def cut_off(self, process: Process) -> None:
         """A process is told to go, or killed, because its node has heard nothing for too long."""
@@ -137,6 +176,8 @@ class Checker:
             match event:
                 case ev.AppEnded(app=app):
                     self._ended.add(app)
+                case ev.MachineLeft(machine=name):
+                    self._excuse_points(name)
                 case ev.GpusVacated(gpus=slots):
                     self._check_empty(arbiter, [gpu for gpu, _ in slots])
                 case ev.GpusReleased(gpus=gpus):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 from themis.fleet import commands as cmd
 from themis.fleet import events as ev
 from themis.fleet.events import Limits
-from themis.fleet.messages import Orders, RunOrder, RunState
+from themis.fleet.messages import Orders, Point, RunOrder, RunState
 from themis.fleet.node import NodeCore
 from themis.model import Machine
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from themis.testing.fleet.simulation import FleetSim
 
 KILL_PATIENCE = 3.0
+WINDOW = 3
+"""Points that a node reads before they are heard; few, so that others often wait."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +39,14 @@ class Process:
     watched_at: float = math.inf
     code: int | None = None
     lasts: float = math.inf
+    heard: int = 0
+    """Points that its node may drop, as its disk has it."""
+    read: int = 0
+
+    @property
+    def reported(self) -> int:
+        """How many points it has written: one a second."""
+        return math.floor(min(self.end, self.node.sim.now) - self.start)
 
     def found(self) -> ev.Found:
         """What its supervisor's files say."""
@@ -44,7 +54,16 @@ class Process:
         if not self.alive and self.code is None:
             state = RunState.LOST
         seconds = min(self.end, self.node.sim.now) - self.start
-        return ev.Found(self.order, state, self.limits, self.code, seconds, seconds)
+        return ev.Found(
+            self.order,
+            state,
+            self.limits,
+            self.code,
+            seconds,
+            seconds,
+            heard=self.heard,
+            more=True,
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -99,6 +118,9 @@ class SimNode:
         self.core = self.make(self.machine, self.disk)
         found = tuple(process.found() for process in self.processes.values())
         self._take(ev.Adopted(self.clock, self.sim.broken.adopts(found)))
+        for process in self.processes.values():
+            process.read = process.heard
+            self.sim.later(0.5, self._read_often, process, self.life)
         for gpu in sorted(self.failed):
             self.take(ev.GpuFailed, gpu, "it fell off the bus")
 
@@ -190,6 +212,11 @@ class SimNode:
                 self._kill(self.processes.get(run))
             case cmd.Forget(run=run):
                 self.processes.pop(run, None)
+            case cmd.Advance(run=run, heard=heard):
+                if run in self.processes:
+                    self.processes[run].heard = heard
+            case cmd.LookAtStorage():
+                pass  # Simulated machines have no shared_dir.
             case _:
                 assert_never(command)
 
@@ -210,6 +237,7 @@ class SimNode:
         sim.checker.started(process)
         process.lasts = rng.expovariate(1 / 25.0)
         sim.later(rng.uniform(0.01, 0.4), self._is_up, process)
+        sim.later(1.0, self._read_often, process, self.life)
         sim.later(process.lasts, self._end, process, 0 if rng.random() < 0.7 else 1)
         self._watch(process)
 
@@ -217,6 +245,20 @@ class SimNode:
         if process.alive:
             self.take(ev.Started, process.order.run)
             self.sim.later(4.0, self._measure, process)
+
+    def _read_often(self, process: Process, life: int) -> None:
+        known = self.processes.get(process.order.run) is process
+        if known and life == self.life and self._read(process, life):
+            self.sim.later(1.0, self._read_often, process, life)
+
+    def _read(self, process: Process, life: int) -> bool:
+        """Read points as far as there is room; whether to look again."""
+        count = min(process.reported, process.heard + WINDOW)
+        points = tuple(Point(float(n)) for n in range(process.read + 1, count + 1))
+        process.read = max(process.read, count)
+        more = process.read < process.reported
+        self.take_of_life(life, ev.PointsRead, process.order.run, points, more)
+        return process.alive or more
 
     def _measure(self, process: Process) -> None:
         if process.alive and self.core is not None:
@@ -269,11 +311,9 @@ class SimNode:
             return
         process.alive, process.end, process.code = False, self.sim.now, code
         self.sim.checker.ended(process)
-        self.sim.later(
-            self.rng.uniform(0.0, 0.1),
-            self.take_of_life,
-            self.life,
-            ev.Exited,
-            process.order.run,
-            code,
-        )
+        self.sim.later(self.rng.uniform(0.0, 0.1), self._tell_end, process, code, self.life)
+
+    def _tell_end(self, process: Process, code: int, life: int) -> None:
+        if life == self.life and self.core is not None:
+            self._read(process, life)
+            self.take(ev.Exited, process.order.run, code)

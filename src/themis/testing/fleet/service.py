@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from themis.arbiter import Arbiter, Settings
 from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
-from themis.fleet.commands import AcceptSession, Changes, Outcome
+from themis.fleet.commands import AcceptSession, Changes, Outcome, TellPoints, TellRun
 from themis.fleet.events import ReportCame, StewardEvent
 from themis.fleet.kept import Kept
 from themis.fleet.messages import Report
@@ -186,8 +186,10 @@ class SimService:
             sim.checker.told(command)
             if isinstance(command, cmd.Ask | cmd.Solve):
                 sim.agents.asked(command)
-            if isinstance(command, AcceptSession):
+            elif isinstance(command, AcceptSession):
                 sim.agents.opened(command.app, command.session, command.fence)
+            elif isinstance(command, TellPoints | TellRun):
+                sim.mailboxes.put(command)
         for answer in outcome.answers:
             sim.checker.answered(answer)
             sim.network.answer(sim.nodes[answer.node], self._lives[answer.node], answer)

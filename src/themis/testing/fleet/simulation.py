@@ -24,6 +24,7 @@ from themis.testing.fleet.agents import Agents
 from themis.testing.fleet.broken import Broken
 from themis.testing.fleet.checker import Checker
 from themis.testing.fleet.machines import KILL_PATIENCE, SimNode
+from themis.testing.fleet.mailboxes import Mailboxes
 from themis.testing.fleet.network import Network
 from themis.testing.fleet.service import Saved, SimService, Zombie
 from themis.testing.fleet.weather import Weather, weather_of
@@ -85,6 +86,7 @@ class FleetSim:
         self.checker = Checker(self)
         self.network = Network(self, self.stream("network"))
         self.agents = Agents(self, self.stream("agents"))
+        self.mailboxes = Mailboxes(self, self.stream("mailboxes"))
         self.nodes = {node.name: node for node in self._machines(rng)}
         rule = rule or rng.choice(RULES)
         name, _, payment = rule.partition("/")

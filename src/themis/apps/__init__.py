@@ -1,0 +1,31 @@
+"""Apps as people write them: the app file, the trials it stands for, and what they will cost.
+
+    written = read_app(Path("app.yaml"))
+    plan = plan_app(written, AppId("resnet-lr"), OwnerId("ann"), seed=7)
+    plan.spec                 # what the arbiter schedules
+    plan.trials[0].argv       # what a node runs
+
+Nothing here does more than read the file that was named: the service makes the same plan of the
+same file.
+"""
+
+from themis.apps.file import AppFile, Goal, Metric, Search, Stop, parse_app, plain_app, read_app
+from themis.apps.plan import Plan, Trial, plan_app
+from themis.apps.space import Choice, Parameter, Range
+
+__all__ = [
+    "AppFile",
+    "Choice",
+    "Goal",
+    "Metric",
+    "Parameter",
+    "Plan",
+    "Range",
+    "Search",
+    "Stop",
+    "Trial",
+    "parse_app",
+    "plain_app",
+    "plan_app",
+    "read_app",
+]

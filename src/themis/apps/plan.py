@@ -1,0 +1,182 @@
+"""What an app file comes to: the spec that is scheduled, and what each trial runs.
+
+plan = plan_app(written, AppId("resnet-lr"), OwnerId("ann"), seed=7)
+plan.spec.phases          # 16 jobs x 12 iterations, 8 x 25, ...
+plan.trials[3].params     # {"lr": 0.00213, "batch": 64}
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from themis.apps.file import AppFile, Method, Rule, Search
+from themis.apps.space import Value, grid_trials, random_trials, written_value
+from themis.errors import ConfigError
+from themis.fairness.schedules import halving_from_max
+from themis.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
+from themis.model.apps import Constraint
+from themis.model.slowdown import NO_SLOWDOWN
+from themis.model.zoo import slowdown_of
+from themis.tuners.hyperband import hyperband_phases, jobs_needed
+
+MOST_JOBS = 1000
+UNKNOWN_ITERATION = 1.0
+"""Seconds that an iteration counts as until some were measured."""
+UNKNOWN_DURATION = 3600.0
+"""Seconds that a job counts as if nobody says how long it takes."""
+_HOLE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One job of the app."""
+
+    job: JobId
+    params: Mapping[str, Value] | None
+    """None until it begins, where a search chooses one trial after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A sweep, laid out."""
+
+    spec: AppSpec
+    trials: tuple[Trial, ...]
+    tuner: str
+    """A name of `themis.tuners.TUNERS`."""
+    estimated: bool
+    """Whether nobody said how long an iteration takes."""
+
+    @property
+    def gpu_seconds(self) -> float:
+        """Work in all, as declared."""
+        first = self.spec.jobs[0].serial_iteration_time
+        return sum(phase.jobs * phase.iterations * first for phase in self.spec.phases)
+
+
+def plan_app(app: AppFile, name: AppId, owner: OwnerId, seed: int) -> Plan:
+    """Lay out a sweep; the same for the same seed.
+
+    Raises:
+        ConfigError: It comes to something that cannot be, such as more jobs than an app may have.
+    """
+    trials = _trials(app, seed)
+    check_holes(app.command, {} if app.search is None else app.search.params)
+    count = len(trials)
+    if count > MOST_JOBS:
+        raise ConfigError("trials", count, f"at most {MOST_JOBS}")
+    iteration = app.iteration_seconds or UNKNOWN_ITERATION
+    if not app.counted:
+        iteration = app.duration or UNKNOWN_DURATION
+    slowdown = slowdown_of(app.model) if app.model else NO_SLOWDOWN
+    width = len(str(count - 1))
+    jobs = tuple(
+        JobSpec(
+            JobId(f"{index:0{width}d}"),
+            iteration,
+            app.gpus.per_job_max,
+            app.gpus.per_job_min,
+            slowdown,
+        )
+        for index in range(count)
+    )
+    spec = AppSpec(
+        name,
+        owner,
+        jobs,
+        _phases(app, count),
+        app.weight,
+        Constraint(app.gpus.model, app.gpus.memory),
+    )
+    laid = tuple(Trial(job.id, params) for job, params in zip(jobs, trials, strict=True))
+    known = app.iteration_seconds if app.counted else app.duration
+    return Plan(spec, laid, _TUNERS[app.stop.method], not known)
+
+
+_TUNERS = {
+    Rule.HALVING: "halving",
+    Rule.HYPERBAND: "hyperband",
+    Rule.CURVE: "curves",
+    Rule.NONE: "single",
+}
+
+
+def _trials(app: AppFile, seed: int) -> list[Mapping[str, Value] | None]:
+    search = app.search
+    if search is None:
+        return [{}]
+    if search.method is Method.GRID:
+        grid = grid_trials(search.params)
+        _check_brackets(app, len(grid))
+        return list(grid)
+    count = search.n or jobs_needed(_brackets(app))
+    _check_brackets(app, count)
+    if search.method is Method.OPTUNA:
+        return [None] * count
+    return list(random_trials(search.params, count, seed))
+
+
+def _brackets(app: AppFile) -> tuple[Phase, ...]:
+    return hyperband_phases(app.stop.max_iterations, app.stop.eta)
+
+
+def _check_brackets(app: AppFile, count: int) -> None:
+    if app.stop.method is Rule.HYPERBAND and count != (needed := jobs_needed(_brackets(app))):
+        raise ConfigError(
+            "trials",
+            count,
+            f"{needed}, as many as the brackets of hyperband start with these "
+            f"max_iterations and eta (search.n may be left out)",
+        )
+
+
+def _phases(app: AppFile, count: int) -> tuple[Phase, ...]:
+    stop = app.stop
+    match stop.method:
+        case Rule.HALVING:
+            return halving_from_max(count, stop.max_iterations, stop.eta)
+        case Rule.HYPERBAND:
+            return _brackets(app)
+        case Rule.CURVE | Rule.NONE:
+            return (Phase(count, stop.max_iterations or 1),)
+
+
+def check_holes(command: tuple[str, ...], params: Mapping[str, object]) -> None:
+    """See that every {name} in a command is a parameter.
+
+    Raises:
+        ConfigError: One is not.
+    """
+    for argument in command:
+        for found in _HOLE.finditer(argument):
+            if found[1] and found[1] not in params:
+                known = ", ".join(params) or "none: there is no search"
+                raise ConfigError(
+                    "command", f"{{{found[1]}}}", f"a parameter ({known}); {{{{ stands for a brace"
+                )
+
+
+def argv_of(command: tuple[str, ...], params: Mapping[str, Value]) -> tuple[str, ...]:
+    """The command with its holes filled."""
+
+    def fill(found: re.Match[str]) -> str:
+        if found[1] is None:
+            return found[0][0]
+        return written_value(params[found[1]])
+
+    return tuple(_HOLE.sub(fill, argument) for argument in command)
+
+
+def environment(app: AppFile, params: Mapping[str, Value]) -> tuple[tuple[str, str], ...]:
+    """What a job finds in its environment besides what its node puts there."""
+    made = dict(app.env)
+    made["THEMIS_PARAMS"] = json.dumps(dict(params))
+    if app.checkpoint.every:
+        made["THEMIS_CHECKPOINT_EVERY"] = f"{app.checkpoint.every:g}"
+    return tuple(sorted(made.items()))
+
+
+def optuna_wanted(search: Search | None) -> bool:
+    """Whether trials are chosen one after the other."""
+    return search is not None and search.method is Method.OPTUNA

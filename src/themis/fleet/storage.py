@@ -1,0 +1,74 @@
+"""Whether machines see the same storage, where jobs that move find their checkpoints.
+
+Every node leaves a mark in its `shared_dir` and reports the oldest one that it finds there. Nodes
+that report the same mark have the same folder before them: a mark has a text that was never used
+before. What has not been looked at yet is not held against a node; what was seen to differ is.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from themis.fleet.roster import Node
+
+
+class Sharing(StrEnum):
+    """How a node is with shared storage."""
+
+    NONE = "none"
+    """It has no `shared_dir`."""
+    UNSEEN = "unseen"
+    """It has not said yet what it finds there."""
+    SHARED = "shared"
+    """It sees what others see, or nobody else has any."""
+    APART = "apart"
+    """It sees something else than most others do."""
+    TROUBLE = "trouble"
+    """It cannot use it."""
+
+
+def mark_of(node: Node, nonce: str) -> str:
+    """The mark that a node sees; empty if it has not looked since this service began."""
+    last = node.last
+    return last.mark if last is not None and last.mark.startswith(f"{nonce}.") else ""
+
+
+def sharing_of(node: Node, nodes: Iterable[Node], nonce: str) -> Sharing:
+    """How a node is with shared storage, among the others."""
+    if node.last is None or not node.last.shared_dir:
+        return Sharing.NONE
+    if node.last.storage_trouble:
+        return Sharing.TROUBLE
+    own = mark_of(node, nonce)
+    if not own:
+        return Sharing.UNSEEN
+    marks = [mark for other in nodes if other.present and (mark := mark_of(other, nonce))]
+    if len(marks) < 2:
+        return Sharing.SHARED
+    most = max(sorted(set(marks)), key=marks.count)
+    return Sharing.SHARED if own == most and marks.count(own) > 1 else Sharing.APART
+
+
+def storage_objection(machines: Iterable[Node], home: Node | None, nonce: str) -> str:
+    """Why a run on these machines would not find its checkpoints; empty if it would.
+
+    Args:
+        machines: Where it is to run.
+        home: Where its job ran last, if that left checkpoints and the machine is still there.
+        nonce: What marks of this service's time begin with.
+    """
+    involved = {node.name: node for node in (*machines, *([home] if home else []))}
+    having = [node for node in involved.values() if node.last is not None and node.last.shared_dir]
+    if len(involved) < 2 or not having:
+        return ""  # Nobody said that there is any: whoever has none lives without.
+    where = f"; it can go on on {home.name}" if home is not None else ""
+    for node in involved.values():
+        if node.last is not None and not node.last.shared_dir:
+            return f"{node.name} has no shared_dir, where others have one{where}"
+        if node.last is not None and node.last.storage_trouble:
+            return f"{node.name} cannot use its shared_dir: {node.last.storage_trouble}{where}"
+    seen = {name: mark for name, node in involved.items() if (mark := mark_of(node, nonce))}
+    first = next(iter(seen), "")
+    for name, mark in seen.items():
+        if mark != seen[first]:
+            return f"{first} and {name} do not see the same storage in their shared_dir{where}"
+    return ""

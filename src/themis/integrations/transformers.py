@@ -1,0 +1,164 @@
+"""For the `Trainer` of Hugging Face's transformers.
+
+    from themis.integrations.transformers import ThemisCallback, last_checkpoint
+
+    args = TrainingArguments(output_dir=themis.checkpoint_dir(), ...)
+    trainer = Trainer(model, args, ..., callbacks=[ThemisCallback()])
+    trainer.train(resume_from_checkpoint=last_checkpoint())
+
+An iteration is a step of the optimizer (`global_step`).
+"""
+
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from themis import reporting
+from themis.integrations.bases import based, found, numbers
+
+_NOT_TOLD = ("total_flos",)
+_BOOKKEEPING = ("_runtime", "_per_second")
+_CHECKPOINT = re.compile(r"checkpoint-([0-9]+)\Z")
+_GO_ON, _SAVE, _STOP = 0, 1, 2
+
+
+class ThemisCallback:
+    """Reports what is logged, saves when asked to and periodically, and stops at the limit.
+
+    After SIGTERM it saves and leaves the program with the code 75 at the end of `train`. At
+    `THEMIS_MAX_ITERATIONS` it logs, evaluates (if there is an evaluation strategy), saves and lets
+    `train` return; a program that is started again there leaves with 0 before the first step.
+    """
+
+    def __new__(cls, *_args: Any, **_more: Any) -> Self:
+        """Make one that is a `TrainerCallback`.
+
+        Raises:
+            ImportError: transformers is not installed.
+        """
+        made: Self = object.__new__(based(cls, _base))
+        return made
+
+    def __init__(self, every: float = 10.0) -> None:
+        """Begin to note SIGTERM.
+
+        Args:
+            every: Seconds after which progress is reported without values if nothing is logged.
+        """
+        self._every = every
+        self._ended = ""
+        self._reported = time.monotonic()
+        reporting.should_stop()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The class that is made for the base has no name to be found by.
+        return type(self).__mro__[1], (self._every,)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """A step more than asked for would be a step too many."""
+        self._ended = ""
+        if _is_reached(state):
+            sys.exit(0)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        """Decide whether to go on, and say how far it is."""
+        word = _agreed(args)
+        if _is_reached(state):
+            # Whoever compares trials compares them here.
+            control.should_log = True
+            control.should_evaluate = getattr(args, "eval_strategy", "no") != "no"
+            self._end(control, "finished")
+        elif word == _STOP:
+            control.should_evaluate = False  # it could take longer than the grace
+            self._end(control, "stopped")
+        elif word == _SAVE:
+            control.should_save = True
+        overdue = time.monotonic() - self._reported >= self._every
+        if overdue and not control.should_log and state.is_world_process_zero:
+            self._report(state)
+        return control
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        """What was asked during a long evaluation is done after it."""
+        if not self._ended and _agreed(args) == _STOP:
+            self._end(control, "stopped")
+        return control
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        """All was done at the last step."""
+        if self._ended:
+            control.should_log = control.should_evaluate = control.should_save = False
+        return control
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any
+    ) -> None:
+        """Report what was logged."""
+        if logs and state.is_world_process_zero:
+            told = numbers(logs.items(), without=_NOT_TOLD)
+            self._report(
+                state,
+                **{name: each for name, each in told.items() if not name.endswith(_BOOKKEEPING)},
+            )
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Leave, if that was asked."""
+        if self._ended == "stopped":
+            sys.exit(reporting.GRACEFUL_EXIT)
+
+    def _end(self, control: Any, how: str) -> None:
+        control.should_save = control.should_training_stop = True
+        self._ended = how
+
+    def _report(self, state: Any, **values: float) -> None:
+        self._reported = time.monotonic()
+        reporting.report(state.global_step, **values)
+
+
+def last_checkpoint(folder: str | os.PathLike[str] | None = None) -> str | None:
+    """The latest whole checkpoint, for `resume_from_checkpoint`; None if there is none.
+
+    Args:
+        folder: The trainer's `output_dir`; by default the job's checkpoint folder.
+    """
+    place = reporting.checkpoint_dir() if folder is None else Path(folder)
+    steps = {}
+    for path in place.iterdir() if place.is_dir() else ():
+        if (match := _CHECKPOINT.match(path.name)) is not None and _is_whole(path):
+            steps[int(match[1])] = str(path)
+    return steps[max(steps)] if steps else None
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    """Whether its last file is there: a trainer that is killed leaves half ones."""
+    try:
+        json.loads((checkpoint / "trainer_state.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _is_reached(state: Any) -> bool:
+    limit = reporting.max_iterations()
+    return limit is not None and state.global_step >= limit
+
+
+def _agreed(args: Any) -> int:
+    """What to do, the same in all processes: those that saved alone would wait for the others."""
+    word = _STOP if reporting.should_stop() else _SAVE if reporting.checkpoint_due() else _GO_ON
+    if getattr(args, "world_size", 1) < 2:
+        return word
+    import torch  # noqa: PLC0415 - only there
+    from torch import distributed  # noqa: PLC0415
+
+    told = torch.tensor(word, device=args.device)
+    distributed.all_reduce(told, op=distributed.ReduceOp.MAX)
+    return int(told.item())
+
+
+def _base() -> type:
+    return found(["transformers"], "TrainerCallback", "transformers")

@@ -1,0 +1,107 @@
+"""Runs as a node's driver knows them, and what the engine is told of them."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from themis.engines import base
+from themis.engines.base import Task
+from themis.fleet import events as ev
+from themis.fleet.messages import RunOrder
+from themis.live.node_disk import RunRecord
+from themis.live.node_points import Trail
+
+RESUMABLE_CODE = 75
+"""What a run that may go on counts as having exited with, also if it was killed by us."""
+MOST_MESSAGE = 600
+_PORTS = (20000, 10000)
+"""Where parts of jobs on several machines meet: the first port, and how many."""
+
+Happened = Callable[[float], ev.NodeEvent]
+"""An event that gets its time when the core takes it."""
+Put = Callable[[Happened], None]
+
+
+@dataclass(slots=True)
+class Run:
+    """What the driver knows of a run."""
+
+    order: RunOrder
+    early: float
+    """How long before its end it is told to save, as written down."""
+    lease_end: float
+    began: float = math.nan
+    """When its program began, once that is known."""
+    iterations: float = 0.0
+    overran: bool = False
+    over: bool = False
+    trail: Trail = field(default_factory=Trail)
+
+    @property
+    def record(self) -> RunRecord:
+        """What is kept of it on disk."""
+        return RunRecord(self.order, self.lease_end, self.early, *self.trail.mark)
+
+
+class Runs:
+    """All runs of a node, and the jobs that the engine knows them by."""
+
+    def __init__(self) -> None:
+        self.by_number: dict[int, Run] = {}
+        self.by_job: dict[str, int] = {}
+        """The last run of each job, by the name that the engine knows it under."""
+        self.orphans: dict[str, tuple[int, ...]] = {}
+        """Jobs that the engine found and nobody has a record of, and their GPUs."""
+
+    def add(self, run: Run) -> Run:
+        """A run that is the last one of its job."""
+        self.by_number[run.order.run] = run
+        self.by_job[job_name(run.order)] = run.order.run
+        return run
+
+    def of_job(self, job: str) -> Run | None:
+        """The last run of a job, by the engine's name for it."""
+        number = self.by_job.get(job)
+        return self.by_number.get(number) if number is not None else None
+
+    def is_last(self, run: Run) -> bool:
+        """Whether what the engine knows of its job is this run."""
+        return self.by_job.get(job_name(run.order)) == run.order.run
+
+
+def task_for(order: RunOrder, limits: ev.Limits) -> Task:
+    """What the engine is told to start.
+
+    Raises:
+        ConfigError: Something of the order cannot be: a variable, a folder.
+    """
+    first, count = _PORTS
+    several = order.world > 1
+    return Task(
+        job=job_name(order),
+        owner=order.owner,
+        token=order.token,
+        gpus=order.gpus,
+        argv=order.program.argv,
+        end=limits.until,
+        grace=max(0.0, limits.until - limits.checkpoint_at),
+        env=dict(order.program.env),
+        workdir=order.program.workdir,
+        max_iterations=math.floor(order.limit) if order.limit > 0.0 else None,
+        rank=order.rank,
+        world=order.world,
+        rendezvous=f"{order.rendezvous}:{first + order.run % count}" if several else "",
+        tokens=order.tokens,
+    )
+
+
+def job_name(order: RunOrder) -> str:
+    """A job as the engine knows it: the same in all its runs, so that checkpoints are found."""
+    return f"{order.app}/{order.job}"
+
+
+def code_of(event: base.Exited) -> int | None:
+    """The exit code that the service acts on; None where nobody knows how it ended."""
+    if event.outcome == "resumable":
+        return RESUMABLE_CODE
+    return event.code if event.outcome in {"finished", "failed"} else None

@@ -1,0 +1,34 @@
+"""The service itself."""
+
+from themis import __version__
+from themis.live import openapi
+from themis.live.routes.base import Call, Data, Handlers
+from themis.live.routes.endpoints import ENDPOINTS
+from themis.live.sessions import cookie_name, csrf_of
+
+
+class About(Handlers):
+    """What anybody may know, and who they are."""
+
+    async def health(self, _: Call) -> Data:
+        return {"alive": True}
+
+    async def ready(self, _: Call) -> Data:
+        await self._service.settled()
+        return {"ready": True}
+
+    async def describe(self, _: Call) -> Data:
+        return openapi.document(ENDPOINTS)
+
+    async def about(self, _: Call) -> Data:
+        return {"version": __version__, "epoch": self._service.steward.epoch}
+
+    async def whoami(self, call: Call) -> Data:
+        self._allow(call, call.identity.subject if call.identity else None)
+        identity = call.identity
+        assert identity is not None, "the table lets nobody else pass"
+        told: Data = {"role": identity.role, "subject": identity.subject}
+        cookie = call.request.cookies.get(cookie_name(tls=self._settings.tls))
+        if cookie is not None and "authorization" not in call.request.headers:
+            told["csrf"] = csrf_of(cookie).reveal()
+        return told

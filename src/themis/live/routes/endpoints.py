@@ -1,0 +1,112 @@
+"""The routes: how each is called, which verb it is, and what it takes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from themis.live.access import Verb
+from themis.live.credentials import Role
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One route: how it is called, which verb it is, and who answers."""
+
+    method: str
+    path: str
+    verb: Verb
+    handler: str
+    summary: str
+    body: Mapping[str, Any] | None = None
+    """The JSON Schema of what is sent, if anything is."""
+    query: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What may stand behind the question mark, by name: JSON Schema."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes something."""
+        return self.method != "GET"
+
+
+ROUNDS = 50
+MOST_ROUNDS = 100
+"""Rounds in one answer."""
+MOST_ROWS = 1000
+"""Rows of the audit log in one answer."""
+
+_TEXT = {"type": "string", "maxLength": 200}
+_APP = {
+    "type": "object",
+    "required": ["spec", "key"],
+    "properties": {"spec": {"type": "object"}, "key": _TEXT},
+    "additionalProperties": False,
+}
+_QUOTA = {
+    "type": "object",
+    "required": ["gpus"],
+    "properties": {"gpus": {"type": ["integer", "null"], "minimum": 0}},
+    "additionalProperties": False,
+}
+_WEIGHT = {
+    "type": "object",
+    "required": ["weight"],
+    "properties": {"weight": {"type": "number", "exclusiveMinimum": 0}},
+    "additionalProperties": False,
+}
+_TOKEN = {
+    "type": "object",
+    "required": ["role", "subject"],
+    "properties": {
+        "role": {"enum": [str(role) for role in Role]},
+        "subject": _TEXT,
+        "days": {"type": ["number", "null"], "exclusiveMinimum": 0},
+        "note": _TEXT,
+    },
+    "additionalProperties": False,
+}
+_PAGE = {
+    "before": {"type": "integer", "minimum": 1, "description": "Rounds before this one."},
+    "limit": {"type": "integer", "minimum": 1, "maximum": MOST_ROUNDS, "default": ROUNDS},
+}
+_ROWS = {
+    "first": {"type": "integer", "minimum": 1, "description": "Rows from this one on."},
+    "last": {"type": "integer", "maximum": MOST_ROWS, "description": "So many of the newest."},
+}
+
+ENDPOINTS = (
+    Endpoint("GET", "/healthz", Verb.HEALTH, "health", "Whether the service lives"),
+    Endpoint("GET", "/readyz", Verb.HEALTH, "ready", "Whether it can take work"),
+    Endpoint("GET", "/openapi.json", Verb.ABOUT, "describe", "This API"),
+    Endpoint("GET", "/v1/about", Verb.ABOUT, "about", "Version and epoch"),
+    Endpoint("GET", "/v1/whoami", Verb.WHOAMI, "whoami", "Who the caller is"),
+    Endpoint("POST", "/v1/apps", Verb.SUBMIT, "submit", "Submit an app", _APP),
+    Endpoint("GET", "/v1/apps", Verb.LIST, "list_apps", "All apps"),
+    Endpoint("GET", "/v1/apps/{app}", Verb.STATUS, "status", "One app"),
+    Endpoint("POST", "/v1/apps/{app}/pause", Verb.PAUSE, "pause", "Take no new GPUs"),
+    Endpoint("POST", "/v1/apps/{app}/resume", Verb.RESUME, "resume", "Go on after a pause"),
+    Endpoint("POST", "/v1/apps/{app}/cancel", Verb.CANCEL, "cancel", "End an app"),
+    Endpoint("POST", "/v1/apps/{app}/hold", Verb.HOLD, "hold", "Keep an app from running"),
+    Endpoint("POST", "/v1/apps/{app}/release", Verb.RELEASE, "release", "Let it run again"),
+    Endpoint("GET", "/v1/nodes", Verb.NODES, "nodes", "Machines and their GPUs"),
+    Endpoint("POST", "/v1/nodes/{node}/cordon", Verb.CORDON, "cordon", "No new leases there"),
+    Endpoint("POST", "/v1/nodes/{node}/drain", Verb.DRAIN, "drain", "Nor renewals"),
+    Endpoint("POST", "/v1/nodes/{node}/uncordon", Verb.UNCORDON, "uncordon", "Use it again"),
+    Endpoint(
+        "POST", "/v1/nodes/{node}/gpus/{index}/restore", Verb.RESTORE_GPU, "restore_gpu",
+        "Take a GPU out of quarantine",
+    ),
+    Endpoint("GET", "/v1/owners", Verb.QUOTA_SHOW, "owners", "Quotas and weights"),
+    Endpoint("PUT", "/v1/owners/{owner}/quota", Verb.QUOTA_SET, "quota", "GPUs at most", _QUOTA),
+    Endpoint("PUT", "/v1/owners/{owner}/weight", Verb.WEIGHT_SET, "weight", "Its share", _WEIGHT),
+    Endpoint("GET", "/v1/tokens", Verb.TOKEN_LIST, "list_tokens", "Tokens, without secrets"),
+    Endpoint("POST", "/v1/tokens", Verb.TOKEN_CREATE, "create_token", "A new token", _TOKEN),
+    Endpoint("DELETE", "/v1/tokens/{token}", Verb.TOKEN_REVOKE, "revoke_token", "End a token"),
+    Endpoint("GET", "/v1/rounds", Verb.AUCTION_SHOW, "rounds", "The last rounds", query=_PAGE),
+    Endpoint("GET", "/v1/rounds/{round}", Verb.AUCTION_SHOW, "round", "One round"),
+    Endpoint("GET", "/v1/audit", Verb.AUDIT, "audit", "Who did what", query=_ROWS),
+    Endpoint("GET", "/v1/config", Verb.CONFIG_SHOW, "config", "The configuration in force"),
+    Endpoint("POST", "/v1/config/reload", Verb.CONFIG_RELOAD, "reload", "Read it again"),
+    Endpoint("POST", "/v1/login-links", Verb.LOGIN, "link", "A link that logs a browser in"),
+    Endpoint("GET", "/login/{code}", Verb.ABOUT, "login", "Use such a link"),
+    Endpoint("POST", "/v1/logout", Verb.LOGOUT, "logout", "End the browser's session"),
+)  # fmt: skip

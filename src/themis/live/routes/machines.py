@@ -1,0 +1,78 @@
+"""Machines, and what their owners may use of them."""
+
+from themis.arbiter import events as ev
+from themis.errors import MissingError
+from themis.live import views
+from themis.live.access import decide
+from themis.live.routes.base import Call, Data, Handlers
+from themis.model import GpuId, OwnerId
+from themis.model.ids import check_name
+
+
+class Machines(Handlers):
+    """What operators do to nodes and quotas."""
+
+    async def nodes(self, call: Call) -> Data:
+        own = call.identity.subject if call.identity else None
+        sealed = self._allow(call, own)
+        steward = self._service.steward
+        lines = [
+            views.node_line(steward, node, sealed=sealed)
+            for name, node in sorted(steward.nodes.items())
+            if decide(call.identity, call.endpoint.verb, name).allowed
+        ]
+        return {"nodes": lines, "now": self._service.now()}
+
+    def _node(self, call: Call) -> str:
+        name = call.path("node")
+        self._allow(call, name)
+        if name not in self._service.steward.arbiter.world.topology.number_of:
+            raise MissingError(name, "there is no such machine")
+        return name
+
+    async def cordon(self, call: Call) -> Data:
+        node = self._node(call)
+        return await self._carry_out(call, ev.MachineCordoned(self._service.now(), node), node)
+
+    async def drain(self, call: Call) -> Data:
+        node = self._node(call)
+        event = ev.MachineCordoned(self._service.now(), node, drain=True)
+        return await self._carry_out(call, event, node)
+
+    async def uncordon(self, call: Call) -> Data:
+        node = self._node(call)
+        return await self._carry_out(call, ev.MachineUncordoned(self._service.now(), node), node)
+
+    async def restore_gpu(self, call: Call) -> Data:
+        node, index = self._node(call), call.path("index")
+        world = self._service.steward.arbiter.world
+        gpus = world.topology.gpus_of[world.topology.number_of[node]]
+        if not index.isdecimal() or len(index) > 6 or int(index) >= len(gpus):
+            raise MissingError(f"{node} GPU {index[:20]}", f"it has GPUs 0 to {len(gpus) - 1}")
+        event = ev.GpuRestored(self._service.now(), GpuId(gpus[int(index)]))
+        return await self._carry_out(call, event, f"{node} GPU {index}")
+
+    # Owners
+
+    async def owners(self, call: Call) -> Data:
+        world = self._service.steward.arbiter.world
+        known = {*world.quotas, *world.owner_weights}
+        known |= {state.spec.owner for state in world.apps.values()}
+        shown = [
+            owner for owner in known if decide(call.identity, call.endpoint.verb, owner).allowed
+        ]
+        return {"owners": views.owner_lines(shown, world.quotas, world.owner_weights)}
+
+    def _owner(self, call: Call) -> OwnerId:
+        self._allow(call, None)
+        return OwnerId(check_name("owner", call.path("owner")))
+
+    async def quota(self, call: Call) -> Data:
+        owner, gpus = self._owner(call), call.body["gpus"]
+        event = ev.QuotaChanged(self._service.now(), owner, gpus)
+        return await self._carry_out(call, event, owner, gpus=gpus)
+
+    async def weight(self, call: Call) -> Data:
+        owner, weight = self._owner(call), float(call.body["weight"])
+        event = ev.WeightChanged(self._service.now(), weight, owner=owner)
+        return await self._carry_out(call, event, owner, weight=weight)

@@ -1,0 +1,96 @@
+"""A real service and its HTTP API in one loop, without a socket, and a token for everybody.
+
+For tests of this project: it needs httpx, which comes with the development tools only.
+
+async with desk_of(folder) as desk:
+    answer = await desk.call("root", "GET", "/v1/apps")
+"""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from themis.arbiter import Settings
+from themis.arbiter import events as ev
+from themis.live.api import Api, ApiSettings, make_api
+from themis.live.config import Limits
+from themis.live.credentials import Role, create_token
+from themis.live.memory import recall
+from themis.live.service import Service
+from themis.live.store import open_store
+from themis.live.vault import KeptVault
+from themis.model import Machine
+from themis.policies import policy
+from themis.records.codec import dumps
+from themis.testing.doors import Inline
+from themis.testing.virtual import AtOnce
+from themis.testing.world import simple_app
+
+HOST = "127.0.0.1:7421"
+WALL = 2000.0
+"""What the wall clock shows at first."""
+
+
+class Desk:
+    """A service, its API, and a token for everybody."""
+
+    def __init__(self, service: Service, vault: KeptVault, client: httpx.AsyncClient) -> None:
+        self.service = service
+        self.client = client
+        self.wall = WALL
+        self.tokens: dict[str, str] = {}
+        for role, subject in (
+            (Role.ADMIN, "root"),
+            (Role.TENANT, "ann"),
+            (Role.TENANT, "bob"),
+            (Role.VIEWER, "eve"),
+            (Role.NODE, "m0"),
+        ):
+            issued = create_token(vault, role, subject, now=1000.0)
+            self.tokens[subject] = issued.token.reveal()
+
+    async def call(self, who: str, method: str, path: str, body: Any = None) -> httpx.Response:
+        """Ask for something; nobody in particular asks with an empty name."""
+        headers = {"authorization": f"Bearer {self.tokens[who]}"} if who else {}
+        content = None if body is None else json.dumps(body)
+        return await self.client.request(method, path, headers=headers, content=content)
+
+    async def submit(self, who: str, name: str, owner: str) -> httpx.Response:
+        """Submit a small app."""
+        spec = json.loads(dumps(simple_app(name, gpus=1, jobs=2, owner=owner)))
+        return await self.call(who, "POST", "/v1/apps", {"spec": spec, "key": name})
+
+
+@asynccontextmanager
+async def desk_of(
+    path: Path, limits: Limits | None = None, *, known: bool = False
+) -> AsyncIterator[Desk]:
+    """A service with one machine of four GPUs, on a store in this folder.
+
+    Args:
+        path: The folder.
+        limits: Of its API.
+        known: Whether the store is that of an earlier one, which has the machine.
+    """
+    store = open_store(f"sqlite:///{path / 'store.sqlite'}", reserve_bytes=0)
+    memory = recall(store, policy("equal-share"), Settings(), "test")
+    service = Service(memory, store, Inline(), AtOnce())
+    await service.start()
+    if not known:
+        service.steward._feed(ev.MachineJoined(service.now(), Machine("m0", "r0", (2, 2))))
+        service.steward._meet("m0", service.now())
+    vault = KeptVault(service.kept, service.keep)
+    settings = ApiSettings(frozenset({HOST}), limits=limits or Limits(), wall=lambda: desk.wall)
+    api = Api(service, vault, service.book, settings)
+    transport = httpx.ASGITransport(make_api(api))
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
+        desk = Desk(service, vault, client)
+        try:
+            yield desk
+        finally:
+            await service.close()
+            store.close()
