@@ -31,6 +31,7 @@ from themis.fleet.messages import (
     SlotState,
     Terms,
 )
+from themis.fleet.points import shared_out
 from themis.model import AppId, Machine
 
 KILL_PATIENCE = 10.0
@@ -425,6 +426,8 @@ class NodeCore:
         self._resend_at = at + self._patience
         if self._slots is None:
             self._slots = tuple(map(self._slot, range(len(self._tokens))))
+        runs = (*self._live.values(), *self._over.values())
+        counts = shared_out([run.points for run in runs], self._number)
         self._out.append(
             cmd.Send(
                 Report(
@@ -434,7 +437,7 @@ class NodeCore:
                     self._epoch,
                     self._revision,
                     self._slots,
-                    (*map(_told, self._live.values()), *map(_told, self._over.values())),
+                    tuple(map(_told, runs, counts)),
                     self._machine if self._introduces else None,
                     self._control,
                     self._version,
@@ -460,7 +463,8 @@ class NodeCore:
         return SlotReport(gpu, token, SlotState.STOPPING if stopping else SlotState.RUNNING)
 
 
-def _told(run: _Run) -> RunReport:
+def _told(run: _Run, count: int) -> RunReport:
+    """What is said of a run, with so many of its points."""
     order = run.order
     return RunReport(
         order.run,
@@ -473,6 +477,6 @@ def _told(run: _Run) -> RunReport:
         run.message,
         run.log,
         run.heard + 1,
-        run.points,
-        run.more,
+        run.points[:count],
+        run.more or count < len(run.points),
     )
