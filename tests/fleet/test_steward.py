@@ -410,6 +410,26 @@ def test_a_run_whose_order_never_arrived_is_over_when_it_is_stopped() -> None:
     assert not desk.steward.runs
 
 
+def test_a_name_is_taken_as_long_as_something_of_its_last_app_is_alive() -> None:
+    desk = Desk().ready(A)
+    desk.ask(1.5, 0)
+    desk.report(2.0)
+    desk.report(2.5, running(), busy=ON_0)
+    desk.take(ev.AppEnded(3.0, A, "cancelled"))
+    desk.report(3.5, running(state=RunState.STOPPING), busy={0: SlotState.QUARANTINED})
+    assert A not in desk.steward.arbiter.world.apps
+    another = ev.AppArrived(4.0, simple_app(A, gpus=2, jobs=2, owner="bob"))
+    [refusal] = desk.take(another).commands
+    assert isinstance(refusal, arbiter_commands.Refuse)
+    assert "still alive" in refusal.reason
+    # It dies at last, and nothing of it is left for whoever has the name next.
+    desk.report(5.0, running(state=RunState.EXITED, code=0))
+    desk.take(replace(another, at=6.0))
+    assert A in desk.steward.arbiter.world.apps
+    assert desk.steward.last_runs(A) == ()
+    assert AcceptRun(A, "k", 1) not in desk.ask(7.0, 0).commands
+
+
 def test_quarantine_follows_the_node() -> None:
     desk = Desk().ready(A)
     desk.report(5.0, busy={1: SlotState.QUARANTINED})

@@ -216,6 +216,9 @@ class Steward(Telling):
             ):
                 reason = f"node_ttl ({self._node_ttl:g} s) must be {HEARTBEATS} heartbeats or more"
                 self._commands.append(cmd.Refuse("heartbeat", reason))
+            case ev.AppArrived(app=spec) if self._is_haunted(spec.id):
+                reason = "something of an app of this name is still alive; take another name"
+                self._commands.append(cmd.Refuse(spec.id, reason))
             case ev.ServiceRestarted(token_floor=floor):
                 self._book.raise_count(floor)
                 self._feed(event)
@@ -412,6 +415,13 @@ class Steward(Telling):
             self._book.open_session(known)
         self._commands.append(AcceptSession(event.app, event.session, known.fence))
         self._tell_again(event.app)
+
+    def _is_haunted(self, app: AppId) -> bool:
+        """Whether runs outlasted the last app of this name: its next owner would be told of them.
+
+        What does not die is out of use with its GPU, and its app is over all the same.
+        """
+        return app not in self._arbiter.world.apps and self._book.has_runs(app)
 
     def _on_request(self, event: RunRequested) -> None:
         known = self._book.asked(event.app, event.key)
