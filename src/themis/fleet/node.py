@@ -116,7 +116,8 @@ class NodeCore:
         self._alive_until = -math.inf
         self._live: dict[int, _Run] = {}
         self._over: dict[int, _Run] = {}
-        self._failed: dict[int, str] = {}
+        self._failed: dict[int, dict[ev.Fault, str]] = {}
+        """Why GPUs must not be used."""
         self._slots: tuple[SlotReport, ...] | None = None
         self._news = False
         """Whether the service should hear of something before its next answer."""
@@ -174,11 +175,11 @@ class NodeCore:
                     self._changed()
             case ev.ServiceAbsent(tried_at=tried_at):
                 self._on_absence(tried_at)
-            case ev.GpuFailed(gpu=gpu, reason=reason):
-                self._failed[gpu] = reason
+            case ev.GpuFailed(gpu=gpu, reason=reason, fault=fault):
+                self._failed.setdefault(gpu, {})[fault] = reason
                 self._changed()
-            case ev.GpuWell(gpu=gpu):
-                if self._failed.pop(gpu, None) is not None:
+            case ev.GpuWell(gpu=gpu, fault=fault):
+                if self._failed.get(gpu, {}).pop(fault, None) is not None:
                     self._changed()
             case ev.Adopted(found=found):
                 self._on_adoption(found)
@@ -311,7 +312,8 @@ class NodeCore:
 
     def _occupied(self, gpu: int) -> bool:
         """Whether a GPU cannot take a process now."""
-        return gpu in self._failed or any(gpu in run.order.gpus for run in self._live.values())
+        used = any(gpu in run.order.gpus for run in self._live.values())
+        return used or bool(self._failed.get(gpu))
 
     # Runs
 
@@ -452,7 +454,7 @@ class NodeCore:
     def _slot(self, gpu: int) -> SlotReport:
         token = self._tokens[gpu]
         run = next((run for run in self._live.values() if gpu in run.order.gpus), None)
-        reason = self._failed.get(gpu, "") or (run.stuck if run is not None else "")
+        reason = next(iter(self._failed.get(gpu, {}).values()), run.stuck if run else "")
         if run is not None:
             token = run.order.tokens[run.order.gpus.index(gpu)]
         if reason:

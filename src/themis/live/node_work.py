@@ -186,7 +186,7 @@ class RunWork:
     def _hear_of_orphan(self, event: base.Event) -> None:
         if isinstance(event, base.Exited) and event.job in self._runs.orphans:
             for gpu in self._runs.orphans.pop(event.job):
-                self._put(partial(ev.GpuWell, gpu=gpu))
+                self._put(partial(ev.GpuWell, gpu=gpu, fault=ev.Fault.ORPHAN))
 
     async def measure(self, every: float, live: Callable[[], Collection[int]]) -> None:
         """Read what runs report, so often in seconds; until cancelled."""
