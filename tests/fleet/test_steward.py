@@ -430,6 +430,35 @@ def test_a_name_is_taken_as_long_as_something_of_its_last_app_is_alive() -> None
     assert AcceptRun(A, "k", 1) not in desk.ask(7.0, 0).commands
 
 
+def test_what_is_refused_beside_an_event_does_not_count_as_its_refusal() -> None:
+    desk = Desk().ready(A)
+    desk.ask(1.5, 0)
+    desk.report(2.0)
+    desk.report(2.5, running(), busy=ON_0)
+    odd = replace(running(), iterations=-5.0, seconds=4.0)
+    for at in range(3, 80, 10):
+        desk.report(float(at), odd, busy=ON_0)
+    # A round has been due for a moment, and what the node says of the run is told first.
+    outcome = desk.take(StopRequested(90.0, B, 7))
+    [refusal] = [c for c in outcome.commands if isinstance(c, arbiter_commands.Refuse)]
+    assert "iterations of a/j0" in refusal.who
+    assert outcome.refusal is None
+    again = desk.take(ev.AppArrived(90.5, simple_app(A, gpus=2)))
+    assert again.refusal == arbiter_commands.Refuse(A, "a: an app of this name is running")
+
+
+def test_how_far_runs_of_an_app_are_that_is_over_is_not_told_to_the_arbiter() -> None:
+    desk = Desk().ready(A)
+    desk.ask(1.5, 0)
+    desk.report(2.0)
+    desk.report(2.5, running(), busy=ON_0)
+    desk.take(ev.AppEnded(3.0, A, "cancelled"))
+    gone = desk.report(3.5, running(state=RunState.EXITED, code=0))
+    assert not [c for c in gone.commands if isinstance(c, arbiter_commands.Refuse)]
+    [told] = [c for c in gone.commands if isinstance(c, TellRun)]
+    assert told.iterations == 3.0
+
+
 def test_quarantine_follows_the_node() -> None:
     desk = Desk().ready(A)
     desk.report(5.0, busy={1: SlotState.QUARANTINED})

@@ -102,6 +102,9 @@ class Steward(Telling):
         self._wake = math.inf
         self._sessions = 0
         """How many were opened in this epoch."""
+        self._asked: StewardEvent | None = None
+        """What is being handled."""
+        self._refusal: cmd.Refuse | None = None
         self._events: list[ev.Event] = []
         self._commands: list[StewardCommand] = []
         self._answers: list[Answer] = []
@@ -170,6 +173,8 @@ class Steward(Telling):
     def handle(self, event: StewardEvent) -> Outcome:
         """Take one event; returns what is to be stored, then done."""
         self._events, self._commands, self._answers = [], [], []
+        self._asked = event.event if isinstance(event, AgentSpoke) else event
+        self._refusal = None
         self._notice_stall(event.at)
         self._now = max(self._now, event.at)
         self._take(event)
@@ -210,15 +215,15 @@ class Steward(Telling):
                 | ev.MachineLeft()
             ):
                 name = type(event).__name__
-                self._commands.append(cmd.Refuse(name, "only reports of nodes say this"))
+                self._refuse(name, "only reports of nodes say this")
             case ev.SettingsChanged(settings=settings) if (
                 settings.heartbeat * HEARTBEATS > self._node_ttl
             ):
                 reason = f"node_ttl ({self._node_ttl:g} s) must be {HEARTBEATS} heartbeats or more"
-                self._commands.append(cmd.Refuse("heartbeat", reason))
+                self._refuse("heartbeat", reason)
             case ev.AppArrived(app=spec) if self._is_haunted(spec.id):
                 reason = "something of an app of this name is still alive; take another name"
-                self._commands.append(cmd.Refuse(spec.id, reason))
+                self._refuse(spec.id, reason)
             case ev.ServiceRestarted(token_floor=floor):
                 self._book.raise_count(floor)
                 self._feed(event)
@@ -232,6 +237,11 @@ class Steward(Telling):
         if at > self._wake + self._arbiter.settings.guard / 2.0:
             for node in self._roster.nodes.values():
                 node.heard = max(node.heard, at)
+
+    def _refuse(self, who: str, reason: str) -> None:
+        """Say that what is asked for now cannot be."""
+        self._refusal = cmd.Refuse(who, reason)
+        self._commands.append(self._refusal)
 
     # The arbiter
 
@@ -253,6 +263,8 @@ class Steward(Telling):
                 case cmd.Close(record=record):
                     self._book.close(record.app)
                     self._streams.close(record.app)
+                case cmd.Refuse() if event is self._asked:
+                    self._refusal = command
                 case _:
                     pass
             self._commands.append(command)
@@ -464,7 +476,7 @@ class Steward(Telling):
     def _on_release(self, event: ReleaseRequested) -> None:
         """An agent says that it needs GPUs no more. Whether they are empty, nodes say."""
         if len(event.gpus) != len(event.tokens):
-            self._commands.append(cmd.Refuse(event.app, "a release names a token for each GPU"))
+            self._refuse(event.app, "a release names a token for each GPU")
             return
         queued = []
         for gpu, token in sorted(set(zip(event.gpus, event.tokens, strict=True))):
@@ -494,7 +506,7 @@ class Steward(Telling):
         empty = node is None or not node.present or event.gpu in node.empty()
         if not empty or self._book.on_gpu(event.gpu) or (reason or "").startswith(FROM_NODE):
             why = "its node does not say that it is empty and well; try again in a moment"
-            self._commands.append(cmd.Refuse(f"GPU {event.gpu}", why))
+            self._refuse(f"GPU {event.gpu}", why)
         else:
             self._feed(event)
 
@@ -569,7 +581,8 @@ class Steward(Telling):
         lost = iterations < state.jobs[run.job].done
         sample = ev.Sample(run.job, iterations, 0.0 if lost else seconds - run.seconds)
         self._book.put(replace(run, iterations=iterations, seconds=seconds))
-        self._feed(ev.ProgressMeasured(self._now, run.app, (sample,)))
+        if not state.outcome:  # One that is over and about to leave takes no more.
+            self._feed(ev.ProgressMeasured(self._now, run.app, (sample,)))
 
     # Time
 
@@ -658,7 +671,8 @@ class Steward(Telling):
         self._wake = self._next_wake()
         changes = Changes(tuple(self._events), self._book.take_changes())
         wake = self._wake if self._wake < math.inf else None
-        return Outcome(changes, tuple(self._commands), tuple(self._answers), wake)
+        commands, answers = tuple(self._commands), tuple(self._answers)
+        return Outcome(changes, commands, answers, wake, self._refusal)
 
     def _next_wake(self) -> float:
         alarm = self._arbiter.next_alarm

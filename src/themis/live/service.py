@@ -254,7 +254,7 @@ class Service:
             ThemisError: It cannot be stored.
         """
         outcome = self._handled(event)
-        refusal = next((c for c in outcome.commands if isinstance(c, cmd.Refuse)), None)
+        refusal = outcome.refusal
         if refusal is None and kept:
             self.keep(kept)
         self._take(outcome, _kind_of(event), audit)
@@ -634,9 +634,8 @@ class Service:
             self._offers.pop(app, None)
         at = self.now()
         outcome = self.apply(AgentSpoke(at, app, fence, _event_of(at, app, said)))
-        for command in outcome.commands:
-            if isinstance(command, cmd.Refuse):
-                self._tell(app, RefusalNews(type(said).__name__, command.reason))
+        if outcome.refusal is not None:
+            self._tell(app, RefusalNews(type(said).__name__, outcome.refusal.reason))
 
     async def _watch_agents(self) -> None:
         """Suspend apps whose agents are silent: nobody can place their jobs."""
