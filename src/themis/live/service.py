@@ -344,9 +344,11 @@ class Service:
                 self._tell(command.app, news)
             case cmd.Close(record=over):
                 # Unless there is another one of the same name by now.
-                if over.app in self._desks and over.app not in self._steward.arbiter.world.apps:
-                    self._desks[over.app].conclude(OverNews(over.outcome))
-                    self._wake_agent(over.app)
+                if over.app not in self._steward.arbiter.world.apps:
+                    self._offers.pop(over.app, None)
+                    if over.app in self._desks:
+                        self._desks[over.app].conclude(OverNews(over.outcome))
+                        self._wake_agent(over.app)
             case cmd.Refuse():
                 _LOG.info("refused: %s: %s", command.who, command.reason)
             case cmd.End():
@@ -643,10 +645,12 @@ class Service:
             await asyncio.sleep(self._steward.arbiter.settings.heartbeat)
             now = self.now()
             for app, desk in list(self._desks.items()):
-                if desk.unreachable or now - desk.seen <= AGENT_TTL:
+                if now - desk.seen <= AGENT_TTL:
                     continue
                 if app not in self._steward.arbiter.world.apps:
                     del self._desks[app]  # If its agent ever asks, the row of its end is there.
+                    continue
+                if desk.unreachable:
                     continue
                 desk.unreachable = True
                 self.apply(ev.AppSuspended(now, app, Reason.AGENT_UNREACHABLE))
