@@ -16,8 +16,10 @@ from themis.live.api import ENDPOINTS
 from themis.live.config import Limits
 from themis.live.credentials import Role
 from themis.model import Machine
+from themis.records.codec import dumps
 from themis.testing.http_desk import HOST, desk_of
 from themis.testing.tools import examples
+from themis.testing.world import simple_app
 
 
 def test_people_submit_see_and_end_their_apps(tmp_path: Path) -> None:
@@ -59,6 +61,20 @@ def test_people_submit_see_and_end_their_apps(tmp_path: Path) -> None:
             two = await desk.call("bob", "GET", "/v1/apps/nothing")
             assert one.status_code == two.status_code == 403
             assert one.json()["reason"] == two.json()["reason"]
+
+    asyncio.run(work())
+
+
+def test_a_key_that_cannot_be_stored_is_refused(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            spec = json.loads(dumps(simple_app("sweep", owner="ann")))
+            for key in ("", "\ud800", "a\0b", "two\nlines"):
+                body = {"spec": spec, "key": key}
+                answer = await desk.call("ann", "POST", "/v1/apps", body)
+                assert (answer.status_code, answer.json()["who"]) == (422, "key")
+            body = {"spec": spec, "key": "sweep of today, ü"}
+            assert (await desk.call("ann", "POST", "/v1/apps", body)).status_code == 200
 
     asyncio.run(work())
 

@@ -24,10 +24,13 @@ class Apps(Handlers):
     async def submit(self, call: Call) -> Data:
         spec = decode(AppSpec, call.body["spec"])
         self._allow(call, spec.owner)
-        if not call.body["key"]:
-            raise RefusedError("key", "a text that this submission, sent again, has again")
+        key = str(call.body["key"])
+        # Half a character, which JSON can say, cannot be stored; a zero not in every store.
+        if not key or not key.isprintable():
+            reason = "one line of printable text, which this submission, sent again, has again"
+            raise RefusedError("key", reason)
         row = self._row(call, spec.id, owner=spec.owner)
-        return {"app": await self._service.submit(spec, str(call.body["key"]), row)}
+        return {"app": await self._service.submit(spec, key, row)}
 
     async def list_apps(self, call: Call) -> Data:
         steward = self._service.steward
