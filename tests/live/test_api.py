@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from themis.errors import UnavailableError
 from themis.fleet.events import ReportCame
 from themis.fleet.messages import Report, SlotReport, SlotState
 from themis.live.access import TABLE, Access, Verb
@@ -125,6 +126,22 @@ def test_what_the_service_could_not_do_is_audited_as_failed(tmp_path: Path) -> N
             assert (await desk.call("root", "PUT", "/v1/owners/a/quota", {})).status_code == 422
             rows = (await desk.call("root", "GET", "/v1/audit")).json()["rows"]
             assert sorted(row["outcome"] for row in rows) == ["failed", "refused"]
+
+    asyncio.run(work())
+
+
+def test_what_is_done_and_cannot_be_stored_is_told_like_any_other_error(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+
+            async def fail() -> None:
+                raise UnavailableError("the disk is gone")
+
+            settled, desk.service.settled = desk.service.settled, fail  # type: ignore[method-assign]  # a fault
+            answer = await desk.call("root", "POST", "/v1/login-links")
+            desk.service.settled = settled  # type: ignore[method-assign]  # mended
+            assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
+            assert "path" not in answer.json()
 
     asyncio.run(work())
 

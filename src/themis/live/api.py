@@ -54,9 +54,9 @@ class Api(About, Apps, Machines, People, History):
             call = Call(request, endpoint, identity, caller, body, wall)
             handler = getattr(self, endpoint.handler)
             found: Data | Response = await handler(call)
+            await self._service.settled()
         except Exception as error:  # told as one shape; what is unexpected goes to the log
             return self._problem(endpoint, identity, wall, error)
-        await self._service.settled()
         return found if isinstance(found, Response) else as_json(found)
 
     def _identify(
