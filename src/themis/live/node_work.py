@@ -216,8 +216,11 @@ class RunWork:
                 self._put(partial(ev.PointsRead, run=number, points=points, more=trail.more))
 
     async def _measure(self, run: Run) -> None:
-        samples = await self._engine.measure(job_name(run.order))
-        if not samples or math.isnan(run.began):
+        if math.isnan(run.began):
+            return  # What it has reported is read once, and is still there when it counts.
+        async with run.measuring:
+            samples = await self._engine.measure(job_name(run.order))
+        if not samples:
             return
         run.iterations = max(sample.iteration for sample in samples)
         seconds = max(0.0, clock.now() - run.began)
