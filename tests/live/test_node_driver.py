@@ -327,7 +327,7 @@ def test_what_a_run_reports_before_its_start_was_heard_of_is_not_lost(tmp_path: 
 def test_how_far_a_run_is_is_read_by_one_at_a_time(tmp_path: Path) -> None:
     inside, most = [0], [0]
 
-    async def slowly(_: str) -> tuple[Sample, ...]:
+    async def slowly(job: str) -> tuple[Sample, ...]:
         inside[0] += 1
         most[0] = max(most[0], inside[0])
         await asyncio.sleep(0.02)
@@ -336,7 +336,7 @@ def test_how_far_a_run_is_is_read_by_one_at_a_time(tmp_path: Path) -> None:
 
     def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
         service.runs = (order(),)
-        engine.measure = slowly  # type: ignore[method-assign]  # a slow disk
+        engine.measure = slowly  # type: ignore[assignment, method-assign]  # a slow disk
 
     async def scene(_: Node, engine: FakeEngine, service: FakeService, __: NodeDisk) -> None:
         await until(lambda: inside[0] == 1)
