@@ -44,11 +44,12 @@ from themis.fleet.talk import (
     Standing,
     StopSaid,
 )
+from themis.live.agents import AGENT_TTL
 from themis.live.clock import Sources
 from themis.live.memory import longest_hold, recall
 from themis.live.replaying import PrunedLogError, replay_store
 from themis.live.rounds import Arrival, RoundBook, read_rounds
-from themis.live.service import AGENT_TTL, Service
+from themis.live.service import Service
 from themis.live.store import open_store
 from themis.live.store.base import Batch, LogEntry, Store
 from themis.live.terms import Terms, terms_of, terms_row
@@ -506,7 +507,7 @@ def test_an_agent_is_told_that_its_app_is_over_until_it_has_heard(tmp_path: Path
             assert before[0] < agent.epoch
             with pytest.raises(UnknownAppError):
                 await again.talk()
-            assert not cluster.service._desks
+            assert not cluster.service.agents.desks
 
     virtually(work, tmp_path)
 
@@ -524,7 +525,7 @@ def test_the_desk_of_an_app_goes_with_its_agent_and_the_end_is_still_told(tmp_pa
             for name in ("dead", "away", "never-seen"):
                 await service.carry_out(ev.AppEnded(service.now(), AppId(name), "cancelled"))
             await asyncio.sleep(AGENT_TTL + 5.0)
-            assert not service._desks
+            assert not service.agents.desks
             await agent.talk()
             assert agent.items[-1] == OverNews("cancelled")
             # And it is no news for an app of the same name.
@@ -543,14 +544,14 @@ def test_nothing_is_kept_of_an_app_that_ends_while_its_agent_is_silent(tmp_path:
             assert service is not None
             await service.submit(app(), "k")
             await asyncio.sleep(AGENT_TTL + 5.0)
-            assert service._desks[AppId("sweep")].unreachable
+            assert service.agents.desks[AppId("sweep")].unreachable
             await service.submit(app("hasty"), "another")
-            assert AppId("hasty") in service._offers
+            assert AppId("hasty") in service.agents._offers
             for name in ("sweep", "hasty"):
                 await service.carry_out(ev.AppEnded(service.now(), AppId(name), "cancelled"))
-            assert not service._offers
+            assert not service.agents._offers
             await asyncio.sleep(AGENT_TTL + 5.0)
-            assert not service._desks
+            assert not service.agents.desks
 
     virtually(work, tmp_path)
 

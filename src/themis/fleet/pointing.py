@@ -1,30 +1,16 @@
-"""What runs report, on its way from their nodes to their agents, and then how they ended.
+"""What training programs report, on its way from nodes to agents: all of it, once, in order."""
 
-A node keeps what its runs report until it hears that their agents have heard it. So it is told to
-agents in order, again where it may have been lost, and the end of a run after all of its points.
-"""
-
-from themis.arbiter import Arbiter
-from themis.fleet.commands import StewardCommand, TellPoints, TellRun
+from themis.fleet.commands import TellPoints, TellRun
 from themis.fleet.events import PointsHeard
 from themis.fleet.kept import RunResult, WantedRun
+from themis.fleet.knowing import Knowing
 from themis.fleet.messages import RunReport
-from themis.fleet.points import Streams
-from themis.fleet.roster import Node, Roster
-from themis.fleet.runbook import Runbook
+from themis.fleet.roster import Node
 from themis.model import AppId
 
 
-class Telling:
-    """The part of the steward that tells agents of their runs."""
-
-    _arbiter: Arbiter
-    _book: Runbook
-    _roster: Roster
-    _streams: Streams
-    _commands: list[StewardCommand]
-    _ready: dict[str, None]
-    """Nodes whose kept report may have to be answered."""
+class Pointing(Knowing):
+    """The part of the steward that passes points on, and then the end of their run."""
 
     def _source(self, run: int) -> tuple[WantedRun | RunResult, str] | None:
         """A run whose agent wants its points, and the node that has them: that of rank 0."""
@@ -53,6 +39,17 @@ class Telling:
         if source is None or source[1] != node.name:
             return False
         return stream is not None and not stream.all_heard
+
+    def _has_points(self, run: WantedRun, node: Node) -> bool:
+        """Whether the node of rank 0 has points of a run that is over, or may have."""
+        if not node.present or not run.ordered:
+            return False
+        stream = self._streams.get(run.run)
+        if stream is not None:
+            return not stream.all_heard
+        if node.proves and node.held is not None:
+            return any(told.run == run.run for told in node.held.runs)
+        return True  # It was not heard since this service began.
 
     def _on_heard(self, event: PointsHeard) -> None:
         stream, source = self._streams.hear(event.app, event.run, event.number), None
@@ -133,14 +130,3 @@ class Telling:
                 if number >= report.first:
                     heard.append((report.run, number))
         return tuple(heard)
-
-    def _has_points(self, run: WantedRun, node: Node) -> bool:
-        """Whether the node of rank 0 has points of a run that is over, or may have."""
-        if not node.present or not run.ordered:
-            return False
-        stream = self._streams.get(run.run)
-        if stream is not None:
-            return not stream.all_heard
-        if node.proves and node.held is not None:
-            return any(told.run == run.run for told in node.held.runs)
-        return True  # It was not heard since this service began.
