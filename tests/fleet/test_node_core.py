@@ -269,6 +269,27 @@ def test_a_failed_gpu_takes_nothing() -> None:
     assert bench.slot()[0] is SlotState.EMPTY
 
 
+@pytest.mark.parametrize(
+    ("over", "left"),
+    [
+        pytest.param(ev.Fault.HARDWARE, "a job without a record", id="it is well, and not empty"),
+        pytest.param(ev.Fault.ORPHAN, "error 79", id="it is empty, and not well"),
+    ],
+)
+def test_a_gpu_with_two_faults_is_out_of_use_until_both_are_over(over: ev.Fault, left: str) -> None:
+    bench = Bench()
+    bench.handle(ev.GpuFailed(0.5, 0, "a job without a record", ev.Fault.ORPHAN))
+    bench.handle(ev.GpuFailed(0.6, 0, "error 79"))
+    bench.handle(ev.GpuWell(0.7, 0, over))
+    assert bench.report.slots[0].state is SlotState.QUARANTINED
+    assert bench.report.slots[0].reason == left
+    wanted = bench.orders(leases=(lease(5),), runs=(run(1, 5),))
+    assert "Start" not in kinds(bench.tell(1.0, wanted))
+    for fault in ev.Fault:
+        bench.handle(ev.GpuWell(1.5, 0, fault))
+    assert bench.slot()[0] is SlotState.EMPTY
+
+
 # Points
 
 

@@ -411,6 +411,55 @@ def test_a_run_whose_order_never_arrived_is_over_when_it_is_stopped() -> None:
     assert not desk.steward.runs
 
 
+def test_a_name_is_taken_as_long_as_something_of_its_last_app_is_alive() -> None:
+    desk = Desk().ready(A)
+    desk.ask(1.5, 0)
+    desk.report(2.0)
+    desk.report(2.5, running(), busy=ON_0)
+    desk.take(ev.AppEnded(3.0, A, "cancelled"))
+    desk.report(3.5, running(state=RunState.STOPPING), busy={0: SlotState.QUARANTINED})
+    assert A not in desk.steward.arbiter.world.apps
+    another = ev.AppArrived(4.0, simple_app(A, gpus=2, jobs=2, owner="bob"))
+    [refusal] = desk.take(another).commands
+    assert isinstance(refusal, arbiter_commands.Refuse)
+    assert "still alive" in refusal.reason
+    # It dies at last, and nothing of it is left for whoever has the name next.
+    desk.report(5.0, running(state=RunState.EXITED, code=0))
+    desk.take(replace(another, at=6.0))
+    assert A in desk.steward.arbiter.world.apps
+    assert desk.steward.last_runs(A) == ()
+    assert AcceptRun(A, "k", 1) not in desk.ask(7.0, 0).commands
+
+
+def test_what_is_refused_beside_an_event_does_not_count_as_its_refusal() -> None:
+    desk = Desk().ready(A)
+    desk.ask(1.5, 0)
+    desk.report(2.0)
+    desk.report(2.5, running(), busy=ON_0)
+    odd = replace(running(), iterations=-5.0, seconds=4.0)
+    for at in range(3, 80, 10):
+        desk.report(float(at), odd, busy=ON_0)
+    # A round has been due for a moment, and what the node says of the run is told first.
+    outcome = desk.take(StopRequested(90.0, B, 7))
+    [refusal] = [c for c in outcome.commands if isinstance(c, arbiter_commands.Refuse)]
+    assert "iterations of a/j0" in refusal.who
+    assert outcome.refusal is None
+    again = desk.take(ev.AppArrived(90.5, simple_app(A, gpus=2)))
+    assert again.refusal == arbiter_commands.Refuse(A, "a: an app of this name is running")
+
+
+def test_how_far_runs_of_an_app_are_that_is_over_is_not_told_to_the_arbiter() -> None:
+    desk = Desk().ready(A)
+    desk.ask(1.5, 0)
+    desk.report(2.0)
+    desk.report(2.5, running(), busy=ON_0)
+    desk.take(ev.AppEnded(3.0, A, "cancelled"))
+    gone = desk.report(3.5, running(state=RunState.EXITED, code=0))
+    assert not [c for c in gone.commands if isinstance(c, arbiter_commands.Refuse)]
+    [told] = [c for c in gone.commands if isinstance(c, TellRun)]
+    assert told.iterations == 3.0
+
+
 def test_quarantine_follows_the_node() -> None:
     desk = Desk().ready(A)
     desk.report(5.0, busy={1: SlotState.QUARANTINED})

@@ -361,6 +361,19 @@ def test_a_message_says_so_many_things_at_most(tmp_path: Path) -> None:
     at_the_door(tmp_path)(work)
 
 
+def test_a_report_has_so_many_points_of_all_runs_at_most(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        full = RunReport(7, SWEEP, JobId("j0"), RunState.RUNNING, points=(Point(1.0),) * 256)
+        values = tuple((f"v{n}", 0.5) for n in range(8))
+        heavy = replace(full, points=(Point(1.0, None, values),) * 32)
+        for run in (full, heavy):
+            with pytest.raises(RefusedError, match="allowed: at most 2048 in one message"):
+                await world.node("m0").report(replace(report_of("m0"), runs=(run,) * 9))
+        await world.node("m0").report(replace(report_of("m0"), runs=(full,) * 4 + (heavy,) * 4))
+
+    at_the_door(tmp_path)(work)
+
+
 def test_who_says_much_is_counted_for_more(tmp_path: Path) -> None:
     door = GrpcSettings(limits=Limits(requests=1.0, burst=10.0), monotonic=lambda: 100.0)
 

@@ -11,9 +11,11 @@ import pytest
 from themis.errors import ConfigError
 from themis.live import local_nodes
 from themis.live.config import Address, Node, ServiceConfig
+from themis.live.credentials import check_token, revoke_token
 from themis.live.loading import examine
 from themis.live.local_nodes import LocalNodes, node_command
 from themis.live.node_process import owners_of
+from themis.live.tokenfile import read_token
 from themis.live.vault import KeptVault
 from themis.model import Machine
 
@@ -112,3 +114,31 @@ def test_a_node_that_has_ended_is_collected(
         os.waitpid(child.pid, os.WNOHANG)
     assert "m0 has ended with 3" in caplog.text
     assert {"THEMIS_TRUST_TENANTS", "NOTIFY_SOCKET"}.isdisjoint(seen.read_text().split())
+
+
+def test_a_node_whose_token_the_store_has_lost_gets_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [sys.executable, "-c", ""]
+    monkeypatch.setattr(local_nodes, "node_command", lambda *_: command)
+    config = cluster(tmp_path)
+    file = tmp_path / "state-nodes" / "m0" / "token"
+
+    def token_after(vault: KeptVault) -> str:
+        nodes = LocalNodes(config, GRPC)
+        nodes.start(vault, now=1.7e9)
+        for child in nodes._children.values():
+            child.wait(60.0)
+        return read_token(file).reveal()
+
+    vault = KeptVault({}, lambda rows: None)
+    first = token_after(vault)
+    assert token_after(vault) == first
+    # Brought back from before the node was added.
+    vault = KeptVault({}, lambda rows: None)
+    second = token_after(vault)
+    assert second != first
+    assert check_token(vault, second, now=1.7e9).subject == "m0"
+    # Whom an operator has shut out stays out.
+    revoke_token(vault, second.split("_")[1], now=1.7e9)
+    assert token_after(vault) == second

@@ -309,6 +309,44 @@ def test_progress_is_measured_and_a_run_past_its_limit_is_stopped(tmp_path: Path
     play(tmp_path, scene, prepare)
 
 
+def test_what_a_run_reports_before_its_start_was_heard_of_is_not_lost(tmp_path: Path) -> None:
+    def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
+        service.runs = (order(),)
+        engine.gate = asyncio.Event()
+        engine.samples = [Sample(5.0, 0.5, None)]
+
+    async def scene(_: Node, engine: FakeEngine, service: FakeService, __: NodeDisk) -> None:
+        await until(lambda: len(engine.told("points")) >= 2)  # It has been looked at meanwhile.
+        assert engine.gate is not None
+        engine.gate.set()
+        await until(lambda: (run := service.run()) is not None and run.iterations == 5.0)
+
+    play(tmp_path, scene, prepare)
+
+
+def test_how_far_a_run_is_is_read_by_one_at_a_time(tmp_path: Path) -> None:
+    inside, most = [0], [0]
+
+    async def slowly(job: str) -> tuple[Sample, ...]:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        await asyncio.sleep(0.02)
+        inside[0] -= 1
+        return ()
+
+    def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
+        service.runs = (order(),)
+        engine.measure = slowly  # type: ignore[method-assign]  # a slow disk
+
+    async def scene(_: Node, engine: FakeEngine, service: FakeService, __: NodeDisk) -> None:
+        await until(lambda: inside[0] == 1)
+        engine.events.put_nowait(base.Exited("sweep/j0", 7, "finished", 0, "done"))
+        await until(lambda: service.state() is RunState.EXITED)
+        assert most == [1]
+
+    play(tmp_path, scene, prepare)
+
+
 def test_a_sick_gpu_is_quarantined_until_it_is_well(tmp_path: Path) -> None:
     def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
         engine.trouble = "it smokes"
@@ -532,8 +570,8 @@ def test_what_a_run_reports_is_told_in_parts_until_it_was_heard(tmp_path: Path) 
         found = service.run()
         assert found is not None
         assert (found.first, found.more) == (257, False)
-        (record,) = disk.runs()
-        assert (record.heard, record.place) == (256, 2560)
+        # Written down beside, so that it may be a moment later.
+        await until(lambda: [(it.heard, it.place) for it in disk.runs()] == [(256, 2560)])
 
     play(tmp_path, scene, prepare)
 

@@ -537,6 +537,25 @@ def test_the_desk_of_an_app_goes_with_its_agent_and_the_end_is_still_told(tmp_pa
     virtually(work, tmp_path)
 
 
+def test_nothing_is_kept_of_an_app_that_ends_while_its_agent_is_silent(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path, rule="themis") as (cluster, _):
+            service = cluster.service
+            assert service is not None
+            await service.submit(app(), "k")
+            await asyncio.sleep(AGENT_TTL + 5.0)
+            assert service.agents.desks[AppId("sweep")].unreachable
+            await service.submit(app("hasty"), "another")
+            assert AppId("hasty") in service.agents._offers
+            for name in ("sweep", "hasty"):
+                await service.carry_out(ev.AppEnded(service.now(), AppId(name), "cancelled"))
+            assert not service.agents._offers
+            await asyncio.sleep(AGENT_TTL + 5.0)
+            assert not service.agents.desks
+
+    virtually(work, tmp_path)
+
+
 def test_whose_an_app_was_is_known_after_a_restart(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, _):

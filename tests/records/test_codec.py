@@ -519,3 +519,11 @@ def test_what_we_wrote_reads_the_same_without_looking_for_oddities() -> None:
     for odd in ("{", '{"a":NaN}'):
         with pytest.raises(RefusedError):
             loads_own(odd)
+
+
+def test_a_long_job_is_read_anew_each_time() -> None:
+    # Remembered, thousands of them would fill the memory.
+    steps = [{"level": 0, "count": count, "value": 1.5} for count in range(2, 100)]
+    long = {"id": "j0", "serial_iteration_time": 1.0, "slowdown": {"measured": steps}}
+    assert decode(JobSpec, long) == decode(JobSpec, long)
+    assert decode(JobSpec, long) is not decode(JobSpec, long)

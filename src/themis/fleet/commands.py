@@ -205,3 +205,5 @@ class Outcome:
     answers: tuple[Answer, ...] = ()
     wake: float | None = None
     """When `Woken` is to be sent at the latest; an earlier wish is void."""
+    refusal: cmd.Refuse | None = None
+    """Why the event itself was not taken. Others among the commands are about what else was due."""

@@ -5,6 +5,7 @@ compared with each other: only lengths travel.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from themis.arbiter import events as ev
 from themis.fleet.messages import Orders, Point, Program, Report, RunOrder, RunState
@@ -135,21 +136,34 @@ class StorageSeen:
     trouble: str = ""
 
 
+class Fault(StrEnum):
+    """Why a GPU must not be used. It is well when none of them is left."""
+
+    HARDWARE = "hardware"
+    """An error state, a foreign process."""
+    ORPHAN = "orphan"
+    """A process of an earlier start that there is no record of."""
+    LEAVING = "leaving"
+    """Its node is being stopped."""
+
+
 @dataclass(frozen=True, slots=True)
 class GpuFailed:
-    """A GPU must not be used: an error state, a foreign process."""
+    """A GPU must not be used."""
 
     at: float
     gpu: int
     reason: str
+    fault: Fault = Fault.HARDWARE
 
 
 @dataclass(frozen=True, slots=True)
 class GpuWell:
-    """What was wrong with a GPU is over."""
+    """A fault of a GPU is over; it may have others."""
 
     at: float
     gpu: int
+    fault: Fault = Fault.HARDWARE
 
 
 NodeEvent = (

@@ -4,7 +4,6 @@ Agents of an app are numbered. A word of one that was replaced counts for nothin
 a lease only for the lease that it names.
 """
 
-from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.fleet.commands import AcceptRun, AcceptSession, RefuseRun, RefuseSession
 from themis.fleet.events import JobNoted, ReleaseRequested, RunRequested, SessionOpened, TrialChosen
@@ -54,11 +53,18 @@ class Hearing(Running):
         state = self._arbiter.world.apps.get(event.app)
         job = event.job if isinstance(event, TrialChosen) else event.reached.job
         if state is None or all(job != known.id for known in state.spec.jobs):
-            self._commands.append(cmd.Refuse(event.app, f"it has no job {job!r}"))
+            self._refuse(event.app, f"it has no job {job!r}")
         elif isinstance(event, TrialChosen):
             self._book.trials.choose(event.app, job, event.params)
         else:
             self._book.trials.reach(event.app, event.reached)
+
+    def _is_haunted(self, app: AppId) -> bool:
+        """Whether runs outlasted the last app of this name: its next owner would be told of them.
+
+        What does not die is out of use with its GPU, and its app is over all the same.
+        """
+        return app not in self._arbiter.world.apps and self._book.has_runs(app)
 
     def _on_request(self, event: RunRequested) -> None:
         known = self._book.asked(event.app, event.key)
@@ -97,7 +103,7 @@ class Hearing(Running):
     def _on_release(self, event: ReleaseRequested) -> None:
         """An agent says that it needs GPUs no more. Whether they are empty, nodes say."""
         if len(event.gpus) != len(event.tokens):
-            self._commands.append(cmd.Refuse(event.app, "a release names a token for each GPU"))
+            self._refuse(event.app, "a release names a token for each GPU")
             return
         queued = []
         for gpu, token in sorted(set(zip(event.gpus, event.tokens, strict=True))):
@@ -127,7 +133,7 @@ class Hearing(Running):
         empty = node is None or not node.present or event.gpu in node.empty()
         if not empty or self._book.on_gpu(event.gpu) or (reason or "").startswith(FROM_NODE):
             why = "its node does not say that it is empty and well; try again in a moment"
-            self._commands.append(cmd.Refuse(f"GPU {event.gpu}", why))
+            self._refuse(f"GPU {event.gpu}", why)
         else:
             self._feed(event)
 

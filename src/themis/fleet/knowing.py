@@ -4,9 +4,11 @@ import math
 from collections.abc import Mapping
 
 from themis.arbiter import Arbiter
+from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.errors import ConfigError
 from themis.fleet.commands import Answer, StewardCommand
+from themis.fleet.events import StewardEvent
 from themis.fleet.kept import AgentSession, Kept, RunResult, WantedRun
 from themis.fleet.points import Streams
 from themis.fleet.roster import Node, Roster
@@ -56,6 +58,10 @@ class Knowing:
         self._wake = math.inf
         self._sessions = 0
         """How many were opened in this epoch."""
+        self._asked: StewardEvent | None = None
+        """What is being handled."""
+        self._refusal: cmd.Refuse | None = None
+        """Why that is not taken."""
         self._events: list[ev.Event] = []
         self._commands: list[StewardCommand] = []
         self._answers: list[Answer] = []

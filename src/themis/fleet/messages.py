@@ -6,6 +6,7 @@ is made good by the next one. GPUs are numbered from 0 on their own machine here
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,6 +18,9 @@ MOST_VALUES = 8
 LONGEST_NAME = 64
 MOST_POINTS = 256
 """Points of one run in one report; see `Point.weight`."""
+MOST_REPORTED = 8 * MOST_POINTS
+"""Points of all runs in one report: to read so many takes the service some 20 ms, in which it does
+nothing else."""
 
 
 class SlotState(StrEnum):
@@ -114,6 +118,11 @@ class Point:
         return max(1, len(self.values))
 
 
+def weight_of(points: Iterable[Point]) -> int:
+    """What points count for together."""
+    return sum(point.weight for point in points)
+
+
 @dataclass(frozen=True, slots=True)
 class RunReport:
     """One run that the node has a record of, alive or not."""
@@ -138,7 +147,7 @@ class RunReport:
     """Whether others follow when these have been heard."""
 
     def __post_init__(self) -> None:
-        if sum(point.weight for point in self.points) > MOST_POINTS:
+        if weight_of(self.points) > MOST_POINTS:
             raise RefusedError("points", f"at most {MOST_POINTS} values in one report")
 
     @property

@@ -31,6 +31,7 @@ from themis.fleet.messages import (
     SlotState,
     Terms,
 )
+from themis.fleet.points import shared_out
 from themis.model import AppId, Machine
 
 KILL_PATIENCE = 10.0
@@ -115,7 +116,8 @@ class NodeCore:
         self._alive_until = -math.inf
         self._live: dict[int, _Run] = {}
         self._over: dict[int, _Run] = {}
-        self._failed: dict[int, str] = {}
+        self._failed: dict[int, dict[ev.Fault, str]] = {}
+        """Why GPUs must not be used."""
         self._slots: tuple[SlotReport, ...] | None = None
         self._news = False
         """Whether the service should hear of something before its next answer."""
@@ -173,11 +175,11 @@ class NodeCore:
                     self._changed()
             case ev.ServiceAbsent(tried_at=tried_at):
                 self._on_absence(tried_at)
-            case ev.GpuFailed(gpu=gpu, reason=reason):
-                self._failed[gpu] = reason
+            case ev.GpuFailed(gpu=gpu, reason=reason, fault=fault):
+                self._failed.setdefault(gpu, {})[fault] = reason
                 self._changed()
-            case ev.GpuWell(gpu=gpu):
-                if self._failed.pop(gpu, None) is not None:
+            case ev.GpuWell(gpu=gpu, fault=fault):
+                if self._failed.get(gpu, {}).pop(fault, None) is not None:
                     self._changed()
             case ev.Adopted(found=found):
                 self._on_adoption(found)
@@ -310,7 +312,8 @@ class NodeCore:
 
     def _occupied(self, gpu: int) -> bool:
         """Whether a GPU cannot take a process now."""
-        return gpu in self._failed or any(gpu in run.order.gpus for run in self._live.values())
+        used = any(gpu in run.order.gpus for run in self._live.values())
+        return used or bool(self._failed.get(gpu))
 
     # Runs
 
@@ -425,6 +428,8 @@ class NodeCore:
         self._resend_at = at + self._patience
         if self._slots is None:
             self._slots = tuple(map(self._slot, range(len(self._tokens))))
+        runs = (*self._live.values(), *self._over.values())
+        counts = shared_out([run.points for run in runs], self._number)
         self._out.append(
             cmd.Send(
                 Report(
@@ -434,7 +439,7 @@ class NodeCore:
                     self._epoch,
                     self._revision,
                     self._slots,
-                    (*map(_told, self._live.values()), *map(_told, self._over.values())),
+                    tuple(map(_told, runs, counts)),
                     self._machine if self._introduces else None,
                     self._control,
                     self._version,
@@ -449,7 +454,7 @@ class NodeCore:
     def _slot(self, gpu: int) -> SlotReport:
         token = self._tokens[gpu]
         run = next((run for run in self._live.values() if gpu in run.order.gpus), None)
-        reason = self._failed.get(gpu, "") or (run.stuck if run is not None else "")
+        reason = next(iter(self._failed.get(gpu, {}).values()), run.stuck if run else "")
         if run is not None:
             token = run.order.tokens[run.order.gpus.index(gpu)]
         if reason:
@@ -460,7 +465,8 @@ class NodeCore:
         return SlotReport(gpu, token, SlotState.STOPPING if stopping else SlotState.RUNNING)
 
 
-def _told(run: _Run) -> RunReport:
+def _told(run: _Run, count: int) -> RunReport:
+    """What is said of a run, with so many of its points."""
     order = run.order
     return RunReport(
         order.run,
@@ -473,6 +479,6 @@ def _told(run: _Run) -> RunReport:
         run.message,
         run.log,
         run.heard + 1,
-        run.points,
-        run.more,
+        run.points[:count],
+        run.more or count < len(run.points),
     )

@@ -5,10 +5,10 @@ those that it has not told yet, and the node which were heard, so that nothing i
 numbers: after a restart of the service the next reports have everything that is missing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from themis.fleet.messages import Point, RunReport
+from themis.fleet.messages import MOST_REPORTED, MOST_VALUES, Point, RunReport, weight_of
 from themis.model import AppId
 
 
@@ -78,3 +78,43 @@ class Streams:
     def drop(self, run: int) -> None:
         """Nobody asks for a run any more."""
         self._streams.pop(run, None)
+
+
+def shared_out(
+    waiting: Sequence[tuple[Point, ...]], turn: int, most: int = MOST_REPORTED
+) -> list[int]:
+    """How many points of each run go into one report.
+
+    All have the same share, and what some do not need the others get. Where there are so many runs
+    that some get nothing, those come first at one of the next turns.
+
+    Args:
+        waiting: The points of each run.
+        turn: The number of the report.
+        most: What they may weigh together.
+    """
+    weights = [weight_of(points) for points in waiting]
+    if sum(weights) <= most:
+        return list(map(len, waiting))
+    share, left = most, most
+    for rank, weight in enumerate(sorted(weights)):
+        share = left // (len(weights) - rank)
+        if weight > share:
+            break
+        left -= weight
+    counts = [0] * len(waiting)
+    left = most
+    for step in range(len(waiting)):
+        place = (turn + step) % len(waiting)
+        counts[place] = _fitting(waiting[place], min(left, max(share, MOST_VALUES)))
+        left -= weight_of(waiting[place][: counts[place]])
+    return counts
+
+
+def _fitting(points: tuple[Point, ...], room: int) -> int:
+    """How many of the first points there is room for."""
+    for count, point in enumerate(points):
+        room -= point.weight
+        if room < 0:
+            return count
+    return len(points)

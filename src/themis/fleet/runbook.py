@@ -206,6 +206,10 @@ class Runbook:
         numbers = {number for gpu in gpus for number in self._by_gpu.get(gpu, ())}
         return [self.runs[number] for number in sorted(numbers)]
 
+    def has_runs(self, app: AppId) -> bool:
+        """Whether a run of an app is not over."""
+        return any(run.app == app for run in self.runs.values())
+
     def of_job(self, app: AppId, job: JobId) -> list[WantedRun]:
         """Runs of a job that are not over."""
         return [self.runs[number] for number in self._by_job.get((app, job), ())]

@@ -15,6 +15,11 @@ from themis.model import GpuId, Lease
 class Running(Pointing):
     """The part of the steward in which runs begin and end."""
 
+    def _refuse(self, who: str, reason: str) -> None:
+        """Say that what is asked for now cannot be."""
+        self._refusal = cmd.Refuse(who, reason)
+        self._commands.append(self._refusal)
+
     # The arbiter
 
     def _feed(self, event: ev.Event) -> None:
@@ -35,6 +40,8 @@ class Running(Pointing):
                 case cmd.Close(record=record):
                     self._book.close(record.app)
                     self._streams.close(record.app)
+                case cmd.Refuse() if event is self._asked:
+                    self._refusal = command
                 case _:
                     pass
             self._commands.append(command)
@@ -120,4 +127,5 @@ class Running(Pointing):
         lost = iterations < state.jobs[run.job].done
         sample = ev.Sample(run.job, iterations, 0.0 if lost else seconds - run.seconds)
         self._book.put(replace(run, iterations=iterations, seconds=seconds))
-        self._feed(ev.ProgressMeasured(self._now, run.app, (sample,)))
+        if not state.outcome:  # One that is over and about to leave takes no more.
+            self._feed(ev.ProgressMeasured(self._now, run.app, (sample,)))

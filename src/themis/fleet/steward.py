@@ -19,7 +19,6 @@ import math
 from collections.abc import Mapping
 
 from themis.arbiter import Arbiter
-from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.fleet.commands import Answer, Changes, Outcome, RefuseSession
 from themis.fleet.events import (
@@ -67,6 +66,8 @@ class Steward(Reception):
     def handle(self, event: StewardEvent) -> Outcome:
         """Take one event; returns what is to be stored, then done."""
         self._events, self._commands, self._answers = [], [], []
+        self._asked = event.event if isinstance(event, AgentSpoke) else event
+        self._refusal = None
         self._notice_stall(event.at)
         self._now = max(self._now, event.at)
         self._take(event)
@@ -115,12 +116,15 @@ class Steward(Reception):
                 | ev.MachineLeft()
             ):
                 name = type(event).__name__
-                self._commands.append(cmd.Refuse(name, "only reports of nodes say this"))
+                self._refuse(name, "only reports of nodes say this")
             case ev.SettingsChanged(settings=settings) if (
                 settings.heartbeat * HEARTBEATS > self._node_ttl
             ):
                 reason = f"node_ttl ({self._node_ttl:g} s) must be {HEARTBEATS} heartbeats or more"
-                self._commands.append(cmd.Refuse("heartbeat", reason))
+                self._refuse("heartbeat", reason)
+            case ev.AppArrived(app=spec) if self._is_haunted(spec.id):
+                reason = "something of an app of this name is still alive; take another name"
+                self._refuse(spec.id, reason)
             case ev.ServiceRestarted(token_floor=floor):
                 self._book.raise_count(floor)
                 self._feed(event)
@@ -191,7 +195,8 @@ class Steward(Reception):
         self._wake = self._next_wake()
         changes = Changes(tuple(self._events), self._book.take_changes())
         wake = self._wake if self._wake < math.inf else None
-        return Outcome(changes, tuple(self._commands), tuple(self._answers), wake)
+        commands, answers = tuple(self._commands), tuple(self._answers)
+        return Outcome(changes, commands, answers, wake, self._refusal)
 
     def _next_wake(self) -> float:
         alarm = self._arbiter.next_alarm

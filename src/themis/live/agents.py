@@ -139,10 +139,12 @@ class Agents:
             await asyncio.sleep(self._host.steward.arbiter.settings.heartbeat)
             now = self._host.now()
             for app, desk in list(self.desks.items()):
-                if desk.unreachable or now - desk.seen <= AGENT_TTL:
+                if now - desk.seen <= AGENT_TTL:
                     continue
                 if app not in self._host.steward.arbiter.world.apps:
                     del self.desks[app]  # If its agent ever asks, the row of its end is there.
+                    continue
+                if desk.unreachable:
                     continue
                 desk.unreachable = True
                 self._host.apply(ev.AppSuspended(now, app, Reason.AGENT_UNREACHABLE))
@@ -163,7 +165,10 @@ class Agents:
     def close(self, record: AppRecord) -> None:
         """An app is over; unless there is another one of the same name by now."""
         app = record.app
-        if app in self.desks and app not in self._host.steward.arbiter.world.apps:
+        if app in self._host.steward.arbiter.world.apps:
+            return
+        self._offers.pop(app, None)
+        if app in self.desks:
             self.desks[app].conclude(OverNews(record.outcome))
             self._wake_agent(app)
 
@@ -376,6 +381,5 @@ class Agents:
             self._offers.pop(app, None)
         at = self._host.now()
         outcome = self._host.apply(AgentSpoke(at, app, fence, event_of(at, app, said)))
-        for command in outcome.commands:
-            if isinstance(command, cmd.Refuse):
-                self.tell(app, RefusalNews(type(said).__name__, command.reason))
+        if outcome.refusal is not None:
+            self.tell(app, RefusalNews(type(said).__name__, outcome.refusal.reason))

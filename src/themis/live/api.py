@@ -7,6 +7,7 @@ A request is read, its caller found and its verb decided before anything else is
 changes something is in the audit log, and durable, before the answer.
 """
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -54,9 +55,9 @@ class Api(About, Apps, Machines, People, History):
             call = Call(request, endpoint, identity, caller, body, wall)
             handler = getattr(self, endpoint.handler)
             found: Data | Response = await handler(call)
+            await self._service.settled()
         except Exception as error:  # told as one shape; what is unexpected goes to the log
             return self._problem(endpoint, identity, wall, error)
-        await self._service.settled()
         return found if isinstance(found, Response) else as_json(found)
 
     def _identify(
@@ -99,7 +100,8 @@ class Api(About, Apps, Machines, People, History):
                 self._service.writer.add(audit=item)
         headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}
         if isinstance(error, LimitError):
-            headers["Retry-After"] = "1"
+            # In whole seconds; who comes sooner is refused again.
+            headers["Retry-After"] = str(max(1, math.ceil(error.retry_after or 0.0)))
         return as_json(problem.data(), problem.status, headers)
 
     async def _body(self, endpoint: Endpoint, request: Request) -> Data:

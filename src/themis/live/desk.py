@@ -22,8 +22,8 @@ from themis.model import AppId
 
 MOST_ITEMS = 1000
 """News that wait; an agent that hears nothing for so long begins again with its standing."""
-MOST_VALUES = 1 << 14
-"""Values of points in one answer; the others come with the next."""
+MOST_VALUES = 1 << 12
+"""Values of points in one answer, which take some 50 ms to write; the others come with the next."""
 
 
 class Desk:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from themis.errors import ConfigError
 from themis.live.config import Address, ServiceConfig
-from themis.live.credentials import Role, Vault, create_token
+from themis.live.credentials import Role, Vault, create_token, find
 from themis.live.node_disk import is_running, make_way
 from themis.live.node_process import owners_of
-from themis.live.tokenfile import write_secret
+from themis.live.tokenfile import read_token, write_secret
 from themis.model import Machine
 from themis.records.clusters import read_cluster
 
@@ -47,12 +47,10 @@ class LocalNodes:
         for name, command in commands.items():
             folder = nodes_folder(config) / name
             make_way(folder)
+            # Also for one that runs: it reads the file again when it is told that nobody knows it.
+            _ensure_token(vault, folder / "token", name, now)
             if is_running(folder):
                 continue
-            token = folder / "token"
-            if not token.exists():
-                issued = create_token(vault, Role.NODE, name, now=now, note="a local node")
-                write_secret(token, issued.token)
             self._children[name] = _spawn(command, folder)
             started.append(name)
         _LOG.info("started %d local nodes", len(started))
@@ -66,6 +64,24 @@ class LocalNodes:
             log = nodes_folder(self._config) / name / "node.log"
             _LOG.warning("local node %s has ended with %d; its log is %s", name, code, log)
         return ended
+
+
+def _ensure_token(vault: Vault, path: Path, name: str, now: float) -> None:
+    """Give a node a token unless it has one that the store knows, or knows to be revoked.
+
+    A store that was brought back from before the node was added does not know it, and neither does
+    one whose service was killed before the token was stored.
+
+    Raises:
+        ConfigError: What is in the file is no token, or others can read it.
+    """
+    if path.exists():
+        number = read_token(path).reveal().split("_")[1]
+        if find(vault, number) is not None:
+            return
+        path.unlink()
+    issued = create_token(vault, Role.NODE, name, now=now, note="a local node")
+    write_secret(path, issued.token)
 
 
 def nodes_folder(config: ServiceConfig) -> Path:

@@ -161,7 +161,8 @@ class Node:
                 self._take_out(gpu)
 
     def _take_out(self, gpu: int) -> None:
-        self._put(partial(ev.GpuFailed, gpu=gpu, reason="its node is being stopped"))
+        reason = "its node is being stopped"
+        self._put(partial(ev.GpuFailed, gpu=gpu, reason=reason, fault=ev.Fault.LEAVING))
 
     @property
     def live(self) -> tuple[int, ...]:

@@ -93,7 +93,8 @@ class Adoption:
         self._runs.orphans[item.job] = item.gpus
         await self._engine.kill(item.job, item.token)
         reason = f"job {item.job} runs without a record"
-        return [partial(ev.GpuFailed, gpu=gpu, reason=reason) for gpu in item.gpus]
+        failed = partial(ev.GpuFailed, reason=reason, fault=ev.Fault.ORPHAN)
+        return [partial(failed, gpu=gpu) for gpu in item.gpus]
 
 
 def _never_ran(order: RunOrder) -> ev.Found:

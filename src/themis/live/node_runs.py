@@ -1,5 +1,6 @@
 """Runs as a node's driver knows them, and what the engine is told of them."""
 
+import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ class Run:
     iterations: float = 0.0
     overran: bool = False
     over: bool = False
+    measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """For who reads how far it is: two at once would each miss what the other has read."""
     trail: Trail = field(default_factory=Trail)
 
     @property

@@ -186,7 +186,7 @@ class RunWork:
     def _hear_of_orphan(self, event: base.Event) -> None:
         if isinstance(event, base.Exited) and event.job in self._runs.orphans:
             for gpu in self._runs.orphans.pop(event.job):
-                self._put(partial(ev.GpuWell, gpu=gpu))
+                self._put(partial(ev.GpuWell, gpu=gpu, fault=ev.Fault.ORPHAN))
 
     async def measure(self, every: float, live: Callable[[], Collection[int]]) -> None:
         """Read what runs report, so often in seconds; until cancelled."""
@@ -216,8 +216,11 @@ class RunWork:
                 self._put(partial(ev.PointsRead, run=number, points=points, more=trail.more))
 
     async def _measure(self, run: Run) -> None:
-        samples = await self._engine.measure(job_name(run.order))
-        if not samples or math.isnan(run.began):
+        if math.isnan(run.began):
+            return  # What it has reported is read once, and is still there when it counts.
+        async with run.measuring:
+            samples = await self._engine.measure(job_name(run.order))
+        if not samples:
             return
         run.iterations = max(sample.iteration for sample in samples)
         seconds = max(0.0, clock.now() - run.began)

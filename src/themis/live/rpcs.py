@@ -19,7 +19,7 @@ from themis.errors import (
     UnknownAppError,
     UnknownCallerError,
 )
-from themis.fleet.messages import Orders, Report
+from themis.fleet.messages import MOST_REPORTED, Orders, Report
 from themis.fleet.talk import (
     AgentReport,
     BidSaid,
@@ -107,7 +107,8 @@ def cost_of(rpc: Rpc, message: Any) -> float:
     """What a message counts for, in calls; looked at before any of it is believed.
 
     A node says how each of its runs is, and what it says is the whole: it may have as many as it
-    has GPUs, and the ends of as many that nobody has heard of yet.
+    has GPUs, and the ends of as many that nobody has heard of yet. Of what runs reported it says no
+    more at a time than is soon read.
 
     Raises:
         RefusedError: It says more than is taken at once.
@@ -122,7 +123,19 @@ def cost_of(rpc: Rpc, message: Any) -> float:
     if said > most:
         reason = f"{said} entries, allowed: at most {most} in one message"
         raise RefusedError(f"{rpc.takes.__name__}.{name}", reason)
-    return max(1.0, said / _SAID_AS_A_CALL) if rpc is EXCHANGE else 1.0
+    if rpc is EXCHANGE:
+        return max(1.0, said / _SAID_AS_A_CALL)
+    _check_points(message.runs)
+    return 1.0
+
+
+def _check_points(runs: Any) -> None:
+    count = sum(len(run.points) for run in runs)
+    if count <= MOST_REPORTED:  # Else it would take long to look at each.
+        count = sum(max(1, len(point.values)) for run in runs for point in run.points)
+    if count > MOST_REPORTED:
+        reason = f"{count} values or more, allowed: at most {MOST_REPORTED} in one message"
+        raise RefusedError("Report.runs.points", reason)
 
 
 def code_of(error: Exception) -> str | None:

@@ -212,7 +212,7 @@ class Service:
             ThemisError: It cannot be stored.
         """
         outcome = self._handled(event)
-        refusal = next((c for c in outcome.commands if isinstance(c, cmd.Refuse)), None)
+        refusal = outcome.refusal
         if refusal is None and kept:
             self.keep(kept)
         self._take(outcome, _kind_of(event), audit)

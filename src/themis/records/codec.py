@@ -39,6 +39,9 @@ _TAGGED = frozenset((*_EVENTS.values(), *_COMMANDS.values(), *get_args(Alarm)))
 _ALIKE = frozenset({JobSpec})
 """Kinds of which the same values come again and again: the jobs of a sweep differ in little."""
 _MOST_SHARED = 4096
+_LONGEST_SHARED = 1000
+"""Characters of a value that is remembered: whoever sends long ones, all different, must not be
+able to fill the memory with them."""
 
 TOO_DEEP = "it is nested too deeply, allowed: some hundreds of levels"
 TOO_LONG = "an integer has thousands of digits, allowed: at most 4300"
@@ -304,6 +307,8 @@ def _shared(decoder: _Decode) -> _Decode:
     def take(data: Any) -> Any:
         # Tells 1 from 1.0 and from true, which are equal.
         text = repr(data)
+        if len(text) > _LONGEST_SHARED:
+            return decoder(data)
         value = known.get(text)
         if value is None:
             if len(known) >= _MOST_SHARED:

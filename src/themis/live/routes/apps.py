@@ -30,8 +30,10 @@ class Apps(Handlers):
 
     async def submit(self, call: Call) -> Data:
         body, key = call.body, str(call.body["key"])
-        if not key:
-            raise RefusedError("key", "a text that this submission, sent again, has again")
+        # Half a character, which JSON can say, cannot be stored; a zero not in every store.
+        if not key or not key.isprintable():
+            reason = "one line of printable text, which this submission, sent again, has again"
+            raise RefusedError("key", reason)
         if ("spec" in body) == ("app" in body):
             raise RefusedError("app", "either an app file under `app`, or a spec under `spec`")
         if "app" in body:
