@@ -11,9 +11,10 @@ import pytest
 
 from themis.testing.fleet import CALM, SERVICE_ONLY, FleetSim, run_seeds
 from themis.testing.fleet.simulation import SETTINGS
+from themis.testing.tools import CHAOS
 
 SEEDS = 85
-CHUNKS = 120 if os.environ.get("THEMIS_CHAOS") else 12
+CHUNKS = 120 if CHAOS else 12
 
 
 @pytest.mark.slow

@@ -38,7 +38,10 @@ from themis.fleet.messages import (
     SlotReport,
     SlotState,
 )
-from themis.fleet.steward import Steward
+from themis.fleet.steward import DISPLACED, Steward
+from themis.fleet.talk import News
+from themis.live.wire import from_bytes, to_bytes
+from themis.live.wire.convert import DOWN
 from themis.model import AppId, GpuId, JobId, Machine, Source, Topology
 from themis.policies import Allotment, Plan
 from themis.policies.base import View
@@ -53,11 +56,11 @@ SETTINGS = Settings(lease=100.0, grace=10.0, heartbeat=1.0, guard=2.0, pooling=0
 class Desk:
     """A steward, a node written by hand, and a policy that does what it is told."""
 
-    def __init__(self) -> None:
+    def __init__(self, epoch: int = 1) -> None:
         self.owners: dict[int, AppId] = {}
         self.policy = Puppet(self._plan)
         arbiter = Arbiter(Topology(()), self.policy, SETTINGS, seed=1)
-        self.steward = Steward(arbiter, epoch=1, at=0.0, node_ttl=20.0)
+        self.steward = Steward(arbiter, epoch=epoch, at=0.0, node_ttl=20.0)
         self.rows: dict[str, Kept] = {}
         self.number = 0
         self.wake: float | None = None
@@ -597,6 +600,18 @@ def test_what_an_agent_heard_that_was_replaced_is_told_to_the_next() -> None:
     mine = desk.steward.fence_of(A)
     desk.take(AgentSpoke(6.4, A, mine, PointsHeard(6.4, A, 1, 2)))
     assert told(desk.take(SessionOpened(6.5, A, "s2"))) == [3.0]
+
+
+def test_agents_are_numbered_as_the_wire_allows_after_a_restore() -> None:
+    in_2100 = 4_102_444_800  # A store that was brought back counts epochs from the time of day.
+    desk = Desk(in_2100)
+    desk.report(0.0, epoch=0)
+    desk.report(0.1, epoch=in_2100)
+    desk.take(ev.AppArrived(1.0, simple_app(A)))
+    desk.take(SessionOpened(5.6, A, "s1"))
+    news = News(in_2100, 1, 5.6, 1, (), desk.steward.fence_of(A))
+    assert from_bytes(News, to_bytes(news), DOWN) == news
+    assert news.fence > 0
 
 
 def test_the_next_service_tells_what_was_not_heard() -> None:

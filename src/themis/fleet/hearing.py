@@ -41,8 +41,9 @@ class Hearing(Running):
             before = (known.session, *known.before)[:_SESSIONS] if known is not None else ()
             self._sessions += 1
             # Above all others, also of an app of the same name, and also of what a store that was
-            # brought back has forgotten: epochs rise.
-            fence = (self._epoch << 32) + self._sessions
+            # brought back has forgotten: epochs rise. There they are seconds since 1970, and with
+            # them the number still has to fit into 62 bits.
+            fence = (self._epoch << 30) + self._sessions
             known = AgentSession(event.app, fence, event.session, before)
             self._book.open_session(known)
         self._commands.append(AcceptSession(event.app, event.session, known.fence))

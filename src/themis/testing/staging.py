@@ -41,12 +41,12 @@ from themis.testing.toys import ToyAgent
 
 OWNER = "ann"
 SHORT = {
-    "lease": 6.0, "grace": 1.0, "heartbeat": 0.5, "bid_deadline": 0.5, "solve_budget": 0.5,
-    "guard": 0.5, "pooling": 1.0,
+    "lease": 8.0, "grace": 1.0, "heartbeat": 0.5, "bid_deadline": 1.0, "solve_budget": 1.0,
+    "guard": 3.0, "pooling": 1.0,
 }  # fmt: skip
-"""Leases that a test can outlast."""
+"""Leases that a test can outlast. The guard leaves time to kill on a machine that is busy."""
 _STARTED = "nodes and agents"
-_PATIENCE = 60.0
+_PATIENCE = 120.0
 
 
 class Stage:
@@ -59,7 +59,7 @@ class Stage:
         *,
         settings: Mapping[str, float] = SHORT,
         flags: Sequence[str] = (),
-        node_ttl: float = 4.0,
+        node_ttl: float = 6.0,
         policy: str = "themis",
         host: str = "127.0.0.1",
     ) -> None:

@@ -1,6 +1,9 @@
-"""What a test needs from the machine: a program, or measured data.
+"""What a test needs from the machine: a program, measured data, or much time.
 
     dot = require_tool("dot", package="graphviz")
+
+    @only_chaos
+    def test_a_link_breaks_again_and_again() -> None: ...
 
 A machine without it skips the test and says which package brings it. Where nothing may be missing
 (`.ci/run`), THEMIS_REQUIRE_TOOLS=1 turns such a skip into a failure.
@@ -16,9 +19,16 @@ from hypothesis import settings
 
 REQUIRE_VARIABLE = "THEMIS_REQUIRE_TOOLS"
 DATA_VARIABLE = "THEMIS_DATA"
+CHAOS_VARIABLE = "THEMIS_CHAOS"
 
 EXAMPLES = 50
 """Of a property test in an ordinary run."""
+
+CHAOS = bool(os.environ.get(CHAOS_VARIABLE))
+"""Whether this is `make chaos`: all kills and faults, and ten times as many."""
+
+only_chaos = pytest.mark.skipif(not CHAOS, reason="run by `make chaos`")
+"""For tests that take too long for an ordinary run."""
 
 
 def require_tool(name: str, package: str) -> Path:

@@ -15,18 +15,19 @@ import pytest
 from themis.errors import UnavailableError
 from themis.live.store import open_store
 from themis.testing.doors import until
-from themis.testing.staging import OWNER, Stage, open_stage
+from themis.testing.staging import OWNER, SHORT, Stage, open_stage
+from themis.testing.tools import only_chaos, require_tool
 from themis.testing.toys import ToyAgent
 from themis.testing.world import simple_app
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
-LONG = 60.0
+LONG = 120.0
 MEGABYTES = 200
 """Of the small disk: the store wants twice its reserve of 64, and more."""
 
 
 def play(scene: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(scene, 240.0))
+    asyncio.run(asyncio.wait_for(scene, 600.0))
 
 
 def app(name: str) -> Any:
@@ -46,6 +47,7 @@ def renewed(agent: ToyAgent, ends: float) -> Callable[[], bool]:
 def small_disk(folder: Path) -> Iterator[Path]:
     if os.geteuid() != 0:
         pytest.skip("mounting a small disk needs root")
+    require_tool("mount", package="mount")
     folder.mkdir()
     size = f"size={MEGABYTES}m,mode=0700"
     command = ["mount", "-t", "tmpfs", "-o", size, "themis-test", str(folder)]
@@ -55,7 +57,8 @@ def small_disk(folder: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        # Also if a test that failed has left somebody in there.
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def fill(path: Path) -> None:
@@ -72,7 +75,12 @@ def fill(path: Path) -> None:
 def test_with_a_full_disk_training_goes_on_and_new_apps_are_refused(place: Path) -> None:
     async def scene(disk: Path) -> None:
         flags = ("--store", f"sqlite:///{disk / 'themis.db'}")
-        async with open_stage(place, {"m0": 2}, policy="fifo", flags=flags) as stage:
+        # Nothing is to end here: a busy machine has 11 s from a round to the end of its leases.
+        terms = {**SHORT, "lease": 16.0, "solve_budget": 8.0}
+        stage_of = open_stage(
+            place, {"m0": 2}, policy="fifo", flags=flags, settings=terms, node_ttl=30.0
+        )
+        async with stage_of as stage:
             agent = await submit(stage, "first")
             await until(lambda: agent.running == 1 and stage.starts())
             before = stage.starts()
@@ -143,7 +151,7 @@ def test_a_damaged_store_is_refused_and_a_backup_takes_its_place(place: Path) ->
             await until(lambda: first.running == 1 and stage.starts())
             await themis(stage, "backup", str(place / "backup.db"))
             second = await submit(stage, "second")
-            await until(lambda: second.running == 1 and len(stage.starts()) == 2)
+            await until(lambda: second.running == 1 and "second/j0" in stage.starts().values())
             await stage.kill(15)
             last = epoch(stage)
             damage(stage.state / "themis.db")
@@ -173,6 +181,7 @@ def test_a_damaged_store_is_refused_and_a_backup_takes_its_place(place: Path) ->
     play(scene())
 
 
+@only_chaos
 def test_nobody_obeys_a_service_on_an_old_copy_of_the_store(place: Path) -> None:
     async def scene() -> None:
         async with open_stage(place, {"m0": 1}, policy="fifo") as stage:

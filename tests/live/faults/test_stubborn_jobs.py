@@ -8,9 +8,10 @@ import pytest
 from themis.fleet.messages import RunState
 from themis.testing.doors import until
 from themis.testing.staging import OWNER, open_stage
+from themis.testing.tools import only_chaos
 from themis.testing.world import simple_app
 
-LONG = 60.0
+LONG = 120.0
 STUBBORN = {
     "deaf": """
         trap '' TERM INT HUP; echo $$ > "$AUDIT/../said/deaf"
@@ -46,6 +47,7 @@ def size_of(folder: Path) -> int:
     return found
 
 
+@only_chaos
 @pytest.mark.chaos
 @pytest.mark.slow
 def test_jobs_that_will_not_go_are_gone(place: Path) -> None:
@@ -80,4 +82,4 @@ def test_jobs_that_will_not_go_are_gone(place: Path) -> None:
             assert {run.state for run in after.runs.values()} == {RunState.RUNNING}
             stage.check()
 
-    asyncio.run(asyncio.wait_for(scene(), 240.0))
+    asyncio.run(asyncio.wait_for(scene(), 600.0))

@@ -19,10 +19,10 @@ from themis.live.store import Batch, open_store, restore
 from themis.live.store.sqlite import SqliteStore
 from themis.testing.crashes import Point, Run, run_into, spread, writes_of
 from themis.testing.store_model import OLD, Model, holders_twice
+from themis.testing.tools import CHAOS
 
 HERE = Path(__file__).parent
 SRC = Path(themis.__file__).parents[1]
-CHAOS = bool(os.environ.get("THEMIS_CHAOS"))
 SEEDS = range(8 if CHAOS else 1)
 POINTS = (
     {"new": 180, "killed before": 55, "migration": 250, "restore": 250}
