@@ -38,7 +38,7 @@ from themis.fleet.messages import (
     SlotReport,
     SlotState,
 )
-from themis.fleet.steward import DISPLACED, Steward
+from themis.fleet.steward import Steward
 from themis.fleet.talk import News
 from themis.live.wire import from_bytes, to_bytes
 from themis.live.wire.convert import DOWN
