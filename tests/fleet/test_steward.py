@@ -443,24 +443,50 @@ def test_a_heartbeat_stores_nothing() -> None:
         assert not desk.report(at).changes.any
 
 
-def test_a_gang_over_two_machines_knows_its_ranks() -> None:
+IDLE = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
+
+
+def gang() -> tuple[Desk, Outcome]:
+    """Run 1 of app A is ordered on machines m0 and m1."""
     desk = Desk().ready()
     other = replace(MACHINE, name="m1")
     for number, epoch in ((1, 0), (2, 1)):
-        slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
-        desk.take(ReportCame(0.2, Report("m1", 1, number, epoch, 1, slots, (), other)))
+        desk.take(ReportCame(0.2, Report("m1", 1, number, epoch, 1, IDLE, (), other)))
     desk.owners = {1: A, 2: A}
     desk.take(ev.AppArrived(1.0, simple_app("a", gpus=2)))
     desk.report(2.0, revision=-1)
-    slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
-    desk.take(ReportCame(2.0, Report("m1", 1, 3, 1, desk.steward.nodes["m1"].revision, slots, ())))
+    desk.take(ReportCame(2.0, Report("m1", 1, 3, 1, desk.steward.nodes["m1"].revision, IDLE, ())))
     desk.number += 1
-    told = desk.ask(2.5, 1, 2)
+    return desk, desk.ask(2.5, 1, 2)
+
+
+def test_a_gang_over_two_machines_knows_its_ranks() -> None:
+    _, told = gang()
     by_node = {answer.node: answer.orders.runs[0] for answer in told.answers}
     assert by_node["m1"].rank == 1
     assert by_node["m1"].world == 2
     assert by_node["m1"].rendezvous == "m0"
     assert by_node["m1"].gpus == (0,)
+
+
+@pytest.mark.parametrize(
+    ("codes", "counts"),
+    [
+        pytest.param((1, 75), 1, id="one failed, and the other was stopped for it"),
+        pytest.param((75, 1), 75, id="one saved, and the other missed it"),
+        pytest.param((0, 1), 1, id="one was done, and the other failed"),
+        pytest.param((0, 0), 0, id="both were done"),
+    ],
+)
+def test_of_a_gang_the_first_trouble_counts(codes: tuple[int, int], counts: int) -> None:
+    desk, _ = gang()
+    first, second = (running(state=RunState.EXITED, code=code) for code in codes)
+    desk.report(3.0, first)
+    known = desk.steward.nodes["m1"].revision
+    desk.take(ReportCame(3.1, Report("m1", 1, 4, 1, known, IDLE, (second,))))
+    result = desk.rows["result/1"]
+    assert isinstance(result, RunResult)
+    assert result.code == counts
 
 
 # Points

@@ -27,7 +27,8 @@ Outcome = Literal["finished", "resumable", "failed", "never-ran", "lost"]
 """How a start of a job ended.
 
 finished    exit code 0
-resumable   75; or it died of our SIGTERM, or we killed it: it goes on from its last checkpoint
+resumable   75; or any other end but 0 after a checkpoint was asked for, or we killed it: it goes on
+            from its last checkpoint
 failed      any other end
 never-ran   refused or not possible here; nothing of it was started
 lost        its supervisor died and nobody knows how it ended; it is dead now
