@@ -30,10 +30,11 @@ def lease(token: int, remaining: float = 60.0, gpu: int = 0) -> LeaseOrder:
     return LeaseOrder(gpu, APP, OWNER, token, remaining)
 
 
-def run(number: int, token: int, gpu: int = 0, *, stop: bool = False) -> RunOrder:
-    return RunOrder(
-        number, APP, OWNER, JobId("j0"), (gpu,), (token,), Program(("train",)), stop=stop
-    )
+def run(
+    number: int, token: int, gpu: int = 0, *, stop: bool = False, grace: float = 0.0
+) -> RunOrder:
+    program = Program(("train",), grace=grace)
+    return RunOrder(number, APP, OWNER, JobId("j0"), (gpu,), (token,), program, stop=stop)
 
 
 class Bench:
@@ -225,6 +226,35 @@ def test_a_stopped_run_gets_its_grace_and_no_more() -> None:
     stop = bench.orders(leases=(lease(5),), runs=(run(1, 5, stop=True),))
     assert cmd.Checkpoint(1) in bench.tell(2.0, stop)
     assert cmd.Kill(1) in bench.handle(ev.Ticked(4.0))
+
+
+@pytest.mark.parametrize(
+    ("grace", "told"),
+    [
+        pytest.param(0.5, 7.5, id="it needs less than others"),
+        # Before that nobody knows yet whether the lease is renewed.
+        pytest.param(5.0, 6.0, id="it needs more than the service allows for"),
+    ],
+)
+def test_a_run_with_a_grace_of_its_own_saves_so_long_before_its_lease_ends(
+    grace: float, told: float
+) -> None:
+    bench = Bench()
+    orders = bench.orders(leases=(lease(5, 8.0),), runs=(run(1, 5, grace=grace),))
+    [start] = [item for item in bench.tell(1.0, orders) if isinstance(item, cmd.Start)]
+    assert start.limits.checkpoint_at == told
+    assert cmd.Checkpoint(1) not in bench.handle(ev.Ticked(told - 0.1))
+    assert cmd.Checkpoint(1) in bench.handle(ev.Ticked(told))
+
+
+@pytest.mark.parametrize("grace", [0.5, 5.0])
+def test_a_stopped_run_gets_the_grace_it_asked_for(grace: float) -> None:
+    bench = Bench()
+    leases = (lease(5),)
+    bench.tell(1.0, bench.orders(leases=leases, runs=(run(1, 5, grace=grace),)))
+    bench.tell(2.0, bench.orders(leases=leases, runs=(run(1, 5, stop=True, grace=grace),)))
+    assert cmd.Kill(1) not in bench.handle(ev.Ticked(2.0 + grace - 0.1))
+    assert cmd.Kill(1) in bench.handle(ev.Ticked(2.0 + grace))
 
 
 def test_what_does_not_die_quarantines_its_gpu_until_it_does() -> None:

@@ -35,7 +35,7 @@ from themis.fleet.messages import (
 )
 from themis.live.node import Node, NodeSettings
 from themis.live.node_disk import NodeDisk, RunRecord
-from themis.live.node_runs import RESUMABLE_CODE, task_for
+from themis.live.node_runs import NO_PROGRAM_CODE, RESUMABLE_CODE, task_for
 from themis.live.node_storage import SharedStorage
 from themis.model import AppId, JobId, Machine, OwnerId
 from themis.testing.doors import until
@@ -243,6 +243,21 @@ def test_a_start_that_is_refused_is_reported_with_its_reason(tmp_path: Path) -> 
         assert found is not None
         assert found.message == "ann: it has no account here"
         assert service.reports[-1].slots[0].state is SlotState.EMPTY
+
+    play(tmp_path, scene, prepare)
+
+
+def test_a_program_that_cannot_be_is_a_failure_of_its_owner(tmp_path: Path) -> None:
+    def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
+        service.runs = (order(program=Program(("train",), env=(("A=B", "1"),))),)
+
+    async def scene(_: Node, engine: FakeEngine, service: FakeService, ___: NodeDisk) -> None:
+        await until(lambda: service.state() is RunState.EXITED)
+        found = service.run()
+        assert found is not None
+        assert found.code == NO_PROGRAM_CODE
+        assert found.message.startswith("env: got 'A=B'")
+        assert not engine.told("start")
 
     play(tmp_path, scene, prepare)
 

@@ -20,6 +20,7 @@ from typing import Literal, Protocol
 
 from themis.engines.deadlines import RESUMABLE_CODE
 from themis.engines.metrics import Sample, Stretch
+from themis.engines.sources import OWN_LINES, Source
 from themis.errors import ConfigError
 from themis.model import Machine
 
@@ -106,6 +107,8 @@ class Task:
     """host:port where the parts of a job on several machines meet."""
     tokens: tuple[int, ...] = ()
     """Of the lease of each of `gpus`; empty: `token` for all of them."""
+    source: Source = OWN_LINES
+    """Where its samples are read from."""
 
     def __post_init__(self) -> None:
         if not self.job or len(self.job) > 255 or "\0" in self.job:

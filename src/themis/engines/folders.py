@@ -17,7 +17,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from themis.engines.attempts import Attempt, first_page, read_attempt
@@ -27,6 +27,7 @@ from themis.engines.contract import job_environment
 from themis.engines.deadlines import RUN, Lease
 from themis.engines.owners import Account
 from themis.engines.pages import create_page, read_page
+from themis.engines.sources import TENSORBOARD, storage_time
 
 _UNFINISHED = ".new-"
 _KEPT = ("status", "log", "log.head", "log.old", "errors")
@@ -103,6 +104,8 @@ class StateFolder:
             "metrics": file,
             "metrics_limit": self.limits.metrics,
             "patience": self.limits.patience,
+            "source": asdict(task.source),
+            "since": storage_time(checkpoint) if task.source.kind == TENSORBOARD else 0.0,
         }
         folder = self.tasks / f"{_UNFINISHED}{run}"
         folder.mkdir(0o700)

@@ -258,8 +258,15 @@ class NodeCore:
             end = min(end, lease.end)
         return end
 
-    def _limits(self, lease_end: float) -> Limits:
-        grace, ttl = self._terms.grace, self._terms.node_ttl
+    def _grace(self, order: RunOrder) -> float:
+        """What a run gets between being told to go and being killed."""
+        return order.program.grace or self._terms.grace
+
+    def _limits(self, order: RunOrder, lease_end: float) -> Limits:
+        # The round that may renew a lease allows for the grace of the terms: told before that, a run
+        # would go at the end of every lease. Who needs longer has what is left of the lease when
+        # the service says that it is not renewed.
+        grace, ttl = min(self._grace(order), self._terms.grace), self._terms.node_ttl
         # Who is cut off saves in time, but not long before it is sure to be.
         early = min(grace, ttl / 4.0)
         return Limits(
@@ -281,7 +288,7 @@ class NodeCore:
         self._renew(run, end)
 
     def _renew(self, run: _Run, lease_end: float) -> None:
-        limits = self._limits(lease_end)
+        limits = self._limits(run.order, lease_end)
         if limits != run.limits:
             run.limits = limits
             self._out.append(cmd.Renew(run.order.run, limits))
@@ -291,7 +298,7 @@ class NodeCore:
         if end is None:
             self._refuse(order, "a lease is missing, or older than what this GPU has run under")
             return
-        limits = self._limits(end)
+        limits = self._limits(order, end)
         if limits.until <= at or any(map(self._occupied, order.gpus)):
             return  # If it is still wanted by the next orders, they say so.
         for gpu, token in zip(order.gpus, order.tokens, strict=True):
@@ -370,7 +377,7 @@ class NodeCore:
 
     def _tell_to_go(self, at: float, run: _Run) -> None:
         if not run.told_to_go and run.killed_at == math.inf:
-            run.kill_at = at + self._terms.grace
+            run.kill_at = at + self._grace(run.order)
             run.state = RunState.STOPPING
             self._out.append(cmd.Checkpoint(run.order.run))
             self._changed()

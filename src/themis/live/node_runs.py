@@ -6,13 +6,16 @@ from dataclasses import dataclass, field
 
 from themis.engines import base
 from themis.engines.base import Task
+from themis.engines.sources import Source
 from themis.fleet import events as ev
-from themis.fleet.messages import RunOrder
+from themis.fleet.messages import MetricsSource, RunOrder
 from themis.live.node_disk import RunRecord
 from themis.live.node_points import Trail
 
 RESUMABLE_CODE = 75
 """What a run that may go on counts as having exited with, also if it was killed by us."""
+NO_PROGRAM_CODE = 78
+"""What a run counts as having exited with whose program cannot be (EX_CONFIG of sysexits.h)."""
 MOST_MESSAGE = 600
 _PORTS = (20000, 10000)
 """Where parts of jobs on several machines meet: the first port, and how many."""
@@ -92,7 +95,13 @@ def task_for(order: RunOrder, limits: ev.Limits) -> Task:
         world=order.world,
         rendezvous=f"{order.rendezvous}:{first + order.run % count}" if several else "",
         tokens=order.tokens,
+        source=source_of(order.program.metrics),
     )
+
+
+def source_of(metrics: MetricsSource) -> Source:
+    """Where the engine reads what a job reports."""
+    return Source(metrics.name, metrics.kind, metrics.path, metrics.pattern)
 
 
 def job_name(order: RunOrder) -> str:

@@ -13,11 +13,20 @@ from typing import Any, assert_never
 
 from themis.engines import base, clock
 from themis.engines.base import Engine
-from themis.errors import ThemisError
+from themis.errors import ConfigError, ThemisError
 from themis.fleet import events as ev
 from themis.fleet.messages import Point, RunOrder
 from themis.live.node_disk import NodeDisk
-from themis.live.node_runs import MOST_MESSAGE, Put, Run, Runs, code_of, job_name, task_for
+from themis.live.node_runs import (
+    MOST_MESSAGE,
+    NO_PROGRAM_CODE,
+    Put,
+    Run,
+    Runs,
+    code_of,
+    job_name,
+    task_for,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -108,6 +117,9 @@ class RunWork:
     async def _start(self, run: Run, limits: ev.Limits) -> None:
         try:
             await self._engine.start(task_for(run.order, limits))
+        except ConfigError as error:
+            # Its owner's doing, wherever it is started: a failure, which has an end.
+            self._ended(run, NO_PROGRAM_CODE, str(error))
         except ThemisError as error:
             self._ended(run, None, str(error))
         except OSError as error:
@@ -230,4 +242,4 @@ class RunWork:
             self.do(run.order.run, self.ask_to_save)
             loop = asyncio.get_running_loop()
             late = partial(self.do, run.order.run, self.kill)
-            loop.call_later(self._overrun, late)
+            loop.call_later(run.order.program.grace or self._overrun, late)

@@ -89,6 +89,7 @@ from themis.live.desk import Desk
 from themis.live.entries import body_of
 from themis.live.keeping import Departed, Rows, Submissions
 from themis.live.memory import Memory, fleet_rows, longest_hold
+from themis.live.programs import trouble_with
 from themis.live.rounds import RoundBook
 from themis.live.sheets import Sheets
 from themis.live.store.base import AuditRow, Batch, LogEntry, Store
@@ -643,6 +644,9 @@ class Service:
     def _hear(self, app: AppId, fence: int, said: Said) -> None:
         if isinstance(said, BidSaid) and said.bid.app != app:
             self._tell(app, RefusalNews("bid", "it names another app"))
+            return
+        if isinstance(said, RunSaid) and (trouble := trouble_with(said.program)):
+            self._tell(app, RefusalNews(said.key, trouble, final=True))
             return
         if isinstance(said, BidSaid):
             self._offers.pop(app, None)

@@ -47,7 +47,8 @@ from themis.model import (
 _EMPTY = (0, "", None, ())
 ROOTS: tuple[type, ...] = (ms.Report, ms.Orders, talk.AgentReport, talk.News)
 
-_PROGRAM = ms.Program(("python", "train.py"), (("SEED", "7"),), "/work")
+_SOURCE = ms.MetricsSource("acc", "regex", "runs", "tensorflow")
+_PROGRAM = ms.Program(("python", "train.py"), (("LR", "0.1"),), "/work", 45.0, _SOURCE)
 _SLOWDOWN = Slowdown((1.0, 1.1, 1.2, 1.3), (Measured(2, 4, 0.9),))
 _JOB = JobSpec(JobId("j0"), 0.5, 4, 2, _SLOWDOWN)
 _SPEC = AppSpec(
@@ -96,6 +97,7 @@ EXAMPLES = (
                 4,
                 (ms.Point(3.0, 1.5, (("loss", 0.25), ("accuracy", 0.5))),),
                 True,
+                70_000,
             ),
             ms.RunReport(2, AppId("sweep"), JobId("j1"), RunState.RUNNING),
         ),
@@ -106,6 +108,7 @@ EXAMPLES = (
         "/shared",
         "aa.m0.bb",
         "it is not there",
+        (ms.LogPart(1, 5, 70_000, "loss: 0.3\n" * 6000, True, True),),
     ),
     ms.Orders(
         1,
@@ -135,6 +138,7 @@ EXAMPLES = (
         True,
         ((5, 12),),
         "3f09",
+        (ms.LogWanted(5, AppId("sweep"), OwnerId("ann"), JobId("j0"), 70_000, 4096),),
     ),
     talk.AgentReport(
         AppId("sweep"),
@@ -166,7 +170,7 @@ EXAMPLES = (
             _RUN_NEWS,
             talk.ProgressNews(((JobId("j0"), 8.0),)),
             talk.PointsNews(4, JobId("j0"), 7, (ms.Point(9.0, 2.5, (("loss", 0.5),)),)),
-            talk.RefusalNews("bid", "too late"),
+            talk.RefusalNews("bid", "too late", True),
             talk.OverNews("finished"),
         ),
         5,
