@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from themis.engines import base, clock
-from themis.engines.base import Capabilities, Discovered, Found, Gpu, Task
+from themis.engines.base import Capabilities, Discovered, Found, Gpu, LogPiece, Task
 from themis.engines.metrics import Sample, Stretch
 from themis.errors import (
     ConfigError,
@@ -62,6 +62,10 @@ class FakeEngine:
     samples: list[Sample] = field(default_factory=list)
     reported: list[float] = field(default_factory=list)
     """Losses, one in each line of ten bytes."""
+    printed: dict[str, str] = field(default_factory=dict)
+    """What starts have printed, by tag."""
+    ended: set[str] = field(default_factory=set)
+    """Tags of starts that are over."""
     events: asyncio.Queue[base.Event] = field(default_factory=asyncio.Queue)
     on_start: Callable[[], None] = lambda: None
     gate: asyncio.Event | None = None
@@ -115,6 +119,14 @@ class FakeEngine:
 
     async def tail(self, job: str, limit: int = 4096) -> str:
         return "last words"
+
+    async def output(self, tag: str, offset: int, most: int) -> LogPiece | None:
+        if tag not in self.printed:
+            return None
+        text = self.printed[tag]
+        begin = min(offset, len(text))
+        piece = text[begin : begin + most]
+        return LogPiece(begin, piece, begin + len(piece), len(text), tag in self.ended)
 
     async def forget(self, job: str, token: int) -> None:
         self.log.append(("forget", job, token))

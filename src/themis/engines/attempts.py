@@ -41,6 +41,7 @@ class Attempt:
     account: tuple[int, int] | None
     checkpoint: str = ""
     source: Source = OWN_LINES
+    tag: str = ""
     since: float = 0.0
     """When it began, on the clock of its checkpoints' storage."""
 
@@ -175,6 +176,7 @@ def read_attempt(folder: Path) -> Attempt:
         # Not in those that an earlier version of ours has left.
         checkpoint=body.get("checkpoint", ""),
         source=Source(**body.get("source", {})),
+        tag=body.get("tag", ""),
         since=body.get("since", 0.0),
     )
 

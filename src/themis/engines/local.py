@@ -23,6 +23,7 @@ from themis.engines.base import (
     Discovered,
     Event,
     Found,
+    LogPiece,
     Started,
     Task,
 )
@@ -31,7 +32,7 @@ from themis.engines.deadlines import CHECKPOINT, KILL, LOST, RESUMABLE, RUN, Lea
 from themis.engines.fences import highest_token
 from themis.engines.folders import Limits, StateFolder
 from themis.engines.gpus import Inventory
-from themis.engines.logs import tail
+from themis.engines.logs import piece_of, tail
 from themis.engines.metrics import Sample, Stretch
 from themis.engines.numbering import read_numbers, steady, write_numbers
 from themis.engines.owners import Account, Owners
@@ -219,6 +220,10 @@ class LocalEngine:
         watched = self._watched.get(job)
         log = watched.attempt.folder / "log" if watched else None
         return await asyncio.to_thread(self._tail, job, log, limit)
+
+    async def output(self, tag: str, offset: int, most: int) -> LogPiece | None:
+        """Part of the output of a start, by its tag."""
+        return await asyncio.to_thread(self._log, tag, offset, most)
 
     async def forget(self, job: str, token: int) -> None:
         """Keep only its log."""
@@ -430,6 +435,21 @@ class LocalEngine:
 
     def _our_processes(self) -> "_Members":
         return _Members([item for item in self._watched.values() if not item.over])
+
+    def _log(self, tag: str, offset: int, most: int) -> LogPiece | None:
+        items = list(self._watched.values())
+        watched = next((item for item in items if item.attempt.tag == tag), None)
+        if watched is not None:
+            # Before the file: what is over by now has all that it will ever have.
+            over, path = watched.over, Path(watched.attempt.log)
+            piece = piece_of(str(path), offset, most, final=over)
+            if not over or path.exists():
+                return LogPiece(piece.offset, piece.text, piece.next, piece.size, over)
+        kept = self._folder.kept_log(tag)  # It may have been moved just now.
+        if kept is None:
+            return None
+        piece = piece_of(str(kept), offset, most, final=True)
+        return LogPiece(piece.offset, piece.text, piece.next, piece.size, over=True)
 
     def _tail(self, job: str, log: Path | None, limit: int) -> str:
         log = log or self._folder.last_log(job)

@@ -145,7 +145,7 @@ class RunReport:
     more: bool = False
     """Whether others follow when these have been heard."""
     log_size: int = 0
-    """Bytes that it has printed, as last looked at."""
+    """Bytes that it has printed, once it is over."""
 
     def __post_init__(self) -> None:
         if sum(point.weight for point in self.points) > MOST_POINTS:
@@ -168,6 +168,8 @@ class LogPart:
     """Where it ends, in bytes; it may begin behind `offset`, if what was there is gone."""
     text: str
     """With a sign in place of what is no UTF-8."""
+    size: int
+    """Of all that it has printed so far."""
     end: bool = False
     """Whether nothing follows, ever."""
     missing: bool = False
@@ -263,6 +265,8 @@ class LogWanted:
     offset: int
     most: int
     """Bytes, `MOST_LOG` of them or fewer."""
+    now: bool = False
+    """Whether it is to be answered at once, also with nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,10 @@ from themis.fleet import commands as cmd
 from themis.fleet import events as ev
 from themis.fleet.events import Limits
 from themis.fleet.messages import (
+    MOST_PARTS,
     LeaseOrder,
+    LogPart,
+    LogWanted,
     Orders,
     Point,
     Report,
@@ -63,6 +66,7 @@ class _Run:
     points: tuple[Point, ...] = ()
     """Those after `heard`."""
     more: bool = False
+    log_size: int = 0
 
     @property
     def told_to_go(self) -> bool:
@@ -117,6 +121,9 @@ class NodeCore:
         self._over: dict[int, _Run] = {}
         self._failed: dict[int, str] = {}
         self._slots: tuple[SlotReport, ...] | None = None
+        self._logs_wanted: tuple[LogWanted, ...] = ()
+        self._logs: dict[LogWanted, LogPart] = {}
+        """What there is of them."""
         self._news = False
         """Whether the service should hear of something before its next answer."""
         self._asked = math.inf
@@ -156,6 +163,11 @@ class NodeCore:
                     run.iterations, run.seconds = event.iterations, event.seconds
             case ev.PointsRead():
                 self._on_points(event)
+            case ev.LogRead(wanted=wanted, part=part):
+                if wanted in self._logs_wanted:
+                    self._logs[wanted] = part
+                    # Once for each that was asked for: no report is overtaken for ever.
+                    self._news = True
             case ev.StorageSeen(mark=mark, trouble=trouble):
                 # It waits for the next report, like points.
                 self._mark, self._storage_trouble = mark, trouble
@@ -229,6 +241,7 @@ class NodeCore:
             self._out.append(cmd.LookAtStorage(orders.nonce))
         for number, heard in orders.heard:
             self._advance(number, heard)
+        self._want_logs(orders.logs)
         for number in orders.forget:
             if self._over.pop(number, None) is not None:
                 self._out.append(cmd.Forget(number))
@@ -263,9 +276,9 @@ class NodeCore:
         return order.program.grace or self._terms.grace
 
     def _limits(self, order: RunOrder, lease_end: float) -> Limits:
-        # The round that may renew a lease allows for the grace of the terms: told before that, a run
-        # would go at the end of every lease. Who needs longer has what is left of the lease when
-        # the service says that it is not renewed.
+        # The round that may renew a lease allows for the grace of the terms: told before that, a
+        # run would go at the end of every lease. Who needs longer has what is left of the lease
+        # when the service says that it is not renewed.
         grace, ttl = min(self._grace(order), self._terms.grace), self._terms.node_ttl
         # Who is cut off saves in time, but not long before it is sure to be.
         early = min(grace, ttl / 4.0)
@@ -347,6 +360,14 @@ class NodeCore:
             run.points += event.points
             run.more = event.more
 
+    def _want_logs(self, wanted: tuple[LogWanted, ...]) -> None:
+        """Read what is wanted and not there yet; parts that nobody waits for any more go."""
+        if wanted != self._logs_wanted:
+            self._logs_wanted = wanted
+            self._logs = {want: part for want, part in self._logs.items() if want in wanted}
+            missing = tuple(want for want in wanted if want not in self._logs)
+            self._out.append(cmd.ReadLogs(missing))
+
     def _advance(self, number: int, heard: int) -> None:
         """Drop the points that an agent has heard."""
         run = self._live.get(number) or self._over.get(number)
@@ -361,6 +382,7 @@ class NodeCore:
             return
         run.state = RunState.EXITED if event.code is not None else RunState.LOST
         run.code, run.message, run.log = event.code, event.message, event.log
+        run.log_size = max(run.log_size, event.log_size)
         self._over[event.run] = run
         self._changed()
 
@@ -449,6 +471,7 @@ class NodeCore:
                     self._shared_dir,
                     self._mark,
                     self._storage_trouble,
+                    tuple(self._logs.values())[:MOST_PARTS],
                 )
             )
         )
@@ -482,4 +505,5 @@ def _told(run: _Run) -> RunReport:
         run.heard + 1,
         run.points,
         run.more,
+        run.log_size,
     )

@@ -40,6 +40,7 @@ from themis.fleet.events import (
     AppForgotten,
     AppWon,
     JobNoted,
+    LogsWanted,
     PointsHeard,
     ReleaseRequested,
     ReportCame,
@@ -49,6 +50,7 @@ from themis.fleet.events import (
     StopRequested,
     TrialChosen,
 )
+from themis.fleet.joblogs import LoggedRun, LogsRow
 from themis.fleet.kept import AgentSession, Kept, Release, RunResult, WantedRun
 from themis.fleet.messages import Orders, RunReport, RunState, SlotState, Terms
 from themis.fleet.orders import orders_for
@@ -115,6 +117,8 @@ class Steward:
         """Nodes whose kept report may have to be answered."""
         self._iterations: dict[int, tuple[float, float]] = {}
         """Iterations and seconds of runs as last reported; stored when a round needs them."""
+        self._log_sizes: dict[int, int] = {}
+        """Bytes that runs have printed, as last reported."""
         for machine in arbiter.world.topology.machines:
             self._meet(machine.name, self._first_heard(at))
 
@@ -213,8 +217,18 @@ class Steward:
                 if best:
                     self._book.trials.win(app, best)
                 self._feed(ev.AppEnded(event.at, app, outcome))
+            case LogsWanted():
+                self._on_logs_wanted(event)
             case AppForgotten(app=app):
                 self._book.trials.forget(app)
+                self._book.logs.forget(app)
+            case ev.AppArrived(app=spec):
+                known = spec.id in self._arbiter.world.apps
+                self._feed(event)
+                if not known and spec.id in self._arbiter.world.apps:
+                    # An app of the same name was another one, perhaps of another owner.
+                    self._book.trials.forget(spec.id)
+                    self._book.logs.forget(spec.id)
             case ReleaseRequested():
                 self._on_release(event)
             case ev.GpuRestored():
@@ -267,6 +281,7 @@ class Steward:
                     for lease in leases:
                         self._revoke(lease, "its lease is over")
                 case cmd.Close(record=record):
+                    self._keep_logs(record.app)
                     self._book.close(record.app)
                     self._streams.close(record.app)
                 case _:
@@ -302,6 +317,7 @@ class Steward:
         self._roster.hold(node, at + self._arbiter.settings.heartbeat)
         if not node.fresh:
             return
+        self._take_logs(node)
         for run in report.runs:
             self._take_points(node, run)
         node.forget = tuple(
@@ -511,6 +527,57 @@ class Steward:
                     heard.append((report.run, number))
         return tuple(heard)
 
+    # Logs
+
+    def logged(self, app: AppId, job: JobId) -> LogsRow | None:
+        """What is known of the log of a job; None if it never ran."""
+        if app not in self._arbiter.world.apps:
+            return self._book.logs.find(app, job)
+        runs = [self._logged(row) for row in self._book.results(app) if row.job == job]
+        for run in self._book.of_job(app, job):
+            size = self._log_sizes.get(run.run, 0)
+            runs.append(LoggedRun(run.run, self._log_node(run), size, over=False))
+        return LogsRow(app, job, tuple(runs)) if runs else None
+
+    def _logged(self, row: RunResult) -> LoggedRun:
+        # What is known of its end is all there is if its node was never heard of its size.
+        size = max(row.log_size, len(row.log.encode()))
+        return LoggedRun(row.run, self._log_node(row), size, tail=row.log)
+
+    def _log_node(self, run: WantedRun | RunResult) -> str:
+        return self._roster.machine_of[run.gpus[0]].name if run.gpus else ""
+
+    def _keep_logs(self, app: AppId) -> None:
+        """An app is gone; its logs are on the nodes for some time yet."""
+        by_job: dict[JobId, list[LoggedRun]] = {}
+        for row in self._book.results(app):
+            by_job.setdefault(row.job, []).append(self._logged(row))
+        for job, runs in by_job.items():
+            self._book.logs.add(app, job, tuple(runs))
+
+    def _take_logs(self, node: Node) -> None:
+        """Note how much runs have printed."""
+        report = node.held
+        if report is None:
+            return
+        told = [(run.run, run.log_size) for run in report.runs]
+        told += [(part.run, part.size) for part in report.logs]
+        for number, size in told:
+            run = self._book.runs.get(number)
+            if run is not None and self._log_node(run) == node.name:
+                self._log_sizes[number] = max(size, self._log_sizes.get(number, 0))
+
+    def _on_logs_wanted(self, event: LogsWanted) -> None:
+        """People wait for other parts of logs of a node. Nothing of this is kept."""
+        node = self._roster.nodes.get(event.node)
+        if node is None or event.wanted == node.logs:
+            return
+        more = set(event.wanted) - set(node.logs)
+        node.logs = event.wanted
+        if more:
+            node.revision += 1
+            self._ready[node.name] = None
+
     # Agents
 
     def fence_of(self, app: AppId) -> int:
@@ -665,11 +732,13 @@ class Steward:
             self._feed(ev.JobStopped(self._now, run.app, run.job, run.gpus))
         source = self._source(run.run)
         owed = source is not None and self._has_points(run, self._roster.nodes[source[1]])
-        result = self._book.finish(run, source[1] if owed and source is not None else "")
+        points_on = source[1] if owed and source is not None else ""
+        result = self._book.finish(run, points_on, self._log_sizes.pop(run.run, 0))
         if not result.points_on:
             self._streams.drop(run.run)
         if run.app not in self._arbiter.world.apps:
-            self._book.close(run.app)  # It outlasted its app.
+            self._keep_logs(run.app)  # It outlasted its app.
+            self._book.close(run.app)
         self._iterations.pop(run.run, None)
         self._tell_end(result)
 

@@ -8,7 +8,7 @@ from themis.engines import base
 from themis.engines.base import Task
 from themis.engines.sources import Source
 from themis.fleet import events as ev
-from themis.fleet.messages import MetricsSource, RunOrder
+from themis.fleet.messages import LogWanted, MetricsSource, RunOrder
 from themis.live.node_disk import RunRecord
 from themis.live.node_points import Trail
 
@@ -96,6 +96,7 @@ def task_for(order: RunOrder, limits: ev.Limits) -> Task:
         rendezvous=f"{order.rendezvous}:{first + order.run % count}" if several else "",
         tokens=order.tokens,
         source=source_of(order.program.metrics),
+        tag=tag_of(order),
     )
 
 
@@ -107,6 +108,14 @@ def source_of(metrics: MetricsSource) -> Source:
 def job_name(order: RunOrder) -> str:
     """A job as the engine knows it: the same in all its runs, so that checkpoints are found."""
     return f"{order.app}/{order.job}"
+
+
+def tag_of(wanted: RunOrder | LogWanted) -> str:
+    """What the engine finds the log of a run by.
+
+    Not by its number alone: in a cluster before this one another run may have had it.
+    """
+    return f"{wanted.run} {wanted.owner} {wanted.app}/{wanted.job}"
 
 
 def code_of(event: base.Exited) -> int | None:

@@ -25,12 +25,15 @@ from themis.live.node_runs import (
     Runs,
     code_of,
     job_name,
+    tag_of,
     task_for,
 )
 
 _LOG = logging.getLogger(__name__)
 
 _MOST_LOG = 4096
+_FAR = 1 << 60
+"""Behind the end of every log."""
 _WORTH_WRITING = 1.0
 """Seconds by which limits of a run must move to be written down; a restart may lose less."""
 
@@ -158,7 +161,14 @@ class RunWork:
         self._runs.by_number.pop(number, None)
         await asyncio.to_thread(self._disk.drop, number)
 
-    def _ended(self, run: Run, code: int | None, message: str, log: str = "") -> None:
+    async def _printed(self, run: Run) -> int:
+        """Bytes that a run has printed."""
+        piece = await self._engine.output(tag_of(run.order), _FAR, 1)
+        return piece.size if piece is not None else 0
+
+    def _ended(
+        self, run: Run, code: int | None, message: str, log: str = "", log_size: int = 0
+    ) -> None:
         if run.over:
             return
         run.over = True
@@ -170,6 +180,7 @@ class RunWork:
             code=code,
             message=message[:MOST_MESSAGE],
             log=log[-_MOST_LOG:],
+            log_size=log_size,
         )
         self._put(exited)
 
@@ -188,7 +199,8 @@ class RunWork:
                     await self._measure(run)
                     await self._read_points(run)
                     log = await self._engine.tail(event.job, _MOST_LOG)
-                    self._ended(run, code_of(event), event.reason, log)
+                    size = await self._printed(run)
+                    self._ended(run, code_of(event), event.reason, log, size)
                 case base.CouldNotKill():
                     _LOG.error("run %s does not die: %s", run.order.run, event.reason)
                     self._put(partial(ev.KillFailed, run=run.order.run, reason=event.reason))

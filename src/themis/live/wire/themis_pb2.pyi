@@ -83,20 +83,22 @@ class RunReport(_message.Message):
     def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., job: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., seconds: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ..., first: _Optional[int] = ..., points: _Optional[_Iterable[_Union[Point, _Mapping]]] = ..., more: bool = ..., log_size: _Optional[int] = ...) -> None: ...
 
 class LogPart(_message.Message):
-    __slots__ = ("run", "offset", "next", "text", "end", "missing")
+    __slots__ = ("run", "offset", "next", "text", "size", "end", "missing")
     RUN_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
     run: int
     offset: int
     next: int
     text: str
+    size: int
     end: bool
     missing: bool
-    def __init__(self, run: _Optional[int] = ..., offset: _Optional[int] = ..., next: _Optional[int] = ..., text: _Optional[str] = ..., end: bool = ..., missing: bool = ...) -> None: ...
+    def __init__(self, run: _Optional[int] = ..., offset: _Optional[int] = ..., next: _Optional[int] = ..., text: _Optional[str] = ..., size: _Optional[int] = ..., end: bool = ..., missing: bool = ...) -> None: ...
 
 class RunHeard(_message.Message):
     __slots__ = ("run", "number")
@@ -233,20 +235,22 @@ class Terms(_message.Message):
     def __init__(self, heartbeat: _Optional[float] = ..., node_ttl: _Optional[float] = ..., grace: _Optional[float] = ...) -> None: ...
 
 class LogWanted(_message.Message):
-    __slots__ = ("run", "app", "owner", "job", "offset", "most")
+    __slots__ = ("run", "app", "owner", "job", "offset", "most", "now")
     RUN_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     MOST_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
     run: int
     app: str
     owner: str
     job: str
     offset: int
     most: int
-    def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., owner: _Optional[str] = ..., job: _Optional[str] = ..., offset: _Optional[int] = ..., most: _Optional[int] = ...) -> None: ...
+    now: bool
+    def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., owner: _Optional[str] = ..., job: _Optional[str] = ..., offset: _Optional[int] = ..., most: _Optional[int] = ..., now: bool = ...) -> None: ...
 
 class Orders(_message.Message):
     __slots__ = ("epoch", "boot", "answers", "revision", "leases", "runs", "terms", "forget", "introduce", "outdated", "heard", "nonce", "logs")
