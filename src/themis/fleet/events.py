@@ -50,6 +50,10 @@ class Found:
     """How many of its points need not be told again."""
     more: bool = False
     """Whether it has others."""
+    log: str = ""
+    """The last lines of its output, once it is over,"""
+    log_size: int = 0
+    """and bytes of all of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,8 @@ class LogPart:
     """Whether nothing follows, ever."""
     missing: bool = False
     """Whether the node has no such log."""
+    number: int = 0
+    """Of the `LogWanted` that it answers."""
 
     def __post_init__(self) -> None:
         if len(self.text) > MOST_LOG:
@@ -267,6 +269,8 @@ class LogWanted:
     """Bytes, `MOST_LOG` of them or fewer."""
     now: bool = False
     """Whether it is to be answered at once, also with nothing."""
+    number: int = 0
+    """Never used twice: who asks for the same again wants it as it is then."""
 
 
 @dataclass(frozen=True, slots=True)

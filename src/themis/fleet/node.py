@@ -346,6 +346,8 @@ class NodeCore:
                 message=item.message,
                 heard=item.heard,
                 more=item.more,
+                log=item.log,
+                log_size=item.log_size,
             )
             (self._over if item.state.over else self._live)[item.order.run] = run
             for gpu, token in zip(item.order.gpus, item.order.tokens, strict=True):

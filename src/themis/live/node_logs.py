@@ -89,10 +89,13 @@ def _part(want: LogWanted, piece: LogPiece | None, *, alive: bool) -> LogPart | 
         # One that is about to start has no log yet.
         if alive and not want.now:
             return None
-        return LogPart(want.run, want.offset, want.offset, "", 0, end=not alive, missing=not alive)
+        gone = not alive
+        return LogPart(want.run, want.offset, want.offset, "", 0, gone, gone, want.number)
     end = piece.over and not alive and piece.next >= piece.size
     if not piece.text and not end and not want.now:
         return None
     # What is gone is stepped over, but nobody is sent back.
     following = max(piece.next, want.offset) if not piece.text else piece.next
-    return LogPart(want.run, want.offset, following, piece.text, piece.size, end)
+    return LogPart(
+        want.run, want.offset, following, piece.text, piece.size, end, number=want.number
+    )

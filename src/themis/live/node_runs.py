@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from themis.engines import base
-from themis.engines.base import Task
+from themis.engines.base import Engine, Task
 from themis.engines.sources import Source
 from themis.fleet import events as ev
 from themis.fleet.messages import LogWanted, MetricsSource, RunOrder
@@ -17,6 +17,10 @@ RESUMABLE_CODE = 75
 NO_PROGRAM_CODE = 78
 """What a run counts as having exited with whose program cannot be (EX_CONFIG of sysexits.h)."""
 MOST_MESSAGE = 600
+MOST_TAIL = 4096
+"""Of a log: what is told of it with the end of a run."""
+FAR = 1 << 60
+"""Behind the end of every log."""
 _PORTS = (20000, 10000)
 """Where parts of jobs on several machines meet: the first port, and how many."""
 
@@ -116,6 +120,13 @@ def tag_of(wanted: RunOrder | LogWanted) -> str:
     Not by its number alone: in a cluster before this one another run may have had it.
     """
     return f"{wanted.run} {wanted.owner} {wanted.app}/{wanted.job}"
+
+
+async def last_words(engine: Engine, order: RunOrder) -> tuple[str, int]:
+    """The last lines that a run has printed, and how many bytes in all."""
+    tail = await engine.tail(job_name(order), MOST_TAIL)
+    piece = await engine.output(tag_of(order), FAR, 1)
+    return tail[-MOST_TAIL:], piece.size if piece is not None else 0
 
 
 def code_of(event: base.Exited) -> int | None:

@@ -25,15 +25,12 @@ from themis.live.node_runs import (
     Runs,
     code_of,
     job_name,
-    tag_of,
+    last_words,
     task_for,
 )
 
 _LOG = logging.getLogger(__name__)
 
-_MOST_LOG = 4096
-_FAR = 1 << 60
-"""Behind the end of every log."""
 _WORTH_WRITING = 1.0
 """Seconds by which limits of a run must move to be written down; a restart may lose less."""
 
@@ -161,11 +158,6 @@ class RunWork:
         self._runs.by_number.pop(number, None)
         await asyncio.to_thread(self._disk.drop, number)
 
-    async def _printed(self, run: Run) -> int:
-        """Bytes that a run has printed."""
-        piece = await self._engine.output(tag_of(run.order), _FAR, 1)
-        return piece.size if piece is not None else 0
-
     def _ended(
         self, run: Run, code: int | None, message: str, log: str = "", log_size: int = 0
     ) -> None:
@@ -179,7 +171,7 @@ class RunWork:
             run=run.order.run,
             code=code,
             message=message[:MOST_MESSAGE],
-            log=log[-_MOST_LOG:],
+            log=log,
             log_size=log_size,
         )
         self._put(exited)
@@ -198,9 +190,8 @@ class RunWork:
                 case base.Exited():
                     await self._measure(run)
                     await self._read_points(run)
-                    log = await self._engine.tail(event.job, _MOST_LOG)
-                    size = await self._printed(run)
-                    self._ended(run, code_of(event), event.reason, log, size)
+                    words = await last_words(self._engine, run.order)
+                    self._ended(run, code_of(event), event.reason, *words)
                 case base.CouldNotKill():
                     _LOG.error("run %s does not die: %s", run.order.run, event.reason)
                     self._put(partial(ev.KillFailed, run=run.order.run, reason=event.reason))

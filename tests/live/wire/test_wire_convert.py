@@ -108,7 +108,7 @@ EXAMPLES = (
         "/shared",
         "aa.m0.bb",
         "it is not there",
-        (ms.LogPart(1, 5, 70_000, "loss: 0.3\n" * 6000, 80_000, True, True),),
+        (ms.LogPart(1, 5, 70_000, "loss: 0.3\n" * 6000, 80_000, True, True, 9),),
     ),
     ms.Orders(
         1,
@@ -138,7 +138,7 @@ EXAMPLES = (
         True,
         ((5, 12),),
         "3f09",
-        (ms.LogWanted(5, AppId("sweep"), OwnerId("ann"), JobId("j0"), 70_000, 4096, True),),
+        (ms.LogWanted(5, AppId("sweep"), OwnerId("ann"), JobId("j0"), 70_000, 4096, True, 9),),
     ),
     talk.AgentReport(
         AppId("sweep"),

@@ -83,7 +83,7 @@ class RunReport(_message.Message):
     def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., job: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., seconds: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ..., first: _Optional[int] = ..., points: _Optional[_Iterable[_Union[Point, _Mapping]]] = ..., more: bool = ..., log_size: _Optional[int] = ...) -> None: ...
 
 class LogPart(_message.Message):
-    __slots__ = ("run", "offset", "next", "text", "size", "end", "missing")
+    __slots__ = ("run", "offset", "next", "text", "size", "end", "missing", "number")
     RUN_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
@@ -91,6 +91,7 @@ class LogPart(_message.Message):
     SIZE_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     run: int
     offset: int
     next: int
@@ -98,7 +99,8 @@ class LogPart(_message.Message):
     size: int
     end: bool
     missing: bool
-    def __init__(self, run: _Optional[int] = ..., offset: _Optional[int] = ..., next: _Optional[int] = ..., text: _Optional[str] = ..., size: _Optional[int] = ..., end: bool = ..., missing: bool = ...) -> None: ...
+    number: int
+    def __init__(self, run: _Optional[int] = ..., offset: _Optional[int] = ..., next: _Optional[int] = ..., text: _Optional[str] = ..., size: _Optional[int] = ..., end: bool = ..., missing: bool = ..., number: _Optional[int] = ...) -> None: ...
 
 class RunHeard(_message.Message):
     __slots__ = ("run", "number")
@@ -235,7 +237,7 @@ class Terms(_message.Message):
     def __init__(self, heartbeat: _Optional[float] = ..., node_ttl: _Optional[float] = ..., grace: _Optional[float] = ...) -> None: ...
 
 class LogWanted(_message.Message):
-    __slots__ = ("run", "app", "owner", "job", "offset", "most", "now")
+    __slots__ = ("run", "app", "owner", "job", "offset", "most", "now", "number")
     RUN_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -243,6 +245,7 @@ class LogWanted(_message.Message):
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     MOST_FIELD_NUMBER: _ClassVar[int]
     NOW_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     run: int
     app: str
     owner: str
@@ -250,7 +253,8 @@ class LogWanted(_message.Message):
     offset: int
     most: int
     now: bool
-    def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., owner: _Optional[str] = ..., job: _Optional[str] = ..., offset: _Optional[int] = ..., most: _Optional[int] = ..., now: bool = ...) -> None: ...
+    number: int
+    def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., owner: _Optional[str] = ..., job: _Optional[str] = ..., offset: _Optional[int] = ..., most: _Optional[int] = ..., now: bool = ..., number: _Optional[int] = ...) -> None: ...
 
 class Orders(_message.Message):
     __slots__ = ("epoch", "boot", "answers", "revision", "leases", "runs", "terms", "forget", "introduce", "outdated", "heard", "nonce", "logs")
