@@ -318,10 +318,24 @@ def test_a_job_that_got_somewhere_may_save_and_go() -> None:
     assert job in stage.live
 
 
+def test_a_run_that_never_ran_is_tried_again_after_a_while_and_then_given_up() -> None:
+    stage = Stage(retries=1)
+    stage.grant(0, 1, 2, 3)
+    job = JobId("2")
+    stage.exit(job, None, RunState.LOST)
+    assert job not in stage.live
+    stage.wake(stage.agency.next_wake)
+    stage.grant(5)
+    stage.exit(job, None, RunState.LOST)
+    assert [each.failed for each in stage.reached] == ["boom"]
+
+
 def test_a_run_that_is_lost_is_started_again() -> None:
     stage = Stage(retries=0)
     stage.grant(0)
     (job,) = stage.running()
+    run = stage.live[job]
+    stage.hear(RunNews(run.run, job, run.gpus, run.key, RunState.RUNNING))
     stage.exit(job, None, RunState.LOST)
     assert job in stage.live
 

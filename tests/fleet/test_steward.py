@@ -26,6 +26,7 @@ from themis.fleet.events import (
     StewardEvent,
     StopRequested,
 )
+from themis.fleet.hearing import DISPLACED
 from themis.fleet.kept import Kept, RunResult, WantedRun
 from themis.fleet.messages import (
     Orders,
@@ -37,7 +38,7 @@ from themis.fleet.messages import (
     SlotReport,
     SlotState,
 )
-from themis.fleet.steward import DISPLACED, Steward
+from themis.fleet.steward import Steward
 from themis.model import AppId, GpuId, JobId, Machine, Source, Topology
 from themis.policies import Allotment, Plan
 from themis.policies.base import View

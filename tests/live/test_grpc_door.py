@@ -315,11 +315,11 @@ def test_calls_under_way_are_counted(tmp_path: Path) -> None:
         news = await world.agent("ann").exchange(says(number=1))
         heard = replace(says(number=2), epoch=news.epoch, heard=news.first + len(news.items) - 1)
         waits = asyncio.create_task(world.agent("ann").exchange(heard))
-        await until(lambda: world.service._waiting)
+        await until(lambda: world.service.agents._waiting)
         with pytest.raises(LimitError, match="1 streams are open"):
             await world.agent("ann").exchange(replace(heard, number=3))
         waits.cancel()
-        await until(lambda: not world.service._waiting)
+        await until(lambda: not world.service.agents._waiting)
         await world.agent("ann").exchange(says(number=4))
 
     door = GrpcSettings(limits=Limits(streams=1))

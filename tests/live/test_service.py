@@ -45,11 +45,12 @@ from themis.fleet.talk import (
     Standing,
     StopSaid,
 )
+from themis.live.agents import AGENT_TTL
 from themis.live.clock import Sources
 from themis.live.memory import longest_hold, recall
 from themis.live.replaying import PrunedLogError, replay_store
 from themis.live.rounds import Arrival, RoundBook, read_rounds
-from themis.live.service import AGENT_TTL, Service
+from themis.live.service import Service
 from themis.live.store import open_store
 from themis.live.store.base import Batch, LogEntry, Store
 from themis.live.terms import Terms, terms_of, terms_row
@@ -541,7 +542,7 @@ def test_an_agent_is_told_that_its_app_is_over_until_it_has_heard(tmp_path: Path
             assert before[0] < agent.epoch
             with pytest.raises(UnknownAppError):
                 await again.talk()
-            assert not cluster.service._desks
+            assert not cluster.service.agents.desks
 
     virtually(work, tmp_path)
 
@@ -559,7 +560,7 @@ def test_the_desk_of_an_app_goes_with_its_agent_and_the_end_is_still_told(tmp_pa
             for name in ("dead", "away", "never-seen"):
                 await service.carry_out(ev.AppEnded(service.now(), AppId(name), "cancelled"))
             await asyncio.sleep(AGENT_TTL + 5.0)
-            assert not service._desks
+            assert not service.agents.desks
             await agent.talk()
             assert agent.items[-1] == OverNews("cancelled")
             # And it is no news for an app of the same name.

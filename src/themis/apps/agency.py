@@ -75,6 +75,8 @@ class _Run:
     number: int = 0
     """Zero until the service has said it."""
     stopping: bool = False
+    ran: bool = False
+    """Whether its process was seen to run."""
     first: float | None = None
     """Iterations of the job at its first point."""
     last: Point | None = None
@@ -93,6 +95,8 @@ class _Trial:
     spoke: bool = False
     """Whether it ever reported anything."""
     failures: int = 0
+    false_starts: int = 0
+    """Runs in a row that ended before they ran."""
     failed: str = ""
     """Why it is given up."""
     spent: float = 0.0
@@ -299,6 +303,7 @@ class Agency:
         if run.stopping and not known:
             self._say(StopSaid(news.run))
         if news.state is RunState.RUNNING:
+            run.ran, self._trials[job].false_starts = True, 0
             self._note_done(news)
         if news.state.over:
             del self._runs[job]
@@ -320,6 +325,8 @@ class Agency:
             return
         if self._complete(news):
             self._arrive(job)
+        elif not (run.ran or run.stopping or trial.spoke) and news.state is RunState.LOST:
+            self._false_start(job, news.message or "it could not be started")
         elif self._may_go_on(news, run):
             self._tell(ev.JobLost(self._at, job, trial.done))
         elif news.code == 0:
@@ -349,6 +356,21 @@ class Agency:
             trial.done = max(trial.done, target)
         self._say(ReachedSaid(Reached(job, trial.done, trial.metric, failed)))
 
+    def _false_start(self, job: JobId, why: str) -> None:
+        """A run that never ran: its machine may be gone, or the job cannot be started at all."""
+        trial = self._trials[job]
+        trial.false_starts += 1
+        if trial.false_starts > self._app.retries:
+            self._give_up(job, why)
+        else:
+            self._wait(job, trial.false_starts)
+
+    def _wait(self, job: JobId, times: int) -> None:
+        """Start a job again after a while, longer each time."""
+        trial = self._trials[job]
+        trial.back_at = self._at + min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (times - 1))
+        self._tell(ev.JobSetAside(self._at, job, trial.done))
+
     def _fail(self, job: JobId, why: str) -> None:
         """Try again later, or give up."""
         trial = self._trials[job]
@@ -356,9 +378,7 @@ class Agency:
         if trial.failures > self._app.retries:
             self._give_up(job, why)
             return
-        wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (trial.failures - 1))
-        trial.back_at = self._at + wait
-        self._tell(ev.JobSetAside(self._at, job, trial.done))
+        self._wait(job, trial.failures)
 
     def _give_up(self, job: JobId, why: str) -> None:
         trial = self._trials[job]

@@ -138,6 +138,12 @@ class Task:
             raise ConfigError(f"lease of {self.job}", (self.end, self.grace), "finite numbers")
 
 
+FROM_AGENTS = frozenset(
+    {"THEMIS_PARAMS", "THEMIS_CHECKPOINT_EVERY", "THEMIS_GPU_COUNT", "THEMIS_LEVEL"}
+)
+"""What agents tell their jobs; the rest of the contract is the node's to say."""
+
+
 def check_variable(name: str) -> str:
     """Return the name of an environment variable that a user may set.
 
@@ -146,6 +152,8 @@ def check_variable(name: str) -> str:
     """
     if not _VARIABLE.match(name):
         raise ConfigError("env", name[:80], "letters, digits and _, not starting with a digit")
+    if name in FROM_AGENTS:
+        return name
     if name.startswith("THEMIS_") or name == "CUDA_VISIBLE_DEVICES":
         raise ConfigError("env", name, "other names: Themis sets this one itself")
     return name

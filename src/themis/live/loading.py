@@ -16,7 +16,7 @@ from typing import Any
 from themis.arbiter import SETTING_NAMES, Inputs, Settings
 from themis.auction.solver import solver
 from themis.errors import ConfigError, UnwantedKeyError, unknown_name
-from themis.fleet.steward import HEARTBEATS
+from themis.fleet.knowing import HEARTBEATS
 from themis.live.binding import check_bind
 from themis.live.config import KEYS, SECTIONS, Key, ServiceConfig, config_from
 from themis.live.tokenfile import state_folder

@@ -23,14 +23,7 @@ from themis.apps import AppFile, plain_app, plan_app
 from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.auction import Problem, Solution
-from themis.errors import (
-    InvariantError,
-    RefusedError,
-    StaleAnswerError,
-    ThemisError,
-    UnavailableError,
-    UnknownAppError,
-)
+from themis.errors import RefusedError, ThemisError, UnavailableError
 from themis.fleet import Steward
 from themis.fleet.commands import (
     AcceptRun,
@@ -43,66 +36,29 @@ from themis.fleet.commands import (
     TellPoints,
     TellRun,
 )
-from themis.fleet.events import (
-    AgentEvent,
-    AgentSpoke,
-    AppForgotten,
-    AppWon,
-    JobNoted,
-    PointsHeard,
-    ReleaseRequested,
-    ReportCame,
-    RunRequested,
-    SessionOpened,
-    StewardEvent,
-    StopRequested,
-    TrialChosen,
-)
-from themis.fleet.kept import RunResult, WantedRun
-from themis.fleet.messages import Orders, Report, RunState
-from themis.fleet.steward import DISPLACED
+from themis.fleet.events import AgentSpoke, AppForgotten, ReportCame, StewardEvent
+from themis.fleet.messages import Orders, Report
 from themis.fleet.talk import (
     AgentReport,
-    BidSaid,
-    EndSaid,
     LeaseNews,
     News,
-    NewsItem,
-    OfferNews,
-    OverNews,
-    PhaseSaid,
     PointsNews,
-    ReachedSaid,
     RefusalNews,
-    ReleaseSaid,
-    RunNews,
-    RunSaid,
-    Said,
     Sheet,
-    Standing,
-    StopSaid,
-    TargetsSaid,
     TopologyNews,
-    TrialSaid,
 )
-from themis.live.desk import Desk
+from themis.live.agents import Agents
 from themis.live.entries import body_of
 from themis.live.keeping import Departed, Rows, Submissions
-from themis.live.memory import Memory, fleet_rows, longest_hold
-from themis.live.programs import trouble_with
+from themis.live.memory import CLUSTER, Memory, fleet_rows
 from themis.live.rounds import RoundBook
 from themis.live.sheets import Sheets
 from themis.live.store.base import AuditRow, Batch, LogEntry, Store
 from themis.live.writing import Writer
 from themis.model import AppId, AppSpec, OwnerId
-from themis.model.reasons import Reason
 
 _LOG = logging.getLogger(__name__)
 
-AGENT_TTL = 30.0
-"""Seconds of silence after which an app's agent counts as unreachable."""
-AGENT_POLL = 10.0
-"""Seconds after which an agent without news is answered: it is heard in time by a wide margin."""
 _IN_TIME = 0.1
 """Seconds before the arbiter's deadline at which a solution must be here."""
 _FORGET_EVERY = 600.0
@@ -139,20 +95,14 @@ class Service:
         self._timer: asyncio.TimerHandle | None = None
         self._polls: dict[str, tuple[tuple[int, int], asyncio.Future[Orders]]] = {}
         self._submitting = asyncio.Lock()
-        self._desks: dict[AppId, Desk] = {}
-        self._waiting: dict[AppId, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
-        self._taken = 0
+        self.taken = 0
         """How many outcomes of the steward there were."""
-        self._offers: dict[AppId, OfferNews] = {}
-        """What each app was last asked, if it has not answered."""
-        self._absent = set(memory.absent)
-        """Apps whose agents are waited for before the first round."""
-        self._parted: set[AppId] = set()
-        """Apps that are over, and whose agents have heard it."""
         self.departed = Departed(memory.kept, self._steward.arbiter.settings.convention)
         """Apps that are over."""
+        self.agents = Agents(self, memory)
+        """Who speaks for apps, and what they are to be told."""
         self._submissions = Submissions(memory.kept)
         self.hosting = Sheets(memory.kept, self._active)
         """Apps that were submitted as files."""
@@ -164,17 +114,14 @@ class Service:
     async def start(self) -> None:
         """Begin to serve."""
         self._writer = Writer(self._store, self._memory.changed, self._thread)
-        for app in self._steward.arbiter.world.apps:
-            self._desks[app] = Desk(app, self._memory.epoch.number, self.now())
-            suspended = self._steward.arbiter.world.apps[app].suspended
-            self._desks[app].unreachable = Reason.AGENT_UNREACHABLE in suspended
+        self.agents.begin()
         # What was only intended when the last service ended was never acknowledged.
         intents = {key: None for key in self._memory.kept if key.startswith("intent/")}
-        self.keep({**self._memory.kept, **intents})
+        self.keep({CLUSTER: self._memory.kept[CLUSTER], **intents})
         await self._solving.start()
         self._take(self._memory.first)
         await self.settled()
-        self._spawn(self._watch_agents())
+        self._spawn(self.agents.watch())
         self._spawn(self._forget_old())
 
     def hush(self) -> None:
@@ -184,9 +131,7 @@ class Service:
         for _, poll in self._polls.values():
             if not poll.done():
                 poll.set_exception(gone)
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_exception(gone)
+        self.agents.hush(gone)
 
     async def close(self) -> None:
         """Stop serving; nothing that runs on nodes is touched."""
@@ -297,8 +242,8 @@ class Service:
             commands = [item for item in outcome.commands if not isinstance(item, passing)]
             body = body_of(changes.events, commands)
             entry = LogEntry(self._steward.arbiter.now, kind, body)
-        self._taken += 1
-        then = partial(self._let_out, outcome, self._taken)
+        self.taken += 1
+        then = partial(self._let_out, outcome, self.taken)
         if entry is None and not changes.kept and audit is None:
             # Nothing to store, but what was decided before must be durable before this is told.
             self.writer.add(then=then)
@@ -325,18 +270,8 @@ class Service:
         for answer in outcome.answers:
             self._answer(answer)
         for command in outcome.commands:
-            if not self._is_told_anew(command, number):
+            if not self.agents.is_told_anew(command, number):
                 self._do(command)
-
-    def _is_told_anew(self, command: StewardCommand, number: int) -> bool:
-        """Whether a talk has begun since that tells this again, in its place among the others.
-
-        What waited for the disk meanwhile must not come first: the points of a run have an order.
-        """
-        if not isinstance(command, TellPoints | TellRun):
-            return False
-        desk = self._desks.get(command.app)
-        return desk is not None and number < desk.began
 
     def _answer(self, answer: Answer) -> None:
         waiting = self._polls.get(answer.node)
@@ -349,40 +284,30 @@ class Service:
     def _do(self, command: StewardCommand) -> None:
         match command:
             case cmd.Ask():
-                offer = self._offers[command.app] = OfferNews(command.offer, command.deadline)
-                self._tell(command.app, offer)
+                self.agents.ask(command)
             case cmd.Solve():
                 self._spawn(self._solve(command))
             case cmd.Assign():
                 news = LeaseNews(command.granted, command.renewed, command.revoked, command.reason)
-                self._tell(command.app, news)
+                self.agents.tell(command.app, news)
             case cmd.Close(record=over):
-                # Unless there is another one of the same name by now.
-                if over.app in self._desks and over.app not in self._steward.arbiter.world.apps:
-                    self._desks[over.app].conclude(OverNews(over.outcome))
-                    self._wake_agent(over.app)
+                self.agents.close(over)
             case cmd.Refuse():
                 _LOG.info("refused: %s: %s", command.who, command.reason)
             case cmd.End():
                 lost = LeaseNews(revoked=command.leases, reason="over")
-                self._tell(command.app, lost)
+                self.agents.tell(command.app, lost)
             case AcceptRun():
-                run = self._steward.runs.get(command.run)
-                if run is not None:
-                    self._tell(command.app, _run_news(run))
+                self.agents.accept_run(command.run)
             case RefuseRun():
-                self._tell(command.app, RefusalNews(command.key, command.reason))
+                self.agents.tell(command.app, RefusalNews(command.key, command.reason))
             case TellRun():
-                self._tell_run(command)
+                self.agents.tell_run(command)
             case TellPoints():
                 points = PointsNews(command.run, command.job, command.first, command.points)
-                self._tell(command.app, points)
+                self.agents.tell(command.app, points)
             case cmd.Report(record=record):
-                self._offers = {
-                    app: news
-                    for app, news in self._offers.items()
-                    if news.offer.round != record.round
-                }
+                self.agents.end_round(record.round)
                 apps = self._steward.arbiter.world.apps
                 named = [line.app for line in record.apps if line.app in apps]
                 self.book.add(record, {app: apps[app].spec.owner for app in named})
@@ -390,38 +315,6 @@ class Service:
                 pass  # Who opened a session is told by the answer.
             case _:
                 assert_never(command)
-
-    def _tell_run(self, command: TellRun) -> None:
-        known = self._steward.kept.get(f"run/{command.run}") or self._steward.kept.get(
-            f"result/{command.run}"
-        )
-        runs = WantedRun | RunResult
-        gpus = known.gpus if isinstance(known, runs) else ()
-        key = known.key if isinstance(known, runs) else ""
-        news = RunNews(
-            command.run,
-            command.job,
-            gpus,
-            key,
-            command.state,
-            command.code,
-            command.iterations,
-            command.message,
-            command.log,
-        )
-        self._tell(command.app, news)
-
-    def _tell(self, app: AppId, item: NewsItem) -> None:
-        desk = self._desks.get(app)
-        if desk is None:
-            return
-        desk.put(item)
-        self._wake_agent(app)
-
-    def _wake_agent(self, app: AppId) -> None:
-        waiting = self._waiting.get(app)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
 
     async def _solve(self, command: cmd.Solve) -> None:
         # The arbiter's deadline is for the answer to be here, the budget for the solver itself.
@@ -467,7 +360,7 @@ class Service:
         present = self._steward.arbiter.world.topology
         if present is not topology:
             # Told when the machine is on disk, like everything.
-            self.writer.add(then=partial(self._tell_all, TopologyNews(present)))
+            self.writer.add(then=partial(self.agents.tell_all, TopologyNews(present)))
         try:
             limit = self._steward.arbiter.settings.heartbeat + _HANG
             async with asyncio.timeout(limit):
@@ -479,10 +372,6 @@ class Service:
             if known is not None and known[1] is poll:
                 del self._polls[report.node]
 
-    def _tell_all(self, item: NewsItem) -> None:
-        for app in list(self._desks):
-            self._tell(app, item)
-
     def listening(self) -> None:
         """Nodes and agents can reach the service from now on.
 
@@ -490,9 +379,7 @@ class Service:
         a round opens in which they could not bid.
         """
         self._steward.listen(self.now())
-        if self._absent:
-            now = self.now()
-            self.apply(ev.RoundsHeld(now, now + longest_hold(self._steward.arbiter.settings)))
+        self.agents.listening()
 
     # Agents
 
@@ -500,175 +387,11 @@ class Service:
         """Take in what an agent says; returns when there is news, or after some seconds.
 
         Raises:
-            UnknownAppError: There is no such app.
-            StaleAnswerError: Another agent speaks for the app by now.
-            RefusedError: It opens a session and says something at once.
             UnavailableError: The service is stopping.
+            RefusedError: As `Agents.exchange`.
         """
         self._check_open()
-        app = report.app
-        if app not in self._steward.arbiter.world.apps:
-            return await self._part(report)
-        desk, before = self._desk_of(app), self._steward.fence_of(app)
-        fence = self._admit(desk, report)
-        now = self.now()
-        if desk.unreachable:
-            desk.unreachable = False
-            self.apply(ev.AppResumed(now, app, Reason.AGENT_UNREACHABLE))
-        if app in self._absent:
-            self._absent.remove(app)
-            if not self._absent:
-                self.apply(ev.RoundsHeld(now, now))
-        said = desk.take(report, now, fence)
-        for run, number in desk.heard_points():
-            self.apply(AgentSpoke(now, app, fence, PointsHeard(now, app, run, number)))
-        for item in said:
-            self._hear(app, fence, item)
-        if not desk.pending:
-            await self._wait_for_news(app)
-            if self._steward.fence_of(app) not in {0, fence}:
-                raise StaleAnswerError(app, DISPLACED)  # What is new is for somebody else.
-        if desk.needs_standing:
-            self._stand(desk)
-            if fence == before:
-                # It lost what waited for it, or we did.
-                self._open(desk, self._steward.session_of(app))
-        news = desk.news(self.now())
-        # A standing is read from memory, which may be ahead of the disk.
-        await self.settled()
-        return news
-
-    async def _part(self, report: AgentReport) -> News:
-        """Tell an agent that its app is over, until it says that it has heard it.
-
-        Raises:
-            UnknownAppError: It has heard it, or there never was such an app.
-        """
-        await self.settled()
-        app, ended = report.app, self.departed.find(report.app)
-        if ended is None or app in self._parted:
-            raise UnknownAppError(app, "there is no such app, or it has ended")
-        desk = self._desks.get(app)
-        if desk is None:
-            epoch = self._memory.epoch.number
-            first = report.heard + 1 if report.epoch == epoch else 1
-            desk = self._desks[app] = Desk(app, epoch, self.now(), first)
-        desk.conclude(OverNews(ended.outcome))
-        desk.take(report, self.now(), report.fence)
-        if not desk.pending:
-            del self._desks[app]
-            self._parted.add(app)
-            raise UnknownAppError(app, "it has ended")
-        return desk.news(self.now())
-
-    def _desk_of(self, app: AppId) -> Desk:
-        desk = self._desks.get(app)
-        if desk is None:
-            desk = self._desks[app] = Desk(app, self._memory.epoch.number, self.now())
-        return desk
-
-    def _admit(self, desk: Desk, report: AgentReport) -> int:
-        """The session that a report is of, which may begin with it.
-
-        Raises:
-            StaleAnswerError: It is an old one.
-            RefusedError: What it says may be late: nobody has given it a number yet.
-        """
-        app = report.app
-        if report.fence:
-            if report.fence != self._steward.fence_of(app):
-                raise StaleAnswerError(app, DISPLACED)
-            return report.fence
-        if report.said:
-            reason = "a session begins with a report that says nothing, and is given its number"
-            raise RefusedError(app, reason)
-        # One that is new is stored before anything is told of it, and so after its standing.
-        return self._open(desk, report.session)
-
-    def _open(self, desk: Desk, session: str) -> int:
-        """Begin the talk with an agent; what it has not heard of its runs is told again.
-
-        Raises:
-            StaleAnswerError: Another agent speaks for the app by now.
-        """
-        outcome = self.apply(SessionOpened(self.now(), desk.app, session))
-        for command in outcome.commands:
-            match command:
-                case AcceptSession(fence=fence):
-                    desk.began = self._taken
-                    return fence
-                case RefuseSession(reason=reason):
-                    raise StaleAnswerError(desk.app, reason)
-                case _:
-                    pass
-        raise InvariantError(f"the session of {desk.app} was neither taken nor refused")
-
-    async def _wait_for_news(self, app: AppId) -> None:
-        before = self._waiting.get(app)
-        if before is not None and not before.done():
-            before.set_result(None)  # An earlier call of the same agent: only the last one waits.
-        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[app] = waiting
-        try:
-            async with asyncio.timeout(AGENT_POLL):
-                await waiting
-        except TimeoutError:
-            pass
-        finally:
-            if self._waiting.get(app) is waiting:
-                del self._waiting[app]
-
-    def _stand(self, desk: Desk) -> None:
-        """Tell an agent everything, as it is durable now."""
-        arbiter = self._steward.arbiter
-        state = arbiter.world.apps.get(desk.app)
-        if state is None:
-            return
-        held = arbiter.ledger.holdings(desk.app)
-        runs = self._steward.last_runs(desk.app)
-        desk.stand(
-            Standing(
-                state.spec,
-                arbiter.world.topology,
-                tuple(held[gpu] for gpu in sorted(held)),
-                tuple(_run_news(run) for run in runs),
-                state.phase,
-                tuple((job, progress.done) for job, progress in state.jobs.items()),
-                *self._steward.trials.told(desk.app),
-            )
-        )
-        offer = self._offers.get(desk.app)
-        if offer is not None and offer.deadline > self.now():
-            desk.put(offer)  # It was asked while nobody was there to answer.
-
-    def _hear(self, app: AppId, fence: int, said: Said) -> None:
-        if isinstance(said, BidSaid) and said.bid.app != app:
-            self._tell(app, RefusalNews("bid", "it names another app"))
-            return
-        if isinstance(said, RunSaid) and (trouble := trouble_with(said.program)):
-            self._tell(app, RefusalNews(said.key, trouble, final=True))
-            return
-        if isinstance(said, BidSaid):
-            self._offers.pop(app, None)
-        at = self.now()
-        outcome = self.apply(AgentSpoke(at, app, fence, _event_of(at, app, said)))
-        for command in outcome.commands:
-            if isinstance(command, cmd.Refuse):
-                self._tell(app, RefusalNews(type(said).__name__, command.reason))
-
-    async def _watch_agents(self) -> None:
-        """Suspend apps whose agents are silent: nobody can place their jobs."""
-        while True:
-            await asyncio.sleep(self._steward.arbiter.settings.heartbeat)
-            now = self.now()
-            for app, desk in list(self._desks.items()):
-                if desk.unreachable or now - desk.seen <= AGENT_TTL:
-                    continue
-                if app not in self._steward.arbiter.world.apps:
-                    del self._desks[app]  # If its agent ever asks, the row of its end is there.
-                    continue
-                desk.unreachable = True
-                self.apply(ev.AppSuspended(now, app, Reason.AGENT_UNREACHABLE))
+        return await self.agents.exchange(report)
 
     async def _forget_old(self) -> None:
         while True:
@@ -680,7 +403,7 @@ class Service:
                 self.apply(AppForgotten(now, app))
             if rows:
                 self.keep(rows)
-            self._parted = {app for app in self._parted if self.departed.find(app) is not None}
+            self.agents.forget_old()
             await asyncio.sleep(_FORGET_EVERY)
 
     # People
@@ -752,9 +475,7 @@ class Service:
         # May fail for want of space, before anything depends on it.
         intent = f"intent/{spec.owner}/{key}"
         await self.writer.apart(Batch(kept={intent: spec.id}, essential=False))
-        now, before = self.now(), self._desks.get(spec.id)
-        if spec.id not in self._steward.arbiter.world.apps:
-            self._desks[spec.id] = Desk(spec.id, self._memory.epoch.number, now)
+        now, before = self.now(), self.agents.receive(spec.id)
         rows = {
             **self._submissions.note(spec.owner, key, spec.id, now),
             **self.departed.forget(spec.id),
@@ -764,13 +485,10 @@ class Service:
         try:
             await self.carry_out(ev.AppArrived(now, spec), audit, rows)
         except RefusedError:
-            if before is None:
-                del self._desks[spec.id]
-            else:
-                self._desks[spec.id] = before
+            self.agents.send_away(spec.id, before)
             self.keep({intent: None})
             raise
-        self._parted.discard(spec.id)
+        self.agents.arrived(spec.id)
         return spec.id
 
     def _active(self) -> Collection[AppId]:
@@ -801,50 +519,6 @@ def _check_report(report: Report) -> None:
         raise RefusedError(report.node, "slots are numbered from 0, each once")
 
 
-def _event_of(at: float, app: AppId, said: Said) -> AgentEvent:
-    """What it means for the steward that an agent says something."""
-    match said:
-        case BidSaid():
-            return ev.BidReceived(at, app, said.round, said.bid)
-        case RunSaid():
-            return RunRequested(at, app, said.job, said.gpus, said.program, said.key, said.limit)
-        case StopSaid():
-            return StopRequested(at, app, said.run, said.key)
-        case ReleaseSaid():
-            return ReleaseRequested(at, app, said.gpus, said.tokens)
-        case PhaseSaid():
-            return ev.PhaseStarted(at, app, said.phase, said.targets)
-        case TargetsSaid(added=True):
-            return ev.WorkAdded(at, app, said.targets)
-        case TargetsSaid():
-            return ev.TargetsRevised(at, app, said.targets)
-        case TrialSaid():
-            return TrialChosen(at, app, said.job, said.params)
-        case ReachedSaid():
-            return JobNoted(at, app, said.reached)
-        case EndSaid():
-            return AppWon(at, app, said.outcome, said.best)
-        case _:
-            assert_never(said)
-
-
 def _kind_of(event: StewardEvent) -> str:
     """What the log calls an event."""
     return type(event.event if isinstance(event, AgentSpoke) else event).__name__
-
-
-def _run_news(run: WantedRun | RunResult) -> RunNews:
-    if isinstance(run, RunResult) and run.points_on:
-        # Its end is told after what it reported, which is on its way.
-        return RunNews(run.run, run.job, run.gpus, run.key, RunState.STOPPING)
-    return RunNews(
-        run.run,
-        run.job,
-        run.gpus,
-        run.key,
-        run.state,
-        run.code,
-        run.iterations,
-        run.message,
-        run.log,
-    )

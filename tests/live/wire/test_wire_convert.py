@@ -45,10 +45,20 @@ from themis.model import (
 )
 
 _EMPTY = (0, "", None, ())
-ROOTS: tuple[type, ...] = (ms.Report, ms.Orders, talk.AgentReport, talk.News)
+ROOTS: tuple[type, ...] = (
+    ms.Report,
+    ms.Orders,
+    talk.AgentReport,
+    talk.News,
+    talk.HostedAsked,
+    talk.Hosted,
+    talk.SheetAsked,
+    talk.Sheet,
+)
 
-_SOURCE = ms.MetricsSource("acc", "regex", "runs", "tensorflow")
-_PROGRAM = ms.Program(("python", "train.py"), (("LR", "0.1"),), "/work", 45.0, _SOURCE)
+_METRICS = ms.MetricsSource("accuracy", "regex", "events", r"step (?P<it>\d+)")
+_PROGRAM = ms.Program(("python", "train.py"), (("SEED", "7"),), "/work", 20.0, _METRICS)
+_REACHED = talk.Reached(JobId("j0"), 16.0, 0.5, "it crashed")
 _SLOWDOWN = Slowdown((1.0, 1.1, 1.2, 1.3), (Measured(2, 4, 0.9),))
 _JOB = JobSpec(JobId("j0"), 0.5, 4, 2, _SLOWDOWN)
 _SPEC = AppSpec(
@@ -149,11 +159,13 @@ EXAMPLES = (
         (
             talk.BidSaid(6, _BID),
             talk.RunSaid(JobId("j0"), (GpuId(1),), _PROGRAM, "key", 50.0),
-            talk.StopSaid(4),
+            talk.StopSaid(4, "k1"),
             talk.ReleaseSaid((GpuId(2),), (7,)),
             talk.PhaseSaid(1, ((JobId("j0"), 16.0),)),
             talk.TargetsSaid(((JobId("j0"), 20.0),), True),
-            talk.EndSaid("failed"),
+            talk.TrialSaid(JobId("j0"), '{"lr": 0.1}'),
+            talk.ReachedSaid(_REACHED),
+            talk.EndSaid("failed", JobId("j0")),
         ),
         5,
     ),
@@ -163,7 +175,17 @@ EXAMPLES = (
         3.5,
         4,
         (
-            talk.Standing(_SPEC, _TOPOLOGY, (_LEASE,), (_RUN_NEWS,), 1, ((JobId("j0"), 7.0),)),
+            talk.Standing(
+                _SPEC,
+                _TOPOLOGY,
+                (_LEASE,),
+                (_RUN_NEWS,),
+                1,
+                ((JobId("j0"), 7.0),),
+                (talk.TrialSaid(JobId("j0"), "{}"),),
+                (_REACHED,),
+                (talk.Curve(JobId("j0"), ((7.0, 0.25),)),),
+            ),
             talk.OfferNews(Offer(7, (GpuId(0),), (GpuId(1),), (GpuId(2),)), 12.5),
             talk.LeaseNews((_LEASE,), (_LEASE,), (_LEASE,), "round 7"),
             talk.TopologyNews(_TOPOLOGY),
@@ -175,6 +197,10 @@ EXAMPLES = (
         ),
         5,
     ),
+    talk.HostedAsked(3),
+    talk.Hosted(4, (AppId("sweep"),)),
+    talk.SheetAsked(AppId("sweep")),
+    talk.Sheet(AppId("sweep"), OwnerId("ann"), "{}", 7),
 )
 
 
@@ -284,7 +310,7 @@ def test_a_message_has_the_fields_of_its_dataclass_and_no_others(kind: type) -> 
 
 def test_no_message_is_there_for_nothing() -> None:
     used = {kind.__name__ for kind in _reached(*ROOTS)}
-    helpers = {"Said", "NewsItem", "Variable", "JobIterations", "Value", "RunHeard"}
+    helpers = {"Said", "NewsItem", "Variable", "JobIterations", "Value", "RunHeard", "CurvePoint"}
     assert set(themis_pb2.DESCRIPTOR.message_types_by_name) == used | helpers
 
 
@@ -361,7 +387,7 @@ def _report(**changes: Any) -> ms.Report:
             themis_pb2.AgentReport(said=[themis_pb2.Said()]),
             talk.AgentReport,
             "AgentReport.said[0]",
-            "nothing, allowed: one of bid, end, phase, release, run, stop, targets",
+            "nothing, allowed: one of bid, end, phase, reached, release, run, stop, targets, trial",
             id="nothing said",
         ),
         pytest.param(

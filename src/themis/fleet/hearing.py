@@ -1,0 +1,135 @@
+"""What agents say, and what operators say of GPUs: taken if it can be, and never as proof.
+
+Agents of an app are numbered. A word of one that was replaced counts for nothing, and a word about
+a lease only for the lease that it names.
+"""
+
+from themis.arbiter import commands as cmd
+from themis.arbiter import events as ev
+from themis.fleet.commands import AcceptRun, AcceptSession, RefuseRun, RefuseSession
+from themis.fleet.events import JobNoted, ReleaseRequested, RunRequested, SessionOpened, TrialChosen
+from themis.fleet.kept import AgentSession, Release
+from themis.fleet.requests import objection
+from themis.fleet.running import Running
+from themis.fleet.storage import storage_objection
+from themis.model import AppId, GpuId, Lease
+
+DISPLACED = "another agent speaks for this app since"
+"""What an agent is told whose session is over."""
+FROM_NODE = "node: "
+"""How reasons of quarantine begin that a node gave and may take back."""
+_SESSIONS = 8
+"""How many sessions of an app are known by name."""
+
+
+class Hearing(Running):
+    """The part of the steward that listens to agents and operators."""
+
+    def _is_heard(self, app: AppId, fence: int) -> bool:
+        """Whether a session is the one that speaks for its app."""
+        return fence == self.fence_of(app)
+
+    def _on_session(self, event: SessionOpened) -> None:
+        """An agent begins. Its messages may be late, so that one from before must not begin."""
+        known = self._book.sessions.get(event.app)
+        if event.app not in self._arbiter.world.apps:
+            self._commands.append(RefuseSession(event.app, "there is no such app"))
+            return
+        if known is None or known.session != event.session:
+            if known is not None and event.session in known.before:
+                self._commands.append(RefuseSession(event.app, DISPLACED))
+                return
+            before = (known.session, *known.before)[:_SESSIONS] if known is not None else ()
+            self._sessions += 1
+            # Above all others, also of an app of the same name, and also of what a store that was
+            # brought back has forgotten: epochs rise.
+            fence = (self._epoch << 32) + self._sessions
+            known = AgentSession(event.app, fence, event.session, before)
+            self._book.open_session(known)
+        self._commands.append(AcceptSession(event.app, event.session, known.fence))
+        self._tell_again(event.app)
+
+    def _on_trial(self, event: TrialChosen | JobNoted) -> None:
+        """Keep what an agent says of a job, for whoever speaks for the app next, and for people."""
+        state = self._arbiter.world.apps.get(event.app)
+        job = event.job if isinstance(event, TrialChosen) else event.reached.job
+        if state is None or all(job != known.id for known in state.spec.jobs):
+            self._commands.append(cmd.Refuse(event.app, f"it has no job {job!r}"))
+        elif isinstance(event, TrialChosen):
+            self._book.trials.choose(event.app, job, event.params)
+        else:
+            self._book.trials.reach(event.app, event.reached)
+
+    def _on_request(self, event: RunRequested) -> None:
+        known = self._book.asked(event.app, event.key)
+        if known is not None:
+            self._commands.append(AcceptRun(event.app, event.key, known))
+            return
+        reason = objection(event, self._arbiter, self._book) or self._storage_objection(event)
+        if reason:
+            self._commands.append(RefuseRun(event.app, event.key, reason))
+            return
+        world = self._arbiter.world
+        held = world.ledger.holdings(event.app)
+        gpus = tuple(sorted(set(event.gpus)))
+        run = self._book.add(
+            app=event.app,
+            owner=world.apps[event.app].spec.owner,
+            job=event.job,
+            key=event.key,
+            gpus=gpus,
+            tokens=tuple(held[gpu].token for gpu in gpus),
+            program=event.program,
+            limit=event.limit,
+        )
+        self._commands.append(AcceptRun(event.app, event.key, run.run))
+
+    def _storage_objection(self, event: RunRequested) -> str:
+        """Why a job would not find its checkpoints where it is to run."""
+        ended = [row for row in self._book.results(event.app) if row.job == event.job]
+        home = None
+        if ended and ended[-1].gpus and ended[-1].iterations > 0.0:
+            last = self._roster.machine_of[ended[-1].gpus[0]]
+            home = last if last.present else None  # What is gone has nothing to go on with.
+        machines = [self._roster.machine_of[gpu] for gpu in sorted(set(event.gpus))]
+        return storage_objection(machines, home, self._nonce)
+
+    def _on_release(self, event: ReleaseRequested) -> None:
+        """An agent says that it needs GPUs no more. Whether they are empty, nodes say."""
+        if len(event.gpus) != len(event.tokens):
+            self._commands.append(cmd.Refuse(event.app, "a release names a token for each GPU"))
+            return
+        queued = []
+        for gpu, token in sorted(set(zip(event.gpus, event.tokens, strict=True))):
+            lease = self._lease_meant(event.app, gpu, token)
+            if lease is None:
+                continue
+            run = self._book.on_lease(gpu, lease.token)
+            if run is not None:
+                self._stop(run, "its agent gave the GPU back")
+            if self._arbiter.ledger.lease(gpu) is lease:
+                self._book.release(Release(event.app, gpu, lease.token))
+                self._touch(gpu)
+            else:
+                queued.append(gpu)
+        if queued:
+            self._feed(ev.GpusReleased(self._now, event.app, tuple(queued)))
+
+    def _lease_meant(self, app: AppId, gpu: GpuId, token: int) -> Lease | None:
+        """The lease that an agent speaks of: a late word must not touch what was given since."""
+        lease = self._arbiter.ledger.holdings(app).get(gpu)
+        return lease if lease is not None and lease.token == token else None
+
+    def _on_restored(self, event: ev.GpuRestored) -> None:
+        """An operator says that a GPU is well."""
+        reason = self._arbiter.ledger.quarantine_reason(event.gpu) if self._knows(event.gpu) else ""
+        node = self._roster.machine_of.get(event.gpu)
+        empty = node is None or not node.present or event.gpu in node.empty()
+        if not empty or self._book.on_gpu(event.gpu) or (reason or "").startswith(FROM_NODE):
+            why = "its node does not say that it is empty and well; try again in a moment"
+            self._commands.append(cmd.Refuse(f"GPU {event.gpu}", why))
+        else:
+            self._feed(event)
+
+    def _knows(self, gpu: GpuId) -> bool:
+        return 0 <= gpu < len(self._arbiter.ledger)

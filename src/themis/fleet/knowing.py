@@ -1,0 +1,137 @@
+"""What the steward knows, and what a driver may read of it."""
+
+import math
+from collections.abc import Mapping
+
+from themis.arbiter import Arbiter
+from themis.arbiter import events as ev
+from themis.errors import ConfigError
+from themis.fleet.commands import Answer, StewardCommand
+from themis.fleet.kept import AgentSession, Kept, RunResult, WantedRun
+from themis.fleet.points import Streams
+from themis.fleet.roster import Node, Roster
+from themis.fleet.runbook import Runbook
+from themis.fleet.storage import Sharing, sharing_of
+from themis.fleet.trials import Trials
+from themis.model import AppId, JobId
+
+NODE_TTL = 20.0
+HEARTBEATS = 5
+"""How many a node must live for: one that is answered late, and asks again, is not cut off."""
+
+
+class Knowing:
+    """The state of the steward."""
+
+    def __init__(
+        self,
+        arbiter: Arbiter,
+        *,
+        epoch: int,
+        at: float,
+        node_ttl: float = NODE_TTL,
+        saved: Mapping[str, Kept] | None = None,
+        nonce: str = "",
+    ) -> None:
+        """Begin, with what an earlier one kept.
+
+        Args:
+            arbiter: With its whole state.
+            epoch: Of this start of the service; higher than all before.
+            at: When it begins.
+            node_ttl: For how long a node that hears nothing goes on.
+            saved: Rows of an earlier steward.
+            nonce: For marks in shared folders; one that was never used before.
+        """
+        _check_ttl(node_ttl, arbiter.settings.heartbeat)
+        self._arbiter = arbiter
+        self._epoch = epoch
+        self._nonce = nonce or f"e{epoch}"
+        self._node_ttl = node_ttl
+        self._now = at
+        self._book = Runbook(saved or {})
+        self._book.note_ttl(max(self._book.longest_ttl, node_ttl))
+        self._roster = Roster()
+        self._streams = Streams()
+        self._wake = math.inf
+        self._sessions = 0
+        """How many were opened in this epoch."""
+        self._events: list[ev.Event] = []
+        self._commands: list[StewardCommand] = []
+        self._answers: list[Answer] = []
+        self._touched: dict[str, None] = {}
+        self._ready: dict[str, None] = {}
+        """Nodes whose kept report may have to be answered."""
+        self._iterations: dict[int, tuple[float, float]] = {}
+        """Iterations and seconds of runs as last reported; stored when a round needs them."""
+        self._log_sizes: dict[int, int] = {}
+        """Bytes that runs have printed, as far as known."""
+
+    # What a driver may read
+
+    @property
+    def arbiter(self) -> Arbiter:
+        """The arbiter; read only."""
+        return self._arbiter
+
+    @property
+    def epoch(self) -> int:
+        """Of this start of the service."""
+        return self._epoch
+
+    @property
+    def runs(self) -> Mapping[int, WantedRun]:
+        """Runs that are not over, by number."""
+        return self._book.runs
+
+    @property
+    def sessions(self) -> Mapping[AppId, AgentSession]:
+        """Who speaks for each app."""
+        return self._book.sessions
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """The nodes by name; read only."""
+        return self._roster.nodes
+
+    @property
+    def trials(self) -> Trials:
+        """What is kept of the trials of apps; read only."""
+        return self._book.trials
+
+    @property
+    def kept(self) -> Mapping[str, Kept]:
+        """Everything that must outlast this object, beside the arbiter."""
+        return self._book.rows
+
+    def last_runs(self, app: AppId) -> tuple[WantedRun | RunResult, ...]:
+        """The runs of an app that are not over, and the last one of each job that has none."""
+        last: dict[JobId, RunResult] = {row.job: row for row in self._book.results(app)}
+        alive = [run for run in self._book.runs.values() if run.app == app]
+        for run in alive:
+            last.pop(run.job, None)
+        return *alive, *last.values()
+
+    def progress(self, run: int) -> tuple[float, float]:
+        """Iterations and seconds of training of a run, as last reported."""
+        return self._iterations.get(run, (0.0, 0.0))
+
+    def fence_of(self, app: AppId) -> int:
+        """The number of the session that is heard for an app; 0 if there is none."""
+        session = self._book.sessions.get(app)
+        return session.fence if session is not None else 0
+
+    def session_of(self, app: AppId) -> str:
+        """The session that is heard for an app; empty if there is none."""
+        session = self._book.sessions.get(app)
+        return session.session if session is not None else ""
+
+    def sharing(self, node: Node) -> Sharing:
+        """How a node is with shared storage."""
+        return sharing_of(node, self._roster.nodes.values(), self._nonce)
+
+
+def _check_ttl(node_ttl: float, heartbeat: float) -> None:
+    if node_ttl < HEARTBEATS * heartbeat:
+        allowed = f"{HEARTBEATS} heartbeats ({HEARTBEATS * heartbeat:g} s) or more"
+        raise ConfigError("node_ttl", node_ttl, allowed)

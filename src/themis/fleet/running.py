@@ -1,0 +1,126 @@
+"""The runs that the service wants, and the leases that they go by.
+
+How events are handed to the arbiter, and how runs begin and end by what comes of them.
+"""
+
+from dataclasses import replace
+
+from themis.arbiter import commands as cmd
+from themis.arbiter import events as ev
+from themis.fleet.kept import WantedRun
+from themis.fleet.printing import Printing
+from themis.model import GpuId, Lease
+
+
+class Running(Printing):
+    """The part of the steward in which runs begin and end."""
+
+    # The arbiter
+
+    def _feed(self, event: ev.Event) -> None:
+        """Hand an event to the arbiter, and carry its changes of leases to nodes and runs."""
+        self._events.append(event)
+        for command in self._arbiter.handle(event):
+            match command:
+                case cmd.WakeMe():
+                    continue
+                case cmd.Assign():
+                    for lease in (*command.granted, *command.renewed):
+                        self._touch(lease.gpu)
+                    for lease in command.revoked:
+                        self._revoke(lease, command.reason)
+                case cmd.End(leases=leases):
+                    for lease in leases:
+                        self._revoke(lease, "its lease is over")
+                case cmd.Close(record=record):
+                    self._keep_logs(record.app)
+                    self._book.close(record.app)
+                    self._streams.close(record.app)
+                case _:
+                    pass
+            self._commands.append(command)
+
+    def _touch(self, gpu: GpuId) -> None:
+        node = self._roster.machine_of.get(gpu)
+        if node is not None:
+            node.revision += 1
+            self._touched[node.name] = None
+
+    def _revoke(self, lease: Lease, reason: str) -> None:
+        self._touch(lease.gpu)
+        self._book.drop_release(lease.gpu, lease.token)
+        run = self._book.on_lease(lease.gpu, lease.token)
+        if run is not None:
+            self._stop(run, reason)
+
+    # Runs
+
+    def _stop(self, run: WantedRun, reason: str) -> None:
+        run = self._book.runs.get(run.run, run)
+        if run.stop:
+            return
+        run = replace(run, stop=True, message=run.message or reason)
+        self._book.put(run)
+        for gpu in run.gpus:
+            self._touch(gpu)
+        if not run.ordered:
+            self._finish(run)
+
+    def _over(self, run: WantedRun, node: str) -> None:
+        """Nothing of a run is alive on a node."""
+        run = replace(run, over=(*run.over, node))
+        self._book.put(run)
+        for gpu in run.gpus:
+            self._touch(gpu)
+        if {self._roster.machine_of[gpu].name for gpu in run.gpus} <= set(run.over):
+            self._finish(run)
+
+    def _finish(self, run: WantedRun) -> None:
+        self._store_progress(run)
+        run = self._book.runs[run.run]
+        if run.ordered:
+            self._feed(ev.JobStopped(self._now, run.app, run.job, run.gpus))
+        source = self._source(run.run)
+        owed = source is not None and self._has_points(run, self._roster.nodes[source[1]])
+        points_on = source[1] if owed and source is not None else ""
+        result = self._book.finish(run, points_on, self._log_sizes.pop(run.run, 0))
+        if not result.points_on:
+            self._streams.drop(run.run)
+        if run.app not in self._arbiter.world.apps:
+            self._keep_logs(run.app)  # It outlasted its app.
+            self._book.close(run.app)
+        self._iterations.pop(run.run, None)
+        self._tell_end(result)
+
+    def _place_waiting(self) -> None:
+        """Order the runs whose leases have begun and whose GPUs and job are free."""
+        for run in list(self._book.waiting.values()):
+            if self._may_start(run):
+                self._book.put(replace(run, ordered=True))
+                # From now on the GPUs are in use, though nothing runs there yet: orders are under
+                # way, and the arbiter must not take the GPUs for idle.
+                self._feed(ev.JobStarted(self._now, run.app, run.job, run.gpus))
+                for gpu in run.gpus:
+                    self._touch(gpu)
+
+    def _may_start(self, run: WantedRun) -> bool:
+        ledger = self._arbiter.ledger
+        for gpu, token in zip(run.gpus, run.tokens, strict=True):
+            lease = ledger.lease(gpu)
+            if lease is None or lease.token != token or ledger.is_leaving(gpu):
+                return False
+            if any(other.ordered for other in self._book.on_gpu(gpu)):
+                return False
+        return all(not other.ordered for other in self._book.of_job(run.app, run.job))
+
+    def _store_progress(self, run: WantedRun) -> None:
+        """Tell the arbiter how far a run is, if it does not know."""
+        iterations, seconds = self._iterations.get(run.run, (0.0, 0.0))
+        state = self._arbiter.world.apps.get(run.app)
+        if seconds <= run.seconds or state is None or run.job not in state.jobs:
+            return
+        # A run that began again further back lost work: what it takes to get there says nothing.
+        lost = iterations < state.jobs[run.job].done
+        sample = ev.Sample(run.job, iterations, 0.0 if lost else seconds - run.seconds)
+        self._book.put(replace(run, iterations=iterations, seconds=seconds))
+        self._feed(ev.ProgressMeasured(self._now, run.app, (sample,)))
