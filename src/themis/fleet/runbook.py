@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from themis.fleet.joblogs import JobLogs, LogsRow
 from themis.fleet.kept import (
     AgentSession,
     Kept,
@@ -14,7 +15,6 @@ from themis.fleet.kept import (
     WantedRun,
     key_of,
 )
-from themis.fleet.joblogs import JobLogs, LogsRow
 from themis.fleet.messages import RunState
 from themis.fleet.trials import BestRow, CurveRow, ReachedRow, TrialRow, Trials
 from themis.model import AppId, GpuId, JobId

@@ -105,13 +105,8 @@ class Steward(Reception):
             case AppForgotten(app=app):
                 self._book.trials.forget(app)
                 self._book.logs.forget(app)
-            case ev.AppArrived(app=spec):
-                known = spec.id in self._arbiter.world.apps
-                self._feed(event)
-                if not known and spec.id in self._arbiter.world.apps:
-                    # One of the same name before it was another app, perhaps of another owner.
-                    self._book.trials.forget(spec.id)
-                    self._book.logs.forget(spec.id)
+            case ev.AppArrived():
+                self._on_arrival(event)
             case ReleaseRequested():
                 self._on_release(event)
             case ev.GpuRestored():
