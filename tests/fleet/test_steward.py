@@ -18,6 +18,8 @@ from themis.fleet.commands import (
 )
 from themis.fleet.events import (
     AgentSpoke,
+    AppForgotten,
+    LogsWanted,
     PointsHeard,
     ReleaseRequested,
     ReportCame,
@@ -27,8 +29,11 @@ from themis.fleet.events import (
     StopRequested,
 )
 from themis.fleet.hearing import DISPLACED
+from themis.fleet.joblogs import MOST_RUNS, LoggedRun, LogsRow, shortened
 from themis.fleet.kept import Kept, RunResult, WantedRun
 from themis.fleet.messages import (
+    LogPart,
+    LogWanted,
     Orders,
     Point,
     Program,
@@ -39,7 +44,7 @@ from themis.fleet.messages import (
     SlotState,
 )
 from themis.fleet.steward import Steward
-from themis.model import AppId, GpuId, JobId, Machine, Source, Topology
+from themis.model import AppId, GpuId, JobId, Machine, OwnerId, Source, Topology
 from themis.policies import Allotment, Plan
 from themis.policies.base import View
 from themis.testing.world import Puppet, simple_app
@@ -685,3 +690,89 @@ def test_a_job_does_not_move_to_a_machine_that_does_not_see_its_checkpoints() ->
 def test_a_job_moves_where_its_checkpoints_are_seen() -> None:
     desk = trained_on_m0(two_machines(SAME, SAME))
     assert any(isinstance(command, AcceptRun) for command in desk.ask(7.0, 2, key="k2").commands)
+
+
+# Logs
+
+
+BUSY = (SlotReport(0, 0, SlotState.RUNNING), SlotReport(1, 0, SlotState.EMPTY))
+WANT = LogWanted(1, A, OwnerId("ann"), J0, 0, 100, number=1)
+
+
+def test_who_waits_for_a_log_is_asked_for_at_once_and_nothing_is_kept() -> None:
+    desk = Desk().ready(A)
+    desk.report(5.0)
+    told = desk.take(LogsWanted(5.1, "m0", (WANT,)))
+    assert orders_in(told).logs == (WANT,)
+    assert not told.changes.any
+    # Again in every answer until it is wanted no more.
+    desk.report(5.2)
+    assert orders_in(desk.take(ev.Woken(7.3))).logs == (WANT,)
+    desk.take(LogsWanted(7.4, "m0", ()))
+    desk.report(7.5)
+    assert orders_in(desk.take(ev.Woken(9.6))).logs == ()
+
+
+def test_a_log_that_is_wanted_while_a_report_is_under_way_is_in_its_answer() -> None:
+    desk = Desk().ready(A)
+    desk.report(5.0, revision=-1)
+    known = desk.steward.nodes["m0"].revision
+    assert desk.take(LogsWanted(5.1, "m0", (WANT,))).answers == ()
+    assert orders_in(desk.report(5.2, revision=known)).logs == (WANT,)
+
+
+def test_the_logs_of_a_jobs_runs_are_one_and_outlast_its_app() -> None:
+    desk = Desk().ready(A)
+    desk.ask(5.0, 0)
+    desk.report(5.5, running(), busy=ON_0)
+    read = LogPart(1, 0, 70, "x" * 70, 80, number=1)
+    node = desk.steward.nodes["m0"]
+    report = Report("m0", 1, desk.number + 1, 1, node.revision, BUSY, (running(),), logs=(read,))
+    desk.number += 1
+    desk.take(ReportCame(6.0, report))
+    row = desk.steward.logged(A, J0)
+    assert row is not None
+    assert row.runs == (LoggedRun(1, "m0", 80, over=False),)
+    ended = replace(running(state=RunState.EXITED, code=75), log="bye\n", log_size=100)
+    desk.report(7.0, ended)
+    desk.ask(7.5, 0, key="k2")
+    row = desk.steward.logged(A, J0)
+    assert row is not None
+    assert [(run.run, run.size, run.over, run.tail) for run in row.runs] == [
+        (1, 100, True, "bye\n"),
+        (2, 0, False, ""),
+    ]
+    assert row.begins() == [0, 100]
+    desk.take(ev.AppEnded(8.0, A))
+    for number in range(6):
+        desk.report(8.1 + number / 10)
+    assert A not in desk.steward.arbiter.world.apps
+    row = desk.steward.logged(A, J0)
+    assert row is not None
+    assert [(run.run, run.node, run.size) for run in row.runs][:1] == [(1, "m0", 100)]
+    assert isinstance(desk.rows[f"logs/{A}/{J0}"], LogsRow)
+    # Another app of this name may be somebody else's.
+    desk.take(ev.AppArrived(9.0, simple_app(A, gpus=2, jobs=2)))
+    assert desk.steward.logged(A, J0) is None
+    assert f"logs/{A}/{J0}" not in desk.rows
+
+
+def test_logs_of_an_app_that_is_over_are_known_by_the_next_service_and_forgotten_with_it() -> None:
+    desk = Desk().ready(A)
+    row = LogsRow(A, J0, (LoggedRun(1, "m0", 5),))
+    saved = {**desk.rows, "logs/b/j0": replace(row, app=B)}
+    steward = Steward(desk.steward.arbiter, epoch=2, at=9.0, saved=saved)
+    assert steward.logged(B, J0) == replace(row, app=B)
+    outcome = steward.handle(AppForgotten(9.0, B))
+    assert outcome.changes.kept is not None
+    assert outcome.changes.kept["logs/b/j0"] is None
+    assert steward.logged(B, J0) is None
+
+
+def test_of_many_runs_the_last_are_kept_and_offsets_stay() -> None:
+    runs = tuple(LoggedRun(n, "m0", 10, tail=f"{n}") for n in range(1, MOST_RUNS + 4))
+    row = shortened(LogsRow(A, J0, runs))
+    assert len(row.runs) == MOST_RUNS
+    assert row.begins()[0] == 30
+    assert row.size == 10 * len(runs)
+    assert [run.tail for run in row.runs][-2:] == ["", f"{MOST_RUNS + 3}"]
