@@ -364,6 +364,16 @@ def test_a_refused_run_is_asked_for_again_after_a_while() -> None:
     assert stage.asked[-1].key != key
 
 
+def test_a_run_that_is_refused_for_ever_is_given_up_with_the_reason() -> None:
+    stage = Stage()
+    stage.grant(0)
+    (job,) = stage.running()
+    key = stage.live.pop(job).key
+    stage.hear(RefusalNews(key, "metric.pattern: got '('", final=True))
+    (reached,) = stage.reached
+    assert (reached.job, reached.failed) == (job, "metric.pattern: got '('")
+
+
 def test_a_run_is_stopped_by_its_key_while_its_number_is_not_known() -> None:
     stage = Stage()
     stage.grant(0)

@@ -52,9 +52,10 @@ def test_a_supervisor_sleeps_until_the_next_thing_is_due() -> None:
         pytest.param(143 << 8, True, False, (RESUMABLE, 143), id="its program did, says its shell"),
         pytest.param(15, False, False, (FAILED, -15), id="died of somebody's SIGTERM"),
         pytest.param(143 << 8, False, False, (FAILED, 143), id="143 by itself"),
-        pytest.param(9, True, False, (FAILED, -9), id="killed by somebody while saving"),
+        pytest.param(9, True, False, (RESUMABLE, -9), id="killed by somebody while saving"),
         pytest.param(9, False, True, (RESUMABLE, -9), id="killed by us"),
-        pytest.param(1 << 8, True, False, (FAILED, 1), id="an error while saving"),
+        pytest.param(1 << 8, True, False, (RESUMABLE, 1), id="1 instead of 75, says its launcher"),
+        pytest.param(1 << 8, False, False, (FAILED, 1), id="an error"),
     ],
 )
 def test_what_an_end_counts_as(

@@ -1,11 +1,12 @@
 """Logs keep their first and their last part, and stay within their limit."""
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from themis.engines.logs import BoundedFile, tail
+from themis.engines.logs import BoundedFile, piece_of, tail
 
 LIMIT = 1600
 
@@ -78,3 +79,60 @@ def test_the_name_may_lead_elsewhere_and_the_file_is_still_the_same(tmp_path: Pa
 
 def test_the_tail_of_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
     assert tail(str(tmp_path / "log"), 10) == b""
+
+
+def test_offsets_go_on_counting_when_a_log_is_cut(tmp_path: Path) -> None:
+    path = str(tmp_path / "log")
+    log = BoundedFile(path, LIMIT)
+    written = b""
+    for number in range(400):
+        line = b"line %d\n" % number
+        written += line
+        with open(path, "ab") as file:
+            file.write(line)
+        log.trim()
+    assert (tmp_path / "log").stat().st_size < LIMIT < len(written)
+    place, read = 0, []
+    while (piece := piece_of(path, place, 100)).text:
+        # Whatever is there is what stood there.
+        assert written[piece.offset : piece.next] == piece.text.encode()
+        assert piece.offset >= place
+        assert piece.size == len(written)
+        read.append(piece)
+        place = piece.next
+    assert read[0].offset == 0
+    assert read[-1].next == len(written)
+    assert any(after.offset > before.next for before, after in pairwise(read)), "nothing was cut"
+
+
+def test_who_reads_while_a_log_is_being_cut_is_not_sent_elsewhere(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"x" * LIMIT + b"end")
+    (tmp_path / "log.cut").write_bytes(b"5000 %d %d" % (5000 + LIMIT + 3, LIMIT))
+    before = piece_of(str(path), 5000 + LIMIT, 100)
+    assert (before.text, before.size) == ("end", 5000 + LIMIT + 3)
+    path.write_bytes(b"")
+    assert piece_of(str(path), before.next, 100).size == before.next
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 100])
+def test_no_character_is_torn(tmp_path: Path, most: int) -> None:
+    path = tmp_path / "log"
+    path.write_bytes("aé€😀b".encode() + b"\xff" + "ü".encode()[:1])
+    text, place = "", 0
+    while (piece := piece_of(str(path), place, max(most, 4))).text:
+        text, place = text + piece.text, piece.next
+    assert text == "aé€😀b\ufffd"
+    with path.open("ab") as file:
+        file.write("ü".encode()[1:])
+    assert piece_of(str(path), place, 10).text == "ü"
+
+
+def test_half_a_character_at_the_end_of_a_log_that_is_over_is_not_waited_for(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"a\xc3")
+    assert piece_of(str(path), 0, 10).next == 1
+    last = piece_of(str(path), 1, 10, final=True)
+    assert (last.text, last.next) == ("\ufffd", 2)

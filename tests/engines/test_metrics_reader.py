@@ -19,6 +19,19 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "metrics.jsonl"
 
 
+def test_the_metric_of_the_app_is_never_among_the_values_left_out() -> None:
+    many = {f"v{n}": float(n) for n in range(12)}
+    line = json.dumps({"it": 1, "loss": 3.0, **many, "accuracy": 0.9}).encode()
+    sample = parse_sample(line, "accuracy")
+    assert sample is not None
+    assert len(sample.values) == metrics.MOST_VALUES
+    assert dict(sample.values)["accuracy"] == 0.9
+    assert dict(sample.values)["loss"] == 3.0
+    early = parse_sample(line, "v2")
+    assert early is not None
+    assert [name for name, _ in early.values] == ["loss", *(f"v{n}" for n in range(7))]
+
+
 def iterations(samples: tuple[Sample, ...]) -> list[float]:
     return [sample.iteration for sample in samples]
 

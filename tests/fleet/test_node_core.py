@@ -9,7 +9,10 @@ from themis.fleet import commands as cmd
 from themis.fleet import events as ev
 from themis.fleet.commands import Memory
 from themis.fleet.messages import (
+    MOST_PARTS,
     LeaseOrder,
+    LogPart,
+    LogWanted,
     Orders,
     Point,
     Program,
@@ -30,10 +33,11 @@ def lease(token: int, remaining: float = 60.0, gpu: int = 0) -> LeaseOrder:
     return LeaseOrder(gpu, APP, OWNER, token, remaining)
 
 
-def run(number: int, token: int, gpu: int = 0, *, stop: bool = False) -> RunOrder:
-    return RunOrder(
-        number, APP, OWNER, JobId("j0"), (gpu,), (token,), Program(("train",)), stop=stop
-    )
+def run(
+    number: int, token: int, gpu: int = 0, *, stop: bool = False, grace: float = 0.0
+) -> RunOrder:
+    program = Program(("train",), grace=grace)
+    return RunOrder(number, APP, OWNER, JobId("j0"), (gpu,), (token,), program, stop=stop)
 
 
 class Bench:
@@ -227,6 +231,35 @@ def test_a_stopped_run_gets_its_grace_and_no_more() -> None:
     assert cmd.Kill(1) in bench.handle(ev.Ticked(4.0))
 
 
+@pytest.mark.parametrize(
+    ("grace", "told"),
+    [
+        pytest.param(0.5, 7.5, id="it needs less than others"),
+        # Before that nobody knows yet whether the lease is renewed.
+        pytest.param(5.0, 6.0, id="it needs more than the service allows for"),
+    ],
+)
+def test_a_run_with_a_grace_of_its_own_saves_so_long_before_its_lease_ends(
+    grace: float, told: float
+) -> None:
+    bench = Bench()
+    orders = bench.orders(leases=(lease(5, 8.0),), runs=(run(1, 5, grace=grace),))
+    [start] = [item for item in bench.tell(1.0, orders) if isinstance(item, cmd.Start)]
+    assert start.limits.checkpoint_at == told
+    assert cmd.Checkpoint(1) not in bench.handle(ev.Ticked(told - 0.1))
+    assert cmd.Checkpoint(1) in bench.handle(ev.Ticked(told))
+
+
+@pytest.mark.parametrize("grace", [0.5, 5.0])
+def test_a_stopped_run_gets_the_grace_it_asked_for(grace: float) -> None:
+    bench = Bench()
+    leases = (lease(5),)
+    bench.tell(1.0, bench.orders(leases=leases, runs=(run(1, 5, grace=grace),)))
+    bench.tell(2.0, bench.orders(leases=leases, runs=(run(1, 5, stop=True, grace=grace),)))
+    assert cmd.Kill(1) not in bench.handle(ev.Ticked(2.0 + grace - 0.1))
+    assert cmd.Kill(1) in bench.handle(ev.Ticked(2.0 + grace))
+
+
 def test_what_does_not_die_quarantines_its_gpu_until_it_does() -> None:
     bench = Bench().started()
     bench.tell(2.0, bench.orders())
@@ -358,3 +391,50 @@ def test_a_node_looks_at_its_shared_folder_when_the_service_says_how() -> None:
     again = core.handle(ev.OrdersCame(1.2, replace(orders, answers=number)))
     assert cmd.LookAtStorage("aa") not in again
     assert next(c.report.mark for c in again if isinstance(c, cmd.Send)) == "aa.m0.bb"
+
+
+# Logs
+
+
+def want(number: int, offset: int = 0) -> LogWanted:
+    return LogWanted(1, APP, OWNER, JobId("j0"), offset, 100, number=number)
+
+
+def part(number: int, text: str = "hello") -> LogPart:
+    return LogPart(1, 0, len(text), text, len(text), number=number)
+
+
+def asking(bench: Bench, *wanted: LogWanted) -> Orders:
+    return replace(bench.orders(leases=(lease(5),), runs=(run(1, 5),)), logs=wanted)
+
+
+def test_a_log_that_is_wanted_is_read_once_and_told_until_it_is_wanted_no_more() -> None:
+    bench = Bench().started()
+    assert cmd.ReadLogs((want(1),)) in bench.tell(2.0, asking(bench, want(1)))
+    bench.handle(ev.LogRead(2.1, want(1), part(1)))
+    assert bench.report.logs == (part(1),)
+    # The answer crossed it, or it was lost.
+    assert "ReadLogs" not in kinds(bench.tell(2.2, asking(bench, want(1))))
+    assert bench.report.logs == (part(1),)
+    bench.tell(2.3, asking(bench))
+    assert bench.report.logs == ()
+
+
+def test_a_part_that_nobody_wants_any_more_is_not_told() -> None:
+    bench = Bench().started()
+    bench.tell(2.0, asking(bench, want(1)))
+    assert cmd.ReadLogs(()) in bench.tell(2.1, asking(bench))
+    number = bench.report.number
+    bench.handle(ev.LogRead(2.2, want(1), part(1)))
+    assert bench.report.number == number
+
+
+def test_many_parts_go_in_several_reports() -> None:
+    bench = Bench().started()
+    wants = tuple(want(number) for number in range(MOST_PARTS + 1))
+    bench.tell(2.0, asking(bench, *wants))
+    for item in wants:
+        bench.handle(ev.LogRead(2.1, item, part(item.number)))
+    assert [one.number for one in bench.report.logs] == list(range(MOST_PARTS))
+    bench.tell(2.2, asking(bench, *wants[MOST_PARTS:]))
+    assert [one.number for one in bench.report.logs] == [MOST_PARTS]

@@ -18,6 +18,8 @@ from themis.fleet.commands import (
 )
 from themis.fleet.events import (
     AgentSpoke,
+    AppForgotten,
+    LogsWanted,
     PointsHeard,
     ReleaseRequested,
     ReportCame,
@@ -27,8 +29,11 @@ from themis.fleet.events import (
     StopRequested,
 )
 from themis.fleet.hearing import DISPLACED
+from themis.fleet.joblogs import MOST_RUNS, LoggedRun, LogsRow, shortened
 from themis.fleet.kept import Kept, RunResult, WantedRun
 from themis.fleet.messages import (
+    LogPart,
+    LogWanted,
     Orders,
     Point,
     Program,
@@ -42,7 +47,7 @@ from themis.fleet.steward import Steward
 from themis.fleet.talk import News
 from themis.live.wire import from_bytes, to_bytes
 from themis.live.wire.convert import DOWN
-from themis.model import AppId, GpuId, JobId, Machine, Source, Topology
+from themis.model import AppId, GpuId, JobId, Machine, OwnerId, Source, Topology
 from themis.policies import Allotment, Plan
 from themis.policies.base import View
 from themis.testing.world import Puppet, simple_app
@@ -496,24 +501,50 @@ def test_a_heartbeat_stores_nothing() -> None:
         assert not desk.report(at).changes.any
 
 
-def test_a_gang_over_two_machines_knows_its_ranks() -> None:
+IDLE = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
+
+
+def gang() -> tuple[Desk, Outcome]:
+    """Run 1 of app A is ordered on machines m0 and m1."""
     desk = Desk().ready()
     other = replace(MACHINE, name="m1")
     for number, epoch in ((1, 0), (2, 1)):
-        slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
-        desk.take(ReportCame(0.2, Report("m1", 1, number, epoch, 1, slots, (), other)))
+        desk.take(ReportCame(0.2, Report("m1", 1, number, epoch, 1, IDLE, (), other)))
     desk.owners = {1: A, 2: A}
     desk.take(ev.AppArrived(1.0, simple_app("a", gpus=2)))
     desk.report(2.0, revision=-1)
-    slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
-    desk.take(ReportCame(2.0, Report("m1", 1, 3, 1, desk.steward.nodes["m1"].revision, slots, ())))
+    desk.take(ReportCame(2.0, Report("m1", 1, 3, 1, desk.steward.nodes["m1"].revision, IDLE, ())))
     desk.number += 1
-    told = desk.ask(2.5, 1, 2)
+    return desk, desk.ask(2.5, 1, 2)
+
+
+def test_a_gang_over_two_machines_knows_its_ranks() -> None:
+    _, told = gang()
     by_node = {answer.node: answer.orders.runs[0] for answer in told.answers}
     assert by_node["m1"].rank == 1
     assert by_node["m1"].world == 2
     assert by_node["m1"].rendezvous == "m0"
     assert by_node["m1"].gpus == (0,)
+
+
+@pytest.mark.parametrize(
+    ("codes", "counts"),
+    [
+        pytest.param((1, 75), 1, id="one failed, and the other was stopped for it"),
+        pytest.param((75, 1), 75, id="one saved, and the other missed it"),
+        pytest.param((0, 1), 1, id="one was done, and the other failed"),
+        pytest.param((0, 0), 0, id="both were done"),
+    ],
+)
+def test_of_a_gang_the_first_trouble_counts(codes: tuple[int, int], counts: int) -> None:
+    desk, _ = gang()
+    first, second = (running(state=RunState.EXITED, code=code) for code in codes)
+    desk.report(3.0, first)
+    known = desk.steward.nodes["m1"].revision
+    desk.take(ReportCame(3.1, Report("m1", 1, 4, 1, known, IDLE, (second,))))
+    result = desk.rows["result/1"]
+    assert isinstance(result, RunResult)
+    assert result.code == counts
 
 
 # Points
@@ -723,3 +754,89 @@ def test_a_job_does_not_move_to_a_machine_that_does_not_see_its_checkpoints() ->
 def test_a_job_moves_where_its_checkpoints_are_seen() -> None:
     desk = trained_on_m0(two_machines(SAME, SAME))
     assert any(isinstance(command, AcceptRun) for command in desk.ask(7.0, 2, key="k2").commands)
+
+
+# Logs
+
+
+BUSY = (SlotReport(0, 0, SlotState.RUNNING), SlotReport(1, 0, SlotState.EMPTY))
+WANT = LogWanted(1, A, OwnerId("ann"), J0, 0, 100, number=1)
+
+
+def test_who_waits_for_a_log_is_asked_for_at_once_and_nothing_is_kept() -> None:
+    desk = Desk().ready(A)
+    desk.report(5.0)
+    told = desk.take(LogsWanted(5.1, "m0", (WANT,)))
+    assert orders_in(told).logs == (WANT,)
+    assert not told.changes.any
+    # Again in every answer until it is wanted no more.
+    desk.report(5.2)
+    assert orders_in(desk.take(ev.Woken(7.3))).logs == (WANT,)
+    desk.take(LogsWanted(7.4, "m0", ()))
+    desk.report(7.5)
+    assert orders_in(desk.take(ev.Woken(9.6))).logs == ()
+
+
+def test_a_log_that_is_wanted_while_a_report_is_under_way_is_in_its_answer() -> None:
+    desk = Desk().ready(A)
+    desk.report(5.0, revision=-1)
+    known = desk.steward.nodes["m0"].revision
+    assert desk.take(LogsWanted(5.1, "m0", (WANT,))).answers == ()
+    assert orders_in(desk.report(5.2, revision=known)).logs == (WANT,)
+
+
+def test_the_logs_of_a_jobs_runs_are_one_and_outlast_its_app() -> None:
+    desk = Desk().ready(A)
+    desk.ask(5.0, 0)
+    desk.report(5.5, running(), busy=ON_0)
+    read = LogPart(1, 0, 70, "x" * 70, 80, number=1)
+    node = desk.steward.nodes["m0"]
+    report = Report("m0", 1, desk.number + 1, 1, node.revision, BUSY, (running(),), logs=(read,))
+    desk.number += 1
+    desk.take(ReportCame(6.0, report))
+    row = desk.steward.logged(A, J0)
+    assert row is not None
+    assert row.runs == (LoggedRun(1, "m0", 80, over=False),)
+    ended = replace(running(state=RunState.EXITED, code=75), log="bye\n", log_size=100)
+    desk.report(7.0, ended)
+    desk.ask(7.5, 0, key="k2")
+    row = desk.steward.logged(A, J0)
+    assert row is not None
+    assert [(run.run, run.size, run.over, run.tail) for run in row.runs] == [
+        (1, 100, True, "bye\n"),
+        (2, 0, False, ""),
+    ]
+    assert row.begins() == [0, 100]
+    desk.take(ev.AppEnded(8.0, A))
+    for number in range(6):
+        desk.report(8.1 + number / 10)
+    assert A not in desk.steward.arbiter.world.apps
+    row = desk.steward.logged(A, J0)
+    assert row is not None
+    assert [(run.run, run.node, run.size) for run in row.runs][:1] == [(1, "m0", 100)]
+    assert isinstance(desk.rows[f"logs/{A}/{J0}"], LogsRow)
+    # Another app of this name may be somebody else's.
+    desk.take(ev.AppArrived(9.0, simple_app(A, gpus=2, jobs=2)))
+    assert desk.steward.logged(A, J0) is None
+    assert f"logs/{A}/{J0}" not in desk.rows
+
+
+def test_logs_of_an_app_that_is_over_are_known_by_the_next_service_and_forgotten_with_it() -> None:
+    desk = Desk().ready(A)
+    row = LogsRow(A, J0, (LoggedRun(1, "m0", 5),))
+    saved = {**desk.rows, "logs/b/j0": replace(row, app=B)}
+    steward = Steward(desk.steward.arbiter, epoch=2, at=9.0, saved=saved)
+    assert steward.logged(B, J0) == replace(row, app=B)
+    outcome = steward.handle(AppForgotten(9.0, B))
+    assert outcome.changes.kept is not None
+    assert outcome.changes.kept["logs/b/j0"] is None
+    assert steward.logged(B, J0) is None
+
+
+def test_of_many_runs_the_last_are_kept_and_offsets_stay() -> None:
+    runs = tuple(LoggedRun(n, "m0", 10, tail=f"{n}") for n in range(1, MOST_RUNS + 4))
+    row = shortened(LogsRow(A, J0, runs))
+    assert len(row.runs) == MOST_RUNS
+    assert row.begins()[0] == 30
+    assert row.size == 10 * len(runs)
+    assert [run.tail for run in row.runs][-2:] == ["", f"{MOST_RUNS + 3}"]

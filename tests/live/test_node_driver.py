@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from themis.engines import base, clock
-from themis.engines.base import Capabilities, Discovered, Found, Gpu, Task
+from themis.engines.base import Capabilities, Discovered, Found, Gpu, LogPiece, Task
 from themis.engines.metrics import Sample, Stretch
 from themis.errors import (
     ConfigError,
@@ -35,7 +35,7 @@ from themis.fleet.messages import (
 )
 from themis.live.node import Node, NodeSettings
 from themis.live.node_disk import NodeDisk, RunRecord
-from themis.live.node_runs import RESUMABLE_CODE, task_for
+from themis.live.node_runs import NO_PROGRAM_CODE, RESUMABLE_CODE, task_for
 from themis.live.node_storage import SharedStorage
 from themis.model import AppId, JobId, Machine, OwnerId
 from themis.testing.doors import until
@@ -62,6 +62,10 @@ class FakeEngine:
     samples: list[Sample] = field(default_factory=list)
     reported: list[float] = field(default_factory=list)
     """Losses, one in each line of ten bytes."""
+    printed: dict[str, str] = field(default_factory=dict)
+    """What starts have printed, by tag."""
+    ended: set[str] = field(default_factory=set)
+    """Tags of starts that are over."""
     events: asyncio.Queue[base.Event] = field(default_factory=asyncio.Queue)
     on_start: Callable[[], None] = lambda: None
     gate: asyncio.Event | None = None
@@ -115,6 +119,14 @@ class FakeEngine:
 
     async def tail(self, job: str, limit: int = 4096) -> str:
         return "last words"
+
+    async def output(self, tag: str, offset: int, most: int) -> LogPiece | None:
+        if tag not in self.printed:
+            return None
+        text = self.printed[tag]
+        begin = min(offset, len(text))
+        piece = text[begin : begin + most]
+        return LogPiece(begin, piece, begin + len(piece), len(text), tag in self.ended)
 
     async def forget(self, job: str, token: int) -> None:
         self.log.append(("forget", job, token))
@@ -243,6 +255,21 @@ def test_a_start_that_is_refused_is_reported_with_its_reason(tmp_path: Path) -> 
         assert found is not None
         assert found.message == "ann: it has no account here"
         assert service.reports[-1].slots[0].state is SlotState.EMPTY
+
+    play(tmp_path, scene, prepare)
+
+
+def test_a_program_that_cannot_be_is_a_failure_of_its_owner(tmp_path: Path) -> None:
+    def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
+        service.runs = (order(program=Program(("train",), env=(("A=B", "1"),))),)
+
+    async def scene(_: Node, engine: FakeEngine, service: FakeService, ___: NodeDisk) -> None:
+        await until(lambda: service.state() is RunState.EXITED)
+        found = service.run()
+        assert found is not None
+        assert found.code == NO_PROGRAM_CODE
+        assert found.message.startswith("env: got 'A=B'")
+        assert not engine.told("start")
 
     play(tmp_path, scene, prepare)
 

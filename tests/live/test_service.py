@@ -26,7 +26,7 @@ from themis.fleet import commands as cmd
 from themis.fleet import events as nev
 from themis.fleet.events import StopRequested
 from themis.fleet.kept import RunResult
-from themis.fleet.messages import Point, Program, RunOrder, RunState
+from themis.fleet.messages import MetricsSource, Point, Program, RunOrder, RunState
 from themis.fleet.talk import (
     AgentReport,
     BidSaid,
@@ -37,6 +37,7 @@ from themis.fleet.talk import (
     OfferNews,
     OverNews,
     PointsNews,
+    RefusalNews,
     ReleaseSaid,
     RunNews,
     RunSaid,
@@ -286,6 +287,40 @@ def test_an_app_gets_gpus_and_its_jobs_run(tmp_path: Path) -> None:
             assert not nodes[0].running
             with pytest.raises(UnknownAppError):
                 await agent.talk()
+
+    virtually(work, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        pytest.param(
+            replace(TRAIN, metrics=MetricsSource(kind="regex", pattern="step (")),
+            "metric.pattern",
+            id="half a pattern",
+        ),
+        pytest.param(replace(TRAIN, grace=-1.0), "checkpoint.grace", id="less than no time"),
+        pytest.param(replace(TRAIN, env=(("THEMIS_GPUS", "0"),)), "THEMIS_GPUS", id="a variable"),
+    ],
+)
+def test_a_program_that_could_run_nowhere_is_refused_when_it_is_asked_for(
+    tmp_path: Path, program: Program, said: str
+) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, nodes):
+            assert cluster.service is not None
+            await cluster.service.submit(app(jobs=1), "k1")
+            agent = Talker(cluster, AppId("sweep"))
+            await agent.until(lambda: len(agent.held) == 1)
+            (gpu,) = agent.held
+            await agent.talk(RunSaid(JobId(app().jobs[0].id), (gpu,), program, "r"))
+            await agent.until(lambda: isinstance(agent.items[-1], RefusalNews))
+            refusal = agent.items[-1]
+            assert isinstance(refusal, RefusalNews)
+            assert (refusal.what, refusal.final) == ("r", True)
+            assert said in refusal.reason
+            assert not nodes[0].started
+            assert not cluster.service.steward.runs
 
     virtually(work, tmp_path)
 

@@ -183,8 +183,8 @@ class Agency:
                 self._tell(ev.Progressed(self._at, iterations))
             case PointsNews():
                 self._on_points(item)
-            case RefusalNews(what=what):
-                self._on_refusal(what)
+            case RefusalNews():
+                self._on_refusal(item)
             case OverNews():
                 self.over = True
             case Standing():
@@ -404,12 +404,16 @@ class Agency:
         self._stop(job)
         self._give_up(job, f"it ran for longer than max_runtime, {self._app.max_runtime:g} s")
 
-    def _on_refusal(self, what: str) -> None:
+    def _on_refusal(self, news: RefusalNews) -> None:
         """A run that was not taken: its GPUs may have gone meanwhile. Try again in a while."""
         for job, run in list(self._runs.items()):
-            if run.key == what:
-                del self._runs[job]
-                trial = self._trials[job]
+            if run.key != news.what:
+                continue
+            del self._runs[job]
+            trial = self._trials[job]
+            if news.final:
+                self._give_up(job, news.reason)
+            else:
                 trial.back_at = self._at + FIRST_WAIT
                 self._tell(ev.JobSetAside(self._at, job, trial.done))
 

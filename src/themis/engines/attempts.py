@@ -16,6 +16,7 @@ from themis.engines.base import Exited, Found, Outcome
 from themis.engines.control import kill_leftovers
 from themis.engines.deadlines import LOST, NEVER_RAN, Lease
 from themis.engines.pages import read_page, write_page
+from themis.engines.sources import OWN_LINES, Source
 from themis.engines.supervisor import EXITED, STARTING
 
 Page = dict[str, object]
@@ -38,6 +39,16 @@ class Attempt:
     metrics: str
     group: str
     account: tuple[int, int] | None
+    checkpoint: str = ""
+    source: Source = OWN_LINES
+    tag: str = ""
+    since: float = 0.0
+    """When it began, on the clock of its checkpoints' storage."""
+
+    @property
+    def log(self) -> str:
+        """The file of its output, until its end is known."""
+        return str(self.folder / "log")
 
     @property
     def status(self) -> Page | None:
@@ -162,6 +173,11 @@ def read_attempt(folder: Path) -> Attempt:
         metrics=body["metrics"],
         group=body["group"],
         account=(account[0], account[1]) if account else None,
+        # Not in those that an earlier version of ours has left.
+        checkpoint=body.get("checkpoint", ""),
+        source=Source(**body.get("source", {})),
+        tag=body.get("tag", ""),
+        since=body.get("since", 0.0),
     )
 
 

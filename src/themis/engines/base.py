@@ -20,6 +20,7 @@ from typing import Literal, Protocol
 
 from themis.engines.deadlines import RESUMABLE_CODE
 from themis.engines.metrics import Sample, Stretch
+from themis.engines.sources import OWN_LINES, Source
 from themis.errors import ConfigError
 from themis.model import Machine
 
@@ -27,7 +28,8 @@ Outcome = Literal["finished", "resumable", "failed", "never-ran", "lost"]
 """How a start of a job ended.
 
 finished    exit code 0
-resumable   75; or it died of our SIGTERM, or we killed it: it goes on from its last checkpoint
+resumable   75; or any other end but 0 after a checkpoint was asked for, or we killed it: it goes on
+            from its last checkpoint
 failed      any other end
 never-ran   refused or not possible here; nothing of it was started
 lost        its supervisor died and nobody knows how it ended; it is dead now
@@ -35,6 +37,7 @@ lost        its supervisor died and nobody knows how it ended; it is dead now
 
 MOST_ARGUMENTS = 128 << 10
 """Bytes of command line and environment together; the kernel has a limit too."""
+MOST_TAG = 1024
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -105,12 +108,18 @@ class Task:
     """host:port where the parts of a job on several machines meet."""
     tokens: tuple[int, ...] = ()
     """Of the lease of each of `gpus`; empty: `token` for all of them."""
+    source: Source = OWN_LINES
+    """Where its samples are read from."""
+    tag: str = ""
+    """What its caller calls this start, if its log is to be found by that."""
 
     def __post_init__(self) -> None:
         if not self.job or len(self.job) > 255 or "\0" in self.job:
             raise ConfigError("job", self.job[:80], "1 to 255 characters")
         if not self.argv or not self.argv[0]:
             raise ConfigError(f"argv of {self.job}", self.argv, "a program and its arguments")
+        if len(self.tag) > MOST_TAG:
+            raise ConfigError(f"tag of {self.job}", "more", f"{MOST_TAG} characters")
         texts = [*self.argv, *self.env, *self.env.values(), self.workdir, self.checkpoint_dir]
         if any("\0" in text for text in texts):
             raise ConfigError(f"argv and env of {self.job}", "a NUL character", "text without it")
@@ -209,6 +218,20 @@ class Found:
     """Seconds since its program started."""
 
 
+@dataclass(frozen=True, slots=True)
+class LogPiece:
+    """Part of what a start of a job has printed, in bytes of all that it ever printed."""
+
+    offset: int
+    """Where it begins; later than it was asked for if what was there is gone."""
+    text: str
+    next: int
+    size: int
+    """Of all of it, so far."""
+    over: bool
+    """Whether the job is over: nothing follows behind `size`."""
+
+
 class Engine(Protocol):
     """Starts jobs under leases. All methods may be called while others are under way."""
 
@@ -262,6 +285,9 @@ class Engine(Protocol):
 
     async def tail(self, job: str, limit: int = 4096) -> str:
         """The last lines of its output, also after it ended."""
+
+    async def output(self, tag: str, offset: int, most: int) -> LogPiece | None:
+        """Output of the start with this tag, also long after it ended; None if it is not kept."""
 
     async def forget(self, job: str, token: int) -> None:
         """Its end is known where it has to be: `reattach` need not report it again."""

@@ -12,7 +12,6 @@ FINISHED, RESUMABLE, FAILED, NEVER_RAN, LOST = (
 )
 RESUMABLE_CODE = 75
 """By sysexits.h a temporary failure, "the user is invited to retry": EX_TEMPFAIL."""
-_SIGTERM = 15
 
 
 class Lease:
@@ -63,8 +62,9 @@ def outcome_of(status: int, *, asked: bool, killed: bool) -> tuple[str, int]:
 
     Args:
         status: As wait() gives it.
-        asked: A checkpoint had been asked for, so SIGTERM was ours: the job may not have had time
-            to install its handler.
+        asked: A checkpoint had been asked for. Whatever it ended with then, it ended because of
+            that: launchers such as torchrun turn 75 into 1, and who had no time to install its
+            handler dies of our SIGTERM.
         killed: Themis killed it before it ended.
     """
     code = os.waitstatus_to_exitcode(status)
@@ -72,7 +72,4 @@ def outcome_of(status: int, *, asked: bool, killed: bool) -> tuple[str, int]:
         return RESUMABLE, code
     if code == 0:
         return FINISHED, code
-    # 128 + 15 is how shells tell that their program died of it.
-    if asked and code in {-_SIGTERM, 128 + _SIGTERM}:
-        return RESUMABLE, code
-    return FAILED, code
+    return (RESUMABLE if asked else FAILED), code

@@ -1,7 +1,7 @@
 """What the local engine keeps on disk: one folder per start of a job, and what outlives it.
 
     state/                 0711
-      tasks/NAME/          0700  task.json lease status lock log log.head log.old errors
+      tasks/NAME/          0700  task.json lease status lock log log.head log.old log.cut errors
       ended/NAME/          0700  log and status of starts whose end is known
       gpus/N               0700  the highest token of each GPU
       metrics/RUN/         0711  the owner's, 0700: metrics.jsonl
@@ -17,7 +17,8 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from themis.engines.attempts import Attempt, first_page, read_attempt
@@ -27,9 +28,10 @@ from themis.engines.contract import job_environment
 from themis.engines.deadlines import RUN, Lease
 from themis.engines.owners import Account
 from themis.engines.pages import create_page, read_page
+from themis.engines.sources import TENSORBOARD, storage_time
 
 _UNFINISHED = ".new-"
-_KEPT = ("status", "log", "log.head", "log.old", "errors")
+_KEPT = ("status", "log", "log.head", "log.old", "log.cut", "errors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,9 @@ class StateFolder:
             "metrics": file,
             "metrics_limit": self.limits.metrics,
             "patience": self.limits.patience,
+            "tag": task.tag,
+            "source": asdict(task.source),
+            "since": storage_time(checkpoint) if task.source.kind == TENSORBOARD else 0.0,
         }
         folder = self.tasks / f"{_UNFINISHED}{run}"
         folder.mkdir(0o700)
@@ -134,6 +139,13 @@ class StateFolder:
         for old in _by_age(self.ended.glob("*/status"))[self.limits.kept_logs :]:
             shutil.rmtree(old.parent, ignore_errors=True)
 
+    def kept_log(self, tag: str) -> Path | None:
+        """The log of a start that was retired, by its tag."""
+        for status in _by_age(self.ended.glob("*/status")):
+            if (read_page(str(status)) or {}).get("tag") == tag:
+                return status.parent / "log"
+        return None
+
     def last_log(self, job: str) -> Path | None:
         """The log of a job's latest start among those retired."""
         for status in _by_age(self.ended.glob(f"{slug(job)}-*/status")):
@@ -144,7 +156,12 @@ class StateFolder:
 
 
 def _by_age(files: Iterable[Path]) -> list[Path]:
-    return sorted(files, key=lambda path: (path.stat().st_mtime_ns, path), reverse=True)
+    """The newest first; without those that go away meanwhile."""
+    dated = []
+    for path in files:
+        with suppress(FileNotFoundError):
+            dated.append((path.stat().st_mtime_ns, path))
+    return [path for _, path in sorted(dated, reverse=True)]
 
 
 def _make(folder: Path, mode: int) -> None:

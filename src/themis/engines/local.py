@@ -23,6 +23,7 @@ from themis.engines.base import (
     Discovered,
     Event,
     Found,
+    LogPiece,
     Started,
     Task,
 )
@@ -31,11 +32,12 @@ from themis.engines.deadlines import CHECKPOINT, KILL, LOST, RESUMABLE, RUN, Lea
 from themis.engines.fences import highest_token
 from themis.engines.folders import Limits, StateFolder
 from themis.engines.gpus import Inventory
-from themis.engines.logs import tail
-from themis.engines.metrics import MetricsReader, Sample, Stretch
+from themis.engines.logs import piece_of, tail
+from themis.engines.metrics import Sample, Stretch
 from themis.engines.numbering import read_numbers, steady, write_numbers
 from themis.engines.owners import Account, Owners
 from themis.engines.probe import Choice, choose, sweep
+from themis.engines.sources import check_source, reader_for
 from themis.engines.spawn import spawn
 from themis.engines.supervisor import EXITED, STOPPING, STUCK
 from themis.errors import RefusedError, UnavailableError
@@ -50,7 +52,10 @@ class _Watched:
     def __init__(self, attempt: Attempt, lease: Lease) -> None:
         self.attempt = attempt
         self.lease = lease
-        self.reader = MetricsReader(attempt.metrics, *(attempt.account or (None, None)))
+        self.reader = reader_for(attempt.source, attempt)
+        self.points = reader_for(attempt.source, attempt)
+        """Not the one that measures progress, which never waits for anybody."""
+        self.reading = asyncio.Lock()
         self.handle = -1
         self.pid = 0
         self.started_told = False
@@ -197,23 +202,28 @@ class LocalEngine:
     async def measure(self, job: str) -> tuple[Sample, ...]:
         """New samples of its latest start."""
         watched = self._watched.get(job)
-        return () if watched is None else await asyncio.to_thread(watched.reader.read)
+        if watched is None:
+            return ()
+        async with watched.reading:
+            return await asyncio.to_thread(watched.reader.read)
 
     async def points(self, job: str, since: int, most: int) -> Stretch:
         """Samples of its latest start from a place on, as long as it is not forgotten."""
         watched = self._watched.get(job)
         if watched is None:
             return Stretch((), since, more=False)
-        attempt = watched.attempt
-        # Not the reader that measures progress, which never waits for anybody.
-        reader = MetricsReader(attempt.metrics, *(attempt.account or (None, None)))
-        return await asyncio.to_thread(reader.stretch, since, most)
+        async with watched.reading:
+            return await asyncio.to_thread(watched.points.stretch, since, most)
 
     async def tail(self, job: str, limit: int = 4096) -> str:
         """The end of its output, whole lines if there are any."""
         watched = self._watched.get(job)
         log = watched.attempt.folder / "log" if watched else None
         return await asyncio.to_thread(self._tail, job, log, limit)
+
+    async def output(self, tag: str, offset: int, most: int) -> LogPiece | None:
+        """Part of the output of a start, by its tag."""
+        return await asyncio.to_thread(self._log, tag, offset, most)
 
     async def forget(self, job: str, token: int) -> None:
         """Keep only its log."""
@@ -243,6 +253,7 @@ class LocalEngine:
         running = {job: item for job, item in self._watched.items() if not item.over}
         if task.job in running or task.job in self._starting:
             raise RefusedError(task.job, "it runs already")
+        check_source(task.source)
         if task.end <= clock.now():
             raise RefusedError(task.job, "its lease is over")
         in_use = {gpu: job for job, item in running.items() for gpu in item.attempt.gpus}
@@ -424,6 +435,21 @@ class LocalEngine:
 
     def _our_processes(self) -> "_Members":
         return _Members([item for item in self._watched.values() if not item.over])
+
+    def _log(self, tag: str, offset: int, most: int) -> LogPiece | None:
+        items = list(self._watched.values())
+        watched = next((item for item in items if item.attempt.tag == tag), None)
+        if watched is not None:
+            # Before the file: what is over by now has all that it will ever have.
+            over, path = watched.over, Path(watched.attempt.log)
+            piece = piece_of(str(path), offset, most, final=over)
+            if not over or path.exists():
+                return LogPiece(piece.offset, piece.text, piece.next, piece.size, over)
+        kept = self._folder.kept_log(tag)  # It may have been moved just now.
+        if kept is None:
+            return None
+        piece = piece_of(str(kept), offset, most, final=True)
+        return LogPiece(piece.offset, piece.text, piece.next, piece.size, over=True)
 
     def _tail(self, job: str, log: Path | None, limit: int) -> str:
         log = log or self._folder.last_log(job)

@@ -3,17 +3,20 @@
     log = BoundedFile(path, limit=32 << 20, uid=1001, gid=1001)
     log.trim()              # from time to time
     tail(path, 4096)
+    piece_of(path, offset=0, most=65536)    # text, and where the next piece begins
 
 The job has the file itself, opened for appending, and never a pipe: it does not block when nobody
 reads, and an escaped child cannot keep a reader waiting. When the file passes its limit the first
 part is kept once in `.head`, the latest part in `.old`, and the file is emptied in place; what the
-job writes between the copy and that is lost.
+job writes between the copy and that is lost. `.cut` says how much was cut off so far, so that
+offsets go on counting.
 """
 
+import codecs
 import contextlib
 import os
 
-HEAD, OLD = ".head", ".old"
+HEAD, OLD, CUT = ".head", ".old", ".cut"
 _HEAD_PART, _OLD_PART = 16, 4
 _CATCH_UP = 8
 """Times that what came meanwhile is fetched, before a file that still grows is cut."""
@@ -34,6 +37,7 @@ class BoundedFile:
         self._fd = os.open(path, flags, 0o600)
         os.fchown(self._fd, uid, gid)
         self._seen = 0
+        self._cut = 0
 
     def writer(self) -> int:
         """Another descriptor for the job, which appends."""
@@ -55,9 +59,18 @@ class BoundedFile:
             # What cannot be kept, on a full disk, is lost: emptying comes first.
             with contextlib.suppress(OSError):
                 self._keep_parts(size)
+        before, self._cut = self._cut, self._cut + os.fstat(self._fd).st_size
+        self._note_cut(before)
         os.ftruncate(self._fd, 0)
+        self._note_cut(self._cut)
         self._seen = 0
         return True
+
+    def _note_cut(self, before: int) -> None:
+        """Say how much is cut off, before and after: who reads between tells by the length."""
+        if self.keep:
+            with contextlib.suppress(OSError), open(self.path + CUT, "wb", opener=_private) as file:
+                file.write(b"%d %d %d" % (before, self._cut, self.limit))
 
     def _keep_parts(self, size: int) -> None:
         if not os.path.exists(self.path + HEAD):
@@ -86,6 +99,96 @@ def tail(path: str, count: int) -> bytes:
     if len(last) < count:
         last = _last(path + OLD, count - len(last)) + last
     return last
+
+
+class Piece:
+    """Part of a log."""
+
+    __slots__ = ("next", "offset", "size", "text")
+
+    def __init__(self, offset: int, text: str, following: int, size: int) -> None:
+        self.offset = offset
+        """Where it begins, in bytes of all that was ever printed."""
+        self.text = text
+        self.next = following
+        """Where the next one begins."""
+        self.size = size
+        """Of all that was printed so far."""
+
+
+def size_of(path: str) -> int:
+    """Bytes that were ever printed to a log."""
+    return _shape(path)[1]
+
+
+def piece_of(path: str, offset: int, most: int, *, final: bool = False) -> Piece:
+    """A piece of a log from an offset on; from a later one if what was there is gone.
+
+    Args:
+        path: Of the log; it may be cut at any time.
+        offset: In bytes of all that was ever printed.
+        most: Bytes.
+        final: Nothing is written to it any more: half a character at its end is no longer waited
+            for.
+    """
+    while True:
+        cut, size = _shape(path)
+        begin, data = _read(path, cut, size, min(offset, size), most)
+        if _shape(path)[0] == cut:
+            break
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    at_end = begin + len(data) == size
+    text = decoder.decode(data, final=final and at_end)
+    half = len(decoder.getstate()[0])
+    if half and half == len(data) and not at_end:  # Its other half was cut off.
+        text, half = decoder.decode(b"", final=True), 0
+    return Piece(begin, text, begin + len(data) - half, size)
+
+
+def _shape(path: str) -> tuple[int, int]:
+    """How much was cut off a log, and how much was ever printed."""
+    try:
+        length = os.stat(path).st_size
+    except FileNotFoundError:
+        return 0, 0
+    try:
+        with open(path + CUT, "rb") as file:
+            before, after, limit = map(int, file.read(100).split())
+    except (FileNotFoundError, ValueError):
+        return 0, length
+    # It is cut only when it is longer than its limit.
+    cut = before if length > limit else after
+    return cut, cut + length
+
+
+def _read(path: str, cut: int, size: int, offset: int, most: int) -> tuple[int, bytes]:
+    """Bytes from the first offset that is there, and which that is."""
+    if offset < cut:
+        head = _part(path + HEAD, offset, most)
+        if head:
+            return offset, head
+        kept = _length(path + OLD)
+        begin = max(offset, cut - kept)
+        old = _part(path + OLD, begin - (cut - kept), min(most, cut - begin))
+        if old:
+            return begin, old
+        offset = cut
+    return offset, _part(path, offset - cut, min(most, size - offset))
+
+
+def _part(path: str, offset: int, most: int) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return os.pread(file.fileno(), most, offset)
+    except FileNotFoundError:
+        return b""
+
+
+def _length(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _last(path: str, count: int) -> bytes:

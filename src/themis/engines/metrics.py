@@ -60,8 +60,13 @@ class Stretch:
     """Whether there are lines after it."""
 
 
-def parse_sample(line: bytes) -> Sample | None:
-    """The sample that a line tells, if it tells one."""
+def parse_sample(line: bytes, metric: str = "loss") -> Sample | None:
+    """The sample that a line tells, if it tells one.
+
+    Args:
+        line: As it was written.
+        metric: The name of the value that is never among those left out for being too many.
+    """
     try:
         body = json.loads(line)
     except (ValueError, RecursionError):
@@ -72,10 +77,11 @@ def parse_sample(line: bytes) -> Sample | None:
     if iteration is None or iteration < 0:
         return None
     loss = _number(body.get("loss"))
-    return Sample(iteration, loss, _number(body.get("t")), _others(body, loss is not None))
+    most = MOST_VALUES - (loss is not None)
+    return Sample(iteration, loss, _number(body.get("t")), _others(body, most, metric))
 
 
-def _others(body: dict[str, object], has_loss: bool) -> tuple[tuple[str, float], ...]:
+def _others(body: dict[str, object], most: int, metric: str) -> tuple[tuple[str, float], ...]:
     found = []
     for name, value in body.items():
         number = _number(value)
@@ -83,7 +89,8 @@ def _others(body: dict[str, object], has_loss: bool) -> tuple[tuple[str, float],
             continue
         if name.isprintable() and _is_text(name):
             found.append((name, number))
-    return tuple(found[: MOST_VALUES - has_loss])
+    late = [pair for pair in found[most:] if pair[0] == metric]
+    return (*found[: most - len(late)], *late)
 
 
 def _is_text(name: str) -> bool:
@@ -103,8 +110,16 @@ def _number(value: object) -> float | None:
 class MetricsReader:
     """Reads one job's file as it grows. Blocking, so not for the event loop."""
 
-    def __init__(self, path: str, uid: int | None = None, gid: int | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        uid: int | None = None,
+        gid: int | None = None,
+        *,
+        metric: str = "loss",
+    ) -> None:
         self._path = path
+        self._metric = metric
         self._owner = None if uid is None or gid is None else (uid, gid)
         self._file: tuple[int, int] | None = None
         """The file that the offset is in; None for whichever is there."""
@@ -113,6 +128,11 @@ class MetricsReader:
         """Inside a line that is too long."""
         self._behind = False
         """Whether the last read did not come to the end."""
+
+    @property
+    def trouble(self) -> str:
+        """Nothing is left out but lines that are no samples."""
+        return ""
 
     def seek(self, offset: int) -> None:
         """Go on from where a line ended, as `Sample.end` said, if the file is still as long."""
@@ -176,7 +196,11 @@ class MetricsReader:
             self._offset += len(line) + 1
             if self._skipping:
                 self._skipping = False
-            elif len(line) <= MOST_LINE and (sample := parse_sample(line)) is not None:
+                continue
+            if len(line) > MOST_LINE:
+                continue
+            sample = parse_sample(line, self._metric)
+            if sample is not None:
                 count += 1
                 yield replace(sample, end=self._offset)
         # Half a line waits for its other half, unless it is too long already.

@@ -71,6 +71,7 @@ class Supervisor:
             "job": task.job,
             "token": task.token,
             "run": task.run,
+            "tag": task.tag,
             "boot": clock.boot_id(),
             "supervisor": [pid, processes.start_time(pid)],
             "state": STARTING,

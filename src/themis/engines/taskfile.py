@@ -31,6 +31,7 @@ class TaskFile:
         self.metrics: str = body["metrics"]
         self.metrics_limit: int = body["metrics_limit"]
         self.patience: float = body["patience"]
+        self.tag: str = body.get("tag", "")
 
     def path(self, name: str) -> str:
         """A file beside the task."""

@@ -7,7 +7,7 @@ from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.fleet.events import Limits
 from themis.fleet.kept import Kept
-from themis.fleet.messages import Orders, Point, Report, RunOrder, RunState, Terms
+from themis.fleet.messages import LogWanted, Orders, Point, Report, RunOrder, RunState, Terms
 from themis.model import AppId, JobId
 
 # Of a node
@@ -88,6 +88,13 @@ class Advance:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadLogs:
+    """Say `LogRead` for each of these, once there is something of it; earlier wishes are void."""
+
+    wanted: tuple[LogWanted, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LookAtStorage:
     """Leave a mark that begins so in the shared folder and say `StorageSeen`, now and often."""
 
@@ -102,7 +109,17 @@ class TickMe:
 
 
 NodeCommand = (
-    Remember | Send | Start | Renew | Checkpoint | Kill | Forget | Advance | LookAtStorage | TickMe
+    Remember
+    | Send
+    | Start
+    | Renew
+    | Checkpoint
+    | Kill
+    | Forget
+    | Advance
+    | ReadLogs
+    | LookAtStorage
+    | TickMe
 )
 
 # Of the steward

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from themis.arbiter import events as ev
-from themis.fleet.messages import Orders, Point, Program, Report, RunOrder, RunState
+from themis.fleet.messages import (
+    LogPart,
+    LogWanted,
+    Orders,
+    Point,
+    Program,
+    Report,
+    RunOrder,
+    RunState,
+)
 from themis.fleet.talk import Reached
 from themis.model import AppId, GpuId, JobId
 
@@ -42,6 +51,10 @@ class Found:
     """How many of its points need not be told again."""
     more: bool = False
     """Whether it has others."""
+    log: str = ""
+    """The last lines of its output, once it is over,"""
+    log_size: int = 0
+    """and bytes of all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +108,7 @@ class Exited:
     code: int | None
     message: str = ""
     log: str = ""
+    log_size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +139,15 @@ class PointsRead:
     points: tuple[Point, ...]
     more: bool = False
     """Whether there are others, which wait until some of these have been heard."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogRead:
+    """There is something of a log that is wanted."""
+
+    at: float
+    wanted: LogWanted
+    part: LogPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +199,7 @@ NodeEvent = (
     | KillFailed
     | Measured
     | PointsRead
+    | LogRead
     | StorageSeen
     | GpuFailed
     | GpuWell
@@ -307,6 +331,15 @@ class AgentSpoke:
 
 
 @dataclass(frozen=True, slots=True)
+class LogsWanted:
+    """All parts of logs that people wait for on a node, in place of those before."""
+
+    at: float
+    node: str
+    wanted: tuple[LogWanted, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AppForgotten:
     """An app was over long ago: nobody asks for its results any more."""
 
@@ -314,4 +347,6 @@ class AppForgotten:
     app: AppId
 
 
-StewardEvent = ReportCame | AgentEvent | SessionOpened | AgentSpoke | AppForgotten | ev.Event
+StewardEvent = (
+    ReportCame | AgentEvent | SessionOpened | AgentSpoke | LogsWanted | AppForgotten | ev.Event
+)

@@ -49,6 +49,14 @@ class Hearing(Running):
         self._commands.append(AcceptSession(event.app, event.session, known.fence))
         self._tell_again(event.app)
 
+    def _on_arrival(self, event: ev.AppArrived) -> None:
+        """Take an app in. One of the same name before it was another's, perhaps."""
+        app, known = event.app.id, event.app.id in self._arbiter.world.apps
+        self._feed(event)
+        if not known and app in self._arbiter.world.apps:
+            self._book.trials.forget(app)
+            self._book.logs.forget(app)
+
     def _on_trial(self, event: TrialChosen | JobNoted) -> None:
         """Keep what an agent says of a job, for whoever speaks for the app next, and for people."""
         state = self._arbiter.world.apps.get(event.app)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from themis.fleet.joblogs import LogsRow
+from themis.fleet.joblogs import key_of as logs_key
 from themis.fleet.messages import Program, RunState
 from themis.fleet.trials import Row as TrialsRow
 from themis.fleet.trials import key_of as trials_key
@@ -58,6 +60,8 @@ class RunResult:
     """The node that has points of it which its agent has not heard; empty once it has all."""
     metric: str = "loss"
     """Which of its values the app is judged by."""
+    log_size: int = 0
+    """Bytes that it has printed, as far as known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ class AgentSession:
     """The last ones before it, which must not begin again."""
 
 
-Kept = WantedRun | RunResult | RunCount | Release | LongestTtl | AgentSession | TrialsRow
+Kept = WantedRun | RunResult | RunCount | Release | LongestTtl | AgentSession | LogsRow | TrialsRow
 
 
 def key_of(row: Kept) -> str:
@@ -113,5 +117,7 @@ def key_of(row: Kept) -> str:
             return COUNT
         case LongestTtl():
             return TTL
+        case LogsRow():
+            return logs_key(row)
         case _:
             return trials_key(row)

@@ -21,6 +21,10 @@ MOST_POINTS = 256
 MOST_REPORTED = 8 * MOST_POINTS
 """Points of all runs in one report: to read so many takes the service some 20 ms, in which it does
 nothing else."""
+MOST_LOG = 64 << 10
+"""Bytes of one part of a log."""
+MOST_PARTS = 4
+"""Parts of logs in one report."""
 
 
 class SlotState(StrEnum):
@@ -79,7 +83,11 @@ class Program:
     env: tuple[tuple[str, str], ...] = ()
     workdir: str = ""
     grace: float = 0.0
-    """Seconds between being told to save and being killed; 0 for what the service's terms say."""
+    """Seconds between being told to save and being killed; 0 for what the service's terms say.
+
+    At the end of a lease that nobody renews it is told so long before, but no longer than the terms
+    say: before that the lease may still be renewed.
+    """
     metrics: MetricsSource = MetricsSource()
 
 
@@ -145,6 +153,8 @@ class RunReport:
     """What its agent has not said it heard, the oldest first."""
     more: bool = False
     """Whether others follow when these have been heard."""
+    log_size: int = 0
+    """Bytes that it has printed, once it is over."""
 
     def __post_init__(self) -> None:
         if weight_of(self.points) > MOST_POINTS:
@@ -154,6 +164,31 @@ class RunReport:
     def last(self) -> int:
         """The number of the last of `points`, or of the last one heard."""
         return self.first + len(self.points) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """What a run has printed from one byte to another."""
+
+    run: int
+    offset: int
+    """Where it was wanted from."""
+    next: int
+    """Where it ends, in bytes; it may begin behind `offset`, if what was there is gone."""
+    text: str
+    """With a sign in place of what is no UTF-8."""
+    size: int
+    """Of all that it has printed so far."""
+    end: bool = False
+    """Whether nothing follows, ever."""
+    missing: bool = False
+    """Whether the node has no such log."""
+    number: int = 0
+    """Of the `LogWanted` that it answers."""
+
+    def __post_init__(self) -> None:
+        if len(self.text) > MOST_LOG:
+            raise RefusedError("text", f"at most {MOST_LOG} characters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +219,8 @@ class Report:
     """The oldest mark of a node that it finds there."""
     storage_trouble: str = ""
     """Why it cannot use that folder."""
+    logs: tuple[LogPart, ...] = ()
+    """What the last orders want of logs, as far as it is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +265,24 @@ class RunOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class LogWanted:
+    """A part of a run's log that somebody waits for, as soon as there is something of it."""
+
+    run: int
+    app: AppId
+    owner: OwnerId
+    job: JobId
+    """All of these, because a node may have logs of a cluster before this one."""
+    offset: int
+    most: int
+    """Bytes, `MOST_LOG` of them or fewer."""
+    now: bool = False
+    """Whether it is to be answered at once, also with nothing."""
+    number: int = 0
+    """Never used twice: who asks for the same again wants it as it is then."""
+
+
+@dataclass(frozen=True, slots=True)
 class Orders:
     """The whole of what is wanted on a node."""
 
@@ -251,3 +306,5 @@ class Orders:
     """Runs that have points, with the number of the last one that their agents have heard."""
     nonce: str = ""
     """What marks in shared folders begin with."""
+    logs: tuple[LogWanted, ...] = ()
+    """Parts of logs that people wait for."""

@@ -20,7 +20,10 @@ from themis.fleet import commands as cmd
 from themis.fleet import events as ev
 from themis.fleet.events import Limits
 from themis.fleet.messages import (
+    MOST_PARTS,
     LeaseOrder,
+    LogPart,
+    LogWanted,
     Orders,
     Point,
     Report,
@@ -64,6 +67,7 @@ class _Run:
     points: tuple[Point, ...] = ()
     """Those after `heard`."""
     more: bool = False
+    log_size: int = 0
 
     @property
     def told_to_go(self) -> bool:
@@ -119,6 +123,9 @@ class NodeCore:
         self._failed: dict[int, dict[ev.Fault, str]] = {}
         """Why GPUs must not be used."""
         self._slots: tuple[SlotReport, ...] | None = None
+        self._logs_wanted: tuple[LogWanted, ...] = ()
+        self._logs: dict[LogWanted, LogPart] = {}
+        """What there is of them."""
         self._news = False
         """Whether the service should hear of something before its next answer."""
         self._asked = math.inf
@@ -158,6 +165,11 @@ class NodeCore:
                     run.iterations, run.seconds = event.iterations, event.seconds
             case ev.PointsRead():
                 self._on_points(event)
+            case ev.LogRead(wanted=wanted, part=part):
+                if wanted in self._logs_wanted:
+                    self._logs[wanted] = part
+                    # Once for each that was asked for: no report is overtaken for ever.
+                    self._news = True
             case ev.StorageSeen(mark=mark, trouble=trouble):
                 # It waits for the next report, like points.
                 self._mark, self._storage_trouble = mark, trouble
@@ -231,6 +243,7 @@ class NodeCore:
             self._out.append(cmd.LookAtStorage(orders.nonce))
         for number, heard in orders.heard:
             self._advance(number, heard)
+        self._want_logs(orders.logs)
         for number in orders.forget:
             if self._over.pop(number, None) is not None:
                 self._out.append(cmd.Forget(number))
@@ -260,8 +273,15 @@ class NodeCore:
             end = min(end, lease.end)
         return end
 
-    def _limits(self, lease_end: float) -> Limits:
-        grace, ttl = self._terms.grace, self._terms.node_ttl
+    def _grace(self, order: RunOrder) -> float:
+        """What a run gets between being told to go and being killed."""
+        return order.program.grace or self._terms.grace
+
+    def _limits(self, order: RunOrder, lease_end: float) -> Limits:
+        # The round that may renew a lease allows for the grace of the terms: told before that, a
+        # run would go at the end of every lease. Who needs longer has what is left of the lease
+        # when the service says that it is not renewed.
+        grace, ttl = min(self._grace(order), self._terms.grace), self._terms.node_ttl
         # Who is cut off saves in time, but not long before it is sure to be.
         early = min(grace, ttl / 4.0)
         return Limits(
@@ -283,7 +303,7 @@ class NodeCore:
         self._renew(run, end)
 
     def _renew(self, run: _Run, lease_end: float) -> None:
-        limits = self._limits(lease_end)
+        limits = self._limits(run.order, lease_end)
         if limits != run.limits:
             run.limits = limits
             self._out.append(cmd.Renew(run.order.run, limits))
@@ -293,7 +313,7 @@ class NodeCore:
         if end is None:
             self._refuse(order, "a lease is missing, or older than what this GPU has run under")
             return
-        limits = self._limits(end)
+        limits = self._limits(order, end)
         if limits.until <= at or any(map(self._occupied, order.gpus)):
             return  # If it is still wanted by the next orders, they say so.
         for gpu, token in zip(order.gpus, order.tokens, strict=True):
@@ -329,6 +349,8 @@ class NodeCore:
                 message=item.message,
                 heard=item.heard,
                 more=item.more,
+                log=item.log,
+                log_size=item.log_size,
             )
             (self._over if item.state.over else self._live)[item.order.run] = run
             for gpu, token in zip(item.order.gpus, item.order.tokens, strict=True):
@@ -342,6 +364,14 @@ class NodeCore:
             # They wait for the next report: one that is under way must not be overtaken by each.
             run.points += event.points
             run.more = event.more
+
+    def _want_logs(self, wanted: tuple[LogWanted, ...]) -> None:
+        """Read what is wanted and not there yet; parts that nobody waits for any more go."""
+        if wanted != self._logs_wanted:
+            self._logs_wanted = wanted
+            self._logs = {want: part for want, part in self._logs.items() if want in wanted}
+            missing = tuple(want for want in wanted if want not in self._logs)
+            self._out.append(cmd.ReadLogs(missing))
 
     def _advance(self, number: int, heard: int) -> None:
         """Drop the points that an agent has heard."""
@@ -357,6 +387,7 @@ class NodeCore:
             return
         run.state = RunState.EXITED if event.code is not None else RunState.LOST
         run.code, run.message, run.log = event.code, event.message, event.log
+        run.log_size = max(run.log_size, event.log_size)
         self._over[event.run] = run
         self._changed()
 
@@ -373,7 +404,7 @@ class NodeCore:
 
     def _tell_to_go(self, at: float, run: _Run) -> None:
         if not run.told_to_go and run.killed_at == math.inf:
-            run.kill_at = at + self._terms.grace
+            run.kill_at = at + self._grace(run.order)
             run.state = RunState.STOPPING
             self._out.append(cmd.Checkpoint(run.order.run))
             self._changed()
@@ -447,6 +478,7 @@ class NodeCore:
                     self._shared_dir,
                     self._mark,
                     self._storage_trouble,
+                    tuple(self._logs.values())[:MOST_PARTS],
                 )
             )
         )
@@ -481,4 +513,5 @@ def _told(run: _Run, count: int) -> RunReport:
         run.heard + 1,
         run.points[:count],
         run.more or count < len(run.points),
+        run.log_size,
     )

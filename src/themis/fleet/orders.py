@@ -39,6 +39,7 @@ def orders_for(
         introduce=node.machine is None,
         heard=heard,
         nonce=nonce,
+        logs=node.logs,
     )
 
 

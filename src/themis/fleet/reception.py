@@ -45,6 +45,7 @@ class Reception(Hearing):
         self._roster.hold(node, at + self._arbiter.settings.heartbeat)
         if not node.fresh:
             return
+        self._take_logs(node)
         for run in report.runs:
             self._take_points(node, run)
         node.forget = tuple(
@@ -88,7 +89,8 @@ class Reception(Hearing):
             self._take_progress(node, report)
             if report.code != 0 and not run.stop:
                 run = replace(run, stop=True)
-            if run.code is None or report.code:
+            # Of several machines the first trouble counts: the others end because of it.
+            if run.code is None or (run.code == 0 and report.code):
                 state, code = report.state, report.code
                 run = replace(run, state=state, code=code, message=report.message, log=report.log)
             self._over(run, node.name)

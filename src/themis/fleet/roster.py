@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from themis.fleet.messages import Report, SlotState
+from themis.fleet.messages import LogWanted, Report, SlotState
 from themis.model import GpuId, Machine
 
 
@@ -40,6 +40,8 @@ class Node:
     """Runs that the kept report has as alive."""
     forget: tuple[int, ...] = ()
     """Runs that it has as over and that the service needs no more."""
+    logs: tuple[LogWanted, ...] = ()
+    """Parts of logs that people wait for."""
 
     def keep(self, report: Report, at: float, epoch: int) -> None:
         """Take in a report."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from themis.fleet.joblogs import JobLogs, LogsRow
 from themis.fleet.kept import (
     AgentSession,
     Kept,
@@ -45,6 +46,8 @@ class Runbook:
         kinds = TrialRow | ReachedRow | CurveRow | BestRow
         trials = (row for row in rows.values() if isinstance(row, kinds))
         self.trials = Trials(trials, self._store, self._drop_if_there)
+        logs = (row for row in rows.values() if isinstance(row, LogsRow))
+        self.logs = JobLogs(logs, self._store, self._drop_if_there)
 
     def _drop_if_there(self, key: str) -> None:
         if key in self.rows:
@@ -76,7 +79,7 @@ class Runbook:
             case LongestTtl():
                 self.longest_ttl = row.seconds
             case _:
-                pass  # The trials look after theirs.
+                pass  # The trials and logs look after theirs.
 
     def _store(self, row: Kept) -> None:
         key = key_of(row)
@@ -121,7 +124,7 @@ class Runbook:
         self._index(run)
         self._store(run)
 
-    def finish(self, run: WantedRun, points_on: str = "") -> RunResult:
+    def finish(self, run: WantedRun, points_on: str = "", log_size: int = 0) -> RunResult:
         """A run is over everywhere; its agent still has to hear of points that this node has."""
         self._drop(key_of(run))
         del self.runs[run.run]
@@ -146,6 +149,7 @@ class Runbook:
             run.gpus,
             points_on,
             run.program.metrics.name,
+            log_size,
         )
         self._index(result)
         self._store(result)

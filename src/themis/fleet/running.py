@@ -8,11 +8,11 @@ from dataclasses import replace
 from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.fleet.kept import WantedRun
-from themis.fleet.pointing import Pointing
+from themis.fleet.printing import Printing
 from themis.model import GpuId, Lease
 
 
-class Running(Pointing):
+class Running(Printing):
     """The part of the steward in which runs begin and end."""
 
     def _refuse(self, who: str, reason: str) -> None:
@@ -38,6 +38,7 @@ class Running(Pointing):
                     for lease in leases:
                         self._revoke(lease, "its lease is over")
                 case cmd.Close(record=record):
+                    self._keep_logs(record.app)
                     self._book.close(record.app)
                     self._streams.close(record.app)
                 case cmd.Refuse() if event is self._asked:
@@ -88,11 +89,13 @@ class Running(Pointing):
             self._feed(ev.JobStopped(self._now, run.app, run.job, run.gpus))
         source = self._source(run.run)
         owed = source is not None and self._has_points(run, self._roster.nodes[source[1]])
-        result = self._book.finish(run, source[1] if owed and source is not None else "")
+        points_on = source[1] if owed and source is not None else ""
+        result = self._book.finish(run, points_on, self._log_sizes.pop(run.run, 0))
         if not result.points_on:
             self._streams.drop(run.run)
         if run.app not in self._arbiter.world.apps:
-            self._book.close(run.app)  # It outlasted its app.
+            self._keep_logs(run.app)  # It outlasted its app.
+            self._book.close(run.app)
         self._iterations.pop(run.run, None)
         self._tell_end(result)
 

@@ -26,6 +26,7 @@ from themis.fleet.events import (
     AppForgotten,
     AppWon,
     JobNoted,
+    LogsWanted,
     PointsHeard,
     ReleaseRequested,
     ReportCame,
@@ -100,8 +101,13 @@ class Steward(Reception):
                 if best:
                     self._book.trials.win(app, best)
                 self._feed(ev.AppEnded(event.at, app, outcome))
+            case LogsWanted():
+                self._on_logs_wanted(event)
             case AppForgotten(app=app):
                 self._book.trials.forget(app)
+                self._book.logs.forget(app)
+            case ev.AppArrived():
+                self._on_arrival(event)
             case ReleaseRequested():
                 self._on_release(event)
             case ev.GpuRestored():

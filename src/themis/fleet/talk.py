@@ -250,6 +250,8 @@ class RefusalNews:
 
     what: str
     reason: str
+    final: bool = False
+    """Whether it would be refused again, however often it is said."""
 
 
 @dataclass(frozen=True, slots=True)

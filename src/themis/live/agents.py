@@ -33,12 +33,14 @@ from themis.fleet.talk import (
     OverNews,
     RefusalNews,
     RunNews,
+    RunSaid,
     Said,
     Standing,
 )
 from themis.live.desk import Desk
 from themis.live.keeping import Departed
 from themis.live.memory import Memory, longest_hold
+from themis.live.programs import trouble_with
 from themis.live.saying import event_of, run_news
 from themis.model import AppId
 from themis.model.reasons import Reason
@@ -376,6 +378,9 @@ class Agents:
     def _hear(self, app: AppId, fence: int, said: Said) -> None:
         if isinstance(said, BidSaid) and said.bid.app != app:
             self.tell(app, RefusalNews("bid", "it names another app"))
+            return
+        if isinstance(said, RunSaid) and (trouble := trouble_with(said.program)):
+            self.tell(app, RefusalNews(said.key, trouble, final=True))
             return
         if isinstance(said, BidSaid):
             self._offers.pop(app, None)

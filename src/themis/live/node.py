@@ -4,8 +4,8 @@
     await node.run()            # until `stop`, or the task is cancelled; jobs go on
 
 What is safe and what is not is decided by the core; this only carries it out, with `RunWork` for
-runs on the engine, `ServiceTalk` for reports, `Health` for GPUs and storage, `Adoption` for what an
-earlier start left.
+runs on the engine, `LogWork` for their logs, `ServiceTalk` for reports, `Health` for GPUs and
+storage, `Adoption` for what an earlier start left.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from themis.fleet import events as ev
 from themis.live.node_adoption import Adoption
 from themis.live.node_disk import NodeDisk
 from themis.live.node_health import Health
+from themis.live.node_logs import LogWork
 from themis.live.node_runs import Happened, Run, Runs
 from themis.live.node_storage import SharedStorage
 from themis.live.node_talk import Refused, Reporter, ServiceTalk
@@ -96,6 +97,7 @@ class Node:
             overrun=self._settings.overrun,
             over=self._note_end,
         )
+        self._logs = LogWork(engine, lambda: self.live, self._put)
         self._talk = ServiceTalk(reporter, self._put, refused, rng or random.Random())
         self._health = Health(engine, storage, self._put, self._settings.health_every)
         self._timer: asyncio.TimerHandle | None = None
@@ -117,6 +119,7 @@ class Node:
                 helpers = [
                     group.create_task(self._runner.listen()),
                     group.create_task(self._runner.measure(every, lambda: self.live)),
+                    group.create_task(self._logs.work()),
                     group.create_task(self._health.watch_gpus()),
                     group.create_task(self._health.watch_storage()),
                 ]
@@ -203,6 +206,8 @@ class Node:
                 self._runner.do(number, self._runner.forget)
             case cmd.Advance(run=number, heard=heard):
                 self._runner.do(number, partial(self._runner.advance, heard=heard))
+            case cmd.ReadLogs(wanted=wanted):
+                self._logs.want(wanted)
             case cmd.LookAtStorage(nonce=nonce):
                 self._health.expect(nonce)
             case cmd.TickMe(at=at):

@@ -11,7 +11,15 @@ from themis.fleet import events as ev
 from themis.fleet.messages import RunOrder, RunState
 from themis.live.node_disk import NodeDisk, RunRecord
 from themis.live.node_points import Trail
-from themis.live.node_runs import MOST_MESSAGE, Happened, Run, Runs, code_of, job_name
+from themis.live.node_runs import (
+    MOST_MESSAGE,
+    Happened,
+    Run,
+    Runs,
+    code_of,
+    job_name,
+    last_words,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,9 +72,10 @@ class Adoption:
         run.trail.more = True
         state = _STATES[item.state]
         code: int | None = None
-        message = ""
+        message, log, log_size = "", "", 0
         if item.ended is not None:
             run.over = True
+            log, log_size = await last_words(self._engine, order)
             code, message = code_of(item.ended), item.ended.reason
             state = RunState.EXITED if code is not None else RunState.LOST
         samples = await self._engine.measure(item.job)
@@ -82,6 +91,8 @@ class Adoption:
             message[:MOST_MESSAGE],
             record.heard,
             more=True,
+            log=log,
+            log_size=log_size,
         )
 
     async def _put_down(self, item: base.Found) -> list[Happened]:

@@ -6,15 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from themis.engines import base
-from themis.engines.base import Task
+from themis.engines.base import Engine, Task
+from themis.engines.sources import Source
 from themis.fleet import events as ev
-from themis.fleet.messages import RunOrder
+from themis.fleet.messages import LogWanted, MetricsSource, RunOrder
 from themis.live.node_disk import RunRecord
 from themis.live.node_points import Trail
 
 RESUMABLE_CODE = 75
 """What a run that may go on counts as having exited with, also if it was killed by us."""
+NO_PROGRAM_CODE = 78
+"""What a run counts as having exited with whose program cannot be (EX_CONFIG of sysexits.h)."""
 MOST_MESSAGE = 600
+MOST_TAIL = 4096
+"""Of a log: what is told of it with the end of a run."""
+FAR = 1 << 60
+"""Behind the end of every log."""
 _PORTS = (20000, 10000)
 """Where parts of jobs on several machines meet: the first port, and how many."""
 
@@ -95,12 +102,34 @@ def task_for(order: RunOrder, limits: ev.Limits) -> Task:
         world=order.world,
         rendezvous=f"{order.rendezvous}:{first + order.run % count}" if several else "",
         tokens=order.tokens,
+        source=source_of(order.program.metrics),
+        tag=tag_of(order),
     )
+
+
+def source_of(metrics: MetricsSource) -> Source:
+    """Where the engine reads what a job reports."""
+    return Source(metrics.name, metrics.kind, metrics.path, metrics.pattern)
 
 
 def job_name(order: RunOrder) -> str:
     """A job as the engine knows it: the same in all its runs, so that checkpoints are found."""
     return f"{order.app}/{order.job}"
+
+
+def tag_of(wanted: RunOrder | LogWanted) -> str:
+    """What the engine finds the log of a run by.
+
+    Not by its number alone: in a cluster before this one another run may have had it.
+    """
+    return f"{wanted.run} {wanted.owner} {wanted.app}/{wanted.job}"
+
+
+async def last_words(engine: Engine, order: RunOrder) -> tuple[str, int]:
+    """The last lines that a run has printed, and how many bytes in all."""
+    tail = await engine.tail(job_name(order), MOST_TAIL)
+    piece = await engine.output(tag_of(order), FAR, 1)
+    return tail[-MOST_TAIL:], piece.size if piece is not None else 0
 
 
 def code_of(event: base.Exited) -> int | None:

@@ -13,15 +13,24 @@ from typing import Any, assert_never
 
 from themis.engines import base, clock
 from themis.engines.base import Engine
-from themis.errors import ThemisError
+from themis.errors import ConfigError, ThemisError
 from themis.fleet import events as ev
 from themis.fleet.messages import Point, RunOrder
 from themis.live.node_disk import NodeDisk
-from themis.live.node_runs import MOST_MESSAGE, Put, Run, Runs, code_of, job_name, task_for
+from themis.live.node_runs import (
+    MOST_MESSAGE,
+    NO_PROGRAM_CODE,
+    Put,
+    Run,
+    Runs,
+    code_of,
+    job_name,
+    last_words,
+    task_for,
+)
 
 _LOG = logging.getLogger(__name__)
 
-_MOST_LOG = 4096
 _WORTH_WRITING = 1.0
 """Seconds by which limits of a run must move to be written down; a restart may lose less."""
 
@@ -108,6 +117,9 @@ class RunWork:
     async def _start(self, run: Run, limits: ev.Limits) -> None:
         try:
             await self._engine.start(task_for(run.order, limits))
+        except ConfigError as error:
+            # Its owner's doing, wherever it is started: a failure, which has an end.
+            self._ended(run, NO_PROGRAM_CODE, str(error))
         except ThemisError as error:
             self._ended(run, None, str(error))
         except OSError as error:
@@ -146,7 +158,9 @@ class RunWork:
         self._runs.by_number.pop(number, None)
         await asyncio.to_thread(self._disk.drop, number)
 
-    def _ended(self, run: Run, code: int | None, message: str, log: str = "") -> None:
+    def _ended(
+        self, run: Run, code: int | None, message: str, log: str = "", log_size: int = 0
+    ) -> None:
         if run.over:
             return
         run.over = True
@@ -157,7 +171,8 @@ class RunWork:
             run=run.order.run,
             code=code,
             message=message[:MOST_MESSAGE],
-            log=log[-_MOST_LOG:],
+            log=log,
+            log_size=log_size,
         )
         self._put(exited)
 
@@ -175,8 +190,8 @@ class RunWork:
                 case base.Exited():
                     await self._measure(run)
                     await self._read_points(run)
-                    log = await self._engine.tail(event.job, _MOST_LOG)
-                    self._ended(run, code_of(event), event.reason, log)
+                    words = await last_words(self._engine, run.order)
+                    self._ended(run, code_of(event), event.reason, *words)
                 case base.CouldNotKill():
                     _LOG.error("run %s does not die: %s", run.order.run, event.reason)
                     self._put(partial(ev.KillFailed, run=run.order.run, reason=event.reason))
@@ -233,4 +248,4 @@ class RunWork:
             self.do(run.order.run, self.ask_to_save)
             loop = asyncio.get_running_loop()
             late = partial(self.do, run.order.run, self.kill)
-            loop.call_later(self._overrun, late)
+            loop.call_later(run.order.program.grace or self._overrun, late)

@@ -50,6 +50,7 @@ from themis.fleet.talk import (
 from themis.live.agents import Agents
 from themis.live.entries import body_of
 from themis.live.keeping import Departed, Rows, Submissions
+from themis.live.log_desk import LogDesk
 from themis.live.memory import CLUSTER, Memory, fleet_rows
 from themis.live.rounds import RoundBook
 from themis.live.sheets import Sheets
@@ -108,6 +109,8 @@ class Service:
         """Apps that were submitted as files."""
         self.book = RoundBook()
         """The last rounds."""
+        self.logs = LogDesk(self)
+        """Who reads what jobs print."""
 
     # Life
 
@@ -127,6 +130,7 @@ class Service:
     def hush(self) -> None:
         """Take nothing more, and end the calls that wait."""
         self._closing = True
+        self.logs.close()
         gone = UnavailableError("the service is stopping")
         for _, poll in self._polls.values():
             if not poll.done():
@@ -357,6 +361,7 @@ class Service:
         self._polls[report.node] = (place, poll)
         topology = self._steward.arbiter.world.topology
         self.apply(ReportCame(self.now(), report))
+        self.logs.take(report.node, report.logs)
         present = self._steward.arbiter.world.topology
         if present is not topology:
             # Told when the machine is on disk, like everything.

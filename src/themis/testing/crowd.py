@@ -362,7 +362,9 @@ class FakeNode:
                 wait = max(0.0, at - time.monotonic())
                 loop = asyncio.get_running_loop()
                 self._timer = loop.call_later(wait, self.inbox.put_nowait, nev.Ticked)
-            case cmd.Remember() | cmd.Renew() | cmd.Forget() | cmd.Advance() | cmd.LookAtStorage():
+            case cmd.Remember() | cmd.Renew() | cmd.Forget() | cmd.Advance():
+                pass
+            case cmd.ReadLogs() | cmd.LookAtStorage():
                 pass
 
     async def _send(self, report: Report) -> None:

@@ -22,6 +22,7 @@ import pytest
 
 from themis.engines import clock, processes
 from themis.engines.base import Engine, Event, Exited, Found, Started, Task
+from themis.engines.deadlines import RESUMABLE_CODE
 from themis.errors import RefusedError
 
 OpenEngine = Callable[[], Awaitable[Engine]]
@@ -365,6 +366,22 @@ class EngineContract(KillContract):
                 ending = await stage.ending()
                 assert (ending.outcome, ending.code) == ("resumable", 75)
                 assert "saved" in await stage.engine.tail(task.job)
+
+        play(scene())
+
+    def test_an_error_after_a_checkpoint_was_asked_for_is_resumable(
+        self, open_engine: OpenEngine
+    ) -> None:
+        """Launchers turn the 75 of what they launched into 1."""
+
+        async def scene() -> None:
+            async with self.stage(open_engine) as stage:
+                task = await stage.start("trap 'exit 1' TERM; " + READY + FOREVER)
+                await stage.report()
+                await stage.engine.checkpoint(task.job, task.token)
+                ending = await stage.ending()
+                assert (ending.outcome, ending.code) == ("resumable", 1)
+                assert ending.counts_as == RESUMABLE_CODE
 
         play(scene())
 

@@ -107,6 +107,7 @@ EXAMPLES = (
                 4,
                 (ms.Point(3.0, 1.5, (("loss", 0.25), ("accuracy", 0.5))),),
                 True,
+                70_000,
             ),
             ms.RunReport(2, AppId("sweep"), JobId("j1"), RunState.RUNNING),
         ),
@@ -117,6 +118,7 @@ EXAMPLES = (
         "/shared",
         "aa.m0.bb",
         "it is not there",
+        (ms.LogPart(1, 5, 70_000, "loss: 0.3\n" * 6000, 80_000, True, True, 9),),
     ),
     ms.Orders(
         1,
@@ -146,6 +148,7 @@ EXAMPLES = (
         True,
         ((5, 12),),
         "3f09",
+        (ms.LogWanted(5, AppId("sweep"), OwnerId("ann"), JobId("j0"), 70_000, 4096, True, 9),),
     ),
     talk.AgentReport(
         AppId("sweep"),
@@ -189,7 +192,7 @@ EXAMPLES = (
             _RUN_NEWS,
             talk.ProgressNews(((JobId("j0"), 8.0),)),
             talk.PointsNews(4, JobId("j0"), 7, (ms.Point(9.0, 2.5, (("loss", 0.5),)),)),
-            talk.RefusalNews("bid", "too late"),
+            talk.RefusalNews("bid", "too late", True),
             talk.OverNews("finished"),
         ),
         5,

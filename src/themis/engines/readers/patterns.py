@@ -201,6 +201,15 @@ def matcher(pattern: str = "", metric: str = "loss") -> Matcher:
     return Written(_compiled(pattern, metric), metric)
 
 
+def is_able() -> bool:
+    """Whether patterns that people write can be read here: google-re2 is installed."""
+    try:
+        import re2  # noqa: F401, PLC0415 - only those who write patterns need it
+    except ImportError:
+        return False
+    return True
+
+
 def group_of(metric: str) -> str:
     """The group of a metric, whose name may have characters that a group's cannot."""
     return re.sub(r"\W", "_", metric, flags=re.ASCII)

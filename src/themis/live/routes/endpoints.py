@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from themis.fleet.messages import MOST_LOG
 from themis.live.access import Verb
 from themis.live.credentials import Role
 
@@ -31,6 +32,8 @@ class Endpoint:
 ROUNDS = 50
 MOST_ROUNDS = 100
 """Rounds in one answer."""
+LONGEST_WAIT = 30.0
+"""Seconds that a call for news of a log is kept at most."""
 MOST_ROWS = 1000
 """Rows of the audit log in one answer."""
 
@@ -75,6 +78,13 @@ _PAGE = {
     "before": {"type": "integer", "minimum": 1, "description": "Rounds before this one."},
     "limit": {"type": "integer", "minimum": 1, "maximum": MOST_ROUNDS, "default": ROUNDS},
 }
+_LOG = {
+    "offset": {"type": "integer", "default": 0,
+               "description": "In bytes of all its runs; negative: so many from the end."},
+    "limit": {"type": "integer", "minimum": 64, "maximum": MOST_LOG, "default": MOST_LOG},
+    "wait": {"type": "number", "minimum": 0, "maximum": LONGEST_WAIT, "default": 0,
+             "description": "Seconds in which something may come."},
+}  # fmt: skip
 _ROWS = {
     "first": {"type": "integer", "minimum": 1, "description": "Rows from this one on."},
     "last": {"type": "integer", "maximum": MOST_ROWS, "description": "So many of the newest."},
@@ -93,6 +103,9 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/apps/{app}/resume", Verb.RESUME, "resume", "Go on after a pause"),
     Endpoint("POST", "/v1/apps/{app}/cancel", Verb.CANCEL, "cancel", "End an app"),
     Endpoint("GET", "/v1/apps/{app}/results", Verb.RESULTS, "results", "What came of its trials"),
+    Endpoint(
+        "GET", "/v1/apps/{app}/jobs/{job}/log", Verb.LOGS, "log", "What a job prints", query=_LOG
+    ),
     Endpoint("POST", "/v1/apps/{app}/retry", Verb.RETRY, "retry", "Submit it once more"),
     Endpoint("POST", "/v1/apps/{app}/hold", Verb.HOLD, "hold", "Keep an app from running"),
     Endpoint("POST", "/v1/apps/{app}/release", Verb.RELEASE, "release", "Let it run again"),

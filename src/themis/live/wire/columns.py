@@ -16,8 +16,10 @@ from themis.errors import InvariantError
 
 _SIGNED = frozenset({("RunReport", "code"), ("RunNews", "code")})
 """Whole numbers that may be negative: of what died of a signal. All others count something."""
-_LONG = frozenset({("Program", "argv"), ("Program", "env"), ("Program", "workdir")})
-"""Texts that may be as long as the kernel takes them."""
+_LONG = frozenset(
+    {("Program", "argv"), ("Program", "env"), ("Program", "workdir"), ("LogPart", "text")}
+)
+"""Texts that may be as long as the kernel takes them, and output of jobs."""
 _MOST_ID = 255
 _MOST_LONG = 128 << 10
 _MOST_WHOLE = 2**62

@@ -53,7 +53,7 @@ class Point(_message.Message):
     def __init__(self, iteration: _Optional[float] = ..., time: _Optional[float] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ...) -> None: ...
 
 class RunReport(_message.Message):
-    __slots__ = ("run", "app", "job", "state", "code", "iterations", "seconds", "message", "log", "first", "points", "more")
+    __slots__ = ("run", "app", "job", "state", "code", "iterations", "seconds", "message", "log", "first", "points", "more", "log_size")
     RUN_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +66,7 @@ class RunReport(_message.Message):
     FIRST_FIELD_NUMBER: _ClassVar[int]
     POINTS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
+    LOG_SIZE_FIELD_NUMBER: _ClassVar[int]
     run: int
     app: str
     job: str
@@ -78,7 +79,28 @@ class RunReport(_message.Message):
     first: int
     points: _containers.RepeatedCompositeFieldContainer[Point]
     more: bool
-    def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., job: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., seconds: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ..., first: _Optional[int] = ..., points: _Optional[_Iterable[_Union[Point, _Mapping]]] = ..., more: bool = ...) -> None: ...
+    log_size: int
+    def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., job: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., seconds: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ..., first: _Optional[int] = ..., points: _Optional[_Iterable[_Union[Point, _Mapping]]] = ..., more: bool = ..., log_size: _Optional[int] = ...) -> None: ...
+
+class LogPart(_message.Message):
+    __slots__ = ("run", "offset", "next", "text", "size", "end", "missing", "number")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    run: int
+    offset: int
+    next: int
+    text: str
+    size: int
+    end: bool
+    missing: bool
+    number: int
+    def __init__(self, run: _Optional[int] = ..., offset: _Optional[int] = ..., next: _Optional[int] = ..., text: _Optional[str] = ..., size: _Optional[int] = ..., end: bool = ..., missing: bool = ..., number: _Optional[int] = ...) -> None: ...
 
 class RunHeard(_message.Message):
     __slots__ = ("run", "number")
@@ -103,7 +125,7 @@ class Machine(_message.Message):
     def __init__(self, name: _Optional[str] = ..., rack: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., gpu_model: _Optional[str] = ..., gpu_memory: _Optional[float] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("node", "boot", "number", "epoch", "revision", "slots", "runs", "machine", "control", "version", "trust_tenants", "shared_dir", "mark", "storage_trouble")
+    __slots__ = ("node", "boot", "number", "epoch", "revision", "slots", "runs", "machine", "control", "version", "trust_tenants", "shared_dir", "mark", "storage_trouble", "logs")
     NODE_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -118,6 +140,7 @@ class Report(_message.Message):
     SHARED_DIR_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
     STORAGE_TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    LOGS_FIELD_NUMBER: _ClassVar[int]
     node: str
     boot: int
     number: int
@@ -132,7 +155,8 @@ class Report(_message.Message):
     shared_dir: str
     mark: str
     storage_trouble: str
-    def __init__(self, node: _Optional[str] = ..., boot: _Optional[int] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., revision: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotReport, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunReport, _Mapping]]] = ..., machine: _Optional[_Union[Machine, _Mapping]] = ..., control: _Optional[str] = ..., version: _Optional[str] = ..., trust_tenants: bool = ..., shared_dir: _Optional[str] = ..., mark: _Optional[str] = ..., storage_trouble: _Optional[str] = ...) -> None: ...
+    logs: _containers.RepeatedCompositeFieldContainer[LogPart]
+    def __init__(self, node: _Optional[str] = ..., boot: _Optional[int] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., revision: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotReport, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunReport, _Mapping]]] = ..., machine: _Optional[_Union[Machine, _Mapping]] = ..., control: _Optional[str] = ..., version: _Optional[str] = ..., trust_tenants: bool = ..., shared_dir: _Optional[str] = ..., mark: _Optional[str] = ..., storage_trouble: _Optional[str] = ..., logs: _Optional[_Iterable[_Union[LogPart, _Mapping]]] = ...) -> None: ...
 
 class LeaseOrder(_message.Message):
     __slots__ = ("gpu", "app", "owner", "token", "remaining")
@@ -212,8 +236,28 @@ class Terms(_message.Message):
     grace: float
     def __init__(self, heartbeat: _Optional[float] = ..., node_ttl: _Optional[float] = ..., grace: _Optional[float] = ...) -> None: ...
 
+class LogWanted(_message.Message):
+    __slots__ = ("run", "app", "owner", "job", "offset", "most", "now", "number")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    APP_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    run: int
+    app: str
+    owner: str
+    job: str
+    offset: int
+    most: int
+    now: bool
+    number: int
+    def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., owner: _Optional[str] = ..., job: _Optional[str] = ..., offset: _Optional[int] = ..., most: _Optional[int] = ..., now: bool = ..., number: _Optional[int] = ...) -> None: ...
+
 class Orders(_message.Message):
-    __slots__ = ("epoch", "boot", "answers", "revision", "leases", "runs", "terms", "forget", "introduce", "outdated", "heard", "nonce")
+    __slots__ = ("epoch", "boot", "answers", "revision", "leases", "runs", "terms", "forget", "introduce", "outdated", "heard", "nonce", "logs")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
@@ -226,6 +270,7 @@ class Orders(_message.Message):
     OUTDATED_FIELD_NUMBER: _ClassVar[int]
     HEARD_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    LOGS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     boot: int
     answers: int
@@ -238,7 +283,8 @@ class Orders(_message.Message):
     outdated: bool
     heard: _containers.RepeatedCompositeFieldContainer[RunHeard]
     nonce: str
-    def __init__(self, epoch: _Optional[int] = ..., boot: _Optional[int] = ..., answers: _Optional[int] = ..., revision: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[LeaseOrder, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunOrder, _Mapping]]] = ..., terms: _Optional[_Union[Terms, _Mapping]] = ..., forget: _Optional[_Iterable[int]] = ..., introduce: bool = ..., outdated: bool = ..., heard: _Optional[_Iterable[_Union[RunHeard, _Mapping]]] = ..., nonce: _Optional[str] = ...) -> None: ...
+    logs: _containers.RepeatedCompositeFieldContainer[LogWanted]
+    def __init__(self, epoch: _Optional[int] = ..., boot: _Optional[int] = ..., answers: _Optional[int] = ..., revision: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[LeaseOrder, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunOrder, _Mapping]]] = ..., terms: _Optional[_Union[Terms, _Mapping]] = ..., forget: _Optional[_Iterable[int]] = ..., introduce: bool = ..., outdated: bool = ..., heard: _Optional[_Iterable[_Union[RunHeard, _Mapping]]] = ..., nonce: _Optional[str] = ..., logs: _Optional[_Iterable[_Union[LogWanted, _Mapping]]] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("level", "count", "machine")
@@ -665,12 +711,14 @@ class PointsNews(_message.Message):
     def __init__(self, run: _Optional[int] = ..., job: _Optional[str] = ..., first: _Optional[int] = ..., points: _Optional[_Iterable[_Union[Point, _Mapping]]] = ...) -> None: ...
 
 class RefusalNews(_message.Message):
-    __slots__ = ("what", "reason")
+    __slots__ = ("what", "reason", "final")
     WHAT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    FINAL_FIELD_NUMBER: _ClassVar[int]
     what: str
     reason: str
-    def __init__(self, what: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    final: bool
+    def __init__(self, what: _Optional[str] = ..., reason: _Optional[str] = ..., final: bool = ...) -> None: ...
 
 class OverNews(_message.Message):
     __slots__ = ("outcome",)

@@ -18,7 +18,7 @@ from themis.fleet.events import (
     RunRequested,
 )
 from themis.fleet.kept import RunResult
-from themis.fleet.messages import Orders, Report, SlotReport, SlotState, Terms
+from themis.fleet.messages import Orders, Report, RunOrder, SlotReport, SlotState, Terms
 from themis.fleet.node import NodeCore
 from themis.fleet.roster import Node
 from themis.fleet.steward import Steward
@@ -53,17 +53,17 @@ class CountsFromReceipt(NodeCore):
 class IgnoresLeaseEnd(NodeCore):
     """Ends nothing at the end of leases."""
 
-    def _limits(self, lease_end: float) -> Limits:
-        limits = super()._limits(math.inf)
+    def _limits(self, order: RunOrder, lease_end: float) -> Limits:
+        limits = super()._limits(order, math.inf)
         return Limits(lease_end, limits.checkpoint_at, limits.until)
 
 
 class IgnoresSilence(NodeCore):
     """Ends nothing when it is cut off."""
 
-    def _limits(self, lease_end: float) -> Limits:
+    def _limits(self, order: RunOrder, lease_end: float) -> Limits:
         self._alive_until = math.inf
-        return super()._limits(lease_end)
+        return super()._limits(order, lease_end)
 
 
 class RemembersLate(NodeCore):

@@ -215,8 +215,8 @@ class SimNode:
             case cmd.Advance(run=run, heard=heard):
                 if run in self.processes:
                     self.processes[run].heard = heard
-            case cmd.LookAtStorage():
-                pass  # Simulated machines have no shared_dir.
+            case cmd.LookAtStorage() | cmd.ReadLogs():
+                pass  # Simulated machines have no shared_dir and print nothing.
             case _:
                 assert_never(command)
 

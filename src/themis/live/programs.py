@@ -1,0 +1,34 @@
+"""Whether a program that an agent asks for could run anywhere, found out before a node tries.
+
+trouble_with(program)       # "metric.pattern: got '(', allowed: ..."; empty if it is sound
+"""
+
+from themis.engines.base import Task
+from themis.engines.sources import check_source
+from themis.errors import ConfigError
+from themis.fleet.messages import Program
+from themis.live.node_runs import source_of
+
+LONGEST_GRACE = 3600.0
+
+
+def trouble_with(program: Program) -> str:
+    """What no machine could do with a program; empty if there is nothing."""
+    if not 0.0 <= program.grace <= LONGEST_GRACE:
+        allowed = f"0 to {LONGEST_GRACE:g} seconds"
+        return str(ConfigError("checkpoint.grace", program.grace, allowed))
+    try:
+        check_source(source_of(program.metrics), elsewhere=True)
+        Task(
+            job="job",
+            owner="owner",
+            token=0,
+            gpus=(),
+            argv=program.argv,
+            end=0.0,
+            env=dict(program.env),
+            workdir=program.workdir,
+        )
+    except ConfigError as error:
+        return str(error)
+    return ""
