@@ -114,6 +114,11 @@ def test_jobs_in_order_of_their_names_are_in_order() -> None:
     assert names[0] == "00"
 
 
+def test_bids_go_by_what_the_file_says_of_saving_and_starting() -> None:
+    plan = planned(app(search=SEARCH, checkpoint={"save": 0.5, "restart": "2s"}))
+    assert (plan.spec.checkpoint_seconds, plan.spec.restart_seconds) == (0.5, 2.0)
+
+
 def test_too_many_trials_are_refused() -> None:
     with pytest.raises(ConfigError, match="1000"):
         planned(app(search=SEARCH | {"n": 1001}, stop={"max_iterations": 5}))

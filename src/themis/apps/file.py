@@ -111,6 +111,10 @@ class Checkpoint:
     """Seconds between periodic ones, told to the job; zero leaves it to the job."""
     grace: float = 60.0
     """Seconds that a job gets to save when its GPUs go."""
+    save: float = 7.5
+    """Seconds that saving takes,"""
+    restart: float = 35.0
+    """and starting again until it trains: what moving a job costs, in bids."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -359,7 +363,12 @@ _SECTIONS: dict[str, Mapping[str, Callable[[Any, Place], Any]]] = {
         "model": _name,
         "memory": _memory,
     },
-    "Checkpoint": {"every": _time(1.0), "grace": _time(1.0)},
+    "Checkpoint": {
+        "every": _time(1.0),
+        "grace": _time(1.0),
+        "save": _time(),
+        "restart": _time(),
+    },
 }
 _READERS: Mapping[str, Callable[[Any, Place], Any]] = {
     "name": _name,

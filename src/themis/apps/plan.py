@@ -88,6 +88,8 @@ def plan_app(app: AppFile, name: AppId, owner: OwnerId, seed: int) -> Plan:
         _phases(app, count),
         app.weight,
         Constraint(app.gpus.model, app.gpus.memory),
+        checkpoint_seconds=app.checkpoint.save,
+        restart_seconds=app.checkpoint.restart,
     )
     laid = tuple(Trial(job.id, params) for job, params in zip(jobs, trials, strict=True))
     known = app.iteration_seconds if app.counted else app.duration

@@ -1,0 +1,137 @@
+"""The course of a demo: tenants come one after the other, and twice a second somebody looks.
+
+watch = Watch(stage, cast)
+watch.run(show)             # until every app is over; `show` gets each look
+watch.looks                 # who held which GPU when, and how every app stood
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from themis.client import Answer
+from themis.demo.tenants import Tenant
+from themis.errors import UnavailableError
+
+INTERVAL = 0.5
+LIMIT = 900.0
+"""Seconds after which something must be wrong."""
+
+Sheet = Mapping[str, Any]
+
+
+class Calls(Protocol):
+    """What is asked of the service, as with `Client`."""
+
+    def nodes(self) -> Answer:
+        """Machines and who holds their GPUs."""
+
+    def status(self, app: str) -> Answer:
+        """One app."""
+
+    def results(self, app: str) -> Answer:
+        """What came of its trials."""
+
+
+class Stage(Protocol):
+    """Where it takes place, as `Session`."""
+
+    @property
+    def admin(self) -> Calls:
+        """The service."""
+
+    def submit(self, owner: str, app: Answer, seed: int) -> str:
+        """Submit an app for somebody; returns what it is called."""
+
+    def check(self) -> None:
+        """Raise if the service is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU of the cluster; they sort by rack and machine."""
+
+    rack: str
+    node: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How everything stood at one moment, in seconds since the beginning."""
+
+    at: float
+    holders: Mapping[Gpu, str]
+    """The app of each GPU; empty for a free one."""
+    sheets: Mapping[str, Sheet]
+    """Each app that was submitted, as the service tells of it."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """Lets the demo take its course, and remembers it."""
+
+    stage: Stage
+    cast: Sequence[Tenant]
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    looks: list[Look] = field(default_factory=list)
+    apps: dict[str, Tenant] = field(default_factory=dict)
+    """Those that were submitted, by name."""
+
+    def run(self, show: Callable[[Look], None] = lambda _: None, limit: float = LIMIT) -> None:
+        """Until every app is over.
+
+        Raises:
+            UnavailableError: They are not over after `limit` seconds.
+            ThemisError: The service is gone.
+        """
+        began = self.clock()
+        while not self.over:
+            at = self.clock() - began
+            if at > limit:
+                raise UnavailableError(f"the demo did not end within {limit:.0f} s")
+            self._submit(at)
+            self.stage.check()
+            self.looks.append(self._look(at))
+            show(self.looks[-1])
+            self.sleep(max(0.0, began + at + INTERVAL - self.clock()))
+
+    @property
+    def over(self) -> bool:
+        """Whether all have come and gone."""
+        if len(self.apps) < len(self.cast) or not self.looks:
+            return False
+        sheets = self.looks[-1].sheets
+        return all("outcome" in sheets.get(app, {}) for app in self.apps)
+
+    def results(self) -> dict[str, Answer]:
+        """What came of the trials of each app."""
+        return {app: self.stage.admin.results(app) for app in self.apps}
+
+    def _submit(self, at: float) -> None:
+        for tenant in self.cast[len(self.apps) :]:
+            if tenant.after > at:
+                return
+            app = self.stage.submit(tenant.owner, dict(tenant.app), tenant.seed)
+            self.apps[app] = tenant
+
+    def _look(self, at: float) -> Look:
+        last = self.looks[-1].sheets if self.looks else {}
+        admin = self.stage.admin
+        sheets: dict[str, Sheet] = {}
+        for app in self.apps:
+            before = last.get(app, {})
+            sheets[app] = before if "outcome" in before else admin.status(app)
+        return Look(at, holders(admin.nodes()), sheets)
+
+
+def holders(nodes: Answer) -> dict[Gpu, str]:
+    """Who holds which GPU, by what the service says of its machines."""
+    found = {
+        Gpu(str(node["rack"]), str(node["node"]), int(gpu["index"])): str(gpu.get("app") or "")
+        for node in nodes["nodes"]
+        for gpu in node["gpus"]
+    }
+    return dict(sorted(found.items(), key=lambda item: (item[0].rack, item[0].node, item[0].index)))
