@@ -159,7 +159,7 @@ def test_a_demo_that_is_killed_is_cleared_away_behind_it(folder: Path) -> None:
         until_told(process, "running")
         process.kill()
     end = time.monotonic() + PATIENCE
-    while left(folder) or list(folder.iterdir()):
+    while left(folder) or any(folder.iterdir()):
         assert time.monotonic() < end, left(folder)
         time.sleep(0.1)
 

@@ -6,7 +6,15 @@ a lease only for the lease that it names.
 
 from themis.arbiter import events as ev
 from themis.fleet.commands import AcceptRun, AcceptSession, RefuseRun, RefuseSession
-from themis.fleet.events import JobNoted, ReleaseRequested, RunRequested, SessionOpened, TrialChosen
+from themis.fleet.events import (
+    AppWon,
+    JobNoted,
+    ReleaseRequested,
+    RunRequested,
+    SessionOpened,
+    StopRequested,
+    TrialChosen,
+)
 from themis.fleet.kept import AgentSession, Release
 from themis.fleet.requests import objection
 from themis.fleet.running import Running
@@ -52,6 +60,10 @@ class Hearing(Running):
     def _on_arrival(self, event: ev.AppArrived) -> None:
         """Take an app in. One of the same name before it was another's, perhaps."""
         app, known = event.app.id, event.app.id in self._arbiter.world.apps
+        if self._is_haunted(app):
+            reason = "something of an app of this name is still alive; take another name"
+            self._refuse(app, reason)
+            return
         self._feed(event)
         if not known and app in self._arbiter.world.apps:
             self._book.trials.forget(app)
@@ -74,6 +86,17 @@ class Hearing(Running):
         What does not die is out of use with its GPU, and its app is over all the same.
         """
         return app not in self._arbiter.world.apps and self._book.has_runs(app)
+
+    def _on_won(self, event: AppWon) -> None:
+        """An agent ends its app; which job won is kept."""
+        if event.best:
+            self._book.trials.win(event.app, event.best)
+        self._feed(ev.AppEnded(event.at, event.app, event.outcome))
+
+    def _on_stop(self, event: StopRequested) -> None:
+        run = self._book.runs.get(event.run or self._book.asked(event.app, event.key) or 0)
+        if run is not None and run.app == event.app:
+            self._stop(run, "its agent stopped it")
 
     def _on_request(self, event: RunRequested) -> None:
         known = self._book.asked(event.app, event.key)

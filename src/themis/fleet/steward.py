@@ -89,25 +89,19 @@ class Steward(Reception):
                 self._on_report(report.node, event)
             case RunRequested():
                 self._on_request(event)
-            case StopRequested(run=number, key=key):
-                run = self._book.runs.get(number or self._book.asked(event.app, key) or 0)
-                if run is not None and run.app == event.app:
-                    self._stop(run, "its agent stopped it")
+            case StopRequested():
+                self._on_stop(event)
             case PointsHeard():
                 self._on_heard(event)
             case TrialChosen() | JobNoted():
                 self._on_trial(event)
-            case AppWon(app=app, outcome=outcome, best=best):
-                if best:
-                    self._book.trials.win(app, best)
-                self._feed(ev.AppEnded(event.at, app, outcome))
+            case AppWon():
+                self._on_won(event)
             case LogsWanted():
                 self._on_logs_wanted(event)
             case AppForgotten(app=app):
                 self._book.trials.forget(app)
                 self._book.logs.forget(app)
-            case ev.AppArrived():
-                self._on_arrival(event)
             case ReleaseRequested():
                 self._on_release(event)
             case ev.GpuRestored():
@@ -128,9 +122,8 @@ class Steward(Reception):
             ):
                 reason = f"node_ttl ({self._node_ttl:g} s) must be {HEARTBEATS} heartbeats or more"
                 self._refuse("heartbeat", reason)
-            case ev.AppArrived(app=spec) if self._is_haunted(spec.id):
-                reason = "something of an app of this name is still alive; take another name"
-                self._refuse(spec.id, reason)
+            case ev.AppArrived():
+                self._on_arrival(event)
             case ev.ServiceRestarted(token_floor=floor):
                 self._book.raise_count(floor)
                 self._feed(event)
