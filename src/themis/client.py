@@ -172,6 +172,16 @@ class Client:
         }
         return self._call("POST", "/v1/apps", body, safe=True)
 
+    def declare(self, spec: Mapping[str, Any], key: str | None = None) -> Answer:
+        """Submit an app that has an agent of its own: its jobs and phases, and nothing to run.
+
+        Args:
+            spec: The jobs and phases as plain data.
+            key: As with `submit`.
+        """
+        body = {"spec": dict(spec), "key": key or secrets.token_hex(16)}
+        return self._call("POST", "/v1/apps", body, safe=True)
+
     def run(self, command: Sequence[str], *, dry_run: bool = False, **keys: Any) -> Answer:
         """Submit one job; `keys` are those of `job_app`."""
         return self.submit(job_app(command, **keys), dry_run=dry_run)

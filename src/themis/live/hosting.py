@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from themis.errors import ThemisError
 from themis.live.config import Address, ServiceConfig
 from themis.live.credentials import Role, Vault, create_token, forget_token, tokens
 from themis.live.tokenfile import write_secret
@@ -126,7 +127,7 @@ class Hosts:
             try:
                 code = await self._one(owner)
                 _LOG.warning("the agents of %s ended with %s and begin again", owner, code)
-            except OSError as error:
+            except (OSError, ThemisError) as error:
                 _LOG.error("the agents of %s cannot be started: %s", owner, error)
             if self._monotonic() - began > _STEADY:
                 wait = _FIRST_WAIT
@@ -137,7 +138,9 @@ class Hosts:
         """One process from its start to its end."""
         issued = create_token(self._vault, Role.TENANT, owner, now=self._wall(), note=NOTE)
         folder = self._command.folder()
-        write_secret(folder / f"{owner}.token", issued.token)
+        secret = folder / f"{owner}.token"
+        secret.unlink(missing_ok=True)  # Of an earlier one, which is not valid any more.
+        write_secret(secret, issued.token)
         with (folder / f"{owner}.log").open("ab", 0) as log:
             process = await asyncio.create_subprocess_exec(
                 *self._command.argv(owner),

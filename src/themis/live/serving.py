@@ -127,6 +127,7 @@ class Serving:
                 stack.callback(chore.cancel)
             hosts = Hosts(service.hosting, vault, HostCommand(config, grpc))
             hosting = asyncio.create_task(hosts.run())
+            hosting.add_done_callback(_tell_failure)
             stack.push_async_callback(_ended, hosting)
             epoch = service.steward.epoch
             if config.local_nodes is not None:
@@ -304,6 +305,12 @@ async def _reap(nodes: LocalNodes) -> None:
     while True:
         await asyncio.sleep(_REAP_EVERY)
         nodes.reap()
+
+
+def _tell_failure(task: asyncio.Task[None]) -> None:
+    """A chore that must not end has ended."""
+    if not task.cancelled() and task.exception() is not None:
+        _LOG.critical("agents are not looked after any more", exc_info=task.exception())
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

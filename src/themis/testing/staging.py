@@ -199,7 +199,7 @@ class Stage:
             ThemisError: It was not acknowledged.
         """
         client = self.client(tries=tries)
-        await asyncio.to_thread(client.submit, json.loads(dumps(spec)), key or str(spec.id))
+        await asyncio.to_thread(client.declare, json.loads(dumps(spec)), key or str(spec.id))
 
     async def joined(self, count: int | None = None) -> None:
         """Wait until so many nodes, or all, count."""
