@@ -411,7 +411,7 @@ def asking(bench: Bench, *wanted: LogWanted) -> Orders:
 def test_a_log_that_is_wanted_is_read_once_and_told_until_it_is_wanted_no_more() -> None:
     bench = Bench().started()
     assert cmd.ReadLogs((want(1),)) in bench.tell(2.0, asking(bench, want(1)))
-    bench.handle(ev.LogRead(2.1, want(1), part(1)))
+    bench.handle(ev.LogsRead(2.1, ((want(1), part(1)),)))
     assert bench.report.logs == (part(1),)
     # The answer crossed it, or it was lost.
     assert "ReadLogs" not in kinds(bench.tell(2.2, asking(bench, want(1))))
@@ -425,7 +425,7 @@ def test_a_part_that_nobody_wants_any_more_is_not_told() -> None:
     bench.tell(2.0, asking(bench, want(1)))
     assert cmd.ReadLogs(()) in bench.tell(2.1, asking(bench))
     number = bench.report.number
-    bench.handle(ev.LogRead(2.2, want(1), part(1)))
+    bench.handle(ev.LogsRead(2.2, ((want(1), part(1)),)))
     assert bench.report.number == number
 
 
@@ -433,8 +433,7 @@ def test_many_parts_go_in_several_reports() -> None:
     bench = Bench().started()
     wants = tuple(want(number) for number in range(MOST_PARTS + 1))
     bench.tell(2.0, asking(bench, *wants))
-    for item in wants:
-        bench.handle(ev.LogRead(2.1, item, part(item.number)))
+    bench.handle(ev.LogsRead(2.1, tuple((item, part(item.number)) for item in wants)))
     assert [one.number for one in bench.report.logs] == list(range(MOST_PARTS))
     bench.tell(2.2, asking(bench, *wants[MOST_PARTS:]))
     assert [one.number for one in bench.report.logs] == [MOST_PARTS]

@@ -89,7 +89,7 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class ReadLogs:
-    """Say `LogRead` for each of these, once there is something of it; earlier wishes are void."""
+    """Say `LogsRead` once there is something of these, for each once; earlier wishes are void."""
 
     wanted: tuple[LogWanted, ...]
 

@@ -142,12 +142,11 @@ class PointsRead:
 
 
 @dataclass(frozen=True, slots=True)
-class LogRead:
-    """There is something of a log that is wanted."""
+class LogsRead:
+    """There is something of logs that are wanted; together, because each event is a report."""
 
     at: float
-    wanted: LogWanted
-    part: LogPart
+    read: tuple[tuple[LogWanted, LogPart], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +198,7 @@ NodeEvent = (
     | KillFailed
     | Measured
     | PointsRead
-    | LogRead
+    | LogsRead
     | StorageSeen
     | GpuFailed
     | GpuWell

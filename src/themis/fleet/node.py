@@ -165,11 +165,11 @@ class NodeCore:
                     run.iterations, run.seconds = event.iterations, event.seconds
             case ev.PointsRead():
                 self._on_points(event)
-            case ev.LogRead(wanted=wanted, part=part):
-                if wanted in self._logs_wanted:
-                    self._logs[wanted] = part
-                    # Once for each that was asked for: no report is overtaken for ever.
-                    self._news = True
+            case ev.LogsRead(read=read):
+                found = {want: part for want, part in read if want in self._logs_wanted}
+                self._logs |= found
+                # Once for each that was asked for: no report is overtaken for ever.
+                self._news = self._news or bool(found)
             case ev.StorageSeen(mark=mark, trouble=trouble):
                 # It waits for the next report, like points.
                 self._mark, self._storage_trouble = mark, trouble

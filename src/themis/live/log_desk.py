@@ -8,8 +8,9 @@ Nothing of it is kept: who waits when the service ends asks again.
 """
 
 import asyncio
+import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from themis.errors import LimitError, UnavailableError
@@ -24,6 +25,8 @@ MOST_WAITING = 64
 """Parts of the logs of one node that are waited for."""
 MOST_READERS = 16
 """Calls of one caller under way."""
+ASK_EVERY = 0.05
+"""Seconds between two times that a node is asked: each makes it report, and its reports count."""
 LOOK = 0.25
 """Seconds between looks for a run that is yet to begin, or whose end is yet to be heard of."""
 PATIENCE = 10.0
@@ -52,6 +55,10 @@ class LogDesk:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._waiting: dict[str, dict[LogWanted, asyncio.Future[LogPart]]] = {}
+        self._asked: dict[str, float] = {}
+        """When each node was last asked for something."""
+        self._later: dict[str, asyncio.TimerHandle] = {}
+        """Nodes that are to be asked."""
         self._readers: dict[str, int] = {}
         self._count = 0
         self._closed = False
@@ -68,6 +75,8 @@ class LogDesk:
     def close(self) -> None:
         """End all calls."""
         self._closed = True
+        for timer in self._later.values():
+            timer.cancel()
         for waiting in self._waiting.values():
             for future in waiting.values():
                 if not future.done():
@@ -117,7 +126,7 @@ class LogDesk:
             raise LimitError(node, f"{MOST_WAITING} calls wait for its logs", _RETRY)
         future: asyncio.Future[LogPart] = asyncio.get_running_loop().create_future()
         waiting[wanted] = future
-        self._tell(node)
+        self._tell(node, 0.0)
         try:
             async with asyncio.timeout(seconds):
                 return await future
@@ -125,11 +134,24 @@ class LogDesk:
             return None
         finally:
             del waiting[wanted]
-            self._tell(node)
+            self._tell(node, LOOK)  # There is no hurry to say so, and who reads on asks soon.
 
-    def _tell(self, node: str) -> None:
-        if not self._closed:
-            wanted = tuple(self._waiting[node])
+    def _tell(self, node: str, within: float) -> None:
+        """Tell a node soon what is wanted of it, with what else is wanted by then."""
+        loop = asyncio.get_running_loop()
+        before = self._later.get(node)
+        at = max(loop.time() + within, self._asked.get(node, -math.inf) + ASK_EVERY)
+        if self._closed or (before is not None and before.when() <= at):
+            return
+        if before is not None:
+            before.cancel()
+        self._later[node] = loop.call_at(at, self._tell_now, node)
+
+    def _tell_now(self, node: str) -> None:
+        del self._later[node]
+        self._asked[node] = asyncio.get_running_loop().time()
+        wanted = tuple(self._waiting[node])
+        with suppress(UnavailableError):  # which ends the service by itself
             self._host.apply(LogsWanted(self._host.now(), node, wanted))
 
     def number(self) -> int:

@@ -64,6 +64,7 @@ class LogWork:
     async def _look(self) -> None:
         now = clock.now()
         self._not_before = {run: at for run, at in self._not_before.items() if at > now}
+        found: list[tuple[LogWanted, LogPart]] = []
         for want in list(self._wanted):
             if want.run in self._not_before and not want.now:
                 continue
@@ -80,7 +81,9 @@ class LogWork:
                 self._wanted.remove(want)
                 if part.next - part.offset < most and not part.end:
                     self._not_before[want.run] = clock.now() + LOOK
-                self._put(partial(ev.LogRead, wanted=want, part=part))
+                found.append((want, part))
+        if found:
+            self._put(partial(ev.LogsRead, read=tuple(found)))
 
 
 def _part(want: LogWanted, piece: LogPiece | None, *, alive: bool) -> LogPart | None:

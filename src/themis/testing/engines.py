@@ -385,6 +385,33 @@ class EngineContract(KillContract):
 
         play(scene())
 
+    def test_output_is_found_by_its_tag_also_when_its_job_is_forgotten(
+        self, open_engine: OpenEngine
+    ) -> None:
+        """Piece by piece, each with where the next one begins."""
+
+        async def scene() -> None:
+            async with self.stage(open_engine) as stage:
+                engine = stage.engine
+                task = await stage.start("echo one; echo two", tag="run 1")
+                await stage.ending()
+                for forgotten in (False, True):
+                    if forgotten:
+                        await engine.forget(task.job, task.token)
+                    piece = await engine.output("run 1", 0, 6)
+                    assert piece is not None
+                    assert (piece.offset, piece.text, piece.next) == (0, "one\ntw", 6)
+                    assert (piece.size, piece.over) == (8, True)
+                    rest = await engine.output("run 1", piece.next, 100)
+                    assert rest is not None
+                    assert (rest.text, rest.next) == ("o\n", 8)
+                    beyond = await engine.output("run 1", 100, 100)
+                    assert beyond is not None
+                    assert (beyond.text, beyond.size) == ("", 8)
+                assert await engine.output("run 2", 0, 100) is None
+
+        play(scene())
+
     def test_messages_with_another_token_change_nothing(self, open_engine: OpenEngine) -> None:
         """They belong to an earlier or later lease."""
 
