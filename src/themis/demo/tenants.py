@@ -40,22 +40,22 @@ def tenants(place: Place, *, quick: bool = False) -> tuple[Tenant, ...]:
     return (
         Tenant(
             "ann",
-            "ridge regression, 12 trials, halving",
-            0.0,
-            _app(place, "ridge", 1.0, {"lr": {"log": [1e-3, 0.3]}}, n=12)
-            | {
-                "stop": {"method": "halving", "eta": 3, "max_iterations": round(160 * part)},
-                "gpus": {"per_job_max": 4},
-            },
-        ),
-        Tenant(
-            "ben",
             "logistic regression, 8 trials, stopped by their curves",
-            8.0 * soon,
+            0.0,
             _app(place, "logistic", 0.5, {"lr": {"log": [1e-3, 1.0]}, "batch": [8, 32]}, n=8)
             | {
                 "stop": {"method": "curve", "max_iterations": round(120 * part)},
                 "gpus": {"per_job_max": 1},
+            },
+        ),
+        Tenant(
+            "ben",
+            "ridge regression, 12 trials, halving",
+            8.0 * soon,
+            _app(place, "ridge", 1.0, {"lr": {"log": [1e-3, 0.3]}}, n=12)
+            | {
+                "stop": {"method": "halving", "eta": 3, "max_iterations": round(160 * part)},
+                "gpus": {"per_job_max": 4},
             },
         ),
         Tenant(
