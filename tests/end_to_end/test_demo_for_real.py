@@ -121,7 +121,7 @@ def test_a_demo_runs_to_its_end_and_leaves_nothing(folder: Path) -> None:
         out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     made = json.loads(out)
-    assert [app["app"] for app in made["apps"]] == ["ridge", "logistic", "network"]
+    assert [app["app"] for app in made["apps"]] == ["logistic", "ridge", "network"]
     for app in made["apps"]:
         assert app["outcome"] == "finished"
         assert app["rho"] > 0.0

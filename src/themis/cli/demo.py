@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -81,7 +82,7 @@ def _play(keep: Path | None, *, quick: bool) -> dict[str, Any]:
 def _introduce(session: Session) -> None:
     note(f"people: {session.address}")
     note(f"look around: THEMIS_SERVER={session.address} \\")
-    note(f"             THEMIS_TOKEN_FILE={session.token_file} themis ls")
+    note(f"             THEMIS_TOKEN_FILE={shlex.quote(str(session.token_file))} themis ls")
     if session.place.borrowed:
         note(
             "jobs run as nobody, who cannot run this Python: "

@@ -86,6 +86,7 @@ class Session:
         folder = _kept(keep) if keep is not None else _temporary(account)
         try:
             if account is not None:
+                folder.chmod(folder.stat().st_mode | 0o111)
                 _check_way(folder, account)
             place = put_program(folder / "program", account)
         except BaseException:
@@ -126,7 +127,6 @@ class Session:
             line,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
             env=_environment(),
             start_new_session=True,
         )
@@ -240,6 +240,8 @@ class Session:
                 return
             finally:
                 keeper.stdout.close()
+        if not self._keep:  # The keeper did that, unless somebody killed it.
+            shutil.rmtree(self.folder, ignore_errors=True)
         last = said.splitlines()[-1:]
         if last and last[0].startswith(b"{"):
             self.ending = Ending(**json.loads(last[0]))
@@ -298,7 +300,6 @@ def _kept(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise ConfigError("keep", str(folder), "a new or empty folder")
-        folder.chmod(folder.stat().st_mode | 0o111)
     except OSError as error:
         allowed = f"a folder that can be written ({error.strerror})"
         raise ConfigError("keep", str(folder), allowed) from error
