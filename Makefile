@@ -8,6 +8,8 @@
 
 ARGS =
 VENV_PYTHON = .venv/bin/python
+# Tests with real processes mostly wait: more of them at a time than there are cores.
+WORKERS = 5
 
 # Measured traces are not part of the tree; a checkout that has them beside it uses them.
 WITH_DATA = if [ -z "$${THEMIS_DATA:-}" ] && [ -d ../shared/data ]; then \
@@ -33,7 +35,7 @@ demo: setup
 	@.venv/bin/themis demo $(ARGS)
 
 test: setup
-	@$(WITH_DATA) $(VENV_PYTHON) -m pytest -n auto $(ARGS)
+	@$(WITH_DATA) $(VENV_PYTHON) -m pytest -n $(WORKERS) $(ARGS)
 
 lint: setup
 	@$(VENV_PYTHON) -m ruff check .
