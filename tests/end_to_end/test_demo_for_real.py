@@ -87,8 +87,14 @@ def start(folder: Path, who: Who, *flags: str) -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=_hear_ctrl_c,  # noqa: PLW1509 - nothing but a signal is set, and no thread runs
         **who.account,
     )
+
+
+def _hear_ctrl_c() -> None:
+    """Who runs tests in the background of a shell ignores it, and so would the demo."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def left(folder: Path) -> list[str]:
