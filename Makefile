@@ -8,8 +8,8 @@
 
 ARGS =
 VENV_PYTHON = .venv/bin/python
-# Tests with real processes mostly wait: more of them at a time than there are cores.
-WORKERS = 5
+# How many tests at a time; those with real processes and clocks do not like more than cores.
+WORKERS = auto
 
 # Measured traces are not part of the tree; a checkout that has them beside it uses them.
 WITH_DATA = if [ -z "$${THEMIS_DATA:-}" ] && [ -d ../shared/data ]; then \
