@@ -1,11 +1,15 @@
 """What is kept of apps that are over and of submissions, and for how long."""
 
+from typing import get_args
+
 import pytest
 
 from themis.arbiter.record import AppRecord
 from themis.fairness.ideal import Convention
+from themis.fleet.kept import Kept
 from themis.live import keeping
 from themis.live.keeping import KEPT_FOR, Departed, Ended, Rows, Submissions
+from themis.live.memory import _KINDS
 from themis.model import AppId, OwnerId
 
 ANN, BOB = OwnerId("ann"), OwnerId("bob")
@@ -74,3 +78,8 @@ def test_a_key_without_a_time_is_dated_when_it_is_found() -> None:
     assert keys.find(ANN, "k") == "sweep"
     assert keys.old(100.0 + KEPT_FOR) == {}
     assert keys.old(101.0 + KEPT_FOR) == {"submit/ann/k": None}
+
+
+def test_every_row_that_the_steward_keeps_can_be_read_again() -> None:
+    """Else a service could not start again."""
+    assert set(_KINDS.values()) == set(get_args(Kept))

@@ -18,6 +18,7 @@ from themis.arbiter.state import arbiter_from, parts, take_changed
 from themis.errors import CorruptLogError, RefusedError
 from themis.fleet import Steward
 from themis.fleet.commands import Outcome
+from themis.fleet.joblogs import LogsRow
 from themis.fleet.kept import (
     COUNT,
     TTL,
@@ -50,6 +51,7 @@ _KINDS: Mapping[str, type[Kept]] = {
     "reached": ReachedRow,
     "curve": CurveRow,
     "best": BestRow,
+    "logs": LogsRow,
     COUNT: RunCount,
     TTL: LongestTtl,
 }
