@@ -2,10 +2,8 @@
 
 import asyncio
 import os
-import shutil
 import signal
-import tempfile
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +37,6 @@ def sweep(**more: Any) -> dict[str, Any]:
         "workdir": "/",
         **more,
     }
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    # Not tmp_path, whose parents only root may enter: jobs run as another user.
-    folder = Path(tempfile.mkdtemp(prefix="themis-sweeps-"))
-    folder.chmod(0o755)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def play(scene: Coroutine[Any, Any, None]) -> None:

@@ -1,4 +1,4 @@
-"""A place for stages."""
+"""A place for stages, also of faults."""
 
 import shutil
 import tempfile
