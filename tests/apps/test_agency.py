@@ -1,6 +1,7 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -220,6 +221,36 @@ def test_what_ended_while_nobody_listened_is_noticed_when_somebody_does() -> Non
     stage.ended[JobId("2")] = RunNews(run.run, run.job, run.gpus, run.key, RunState.EXITED, 0, 4.0)
     stage.begin()
     assert [(each.job, each.metric) for each in stage.reached] == [("2", 0.7)]
+
+
+def test_an_end_that_comes_after_a_new_start_is_heard() -> None:
+    """As long as an agent has not heard all points of a run, it is told that the run is going."""
+    stage = Stage()
+    stage.grant(0, 1, 2, 3)
+    run = stage.live[JobId("2")]
+    stage.live[JobId("2")] = replace(run, state=RunState.STOPPING)
+    before = len(stage.asked)
+    stage.begin()
+    assert len(stage.asked) == before, "whether it has to run again is not known yet"
+    stage.finish(JobId("2"), 0.7)
+    assert [(each.job, each.metric) for each in stage.reached] == [("2", 0.7)]
+
+
+def test_a_job_that_was_done_when_it_was_told_to_go_is_done() -> None:
+    stage = Stage()
+    stage.grant(0, 1, 2, 3)
+    (job,) = [job for job, run in stage.live.items() if run.gpus == (0,)]
+    stage.report(job, 3.0, 0.7)
+    stage.revoke(0)
+    gone = stage.live.pop(job)
+    stage.grant(5)
+    again = stage.live[job]
+    assert again.gpus == (5,)
+    stage.hear(replace(gone, state=RunState.EXITED, code=0, iterations=3.0))
+    assert [(each.job, each.metric) for each in stage.reached] == [(job, 0.7)]
+    assert again.key in stage.stopped
+    stage.hear(replace(again, state=RunState.EXITED, code=0, iterations=3.0))
+    assert len(stage.reached) == 1
 
 
 def test_a_phase_that_was_decided_and_perhaps_not_heard_is_announced_again() -> None:

@@ -19,6 +19,7 @@ from themis.fleet.commands import (
 from themis.fleet.events import (
     AgentSpoke,
     AppForgotten,
+    JobNoted,
     LogsWanted,
     PointsHeard,
     ReleaseRequested,
@@ -44,7 +45,7 @@ from themis.fleet.messages import (
     SlotState,
 )
 from themis.fleet.steward import Steward
-from themis.fleet.talk import News
+from themis.fleet.talk import News, Reached
 from themis.live.wire import from_bytes, to_bytes
 from themis.live.wire.convert import DOWN
 from themis.model import AppId, GpuId, JobId, Machine, OwnerId, Source, Topology
@@ -466,6 +467,21 @@ def test_how_far_runs_of_an_app_are_that_is_over_is_not_told_to_the_arbiter() ->
     assert not [c for c in gone.commands if isinstance(c, arbiter_commands.Refuse)]
     [told] = [c for c in gone.commands if isinstance(c, TellRun)]
     assert told.iterations == 3.0
+
+
+@pytest.mark.parametrize(("code", "counts"), [(0, 3.0), (75, 2.0), (-15, 2.0)])
+def test_a_job_that_did_not_end_well_at_its_target_may_get_gpus_again(
+    code: int, counts: float
+) -> None:
+    desk = Desk().ready(A)
+    desk.take(RunRequested(1.5, A, J0, (GpuId(0),), TRAIN, "k", 3.0))
+    desk.report(2.0)
+    desk.report(2.5, running(), busy=ON_0)
+    desk.report(3.5, running(state=RunState.EXITED, code=code))
+    job = desk.steward.arbiter.world.apps[A].jobs[J0]
+    assert job.done == counts
+    desk.take(JobNoted(4.0, A, Reached(J0, 3.0, 0.5)))
+    assert job.done == 3.0, "its agent says that it has ended well since"
 
 
 def test_quarantine_follows_the_node() -> None:

@@ -234,17 +234,22 @@ class Agency:
         ended = []
         placement = []
         alive = {run.job for run in standing.runs if not run.state.over}
+        staying = {
+            run.job
+            for run in standing.runs
+            if not run.state.over and run.state is not RunState.STOPPING
+        }
         for run in standing.runs:
             if run.state.over:
                 ended.append(run)
                 continue
             stopping = run.state is RunState.STOPPING
-            known = _Run(run.key, run.gpus, self._at, run.run, stopping)
-            if stopping:
+            if stopping and run.job in staying:
                 self._going[run.key] = run.job
-            else:
-                self._runs[run.job] = known
-                placement.append((run.job, run.gpus))
+                continue
+            # One that goes may be done: whether its job has to go on is known when it is over.
+            self._runs[run.job] = _Run(run.key, run.gpus, self._at, run.run, stopping)
+            placement.append((run.job, run.gpus))
         assert self._topology is not None
         gpus = tuple(sorted(self._leases))
         self._tell(ev.Resumed(self._at, self._topology, gpus, tuple(placement)))
@@ -258,16 +263,12 @@ class Agency:
 
     def _complete(self, run: RunNews) -> bool:
         """Whether a run ended because its job is where it had to be in this phase."""
-        target = self._target(run.job)
-        return (
-            target is not None and run.code == 0 and self._arrived(run.job, run.iterations, target)
-        )
-
-    def _arrived(self, job: JobId, iterations: float, target: float) -> bool:
-        # A job that never says how far it is knows best when it is done.
-        trial = self._trials[job]
-        silent = not self._app.counted or not trial.spoke
-        return silent or max(iterations, trial.done) >= target - _SLACK
+        target, trial = self._target(run.job), self._trials[run.job]
+        if target is None or run.code != 0:
+            return False
+        if not self._app.counted or not trial.spoke:
+            return True  # It never says how far it is, and knows best when it is done.
+        return max(run.iterations, trial.done) >= target - _SLACK
 
     def _target(self, job: JobId) -> float | None:
         """The iterations that a job trains to now; None if it does not train any more."""
@@ -296,8 +297,7 @@ class Agency:
         run = self._runs.get(job)
         if run is None or run.key != news.key:
             if news.state.over:
-                self._going.pop(news.key, None)
-                self._note_done(news)
+                self._gone(news)
             return
         known, run.number = run.number, news.run
         if run.stopping and not known:
@@ -310,6 +310,14 @@ class Agency:
             self._trials[job].spent += max(0.0, self._at - run.began)
             self._note_done(news)
             self._ended(news, run)
+
+    def _gone(self, news: RunNews) -> None:
+        """A run is over that was told to go; it may have been done before it heard that."""
+        going = self._going.pop(news.key, None) is not None
+        self._note_done(news)
+        if going and self._complete(news):
+            self._stop(news.job)
+            self._arrive(news.job)
 
     def _note_done(self, news: RunNews) -> None:
         trial = self._trials[news.job]

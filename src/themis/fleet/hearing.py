@@ -79,6 +79,8 @@ class Hearing(Running):
             self._book.trials.choose(event.app, job, event.params)
         else:
             self._book.trials.reach(event.app, event.reached)
+            if not event.reached.failed:
+                self._give_back(event.app, job, event.reached.iterations)
 
     def _is_haunted(self, app: AppId) -> bool:
         """Whether runs outlasted the last app of this name: its next owner would be told of them.

@@ -9,7 +9,7 @@ from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.fleet.kept import WantedRun
 from themis.fleet.printing import Printing
-from themis.model import GpuId, Lease
+from themis.model import AppId, GpuId, JobId, Lease
 
 
 class Running(Printing):
@@ -87,6 +87,7 @@ class Running(Printing):
         run = self._book.runs[run.run]
         if run.ordered:
             self._feed(ev.JobStopped(self._now, run.app, run.job, run.gpus))
+            self._take_back(run)
         source = self._source(run.run)
         owed = source is not None and self._has_points(run, self._roster.nodes[source[1]])
         points_on = source[1] if owed and source is not None else ""
@@ -98,6 +99,28 @@ class Running(Printing):
             self._book.close(run.app)
         self._iterations.pop(run.run, None)
         self._tell_end(result)
+
+    def _take_back(self, run: WantedRun) -> None:
+        """Leave a job something to do that was where it had to be, but did not end well there.
+
+        Its agent starts it again, for what it has to save at its end is perhaps not saved. To the
+        arbiter it would be done, and never get the GPUs.
+        """
+        state = self._arbiter.world.apps.get(run.app)
+        if not run.limit or run.code == 0 or state is None or run.job not in state.jobs:
+            return
+        if not state.outcome and min(run.iterations, state.jobs[run.job].done) >= run.limit:
+            self._measure(run.app, run.job, max(0.0, run.limit - 1.0))
+
+    def _give_back(self, app: AppId, job: JobId, iterations: float) -> None:
+        """Count the last iteration of a job again: it was there, and has ended well since."""
+        state = self._arbiter.world.apps[app]
+        if not state.outcome and iterations - 1.0 <= state.jobs[job].done < iterations:
+            self._measure(app, job, iterations)
+
+    def _measure(self, app: AppId, job: JobId, iterations: float) -> None:
+        """Tell the arbiter how far a job is, and nothing of how long it took."""
+        self._feed(ev.ProgressMeasured(self._now, app, (ev.Sample(job, iterations, 0.0),)))
 
     def _place_waiting(self) -> None:
         """Order the runs whose leases have begun and whose GPUs and job are free."""
