@@ -217,3 +217,15 @@ def test_many_lines_without_samples_are_got_over(
         place = part.end
         found += iterations(part.samples)
     assert [*found, *iterations(part.samples)] == [1]
+
+
+def test_the_rest_of_a_line_that_is_too_long_is_no_line(file: Path) -> None:
+    rest = '{"it": 7}'
+    file.write_text(line(1) + "x" * (metrics.MOST_LINE + 1))
+    first = MetricsReader(str(file)).stretch(0, 10)
+    assert (iterations(first.samples), first.end) == ([1], file.stat().st_size)
+    with file.open("a") as out:
+        out.write(f"{rest}\n{line(2)}")
+    second = MetricsReader(str(file)).stretch(first.end, 10)
+    assert iterations(second.samples) == [2]
+    assert MetricsReader(str(file)).stretch(second.end, 10).samples == ()

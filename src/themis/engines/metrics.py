@@ -124,8 +124,8 @@ class MetricsReader:
         self._file: tuple[int, int] | None = None
         """The file that the offset is in; None for whichever is there."""
         self._offset = 0
-        self._skipping = False
-        """Inside a line that is too long."""
+        self._skipping: bool | None = False
+        """Inside a line that is too long; None if that is to be found out."""
         self._behind = False
         """Whether the last read did not come to the end."""
 
@@ -135,8 +135,8 @@ class MetricsReader:
         return ""
 
     def seek(self, offset: int) -> None:
-        """Go on from where a line ended, as `Sample.end` said, if the file is still as long."""
-        self._file, self._offset, self._skipping = None, offset, False
+        """Go on from a place that `Sample.end` or `Stretch.end` named, if the file is as long."""
+        self._file, self._offset, self._skipping = None, offset, None
 
     def stretch(self, since: int, most: int) -> Stretch:
         """Samples from a place on."""
@@ -185,6 +185,10 @@ class MetricsReader:
         return True
 
     def _samples(self, fd: int, most: int | None) -> Iterator[Sample]:
+        if self._skipping is None:
+            # No place is within a line but one at which a line had become too long.
+            before = os.pread(fd, 1, self._offset - 1) if self._offset else b"\n"
+            self._skipping = before != b"\n"
         text = os.pread(fd, MOST_READ, self._offset)
         *lines, rest = text.split(b"\n")
         self._behind = len(text) == MOST_READ
