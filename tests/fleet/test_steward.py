@@ -856,3 +856,51 @@ def test_of_many_runs_the_last_are_kept_and_offsets_stay() -> None:
     assert row.begins()[0] == 30
     assert row.size == 10 * len(runs)
     assert [run.tail for run in row.runs][-2:] == ["", f"{MOST_RUNS + 3}"]
+
+
+class Watching(Desk):
+    """Notes at every round what the arbiter knows of the jobs that run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: list[dict[AppId, float]] = []
+
+    def _plan(self, view: View) -> Plan:
+        apps = self.steward.arbiter.world.apps
+        self.known.append({app: state.jobs[J0].done for app, state in apps.items()})
+        return super()._plan(view)
+
+    def run(self, *apps: AppId) -> "Watching":
+        """A run of each of these apps, with more iterations for the later ones."""
+        self.ready(*apps)
+        for gpu, app in enumerate(apps):
+            self.ask(2.0, gpu, app=app)
+        self.tell(3.0, *apps)
+        assert self.steward.arbiter.world.apps[A].jobs[J0].done == 0.0, "no round needs it yet"
+        self.known.clear()
+        return self
+
+    def tell(self, at: float, *apps: AppId) -> None:
+        runs = [replace(running(n), app=app, iterations=n + 2.0) for n, app in enumerate(apps, 1)]
+        self.report(at, *runs, busy={gpu: SlotState.RUNNING for gpu in range(len(apps))})
+
+
+def test_a_round_that_an_arrival_opens_knows_how_far_jobs_are() -> None:
+    desk = Watching().run(A)
+    desk.take(ev.AppArrived(4.0, simple_app("c")))
+    assert [known[A] for known in desk.known] == [3.0]
+
+
+def test_a_round_at_a_beat_knows_how_far_all_jobs_are() -> None:
+    desk = Watching().run(A, B)
+    for at in range(5, 100, 5):
+        desk.wait(float(at))
+        desk.tell(float(at), A, B)
+    assert [(known[A], known[B]) for known in desk.known] == [(3.0, 4.0)]
+
+
+def test_progress_is_known_before_an_event_that_comes_late_opens_a_round() -> None:
+    desk = Watching().run(A, B)
+    # Nobody woke the steward at the beat: what comes next rings the alarm.
+    desk.take(ev.WeightChanged(150.0, 2.0, app=A))
+    assert [(known[A], known[B]) for known in desk.known] == [(3.0, 4.0)]
