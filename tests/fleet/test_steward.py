@@ -904,3 +904,25 @@ def test_progress_is_known_before_an_event_that_comes_late_opens_a_round() -> No
     # Nobody woke the steward at the beat: what comes next rings the alarm.
     desk.take(ev.WeightChanged(150.0, 2.0, app=A))
     assert [(known[A], known[B]) for known in desk.known] == [(3.0, 4.0)]
+
+
+def born_of(outcome: Outcome) -> str:
+    [order] = orders_in(outcome).runs
+    return order.born
+
+
+def test_a_later_app_of_the_same_name_does_not_get_the_checkpoints_of_the_first() -> None:
+    desk = Desk().ready(A)
+    desk.report(5.0)
+    first = born_of(desk.ask(5.2, 0))
+    assert first
+    desk.report(6.0, running(state=RunState.EXITED, code=1))
+    desk.report(7.0)
+    assert born_of(desk.ask(7.2, 0, key="again")) == first, "a job that failed finds its own"
+    desk.report(8.0, running(2, RunState.EXITED, 0))
+    desk.take(ev.AppEnded(8.5, A))
+    desk.report(9.0)
+    desk.take(ev.AppArrived(10.0, simple_app(A, gpus=2, jobs=2)))
+    desk.report(11.0)
+    second = born_of(desk.ask(11.2, 0, key="anew"))
+    assert second not in {"", first}

@@ -15,6 +15,7 @@ from themis.fairness.ideal import Convention, ideal_time
 from themis.fairness.loads import declared_phases
 from themis.fleet import Steward
 from themis.fleet.roster import Node
+from themis.fleet.storage import birth_of, checkpoints_of
 from themis.fleet.talk import Reached, Sheet
 from themis.fleet.trials import Trials
 from themis.live.keeping import Ended
@@ -159,6 +160,8 @@ def results_sheet(
     trials, state = steward.trials, steward.arbiter.world.apps.get(app)
     chosen = {job: json.loads(text) for job, text in trials.params(app).items()}
     last = {reached.job: reached for reached in trials.reached(app)}
+    known = state or ended
+    born = birth_of(app, sheet.owner, known.submitted) if known is not None else ""
     jobs = []
     for trial in plan.trials:
         reached, curve = last.get(trial.job), trials.curve(app, trial.job)
@@ -172,7 +175,7 @@ def results_sheet(
                 "metric": metric if metric is not None else curve[-1][1] if curve else None,
                 "state": live["state"] if live else _ended_state(reached, trial.job, trials, app),
                 "failed": reached.failed if reached is not None else "",
-                "checkpoint": f"{sheet.owner}/{app}/{trial.job}",
+                "checkpoint": checkpoints_of(app, sheet.owner, trial.job, born),
             }
         )
     return {
