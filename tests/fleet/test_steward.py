@@ -882,7 +882,7 @@ class Watching(Desk):
 
     def tell(self, at: float, *apps: AppId) -> None:
         runs = [replace(running(n), app=app, iterations=n + 2.0) for n, app in enumerate(apps, 1)]
-        self.report(at, *runs, busy={gpu: SlotState.RUNNING for gpu in range(len(apps))})
+        self.report(at, *runs, busy=dict.fromkeys(range(len(apps)), SlotState.RUNNING))
 
 
 def test_a_round_that_an_arrival_opens_knows_how_far_jobs_are() -> None:

@@ -159,16 +159,17 @@ class Disturbance:
 
     async def compete(self) -> None:
         self._rivals += 1
+        name = f"rival-{self._rivals}"
         rival = {
-            "name": f"rival-{self._rivals}",
+            "name": name,
             "command": ["/bin/sh", "-c", "exec sleep 60"],
             "duration": "1m",
             "retries": 0,
             "workdir": "/",
         }
-        await ask(lambda: self.stage.client().submit(rival, rival["name"]))
+        await ask(lambda: self.stage.client().submit(rival, name))
         await self.look(self.rng.uniform(1.0, 3.0))
-        await ask(lambda: self.stage.client().cancel(rival["name"]))
+        await ask(lambda: self.stage.client().cancel(name))
 
     async def limit(self) -> None:
         owner = (await ask(lambda: self.stage.client().status(self.app)))["owner"]
