@@ -303,3 +303,28 @@ def test_no_request_makes_the_service_stumble(
                 assert answer.status_code < 500, (item, raw, answer.text)
 
     asyncio.run(work(tmp_path_factory.mktemp("api")))
+
+
+@pytest.mark.parametrize(
+    ("metric", "told"),
+    [
+        pytest.param({"source": "regex", "pattern": "(?P<it>"}, "metric.pattern", id="no pattern"),
+        pytest.param({"source": "tensorboard", "path": "../x"}, "metric.path", id="elsewhere"),
+    ],
+)
+def test_a_metric_that_no_node_can_read_is_refused_when_the_app_is_submitted(
+    tmp_path: Path, metric: dict[str, str], told: str
+) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            app = {
+                "name": "sweep",
+                "command": ["train"],
+                "workdir": "/",
+                "stop": {"method": "none", "max_iterations": 5},
+                "metric": metric,
+            }
+            answer = await desk.call("ann", "POST", "/v1/apps", {"app": app, "key": "k"})
+            assert (answer.status_code, answer.json()["who"]) == (422, told)
+
+    asyncio.run(work())

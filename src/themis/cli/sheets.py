@@ -121,6 +121,8 @@ def troubles(sheet: Mapping[str, Any], most: int = 5) -> list[str]:
         if failures or message:
             often = f" failed {counted(int(failures), 'time')}" if failures else ""
             told.append(f"job {job['job']}{often}{': ' if message else ''}{message}")
+        if job.get("trouble"):
+            told.append(f"job {job['job']}: {job['trouble']}")
     more = len(told) - most
     return [*told[:most], f"and {more} more; --json has all"] if more > 0 else told
 

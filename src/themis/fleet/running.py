@@ -101,6 +101,7 @@ class Running(Printing):
             self._keep_logs(run.app)  # It outlasted its app.
             self._book.close(run.app)
         self._iterations.pop(run.run, None)
+        self._watched.pop(run.run, None)
         self._tell_end(result)
 
     def _take_back(self, run: WantedRun) -> None:
