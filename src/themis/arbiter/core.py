@@ -329,7 +329,7 @@ class Arbiter:
         tolerance = self.settings.audit_tolerance
         for sample in event.samples:
             state.measure(sample.job, sample.iterations)
-            if tolerance and state.check_speed(
+            if (tolerance or state.audit.estimated) and state.check_speed(
                 sample.job, sample.iterations, sample.seconds, tolerance
             ):
                 # It came so far by looking small: what it waited with false claims is lost.

@@ -34,7 +34,8 @@ def headlines(sheet: Mapping[str, Any]) -> list[str]:
     if isinstance(sheet.get("rho"), int | float):
         ideal = sheet.get("ideal_seconds")
         alone = f" (ideally done in {length(ideal)})" if ideal is not None else ""
-        told.append(f"rho {sheet['rho']:.2f}{alone}")
+        guess = ", a guess until some iterations were measured" if sheet.get("estimated") else ""
+        told.append(f"rho {sheet['rho']:.2f}{alone}{guess}")
     if sheet.get("suspended"):
         told.append(f"held back by {', '.join(map(str, sheet['suspended']))}")
     if sheet.get("message"):

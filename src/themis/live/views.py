@@ -124,6 +124,7 @@ def app_line(
         "submitted": state.submitted,
         "demand": state.demand,
         "held": len(held),
+        "estimated": state.audit.estimated,
         "reason": reason_of(steward, state, runs, now),
     }
 

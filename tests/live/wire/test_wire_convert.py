@@ -71,6 +71,7 @@ _SPEC = AppSpec(
     100.0,
     3.0,
     4.0,
+    True,
 )
 _TOPOLOGY = Topology((Machine("m0", "r0", (2, 2), "v100", 32.0),), "lab")
 _LEASE = Lease(GpuId(3), AppId("sweep"), 17, 1.0, 9.5, Source.LEFTOVER)

@@ -521,7 +521,7 @@ class Constraint(_message.Message):
     def __init__(self, gpu_model: _Optional[str] = ..., gpu_memory: _Optional[float] = ...) -> None: ...
 
 class AppSpec(_message.Message):
-    __slots__ = ("id", "owner", "jobs", "phases", "weight", "constraint", "budget", "checkpoint_seconds", "restart_seconds")
+    __slots__ = ("id", "owner", "jobs", "phases", "weight", "constraint", "budget", "checkpoint_seconds", "restart_seconds", "estimated")
     ID_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
@@ -531,6 +531,7 @@ class AppSpec(_message.Message):
     BUDGET_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     RESTART_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ESTIMATED_FIELD_NUMBER: _ClassVar[int]
     id: str
     owner: str
     jobs: _containers.RepeatedCompositeFieldContainer[JobSpec]
@@ -540,7 +541,8 @@ class AppSpec(_message.Message):
     budget: float
     checkpoint_seconds: float
     restart_seconds: float
-    def __init__(self, id: _Optional[str] = ..., owner: _Optional[str] = ..., jobs: _Optional[_Iterable[_Union[JobSpec, _Mapping]]] = ..., phases: _Optional[_Iterable[_Union[Phase, _Mapping]]] = ..., weight: _Optional[float] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ..., budget: _Optional[float] = ..., checkpoint_seconds: _Optional[float] = ..., restart_seconds: _Optional[float] = ...) -> None: ...
+    estimated: bool
+    def __init__(self, id: _Optional[str] = ..., owner: _Optional[str] = ..., jobs: _Optional[_Iterable[_Union[JobSpec, _Mapping]]] = ..., phases: _Optional[_Iterable[_Union[Phase, _Mapping]]] = ..., weight: _Optional[float] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ..., budget: _Optional[float] = ..., checkpoint_seconds: _Optional[float] = ..., restart_seconds: _Optional[float] = ..., estimated: bool = ...) -> None: ...
 
 class Topology(_message.Message):
     __slots__ = ("machines", "name")
