@@ -199,7 +199,8 @@ class Agency:
         self._trials = {trial.job: _Trial(trial.params) for trial in self._plan.trials}
         self._runs, self._going = {}, {}
         tuner = self._make_tuner(standing.spec)
-        self._agent = Agent(standing.spec, tuner, profiler=Profiler(standing.spec.jobs))
+        profiler = Profiler(standing.spec.jobs, estimated=standing.spec.estimated)
+        self._agent = Agent(standing.spec, tuner, profiler=profiler)
         for chosen in standing.trials:
             self._trials[chosen.job].params = json.loads(chosen.params)
         announced = self._relive(standing.reached)

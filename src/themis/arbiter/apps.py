@@ -254,14 +254,16 @@ class AppState(Standing):
             Whether it turns out that it has more work than it said.
         """
         self._marks.audit.add(self.id)
+        guessed = self.audit.estimated
         if not self.audit.measure(job, iterations, seconds, tolerance):
             return False
         self._marks.claims.add(self.id)
         before = self._serial_factor
-        self._believe_measured()
+        self._believe_measured(said=not guessed)
         if self.valuation is not None:
             self._value(self.valuation.work_left)
-        return self._serial_factor > before * (1.0 + tolerance)
+        # Who did not know how long it would take said nothing false.
+        return not guessed and self._serial_factor > before * (1.0 + tolerance)
 
     def _value(self, work_left: float) -> None:
         """Take its last table, given when so much work was left, for as much as is believed."""
@@ -283,8 +285,8 @@ class AppState(Standing):
         rest = said * self.work_left / valuation.work_left
         return min(MOST_DRAG, max(1.0, rest / least / overstated))
 
-    def _believe_measured(self) -> None:
-        """Count work by measured iteration times."""
+    def _believe_measured(self, *, said: bool = True) -> None:
+        """Count work by measured iteration times, in place of what it said or of a guess."""
         factor = self.audit.serial_factor / self._serial_factor
         if factor == 1.0:
             return
@@ -292,8 +294,9 @@ class AppState(Standing):
         self._marks.work.add(self.id)
         self._serial_factor = self.audit.serial_factor
         # What it kept quiet about counts as if it were added now.
-        hidden = total_work((*self._past, self._whole_phase(), *self.future)) * (factor - 1.0)
-        self.added_work += max(0.0, hidden)
+        if said:
+            hidden = total_work((*self._past, self._whole_phase(), *self.future)) * (factor - 1.0)
+            self.added_work += max(0.0, hidden)
 
         def timed(job: JobSpec) -> JobSpec:
             return replace(job, serial_iteration_time=job.serial_iteration_time * factor)

@@ -124,4 +124,5 @@ def _change(
 
 def _rho(line: Mapping[str, Any]) -> str:
     rho = line.get("rho")
-    return f"{rho:.2f}" if isinstance(rho, int | float) else "-"
+    guess = "~" if line.get("estimated") else ""
+    return f"{guess}{rho:.2f}" if isinstance(rho, int | float) else "-"

@@ -34,7 +34,8 @@ def headlines(sheet: Mapping[str, Any]) -> list[str]:
     if isinstance(sheet.get("rho"), int | float):
         ideal = sheet.get("ideal_seconds")
         alone = f" (ideally done in {length(ideal)})" if ideal is not None else ""
-        told.append(f"rho {sheet['rho']:.2f}{alone}")
+        guess = ", a guess until some iterations were measured" if sheet.get("estimated") else ""
+        told.append(f"rho {sheet['rho']:.2f}{alone}{guess}")
     if sheet.get("suspended"):
         told.append(f"held back by {', '.join(map(str, sheet['suspended']))}")
     if sheet.get("message"):
@@ -121,6 +122,8 @@ def troubles(sheet: Mapping[str, Any], most: int = 5) -> list[str]:
         if failures or message:
             often = f" failed {counted(int(failures), 'time')}" if failures else ""
             told.append(f"job {job['job']}{often}{': ' if message else ''}{message}")
+        if job.get("trouble"):
+            told.append(f"job {job['job']}: {job['trouble']}")
     more = len(told) - most
     return [*told[:most], f"and {more} more; --json has all"] if more > 0 else told
 

@@ -252,6 +252,8 @@ class RefusalNews:
     reason: str
     final: bool = False
     """Whether it would be refused again, however often it is said."""
+    home: str = ""
+    """The only machine that a job can go on on, where that is why its run was refused."""
 
 
 @dataclass(frozen=True, slots=True)

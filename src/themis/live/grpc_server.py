@@ -209,15 +209,12 @@ class GrpcServer:
         """
         settings = self._settings
         place, now = place_of(peer.address), settings.monotonic()
-        shown = peer.bearer or ""
-        self._strangers.check(place, shown, now)
         try:
             identity = check_bearer(self._vault, peer.bearer, now=settings.wall())
             check_peer(identity, peer.certificate, required=settings.tls.require_client)
         except (UnknownCallerError, DeniedError):
             self._strangers.failed(place, now)
             raise
-        self._strangers.passed(place, shown)
         note_use(self._vault, identity.credential, now=settings.wall())
         return identity
 

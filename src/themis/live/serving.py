@@ -200,7 +200,10 @@ class Serving:
             self._http_address = address
             # The port may have been chosen just now, and pages name it.
             self._api.change(self._api_settings(config))
-            yield address
+            try:
+                yield address
+            finally:
+                self._api.close()
 
     def _api_settings(self, config: ServiceConfig) -> ApiSettings:
         at = self._http_address or config.http

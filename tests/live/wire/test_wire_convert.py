@@ -71,6 +71,7 @@ _SPEC = AppSpec(
     100.0,
     3.0,
     4.0,
+    True,
 )
 _TOPOLOGY = Topology((Machine("m0", "r0", (2, 2), "v100", 32.0),), "lab")
 _LEASE = Lease(GpuId(3), AppId("sweep"), 17, 1.0, 9.5, Source.LEFTOVER)
@@ -108,6 +109,7 @@ EXAMPLES = (
                 (ms.Point(3.0, 1.5, (("loss", 0.25), ("accuracy", 0.5))),),
                 True,
                 70_000,
+                "3 lines are no samples",
             ),
             ms.RunReport(2, AppId("sweep"), JobId("j1"), RunState.RUNNING),
         ),
@@ -140,6 +142,7 @@ EXAMPLES = (
                 1,
                 2,
                 "m1:29500",
+                "3f09a1b2",
             ),
         ),
         ms.Terms(0.5, 5.0, 1.0),
@@ -192,7 +195,7 @@ EXAMPLES = (
             _RUN_NEWS,
             talk.ProgressNews(((JobId("j0"), 8.0),)),
             talk.PointsNews(4, JobId("j0"), 7, (ms.Point(9.0, 2.5, (("loss", 0.5),)),)),
-            talk.RefusalNews("bid", "too late", True),
+            talk.RefusalNews("bid", "too late", True, "m0"),
             talk.OverNews("finished"),
         ),
         5,

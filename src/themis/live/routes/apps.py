@@ -10,6 +10,8 @@ from themis.arbiter.offering import fairness_of
 from themis.errors import MissingError, RefusedError
 from themis.live import views
 from themis.live.access import decide
+from themis.live.programs import check_metric
+from themis.live.reasons import runs_by_app
 from themis.live.routes.base import Call, Data, Handlers
 from themis.model import AppId, AppSpec, OwnerId
 from themis.model.ids import check_name
@@ -46,6 +48,7 @@ class Apps(Handlers):
     async def _submit_file(self, call: Call, key: str) -> Data:
         body = call.body
         written = parse_app(body["app"])
+        check_metric(written.metric)
         named = body.get("owner") or (call.identity.subject if call.identity else "")
         owner = OwnerId(check_name("owner", named))
         self._allow(call, owner)
@@ -86,15 +89,16 @@ class Apps(Handlers):
 
     async def list_apps(self, call: Call) -> Data:
         steward = self._service.steward
-        stands = fairness_of(steward.arbiter.world, self._service.now())
+        now = self._service.now()
+        stands, runs = fairness_of(steward.arbiter.world, now), runs_by_app(steward)
         lines = []
         for _, state in sorted(steward.arbiter.world.apps.items()):
             decision = decide(call.identity, call.endpoint.verb, state.spec.owner)
             if decision.anonymous:
                 lines.append(views.sealed_line(steward, state, stands.get(state.id)))
             elif decision.allowed:
-                lines.append(views.app_line(steward, state, stands.get(state.id)))
-        now = self._service.now()
+                mine = runs.get(state.id, ())
+                lines.append(views.app_line(steward, state, stands.get(state.id), mine, now))
         return {"apps": lines, "gpus": views.gpu_counts(steward), "now": now}
 
     async def status(self, call: Call) -> Data:
