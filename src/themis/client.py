@@ -147,6 +147,10 @@ class Client:
         """One app in full."""
         return self._app("GET", app)
 
+    def explain(self, app: str) -> Answer:
+        """Why an app waits: `reason`, and `what`, `why` and `then` in words."""
+        return self._app("GET", app, "explain")
+
     def submit(
         self,
         app: Mapping[str, Any],

@@ -122,6 +122,14 @@ class Arbiter:
         """When it next has something to do by itself, whether or not it asked to be woken."""
         return self._alarms.first
 
+    @property
+    def next_round(self) -> float | None:
+        """When it opens a round by itself, as far as it knows."""
+        lead = self.settings.round_lead
+        known = [self._pool_at, None if self._beat is None else self._beat - lead]
+        due = [at for at in known if at is not None]
+        return max(min(due), self._held_until or -math.inf) if due else self._held_until
+
     def round_due(self, at: float) -> bool:
         """Whether being woken at this time opens a round, so that progress should be known."""
         if self._held_until is not None:

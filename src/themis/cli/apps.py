@@ -1,4 +1,4 @@
-"""`themis ls`, `status`, `pause`, `resume`, `cancel`, `retry`, `hold`, `release`: apps."""
+"""`themis ls`, `status`, `explain`, `pause`, `resume`, `cancel`, `retry`, `hold`, `release`: apps."""
 
 from __future__ import annotations
 
@@ -66,6 +66,18 @@ def _show(sheet: Mapping[str, Any]) -> None:
             wide_console().print(table)
     for line in troubles(sheet):
         say(line)
+
+
+def explain(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
+    """Say why an app waits, and what to do about it or when it changes."""
+    client = reach(server, ca)
+    _, said = on_app(client, app, client.explain)
+    if json:
+        print_json(said)
+        return
+    say(f"{said['reason']}: {said['what']}")
+    say(f"  why: {said['why']}")
+    say(f"  then: {said['then']}")
 
 
 def pause(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:

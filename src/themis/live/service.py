@@ -173,6 +173,11 @@ class Service:
         apps = self._steward.arbiter.world.apps
         return {app: desk.seen for app, desk in self.agents.desks.items() if app in apps}
 
+    def seen(self, app: AppId) -> float | None:
+        """When the agent of an app was last heard."""
+        desk = self.agents.desks.get(app)
+        return desk.seen if desk is not None else None
+
     @property
     def kept(self) -> Mapping[str, str]:
         """Durable rows of the service's own; changed by `keep` only."""

@@ -11,6 +11,7 @@ from typing import Any
 from themis.apps import Plan, parse_app, plan_app
 from themis.arbiter.apps import AppState
 from themis.arbiter.offering import Fairness, fairness_of
+from themis.explain import Facts, explain
 from themis.fairness.ideal import Convention, ideal_time
 from themis.fairness.loads import declared_phases
 from themis.fleet import Steward
@@ -54,6 +55,18 @@ def app_sheet(steward: Steward, app: AppId, now: float) -> dict[str, Any]:
             for run in sorted(runs, key=lambda run: run.run)
         ],
     }  # fmt: skip
+
+
+def explanation_sheet(facts: Facts) -> dict[str, Any]:
+    """Why an app stands where it stands: a reason, and three lines."""
+    said = explain(facts)
+    return {
+        "app": facts.app,
+        "reason": said.reason,
+        "what": said.what,
+        "why": said.why,
+        "then": said.then,
+    }
 
 
 def ended_sheet(app: AppId, ended: Ended) -> dict[str, Any]:

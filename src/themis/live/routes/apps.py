@@ -10,6 +10,7 @@ from themis.arbiter.offering import fairness_of
 from themis.errors import MissingError, RefusedError
 from themis.live import views
 from themis.live.access import decide
+from themis.live.explaining import facts_of, facts_of_ended
 from themis.live.programs import check_metric
 from themis.live.reasons import runs_by_app
 from themis.live.routes.base import Call, Data, Handlers
@@ -108,6 +109,14 @@ class Apps(Handlers):
             self._allow(call, ended.owner)
             return {**views.ended_sheet(name, ended), "now": now}
         return {**views.app_sheet(self._service.steward, self._app(call), now), "now": now}
+
+    async def explain(self, call: Call) -> Data:
+        name = AppId(call.path("app"))
+        now, ended = self._service.now(), self._service.departed.find(name)
+        if ended is not None and name not in self._service.steward.arbiter.world.apps:
+            self._allow(call, ended.owner)
+            return views.explanation_sheet(facts_of_ended(name, ended, now))
+        return views.explanation_sheet(facts_of(self._service, self._app(call), now))
 
     async def _suspend(self, call: Call, reason: Reason) -> Data:
         app = self._app(call)

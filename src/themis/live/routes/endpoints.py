@@ -100,6 +100,7 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/apps", Verb.SUBMIT, "submit", "Submit an app", _APP),
     Endpoint("GET", "/v1/apps", Verb.LIST, "list_apps", "All apps"),
     Endpoint("GET", "/v1/apps/{app}", Verb.STATUS, "status", "One app"),
+    Endpoint("GET", "/v1/apps/{app}/explain", Verb.EXPLAIN, "explain", "Why it waits"),
     Endpoint("POST", "/v1/apps/{app}/pause", Verb.PAUSE, "pause", "Take no new GPUs"),
     Endpoint("POST", "/v1/apps/{app}/resume", Verb.RESUME, "resume", "Go on after a pause"),
     Endpoint("POST", "/v1/apps/{app}/cancel", Verb.CANCEL, "cancel", "End an app"),
