@@ -224,11 +224,14 @@ class Agency:
             trial = self._trials[reached.job]
             trial.failed = reached.failed
             cost = math.inf if reached.failed else self._cost(reached.metric)
-            for command in self._agent.handle(ev.JobReached(self._at, reached.job, cost)):
-                if isinstance(command, cmd.AnnouncePhase):
-                    announced = command
-                elif isinstance(command, cmd.FinishApp):
-                    self._carry_out(command)
+            next_one: JobId | None = reached.job
+            while next_one is not None:
+                for command in self._agent.handle(ev.JobReached(self._at, next_one, cost)):
+                    if isinstance(command, cmd.AnnouncePhase):
+                        announced = command
+                    elif isinstance(command, cmd.FinishApp):
+                        self._carry_out(command)
+                next_one, cost = self._failed_in_phase(), math.inf
         return announced
 
     def _resume(self, standing: Standing) -> None:
@@ -393,7 +396,7 @@ class Agency:
         trial = self._trials[job]
         trial.failed, trial.metric = why, None
         self._note_reached(job, why)
-        if all(each.failed for each in self._trials.values() if each.params is not None):
+        if all(each.failed for each in self._trials.values()):
             self._end(f"failed: {why}")
             return
         self._tell(ev.JobReached(self._at, job, math.inf))
@@ -401,9 +404,13 @@ class Agency:
 
     def _pass_over_failed(self) -> None:
         """A phase may go on with jobs that were given up, for want of others: they stay so."""
-        for job, trial in self._trials.items():
-            if trial.failed and not self.over and self._target(job) is not None:
-                self._tell(ev.JobReached(self._at, job, math.inf))
+        while not self.over and (job := self._failed_in_phase()) is not None:
+            self._tell(ev.JobReached(self._at, job, math.inf))
+
+    def _failed_in_phase(self) -> JobId | None:
+        """A job that was given up and that the phase under way waits for."""
+        failed = (job for job, trial in self._trials.items() if trial.failed)
+        return next((job for job in failed if self._target(job) is not None), None)
 
     def _runtime_ends(self, job: JobId) -> float:
         run = self._runs[job]
@@ -509,6 +516,8 @@ class Agency:
 
     def _start(self, job: JobId, gpus: tuple[GpuId, ...], until: float) -> None:
         trial = self._trials[job]
+        if trial.failed:
+            return  # A phase chose it for want of others, and is about to pass over it.
         if trial.params is None:
             trial.params = dict(self._choose(job)) if self._choose is not None else {}
             self._say(TrialSaid(job, json.dumps(trial.params)))

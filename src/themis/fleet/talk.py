@@ -25,6 +25,9 @@ from themis.model import (
     Topology,
 )
 
+MOST_BODY = 1 << 20
+"""Characters of an app file as JSON."""
+
 # From agents
 
 
@@ -186,7 +189,7 @@ class Standing:
     leases: tuple[Lease, ...]
     runs: tuple[RunNews, ...]
     """Those that are not over, and of every other job how its last one ended: nobody may have heard
-    of it yet. One that has ended and not told all its points is still stopping."""
+    of it yet. One that has ended and not told all its points is still stopping. Without logs."""
     phase: int
     iterations: tuple[tuple[JobId, float], ...]
     """Done by each job since its start."""
