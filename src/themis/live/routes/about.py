@@ -21,7 +21,11 @@ class About(Handlers):
         return openapi.document(ENDPOINTS)
 
     async def about(self, _: Call) -> Data:
-        return {"version": __version__, "epoch": self._service.steward.epoch}
+        return {
+            "version": __version__,
+            "epoch": self._service.steward.epoch,
+            "grpc_port": self._settings.grpc_port,
+        }
 
     async def whoami(self, call: Call) -> Data:
         self._allow(call, call.identity.subject if call.identity else None)
