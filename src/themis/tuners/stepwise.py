@@ -11,6 +11,7 @@ It keeps the books: which trials train, how far, and what they reported. It is t
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Self
 
 from themis.errors import RefusedError, TunerError
@@ -81,6 +82,8 @@ class Stepwise:
     `suggest`, `should_stop`, `choose` and `winner` are there to be written anew. Without that it
     is successive halving, Hyperband or no tuning, as the phases are.
     """
+
+    _trials: Mapping[str, Trial] = MappingProxyType({})
 
     # Questions
 
@@ -177,9 +180,7 @@ class Stepwise:
         self._specs: dict[JobId, JobSpec] = {job.id: job for job in spec.jobs}
         self._phases = spec.phases
         self._phase = 0
-        self._trials: dict[str, Trial] = {
-            job: Trial(job, params.get(job) or {}, goal) for job in self._specs
-        }
+        self._trials = {job: Trial(job, params.get(job) or {}, goal) for job in self._specs}
         self._chosen: tuple[JobId, ...] = ()
         self._targets: dict[JobId, float] = {}
         self._arrived: dict[JobId, float] = {}
