@@ -377,6 +377,7 @@ class Agents:
                 state.phase,
                 tuple((job, progress.done) for job, progress in state.jobs.items()),
                 *self._host.steward.trials.told(desk.app),
+                tuple((job, progress.target) for job, progress in state.jobs.items()),
             )
         )
         asked = self._offers.get(desk.app)

@@ -62,6 +62,8 @@ class Credentials:
     """Who signed the service's certificate; without, and on loopback only, there is no TLS."""
     cert: Path | None = None
     key: Path | None = None
+    token: Secret | None = None
+    """Itself, where there is no file."""
 
     @property
     def secure(self) -> bool:
@@ -162,10 +164,12 @@ class Connection:
         return self._channel
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        if self.credentials.token_file is None:
+        if self.credentials.token_file is None and self.credentials.token is None:
             return ()
         if self._token is None:
-            self._token = read_token(self.credentials.token_file)
+            path = self.credentials.token_file
+            self._token = self.credentials.token if path is None else read_token(path)
+        assert self._token is not None
         return (("authorization", f"Bearer {self._token.reveal()}"),)
 
 

@@ -188,6 +188,7 @@ EXAMPLES = (
                 (talk.TrialSaid(JobId("j0"), "{}"),),
                 (_REACHED,),
                 (talk.Curve(JobId("j0"), ((7.0, 0.25),)),),
+                ((JobId("j0"), 9.0),),
             ),
             talk.OfferNews(Offer(7, (GpuId(0),), (GpuId(1),), (GpuId(2),)), 12.5),
             talk.LeaseNews((_LEASE,), (_LEASE,), (_LEASE,), "round 7"),
