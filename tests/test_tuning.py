@@ -144,6 +144,24 @@ async def spoken_for(world: World, app: AppId, tuner: OwnTuner, desk: Desk | Non
         await connection.close()
 
 
+def test_an_app_file_that_was_changed_since_is_noticed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(world: World) -> None:
+        written = parse_app({**APP, "tuner": "own"})
+        app = await submitted(world)
+        await world.service.carry_out(ev.AppEnded(world.service.now(), app, "cancelled"))
+        for given, warnings in ((written, 0), (replace(written, retries=9), 1)):
+            connection = world.connection(Role.TENANT, "ann")
+            desk = Desk()
+            desk.over[app] = "cancelled"
+            await _to_the_end(OwnTuner(), app, connection, client_of(desk), given)
+            await connection.close()
+            assert caplog.text.count("another app file") == warnings
+
+    at_the_door(tmp_path, work)
+
+
 class Watching(OwnTuner):
     entered = 0
 

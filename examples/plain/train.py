@@ -13,7 +13,9 @@ parser.add_argument("--lr", type=float, default=0.1)
 parser.add_argument("--pause", type=float, default=0.1, help="seconds, so that there is some work")
 options = parser.parse_args()
 
-data = [(x, 3.0 * x + 1.0) for x in (random.Random(0).uniform(-1, 1) for _ in range(64))]
+dice = random.Random(0)
+xs = [dice.uniform(-1.0, 1.0) for _ in range(64)]
+data = [(x, 3.0 * x + 1.0 + dice.gauss(0.0, 0.1)) for x in xs]
 checkpoint = themis.checkpoint_dir() / "state.json"
 last = themis.max_iterations(100)
 

@@ -140,12 +140,12 @@ class OwnTuner(Stepwise):
     ) -> Results:
         name = await asyncio.to_thread(_submitted, place.client, written, key, seed)
         _LOG.info("%s is submitted", name)
-        return await self._speak(place, name)
+        return await self._speak(place, name, written)
 
-    async def _speak(self, place: "_Place", app: str) -> Results:
+    async def _speak(self, place: "_Place", app: str, written: AppFile | None = None) -> Results:
         connection = await asyncio.to_thread(place.connection)
         try:
-            await _to_the_end(self, AppId(app), connection, place.client)
+            await _to_the_end(self, AppId(app), connection, place.client, written)
         finally:
             await connection.close()
         return await _results(place.client, app)
@@ -276,7 +276,11 @@ def _submitted(client: Client, written: AppFile, key: str | None, seed: int | No
 
 
 async def _to_the_end(
-    tuner: Stepwise, app: AppId, connection: "Connection", client: Client
+    tuner: Stepwise,
+    app: AppId,
+    connection: "Connection",
+    client: Client,
+    written: AppFile | None = None,
 ) -> None:
     """Speak for an app until it is over, beginning again whenever something goes wrong."""
     from themis.live.agent_host import AppRunner  # noqa: PLC0415 - needs gRPC
@@ -290,6 +294,8 @@ async def _to_the_end(
             sheet = await service.sheet(app)
             if json.loads(sheet.body).get("tuner") != Minder.OWN:
                 raise DeniedError(app, "the service decides for it; submit it with `tuner: own`")
+            if written is not None and sheet.body != json.dumps(plain_app(written)):
+                _LOG.warning("%s is under way with another app file; that one holds", app)
             _LOG.info("%s is over: %s", app, await AppRunner(service, sheet, rng, own=tuner).run())
             return
         except UnknownAppError:
