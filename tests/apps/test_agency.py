@@ -313,6 +313,53 @@ def test_an_app_all_of_whose_jobs_fail_has_failed() -> None:
     assert stage.end.best is None
 
 
+@pytest.mark.parametrize("restarts", [False, True], ids=["undisturbed", "with restarts"])
+def test_jobs_that_were_given_up_stay_so_in_the_phases_that_follow(restarts: bool) -> None:
+    stage = Stage(retries=0)
+    stage.grant(0, 1, 2, 3)
+    for job in ("1", "2", "3"):
+        stage.exit(JobId(job), 3)
+    for phase in range(3):
+        if restarts:
+            stage.begin()
+        assert (stage.phase, stage.running()) == (phase, ["0"])
+        stage.finish(JobId("0"), 1.0)
+    assert stage.end == EndSaid("finished", JobId("0"))
+    assert sorted({each.job for each in stage.asked[4:]}) == ["0"]
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["undisturbed", "with restarts"])
+def test_a_bracket_all_of_whose_jobs_fail_does_not_end_the_sweep(restarts: bool) -> None:
+    search = {"params": {"lr": [0.1, 0.2]}}
+    stage = Stage(search=search, stop={"method": "hyperband", "max_iterations": 4}, retries=0)
+    stage.grant(0, 1, 2, 3)
+    first = stage.running()
+    for job in first:
+        stage.exit(job, 3)
+    if restarts:
+        stage.begin()
+    stage.grant(*(gpu for gpu in range(4) if gpu not in stage.leases))
+    assert stage.running()
+    assert not set(stage.running()) & set(first)
+    while stage.end is None:
+        for job in stage.running():
+            stage.finish(job, 1.0 + int(job))
+    assert stage.end.outcome == "finished"
+    assert stage.end.best not in first
+
+
+def test_a_trial_that_fails_before_others_are_chosen_does_not_end_the_search() -> None:
+    search = {"method": "optuna", "n": 2, "params": {"lr": [0.1, 0.5]}}
+    stage = Stage(search=search, stop={"max_iterations": 4}, retries=0)
+    stage.grant(0)
+    (first,) = stage.running()
+    stage.exit(first, 3)
+    assert stage.end is None
+    (second,) = stage.running()
+    stage.finish(second, 1.0)
+    assert stage.end == EndSaid("finished", second)
+
+
 def test_exiting_with_0_too_early_is_a_failure() -> None:
     stage = Stage(retries=0)
     stage.grant(0, 1, 2, 3)

@@ -47,7 +47,9 @@ class JobState:
 class AppState(Standing):
     """One app from submission to end. Changes only through its methods."""
 
-    def __init__(self, spec: AppSpec, at: float, marks: AppMarks | None = None) -> None:
+    def __init__(
+        self, spec: AppSpec, at: float, marks: AppMarks | None = None, *, fresh: bool = True
+    ) -> None:
         super().__init__(spec.id, spec.weight, at, marks or AppMarks())
         self._marks.all(spec.id)
         self._declared = spec
@@ -75,9 +77,12 @@ class AppState(Standing):
         self._now_left_then: PhaseSums | None = None
         """When the last valuation was taken."""
         self._whole_sums: tuple[tuple[PhaseSums, ...], float] | None = None
+        self.jobs: dict[JobId, JobState] = {}
+        if not fresh:
+            return  # `restored` counts once everything is there.
         first = spec.phases[0]
         targets = first.targets or (first.iterations,) * first.jobs
-        self.jobs: dict[JobId, JobState] = {
+        self.jobs = {
             job.id: JobState(first.job(job), 0.0, float(target), 0.0)
             for job, target in zip(spec.jobs[: first.jobs], targets, strict=True)
         }
@@ -457,7 +462,8 @@ class AppState(Standing):
     def restored(app: AppId, shelf: Shelf, marks: AppMarks) -> "AppState":
         """The app that was written down."""
         part = shelf.one(AppPart, app)
-        state = AppState(part.spec, part.submitted, marks)
+        # What is written down already is marked nowhere.
+        state = AppState(part.spec, part.submitted, fresh=False)
         state.arrival = part.arrival
         state._past, state._before = list(part.past), list(part.before)
         state._added, state.added_work = part.added, part.added_work
@@ -470,6 +476,7 @@ class AppState(Standing):
         state._take_back_work(shelf.one(WorkPart, app))
         state._take_back_claims(shelf.one(ClaimsPart, app))
         state.take_back_standing(shelf.one(StandingPart, app))
+        state._marks = marks
         return state
 
     def _take_back_work(self, part: WorkPart) -> None:

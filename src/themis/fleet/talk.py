@@ -25,6 +25,9 @@ from themis.model import (
     Topology,
 )
 
+MOST_BODY = 1 << 20
+"""Characters of an app file as JSON."""
+
 # From agents
 
 
@@ -186,7 +189,7 @@ class Standing:
     leases: tuple[Lease, ...]
     runs: tuple[RunNews, ...]
     """Those that are not over, and of every other job how its last one ended: nobody may have heard
-    of it yet. One that has ended and not told all its points is still stopping."""
+    of it yet. One that has ended and not told all its points is still stopping. Without logs."""
     phase: int
     iterations: tuple[tuple[JobId, float], ...]
     """Done by each job since its start."""
@@ -196,6 +199,8 @@ class Standing:
     """What was said of jobs, the oldest first."""
     curves: tuple[Curve, ...] = ()
     """Of jobs that are not given up: how the app's metric went, thinned out."""
+    targets: tuple[tuple[JobId, float], ...] = ()
+    """The jobs of the phase, and how far each trains in it, counted from its start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ agents.tell(app, OfferNews(...))        # waits on its desk until it is heard
 """
 
 import asyncio
+from dataclasses import replace
 from typing import Protocol
 
 from themis.arbiter import commands as cmd
@@ -371,10 +372,12 @@ class Agents:
                 state.spec,
                 arbiter.world.topology,
                 tuple(held[gpu] for gpu in sorted(held)),
-                tuple(run_news(run) for run in runs),
+                # The last lines of a thousand jobs would be too long for one message.
+                tuple(replace(run_news(run), log="") for run in runs),
                 state.phase,
                 tuple((job, progress.done) for job, progress in state.jobs.items()),
                 *self._host.steward.trials.told(desk.app),
+                tuple((job, progress.target) for job, progress in state.jobs.items()),
             )
         )
         asked = self._offers.get(desk.app)

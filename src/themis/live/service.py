@@ -39,6 +39,7 @@ from themis.fleet.commands import (
 from themis.fleet.events import AgentSpoke, AppForgotten, ReportCame, StewardEvent
 from themis.fleet.messages import Orders, Report
 from themis.fleet.talk import (
+    MOST_BODY,
     AgentReport,
     LeaseNews,
     News,
@@ -466,6 +467,9 @@ class Service:
             name = self._free_name(app.name)
             plan = plan_app(app, name, owner, seed)
             sheet = Sheet(name, owner, json.dumps(plain_app(app)), seed)
+            if len(sheet.body) > MOST_BODY:
+                reason = f"{len(sheet.body)} characters as JSON, allowed: at most {MOST_BODY}"
+                raise RefusedError(app.name, reason)
             rows = self.hosting.note(sheet)
             try:
                 await self._submit(plan.spec, key, audit and audit(name), rows)

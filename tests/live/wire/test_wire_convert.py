@@ -188,6 +188,7 @@ EXAMPLES = (
                 (talk.TrialSaid(JobId("j0"), "{}"),),
                 (_REACHED,),
                 (talk.Curve(JobId("j0"), ((7.0, 0.25),)),),
+                ((JobId("j0"), 9.0),),
             ),
             talk.OfferNews(Offer(7, (GpuId(0),), (GpuId(1),), (GpuId(2),)), 12.5),
             talk.LeaseNews((_LEASE,), (_LEASE,), (_LEASE,), "round 7"),
@@ -497,3 +498,10 @@ def test_a_report_has_so_many_points_of_a_run_and_no_more() -> None:
     said.points.append(points[0])
     with pytest.raises(RefusedError, match="at most 256"):
         from_message(ms.RunReport, said)
+
+
+def test_offers_that_are_made_once_for_many_apps_are_not_mixed_up() -> None:
+    offers = [Offer(number, (GpuId(number),), ()) for number in range(100)]
+    for offer in (*offers, *offers):
+        news = talk.News(1, 1, 1.0, 1, (talk.OfferNews(offer, 9.0),), 1)
+        assert from_bytes(talk.News, to_bytes(news)) == news

@@ -29,7 +29,11 @@ class About(Handlers):
         return Response(page, headers={**SAFE, "Content-Type": CONTENT_TYPE})
 
     async def about(self, _: Call) -> Data:
-        return {"version": __version__, "epoch": self._service.steward.epoch}
+        return {
+            "version": __version__,
+            "epoch": self._service.steward.epoch,
+            "grpc_port": self._settings.grpc_port,
+        }
 
     async def whoami(self, call: Call) -> Data:
         self._allow(call, call.identity.subject if call.identity else None)

@@ -4,7 +4,7 @@ import json
 import secrets
 import zlib
 
-from themis.apps import parse_app, plan_app
+from themis.apps import Minder, parse_app, plan_app
 from themis.arbiter import events as ev
 from themis.arbiter.offering import fairness_of
 from themis.errors import MissingError, RefusedError
@@ -61,6 +61,8 @@ class Apps(Handlers):
         world = self._service.steward.arbiter.world
         owners = {state.spec.owner for state in world.apps.values()} | {owner}
         sheet = views.plan_sheet(plan, world.topology.gpus, len(owners))
+        if written.tuner is Minder.OWN:
+            sheet["tuner"] = str(written.tuner)
         if body.get("dry_run"):
             return {"app": None, "plan": sheet}
         app = await self._service.submit_file(

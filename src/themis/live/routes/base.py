@@ -41,6 +41,8 @@ class ApiSettings:
     hosts: frozenset[str] = frozenset()
     """Names with ports under which browsers reach it."""
     tls: bool = False
+    grpc_port: int | None = None
+    """Where agents call."""
     session: float = 12 * 3600.0
     limits: Limits = field(default=Limits())
     describe: Callable[[], Data] = dict
