@@ -149,7 +149,7 @@ class Client:
 
     def explain(self, app: str) -> Answer:
         """Why an app waits: `reason`, and `what`, `why` and `then` in words."""
-        return self._app("GET", app, "explain")
+        return self._app("GET", app, "/explain")
 
     def submit(
         self,

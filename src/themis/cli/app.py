@@ -50,6 +50,7 @@ _VERBS = (
     _Verb("run", settings={"allow_interspersed_args": False}),
     _Verb("ls", "apps"),
     _Verb("status", "apps"),
+    _Verb("explain", "apps"),
     _Verb("logs"),
     _Verb("results"),
     _Verb("wait"),

@@ -1,4 +1,4 @@
-"""`themis ls`, `status`, `explain`, `pause`, `resume`, `cancel`, `retry`, `hold`, `release`: apps."""
+"""`themis ls`, `status`, `explain`, `pause`, `resume`, `cancel`, `retry`, `hold`, `release`."""
 
 from __future__ import annotations
 

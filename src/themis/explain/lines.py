@@ -152,14 +152,14 @@ def _held(facts: Facts) -> tuple[str, str]:
 
 def _quota_reached(facts: Facts) -> tuple[str, str]:
     return (
-        f"all apps of its owner together hold {_gpus(facts.owner_held)} of {facts.quota or 0} allowed",
+        f"all apps of its owner hold {_gpus(facts.owner_held)} of {facts.quota or 0} allowed",
         "it goes on when another app of the same owner gives GPUs back, or with a larger quota",
     )
 
 
 def _unreachable(facts: Facts) -> tuple[str, str]:
     return (
-        f"its agent was last heard {_ago(facts, facts.agent_seen)}, and nobody else places its jobs",
+        f"its agent was last heard {_ago(facts, facts.agent_seen)}; nobody else places its jobs",
         "it goes on when its agent is back; who runs a tuner of their own starts it again",
     )
 
@@ -215,8 +215,7 @@ def _idle(facts: Facts) -> tuple[str, str]:
     after = f" for {length(facts.idle_after)}" if facts.idle_after else ""
     return (
         f"nothing ran on GPUs that it held{after}, so they were taken back",
-        "see why its jobs did not start (`themis status`, `themis logs`); it is asked again "
-        "after a while",
+        f"`themis status {facts.app}` shows what its jobs do; it is asked again after a while",
     )
 
 

@@ -16,8 +16,9 @@ from themis.live.keeping import Ended
 from themis.live.reasons import quiet_for, reason_of, trouble_of
 from themis.live.rounds import RoundBook
 from themis.model import AppId
-from themis.model.apps import ANY_MODEL, Constraint
+from themis.model.apps import Constraint
 from themis.model.reasons import Reason
+from themis.model.topology import ANY_MODEL
 
 
 class Host(Protocol):
@@ -52,7 +53,7 @@ def facts_of(host: Host, app: AppId, now: float) -> Facts:
         demand=state.demand,
         least=state.min_gang,
         waiting_since=state.waiting_since if math.isfinite(state.waiting_since) else None,
-        cluster=world.capacity.capacity_now(Constraint()),
+        cluster=world.present_gpus(Constraint()),
         usable=world.present_gpus(state.spec.constraint),
         wanted=_kind(state),
         quota=world.quotas.get(state.spec.owner),
@@ -129,7 +130,7 @@ def _bidding(record: RoundRecord | None, app: AppId) -> Bidding | None:
     others = {name: gpus for name, gpus in notes.won.items() if name != app and gpus}
     return Bidding(
         max((row.gpus for row in bid.rows), default=0) if bid is not None else 0,
-        len(notes.won.get(app, ())) + len(notes.paid.get(app, ())),
+        len(notes.won.get(app, ())),
         len(notes.paid.get(app, ())),
         sum(map(len, others.values())),
         len(others),
