@@ -19,6 +19,8 @@ from themis.testing.world import simple_app
 
 _PATIENCE = 120.0
 """Seconds after which something will not happen any more."""
+_QUIET = 6.0
+"""Seconds in which a service has got ready for whoever comes next."""
 _RATE = 10
 """Lines a second of each job."""
 
@@ -30,8 +32,10 @@ def submit(folder: Path, args: argparse.Namespace) -> dict[str, float]:
     lab = Lab(folder, {})
     lab.fill([], nodes=1, gpus=4, owners=owners)
     with lab.service() as service, lab.real_node(4) as node:
-        wait(5.0, service, node)
-        first = [_submitted(lab, owner, marks / f"first-{owner}") for owner in owners]
+        first = []
+        for owner in owners:
+            wait(_QUIET, service, node)
+            first.append(_submitted(lab, owner, marks / f"first-{owner}"))
         following = [
             _submitted(lab, owners[-1], marks / f"next-{number}") for number in range(args.changes)
         ]

@@ -16,7 +16,8 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from themis.engines import libc
 
@@ -65,6 +66,8 @@ class Stretch:
     """What could not be read, as `Reader.trouble` has it."""
 
 
+# A job's lines are read for how far it is, and right afterwards for those who want to hear them.
+@lru_cache(maxsize=256)
 def parse_sample(line: bytes, metric: str = "loss") -> Sample | None:
     """The sample that a line tells, if it tells one.
 
@@ -220,7 +223,9 @@ class MetricsReader:
             sample = parse_sample(line, self._metric)
             if sample is not None:
                 count += 1
-                yield replace(sample, end=self._offset)
+                yield Sample(
+                    sample.iteration, sample.loss, sample.time, sample.others, self._offset
+                )
             elif line.strip():
                 shown = line[:_SHOWN].decode("utf-8", "replace")
                 self._trouble = f'a line of THEMIS_METRICS is not like {{"it": 12, ...}}: {shown!r}'

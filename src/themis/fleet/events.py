@@ -260,6 +260,8 @@ class PointsHeard:
     app: AppId
     run: int
     number: int
+    others: tuple[tuple[int, int], ...] = ()
+    """Other runs and numbers that it said at once: a node is answered when all of them count."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,8 +261,10 @@ class Agents:
             if not self._absent:
                 self._host.apply(ev.RoundsHeld(now, now))
         said = desk.take(report, now, fence)
-        for run, number in desk.heard_points():
-            self._host.apply(AgentSpoke(now, app, fence, PointsHeard(now, app, run, number)))
+        heard = desk.heard_points()
+        if heard:
+            points = PointsHeard(now, app, *heard[0], heard[1:])
+            self._host.apply(AgentSpoke(now, app, fence, points))
         for item in said:
             self._hear(app, fence, item)
         if not desk.pending:

@@ -34,6 +34,9 @@ _LOG = logging.getLogger(__name__)
 _WORTH_WRITING = 1.0
 """Seconds by which limits of a run must move to be written down; a restart may lose less."""
 
+_NOTE_EVERY = 10.0
+"""Seconds after which it is written down again how far a run's points were heard."""
+
 
 class RunWork:
     """Starts, watches and ends runs. What happens to them is put where the core takes it."""
@@ -136,7 +139,9 @@ class RunWork:
 
     async def advance(self, run: Run, heard: int) -> None:
         """Keep how far a run's points were heard."""
-        if run.trail.hear(heard):
+        # Who begins again before that reads some of them anew, under the same numbers.
+        if run.trail.hear(heard) and clock.now() >= run.noted + _NOTE_EVERY:
+            run.noted = clock.now()
             await asyncio.to_thread(self._disk.put, run.record, durable=False)
 
     async def ask_to_save(self, run: Run) -> None:
