@@ -13,7 +13,7 @@ order, so that it is where it was. All of this is data and functions of data; `l
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from themis.agent import commands as cmd
@@ -21,9 +21,10 @@ from themis.agent import events as ev
 from themis.agent.core import Agent
 from themis.agent.profiler import Profiler
 from themis.apps.file import AppFile, Goal
-from themis.apps.plan import Plan, argv_of, environment
+from themis.apps.plan import Plan
+from themis.apps.programs import program_of
 from themis.apps.space import Value
-from themis.fleet.messages import MetricsSource, Point, Program, RunState
+from themis.fleet.messages import Point, RunState
 from themis.fleet.talk import (
     BidSaid,
     EndSaid,
@@ -523,18 +524,11 @@ class Agency:
         self._count += 1
         key = f"{self._session}-{self._count}"
         self._runs[job] = _Run(key, gpus, self._at)
-        app = self._app
-        metric = app.metric
         level = 0 if self._topology is None else self._topology.level(gpus)
         where = (("THEMIS_GPU_COUNT", str(len(gpus))), ("THEMIS_LEVEL", str(level)))
-        program = Program(
-            argv_of(app.command, trial.params),
-            (*environment(app, trial.params), *where),
-            app.workdir,
-            app.checkpoint.grace,
-            MetricsSource(metric.name, str(metric.source), metric.path, metric.pattern),
-        )
-        self._say(RunSaid(job, gpus, program, key, until if app.counted else 0.0))
+        program = program_of(self._app, trial.params)
+        program = replace(program, env=(*program.env, *where))
+        self._say(RunSaid(job, gpus, program, key, until if self._app.counted else 0.0))
 
     def _stop(self, job: JobId) -> None:
         run = self._runs.pop(job, None)
