@@ -24,7 +24,7 @@ from themis.apps.file import AppFile, Goal
 from themis.apps.plan import Plan
 from themis.apps.programs import program_of
 from themis.apps.space import Value
-from themis.fleet.messages import Point, RunState
+from themis.fleet.messages import Point, RunState, finite
 from themis.fleet.talk import (
     BidSaid,
     EndSaid,
@@ -212,8 +212,9 @@ class Agency:
         for curve in standing.curves:
             for iteration, value in curve.points:
                 trial = self._trials[curve.job]
-                trial.spoke, trial.metric = True, value
-                self._tell(ev.LossSeen(self._at, curve.job, iteration, self._cost(value)))
+                trial.spoke, trial.metric = True, finite(value)
+                cost = self._cost(trial.metric)
+                self._tell(ev.LossSeen(self._at, curve.job, iteration, cost))
         self._resume(standing)
 
     def _relive(self, past: tuple[Reached, ...]) -> cmd.AnnouncePhase | None:
@@ -449,8 +450,9 @@ class Agency:
             trial.done = max(trial.done, point.iteration)
             value = self._metric_of(point)
             if value is not None:
-                trial.metric = value
-                self._tell(ev.LossSeen(self._at, news.job, point.iteration, self._cost(value)))
+                trial.metric = finite(value)
+                cost = self._cost(trial.metric)
+                self._tell(ev.LossSeen(self._at, news.job, point.iteration, cost))
         self._tell(ev.Progressed(self._at, ((news.job, trial.done),)))
         if windows:
             self._tell(ev.IterationsTimed(self._at, tuple(windows[-MOST_WINDOWS:])))
