@@ -387,7 +387,7 @@ class Client:
         return self._call("POST", "/v1/config/reload")
 
     def about(self) -> Answer:
-        """Version and epoch of the service."""
+        """Version and epoch of the service, and the port that agents call."""
         return self._get("/v1/about")
 
     # How

@@ -218,3 +218,40 @@ def test_many_lines_without_samples_are_got_over(
         place = part.end
         found += iterations(part.samples)
     assert [*found, *iterations(part.samples)] == [1]
+
+
+def test_the_rest_of_a_line_that_is_too_long_is_no_line(file: Path) -> None:
+    rest = '{"it": 7}'
+    file.write_text(line(1) + "x" * (metrics.MOST_LINE + 1))
+    first = MetricsReader(str(file)).stretch(0, 10)
+    assert (iterations(first.samples), first.end) == ([1], file.stat().st_size)
+    with file.open("a") as out:
+        out.write(f"{rest}\n{line(2)}")
+    second = MetricsReader(str(file)).stretch(first.end, 10)
+    assert iterations(second.samples) == [2]
+    assert MetricsReader(str(file)).stretch(second.end, 10).samples == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param(line(1), "", id="samples"),
+        pytest.param("\n\n" + line(1), "", id="empty lines"),
+        pytest.param("loss 0.3\n", "is not like {\"it\": 12, ...}: 'loss 0.3'", id="garbage"),
+        pytest.param("x" * 5000 + "\n", "longer than 4096 bytes", id="a long line"),
+        pytest.param("x" * 5000, "longer than 4096 bytes", id="a long line without an end"),
+    ],
+)
+def test_what_is_left_out_is_told(file: Path, text: str, told: str) -> None:
+    file.write_text(text)
+    reader = MetricsReader(str(file))
+    stretch = reader.stretch(0, 10)
+    assert stretch.trouble == reader.trouble
+    assert (told in stretch.trouble) if told else not stretch.trouble
+
+
+def test_a_file_that_is_none_is_told_and_a_missing_one_is_no_trouble(tmp_path: Path) -> None:
+    assert MetricsReader(str(tmp_path / "none")).stretch(0, 10).trouble == ""
+    (tmp_path / "link").symlink_to(tmp_path / "none")
+    assert "cannot be read" in MetricsReader(str(tmp_path / "link")).stretch(0, 10).trouble
+    assert "no plain file" in MetricsReader(str(tmp_path)).stretch(0, 10).trouble

@@ -856,3 +856,73 @@ def test_of_many_runs_the_last_are_kept_and_offsets_stay() -> None:
     assert row.begins()[0] == 30
     assert row.size == 10 * len(runs)
     assert [run.tail for run in row.runs][-2:] == ["", f"{MOST_RUNS + 3}"]
+
+
+class Watching(Desk):
+    """Notes at every round what the arbiter knows of the jobs that run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: list[dict[AppId, float]] = []
+
+    def _plan(self, view: View) -> Plan:
+        apps = self.steward.arbiter.world.apps
+        self.known.append({app: state.jobs[J0].done for app, state in apps.items()})
+        return super()._plan(view)
+
+    def run(self, *apps: AppId) -> "Watching":
+        """A run of each of these apps, with more iterations for the later ones."""
+        self.ready(*apps)
+        for gpu, app in enumerate(apps):
+            self.ask(2.0, gpu, app=app)
+        self.tell(3.0, *apps)
+        assert self.steward.arbiter.world.apps[A].jobs[J0].done == 0.0, "no round needs it yet"
+        self.known.clear()
+        return self
+
+    def tell(self, at: float, *apps: AppId) -> None:
+        runs = [replace(running(n), app=app, iterations=n + 2.0) for n, app in enumerate(apps, 1)]
+        self.report(at, *runs, busy=dict.fromkeys(range(len(apps)), SlotState.RUNNING))
+
+
+def test_a_round_that_an_arrival_opens_knows_how_far_jobs_are() -> None:
+    desk = Watching().run(A)
+    desk.take(ev.AppArrived(4.0, simple_app("c")))
+    assert [known[A] for known in desk.known] == [3.0]
+
+
+def test_a_round_at_a_beat_knows_how_far_all_jobs_are() -> None:
+    desk = Watching().run(A, B)
+    for at in range(5, 100, 5):
+        desk.wait(float(at))
+        desk.tell(float(at), A, B)
+    assert [(known[A], known[B]) for known in desk.known] == [(3.0, 4.0)]
+
+
+def test_progress_is_known_before_an_event_that_comes_late_opens_a_round() -> None:
+    desk = Watching().run(A, B)
+    # Nobody woke the steward at the beat: what comes next rings the alarm.
+    desk.take(ev.WeightChanged(150.0, 2.0, app=A))
+    assert [(known[A], known[B]) for known in desk.known] == [(3.0, 4.0)]
+
+
+def born_of(outcome: Outcome) -> str:
+    [order] = orders_in(outcome).runs
+    return order.born
+
+
+def test_a_later_app_of_the_same_name_does_not_get_the_checkpoints_of_the_first() -> None:
+    desk = Desk().ready(A)
+    desk.report(5.0)
+    first = born_of(desk.ask(5.2, 0))
+    assert first
+    desk.report(6.0, running(state=RunState.EXITED, code=1))
+    desk.report(7.0)
+    assert born_of(desk.ask(7.2, 0, key="again")) == first, "a job that failed finds its own"
+    desk.report(8.0, running(2, RunState.EXITED, 0))
+    desk.take(ev.AppEnded(8.5, A))
+    desk.report(9.0)
+    desk.take(ev.AppArrived(10.0, simple_app(A, gpus=2, jobs=2)))
+    desk.report(11.0)
+    second = born_of(desk.ask(11.2, 0, key="anew"))
+    assert second not in {"", first}

@@ -18,6 +18,7 @@ from typing import assert_never
 
 from themis.agent import commands as cmd
 from themis.agent import events as ev
+from themis.agent.assignment import Placement
 from themis.agent.core import Agent
 from themis.agent.profiler import Profiler
 from themis.apps.file import AppFile, Goal
@@ -49,7 +50,7 @@ from themis.fleet.talk import (
     TrialSaid,
 )
 from themis.model import AppSpec, GpuId, JobId, Lease, Topology
-from themis.tuners import Tuner, tuner_for
+from themis.tuners import Known, Past, ResumableTuner, Tuner, tuner_for
 
 RESUMABLE = 75
 """The exit code of a job that has saved and can go on."""
@@ -90,6 +91,8 @@ class _Trial:
     """What is known of one job."""
 
     params: Mapping[str, Value] | None
+    open: bool = False
+    """Whether its parameters are still to be chosen."""
     done: float = 0.0
     metric: float | None = None
     """As last reported, in its own direction."""
@@ -117,11 +120,23 @@ class Agency:
         session: str,
         choose: Choose | None = None,
         make_tuner: MakeTuner | None = None,
+        choose_all: bool = False,
     ) -> None:
+        """Begin with nothing known.
+
+        Args:
+            app: What was submitted.
+            plan: What that comes to.
+            session: A text that no other agent of the app has.
+            choose: Chooses parameters that the plan leaves open.
+            make_tuner: Another tuner than the app file names.
+            choose_all: Whether `choose` is also asked where the plan has parameters.
+        """
         self._app = app
         self._plan = plan
         self._session = session
         self._choose = choose
+        self._choose_all = choose_all
         self._make_tuner = make_tuner or (lambda spec: tuner_for(spec, plan.tuner))
         self._count = 0
         self._agent: Agent | None = None
@@ -134,6 +149,11 @@ class Agency:
         self._out: list[Said] = []
         self._at = 0.0
         self.over = False
+
+    @property
+    def placement(self) -> Placement:
+        """Where its jobs run or are about to."""
+        return {} if self._agent is None or self.over else self._agent.placement
 
     @property
     def next_wake(self) -> float:
@@ -197,13 +217,25 @@ class Agency:
         """Come to be where the app is."""
         self._topology = standing.topology
         self._leases = {lease.gpu: lease for lease in standing.leases}
-        self._trials = {trial.job: _Trial(trial.params) for trial in self._plan.trials}
+        self._trials = {
+            trial.job: _Trial(trial.params, open=self._choose_all or trial.params is None)
+            for trial in self._plan.trials
+        }
         self._runs, self._going = {}, {}
         tuner = self._make_tuner(standing.spec)
-        self._agent = Agent(standing.spec, tuner, profiler=Profiler(standing.spec.jobs))
+        resumed = isinstance(tuner, ResumableTuner) and bool(standing.targets)
+        if isinstance(tuner, ResumableTuner) and standing.targets:
+            tuner.resume(self._past(standing))
+        profiler = Profiler(standing.spec.jobs, estimated=standing.spec.estimated)
+        self._agent = Agent(standing.spec, tuner, profiler=profiler)
         for chosen in standing.trials:
             self._trials[chosen.job].params = json.loads(chosen.params)
-        announced = self._relive(standing.reached)
+            self._trials[chosen.job].open = False
+        past = _of_phase(standing) if resumed else standing.reached
+        for reached in standing.reached:
+            if reached not in past:
+                self._trials[reached.job].failed = reached.failed
+        announced = self._relive(past)
         if announced is not None and announced.phase > standing.phase:
             self._say(PhaseSaid(announced.phase, announced.targets))  # It may not have been heard.
         for job, done in standing.iterations:
@@ -213,17 +245,36 @@ class Agency:
             for iteration, value in curve.points:
                 trial = self._trials[curve.job]
                 trial.spoke, trial.metric = True, finite(value)
-                cost = self._cost(trial.metric)
-                self._tell(ev.LossSeen(self._at, curve.job, iteration, cost))
+                if not resumed:
+                    cost = self._cost(trial.metric)
+                    self._tell(ev.LossSeen(self._at, curve.job, iteration, cost))
         self._resume(standing)
+
+    def _past(self, standing: Standing) -> Past:
+        """Where the app is, for a tuner that does not live through it again."""
+        curves = {curve.job: curve.points for curve in standing.curves}
+        chosen = {trial.job: json.loads(trial.params) for trial in standing.trials}
+        said: dict[JobId, list[Reached]] = {}
+        for reached in standing.reached:
+            said.setdefault(reached.job, []).append(reached)
+        known = tuple(
+            Known(
+                job,
+                tuple(each.iterations for each in said.get(job, ())),
+                tuple((at, self._cost(finite(value))) for at, value in curves.get(job, ())),
+                chosen.get(job),
+                failed=any(each.failed for each in said.get(job, ())),
+            )
+            for job in self._trials
+        )
+        return Past(standing.phase, standing.targets, known)
 
     def _relive(self, past: tuple[Reached, ...]) -> cmd.AnnouncePhase | None:
         """Tell of the past: what followed from it was done then, unless it was the last word."""
         assert self._agent is not None
         announced = None
         for reached in past:
-            trial = self._trials[reached.job]
-            trial.failed = reached.failed
+            self._trials[reached.job].failed = reached.failed
             cost = math.inf if reached.failed else self._cost(reached.metric)
             next_one: JobId | None = reached.job
             while next_one is not None:
@@ -520,7 +571,8 @@ class Agency:
         trial = self._trials[job]
         if trial.failed:
             return  # A phase chose it for want of others, and is about to pass over it.
-        if trial.params is None:
+        if trial.open or trial.params is None:
+            trial.open = False
             trial.params = dict(self._choose(job)) if self._choose is not None else {}
             self._say(TrialSaid(job, json.dumps(trial.params)))
         self._count += 1
@@ -546,3 +598,15 @@ class Agency:
 
     def _say(self, said: Said) -> None:
         self._out.append(said)
+
+
+def _of_phase(standing: Standing) -> tuple[Reached, ...]:
+    """The last that was said of jobs which are done with the phase under way."""
+    targets = dict(standing.targets)
+    found: dict[JobId, Reached] = {}
+    for reached in standing.reached:
+        target = targets.get(reached.job)
+        if target is not None and (reached.failed or reached.iterations >= target - _SLACK):
+            found.pop(reached.job, None)
+            found[reached.job] = reached
+    return tuple(found.values())

@@ -46,6 +46,13 @@ class Rule(StrEnum):
     NONE = "none"
 
 
+class Minder(StrEnum):
+    """Whose process decides which trials go on."""
+
+    SERVICE = "service"
+    OWN = "own"
+
+
 class Goal(StrEnum):
     """Which way is better."""
 
@@ -129,6 +136,7 @@ class AppFile:
     env: Mapping[str, str] = field(default_factory=dict)
     search: Search | None = None
     stop: Stop = field(default_factory=Stop)
+    tuner: Minder = Minder.SERVICE
     metric: Metric = field(default_factory=Metric)
     gpus: Gpus = field(default_factory=Gpus)
     iteration_seconds: float = 0.0
@@ -379,6 +387,7 @@ _READERS: Mapping[str, Callable[[Any, Place], Any]] = {
     "env": _env,
     "search": _section(Search, ("params",)),
     "stop": _section(Stop),
+    "tuner": _enum(Minder),
     "metric": _section(Metric),
     "gpus": _section(Gpus),
     "iteration_seconds": _positive(1e9),

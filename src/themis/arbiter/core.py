@@ -129,6 +129,21 @@ class Arbiter:
         beat = self._beat is not None and self._beat - self.settings.round_lead <= at
         return beat or (self._pool_at is not None and self._pool_at <= at)
 
+    def may_open_round(self, event: ev.Event) -> bool:
+        """Whether an event may open a round at once, so that progress should be known before."""
+        if self.round_due(event.at):
+            return True
+        alarm = self._alarms.first
+        rings = alarm is not None and alarm <= event.at
+        if self._rounds.open is not None:
+            # Its end lets the next one begin, if that is wanted already.
+            ends = rings or isinstance(event, ev.BidReceived | ev.Solved | ev.SolveFailed)
+            return ends and (self._late_beat is not None or self._wants_round)
+        if self._awaiting_tables:
+            return rings or not isinstance(event, ev.JobStarted | ev.JobStopped)
+        at_once = ev.AppArrived | ev.AppResumed | ev.QuotaChanged | ev.RoundsHeld
+        return not self._policy.pools or isinstance(event, at_once)
+
     # The door
 
     def handle(self, event: ev.Event) -> list[Command]:
@@ -314,7 +329,7 @@ class Arbiter:
         tolerance = self.settings.audit_tolerance
         for sample in event.samples:
             state.measure(sample.job, sample.iterations)
-            if tolerance and state.check_speed(
+            if (tolerance or state.audit.estimated) and state.check_speed(
                 sample.job, sample.iterations, sample.seconds, tolerance
             ):
                 # It came so far by looking small: what it waited with false claims is lost.

@@ -27,6 +27,9 @@ MOST_VALUES, LONGEST_NAME = 8, 64
 """Values taken from one line, and the length of a name; the others are left out."""
 _LARGEST = 1e15
 _OWN = ("it", "t", "loss")
+_SHOWN = 60
+"""Bytes of a line that people are shown."""
+_TOO_LONG = f"a line of THEMIS_METRICS is longer than {MOST_LINE} bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class Stretch:
     """Where to go on; beyond the last sample if other lines follow it."""
     more: bool
     """Whether there are lines after it."""
+    trouble: str = ""
+    """What could not be read, as `Reader.trouble` has it."""
 
 
 def parse_sample(line: bytes, metric: str = "loss") -> Sample | None:
@@ -131,25 +136,26 @@ class MetricsReader:
         self._file: tuple[int, int] | None = None
         """The file that the offset is in; None for whichever is there."""
         self._offset = 0
-        self._skipping = False
-        """Inside a line that is too long."""
+        self._skipping: bool | None = False
+        """Inside a line that is too long; None if that is to be found out."""
         self._behind = False
         """Whether the last read did not come to the end."""
+        self._trouble = ""
 
     @property
     def trouble(self) -> str:
-        """Nothing is left out but lines that are no samples."""
-        return ""
+        """The last line that is no sample, or why there is none at all."""
+        return self._trouble
 
     def seek(self, offset: int) -> None:
-        """Go on from where a line ended, as `Sample.end` said, if the file is still as long."""
-        self._file, self._offset, self._skipping = None, offset, False
+        """Go on from a place that `Sample.end` or `Stretch.end` named, if the file is as long."""
+        self._file, self._offset, self._skipping = None, offset, None
 
     def stretch(self, since: int, most: int) -> Stretch:
         """Samples from a place on."""
         self.seek(since)
         samples = self.read(most)
-        return Stretch(samples, self._offset, self._behind)
+        return Stretch(samples, self._offset, self._behind, self._trouble)
 
     def read(self, most: int | None = None) -> tuple[Sample, ...]:
         """New samples, oldest first, at most so many; none where there is no readable file."""
@@ -158,11 +164,18 @@ class MetricsReader:
             with self._as_owner():
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
                 fd = os.open(self._path, flags)
-        except OSError:
+        except FileNotFoundError:
+            return ()  # Nothing was reported yet.
+        except OSError as error:
+            self._trouble = f"THEMIS_METRICS cannot be read: {error.strerror}"
             return ()
         try:
-            return tuple(self._samples(fd, most)) if self._is_ours(fd) else ()
-        except OSError:
+            if self._is_ours(fd):
+                return tuple(self._samples(fd, most))
+            self._trouble = "THEMIS_METRICS is no plain file of the job's user"
+            return ()
+        except OSError as error:
+            self._trouble = f"THEMIS_METRICS cannot be read: {error.strerror}"
             return ()
         finally:
             os.close(fd)
@@ -192,6 +205,10 @@ class MetricsReader:
         return True
 
     def _samples(self, fd: int, most: int | None) -> Iterator[Sample]:
+        if self._skipping is None:
+            # No place is within a line but one at which a line had become too long.
+            before = os.pread(fd, 1, self._offset - 1) if self._offset else b"\n"
+            self._skipping = before != b"\n"
         text = os.pread(fd, MOST_READ, self._offset)
         *lines, rest = text.split(b"\n")
         self._behind = len(text) == MOST_READ
@@ -205,12 +222,17 @@ class MetricsReader:
                 self._skipping = False
                 continue
             if len(line) > MOST_LINE:
+                self._trouble = _TOO_LONG
                 continue
             sample = parse_sample(line, self._metric)
             if sample is not None:
                 count += 1
                 yield replace(sample, end=self._offset)
+            elif line.strip():
+                shown = line[:_SHOWN].decode("utf-8", "replace")
+                self._trouble = f'a line of THEMIS_METRICS is not like {{"it": 12, ...}}: {shown!r}'
         # Half a line waits for its other half, unless it is too long already.
         if len(rest) > MOST_LINE:
             self._skipping = True
+            self._trouble = _TOO_LONG
             self._offset += len(rest)

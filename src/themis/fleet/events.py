@@ -139,6 +139,8 @@ class PointsRead:
     points: tuple[Point, ...]
     more: bool = False
     """Whether there are others, which wait until some of these have been heard."""
+    trouble: str = ""
+    """What of it could not be read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from themis.fleet.events import (
 from themis.fleet.kept import AgentSession, Release
 from themis.fleet.requests import objection
 from themis.fleet.running import Running
-from themis.fleet.storage import storage_objection
+from themis.fleet.storage import birth_of, storage_objection
 from themis.model import AppId, GpuId, Lease
 
 DISPLACED = "another agent speaks for this app since"
@@ -110,17 +110,18 @@ class Hearing(Running):
             self._commands.append(RefuseRun(event.app, event.key, reason))
             return
         world = self._arbiter.world
-        held = world.ledger.holdings(event.app)
+        state, held = world.apps[event.app], world.ledger.holdings(event.app)
         gpus = tuple(sorted(set(event.gpus)))
         run = self._book.add(
             app=event.app,
-            owner=world.apps[event.app].spec.owner,
+            owner=state.spec.owner,
             job=event.job,
             key=event.key,
             gpus=gpus,
             tokens=tuple(held[gpu].token for gpu in gpus),
             program=event.program,
             limit=event.limit,
+            born=birth_of(event.app, state.spec.owner, state.submitted),
         )
         self._commands.append(AcceptRun(event.app, event.key, run.run))
 

@@ -40,6 +40,8 @@ class WantedRun:
     iterations: float = 0.0
     seconds: float = 0.0
     """Of training, as last told to the arbiter."""
+    born: str = ""
+    """Which app of its name its app is, as `birth_of` says."""
 
 
 @dataclass(frozen=True, slots=True)

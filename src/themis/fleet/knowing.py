@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from themis.arbiter import Arbiter
 from themis.arbiter import commands as cmd
@@ -20,6 +21,16 @@ from themis.model import AppId, JobId
 NODE_TTL = 20.0
 HEARTBEATS = 5
 """How many a node must live for: one that is answered late, and asks again, is not cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """How a run is, as far as its node tells."""
+
+    since: float
+    """When it last got on: it began to run, or did another iteration."""
+    trouble: str = ""
+    """What of its metrics could not be read."""
 
 
 class Knowing:
@@ -70,6 +81,8 @@ class Knowing:
         """Nodes whose kept report may have to be answered."""
         self._iterations: dict[int, tuple[float, float]] = {}
         """Iterations and seconds of runs as last reported; stored when a round needs them."""
+        self._watched: dict[int, Watched] = {}
+        """How runs are, for people; what is lost with a restart is seen again."""
         self._log_sizes: dict[int, int] = {}
         """Bytes that runs have printed, as far as known."""
 
@@ -121,6 +134,10 @@ class Knowing:
     def progress(self, run: int) -> tuple[float, float]:
         """Iterations and seconds of training of a run, as last reported."""
         return self._iterations.get(run, (0.0, 0.0))
+
+    def watched(self, run: int) -> "Watched | None":
+        """How a run is, if its node was heard since it began."""
+        return self._watched.get(run)
 
     def fence_of(self, app: AppId) -> int:
         """The number of the session that is heard for an app; 0 if there is none."""

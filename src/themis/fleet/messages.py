@@ -164,6 +164,8 @@ class RunReport:
     """Whether others follow when these have been heard."""
     log_size: int = 0
     """Bytes that it has printed, once it is over."""
+    trouble: str = ""
+    """What of its metrics could not be read, and why."""
 
     def __post_init__(self) -> None:
         if weight_of(self.points) > MOST_POINTS:
@@ -266,6 +268,8 @@ class RunOrder:
     """How many nodes the run has."""
     rendezvous: str = ""
     """The machine of rank 0."""
+    born: str = ""
+    """Which app of its name its app is: the checkpoints of a namesake before it are not its."""
 
     @property
     def token(self) -> int:

@@ -68,6 +68,7 @@ class _Run:
     """Those after `heard`."""
     more: bool = False
     log_size: int = 0
+    trouble: str = ""
 
     @property
     def told_to_go(self) -> bool:
@@ -364,6 +365,7 @@ class NodeCore:
             # They wait for the next report: one that is under way must not be overtaken by each.
             run.points += event.points
             run.more = event.more
+            run.trouble = event.trouble
 
     def _want_logs(self, wanted: tuple[LogWanted, ...]) -> None:
         """Read what is wanted and not there yet; parts that nobody waits for any more go."""
@@ -514,4 +516,5 @@ def _told(run: _Run, count: int) -> RunReport:
         run.points[:count],
         run.more or count < len(run.points),
         run.log_size,
+        run.trouble,
     )

@@ -199,6 +199,8 @@ class Standing:
     """What was said of jobs, the oldest first."""
     curves: tuple[Curve, ...] = ()
     """Of jobs that are not given up: how the app's metric went, thinned out."""
+    targets: tuple[tuple[JobId, float], ...] = ()
+    """The jobs of the phase, and how far each trains in it, counted from its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +257,8 @@ class RefusalNews:
     reason: str
     final: bool = False
     """Whether it would be refused again, however often it is said."""
+    home: str = ""
+    """The only machine that a job can go on on, where that is why its run was refused."""
 
 
 @dataclass(frozen=True, slots=True)

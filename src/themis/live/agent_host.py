@@ -14,18 +14,20 @@ import math
 import random
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from themis.apps import AppFile, Plan, parse_app, plan_app
-from themis.apps.agency import Agency, MakeTuner
+from themis.apps import AppFile, Goal, Plan, parse_app, plan_app
+from themis.apps.agency import Agency
 from themis.apps.file import Method
+from themis.apps.space import Value
 from themis.errors import DeniedError, ThemisError, UnknownAppError
 from themis.fleet.talk import AgentReport, Hosted, News, OverNews, Said, Sheet, Standing
 from themis.live.agent_link import AgentLink
 from themis.live.grpc_client import Backoff
-from themis.model import AppId
+from themis.model import AppId, AppSpec, JobId
+from themis.tuners import Stepwise
 
 if TYPE_CHECKING:
     from themis.live.suggesting import Suggesting
@@ -64,9 +66,18 @@ class AppRunner:
         sheet: Sheet,
         rng: random.Random,
         *,
-        make_tuner: MakeTuner | None = None,
+        own: Stepwise | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Be ready to speak.
+
+        Args:
+            client: The service.
+            sheet: What was submitted.
+            rng: For waits.
+            own: Somebody's own tuner, in place of the one that the app file names.
+            monotonic: A clock.
+        """
         self._monotonic = monotonic
         self._offset = 0.0
         """From this clock to the cluster's."""
@@ -76,12 +87,16 @@ class AppRunner:
         plan = plan_app(written, sheet.app, sheet.owner, sheet.seed)
         self._suggesting = _suggesting(written, plan, sheet.seed)
         self._link = AgentLink(client, sheet.app, rng, session=session, longest_wait=_LONGEST_WAIT)
+        self._own = own
+        self._maximize = written.metric.goal is Goal.MAXIMIZE
+        self._drawn = {trial.job: trial.params for trial in plan.trials}
         self._agency = Agency(
             written,
             plan,
             session=session,
-            choose=None if self._suggesting is None else self._suggesting.choose,
-            make_tuner=make_tuner,
+            choose=self._choose,
+            make_tuner=None if own is None else self._make_tuner,
+            choose_all=own is not None,
         )
 
     async def run(self) -> str:
@@ -93,21 +108,39 @@ class AppRunner:
             StaleAnswerError: Another agent speaks for it.
             RefusedError: Something that this one said cannot be.
         """
+        talk = asyncio.create_task(self._talk())
         alarm = asyncio.create_task(self._watch_clock())
-        outcome = ""
         try:
-            async for item in self._link.news():
-                self._offset = self._link.at - self._monotonic()
-                if isinstance(item, Standing) and self._suggesting is not None:
-                    self._suggesting.relive(item)
-                if isinstance(item, OverNews):
-                    outcome = item.outcome
-                self._say(self._agency.hear(self._link.at, item))
-                self._changed.set()
+            await asyncio.wait({talk, alarm}, return_when=asyncio.FIRST_COMPLETED)
+            if alarm.done():
+                alarm.result()  # Only an error ends it, and nobody would start jobs again.
+            return await talk
         finally:
-            alarm.cancel()
-            await asyncio.gather(alarm, return_exceptions=True)
-        return outcome
+            for task in (talk, alarm):
+                task.cancel()
+            await asyncio.gather(talk, alarm, return_exceptions=True)
+
+    async def _talk(self) -> str:
+        async for item in self._link.news():
+            self._offset = self._link.at - self._monotonic()
+            if isinstance(item, Standing) and self._suggesting is not None:
+                self._suggesting.relive(item)
+            self._say(self._agency.hear(self._link.at, item))
+            self._changed.set()
+            if isinstance(item, OverNews):
+                return item.outcome
+        return ""
+
+    def _choose(self, job: JobId) -> Mapping[str, Value]:
+        drawn = self._drawn.get(job)
+        if drawn is None and self._suggesting is not None:
+            drawn = self._suggesting.choose(job)
+        return (drawn or {}) if self._own is None else self._own.suggested(job, drawn)
+
+    def _make_tuner(self, spec: AppSpec) -> Stepwise:
+        assert self._own is not None
+        drawn = {job: params or {} for job, params in self._drawn.items()}
+        return self._own.enter(spec, drawn, maximize=self._maximize)
 
     async def _watch_clock(self) -> None:
         while True:
@@ -127,6 +160,8 @@ class AppRunner:
         if self._suggesting is not None:
             self._suggesting.note(said)
         self._link.say(*said)
+        if self._own is not None:
+            self._own.note_placement(self._agency.placement)
 
 
 def _suggesting(written: AppFile, plan: Plan, seed: int) -> "Suggesting | None":

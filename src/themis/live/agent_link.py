@@ -17,7 +17,16 @@ from dataclasses import replace
 from typing import Protocol
 
 from themis.errors import LimitError, RefusedError, StaleAnswerError, UnavailableError
-from themis.fleet.talk import AgentReport, News, NewsItem, OverNews, PointsNews, RunSaid, Said
+from themis.fleet.talk import (
+    AgentReport,
+    News,
+    NewsItem,
+    OverNews,
+    PointsNews,
+    RunNews,
+    RunSaid,
+    Said,
+)
 from themis.live.grpc_client import Backoff
 from themis.live.rpcs import MOST_SAID
 from themis.model import AppId
@@ -162,6 +171,8 @@ class AgentLink:
 
     def _unheard(self, item: NewsItem) -> NewsItem | None:
         """Points come once: those of before a restart of the service may be told again."""
+        if isinstance(item, RunNews) and item.state.over:
+            self._points.pop(item.run, None)  # Its points came before.
         if not isinstance(item, PointsNews):
             return item
         heard = self._points.get(item.run, 0)

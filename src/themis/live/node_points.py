@@ -15,6 +15,8 @@ from collections import deque
 from themis.engines.metrics import Sample, Stretch
 from themis.fleet.messages import MOST_POINTS, NOT_FINITE, Point
 
+MOST_TROUBLE = 200
+
 
 class Trail:
     """The points of one run."""
@@ -24,6 +26,8 @@ class Trail:
         """Where to read on."""
         self.more = False
         """Whether the file has others."""
+        self.trouble = ""
+        """What could not be read."""
         self.lock = asyncio.Lock()
         """For who reads: a place must not be read twice."""
         self._heard = (heard, place)
@@ -44,6 +48,7 @@ class Trail:
 
     def take(self, stretch: Stretch) -> tuple[Point, ...]:
         """Number what was read, as far as there is room for it."""
+        self.trouble = stretch.trouble[:MOST_TROUBLE]
         taken: list[Point] = []
         for sample in stretch.samples:
             point = _point(sample)

@@ -218,7 +218,7 @@ class RunWork:
         """Read what a run has reported, as far as its agent has heard what was read before."""
         trail, number = run.trail, run.order.run
         async with trail.lock:
-            had_more = trail.more
+            before = (trail.more, trail.trouble)
             points: tuple[Point, ...] = ()
             if not self._runs.is_last(run):
                 trail.more = False  # Its job was started again.
@@ -227,8 +227,11 @@ class RunWork:
                 points = trail.take(found)
             else:
                 trail.more = True  # Perhaps not; but nobody must take its end for the end of them.
-            if points or trail.more != had_more:
-                self._put(partial(ev.PointsRead, run=number, points=points, more=trail.more))
+            if points or (trail.more, trail.trouble) != before:
+                more, trouble = trail.more, trail.trouble
+                self._put(
+                    partial(ev.PointsRead, run=number, points=points, more=more, trouble=trouble)
+                )
 
     async def _measure(self, run: Run) -> None:
         if math.isnan(run.began):

@@ -53,6 +53,7 @@ from themis.live.entries import body_of
 from themis.live.keeping import Departed, Rows, Submissions
 from themis.live.log_desk import LogDesk
 from themis.live.memory import CLUSTER, Memory, fleet_rows
+from themis.live.metrics import Metrics
 from themis.live.rounds import RoundBook
 from themis.live.sheets import Sheets
 from themis.live.store.base import AuditRow, Batch, LogEntry, Store
@@ -110,6 +111,8 @@ class Service:
         """Apps that were submitted as files."""
         self.book = RoundBook()
         """The last rounds."""
+        self.metrics = Metrics(self)
+        """What Prometheus reads."""
         self.logs = LogDesk(self)
         """Who reads what jobs print."""
 
@@ -164,6 +167,12 @@ class Service:
     def store(self) -> Store:
         """The store; only through the writer's thread."""
         return self._store
+
+    @property
+    def last_seen(self) -> Mapping[AppId, float]:
+        """When the agent of each app was last heard."""
+        apps = self._steward.arbiter.world.apps
+        return {app: desk.seen for app, desk in self.agents.desks.items() if app in apps}
 
     @property
     def kept(self) -> Mapping[str, str]:
@@ -287,6 +296,7 @@ class Service:
             waiting[1].set_result(answer.orders)
 
     def _do(self, command: StewardCommand) -> None:
+        self.metrics.note(command)
         match command:
             case cmd.Ask():
                 self.agents.ask(command)

@@ -14,11 +14,14 @@ from themis.arbiter.offering import Fairness, fairness_of
 from themis.fairness.ideal import Convention, ideal_time
 from themis.fairness.loads import declared_phases
 from themis.fleet import Steward
+from themis.fleet.kept import WantedRun
 from themis.fleet.messages import finite
 from themis.fleet.roster import Node
+from themis.fleet.storage import birth_of, checkpoints_of
 from themis.fleet.talk import Reached, Sheet
 from themis.fleet.trials import Trials
 from themis.live.keeping import Ended
+from themis.live.reasons import reason_of, trouble_of
 from themis.model import AppId, JobId, Machine, OwnerId
 
 ANONYMOUS = "(another owner's)"
@@ -30,8 +33,9 @@ def app_sheet(steward: Steward, app: AppId, now: float) -> dict[str, Any]:
     held = steward.arbiter.ledger.holdings(app)
     runs = [run for run in steward.runs.values() if run.app == app]
     stands = fairness_of(steward.arbiter.world, now)
+    troubles = {run.job: trouble_of(steward, run, now) for run in runs}
     return {
-        **app_line(steward, state, stands.get(app)),
+        **app_line(steward, state, stands.get(app), runs, now),
         "weight": state.weight,
         "phase": state.phase,
         "phases": len(state.spec.phases),
@@ -42,7 +46,10 @@ def app_sheet(steward: Steward, app: AppId, now: float) -> dict[str, Any]:
              "end": lease.end}
             for gpu, lease in sorted(held.items())
         ],
-        "jobs": [job_line(steward, state, job.id) for job in state.spec.jobs],
+        "jobs": [
+            {**job_line(steward, state, job.id), "trouble": troubles.get(job.id, "")}
+            for job in state.spec.jobs
+        ],
         "runs": [
             {"run": run.run, "job": run.job, "state": run.state, "gpus": list(run.gpus)}
             for run in sorted(runs, key=lambda run: run.run)
@@ -101,7 +108,13 @@ def _done(said: Sequence[Reached]) -> float:
     return said[-1].iterations if said else 0.0
 
 
-def app_line(steward: Steward, state: AppState, stands: Fairness | None) -> dict[str, Any]:
+def app_line(
+    steward: Steward,
+    state: AppState,
+    stands: Fairness | None,
+    runs: Sequence[WantedRun],
+    now: float,
+) -> dict[str, Any]:
     """One app as a line of a list."""
     held = steward.arbiter.ledger.holdings(state.id)
     return {
@@ -112,7 +125,8 @@ def app_line(steward: Steward, state: AppState, stands: Fairness | None) -> dict
         "submitted": state.submitted,
         "demand": state.demand,
         "held": len(held),
-        "reason": state.reason,
+        "estimated": state.audit.estimated,
+        "reason": reason_of(steward, state, runs, now),
     }
 
 
@@ -160,6 +174,8 @@ def results_sheet(
     trials, state = steward.trials, steward.arbiter.world.apps.get(app)
     chosen = {job: json.loads(text) for job, text in trials.params(app).items()}
     last = {reached.job: reached for reached in trials.reached(app)}
+    known = state or ended
+    born = birth_of(app, sheet.owner, known.submitted) if known is not None else ""
     jobs = []
     for trial in plan.trials:
         reached, curve = last.get(trial.job), trials.curve(app, trial.job)
@@ -173,7 +189,7 @@ def results_sheet(
                 "metric": metric if metric is not None or not curve else finite(curve[-1][1]),
                 "state": live["state"] if live else _ended_state(reached, trial.job, trials, app),
                 "failed": reached.failed if reached is not None else "",
-                "checkpoint": f"{sheet.owner}/{app}/{trial.job}",
+                "checkpoint": checkpoints_of(app, sheet.owner, trial.job, born),
             }
         )
     return {

@@ -93,7 +93,7 @@ class TensorBoardReader:
         """Samples from a place on."""
         self.seek(since)
         samples = self.read(most)
-        return Stretch(samples, self.place, self._behind)
+        return Stretch(samples, self.place, self._behind, self._trouble)
 
     def read(self, most: int | None = None) -> tuple[Sample, ...]:
         """New samples, oldest first, at most so many; none where nothing can be read."""

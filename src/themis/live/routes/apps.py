@@ -4,7 +4,7 @@ import json
 import secrets
 import zlib
 
-from themis.apps import parse_app, plan_app
+from themis.apps import Minder, parse_app, plan_app
 from themis.apps.file import AppFile
 from themis.apps.plan import Plan, optuna_wanted
 from themis.apps.programs import program_of
@@ -13,7 +13,8 @@ from themis.arbiter.offering import fairness_of
 from themis.errors import MissingError, RefusedError
 from themis.live import views
 from themis.live.access import decide
-from themis.live.programs import trouble_with
+from themis.live.programs import check_metric, trouble_with
+from themis.live.reasons import runs_by_app
 from themis.live.routes.base import Call, Data, Handlers
 from themis.live.suggesting import MISSING, is_able
 from themis.model import AppId, AppSpec, OwnerId
@@ -51,6 +52,7 @@ class Apps(Handlers):
     async def _submit_file(self, call: Call, key: str) -> Data:
         body = call.body
         written = parse_app(body["app"])
+        check_metric(written.metric)
         named = body.get("owner") or (call.identity.subject if call.identity else "")
         owner = OwnerId(check_name("owner", named))
         self._allow(call, owner)
@@ -63,6 +65,8 @@ class Apps(Handlers):
         world = self._service.steward.arbiter.world
         owners = {state.spec.owner for state in world.apps.values()} | {owner}
         sheet = views.plan_sheet(plan, world.topology.gpus, len(owners))
+        if written.tuner is Minder.OWN:
+            sheet["tuner"] = str(written.tuner)
         if body.get("dry_run"):
             return {"app": None, "plan": sheet}
         app = await self._service.submit_file(
@@ -94,15 +98,16 @@ class Apps(Handlers):
 
     async def list_apps(self, call: Call) -> Data:
         steward = self._service.steward
-        stands = fairness_of(steward.arbiter.world, self._service.now())
+        now = self._service.now()
+        stands, runs = fairness_of(steward.arbiter.world, now), runs_by_app(steward)
         lines = []
         for _, state in sorted(steward.arbiter.world.apps.items()):
             decision = decide(call.identity, call.endpoint.verb, state.spec.owner)
             if decision.anonymous:
                 lines.append(views.sealed_line(steward, state, stands.get(state.id)))
             elif decision.allowed:
-                lines.append(views.app_line(steward, state, stands.get(state.id)))
-        now = self._service.now()
+                mine = runs.get(state.id, ())
+                lines.append(views.app_line(steward, state, stands.get(state.id), mine, now))
         return {"apps": lines, "gpus": views.gpu_counts(steward), "now": now}
 
     async def status(self, call: Call) -> Data:
@@ -145,7 +150,7 @@ def _check_runnable(app: AppFile, plan: Plan) -> None:
     Raises:
         RefusedError: No node could run it, or nobody here could choose its trials.
     """
-    if optuna_wanted(app.search) and not is_able():
+    if app.tuner is Minder.SERVICE and optuna_wanted(app.search) and not is_able():
         raise RefusedError(app.name, MISSING)
     blank = dict.fromkeys(app.search.params, "") if app.search is not None else {}
     for trial in plan.trials:

@@ -93,8 +93,9 @@ _ROWS = {
 ENDPOINTS = (
     Endpoint("GET", "/healthz", Verb.HEALTH, "health", "Whether the service lives"),
     Endpoint("GET", "/readyz", Verb.HEALTH, "ready", "Whether it can take work"),
+    Endpoint("GET", "/metrics", Verb.METRICS, "metrics", "For Prometheus"),
     Endpoint("GET", "/openapi.json", Verb.ABOUT, "describe", "This API"),
-    Endpoint("GET", "/v1/about", Verb.ABOUT, "about", "Version and epoch"),
+    Endpoint("GET", "/v1/about", Verb.ABOUT, "about", "Version, epoch, port for agents"),
     Endpoint("GET", "/v1/whoami", Verb.WHOAMI, "whoami", "Who the caller is"),
     Endpoint("POST", "/v1/apps", Verb.SUBMIT, "submit", "Submit an app", _APP),
     Endpoint("GET", "/v1/apps", Verb.LIST, "list_apps", "All apps"),

@@ -37,10 +37,16 @@ from themis.live.wire.columns import (
     Place,
     scalar_codec,
 )
+from themis.model import Offer
 
 ONEOF = "kind"
 """The name of the oneof in messages that stand for unions."""
 _Kind = TypeVar("_Kind")
+
+
+_ALIKE = frozenset({Offer})
+"""Of which many in a row are the same: in a round hundreds of apps are shown the same GPUs."""
+_MOST_ALIKE = 64
 
 
 DOWN = Bounds(size=4 << 20, rows=1 << 20)
@@ -199,7 +205,30 @@ def _codec(kind: type) -> Codec:
         except ThemisError:
             return _make_one_by_one(kind, values)
 
-    return Codec(encode, decode)
+    return Codec(_remembering(encode) if kind in _ALIKE else encode, decode)
+
+
+def _remembering(encode: Convert) -> Convert:
+    """The same, made once for values that are equal. A message that holds one copies it."""
+    known: dict[object, Message] = {}
+
+    def run(column: Column, bounds: Bounds) -> Column:
+        out: Column = []
+        for index, value in enumerate(column):
+            message = known.get(value)
+            if message is None:
+                try:
+                    message = encode([value], bounds)[0]
+                except MisfitError as error:
+                    error.index = index
+                    raise
+                if len(known) >= _MOST_ALIKE:
+                    known.clear()
+                known[value] = message
+            out.append(message)
+        return out
+
+    return run
 
 
 def _make_one_by_one(kind: type, values: list[Column]) -> Column:
