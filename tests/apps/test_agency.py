@@ -8,7 +8,7 @@ import pytest
 
 from themis.apps import parse_app, plan_app
 from themis.apps.agency import FIRST_WAIT, RESUMABLE, Agency
-from themis.fleet.messages import Point, RunState
+from themis.fleet.messages import NOT_FINITE, Point, RunState
 from themis.fleet.talk import (
     Curve,
     EndSaid,
@@ -469,6 +469,34 @@ def test_parameters_are_chosen_when_a_trial_begins_and_are_kept() -> None:
     assert stage.asked[0].program.argv == ("train", "--lr=0.5")
     stage.begin()
     assert len(stage.trials) == 1
+
+
+@pytest.mark.parametrize("goal", ["minimize", "maximize"])
+@pytest.mark.parametrize("restarts", [False, True], ids=["undisturbed", "with a restart"])
+def test_a_trial_that_diverges_cannot_win_by_what_it_was_before(goal: str, restarts: bool) -> None:
+    stage = Stage(metric={"goal": goal})
+    stage.grant(0, 1, 2, 3)
+    best = JobId("0")
+    stage.report(best, 1.0, 1e-3 if goal == "minimize" else 99.0)
+    if restarts:
+        stage.report(best, 2.0, NOT_FINITE)
+        stage.begin()
+    stage.finish(best, NOT_FINITE)
+    for job in ("1", "2", "3"):
+        stage.finish(JobId(job), 1.0)
+    assert stage.reached[0].metric is None
+    assert best not in stage.running()
+
+
+def test_a_curve_that_breaks_is_stopped() -> None:
+    stage = Stage(stop={"method": "curve", "max_iterations": 1000})
+    stage.grant(0, 1, 2, 3)
+    job = JobId("1")
+    stage.report(job, 10.0, 0.001)
+    for step in range(2, 5):
+        stage.report(job, 10.0 * step, NOT_FINITE)
+    assert [(each.job, each.metric) for each in stage.reached] == [(job, None)]
+    assert stage.stopped
 
 
 def test_curves_are_stopped_where_they_flatten_and_the_arbiter_hears_of_it() -> None:

@@ -13,7 +13,7 @@ order, so that it is where it was. All of this is data and functions of data; `l
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from themis.agent import commands as cmd
@@ -22,9 +22,10 @@ from themis.agent.assignment import Placement
 from themis.agent.core import Agent
 from themis.agent.profiler import Profiler
 from themis.apps.file import AppFile, Goal
-from themis.apps.plan import Plan, argv_of, environment
+from themis.apps.plan import Plan
+from themis.apps.programs import program_of
 from themis.apps.space import Value
-from themis.fleet.messages import MetricsSource, Point, Program, RunState
+from themis.fleet.messages import Point, RunState, finite
 from themis.fleet.talk import (
     BidSaid,
     EndSaid,
@@ -243,9 +244,10 @@ class Agency:
         for curve in standing.curves:
             for iteration, value in curve.points:
                 trial = self._trials[curve.job]
-                trial.spoke, trial.metric = True, value
+                trial.spoke, trial.metric = True, finite(value)
                 if not resumed:
-                    self._tell(ev.LossSeen(self._at, curve.job, iteration, self._cost(value)))
+                    cost = self._cost(trial.metric)
+                    self._tell(ev.LossSeen(self._at, curve.job, iteration, cost))
         self._resume(standing)
 
     def _past(self, standing: Standing) -> Past:
@@ -259,7 +261,7 @@ class Agency:
             Known(
                 job,
                 tuple(each.iterations for each in said.get(job, ())),
-                tuple((at, self._cost(value)) for at, value in curves.get(job, ())),
+                tuple((at, self._cost(finite(value))) for at, value in curves.get(job, ())),
                 chosen.get(job),
                 failed=any(each.failed for each in said.get(job, ())),
             )
@@ -499,8 +501,9 @@ class Agency:
             trial.done = max(trial.done, point.iteration)
             value = self._metric_of(point)
             if value is not None:
-                trial.metric = value
-                self._tell(ev.LossSeen(self._at, news.job, point.iteration, self._cost(value)))
+                trial.metric = finite(value)
+                cost = self._cost(trial.metric)
+                self._tell(ev.LossSeen(self._at, news.job, point.iteration, cost))
         self._tell(ev.Progressed(self._at, ((news.job, trial.done),)))
         if windows:
             self._tell(ev.IterationsTimed(self._at, tuple(windows[-MOST_WINDOWS:])))
@@ -575,18 +578,11 @@ class Agency:
         self._count += 1
         key = f"{self._session}-{self._count}"
         self._runs[job] = _Run(key, gpus, self._at)
-        app = self._app
-        metric = app.metric
         level = 0 if self._topology is None else self._topology.level(gpus)
         where = (("THEMIS_GPU_COUNT", str(len(gpus))), ("THEMIS_LEVEL", str(level)))
-        program = Program(
-            argv_of(app.command, trial.params),
-            (*environment(app, trial.params), *where),
-            app.workdir,
-            app.checkpoint.grace,
-            MetricsSource(metric.name, str(metric.source), metric.path, metric.pattern),
-        )
-        self._say(RunSaid(job, gpus, program, key, until if app.counted else 0.0))
+        program = program_of(self._app, trial.params)
+        program = replace(program, env=(*program.env, *where))
+        self._say(RunSaid(job, gpus, program, key, until if self._app.counted else 0.0))
 
     def _stop(self, job: JobId) -> None:
         run = self._runs.pop(job, None)

@@ -22,6 +22,8 @@ MOST_ARGUMENTS = 1000
 MOST_TEXT = 4096
 MOST_VARIABLES = 200
 MOST_VALUE = 32768
+LONGEST_GRACE = 3600.0
+"""Seconds that nodes give a job to save."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _MEMORY = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?(|M|G|T)(?:i?B)?\Z")
 _GIGABYTES = {"": 1.0, "M": 1e-3, "G": 1.0, "T": 1e3}
@@ -261,11 +263,11 @@ def _count(low: int, high: int) -> Callable[[Any, Place], int]:
     return read
 
 
-def _time(low: float = 0.0) -> Callable[[Any, Place], float]:
+def _time(low: float = 0.0, high: float = 1e9) -> Callable[[Any, Place], float]:
     def read(value: Any, place: Place) -> float:
         with place.blamed():
             return check_number(
-                "value", seconds(value, "value"), low=low, high=1e9, above=low == 0.0
+                "value", seconds(value, "value"), low=low, high=high, above=low == 0.0
             )
 
     return read
@@ -373,7 +375,7 @@ _SECTIONS: dict[str, Mapping[str, Callable[[Any, Place], Any]]] = {
     },
     "Checkpoint": {
         "every": _time(1.0),
-        "grace": _time(1.0),
+        "grace": _time(1.0, LONGEST_GRACE),
         "save": _time(),
         "restart": _time(),
     },

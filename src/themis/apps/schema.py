@@ -144,7 +144,9 @@ def _checkpoint() -> dict[str, Any]:
     return _object(
         {
             "every": _about(_TIME, "Told to the job as THEMIS_CHECKPOINT_EVERY."),
-            "grace": _about(_TIME, "What it gets to save when its GPUs go (default: 60s)."),
+            "grace": _about(
+                _TIME, "What it gets to save when its GPUs go (default: 60s; at most 1h)."
+            ),
             "save": _about(_TIME, "How long saving takes (default: 7.5s)."),
             "restart": _about(_TIME, "How long a start takes until it trains (default: 35s)."),
         }

@@ -39,7 +39,7 @@ class Sample:
 
     iteration: float
     loss: float | None
-    """None if it was not said or is no finite number."""
+    """None if it was not said. What is no finite number is told of the metric only, as `nan`."""
     time: float | None
     """Seconds on the job's clock."""
     others: tuple[tuple[str, float], ...] = ()
@@ -84,7 +84,7 @@ def parse_sample(line: bytes, metric: str = "loss") -> Sample | None:
     iteration = _number(body.get("it"))
     if iteration is None or iteration < 0:
         return None
-    loss = _number(body.get("loss"))
+    loss = _value("loss", body.get("loss"), metric)
     most = MOST_VALUES - (loss is not None)
     return Sample(iteration, loss, _number(body.get("t")), _others(body, most, metric))
 
@@ -92,7 +92,7 @@ def parse_sample(line: bytes, metric: str = "loss") -> Sample | None:
 def _others(body: dict[str, object], most: int, metric: str) -> tuple[tuple[str, float], ...]:
     found = []
     for name, value in body.items():
-        number = _number(value)
+        number = _value(name, value, metric)
         if number is None or name in _OWN or not 0 < len(name) <= LONGEST_NAME:
             continue
         if name.isprintable() and _is_text(name):
@@ -104,6 +104,13 @@ def _others(body: dict[str, object], most: int, metric: str) -> tuple[tuple[str,
 def _is_text(name: str) -> bool:
     """Half a character, which JSON can say, cannot be sent on."""
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+def _value(name: str, value: object, metric: str) -> float | None:
+    """A number; `nan` for a metric that is none, for a job that has diverged must not do well."""
+    number = _number(value)
+    odd = number is None and isinstance(value, int | float) and not isinstance(value, bool)
+    return math.nan if odd and name == metric else number
 
 
 def _number(value: object) -> float | None:

@@ -101,6 +101,15 @@ class SlotReport:
     reason: str = ""
 
 
+NOT_FINITE = 1e15
+"""The value of a metric that is no finite number: messages have none that are not."""
+
+
+def finite(value: float | None) -> float | None:
+    """A value of a metric; None if there is none."""
+    return None if value is None or value >= NOT_FINITE else value
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     """What a job said of itself at one iteration, counted from its start."""
@@ -109,7 +118,7 @@ class Point:
     time: float | None = None
     """Seconds on the job's clock, if it said so."""
     values: tuple[tuple[str, float], ...] = ()
-    """Its loss and whatever else it measures, by name."""
+    """Its loss and whatever else it measures, by name; `NOT_FINITE` of a job that has diverged."""
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.values]

@@ -9,10 +9,11 @@ and a node that is started again goes on from what was heard.
 """
 
 import asyncio
+import math
 from collections import deque
 
 from themis.engines.metrics import Sample, Stretch
-from themis.fleet.messages import MOST_POINTS, Point
+from themis.fleet.messages import MOST_POINTS, NOT_FINITE, Point
 
 MOST_TROUBLE = 200
 
@@ -73,4 +74,5 @@ class Trail:
 
 
 def _point(sample: Sample) -> Point:
-    return Point(sample.iteration, sample.time, sample.values)
+    values = ((name, NOT_FINITE if math.isnan(value) else value) for name, value in sample.values)
+    return Point(sample.iteration, sample.time, tuple(values))

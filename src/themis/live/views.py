@@ -16,6 +16,7 @@ from themis.fairness.ideal import Convention, ideal_time
 from themis.fairness.loads import declared_phases
 from themis.fleet import Steward
 from themis.fleet.kept import WantedRun
+from themis.fleet.messages import finite
 from themis.fleet.roster import Node
 from themis.fleet.storage import birth_of, checkpoints_of
 from themis.fleet.talk import Reached, Sheet
@@ -111,7 +112,7 @@ def job_line(steward: Steward, state: AppState, job: JobId) -> dict[str, Any]:
         "gpus": list(run.gpus) if run is not None else [],
         "iterations": progress.done if progress is not None else _done(said),
         "target": progress.target if progress is not None else None,
-        "metric": curve[-1][1] if curve else None,
+        "metric": finite(curve[-1][1]) if curve else None,
         "message": said[-1].failed if said else "",
     }
 
@@ -198,7 +199,7 @@ def results_sheet(
                 "job": trial.job,
                 "params": chosen.get(trial.job, trial.params),
                 "iterations": live["iterations"] if live else _done([reached] if reached else []),
-                "metric": metric if metric is not None else curve[-1][1] if curve else None,
+                "metric": metric if metric is not None or not curve else finite(curve[-1][1]),
                 "state": live["state"] if live else _ended_state(reached, trial.job, trials, app),
                 "failed": reached.failed if reached is not None else "",
                 "checkpoint": checkpoints_of(app, sheet.owner, trial.job, born),

@@ -5,15 +5,19 @@ import secrets
 import zlib
 
 from themis.apps import Minder, parse_app, plan_app
+from themis.apps.file import AppFile
+from themis.apps.plan import Plan, optuna_wanted
+from themis.apps.programs import program_of
 from themis.arbiter import events as ev
 from themis.arbiter.offering import fairness_of
 from themis.errors import MissingError, RefusedError
 from themis.live import views
 from themis.live.access import decide
 from themis.live.explaining import facts_of, facts_of_ended
-from themis.live.programs import check_metric
+from themis.live.programs import check_metric, trouble_with
 from themis.live.reasons import runs_by_app
 from themis.live.routes.base import Call, Data, Handlers
+from themis.live.suggesting import MISSING, is_able
 from themis.model import AppId, AppSpec, OwnerId
 from themis.model.ids import check_name
 from themis.model.reasons import Reason
@@ -58,6 +62,7 @@ class Apps(Handlers):
             # The same for the same submission, sent again.
             seed = zlib.crc32(f"{owner}/{key}".encode())
         plan = plan_app(written, AppId(written.name), owner, seed)
+        _check_runnable(written, plan)
         world = self._service.steward.arbiter.world
         owners = {state.spec.owner for state in world.apps.values()} | {owner}
         sheet = views.plan_sheet(plan, world.topology.gpus, len(owners))
@@ -81,6 +86,8 @@ class Apps(Handlers):
         name = AppId(call.path("app"))
         self._allow(call, self._service.owner_of(name))
         sheet = self._service.hosting.sheet(name)
+        if name in self._service.steward.arbiter.world.apps:
+            raise RefusedError(name, "it is not over; `themis submit` begins another beside it")
         app = await self._service.submit_file(
             parse_app(json.loads(sheet.body)),
             sheet.owner,
@@ -144,3 +151,18 @@ class Apps(Handlers):
         app = self._app(call)
         event = ev.AppEnded(self._service.now(), app, "cancelled")
         return await self._carry_out(call, event, app)
+
+
+def _check_runnable(app: AppFile, plan: Plan) -> None:
+    """Refuse what would only fail when its jobs begin, or never begin.
+
+    Raises:
+        RefusedError: No node could run it, or nobody here could choose its trials.
+    """
+    if app.tuner is Minder.SERVICE and optuna_wanted(app.search) and not is_able():
+        raise RefusedError(app.name, MISSING)
+    blank = dict.fromkeys(app.search.params, "") if app.search is not None else {}
+    for trial in plan.trials:
+        trouble = trouble_with(program_of(app, blank if trial.params is None else trial.params))
+        if trouble:
+            raise RefusedError(app.name, trouble)
