@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from themis.agent.core import Agent
+from themis.agent.events import MoveTimed
 from themis.apps import parse_app, plan_app
 from themis.apps.agency import FIRST_WAIT, RESUMABLE, Agency
 from themis.fleet.messages import Point, RunState
@@ -456,3 +458,48 @@ def test_nothing_is_said_once_the_app_is_over() -> None:
     stage.hear(OverNews("cancelled"))
     assert stage.grant(1) == []
     assert stage.agency.over
+
+
+def moves(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float | None, float | None]]:
+    """What the agent is told of the costs of moves, from now on."""
+    told: list[tuple[float | None, float | None]] = []
+
+    def note(_: Agent, event: MoveTimed) -> None:
+        told.append((event.checkpoint, event.restart))
+
+    monkeypatch.setattr(Agent, "_on_move", note)
+    return told
+
+
+def test_how_long_a_job_takes_to_train_after_its_start_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = moves(monkeypatch)
+    stage = Stage()
+    stage.grant(0)
+    (job,) = stage.running()
+    run = stage.live[job]
+    stage.hear(replace(run, state=RunState.RUNNING))
+    stage.at += 20.0
+    # Its first three iterations come together, a second after the first of them.
+    points = tuple(Point(1.0 + n, 70.0 + n / 2) for n in range(3))
+    stage.hear(PointsNews(run.run, job, 1, points))
+    stage.hear(PointsNews(run.run, job, 4, (Point(4.0, 80.0),)))
+    assert told == [(None, pytest.approx(19.01))]
+
+
+def test_how_long_a_job_takes_to_save_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = moves(monkeypatch)
+    stage = Stage()
+    stage.grant(0)
+    (job,) = stage.running()
+    stage.report(job, 1.0, 0.5)
+    stage.revoke(0)
+    stage.at += 6.0
+    stage.exit(job, RESUMABLE)
+    assert told == [(pytest.approx(6.01), None)]
+    stage.grant(1)
+    (job,) = stage.running()
+    stage.revoke(1)
+    stage.exit(job, RESUMABLE)
+    assert len(told) == 1, "one that had done nothing had nothing to save"

@@ -13,6 +13,7 @@ from themis.agent import commands as cmd
 from themis.agent import events as ev
 from themis.agent.assignment import Need, Placement, assign, top_rate
 from themis.agent.bidder import Bidder, Standing
+from themis.agent.costs import Costs
 from themis.agent.profiler import Profiler
 from themis.model import AppSpec, GpuId, JobId, JobSpec, Topology
 from themis.tuners.base import Decision, Finished, Forecast, JobInfo, NextPhase, Stop, Tuner
@@ -64,6 +65,7 @@ class Agent:
         self._hold_idle = hold_idle
         self._in_bids = in_bids
         self._profiler = profiler
+        self._costs = Costs(spec.checkpoint_seconds, spec.restart_seconds)
         self._bidder = Bidder(spec, restart_in_bids=restart_in_bids, sticky=sticky)
         self._specs = {job.id: job for job in spec.jobs}
         self._all: dict[JobId, _Job] = {}
@@ -117,6 +119,8 @@ class Agent:
                 self._on_progress(event)
             case ev.IterationsTimed():
                 self._on_timed(event)
+            case ev.MoveTimed():
+                self._on_move(event)
             case ev.LossSeen():
                 self._on_loss(event)
             case ev.JobReached():
@@ -216,6 +220,15 @@ class Agent:
         if changed:
             self._rethink()
             self._arrange()
+
+    def _on_move(self, event: ev.MoveTimed) -> None:
+        """Learn what moves cost; the next bids and placements count with it."""
+        costs = self._costs
+        changed = event.checkpoint is not None and costs.saw_checkpoint(event.checkpoint)
+        if event.restart is not None and costs.saw_restart(event.restart):
+            changed = True
+        if changed:
+            self._bidder.believe(costs.checkpoint, costs.restart)
 
     def _on_loss(self, event: ev.LossSeen) -> None:
         job = self._jobs.get(event.job)
@@ -362,7 +375,7 @@ class Agent:
             return
         seats = [self._topology.seats[gpu] for gpu in sorted(self._gpus)]
         needs = self._needs()
-        restart = self._spec.checkpoint_seconds + self._spec.restart_seconds
+        restart = self._costs.checkpoint + self._costs.restart
         # A GPU taken and given back in one go has a new token: the process must go all the same.
         going_on = {name: gang for name, gang in self._placement.items() if lost.isdisjoint(gang)}
         wanted = (

@@ -57,6 +57,17 @@ class IterationsTimed:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveTimed:
+    """A process measured what it costs a job to move."""
+
+    at: float
+    checkpoint: float | None = None
+    """Seconds from being told to go until it had saved and gone."""
+    restart: float | None = None
+    """Seconds from its start to its first iteration."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobReached:
     """A job is at its target, its process gone; lower metrics are better."""
 
@@ -116,6 +127,7 @@ AgentEvent = (
     | LeasesChanged
     | Progressed
     | IterationsTimed
+    | MoveTimed
     | LossSeen
     | JobReached
     | JobLost

@@ -82,6 +82,17 @@ class _Run:
     last: Point | None = None
     heard: int = 0
     """The number of its last point that was heard."""
+    running_since: float | None = None
+    """When its process was heard to run, until it has done an iteration."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Going:
+    """A run that was told to go."""
+
+    job: JobId
+    told_at: float | None = None
+    """When, if it trained then and this agent told it."""
 
 
 @dataclass(slots=True)
@@ -128,7 +139,7 @@ class Agency:
         self._leases: dict[GpuId, Lease] = {}
         self._trials: dict[JobId, _Trial] = {}
         self._runs: dict[JobId, _Run] = {}
-        self._going: dict[str, JobId] = {}
+        self._going: dict[str, _Going] = {}
         """Runs told to stop whose job may already have another, by key."""
         self._out: list[Said] = []
         self._at = 0.0
@@ -246,7 +257,7 @@ class Agency:
                 continue
             stopping = run.state is RunState.STOPPING
             if stopping and run.job in staying:
-                self._going[run.key] = run.job
+                self._going[run.key] = _Going(run.job)
                 continue
             # One that goes may be done: whether its job has to go on is known when it is over.
             self._runs[run.job] = _Run(run.key, run.gpus, self._at, run.run, stopping)
@@ -304,6 +315,8 @@ class Agency:
         if run.stopping and not known:
             self._say(StopSaid(news.run))
         if news.state is RunState.RUNNING:
+            if not run.ran:
+                run.running_since = self._at
             run.ran, self._trials[job].false_starts = True, 0
             self._note_done(news)
         if news.state.over:
@@ -314,9 +327,11 @@ class Agency:
 
     def _gone(self, news: RunNews) -> None:
         """A run is over that was told to go; it may have been done before it heard that."""
-        going = self._going.pop(news.key, None) is not None
+        going = self._going.pop(news.key, None)
         self._note_done(news)
-        if going and self._complete(news):
+        if going is not None and going.told_at is not None and news.code == RESUMABLE:
+            self._tell(ev.MoveTimed(self._at, checkpoint=self._at - going.told_at))
+        if going is not None and self._complete(news):
             self._stop(news.job)
             self._arrive(news.job)
 
@@ -435,6 +450,7 @@ class Agency:
         if run is not None and ours:
             fresh = news.points[max(0, run.heard + 1 - news.first) :]
             run.heard = max(run.heard, news.first + len(news.points) - 1)
+            self._time_start(run, news)
         windows = self._windows(news.job, run, fresh) if run is not None and ours else []
         trial = self._trials[news.job]
         for point in fresh:
@@ -447,6 +463,15 @@ class Agency:
         self._tell(ev.Progressed(self._at, ((news.job, trial.done),)))
         if windows:
             self._tell(ev.IterationsTimed(self._at, tuple(windows[-MOST_WINDOWS:])))
+
+    def _time_start(self, run: _Run, news: PointsNews) -> None:
+        """Tell how long a process took from its start to its first iteration."""
+        began, run.running_since = run.running_since, None
+        if began is None or news.first != 1:
+            return
+        first, last = news.points[0].time, news.points[-1].time
+        since = last - first if first is not None and last is not None else 0.0
+        self._tell(ev.MoveTimed(self._at, restart=max(0.0, self._at - began - max(0.0, since))))
 
     def _metric_of(self, point: Point) -> float | None:
         return dict(point.values).get(self._app.metric.name)
@@ -533,7 +558,7 @@ class Agency:
         if run is None:
             return
         run.stopping = True
-        self._going[run.key] = job
+        self._going[run.key] = _Going(job, self._at if run.last is not None else None)
         self._say(StopSaid(run.number, run.key))
 
     def _end(self, outcome: str, best: JobId | None = None) -> None:
