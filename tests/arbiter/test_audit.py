@@ -199,9 +199,9 @@ def test_a_guess_is_replaced_by_the_first_iterations_and_then_fixed(
     level: int, tolerance: float
 ) -> None:
     audit = _guess()
-    assert audit.estimated
+    assert audit.part().estimated
     assert _run(audit, level, tolerance=tolerance) == 1
-    assert not audit.estimated
+    assert not audit.part().estimated
     assert audit.serial_factor == pytest.approx(1 / 30.0)
     assert _run(audit, level, samples=100, tolerance=tolerance) == 0
     assert audit.alarms == 0, "it said nothing that could be contradicted"
@@ -212,7 +212,7 @@ def test_fewer_than_twenty_iterations_and_the_start_up_tell_nothing() -> None:
     audit.start(J, SLOT, 1)
     assert not audit.measure(J, 25.0, 300.0, TOLERANCE), "its libraries were loaded meanwhile"
     assert not audit.measure(J, 44.0, 19.0, TOLERANCE)
-    assert audit.estimated
+    assert audit.part().estimated
     assert audit.measure(J, 46.0, 2.0, TOLERANCE)
     assert audit.serial_factor == pytest.approx(1 / 30.0)
 

@@ -257,11 +257,11 @@ def test_who_does_not_know_its_iteration_time_is_measured_and_loses_nothing_by_i
     state = world.arbiter.world.apps[A]
     world.deliver(events.JobStarted(world.now, A, J0, tuple(world.arbiter.ledger.holdings(A))))
     _measure(world, (J0, 10.0, 500.0))
-    assert state.audit.estimated
+    assert state.audit.part().estimated
     assert total_work(state.whole) == pytest.approx(1000.0)
     world.advance(200.0)
     _measure(world, (J0, 40.0, 30.0 * seconds))
-    assert not state.audit.estimated
+    assert not state.audit.part().estimated
     assert total_work(state.whole) == pytest.approx(1000.0 * seconds)
     assert (state.arrival, state.added_work) == (0.0, 0.0)
     assert _view(world).elapsed == pytest.approx(200.0)
