@@ -105,6 +105,18 @@ class JobSetAside:
 
 
 @dataclass(frozen=True, slots=True)
+class JobBound:
+    """A job can go on on one machine only, or anywhere again.
+
+    If it was about to run elsewhere, it does not: that was refused.
+    """
+
+    at: float
+    job: JobId
+    machine: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class JobBack:
     """A job that was set aside may run again."""
 
@@ -133,5 +145,6 @@ AgentEvent = (
     | JobLost
     | JobSetAside
     | JobBack
+    | JobBound
     | Resumed
 )

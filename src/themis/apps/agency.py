@@ -55,6 +55,8 @@ RESUMABLE = 75
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0
 """Seconds before a job that failed is started again, doubling with each failure."""
+BOUND = 60.0
+"""Seconds after which a job that waits for one machine asks for another all the same."""
 MOST_WINDOWS = 64
 _SLACK = 1e-6
 
@@ -114,6 +116,10 @@ class _Trial:
     """Seconds of its runs that are over."""
     back_at: float = math.inf
     """When it may run again, if it is set aside."""
+    bound_to: int | None = None
+    """The machine that has its checkpoints, where others do not see them."""
+    bound_until: float = math.inf
+    """When it asks for another machine all the same: its own may be gone."""
 
 
 class Agency:
@@ -141,6 +147,8 @@ class Agency:
         self._runs: dict[JobId, _Run] = {}
         self._going: dict[str, _Going] = {}
         """Runs told to stop whose job may already have another, by key."""
+        self._keep_home = False
+        """Whether jobs find their checkpoints only where they wrote them, as was seen once."""
         self._out: list[Said] = []
         self._at = 0.0
         self.over = False
@@ -148,7 +156,7 @@ class Agency:
     @property
     def next_wake(self) -> float:
         """When `wake` has something to do next; infinity for not."""
-        waits = [trial.back_at for trial in self._trials.values()]
+        waits = [min(trial.back_at, trial.bound_until) for trial in self._trials.values()]
         if self._app.max_runtime:
             waits += [
                 self._runtime_ends(job) for job, run in self._runs.items() if not run.stopping
@@ -171,6 +179,8 @@ class Agency:
             if trial.back_at <= at:
                 trial.back_at = math.inf
                 self._tell(ev.JobBack(at, job))
+            if trial.bound_until <= at:
+                self._let_go(job)
         if self._app.max_runtime:
             for job, run in list(self._runs.items()):
                 if not run.stopping and self._runtime_ends(job) <= at:
@@ -435,11 +445,35 @@ class Agency:
                 continue
             del self._runs[job]
             trial = self._trials[job]
+            machine = self._number_of(news.home)
             if news.final:
                 self._give_up(job, news.reason)
+            elif machine is not None and machine != trial.bound_to:
+                self._keep_home = True
+                self._bind(job, machine)
             else:
                 trial.back_at = self._at + FIRST_WAIT
                 self._tell(ev.JobSetAside(self._at, job, trial.done))
+
+    # Machines that have what others do not see
+
+    def _number_of(self, machine: str) -> int | None:
+        return None if self._topology is None else self._topology.number_of.get(machine)
+
+    def _bind(self, job: JobId, machine: int) -> None:
+        """Let a job run on the machine that has its checkpoints and nowhere else."""
+        trial = self._trials[job]
+        trial.bound_to, trial.bound_until = machine, self._at + BOUND
+        self._tell(ev.JobBound(self._at, job, machine))
+
+    def _let_go(self, job: JobId) -> None:
+        """Let a job that has waited try elsewhere; who is not let go there is bound again."""
+        trial = self._trials[job]
+        if job in self._runs:
+            trial.bound_until = self._at + BOUND
+            return
+        trial.bound_to, trial.bound_until = None, math.inf
+        self._tell(ev.JobBound(self._at, job, None))
 
     # Metrics
 
@@ -447,12 +481,16 @@ class Agency:
         run = self._runs.get(news.job)
         ours = run is not None and run.number in {0, news.run}
         fresh = news.points
+        trial = self._trials[news.job]
         if run is not None and ours:
             fresh = news.points[max(0, run.heard + 1 - news.first) :]
             run.heard = max(run.heard, news.first + len(news.points) - 1)
             self._time_start(run, news)
+            if self._keep_home and self._topology is not None:
+                here = self._topology.seats[run.gpus[0]].machine
+                if here != trial.bound_to:
+                    self._bind(news.job, here)
         windows = self._windows(news.job, run, fresh) if run is not None and ours else []
-        trial = self._trials[news.job]
         for point in fresh:
             trial.spoke = True
             trial.done = max(trial.done, point.iteration)
