@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from themis.agent.core import Agent
+from themis.agent.events import MoveTimed
 from themis.apps import parse_app, plan_app
 from themis.apps.agency import FIRST_WAIT, RESUMABLE, Agency
 from themis.fleet.messages import NOT_FINITE, Point, RunState
@@ -531,3 +533,93 @@ def test_nothing_is_said_once_the_app_is_over() -> None:
     stage.hear(OverNews("cancelled"))
     assert stage.grant(1) == []
     assert stage.agency.over
+
+
+def moves(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float | None, float | None]]:
+    """What the agent is told of the costs of moves, from now on."""
+    told: list[tuple[float | None, float | None]] = []
+
+    def note(_: Agent, event: MoveTimed) -> None:
+        told.append((event.checkpoint, event.restart))
+
+    monkeypatch.setattr(Agent, "_on_move", note)
+    return told
+
+
+def test_how_long_a_job_takes_to_train_after_its_start_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = moves(monkeypatch)
+    stage = Stage()
+    stage.grant(0)
+    (job,) = stage.running()
+    run = stage.live[job]
+    stage.hear(replace(run, state=RunState.RUNNING))
+    stage.at += 20.0
+    # Its first three iterations come together, a second after the first of them.
+    points = tuple(Point(1.0 + n, 70.0 + n / 2) for n in range(3))
+    stage.hear(PointsNews(run.run, job, 1, points))
+    stage.hear(PointsNews(run.run, job, 4, (Point(4.0, 80.0),)))
+    [(_, restart)] = told
+    assert restart == pytest.approx(19.01)
+
+
+def test_how_long_a_job_takes_to_save_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = moves(monkeypatch)
+    stage = Stage()
+    stage.grant(0)
+    (job,) = stage.running()
+    stage.report(job, 1.0, 0.5)
+    stage.revoke(0)
+    stage.at += 6.0
+    stage.exit(job, RESUMABLE)
+    [(checkpoint, _)] = told
+    assert checkpoint == pytest.approx(6.01)
+    stage.grant(1)
+    (job,) = stage.running()
+    stage.revoke(1)
+    stage.exit(job, RESUMABLE)
+    assert len(told) == 1, "one that had done nothing had nothing to save"
+
+
+def test_a_job_that_can_go_on_on_one_machine_only_waits_for_it() -> None:
+    stage = Stage(search={"n": 1, "params": {"lr": [0.1]}}, stop={"max_iterations": 12})
+    stage.grant(15)
+    (job,) = stage.running()
+    key, home = stage.asked[-1].key, TOPOLOGY.machines[0].name
+    del stage.live[job]
+    stage.hear(RefusalNews(key, "its checkpoints are there alone", home=home))
+    assert stage.released == [15]
+    assert len(stage.asked) == 1
+    first = TOPOLOGY.gpus_of[0][0]
+    stage.grant(first)
+    assert stage.asked[-1].gpus == (first,)
+
+
+def test_a_job_that_waited_for_one_machine_asks_for_another_after_a_while() -> None:
+    stage = Stage(search={"n": 1, "params": {"lr": [0.1]}}, stop={"max_iterations": 12})
+    stage.grant(15)
+    (job,) = stage.running()
+    del stage.live[job]
+    stage.hear(RefusalNews(stage.asked[-1].key, "why", home=TOPOLOGY.machines[0].name))
+    stage.grant(14)
+    assert len(stage.asked) == 1
+    stage.wake(stage.agency.next_wake)
+    stage.grant(13)
+    assert stage.asked[-1].gpus == (13,)
+
+
+def test_jobs_that_run_on_are_not_moved_where_one_could_not() -> None:
+    stage = Stage()
+    stage.grant(0, 15)
+    stays, moves = sorted(stage.live, key=lambda job: stage.live[job].gpus)
+    refused = next(said for said in stage.asked if said.job == moves)
+    del stage.live[moves]
+    stage.hear(RefusalNews(refused.key, "why", home=TOPOLOGY.machines[1].name))
+    stage.report(stays, 1.0, 0.5)
+    stage.revoke(0)
+    stage.exit(stays, RESUMABLE)
+    count = len(stage.asked)
+    other = TOPOLOGY.gpus_of[2][0]
+    stage.grant(other)
+    assert all(said.job != stays for said in stage.asked[count:]), "its checkpoints are elsewhere"

@@ -747,14 +747,15 @@ def test_without_any_shared_folder_nothing_is_refused_for_it() -> None:
     assert any(isinstance(command, AcceptRun) for command in desk.ask(5.0, 0, 2).commands)
 
 
-def trained_on_m0(desk: Desk) -> Desk:
+def trained_on_m0(desk: Desk, shared: str = "/shared") -> Desk:
     """A run on machine m0 has left checkpoints."""
     desk.ask(5.0, 0)
     slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
     ended = RunReport(1, A, J0, RunState.EXITED, 75, 3.0, 3.0)
     for number in (11, 12):
-        report = Report("m0", 1, number, 1, 0, slots, (ended,), shared_dir="/shared")
-        desk.take(ReportCame(6.0 + 0.01 * number, replace(report, mark="e1.m0.aa")))
+        report = Report("m0", 1, number, 1, 0, slots, (ended,), shared_dir=shared)
+        mark = "e1.m0.aa" if shared else ""
+        desk.take(ReportCame(6.0 + 0.01 * number, replace(report, mark=mark)))
     assert not desk.steward.runs
     return desk
 
@@ -770,6 +771,48 @@ def test_a_job_does_not_move_to_a_machine_that_does_not_see_its_checkpoints() ->
 def test_a_job_moves_where_its_checkpoints_are_seen() -> None:
     desk = trained_on_m0(two_machines(SAME, SAME))
     assert any(isinstance(command, AcceptRun) for command in desk.ask(7.0, 2, key="k2").commands)
+
+
+NONE = ("", "", "")
+
+
+def answer_to(outcome: Outcome) -> AcceptRun | RefuseRun:
+    kinds = AcceptRun | RefuseRun
+    [answer] = [command for command in outcome.commands if isinstance(command, kinds)]
+    return answer
+
+
+def test_without_shared_storage_a_job_goes_on_where_its_checkpoints_are_and_says_so() -> None:
+    desk = trained_on_m0(two_machines(NONE, NONE), "")
+    refusal = answer_to(desk.ask(7.0, 2, key="k2"))
+    assert isinstance(refusal, RefuseRun)
+    assert refusal.home == "m0"
+    assert "its checkpoints are on m0 alone" in refusal.reason
+    assert desk.steward.bound(A, J0) == refusal.reason
+    assert isinstance(answer_to(desk.ask(7.1, 0, key="k3")), AcceptRun)
+    assert not desk.steward.bound(A, J0)
+
+
+def test_without_shared_storage_a_job_does_not_leave_the_machine_where_it_saves_just_now() -> None:
+    desk = two_machines(NONE, NONE)
+    desk.ask(5.0, 0)
+    slots = (SlotReport(0, 1, SlotState.RUNNING), SlotReport(1, 0, SlotState.EMPTY))
+    desk.take(ReportCame(6.0, Report("m0", 1, 11, 1, 0, slots, (running(),))))
+    desk.take(StopRequested(6.1, A, 1))
+    refusal = answer_to(desk.ask(6.2, 2, key="k2"))
+    assert isinstance(refusal, RefuseRun)
+    assert refusal.home == "m0"
+
+
+def test_a_job_whose_machine_is_gone_begins_anew_and_says_so() -> None:
+    desk = trained_on_m0(two_machines(NONE, NONE), "")
+    slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
+    for number in range(13, 60):
+        desk.take(ReportCame(float(number), Report("m1", 1, number, 1, 0, slots, ())))
+    assert not desk.steward.nodes["m0"].present
+    accepted = answer_to(desk.ask(60.0, 2, key="k2"))
+    assert isinstance(accepted, AcceptRun)
+    assert "its checkpoints are on m0, which is gone" in desk.steward.runs[accepted.run].note
 
 
 # Logs

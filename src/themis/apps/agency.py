@@ -57,6 +57,8 @@ RESUMABLE = 75
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0
 """Seconds before a job that failed is started again, doubling with each failure."""
+BOUND = 60.0
+"""Seconds after which a job that waits for one machine asks for another all the same."""
 MOST_WINDOWS = 64
 _SLACK = 1e-6
 
@@ -84,6 +86,17 @@ class _Run:
     last: Point | None = None
     heard: int = 0
     """The number of its last point that was heard."""
+    running_since: float | None = None
+    """When its process was heard to run, until it has done an iteration."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Going:
+    """A run that was told to go."""
+
+    job: JobId
+    told_at: float | None = None
+    """When, if it trained then and this agent told it."""
 
 
 @dataclass(slots=True)
@@ -107,6 +120,10 @@ class _Trial:
     """Seconds of its runs that are over."""
     back_at: float = math.inf
     """When it may run again, if it is set aside."""
+    bound_to: int | None = None
+    """The machine that has its checkpoints, where others do not see them."""
+    bound_until: float = math.inf
+    """When it asks for another machine all the same: its own may be gone."""
 
 
 class Agency:
@@ -144,8 +161,10 @@ class Agency:
         self._leases: dict[GpuId, Lease] = {}
         self._trials: dict[JobId, _Trial] = {}
         self._runs: dict[JobId, _Run] = {}
-        self._going: dict[str, JobId] = {}
+        self._going: dict[str, _Going] = {}
         """Runs told to stop whose job may already have another, by key."""
+        self._keep_home = False
+        """Whether jobs find their checkpoints only where they wrote them, as was seen once."""
         self._out: list[Said] = []
         self._at = 0.0
         self.over = False
@@ -158,7 +177,7 @@ class Agency:
     @property
     def next_wake(self) -> float:
         """When `wake` has something to do next; infinity for not."""
-        waits = [trial.back_at for trial in self._trials.values()]
+        waits = [min(trial.back_at, trial.bound_until) for trial in self._trials.values()]
         if self._app.max_runtime:
             waits += [
                 self._runtime_ends(job) for job, run in self._runs.items() if not run.stopping
@@ -181,6 +200,8 @@ class Agency:
             if trial.back_at <= at:
                 trial.back_at = math.inf
                 self._tell(ev.JobBack(at, job))
+            if trial.bound_until <= at:
+                self._let_go(job)
         if self._app.max_runtime:
             for job, run in list(self._runs.items()):
                 if not run.stopping and self._runtime_ends(job) <= at:
@@ -301,7 +322,7 @@ class Agency:
                 continue
             stopping = run.state is RunState.STOPPING
             if stopping and run.job in staying:
-                self._going[run.key] = run.job
+                self._going[run.key] = _Going(run.job)
                 continue
             # One that goes may be done: whether its job has to go on is known when it is over.
             self._runs[run.job] = _Run(run.key, run.gpus, self._at, run.run, stopping)
@@ -359,6 +380,8 @@ class Agency:
         if run.stopping and not known:
             self._say(StopSaid(news.run))
         if news.state is RunState.RUNNING:
+            if not run.ran:
+                run.running_since = self._at
             run.ran, self._trials[job].false_starts = True, 0
             self._note_done(news)
         if news.state.over:
@@ -369,9 +392,11 @@ class Agency:
 
     def _gone(self, news: RunNews) -> None:
         """A run is over that was told to go; it may have been done before it heard that."""
-        going = self._going.pop(news.key, None) is not None
+        going = self._going.pop(news.key, None)
         self._note_done(news)
-        if going and self._complete(news):
+        if going is not None and going.told_at is not None and news.code == RESUMABLE:
+            self._tell(ev.MoveTimed(self._at, checkpoint=self._at - going.told_at))
+        if going is not None and self._complete(news):
             self._stop(news.job)
             self._arrive(news.job)
 
@@ -479,11 +504,35 @@ class Agency:
                 continue
             del self._runs[job]
             trial = self._trials[job]
+            machine = self._number_of(news.home)
             if news.final:
                 self._give_up(job, news.reason)
+            elif machine is not None and machine != trial.bound_to:
+                self._keep_home = True
+                self._bind(job, machine)
             else:
                 trial.back_at = self._at + FIRST_WAIT
                 self._tell(ev.JobSetAside(self._at, job, trial.done))
+
+    # Machines that have what others do not see
+
+    def _number_of(self, machine: str) -> int | None:
+        return None if self._topology is None else self._topology.number_of.get(machine)
+
+    def _bind(self, job: JobId, machine: int) -> None:
+        """Let a job run on the machine that has its checkpoints and nowhere else."""
+        trial = self._trials[job]
+        trial.bound_to, trial.bound_until = machine, self._at + BOUND
+        self._tell(ev.JobBound(self._at, job, machine))
+
+    def _let_go(self, job: JobId) -> None:
+        """Let a job that has waited try elsewhere; who is not let go there is bound again."""
+        trial = self._trials[job]
+        if job in self._runs:
+            trial.bound_until = self._at + BOUND
+            return
+        trial.bound_to, trial.bound_until = None, math.inf
+        self._tell(ev.JobBound(self._at, job, None))
 
     # Metrics
 
@@ -491,11 +540,16 @@ class Agency:
         run = self._runs.get(news.job)
         ours = run is not None and run.number in {0, news.run}
         fresh = news.points
+        trial = self._trials[news.job]
         if run is not None and ours:
             fresh = news.points[max(0, run.heard + 1 - news.first) :]
             run.heard = max(run.heard, news.first + len(news.points) - 1)
+            self._time_start(run, news)
+            if self._keep_home and self._topology is not None:
+                here = self._topology.seats[run.gpus[0]].machine
+                if here != trial.bound_to:
+                    self._bind(news.job, here)
         windows = self._windows(news.job, run, fresh) if run is not None and ours else []
-        trial = self._trials[news.job]
         for point in fresh:
             trial.spoke = True
             trial.done = max(trial.done, point.iteration)
@@ -507,6 +561,15 @@ class Agency:
         self._tell(ev.Progressed(self._at, ((news.job, trial.done),)))
         if windows:
             self._tell(ev.IterationsTimed(self._at, tuple(windows[-MOST_WINDOWS:])))
+
+    def _time_start(self, run: _Run, news: PointsNews) -> None:
+        """Tell how long a process took from its start to its first iteration."""
+        began, run.running_since = run.running_since, None
+        if began is None or news.first != 1:
+            return
+        first, last = news.points[0].time, news.points[-1].time
+        since = last - first if first is not None and last is not None else 0.0
+        self._tell(ev.MoveTimed(self._at, restart=max(0.0, self._at - began - max(0.0, since))))
 
     def _metric_of(self, point: Point) -> float | None:
         return dict(point.values).get(self._app.metric.name)
@@ -589,7 +652,7 @@ class Agency:
         if run is None:
             return
         run.stopping = True
-        self._going[run.key] = job
+        self._going[run.key] = _Going(job, self._at if run.last is not None else None)
         self._say(StopSaid(run.number, run.key))
 
     def _end(self, outcome: str, best: JobId | None = None) -> None:

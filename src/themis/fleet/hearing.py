@@ -16,10 +16,12 @@ from themis.fleet.events import (
     TrialChosen,
 )
 from themis.fleet.kept import AgentSession, Release
+from themis.fleet.messages import RunState
 from themis.fleet.requests import objection
+from themis.fleet.roster import Node
 from themis.fleet.running import Running
-from themis.fleet.storage import birth_of, storage_objection
-from themis.model import AppId, GpuId, Lease
+from themis.fleet.storage import binds, birth_of, storage_objection
+from themis.model import AppId, GpuId, JobId, Lease
 
 DISPLACED = "another agent speaks for this app since"
 """What an agent is told whose session is over."""
@@ -105,10 +107,15 @@ class Hearing(Running):
         if known is not None:
             self._commands.append(AcceptRun(event.app, event.key, known))
             return
-        reason = objection(event, self._arbiter, self._book) or self._storage_objection(event)
+        reason, home = objection(event, self._arbiter, self._book), ""
+        if not reason:
+            reason, home = self._storage_objection(event)
         if reason:
-            self._commands.append(RefuseRun(event.app, event.key, reason))
+            self._commands.append(RefuseRun(event.app, event.key, reason, home))
+            if home:
+                self._bound[event.app, event.job] = reason
             return
+        self._bound.pop((event.app, event.job), None)
         world = self._arbiter.world
         state, held = world.apps[event.app], world.ledger.holdings(event.app)
         gpus = tuple(sorted(set(event.gpus)))
@@ -122,18 +129,34 @@ class Hearing(Running):
             program=event.program,
             limit=event.limit,
             born=birth_of(event.app, state.spec.owner, state.submitted),
+            note=self._loss(event),
         )
         self._commands.append(AcceptRun(event.app, event.key, run.run))
 
-    def _storage_objection(self, event: RunRequested) -> str:
-        """Why a job would not find its checkpoints where it is to run."""
-        ended = [row for row in self._book.results(event.app) if row.job == event.job]
-        home = None
-        if ended and ended[-1].gpus and ended[-1].iterations > 0.0:
-            last = self._roster.machine_of[ended[-1].gpus[0]]
-            home = last if last.present else None  # What is gone has nothing to go on with.
+    def _storage_objection(self, event: RunRequested) -> tuple[str, str]:
+        """Why a job would not find its checkpoints where it is to run, and where it would."""
+        last = self._last_on(event.app, event.job)
+        home = last if last is not None and last.present else None
         machines = [self._roster.machine_of[gpu] for gpu in sorted(set(event.gpus))]
-        return storage_objection(machines, home, self._nonce)
+        if home is not None and binds(home, machines[0]):
+            reason = f"its checkpoints are on {home.name} alone, without shared_dir: it waits there"
+            return reason, home.name
+        return storage_objection(machines, home, self._nonce), ""
+
+    def _last_on(self, app: AppId, job: JobId) -> Node | None:
+        """The machine that has the checkpoints of a job, if it has any."""
+        runs = [run for run in self._book.of_job(app, job) if run.state is not RunState.STARTING]
+        ended = [row for row in self._book.results(app) if row.job == job and row.iterations > 0.0]
+        last = [run.gpus for run in (*ended, *runs) if run.gpus]
+        return self._roster.machine_of[last[-1][0]] if last else None
+
+    def _loss(self, event: RunRequested) -> str:
+        """What a job that begins has lost."""
+        last = self._last_on(event.app, event.job)
+        here = self._roster.machine_of[min(event.gpus)]
+        if last is None or last is here or last.present or not binds(last, here):
+            return ""
+        return f"it begins anew: its checkpoints are on {last.name}, which is gone"
 
     def _on_release(self, event: ReleaseRequested) -> None:
         """An agent says that it needs GPUs no more. Whether they are empty, nodes say."""

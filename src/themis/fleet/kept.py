@@ -42,6 +42,8 @@ class WantedRun:
     """Of training, as last told to the arbiter."""
     born: str = ""
     """Which app of its name its app is, as `birth_of` says."""
+    note: str = ""
+    """What people should know of it."""
 
 
 @dataclass(frozen=True, slots=True)

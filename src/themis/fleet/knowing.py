@@ -83,6 +83,8 @@ class Knowing:
         """Iterations and seconds of runs as last reported; stored when a round needs them."""
         self._watched: dict[int, Watched] = {}
         """How runs are, for people; what is lost with a restart is seen again."""
+        self._bound: dict[tuple[AppId, JobId], str] = {}
+        """Why jobs wait for one machine; each is asked for, and refused, again after a restart."""
         self._log_sizes: dict[int, int] = {}
         """Bytes that runs have printed, as far as known."""
 
@@ -138,6 +140,10 @@ class Knowing:
     def watched(self, run: int) -> "Watched | None":
         """How a run is, if its node was heard since it began."""
         return self._watched.get(run)
+
+    def bound(self, app: AppId, job: JobId) -> str:
+        """Why a job waits for one machine; empty if it does not."""
+        return self._bound.get((app, job), "")
 
     def fence_of(self, app: AppId) -> int:
         """The number of the session that is heard for an app; 0 if there is none."""

@@ -44,6 +44,9 @@ class Running(Printing):
                     self._keep_logs(record.app)
                     self._book.close(record.app)
                     self._streams.close(record.app)
+                    self._bound = {
+                        key: why for key, why in self._bound.items() if key[0] != record.app
+                    }
                 case cmd.Refuse() if event is self._asked:
                     self._refusal = command
                 case _:

@@ -65,6 +65,16 @@ def sharing_of(node: Node, nodes: Iterable[Node], nonce: str) -> Sharing:
     return Sharing.SHARED if own == most and marks.count(own) > 1 else Sharing.APART
 
 
+def binds(home: Node, first: Node) -> bool:
+    """Whether a job that saved at home would find nothing where its first part is to run.
+
+    So it is where no machine has a `shared_dir`. Where some have one, `storage_objection` tells.
+    """
+    if first is home or home.last is None or first.last is None:
+        return False
+    return not home.last.shared_dir and not first.last.shared_dir
+
+
 def storage_objection(machines: Iterable[Node], home: Node | None, nonce: str) -> str:
     """Why a run on these machines would not find its checkpoints; empty if it would.
 

@@ -52,7 +52,7 @@ def trouble_of(steward: Steward, run: WantedRun, now: float) -> str:
     watched, silent = steward.watched(run.run), quiet_for(steward, run, now)
     trouble = watched.trouble if watched is not None else ""
     if silent is None:
-        return trouble
+        return trouble or run.note
     told = trouble or "nothing was found where its metrics should be"
     return f"no iteration for {silent / 60.0:.0f} min: {told}"
 

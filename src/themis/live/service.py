@@ -320,7 +320,8 @@ class Service:
             case AcceptRun():
                 self.agents.accept_run(command.run)
             case RefuseRun():
-                self.agents.tell(command.app, RefusalNews(command.key, command.reason))
+                refusal = RefusalNews(command.key, command.reason, home=command.home)
+                self.agents.tell(command.app, refusal)
             case TellRun():
                 self.agents.tell_run(command)
             case TellPoints():

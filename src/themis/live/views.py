@@ -48,7 +48,10 @@ def app_sheet(steward: Steward, app: AppId, now: float) -> dict[str, Any]:
             for gpu, lease in sorted(held.items())
         ],
         "jobs": [
-            {**job_line(steward, state, job.id), "trouble": troubles.get(job.id, "")}
+            {
+                **job_line(steward, state, job.id),
+                "trouble": troubles.get(job.id) or steward.bound(app, job.id),
+            }
             for job in state.spec.jobs
         ],
         "runs": [
