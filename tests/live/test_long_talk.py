@@ -4,11 +4,13 @@ import asyncio
 import json
 import random
 
+from themis.apps import parse_app, plan_app
 from themis.fleet.messages import Program, RunState
 from themis.fleet.talk import (
     MOST_BODY,
     AgentReport,
     EndSaid,
+    Hosted,
     News,
     OverNews,
     RunNews,
@@ -18,11 +20,13 @@ from themis.fleet.talk import (
     Standing,
     TrialSaid,
 )
+from themis.live.agent_host import AppRunner
 from themis.live.agent_link import MOST_TEXT, AgentLink
 from themis.live.desk import Desk
 from themis.live.rpcs import NODE_BYTES
 from themis.live.wire import Bounds, from_bytes, to_bytes
-from themis.model import AppId, GpuId, JobId, OwnerId, Topology
+from themis.model import AppId, GpuId, JobId, Lease, OwnerId, Source, Topology
+from themis.model.presets import preset
 from themis.testing.world import simple_app
 
 APP = AppId("sweep")
@@ -69,6 +73,62 @@ def test_a_program_longer_than_a_share_of_a_report_goes_alone() -> None:
     long = Program(("train", "x" * (MOST_TEXT - 1000), "y" * 2000))
     runs = [run_of(job, long) for job in range(3)]
     assert said_of(*runs) == runs
+
+
+class Restarting:
+    """A service that ends and begins again when it has heard the first of several reports."""
+
+    def __init__(self, sheet: Sheet) -> None:
+        self.asked: list[RunSaid] = []
+        self._plan = plan_app(parse_app(json.loads(sheet.body)), APP, sheet.owner, sheet.seed)
+        self._epoch = 1
+        self._told = 0
+
+    async def exchange(self, report: AgentReport) -> News:
+        self.asked += [each for each in report.said if isinstance(each, RunSaid)]
+        if report.said and self._epoch == 1:
+            self._epoch = 2
+        if self._told < self._epoch:
+            self._told = self._epoch
+            return News(self._epoch, report.number, 0.0, 1, (self._standing(),), fence=5)
+        if not report.said and len(self.asked) >= len(self._plan.spec.jobs):
+            return News(self._epoch, report.number, 0.0, 2, (OverNews("cancelled"),), fence=5)
+        return News(self._epoch, report.number, 0.0, 2, (), fence=5)
+
+    def _standing(self) -> Standing:
+        gpus = range(len(self._plan.spec.jobs))
+        leases = (Lease(GpuId(gpu), APP, gpu + 1, 0.0, 600.0, Source.AUCTION) for gpu in gpus)
+        runs = (
+            RunNews(number, run.job, run.gpus, run.key, RunState.STARTING)
+            for number, run in enumerate(self.asked, 1)
+        )
+        topology = preset("demo16")
+        return Standing(self._plan.spec, topology, tuple(leases), tuple(runs), 0, ())
+
+    async def hosted(self, revision: int) -> Hosted:
+        raise NotImplementedError
+
+    async def sheet(self, app: AppId) -> Sheet:
+        raise NotImplementedError
+
+
+def test_what_an_agent_had_not_said_before_a_restart_is_not_said_twice() -> None:
+    app = {
+        "name": "sweep",
+        "command": ["train", "{q}"],
+        "env": {"DATA": "x" * 30_000},
+        "search": {"method": "grid", "params": {"q": list(range(12))}},
+        "stop": {"max_iterations": 10},
+    }
+    sheet = Sheet(APP, OwnerId("ann"), json.dumps(app), 7)
+
+    async def work() -> None:
+        service = Restarting(sheet)
+        assert await AppRunner(service, sheet, random.Random(1)).run() == "cancelled"
+        jobs = [each.job for each in service.asked]
+        assert len(jobs) == len(set(jobs)) == 12
+
+    asyncio.run(asyncio.wait_for(work(), 60.0))
 
 
 def test_last_lines_of_many_runs_come_in_several_answers() -> None:

@@ -123,8 +123,10 @@ class AppRunner:
     async def _talk(self) -> str:
         async for item in self._link.news():
             self._offset = self._link.at - self._monotonic()
-            if isinstance(item, Standing) and self._suggesting is not None:
-                self._suggesting.relive(item)
+            if isinstance(item, Standing):
+                self._link.hush()  # What waits would be said twice, and differently.
+                if self._suggesting is not None:
+                    self._suggesting.relive(item)
             self._say(self._agency.hear(self._link.at, item))
             self._changed.set()
             if isinstance(item, OverNews):

@@ -78,6 +78,10 @@ class AgentLink:
         self._outbox.extend(said)
         self._spoke.set()
 
+    def hush(self) -> None:
+        """Leave unsaid what was not said yet: whoever begins anew decides anew."""
+        self._outbox.clear()
+
     async def news(self) -> AsyncIterator[NewsItem]:
         """What the app should know, as it comes; ends when the app is over.
 
