@@ -47,6 +47,16 @@ class Scene:
         run = RunReport(1, A, J0, RunState.RUNNING, None, iterations, at, trouble=trouble)
         self.report(at, run)
 
+    def end(self, at: float, run: int, code: int) -> None:
+        """A run exits, and nothing is left of it."""
+        self.report(at, RunReport(run, A, J0, RunState.EXITED, code, 0.0, 0.0, f"exit {code}"))
+        self.report(at + 0.1)
+
+    def again(self, at: float) -> None:
+        """Its agent asks for another run."""
+        request = RunRequested(at, A, J0, (GpuId(0),), Program(("train",)), f"k{at}", self.limit)
+        self.steward.handle(request)
+
     def reason(self, at: float) -> Reason:
         state = self.steward.arbiter.world.apps[A]
         return reason_of(self.steward, state, runs_by_app(self.steward).get(A, ()), at)
@@ -102,3 +112,26 @@ def test_what_cannot_be_read_of_metrics_is_shown_with_its_job() -> None:
     assert sheet["reason"] is Reason.SERVED
     told = scene.trouble(3.0 + QUIET)
     assert told == "no iteration for 5 min: a line is no sample"
+
+
+def test_an_app_all_of_whose_jobs_fail_again_and_again_is_in_a_crash_loop() -> None:
+    scene = Scene()
+    scene.train(3.0)
+    scene.end(4.0, 1, 3)
+    assert scene.reason(5.0) is Reason.CRASH_LOOP
+    scene.again(6.0)
+    assert scene.reason(6.5) is Reason.STARTING, "it is tried again"
+    scene.end(7.0, 2, 3)
+    (job,) = app_sheet(scene.steward, A, 8.0)["jobs"]
+    assert (job["failures"], job["message"]) == (2, "exit 3")
+
+
+def test_a_job_that_was_told_to_go_has_not_crashed() -> None:
+    for code in (75, -15, -9):
+        scene = Scene()
+        scene.train(3.0, 5.0)
+        scene.steward.handle(StopRequested(4.0, A, 1))
+        scene.end(5.0, 1, code)
+        assert scene.reason(6.0) is Reason.SERVED
+        (job,) = app_sheet(scene.steward, A, 8.0)["jobs"]
+        assert (job["failures"], job["message"]) == (0, "")

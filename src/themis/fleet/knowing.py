@@ -133,6 +133,10 @@ class Knowing:
             last.pop(run.job, None)
         return *alive, *last.values()
 
+    def ended_runs(self, app: AppId) -> list[RunResult]:
+        """How runs of an app that goes on have ended, the first one first."""
+        return self._book.results(app)
+
     def progress(self, run: int) -> tuple[float, float]:
         """Iterations and seconds of training of a run, as last reported."""
         return self._iterations.get(run, (0.0, 0.0))

@@ -7,17 +7,20 @@ they take precedence in the closed list.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from themis.arbiter.apps import AppState
 from themis.fleet import Steward
 from themis.fleet.kept import WantedRun
 from themis.fleet.messages import RunState
-from themis.model import AppId
+from themis.model import AppId, JobId
 from themis.model.reasons import Reason
 
 QUIET = 300.0
 """Seconds without an iteration after which a job counts as one that reports nothing."""
 
+_TOLD_TO_GO = frozenset({75, -15, -9, 128 + 15, 128 + 9})
+"""Exit codes of runs that were told to save and go, or were ended when they did not."""
 _PRECEDENCE = {reason: rank for rank, reason in enumerate(Reason)}
 
 
@@ -29,10 +32,46 @@ def runs_by_app(steward: Steward) -> dict[AppId, list[WantedRun]]:
     return found
 
 
+@dataclass(slots=True)
+class Crashes:
+    """How often a job has failed since it last ended well, and what was said of it last."""
+
+    times: int = 0
+    message: str = ""
+    last: bool = False
+    """Whether its last run did."""
+
+
+def crashes_of(steward: Steward, app: AppId) -> dict[JobId, Crashes]:
+    """Jobs of an app whose runs failed. Signals that end runs which are told to go do not count."""
+    found: dict[JobId, Crashes] = {}
+    for row in steward.ended_runs(app):
+        if row.code == 0:
+            found.pop(row.job, None)
+        elif row.code is None or row.code in _TOLD_TO_GO:
+            found.setdefault(row.job, Crashes()).last = False
+        else:
+            crashes = found.setdefault(row.job, Crashes())
+            crashes.times, crashes.last = crashes.times + 1, True
+            crashes.message = row.message or f"exited with {row.code}"
+    return {job: crashes for job, crashes in found.items() if crashes.times}
+
+
+def _is_crashing(steward: Steward, state: AppState) -> bool:
+    """Whether every job that has something to do has failed, and waits to be tried again."""
+    left = [job for job, progress in state.jobs.items() if progress.done < progress.target]
+    crashes = crashes_of(steward, state.id) if left else {}
+    return bool(left) and all(job in crashes and crashes[job].last for job in left)
+
+
 def reason_of(steward: Steward, state: AppState, runs: Sequence[WantedRun], now: float) -> Reason:
     """Why an app with these runs does not run, or runs with less than it wants."""
+    if state.suspended:
+        return state.reason
     found = _of_runs(steward, runs, now)
-    if found is None or state.suspended:
+    if not runs and _is_crashing(steward, state):
+        found = Reason.CRASH_LOOP
+    if found is None:
         return state.reason
     return min(state.reason, found, key=_PRECEDENCE.__getitem__)
 
