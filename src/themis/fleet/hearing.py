@@ -147,7 +147,8 @@ class Hearing(Running):
         """The machine that has the checkpoints of a job, if it has any."""
         runs = [run for run in self._book.of_job(app, job) if run.state is not RunState.STARTING]
         ended = [row for row in self._book.results(app) if row.job == job and row.iterations > 0.0]
-        last = [run.gpus for run in (*ended, *runs) if run.gpus]
+        places = [*(row.gpus for row in ended), *(run.gpus for run in runs)]
+        last = [gpus for gpus in places if gpus]
         return self._roster.machine_of[last[-1][0]] if last else None
 
     def _loss(self, event: RunRequested) -> str:
