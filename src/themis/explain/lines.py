@@ -30,7 +30,7 @@ WORDS: Mapping[Reason, str] = {
     Reason.ROUND_FAILED: "the last round failed, and everybody kept what they had",
     Reason.PENDING_EVALUATION: "it has just come, and there was no round since",
     Reason.SERVED: "it has all the GPUs that its jobs can use",
-    Reason.PARTLY_SERVED: "it runs with fewer GPUs than it could use",
+    Reason.PARTLY_SERVED: "it has a part of what it wants, and others have a right to the rest",
     Reason.ENDED: "it is over",
     Reason.FAILED: "it has failed",
 }
