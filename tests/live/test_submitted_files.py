@@ -94,3 +94,13 @@ def test_only_an_app_that_is_over_is_tried_again(tmp_path: Path) -> None:
         assert (await desk.call("bob", "POST", "/v1/apps/sweep/retry")).status_code == 403
 
     at_the_desk(tmp_path, work)
+
+
+def test_status_has_the_parameters_of_each_job(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        search = {"method": "grid", "params": {"lr": [0.1, 0.2]}}
+        assert (await submit(desk, search=search))[0] == 200
+        sheet = (await desk.call("ann", "GET", "/v1/apps/sweep")).json()
+        assert [job["params"] for job in sheet["jobs"]] == [{"lr": 0.1}, {"lr": 0.2}]
+
+    at_the_desk(tmp_path, work)

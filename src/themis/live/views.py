@@ -203,6 +203,17 @@ def plan_sheet(plan: Plan, gpus: int, owners: int) -> dict[str, Any]:
     }
 
 
+def parameters(steward: Steward, app: AppId, plan: Plan) -> dict[JobId, Any]:
+    """The parameters of each job of an app; None of one that is yet to be chosen."""
+    chosen = {job: json.loads(text) for job, text in steward.trials.params(app).items()}
+    return {trial.job: chosen.get(trial.job, trial.params) for trial in plan.trials}
+
+
+def plan_of(app: AppId, sheet: Sheet) -> Plan:
+    """What was submitted as a file, laid out."""
+    return plan_app(parse_app(json.loads(sheet.body)), app, sheet.owner, sheet.seed)
+
+
 def results_sheet(
     app: AppId, steward: Steward, sheet: Sheet, ended: Ended | None
 ) -> dict[str, Any]:
@@ -210,7 +221,7 @@ def results_sheet(
     written = parse_app(json.loads(sheet.body))
     plan = plan_app(written, app, sheet.owner, sheet.seed)
     trials, state = steward.trials, steward.arbiter.world.apps.get(app)
-    chosen = {job: json.loads(text) for job, text in trials.params(app).items()}
+    params = parameters(steward, app, plan)
     last = {reached.job: reached for reached in trials.reached(app)}
     known = state or ended
     born = birth_of(app, sheet.owner, known.submitted) if known is not None else ""
@@ -223,7 +234,7 @@ def results_sheet(
         jobs.append(
             {
                 "job": trial.job,
-                "params": chosen.get(trial.job, trial.params),
+                "params": params[trial.job],
                 "iterations": live["iterations"] if live else _done(reached),
                 "metric": metric if metric is not None or not curve else finite(curve[-1][1]),
                 "state": live["state"] if live else _ended_state(reached, trial.job, trials, app),

@@ -117,7 +117,14 @@ class Apps(Handlers):
         if ended is not None and name not in self._service.steward.arbiter.world.apps:
             self._allow(call, ended.owner)
             return {**views.ended_sheet(name, ended), "now": now}
-        return {**views.app_sheet(self._service.steward, self._app(call), now), "now": now}
+        steward, app = self._service.steward, self._app(call)
+        told = views.app_sheet(steward, app, now)
+        if app in self._service.hosting:
+            plan = views.plan_of(app, self._service.hosting.sheet(app))
+            params = views.parameters(steward, app, plan)
+            for line in told["jobs"]:
+                line["params"] = params.get(line["job"])
+        return {**told, "now": now}
 
     async def explain(self, call: Call) -> Data:
         name = AppId(call.path("app"))
