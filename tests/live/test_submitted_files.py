@@ -9,6 +9,7 @@ import pytest
 
 from themis.apps.file import LONGEST_GRACE
 from themis.live import programs, suggesting
+from themis.live.config import Limits
 from themis.testing.http_desk import Desk, desk_of
 
 FILE: dict[str, Any] = {
@@ -104,3 +105,21 @@ def test_status_has_the_parameters_of_each_job(tmp_path: Path) -> None:
         assert [job["params"] for job in sheet["jobs"]] == [{"lr": 0.1}, {"lr": 0.2}]
 
     at_the_desk(tmp_path, work)
+
+
+def test_an_owner_has_a_bounded_number_of_apps_at_a_time(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path, Limits(apps=2)) as desk:
+            for key in "ab":
+                assert (await submit(desk, key))[0] == 200
+            answer = await desk.call("ann", "POST", "/v1/apps", {"app": FILE, "key": "c"})
+            assert answer.status_code == 422
+            assert "2 apps are not over, allowed: at most 2" in answer.json()["reason"]
+            assert (await desk.submit("ann", "spec", "ann")).status_code == 422
+            assert (await submit(desk, "a"))[1]["app"] == "sweep", "sent again it is the same"
+            other = await desk.call("bob", "POST", "/v1/apps", {"app": FILE, "key": "c"})
+            assert other.status_code == 200
+            await desk.call("ann", "POST", "/v1/apps/sweep/cancel")
+            assert (await desk.call("ann", "POST", "/v1/apps/sweep/retry")).status_code == 200
+
+    asyncio.run(work())

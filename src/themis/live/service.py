@@ -13,6 +13,7 @@ loop never waits for the disk or for an auction.
 import asyncio
 import json
 import logging
+import math
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -430,8 +431,21 @@ class Service:
 
     # People
 
-    async def submit(self, spec: AppSpec, key: str, audit: AuditRow | None = None) -> AppId:
+    async def submit(
+        self,
+        spec: AppSpec,
+        key: str,
+        audit: AuditRow | None = None,
+        *,
+        most: float = math.inf,
+    ) -> AppId:
         """Take an app in; durable when this returns. The same key again is the same app.
+
+        Args:
+            spec: What it is.
+            key: Of this submission.
+            audit: What the audit log says of it.
+            most: Apps that its owner may have at a time.
 
         Raises:
             RefusedError: It cannot be taken.
@@ -440,7 +454,7 @@ class Service:
         self._check_open()
         # One at a time: the same key, or the same name, may be under way twice.
         async with self._submitting:
-            return await self._submit(spec, key, audit)
+            return await self._submit(spec, key, audit, most=most)
 
     async def submit_file(
         self,
@@ -449,6 +463,8 @@ class Service:
         key: str,
         seed: int,
         audit: Callable[[AppId], AuditRow] | None = None,
+        *,
+        most: float = math.inf,
     ) -> AppId:
         """Take an app in as it was written; its agent is ours.
 
@@ -473,7 +489,7 @@ class Service:
                 raise RefusedError(app.name, reason)
             rows = self.hosting.note(sheet)
             try:
-                await self._submit(plan.spec, key, audit and audit(name), rows)
+                await self._submit(plan.spec, key, audit and audit(name), rows, most=most)
             except BaseException:
                 self.hosting.forget(name)
                 raise
@@ -489,7 +505,13 @@ class Service:
         return name
 
     async def _submit(
-        self, spec: AppSpec, key: str, audit: AuditRow | None, more: Rows | None = None
+        self,
+        spec: AppSpec,
+        key: str,
+        audit: AuditRow | None,
+        more: Rows | None = None,
+        *,
+        most: float,
     ) -> AppId:
         known = self._submissions.find(spec.owner, key)
         if known is not None:
@@ -497,6 +519,11 @@ class Service:
                 raise RefusedError(key, f"this key was used for {known}")
             await self.settled()
             return spec.id
+        apps = self._steward.arbiter.world.apps.values()
+        mine = sum(state.spec.owner == spec.owner for state in apps)
+        if mine >= most:
+            reason = f"{mine} apps are not over, allowed: at most {most:g} (limits.apps)"
+            raise RefusedError(spec.owner, reason)
         # May fail for want of space, before anything depends on it.
         intent = f"intent/{spec.owner}/{key}"
         await self.writer.apart(Batch(kept={intent: spec.id}, essential=False))

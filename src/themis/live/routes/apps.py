@@ -48,7 +48,8 @@ class Apps(Handlers):
         spec = decode(AppSpec, body["spec"])
         self._allow(call, spec.owner)
         row = self._row(call, spec.id, owner=spec.owner)
-        return {"app": await self._service.submit(spec, key, row)}
+        most = self._settings.limits.apps
+        return {"app": await self._service.submit(spec, key, row, most=most)}
 
     async def _submit_file(self, call: Call, key: str) -> Data:
         body = call.body
@@ -71,7 +72,12 @@ class Apps(Handlers):
         if body.get("dry_run"):
             return {"app": None, "plan": sheet}
         app = await self._service.submit_file(
-            written, owner, key, seed, lambda name: self._row(call, name, owner=owner)
+            written,
+            owner,
+            key,
+            seed,
+            lambda name: self._row(call, name, owner=owner),
+            most=self._settings.limits.apps,
         )
         return {"app": app, "plan": sheet}
 
@@ -94,6 +100,7 @@ class Apps(Handlers):
             secrets.token_hex(16),
             sheet.seed,
             lambda again: self._row(call, again, owner=sheet.owner, of=name),
+            most=self._settings.limits.apps,
         )
         return {"app": app}
 
