@@ -18,12 +18,14 @@ import pytest
 
 from themis.errors import ThemisError
 from themis.testing.doors import until
-from themis.testing.staging import Stage, open_stage
+from themis.testing.staging import SHORT, Stage, open_stage
 from themis.testing.tools import CHAOS
 
 CHANGES = 200 if CHAOS else 20
 LONG = 3600.0 if CHAOS else 240.0
 """So that nothing hangs."""
+QUICK = {**SHORT, "pooling": 0.2}
+"""What comes free is given on soon, so that much happens in little time."""
 MOST = 200
 """Iterations of the winner, which does not do the last one before all is calm."""
 SEED = 11
@@ -124,13 +126,13 @@ class Disturbance:
         await self.look(1.0)
         while self.changes < times or self.rounds < 2:
             if not left:
-                # All of them at first, then half of the kills.
+                # All of them at first, then one of the kills.
                 self.rounds += 1
-                some = kills if self.rounds == 1 else self.rng.sample(kills, 2)
+                some = kills if self.rounds == 1 else self.rng.sample(kills, 1)
                 left = [*moves, *some]
                 self.rng.shuffle(left)
             await left.pop()()
-            await self.look(self.rng.uniform(0.1, 1.0))
+            await self.look(self.rng.uniform(0.0, 0.8))
 
     async def look(self, seconds: float) -> None:
         """See for a while which GPUs the app has."""
@@ -168,7 +170,7 @@ class Disturbance:
             "workdir": "/",
         }
         await ask(lambda: self.stage.client().submit(rival, name))
-        await self.look(self.rng.uniform(1.0, 3.0))
+        await self.look(self.rng.uniform(0.5, 2.0))
         await ask(lambda: self.stage.client().cancel(name))
 
     async def limit(self) -> None:
@@ -229,7 +231,7 @@ def outcome(found: dict[str, Any]) -> Any:
 
 def test_a_sweep_that_is_disturbed_in_every_way_trains_what_it_would_have(place: Path) -> None:
     async def scene() -> None:
-        async with open_stage(place, {"m0": 2, "m1": 2}) as stage:
+        async with open_stage(place, {"m0": 2, "m1": 2}, settings=QUICK) as stage:
             expected = await undisturbed(stage)
             assert expected["outcome"] == "finished"
             audit = audit_folder(stage, "sweep")
