@@ -14,6 +14,7 @@ from themis.fleet.messages import NOT_FINITE, Point, RunState
 from themis.fleet.talk import (
     Curve,
     EndSaid,
+    JobPast,
     LeaseNews,
     OverNews,
     PhaseSaid,
@@ -67,6 +68,7 @@ class Stage:
         self.end: EndSaid | None = None
         self.count = 0
         self.sessions = 0
+        self.past: tuple[JobPast, ...] = ()
         self.agency = self.begin()
 
     def begin(self) -> Agency:
@@ -86,6 +88,7 @@ class Stage:
                 tuple(self.trials),
                 tuple(self.reached),
                 tuple(Curve(job, tuple(points)) for job, points in self.curves.items()),
+                past=self.past,
             )
         )
         return self.agency
@@ -429,6 +432,33 @@ def test_a_job_that_runs_for_too_long_is_ended() -> None:
     assert stage.stopped
     assert "max_runtime" in stage.reached[0].failed
     assert stage.reached[0].job == job
+
+
+def test_time_counts_over_moves_and_over_restarts_of_the_agent() -> None:
+    stage = Stage(search=None, command=["x"], stop={"max_iterations": 9}, max_runtime=100.0)
+    stage.grant(0)
+    (job,) = stage.running()
+    stage.at = 30.0
+    stage.revoke(0)
+    stage.exit(job, 75)
+    stage.at = 50.0
+    stage.grant(1)
+    assert stage.agency.next_wake == pytest.approx(120.0, abs=1.0), "30 s are spent, at 50 s"
+    stage.past = (JobPast(job, 40.0, 0),)
+    stage.at = 60.0
+    stage.begin()
+    assert stage.agency.next_wake == pytest.approx(120.0, abs=1.0), "40 s are spent, at 60 s"
+
+
+def test_failures_count_over_restarts_of_the_agent() -> None:
+    stage = Stage(search=None, command=["x"], stop={"max_iterations": 9}, retries=1)
+    stage.grant(0)
+    (job,) = stage.running()
+    stage.past = (JobPast(job, 1.0, 1),)
+    stage.begin()
+    stage.exit(job, 3)
+    assert stage.end is not None
+    assert stage.end.outcome == "failed: boom"
 
 
 def test_a_refused_run_is_asked_for_again_after_a_while() -> None:

@@ -243,6 +243,9 @@ class Agency:
             for trial in self._plan.trials
         }
         self._runs, self._going = {}, {}
+        for known in standing.past:
+            trial = self._trials[known.job]
+            trial.spent, trial.failures = known.seconds, known.failures
         tuner = self._make_tuner(standing.spec)
         resumed = isinstance(tuner, ResumableTuner) and bool(standing.targets)
         if isinstance(tuner, ResumableTuner) and standing.targets:
@@ -652,6 +655,7 @@ class Agency:
         if run is None:
             return
         run.stopping = True
+        self._trials[job].spent += max(0.0, self._at - run.began)
         self._going[run.key] = _Going(job, self._at if run.last is not None else None)
         self._say(StopSaid(run.number, run.key))
 

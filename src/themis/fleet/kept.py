@@ -44,6 +44,8 @@ class WantedRun:
     """Which app of its name its app is, as `birth_of` says."""
     note: str = ""
     """What people should know of it."""
+    since: float = 0.0
+    """When its nodes were told to start it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class RunResult:
     """Which of its values the app is judged by."""
     log_size: int = 0
     """Bytes that it has printed, as far as known."""
+    seconds: float = 0.0
+    """From when its nodes were told to start it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,13 @@ from themis.fleet.points import Streams
 from themis.fleet.roster import Node, Roster
 from themis.fleet.runbook import Runbook
 from themis.fleet.storage import Sharing, sharing_of
+from themis.fleet.talk import JobPast
 from themis.fleet.trials import Trials
 from themis.model import AppId, JobId
 
 NODE_TTL = 20.0
+NO_FAILURES = frozenset({0, 75, -15, -9, 128 + 15, 128 + 9})
+"""Exit codes of runs that ended well, were told to save and go, or were ended when they did not."""
 HEARTBEATS = 5
 """How many a node must live for: one that is answered late, and asks again, is not cut off."""
 
@@ -136,6 +139,20 @@ class Knowing:
     def ended_runs(self, app: AppId) -> list[RunResult]:
         """How runs of an app that goes on have ended, the first one first."""
         return self._book.results(app)
+
+    def pasts(self, app: AppId, now: float) -> tuple[JobPast, ...]:
+        """For how long jobs of an app have run, and how often they failed."""
+        seconds: dict[JobId, float] = {}
+        failures: dict[JobId, int] = {}
+        for row in self._book.results(app):
+            seconds[row.job] = seconds.get(row.job, 0.0) + row.seconds
+            if row.code is not None and row.code not in NO_FAILURES:
+                failures[row.job] = failures.get(row.job, 0) + 1
+        for run in self._book.runs.values():
+            if run.app == app and run.ordered:
+                lasted = max(0.0, now - run.since)
+                seconds[run.job] = seconds.get(run.job, 0.0) + lasted
+        return tuple(JobPast(job, seconds[job], failures.get(job, 0)) for job in sorted(seconds))
 
     def progress(self, run: int) -> tuple[float, float]:
         """Iterations and seconds of training of a run, as last reported."""

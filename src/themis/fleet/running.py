@@ -97,7 +97,9 @@ class Running(Printing):
         source = self._source(run.run)
         owed = source is not None and self._has_points(run, self._roster.nodes[source[1]])
         points_on = source[1] if owed and source is not None else ""
-        result = self._book.finish(run, points_on, self._log_sizes.pop(run.run, 0))
+        lasted = max(0.0, self._now - run.since) if run.ordered else 0.0
+        size = self._log_sizes.pop(run.run, 0)
+        result = self._book.finish(run, points_on, size, lasted)
         if not result.points_on:
             self._streams.drop(run.run)
         if run.app not in self._arbiter.world.apps:
@@ -133,7 +135,7 @@ class Running(Printing):
         """Order the runs whose leases have begun and whose GPUs and job are free."""
         for run in list(self._book.waiting.values()):
             if self._may_start(run):
-                self._book.put(replace(run, ordered=True))
+                self._book.put(replace(run, ordered=True, since=self._now))
                 # From now on the GPUs are in use, though nothing runs there yet: orders are under
                 # way, and the arbiter must not take the GPUs for idle.
                 self._feed(ev.JobStarted(self._now, run.app, run.job, run.gpus))

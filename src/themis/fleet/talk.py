@@ -181,6 +181,16 @@ class RunNews:
 
 
 @dataclass(frozen=True, slots=True)
+class JobPast:
+    """What counts of a job's runs, whoever spoke for its app then."""
+
+    job: JobId
+    seconds: float
+    """That they lasted in all, those that go on up to now."""
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """Everything an agent needs to begin, or to begin again."""
 
@@ -201,6 +211,8 @@ class Standing:
     """Of jobs that are not given up: how the app's metric went, thinned out."""
     targets: tuple[tuple[JobId, float], ...] = ()
     """The jobs of the phase, and how far each trains in it, counted from its start."""
+    past: tuple[JobPast, ...] = ()
+    """Of jobs that have run."""
 
 
 @dataclass(frozen=True, slots=True)

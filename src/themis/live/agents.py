@@ -380,6 +380,7 @@ class Agents:
                 tuple((job, progress.done) for job, progress in state.jobs.items()),
                 *self._host.steward.trials.told(desk.app),
                 tuple((job, progress.target) for job, progress in state.jobs.items()),
+                self._host.steward.pasts(desk.app, self._host.now()),
             )
         )
         asked = self._offers.get(desk.app)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from themis.arbiter.apps import AppState
 from themis.fleet import Steward
 from themis.fleet.kept import WantedRun
+from themis.fleet.knowing import NO_FAILURES
 from themis.fleet.messages import RunState
 from themis.model import AppId, JobId
 from themis.model.reasons import Reason
@@ -19,8 +20,6 @@ from themis.model.reasons import Reason
 QUIET = 300.0
 """Seconds without an iteration after which a job counts as one that reports nothing."""
 
-_TOLD_TO_GO = frozenset({75, -15, -9, 128 + 15, 128 + 9})
-"""Exit codes of runs that were told to save and go, or were ended when they did not."""
 _PRECEDENCE = {reason: rank for rank, reason in enumerate(Reason)}
 
 
@@ -48,7 +47,7 @@ def crashes_of(steward: Steward, app: AppId) -> dict[JobId, Crashes]:
     for row in steward.ended_runs(app):
         if row.code == 0:
             found.pop(row.job, None)
-        elif row.code is None or row.code in _TOLD_TO_GO:
+        elif row.code is None or row.code in NO_FAILURES:
             found.setdefault(row.job, Crashes()).last = False
         else:
             crashes = found.setdefault(row.job, Crashes())

@@ -189,6 +189,7 @@ EXAMPLES = (
                 (_REACHED,),
                 (talk.Curve(JobId("j0"), ((7.0, 0.25),)),),
                 ((JobId("j0"), 9.0),),
+                (talk.JobPast(JobId("j0"), 12.5, 2),),
             ),
             talk.OfferNews(Offer(7, (GpuId(0),), (GpuId(1),), (GpuId(2),)), 12.5),
             talk.LeaseNews((_LEASE,), (_LEASE,), (_LEASE,), "round 7"),

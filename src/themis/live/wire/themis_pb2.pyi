@@ -591,7 +591,7 @@ class RunNews(_message.Message):
     def __init__(self, run: _Optional[int] = ..., job: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., key: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ...) -> None: ...
 
 class Standing(_message.Message):
-    __slots__ = ("spec", "topology", "leases", "runs", "phase", "iterations", "trials", "reached", "curves", "targets")
+    __slots__ = ("spec", "topology", "leases", "runs", "phase", "iterations", "trials", "reached", "curves", "targets", "past")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
@@ -602,6 +602,7 @@ class Standing(_message.Message):
     REACHED_FIELD_NUMBER: _ClassVar[int]
     CURVES_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
+    PAST_FIELD_NUMBER: _ClassVar[int]
     spec: AppSpec
     topology: Topology
     leases: _containers.RepeatedCompositeFieldContainer[Lease]
@@ -612,7 +613,18 @@ class Standing(_message.Message):
     reached: _containers.RepeatedCompositeFieldContainer[Reached]
     curves: _containers.RepeatedCompositeFieldContainer[Curve]
     targets: _containers.RepeatedCompositeFieldContainer[JobIterations]
-    def __init__(self, spec: _Optional[_Union[AppSpec, _Mapping]] = ..., topology: _Optional[_Union[Topology, _Mapping]] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunNews, _Mapping]]] = ..., phase: _Optional[int] = ..., iterations: _Optional[_Iterable[_Union[JobIterations, _Mapping]]] = ..., trials: _Optional[_Iterable[_Union[TrialSaid, _Mapping]]] = ..., reached: _Optional[_Iterable[_Union[Reached, _Mapping]]] = ..., curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ..., targets: _Optional[_Iterable[_Union[JobIterations, _Mapping]]] = ...) -> None: ...
+    past: _containers.RepeatedCompositeFieldContainer[JobPast]
+    def __init__(self, spec: _Optional[_Union[AppSpec, _Mapping]] = ..., topology: _Optional[_Union[Topology, _Mapping]] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunNews, _Mapping]]] = ..., phase: _Optional[int] = ..., iterations: _Optional[_Iterable[_Union[JobIterations, _Mapping]]] = ..., trials: _Optional[_Iterable[_Union[TrialSaid, _Mapping]]] = ..., reached: _Optional[_Iterable[_Union[Reached, _Mapping]]] = ..., curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ..., targets: _Optional[_Iterable[_Union[JobIterations, _Mapping]]] = ..., past: _Optional[_Iterable[_Union[JobPast, _Mapping]]] = ...) -> None: ...
+
+class JobPast(_message.Message):
+    __slots__ = ("job", "seconds", "failures")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    seconds: float
+    failures: int
+    def __init__(self, job: _Optional[str] = ..., seconds: _Optional[float] = ..., failures: _Optional[int] = ...) -> None: ...
 
 class CurvePoint(_message.Message):
     __slots__ = ("iteration", "value")
