@@ -16,13 +16,22 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from themis.apps import AppFile, Plan, parse_app, plan_app
 from themis.apps.agency import Agency, MakeTuner
 from themis.apps.file import Method
 from themis.errors import DeniedError, ThemisError, UnknownAppError
-from themis.fleet.talk import AgentReport, Hosted, News, OverNews, Said, Sheet, Standing
+from themis.fleet.talk import (
+    AgentReport,
+    Hosted,
+    News,
+    NewsItem,
+    OverNews,
+    Said,
+    Sheet,
+    Standing,
+)
 from themis.live.agent_link import AgentLink
 from themis.live.grpc_client import Backoff
 from themis.model import AppId
@@ -33,6 +42,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _LONGEST_WAIT = 10.0
+
+Note = Callable[[float, NewsItem | None, Sequence[Said]], None]
+"""Called with the time, what an agent heard (None: its alarm), and what it says to that."""
 
 
 class Service(Protocol):
@@ -61,28 +73,53 @@ class AppRunner:
     def __init__(
         self,
         client: Service,
-        sheet: Sheet,
+        written: AppFile,
+        plan: Plan,
         rng: random.Random,
         *,
+        suggesting: "Suggesting | None" = None,
         make_tuner: MakeTuner | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        session: str = "",
+        note: Note = lambda at, item, said: None,
     ) -> None:
+        """Bring the parts together.
+
+        Args:
+            client: The way to the service.
+            written: What was submitted.
+            plan: What it comes to.
+            rng: For spreading tries.
+            suggesting: Chooses trials one after the other, where that is asked for.
+            make_tuner: In place of the plan's.
+            monotonic: The clock; a rehearsal has its own.
+            session: What this agent is known by; nobody else's, and made up unless given.
+            note: Hears all that is heard and said.
+        """
         self._monotonic = monotonic
+        self._note = note
         self._offset = 0.0
         """From this clock to the cluster's."""
         self._changed = asyncio.Event()
-        written = parse_app(json.loads(sheet.body))
-        session = secrets.token_hex(8)
-        plan = plan_app(written, sheet.app, sheet.owner, sheet.seed)
-        self._suggesting = _suggesting(written, plan, sheet.seed)
-        self._link = AgentLink(client, sheet.app, rng, session=session, longest_wait=_LONGEST_WAIT)
+        session = session or secrets.token_hex(8)
+        self._suggesting = suggesting
+        self._link = AgentLink(
+            client, plan.spec.id, rng, session=session, longest_wait=_LONGEST_WAIT
+        )
         self._agency = Agency(
             written,
             plan,
             session=session,
-            choose=None if self._suggesting is None else self._suggesting.choose,
+            choose=None if suggesting is None else suggesting.choose,
             make_tuner=make_tuner,
         )
+
+    @classmethod
+    def of_sheet(cls, client: Service, sheet: Sheet, rng: random.Random) -> Self:
+        """The agent of an app that was submitted as a file."""
+        written = parse_app(json.loads(sheet.body))
+        plan = plan_app(written, sheet.app, sheet.owner, sheet.seed)
+        return cls(client, written, plan, rng, suggesting=_suggesting(written, plan, sheet.seed))
 
     async def run(self) -> str:
         """Speak for the app until it is over; returns how it ended.
@@ -102,7 +139,9 @@ class AppRunner:
                     self._suggesting.relive(item)
                 if isinstance(item, OverNews):
                     outcome = item.outcome
-                self._say(self._agency.hear(self._link.at, item))
+                said = self._agency.hear(self._link.at, item)
+                self._note(self._link.at, item, said)
+                self._say(said)
                 self._changed.set()
         finally:
             alarm.cancel()
@@ -118,7 +157,10 @@ class AppRunner:
                     async with asyncio.timeout(None if math.isinf(wait) else wait):
                         await self._changed.wait()
                 continue
-            self._say(self._agency.wake(self._now()))
+            at = self._now()
+            said = self._agency.wake(at)
+            self._note(at, None, said)
+            self._say(said)
 
     def _now(self) -> float:
         return self._offset + self._monotonic()
@@ -184,7 +226,7 @@ class AgentHost:
         while True:
             try:
                 client = self._connect()  # Calls of its own, on one connection.
-                runner = AppRunner(client, await client.sheet(app), self._rng)
+                runner = AppRunner.of_sheet(client, await client.sheet(app), self._rng)
                 outcome = await runner.run()
                 _LOG.info("%s is over: %s", app, outcome)
                 return
