@@ -56,6 +56,9 @@ FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0
 """Seconds before a job that failed is started again, doubling with each failure."""
 MOST_WINDOWS = 64
+SILENCE = 2.0
+"""A run that says nothing for so many times longer than before its last word is not believed to
+train on."""
 _SLACK = 1e-6
 
 Choose = Callable[[JobId], Mapping[str, Value]]
@@ -81,7 +84,11 @@ class _Run:
     """Iterations of the job at its first point."""
     last: Point | None = None
     heard: int = 0
-    """The number of its last point that was heard."""
+    """The number of its last point that was heard,"""
+    heard_at: float = math.inf
+    """and when,"""
+    gap: float = 0.0
+    """and for how long it had said nothing before that."""
 
 
 @dataclass(slots=True)
@@ -172,6 +179,7 @@ class Agency:
         match item:
             case OfferNews(offer=offer):
                 if self._topology is not None:
+                    self._tell_progress()
                     self._tell(ev.Asked(self._at, offer, self._topology))
             case LeaseNews():
                 self._on_leases(item)
@@ -286,6 +294,7 @@ class Agency:
             if held is not None and held.token <= lease.token:
                 del self._leases[lease.gpu]
         if (news.granted or news.revoked) and self._topology is not None:
+            self._tell_progress()
             self._tell(
                 ev.LeasesChanged(self._at, self._topology, news.granted, news.renewed, news.revoked)
             )
@@ -354,6 +363,7 @@ class Agency:
 
     def _arrive(self, job: JobId) -> None:
         self._note_reached(job, "")
+        self._tell_progress()
         self._tell(ev.JobReached(self._at, job, self._cost(self._trials[job].metric)))
         self._pass_over_failed()
 
@@ -434,6 +444,7 @@ class Agency:
         if run is not None and ours:
             fresh = news.points[max(0, run.heard + 1 - news.first) :]
             run.heard = max(run.heard, news.first + len(news.points) - 1)
+            run.gap, run.heard_at = max(0.0, self._at - run.heard_at), self._at
         windows = self._windows(news.job, run, fresh) if run is not None and ours else []
         trial = self._trials[news.job]
         for point in fresh:
@@ -446,6 +457,25 @@ class Agency:
         self._tell(ev.Progressed(self._at, ((news.job, trial.done),)))
         if windows:
             self._tell(ev.IterationsTimed(self._at, tuple(windows[-MOST_WINDOWS:])))
+
+    def _tell_progress(self) -> None:
+        """Tell the agent how far its jobs should be by now.
+
+        A job that reports once in an epoch is not where it was then. The simulator's agents know
+        how far their jobs are, and live ones should not decide on less.
+        """
+        if self._agent is None:
+            return
+        expected = []
+        for job, run in self._runs.items():
+            target = self._target(job)
+            if target is None or run.stopping or run.last is None:
+                continue
+            trained = min(self._at - run.heard_at, SILENCE * run.gap)
+            done = max(run.last.iteration, self._trials[job].done)
+            expected.append((job, min(target, done + trained * self._agent.pace(job))))
+        if expected:
+            self._tell(ev.Progressed(self._at, tuple(expected)))
 
     def _metric_of(self, point: Point) -> float | None:
         return dict(point.values).get(self._app.metric.name)

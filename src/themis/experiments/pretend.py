@@ -32,8 +32,9 @@ from themis.model import AppId, JobId, JobSpec, Machine
 from themis.sim.jobs import Costs, chance
 from themis.sim.workloads import Workload
 
-REPORT_EVERY = 150.0
-"""Seconds of training between two lines that a job reports."""
+RAREST = 256.0
+"""A job reports after 1, 2, 4, 8... seconds of training, and then so often."""
+_DOUBLINGS = 9
 _SAVED_CODE = 75
 
 
@@ -99,8 +100,6 @@ class Part:
     end: float
     grace: float
     alarm: asyncio.TimerHandle | None = None
-    measured: int = 0
-    """Lines that were read to see how far it is."""
 
 
 class Course:
@@ -204,15 +203,25 @@ class Course:
     @property
     def lines(self) -> int:
         """How many lines it has written."""
-        until = min(self._loop.time(), self._stopped)
-        if until < self._began:
+        trained = min(self._loop.time(), self._stopped) - self._began
+        if trained < 0.0:
             return 0
+        count = math.floor(math.log2(trained)) + 1 if trained >= 1.0 else 0
+        if trained >= RAREST:
+            count = _DOUBLINGS + int((trained - RAREST) / RAREST)
         # One more when it stops, wherever that is.
-        return int((until - self._began) / REPORT_EVERY) + (self._stopped < math.inf)
+        return count + (self._stopped < math.inf)
+
+    @property
+    def last(self) -> tuple[Sample, ...]:
+        """How far it is, once it trains."""
+        at = min(self._loop.time(), self._stopped)
+        return (Sample(self._iterations(at), self._training.quality, at),) * (at > self._began)
 
     def line(self, number: int) -> Sample:
         """The line of this number, from 0."""
-        at = min(self._began + (number + 1) * REPORT_EVERY, self._stopped)
+        trained = 2.0**number if number < _DOUBLINGS else (number - _DOUBLINGS + 2) * RAREST
+        at = min(self._began + trained, self._stopped)
         return Sample(self._iterations(at), self._training.quality, at, end=number + 1)
 
 
@@ -310,12 +319,9 @@ class PretendEngine:
             yield await self._events.get()
 
     async def measure(self, job: str) -> tuple[Sample, ...]:
-        """What the job reported since this was last asked; the last line of it says all."""
+        """How far it is: it tells its node at every iteration, and its agent now and then."""
         part = self._parts.get(job)
-        if part is None or part.task.rank:
-            return ()
-        before, part.measured = part.measured, part.course.lines
-        return () if part.measured == before else (part.course.line(part.measured - 1),)
+        return () if part is None or part.task.rank else part.course.last
 
     async def points(self, job: str, since: int, most: int) -> Stretch:
         """Samples of its latest start."""
