@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from themis.agent import commands as cmd
 from themis.agent import events as ev
@@ -63,6 +63,14 @@ _SLACK = 1e-6
 
 Choose = Callable[[JobId], Mapping[str, Value]]
 """Chooses the parameters of a trial that is about to begin."""
+
+
+class MakeAgent(Protocol):
+    """Makes the agent of an app; `Agent` itself, or one that somebody listens to."""
+
+    def __call__(self, spec: AppSpec, tuner: Tuner, *, profiler: Profiler) -> Agent:
+        """An agent that knows nothing yet."""
+
 
 MakeTuner = Callable[[AppSpec], Tuner]
 """Makes a tuner that knows nothing yet; it is told of the past before anything else."""
@@ -123,7 +131,9 @@ class Agency:
         session: str,
         choose: Choose | None = None,
         make_tuner: MakeTuner | None = None,
+        make_agent: MakeAgent = Agent,
     ) -> None:
+        self._make_agent = make_agent
         self._app = app
         self._plan = plan
         self._session = session
@@ -207,7 +217,8 @@ class Agency:
         self._trials = {trial.job: _Trial(trial.params) for trial in self._plan.trials}
         self._runs, self._going = {}, {}
         tuner = self._make_tuner(standing.spec)
-        self._agent = Agent(standing.spec, tuner, profiler=Profiler(standing.spec.jobs))
+        profiler = Profiler(standing.spec.jobs)
+        self._agent = self._make_agent(standing.spec, tuner, profiler=profiler)
         for chosen in standing.trials:
             self._trials[chosen.job].params = json.loads(chosen.params)
         announced = self._relive(standing.reached)

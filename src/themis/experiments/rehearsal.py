@@ -12,11 +12,12 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from themis import __version__
+from themis.agent.core import Agent
 from themis.apps.file import AppFile, Checkpoint, Rule, Stop
 from themis.apps.plan import Plan, Trial
 from themis.arbiter import AppRecord
@@ -25,7 +26,7 @@ from themis.auction import Problem, Solution, solver
 from themis.errors import InvariantError
 from themis.experiments.pretend import Change, PretendEngine, Truth
 from themis.fleet.messages import Orders, Report
-from themis.fleet.talk import AgentReport, Hosted, News, NewsItem, Said, Sheet
+from themis.fleet.talk import AgentReport, Hosted, News, Sheet
 from themis.live.agent_host import AppRunner
 from themis.live.clock import Sources
 from themis.live.entries import commands_in
@@ -38,6 +39,7 @@ from themis.live.terms import Terms, terms_row
 from themis.live.virtual import AtOnce, run_virtually
 from themis.live.wire.convert import from_bytes, to_bytes
 from themis.model import AppId, Machine
+from themis.records.agents import AgentBook, AgentEntry
 from themis.records.codec import loads
 from themis.sim.config import Prepared
 from themis.sim.workloads import SimApp
@@ -53,25 +55,14 @@ _Kind = TypeVar("_Kind")
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
-    """What one agent heard, and what it said to that."""
-
-    at: float
-    app: AppId
-    heard: NewsItem | None
-    """None when its alarm rang."""
-    said: tuple[Said, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Rehearsed:
     """What a rehearsal leaves behind."""
 
     apps: dict[AppId, AppRecord]
     store: Path
     """The service's, with its log."""
-    talk: tuple[Remark, ...]
-    """Of all agents, in the order in which they heard it."""
+    agents: tuple[AgentEntry, ...]
+    """What they were told and wanted, if that was to be noted."""
     changes: tuple[Change, ...]
     """Every process of every job."""
     killed: int
@@ -86,6 +77,7 @@ def rehearse(
     progress: Callable[[int], None] = lambda done: None,
     patience: float | None = None,
     wire: bool = False,
+    book: AgentBook | None = None,
 ) -> Rehearsed:
     """Play a workload to its end on the live system.
 
@@ -95,11 +87,12 @@ def rehearse(
         progress: Called with the number of apps that are over.
         patience: Virtual seconds after the last arrival in which all must be over.
         wire: Whether all that is said goes through the bytes of the wire, which takes longer.
+        book: Where to note what agents are told and want, if anywhere.
 
     Raises:
         InvariantError: An app did not end well, or not in time.
     """
-    return run_virtually(_Rehearsal(prepared, folder, progress, wire).run(patience))
+    return run_virtually(_Rehearsal(prepared, folder, progress, wire, book).run(patience))
 
 
 class _Inline:
@@ -155,7 +148,7 @@ class _Rehearsal:
     folder: Path
     progress: Callable[[int], None]
     wire: bool
-    talk: list[Remark] = field(default_factory=list)
+    book: AgentBook | None
     done: int = 0
 
     async def run(self, patience: float | None) -> Rehearsed:
@@ -177,7 +170,14 @@ class _Rehearsal:
                 if isinstance(command, Close)
             }
         path = self.folder / STORE
-        return Rehearsed(records, path, tuple(self.talk), tuple(truth.changes), truth.killed, end)
+        return Rehearsed(
+            records,
+            path,
+            tuple(self.book.entries if self.book else ()),
+            tuple(truth.changes),
+            truth.killed,
+            end,
+        )
 
     @property
     def _url(self) -> str:
@@ -254,9 +254,6 @@ class _Rehearsal:
         await asyncio.sleep(app.arrival - asyncio.get_running_loop().time())
         await service.submit(app.spec, key=name)
 
-        def note(at: float, heard: NewsItem | None, said: object) -> None:
-            self.talk.append(Remark(at, name, heard, tuple(said)))  # type: ignore[arg-type]
-
         runner = AppRunner(
             door,
             _written(app),
@@ -264,7 +261,7 @@ class _Rehearsal:
             random.Random(name),
             monotonic=asyncio.get_running_loop().time,
             session=name,
-            note=note,
+            make_agent=Agent if self.book is None else self.book.open,
         )
         outcome = await runner.run()
         if outcome != "finished":

@@ -18,15 +18,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, Self
 
+from themis.agent.core import Agent
 from themis.apps import AppFile, Plan, parse_app, plan_app
-from themis.apps.agency import Agency, MakeTuner
+from themis.apps.agency import Agency, MakeAgent, MakeTuner
 from themis.apps.file import Method
 from themis.errors import DeniedError, ThemisError, UnknownAppError
 from themis.fleet.talk import (
     AgentReport,
     Hosted,
     News,
-    NewsItem,
     OverNews,
     Said,
     Sheet,
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _LONGEST_WAIT = 10.0
-
-Note = Callable[[float, NewsItem | None, Sequence[Said]], None]
-"""Called with the time, what an agent heard (None: its alarm), and what it says to that."""
 
 
 class Service(Protocol):
@@ -81,7 +78,7 @@ class AppRunner:
         make_tuner: MakeTuner | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         session: str = "",
-        note: Note = lambda at, item, said: None,
+        make_agent: MakeAgent = Agent,
     ) -> None:
         """Bring the parts together.
 
@@ -94,10 +91,9 @@ class AppRunner:
             make_tuner: In place of the plan's.
             monotonic: The clock; a rehearsal has its own.
             session: What this agent is known by; nobody else's, and made up unless given.
-            note: Hears all that is heard and said.
+            make_agent: Makes the core of it.
         """
         self._monotonic = monotonic
-        self._note = note
         self._offset = 0.0
         """From this clock to the cluster's."""
         self._changed = asyncio.Event()
@@ -112,6 +108,7 @@ class AppRunner:
             session=session,
             choose=None if suggesting is None else suggesting.choose,
             make_tuner=make_tuner,
+            make_agent=make_agent,
         )
 
     @classmethod
@@ -139,9 +136,7 @@ class AppRunner:
                     self._suggesting.relive(item)
                 if isinstance(item, OverNews):
                     outcome = item.outcome
-                said = self._agency.hear(self._link.at, item)
-                self._note(self._link.at, item, said)
-                self._say(said)
+                self._say(self._agency.hear(self._link.at, item))
                 self._changed.set()
         finally:
             alarm.cancel()
@@ -157,10 +152,7 @@ class AppRunner:
                     async with asyncio.timeout(None if math.isinf(wait) else wait):
                         await self._changed.wait()
                 continue
-            at = self._now()
-            said = self._agency.wake(at)
-            self._note(at, None, said)
-            self._say(said)
+            self._say(self._agency.wake(self._now()))
 
     def _now(self) -> float:
         return self._offset + self._monotonic()
