@@ -46,7 +46,7 @@ from themis.sim.workloads import SimApp
 
 STORE = "store.sqlite"
 NODE_TTL = 180.0
-LOOK_EVERY = 5.0
+LOOK_EVERY = 10.0
 """Seconds between a node's looks at its jobs."""
 _WALL = 1e9
 _GRACE = 30.0
