@@ -56,7 +56,7 @@ FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0
 """Seconds before a job that failed is started again, doubling with each failure."""
 MOST_WINDOWS = 64
-SILENCE = 2.0
+SILENCE = 3.0
 """A run that says nothing for so many times longer than before its last word is not believed to
 train on."""
 _SLACK = 1e-6
@@ -93,7 +93,7 @@ class _Run:
     last: Point | None = None
     heard: int = 0
     """The number of its last point that was heard,"""
-    heard_at: float = math.inf
+    heard_at: float = 0.0
     """and when,"""
     gap: float = 0.0
     """and for how long it had said nothing before that."""
@@ -147,6 +147,8 @@ class Agency:
         self._runs: dict[JobId, _Run] = {}
         self._going: dict[str, JobId] = {}
         """Runs told to stop whose job may already have another, by key."""
+        self._behind: dict[int, float] = {}
+        """By machine: the cluster's time less its own, as far as points tell that came quickly."""
         self._out: list[Said] = []
         self._at = 0.0
         self.over = False
@@ -455,7 +457,7 @@ class Agency:
         if run is not None and ours:
             fresh = news.points[max(0, run.heard + 1 - news.first) :]
             run.heard = max(run.heard, news.first + len(news.points) - 1)
-            run.gap, run.heard_at = max(0.0, self._at - run.heard_at), self._at
+            self._note_times(run, fresh)
         windows = self._windows(news.job, run, fresh) if run is not None and ours else []
         trial = self._trials[news.job]
         for point in fresh:
@@ -482,11 +484,34 @@ class Agency:
             target = self._target(job)
             if target is None or run.stopping or run.last is None:
                 continue
-            trained = min(self._at - run.heard_at, SILENCE * run.gap)
+            trained = min(self._at - self._said_at(run), SILENCE * run.gap)
             done = max(run.last.iteration, self._trials[job].done)
             expected.append((job, min(target, done + trained * self._agent.pace(job))))
         if expected:
             self._tell(ev.Progressed(self._at, tuple(expected)))
+
+    def _note_times(self, run: _Run, points: tuple[Point, ...]) -> None:
+        """Note when a run said something, by its own clock if it tells."""
+        before, machine = run.last, self._machine_of(run)
+        for point in points:
+            if point.time is not None:
+                behind = self._behind.get(machine, math.inf)
+                self._behind[machine] = min(behind, self._at - point.time)
+            if before is not None and before.time is not None and point.time is not None:
+                run.gap = max(0.0, point.time - before.time)
+            elif before is not None:
+                run.gap = max(0.0, self._at - run.heard_at)
+            before, run.heard_at = point, self._at
+
+    def _said_at(self, run: _Run) -> float:
+        """When a run said its last word, which was some time on its way."""
+        if run.last is None or run.last.time is None:
+            return run.heard_at
+        return min(run.heard_at, run.last.time + self._behind[self._machine_of(run)])
+
+    def _machine_of(self, run: _Run) -> int:
+        """Where the part of a run is that reports; its clock is the machine's."""
+        return -1 if self._topology is None else self._topology.seats[run.gpus[0]].machine
 
     def _metric_of(self, point: Point) -> float | None:
         return dict(point.values).get(self._app.metric.name)

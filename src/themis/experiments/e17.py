@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from themis import __version__
 from themis.errors import RefusedError
@@ -31,10 +32,7 @@ from themis.experiments.base import (
 )
 from themis.experiments.handing_over import Handed, measure_handing_over
 from themis.experiments.pretend import Change
-from themis.experiments.rehearsal import Rehearsed, rehearse
 from themis.fairness.ideal import Convention
-from themis.live.replaying import replay_store
-from themis.live.store import open_store
 from themis.model import AppId
 from themis.records.agents import AgentBook, replay_agents
 from themis.records.codec import decode, dumps, loads
@@ -42,6 +40,9 @@ from themis.sim.config import RunConfig, prepare
 from themis.sim.metrics import AppResult, app_results, quantile, reference
 from themis.sim.outcome import Outcome
 from themis.sim.store import run_key
+
+if TYPE_CHECKING:
+    from themis.experiments.rehearsal import Rehearsed
 
 SEEDS = (101,)
 APPS, QUICK_APPS = 20, 2
@@ -115,6 +116,9 @@ def _bytes(value: object) -> bytes:
 
 
 def _play(config: RunConfig, say: Callable[[str], None]) -> bytes:
+    # Late: the service's libraries are in an extra, and other experiments do without.
+    from themis.experiments.rehearsal import rehearse  # noqa: PLC0415
+
     prepared, book = prepare(config), AgentBook()
     count = len(prepared.workload.apps)
     place = MEMORY if MEMORY.is_dir() else None
@@ -133,7 +137,10 @@ def _play(config: RunConfig, say: Callable[[str], None]) -> bytes:
     return _bytes(LiveRun(__version__, apps, played.changes, played.killed, *found))
 
 
-def _replayed(played: Rehearsed) -> tuple[int, tuple[int, int, int], str]:
+def _replayed(played: "Rehearsed") -> tuple[int, tuple[int, int, int], str]:
+    from themis.live.replaying import replay_store  # noqa: PLC0415 - see above
+    from themis.live.store import open_store  # noqa: PLC0415 - see above
+
     with open_store(f"sqlite:///{played.store}", read_only=True) as store:
         arbiter = replay_store(store)
     agents = replay_agents(played.agents)
