@@ -33,6 +33,7 @@ from themis.live.entries import commands_in
 from themis.live.memory import recall
 from themis.live.node import Node, NodeSettings
 from themis.live.node_disk import NodeDisk
+from themis.live.node_storage import SharedStorage
 from themis.live.service import Service
 from themis.live.store import open_store
 from themis.live.terms import Terms, terms_row
@@ -221,11 +222,15 @@ class _Rehearsal:
         """Start a node and wait until the cluster has it: GPUs are numbered as they come."""
         look = self.prepared.settings.heartbeat / LOOKS
         disk = stack.enter_context(NodeDisk.open(self.folder / machine.name, machine.name))
+        # Where jobs move as they do in the simulator, every machine sees their checkpoints.
+        shared = self.folder / "shared"
+        shared.mkdir(exist_ok=True)
         node = Node(
             machine,
             PretendEngine(machine, truth),
             door,
             disk,
+            storage=SharedStorage(shared, machine.name),
             trust_tenants=True,
             settings=NodeSettings(measure_every=look, health_every=86400.0),
             rng=random.Random(machine.name),
