@@ -296,7 +296,8 @@ async def _to_the_end(
                 raise DeniedError(app, "the service decides for it; submit it with `tuner: own`")
             if written is not None and sheet.body != json.dumps(plain_app(written)):
                 _LOG.warning("%s is under way with another app file; that one holds", app)
-            _LOG.info("%s is over: %s", app, await AppRunner(service, sheet, rng, own=tuner).run())
+            runner = AppRunner.of_sheet(service, sheet, rng, own=tuner)
+            _LOG.info("%s is over: %s", app, await runner.run())
             return
         except UnknownAppError:
             if "outcome" in await asyncio.to_thread(client.status, app):

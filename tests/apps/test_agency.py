@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from themis.agent.core import Agent
-from themis.agent.events import MoveTimed
+from themis.agent.events import MoveTimed, Progressed
 from themis.apps import parse_app, plan_app
 from themis.apps.agency import FIRST_WAIT, RESUMABLE, Agency
 from themis.fleet.messages import NOT_FINITE, Point, RunState
@@ -653,3 +653,33 @@ def test_jobs_that_run_on_are_not_moved_where_one_could_not() -> None:
     other = TOPOLOGY.gpus_of[2][0]
     stage.grant(other)
     assert all(said.job != stays for said in stage.asked[count:]), "its checkpoints are elsewhere"
+
+
+def test_an_agent_reckons_how_far_jobs_are_that_report_rarely() -> None:
+    stage = Stage(search=None, stop={"max_iterations": 4000}, command=["train"])
+    stage.grant(0, 1)
+    (run,) = stage.live.values()
+    told: list[float] = []
+    core = stage.agency._agent
+    assert core is not None
+    handle = core.handle
+
+    def listen(event: Any) -> Any:
+        if isinstance(event, Progressed):
+            told.append(event.iterations[0][1])
+        return handle(event)
+
+    core.handle = listen  # type: ignore[method-assign]
+    # Its clock is an hour ahead, and the second point was 30 s on its way.
+    for at, time, iteration in ((100.0, 3700.0, 100.0), (230.0, 3800.0, 200.0)):
+        stage.at = at
+        point = Point(iteration, time, (("loss", 1.0),))
+        stage.hear(PointsNews(run.run, run.job, int(iteration // 100), (point,)))
+    stage.at = 260.0
+    stage.grant(1, 2)
+    # One GPU, an iteration a second: it was at 200 a minute ago.
+    assert told[-1] == pytest.approx(260.0, abs=0.1)
+    stage.at = 10_000.0
+    stage.grant(2, 3)
+    # So long it never was silent: something is wrong with it.
+    assert told[-1] == pytest.approx(500.0, abs=0.1)

@@ -124,7 +124,7 @@ def test_what_an_agent_had_not_said_before_a_restart_is_not_said_twice() -> None
 
     async def work() -> None:
         service = Restarting(sheet)
-        assert await AppRunner(service, sheet, random.Random(1)).run() == "cancelled"
+        assert await AppRunner.of_sheet(service, sheet, random.Random(1)).run() == "cancelled"
         jobs = [each.job for each in service.asked]
         assert len(jobs) == len(set(jobs)) == 12
 

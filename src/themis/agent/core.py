@@ -106,6 +106,15 @@ class Agent:
         """The iterations a job trains to in this phase."""
         return self._jobs[job].target
 
+    def pace(self, job: JobId) -> float:
+        """Iterations in a second of a job where it is placed, as believed; 0 if it is not."""
+        known, gang = self._jobs.get(job), self._placement.get(job, ())
+        if known is None or not gang or self._topology is None:
+            return 0.0
+        spec = known.spec
+        rate = spec.slowdown.rate(self._topology.level(gang), len(gang))
+        return rate / spec.serial_iteration_time
+
     def handle(self, event: ev.AgentEvent) -> list[cmd.AgentCommand]:
         """Take one event; returns what is to be done, in order."""
         self._out = []

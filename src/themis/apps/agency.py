@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from themis.agent import commands as cmd
 from themis.agent import events as ev
@@ -60,10 +60,21 @@ LONGEST_WAIT = 60.0
 BOUND = 60.0
 """Seconds after which a job that waits for one machine asks for another all the same."""
 MOST_WINDOWS = 64
+SILENCE = 3.0
+"""A run that says nothing for so many times longer than before its last word is not believed to
+train on."""
 _SLACK = 1e-6
 
 Choose = Callable[[JobId], Mapping[str, Value]]
 """Chooses the parameters of a trial that is about to begin."""
+
+
+class MakeAgent(Protocol):
+    """Makes the agent of an app; `Agent` itself, or one that somebody listens to."""
+
+    def __call__(self, spec: AppSpec, tuner: Tuner, *, profiler: Profiler) -> Agent:
+        """An agent that knows nothing yet."""
+
 
 MakeTuner = Callable[[AppSpec], Tuner]
 """Makes a tuner that knows nothing yet; it is told of the past before anything else."""
@@ -85,7 +96,11 @@ class _Run:
     """Iterations of the job at its first point."""
     last: Point | None = None
     heard: int = 0
-    """The number of its last point that was heard."""
+    """The number of its last point that was heard,"""
+    heard_at: float = 0.0
+    """and when,"""
+    gap: float = 0.0
+    """and for how long it had said nothing before that."""
     running_since: float | None = None
     """When its process was heard to run, until it has done an iteration."""
 
@@ -138,6 +153,7 @@ class Agency:
         choose: Choose | None = None,
         make_tuner: MakeTuner | None = None,
         choose_all: bool = False,
+        make_agent: MakeAgent = Agent,
     ) -> None:
         """Begin with nothing known.
 
@@ -148,7 +164,9 @@ class Agency:
             choose: Chooses parameters that the plan leaves open.
             make_tuner: Another tuner than the app file names.
             choose_all: Whether `choose` is also asked where the plan has parameters.
+            make_agent: Makes the core of it.
         """
+        self._make_agent = make_agent
         self._app = app
         self._plan = plan
         self._session = session
@@ -165,6 +183,8 @@ class Agency:
         """Runs told to stop whose job may already have another, by key."""
         self._keep_home = False
         """Whether jobs find their checkpoints only where they wrote them, as was seen once."""
+        self._behind: dict[int, float] = {}
+        """By machine: the cluster's time less its own, as far as points tell that came quickly."""
         self._out: list[Said] = []
         self._at = 0.0
         self.over = False
@@ -214,6 +234,7 @@ class Agency:
         match item:
             case OfferNews(offer=offer):
                 if self._topology is not None:
+                    self._tell_progress()
                     self._tell(ev.Asked(self._at, offer, self._topology))
             case LeaseNews():
                 self._on_leases(item)
@@ -251,7 +272,7 @@ class Agency:
         if isinstance(tuner, ResumableTuner) and standing.targets:
             tuner.resume(self._past(standing))
         profiler = Profiler(standing.spec.jobs, estimated=standing.spec.estimated)
-        self._agent = Agent(standing.spec, tuner, profiler=profiler)
+        self._agent = self._make_agent(standing.spec, tuner, profiler=profiler)
         for chosen in standing.trials:
             self._trials[chosen.job].params = json.loads(chosen.params)
             self._trials[chosen.job].open = False
@@ -366,6 +387,7 @@ class Agency:
             if held is not None and held.token <= lease.token:
                 del self._leases[lease.gpu]
         if (news.granted or news.revoked) and self._topology is not None:
+            self._tell_progress()
             self._tell(
                 ev.LeasesChanged(self._at, self._topology, news.granted, news.renewed, news.revoked)
             )
@@ -438,6 +460,7 @@ class Agency:
 
     def _arrive(self, job: JobId) -> None:
         self._note_reached(job, "")
+        self._tell_progress()
         self._tell(ev.JobReached(self._at, job, self._cost(self._trials[job].metric)))
         self._pass_over_failed()
 
@@ -548,6 +571,7 @@ class Agency:
             fresh = news.points[max(0, run.heard + 1 - news.first) :]
             run.heard = max(run.heard, news.first + len(news.points) - 1)
             self._time_start(run, news)
+            self._note_times(run, fresh)
             if self._keep_home and self._topology is not None:
                 here = self._topology.seats[run.gpus[0]].machine
                 if here != trial.bound_to:
@@ -573,6 +597,48 @@ class Agency:
         first, last = news.points[0].time, news.points[-1].time
         since = last - first if first is not None and last is not None else 0.0
         self._tell(ev.MoveTimed(self._at, restart=max(0.0, self._at - began - max(0.0, since))))
+
+    def _tell_progress(self) -> None:
+        """Tell the agent how far its jobs should be by now.
+
+        A job that reports once in an epoch is not where it was then. The simulator's agents know
+        how far their jobs are, and live ones should not decide on less.
+        """
+        if self._agent is None:
+            return
+        expected = []
+        for job, run in self._runs.items():
+            target = self._target(job)
+            if target is None or run.stopping or run.last is None:
+                continue
+            trained = min(self._at - self._said_at(run), SILENCE * run.gap)
+            done = max(run.last.iteration, self._trials[job].done)
+            expected.append((job, min(target, done + trained * self._agent.pace(job))))
+        if expected:
+            self._tell(ev.Progressed(self._at, tuple(expected)))
+
+    def _note_times(self, run: _Run, points: tuple[Point, ...]) -> None:
+        """Note when a run said something, by its own clock if it tells."""
+        before, machine = run.last, self._machine_of(run)
+        for point in points:
+            if point.time is not None:
+                behind = self._behind.get(machine, math.inf)
+                self._behind[machine] = min(behind, self._at - point.time)
+            if before is not None and before.time is not None and point.time is not None:
+                run.gap = max(0.0, point.time - before.time)
+            elif before is not None:
+                run.gap = max(0.0, self._at - run.heard_at)
+            before, run.heard_at = point, self._at
+
+    def _said_at(self, run: _Run) -> float:
+        """When a run said its last word, which was some time on its way."""
+        if run.last is None or run.last.time is None:
+            return run.heard_at
+        return min(run.heard_at, run.last.time + self._behind[self._machine_of(run)])
+
+    def _machine_of(self, run: _Run) -> int:
+        """Where the part of a run is that reports; its clock is the machine's."""
+        return -1 if self._topology is None else self._topology.seats[run.gpus[0]].machine
 
     def _metric_of(self, point: Point) -> float | None:
         return dict(point.values).get(self._app.metric.name)

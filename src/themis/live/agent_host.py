@@ -16,14 +16,23 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
+from themis.agent.core import Agent
 from themis.apps import AppFile, Goal, Plan, parse_app, plan_app
-from themis.apps.agency import Agency
+from themis.apps.agency import Agency, MakeAgent
 from themis.apps.file import Method
 from themis.apps.space import Value
 from themis.errors import DeniedError, ThemisError, UnknownAppError
-from themis.fleet.talk import AgentReport, Hosted, News, OverNews, Said, Sheet, Standing
+from themis.fleet.talk import (
+    AgentReport,
+    Hosted,
+    News,
+    OverNews,
+    Said,
+    Sheet,
+    Standing,
+)
 from themis.live.agent_link import AgentLink
 from themis.live.grpc_client import Backoff
 from themis.model import AppId, AppSpec, JobId
@@ -63,30 +72,38 @@ class AppRunner:
     def __init__(
         self,
         client: Service,
-        sheet: Sheet,
+        written: AppFile,
+        plan: Plan,
         rng: random.Random,
         *,
+        suggesting: "Suggesting | None" = None,
         own: Stepwise | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        session: str = "",
+        make_agent: MakeAgent = Agent,
     ) -> None:
-        """Be ready to speak.
+        """Bring the parts together.
 
         Args:
-            client: The service.
-            sheet: What was submitted.
-            rng: For waits.
+            client: The way to the service.
+            written: What was submitted.
+            plan: What it comes to.
+            rng: For spreading tries.
+            suggesting: Chooses trials one after the other, where that is asked for.
             own: Somebody's own tuner, in place of the one that the app file names.
-            monotonic: A clock.
+            monotonic: The clock; a rehearsal has its own.
+            session: What this agent is known by; nobody else's, and made up unless given.
+            make_agent: Makes the core of it.
         """
         self._monotonic = monotonic
         self._offset = 0.0
         """From this clock to the cluster's."""
         self._changed = asyncio.Event()
-        written = parse_app(json.loads(sheet.body))
-        session = secrets.token_hex(8)
-        plan = plan_app(written, sheet.app, sheet.owner, sheet.seed)
-        self._suggesting = _suggesting(written, plan, sheet.seed)
-        self._link = AgentLink(client, sheet.app, rng, session=session, longest_wait=_LONGEST_WAIT)
+        session = session or secrets.token_hex(8)
+        self._suggesting = suggesting
+        self._link = AgentLink(
+            client, plan.spec.id, rng, session=session, longest_wait=_LONGEST_WAIT
+        )
         self._own = own
         self._maximize = written.metric.goal is Goal.MAXIMIZE
         self._drawn = {trial.job: trial.params for trial in plan.trials}
@@ -97,7 +114,18 @@ class AppRunner:
             choose=self._choose,
             make_tuner=None if own is None else self._make_tuner,
             choose_all=own is not None,
+            make_agent=make_agent,
         )
+
+    @classmethod
+    def of_sheet(
+        cls, client: Service, sheet: Sheet, rng: random.Random, own: Stepwise | None = None
+    ) -> Self:
+        """The agent of an app that was submitted as a file."""
+        written = parse_app(json.loads(sheet.body))
+        plan = plan_app(written, sheet.app, sheet.owner, sheet.seed)
+        suggesting = _suggesting(written, plan, sheet.seed)
+        return cls(client, written, plan, rng, suggesting=suggesting, own=own)
 
     async def run(self) -> str:
         """Speak for the app until it is over; returns how it ended.
@@ -221,7 +249,7 @@ class AgentHost:
         while True:
             try:
                 client = self._connect()  # Calls of its own, on one connection.
-                runner = AppRunner(client, await client.sheet(app), self._rng)
+                runner = AppRunner.of_sheet(client, await client.sheet(app), self._rng)
                 outcome = await runner.run()
                 _LOG.info("%s is over: %s", app, outcome)
                 return

@@ -50,6 +50,7 @@ class RunWork:
         *,
         overrun: float,
         over: Callable[[Run], None],
+        now: Callable[[], float] = clock.now,
     ) -> None:
         """Bring the parts together.
 
@@ -60,6 +61,7 @@ class RunWork:
             put: Takes what happens.
             overrun: What a run that passed its limit of iterations gets to save, in seconds.
             over: Called when a run is over, before that is put.
+            now: The clock of leases.
         """
         self._engine = engine
         self._disk = disk
@@ -67,6 +69,7 @@ class RunWork:
         self._put = put
         self._overrun = overrun
         self._over = over
+        self._now = now
         self._chains: dict[int, asyncio.Task[None]] = {}
 
     def cancel(self) -> None:
@@ -190,7 +193,7 @@ class RunWork:
                 continue
             match event:
                 case base.Started():
-                    run.began = clock.now()
+                    run.began = self._now()
                     self._put(partial(ev.Started, run=run.order.run))
                 case base.Exited():
                     await self._measure(run)
@@ -246,7 +249,7 @@ class RunWork:
         if not samples:
             return
         run.iterations = max(sample.iteration for sample in samples)
-        seconds = max(0.0, clock.now() - run.began)
+        seconds = max(0.0, self._now() - run.began)
         self._put(
             partial(ev.Measured, run=run.order.run, iterations=run.iterations, seconds=seconds)
         )
