@@ -605,6 +605,18 @@ def test_an_agent_is_told_each_point_once_and_its_node_what_was_heard() -> None:
     assert orders_in(desk.take(ev.Woken(9.2))).heard == ((1, 4),), "more than was told"
 
 
+def test_a_node_is_answered_once_for_all_that_an_agent_heard_at_once() -> None:
+    desk, j1 = Desk().ready(A, A), JobId("j1")
+    desk.report(4.0)
+    desk.ask(5.0, 0)
+    desk.take(RunRequested(5.1, A, j1, (GpuId(1),), TRAIN, "other"))
+    first = saying(1, 2, more=True)
+    both = (first, replace(first, run=2, job=j1))
+    desk.report(6.0, *both, busy=dict.fromkeys((0, 1), SlotState.RUNNING))
+    answer = desk.take(PointsHeard(6.5, A, 1, 2, others=((2, 1),)))
+    assert orders_in(answer).heard == ((1, 2), (2, 1))
+
+
 def test_the_end_of_a_run_is_told_after_all_of_its_points() -> None:
     desk = training()
     assert told(desk.report(6.0, saying(1, 2, RunState.EXITED, more=True))) == [1.0, 2.0]

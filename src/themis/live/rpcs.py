@@ -43,9 +43,9 @@ NODE_BYTES = 4 << 20
 """The longest report of a node, and the longest answer to anybody."""
 LEAN: tuple[tuple[str, int], ...] = (
     # No pings to find out how fast a connection is: messages are small, and it would be one for
-    # nearly each of them, a fifth of what a call costs. The window is wide enough for long ones.
+    # nearly each of them, a fifth of what a call costs. The window stays as it is, 64 KiB, which
+    # also bounds what a stranger can make a service keep.
     ("grpc.http2.bdp_probe", 0),
-    ("grpc.http2.lookahead_bytes", 1 << 20),
 )
 """Options of both ends of a connection."""
 MOST_SAID = 256
