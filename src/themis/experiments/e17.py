@@ -49,7 +49,7 @@ APPS, QUICK_APPS = 20, 2
 CLOSE = 0.05
 """By how much rho may differ."""
 CHANGES, QUICK_CHANGES = 40, 5
-OPTIONS = {"heartbeat": 20.0, "learn": True}
+OPTIONS = {"heartbeat": 30.0, "learn": True}
 """For both: agents of the service always learn, and 20 nodes that report every two seconds for a
 week would take an hour."""
 MEMORY = Path("/dev/shm")
