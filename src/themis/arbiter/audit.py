@@ -98,7 +98,7 @@ class AuditPart:
     serial_factor: float
     level_factors: Factors
     estimated: bool = False
-    found_factor: float = 1.0
+    found: float = 0.0
 
 
 class Audit:
@@ -118,8 +118,8 @@ class Audit:
         """What seconds at each level are to be multiplied by."""
         self.estimated = spec.estimated
         """Whether the declared iteration times are a guess, and nothing was measured yet."""
-        self._found = 1.0
-        """What was found instead, of times that were a guess: it counts as declared since."""
+        self._found = 0.0
+        """Of times that were a guess: the logarithm of what was found over it, declared since."""
 
     def start(self, job: JobId, level: int, count: int) -> None:
         """A process of a job runs on so many GPUs, so far apart."""
@@ -130,7 +130,7 @@ class Audit:
         declared = spec.slowdown.at(level, count)
         self._processes[job] = Process(
             (level if count > 1 else SLOT, count),
-            count / (spec.serial_iteration_time * self._found) / declared,
+            count / (spec.serial_iteration_time * math.exp(self._found)) / declared,
             0.0 if before is None else before.seen,
             # Where nothing else is known the first sample, which has the start-up in it, is none.
             mixed=before is not None or self.estimated,
@@ -152,7 +152,7 @@ class Audit:
         found = math.log(process.scale * process.seconds / process.iterations)
         process.iterations = process.seconds = 0.0
         if self.estimated:
-            self._find(math.exp(found))
+            self._find(found)
             return True
         if not tolerance:
             return False
@@ -166,12 +166,12 @@ class Audit:
         self._conclude()
         return True
 
-    def _find(self, factor: float) -> None:
+    def _find(self, found: float) -> None:
         """Take what the first iterations took for what was declared: from now on it is fixed."""
         self.estimated = False
-        self._found = factor
+        self._found = found
         for process in self._processes.values():
-            process.scale /= factor
+            process.scale /= math.exp(found)
         self._conclude()
 
     def hear(self, profile: Slowdown | None, tolerance: float) -> bool:
@@ -213,7 +213,7 @@ class Audit:
         self.serial_factor = part.serial_factor
         self.level_factors = part.level_factors
         self.estimated = part.estimated
-        self._found = part.found_factor
+        self._found = part.found
 
     def _claim(self, cell: Cell) -> float:
         """Logarithm of the claimed over the declared slowdown."""
@@ -253,7 +253,7 @@ class Audit:
             side = [value for at, value in known.items() if (at <= MACHINE) == (level <= MACHINE)]
             return 1.0 if level in trusted else math.exp(_mean(side))
 
-        self.serial_factor = self._found * math.exp(serial)
+        self.serial_factor = math.exp(self._found + serial)
         slot, machine, rack, cluster = map(factor, LEVELS)
         self.level_factors = (slot, machine, rack, cluster)
 
