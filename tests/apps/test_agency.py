@@ -9,7 +9,8 @@ import pytest
 from themis.agent.core import Agent
 from themis.agent.events import MoveTimed, Progressed
 from themis.apps import parse_app, plan_app
-from themis.apps.agency import FIRST_WAIT, RESUMABLE, Agency
+from themis.apps.agency import Agency
+from themis.apps.doing import FIRST_WAIT, RESUMABLE
 from themis.fleet.messages import NOT_FINITE, Point, RunState
 from themis.fleet.talk import (
     Curve,

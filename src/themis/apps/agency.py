@@ -12,23 +12,16 @@ order, so that it is where it was. All of this is data and functions of data; `l
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from themis.agent import commands as cmd
 from themis.agent import events as ev
 from themis.agent.assignment import Placement
-from themis.agent.core import Agent
 from themis.agent.profiler import Profiler
-from themis.apps.file import AppFile, Goal
-from themis.apps.plan import Plan
-from themis.apps.programs import program_of
-from themis.apps.space import Value
-from themis.fleet.messages import Point, RunState, finite
+from themis.apps.doing import SLACK, Going, Run, TrialState
+from themis.apps.minding import Minding
+from themis.fleet.messages import RunState, finite
 from themis.fleet.talk import (
-    BidSaid,
-    EndSaid,
     LeaseNews,
     NewsItem,
     OfferNews,
@@ -37,157 +30,18 @@ from themis.fleet.talk import (
     PointsNews,
     ProgressNews,
     Reached,
-    ReachedSaid,
     RefusalNews,
-    ReleaseSaid,
     RunNews,
-    RunSaid,
     Said,
     Standing,
-    StopSaid,
-    TargetsSaid,
     TopologyNews,
-    TrialSaid,
 )
-from themis.model import AppSpec, GpuId, JobId, Lease, Topology
-from themis.tuners import Known, Past, ResumableTuner, Tuner, tuner_for
-
-RESUMABLE = 75
-"""The exit code of a job that has saved and can go on."""
-FIRST_WAIT = 1.0
-LONGEST_WAIT = 60.0
-"""Seconds before a job that failed is started again, doubling with each failure."""
-BOUND = 60.0
-"""Seconds after which a job that waits for one machine asks for another all the same."""
-MOST_WINDOWS = 64
-SILENCE = 3.0
-"""A run that says nothing for so many times longer than before its last word is not believed to
-train on."""
-_SLACK = 1e-6
-
-Choose = Callable[[JobId], Mapping[str, Value]]
-"""Chooses the parameters of a trial that is about to begin."""
+from themis.model import JobId
+from themis.tuners import Known, Past, ResumableTuner
 
 
-class MakeAgent(Protocol):
-    """Makes the agent of an app; `Agent` itself, or one that somebody listens to."""
-
-    def __call__(self, spec: AppSpec, tuner: Tuner, *, profiler: Profiler) -> Agent:
-        """An agent that knows nothing yet."""
-
-
-MakeTuner = Callable[[AppSpec], Tuner]
-"""Makes a tuner that knows nothing yet; it is told of the past before anything else."""
-
-
-@dataclass(slots=True)
-class _Run:
-    """A run that was asked for and is not known to be over."""
-
-    key: str
-    gpus: tuple[GpuId, ...]
-    began: float
-    number: int = 0
-    """Zero until the service has said it."""
-    stopping: bool = False
-    ran: bool = False
-    """Whether its process was seen to run."""
-    first: float | None = None
-    """Iterations of the job at its first point."""
-    last: Point | None = None
-    heard: int = 0
-    """The number of its last point that was heard,"""
-    heard_at: float = 0.0
-    """and when,"""
-    gap: float = 0.0
-    """and for how long it had said nothing before that."""
-    running_since: float | None = None
-    """When its process was heard to run, until it has done an iteration."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Going:
-    """A run that was told to go."""
-
-    job: JobId
-    told_at: float | None = None
-    """When, if it trained then and this agent told it."""
-
-
-@dataclass(slots=True)
-class _Trial:
-    """What is known of one job."""
-
-    params: Mapping[str, Value] | None
-    open: bool = False
-    """Whether its parameters are still to be chosen."""
-    done: float = 0.0
-    metric: float | None = None
-    """As last reported, in its own direction."""
-    spoke: bool = False
-    """Whether it ever reported anything."""
-    failures: int = 0
-    false_starts: int = 0
-    """Runs in a row that ended before they ran."""
-    failed: str = ""
-    """Why it is given up."""
-    spent: float = 0.0
-    """Seconds of its runs that are over."""
-    back_at: float = math.inf
-    """When it may run again, if it is set aside."""
-    bound_to: int | None = None
-    """The machine that has its checkpoints, where others do not see them."""
-    bound_until: float = math.inf
-    """When it asks for another machine all the same: its own may be gone."""
-
-
-class Agency:
+class Agency(Minding):
     """The state machine. `hear` and `wake` are its only doors."""
-
-    def __init__(
-        self,
-        app: AppFile,
-        plan: Plan,
-        *,
-        session: str,
-        choose: Choose | None = None,
-        make_tuner: MakeTuner | None = None,
-        choose_all: bool = False,
-        make_agent: MakeAgent = Agent,
-    ) -> None:
-        """Begin with nothing known.
-
-        Args:
-            app: What was submitted.
-            plan: What that comes to.
-            session: A text that no other agent of the app has.
-            choose: Chooses parameters that the plan leaves open.
-            make_tuner: Another tuner than the app file names.
-            choose_all: Whether `choose` is also asked where the plan has parameters.
-            make_agent: Makes the core of it.
-        """
-        self._make_agent = make_agent
-        self._app = app
-        self._plan = plan
-        self._session = session
-        self._choose = choose
-        self._choose_all = choose_all
-        self._make_tuner = make_tuner or (lambda spec: tuner_for(spec, plan.tuner))
-        self._count = 0
-        self._agent: Agent | None = None
-        self._topology: Topology | None = None
-        self._leases: dict[GpuId, Lease] = {}
-        self._trials: dict[JobId, _Trial] = {}
-        self._runs: dict[JobId, _Run] = {}
-        self._going: dict[str, _Going] = {}
-        """Runs told to stop whose job may already have another, by key."""
-        self._keep_home = False
-        """Whether jobs find their checkpoints only where they wrote them, as was seen once."""
-        self._behind: dict[int, float] = {}
-        """By machine: the cluster's time less its own, as far as points tell that came quickly."""
-        self._out: list[Said] = []
-        self._at = 0.0
-        self.over = False
 
     @property
     def placement(self) -> Placement:
@@ -260,7 +114,7 @@ class Agency:
         self._topology = standing.topology
         self._leases = {lease.gpu: lease for lease in standing.leases}
         self._trials = {
-            trial.job: _Trial(trial.params, open=self._choose_all or trial.params is None)
+            trial.job: TrialState(trial.params, open=self._choose_all or trial.params is None)
             for trial in self._plan.trials
         }
         self._runs, self._going = {}, {}
@@ -346,10 +200,10 @@ class Agency:
                 continue
             stopping = run.state is RunState.STOPPING
             if stopping and run.job in staying:
-                self._going[run.key] = _Going(run.job)
+                self._going[run.key] = Going(run.job)
                 continue
             # One that goes may be done: whether its job has to go on is known when it is over.
-            self._runs[run.job] = _Run(run.key, run.gpus, self._at, run.run, stopping)
+            self._runs[run.job] = Run(run.key, run.gpus, self._at, run.run, stopping)
             placement.append((run.job, run.gpus))
         assert self._topology is not None
         gpus = tuple(sorted(self._leases))
@@ -361,21 +215,6 @@ class Agency:
             if run.job not in alive and not (told and silent) and self._complete(run):
                 self._stop(run.job)
                 self._arrive(run.job)
-
-    def _complete(self, run: RunNews) -> bool:
-        """Whether a run ended because its job is where it had to be in this phase."""
-        target, trial = self._target(run.job), self._trials[run.job]
-        if target is None or run.code != 0:
-            return False
-        if not self._app.counted or not trial.spoke:
-            return True  # It never says how far it is, and knows best when it is done.
-        return max(run.iterations, trial.done) >= target - _SLACK
-
-    def _target(self, job: JobId) -> float | None:
-        """The iterations that a job trains to now; None if it does not train any more."""
-        if self._agent is None or not self._agent.trains(job):
-            return None
-        return self._agent.target(job)
 
     # GPUs
 
@@ -392,346 +231,6 @@ class Agency:
                 ev.LeasesChanged(self._at, self._topology, news.granted, news.renewed, news.revoked)
             )
 
-    # Runs
-
-    def _on_run(self, news: RunNews) -> None:
-        job = news.job
-        run = self._runs.get(job)
-        if run is None or run.key != news.key:
-            if news.state.over:
-                self._gone(news)
-            return
-        known, run.number = run.number, news.run
-        if run.stopping and not known:
-            self._say(StopSaid(news.run))
-        if news.state is RunState.RUNNING:
-            if not run.ran:
-                run.running_since = self._at
-            run.ran, self._trials[job].false_starts = True, 0
-            self._note_done(news)
-        if news.state.over:
-            del self._runs[job]
-            self._trials[job].spent += max(0.0, self._at - run.began)
-            self._note_done(news)
-            self._ended(news, run)
-
-    def _gone(self, news: RunNews) -> None:
-        """A run is over that was told to go; it may have been done before it heard that."""
-        going = self._going.pop(news.key, None)
-        self._note_done(news)
-        if going is not None and going.told_at is not None and news.code == RESUMABLE:
-            self._tell(ev.MoveTimed(self._at, checkpoint=self._at - going.told_at))
-        if going is not None and self._complete(news):
-            self._stop(news.job)
-            self._arrive(news.job)
-
-    def _note_done(self, news: RunNews) -> None:
-        trial = self._trials[news.job]
-        if news.iterations > trial.done:
-            trial.done = news.iterations
-            self._tell(ev.Progressed(self._at, ((news.job, trial.done),)))
-
-    def _ended(self, news: RunNews, run: _Run) -> None:
-        """A run is over that nobody told to go, or whose end crossed that."""
-        job, trial = news.job, self._trials[news.job]
-        target = self._target(job)
-        if target is None:
-            return
-        if self._complete(news):
-            self._arrive(job)
-        elif not (run.ran or run.stopping or trial.spoke) and news.state is RunState.LOST:
-            self._false_start(job, news.message or "it could not be started")
-        elif self._may_go_on(news, run):
-            self._tell(ev.JobLost(self._at, job, trial.done))
-        elif news.code == 0:
-            self._fail(job, f"it exited with 0 at iteration {trial.done:g} of {target:g}")
-        else:
-            self._fail(job, news.message or f"it exited with {news.code}")
-
-    def _may_go_on(self, news: RunNews, run: _Run) -> bool:
-        """Whether a job that ended did nothing wrong, and goes on where it was."""
-        if run.stopping or news.state is RunState.LOST:
-            return True
-        leases = [self._leases.get(gpu) for gpu in run.gpus]
-        if any(lease is None or lease.end <= self._at for lease in leases):
-            return True  # Its node ended it with its lease.
-        # One that saves and goes before it got anywhere would do so for ever.
-        return news.code == RESUMABLE and run.last is not None
-
-    def _arrive(self, job: JobId) -> None:
-        self._note_reached(job, "")
-        self._tell_progress()
-        self._tell(ev.JobReached(self._at, job, self._cost(self._trials[job].metric)))
-        self._pass_over_failed()
-
-    def _note_reached(self, job: JobId, failed: str) -> None:
-        trial = self._trials[job]
-        target = self._target(job)
-        if not failed and target is not None:
-            trial.done = max(trial.done, target)
-        self._say(ReachedSaid(Reached(job, trial.done, trial.metric, failed)))
-
-    def _false_start(self, job: JobId, why: str) -> None:
-        """A run that never ran: its machine may be gone, or the job cannot be started at all."""
-        trial = self._trials[job]
-        trial.false_starts += 1
-        if trial.false_starts > self._app.retries:
-            self._give_up(job, why)
-        else:
-            self._wait(job, trial.false_starts)
-
-    def _wait(self, job: JobId, times: int) -> None:
-        """Start a job again after a while, longer each time."""
-        trial = self._trials[job]
-        trial.back_at = self._at + min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (times - 1))
-        self._tell(ev.JobSetAside(self._at, job, trial.done))
-
-    def _fail(self, job: JobId, why: str) -> None:
-        """Try again later, or give up."""
-        trial = self._trials[job]
-        trial.failures += 1
-        if trial.failures > self._app.retries:
-            self._give_up(job, why)
-            return
-        self._wait(job, trial.failures)
-
-    def _give_up(self, job: JobId, why: str) -> None:
-        trial = self._trials[job]
-        trial.failed, trial.metric = why, None
-        self._note_reached(job, why)
-        if all(each.failed for each in self._trials.values()):
-            self._end(f"failed: {why}")
-            return
-        self._tell(ev.JobReached(self._at, job, math.inf))
-        self._pass_over_failed()
-
-    def _pass_over_failed(self) -> None:
-        """A phase may go on with jobs that were given up, for want of others: they stay so."""
-        while not self.over and (job := self._failed_in_phase()) is not None:
-            self._tell(ev.JobReached(self._at, job, math.inf))
-
-    def _failed_in_phase(self) -> JobId | None:
-        """A job that was given up and that the phase under way waits for."""
-        failed = (job for job, trial in self._trials.items() if trial.failed)
-        return next((job for job in failed if self._target(job) is not None), None)
-
-    def _runtime_ends(self, job: JobId) -> float:
-        run = self._runs[job]
-        return run.began + self._app.max_runtime - self._trials[job].spent
-
-    def _out_of_time(self, job: JobId) -> None:
-        self._stop(job)
-        self._give_up(job, f"it ran for longer than max_runtime, {self._app.max_runtime:g} s")
-
-    def _on_refusal(self, news: RefusalNews) -> None:
-        """A run that was not taken: its GPUs may have gone meanwhile. Try again in a while."""
-        for job, run in list(self._runs.items()):
-            if run.key != news.what:
-                continue
-            del self._runs[job]
-            trial = self._trials[job]
-            machine = self._number_of(news.home)
-            if news.final:
-                self._give_up(job, news.reason)
-            elif machine is not None and machine != trial.bound_to:
-                self._keep_home = True
-                self._bind(job, machine)
-            else:
-                trial.back_at = self._at + FIRST_WAIT
-                self._tell(ev.JobSetAside(self._at, job, trial.done))
-
-    # Machines that have what others do not see
-
-    def _number_of(self, machine: str) -> int | None:
-        return None if self._topology is None else self._topology.number_of.get(machine)
-
-    def _bind(self, job: JobId, machine: int) -> None:
-        """Let a job run on the machine that has its checkpoints and nowhere else."""
-        trial = self._trials[job]
-        trial.bound_to, trial.bound_until = machine, self._at + BOUND
-        self._tell(ev.JobBound(self._at, job, machine))
-
-    def _let_go(self, job: JobId) -> None:
-        """Let a job that has waited try elsewhere; who is not let go there is bound again."""
-        trial = self._trials[job]
-        if job in self._runs:
-            trial.bound_until = self._at + BOUND
-            return
-        trial.bound_to, trial.bound_until = None, math.inf
-        self._tell(ev.JobBound(self._at, job, None))
-
-    # Metrics
-
-    def _on_points(self, news: PointsNews) -> None:
-        run = self._runs.get(news.job)
-        ours = run is not None and run.number in {0, news.run}
-        fresh = news.points
-        trial = self._trials[news.job]
-        if run is not None and ours:
-            fresh = news.points[max(0, run.heard + 1 - news.first) :]
-            run.heard = max(run.heard, news.first + len(news.points) - 1)
-            self._time_start(run, news)
-            self._note_times(run, fresh)
-            if self._keep_home and self._topology is not None:
-                here = self._topology.seats[run.gpus[0]].machine
-                if here != trial.bound_to:
-                    self._bind(news.job, here)
-        windows = self._windows(news.job, run, fresh) if run is not None and ours else []
-        for point in fresh:
-            trial.spoke = True
-            trial.done = max(trial.done, point.iteration)
-            value = self._metric_of(point)
-            if value is not None:
-                trial.metric = finite(value)
-                cost = self._cost(trial.metric)
-                self._tell(ev.LossSeen(self._at, news.job, point.iteration, cost))
-        self._tell(ev.Progressed(self._at, ((news.job, trial.done),)))
-        if windows:
-            self._tell(ev.IterationsTimed(self._at, tuple(windows[-MOST_WINDOWS:])))
-
-    def _time_start(self, run: _Run, news: PointsNews) -> None:
-        """Tell how long a process took from its start to its first iteration."""
-        began, run.running_since = run.running_since, None
-        if began is None or news.first != 1:
-            return
-        first, last = news.points[0].time, news.points[-1].time
-        since = last - first if first is not None and last is not None else 0.0
-        self._tell(ev.MoveTimed(self._at, restart=max(0.0, self._at - began - max(0.0, since))))
-
-    def _tell_progress(self) -> None:
-        """Tell the agent how far its jobs should be by now.
-
-        A job that reports once in an epoch is not where it was then. The simulator's agents know
-        how far their jobs are, and live ones should not decide on less.
-        """
-        if self._agent is None:
-            return
-        expected = []
-        for job, run in self._runs.items():
-            target = self._target(job)
-            if target is None or run.stopping or run.last is None:
-                continue
-            trained = min(self._at - self._said_at(run), SILENCE * run.gap)
-            done = max(run.last.iteration, self._trials[job].done)
-            expected.append((job, min(target, done + trained * self._agent.pace(job))))
-        if expected:
-            self._tell(ev.Progressed(self._at, tuple(expected)))
-
-    def _note_times(self, run: _Run, points: tuple[Point, ...]) -> None:
-        """Note when a run said something, by its own clock if it tells."""
-        before, machine = run.last, self._machine_of(run)
-        for point in points:
-            if point.time is not None:
-                behind = self._behind.get(machine, math.inf)
-                self._behind[machine] = min(behind, self._at - point.time)
-            if before is not None and before.time is not None and point.time is not None:
-                run.gap = max(0.0, point.time - before.time)
-            elif before is not None:
-                run.gap = max(0.0, self._at - run.heard_at)
-            before, run.heard_at = point, self._at
-
-    def _said_at(self, run: _Run) -> float:
-        """When a run said its last word, which was some time on its way."""
-        if run.last is None or run.last.time is None:
-            return run.heard_at
-        return min(run.heard_at, run.last.time + self._behind[self._machine_of(run)])
-
-    def _machine_of(self, run: _Run) -> int:
-        """Where the part of a run is that reports; its clock is the machine's."""
-        return -1 if self._topology is None else self._topology.seats[run.gpus[0]].machine
-
-    def _metric_of(self, point: Point) -> float | None:
-        return dict(point.values).get(self._app.metric.name)
-
-    def _windows(self, job: JobId, run: _Run, points: tuple[Point, ...]) -> list[ev.Window]:
-        windows = []
-        for point in points:
-            before, run.last = run.last, point
-            if run.first is None:
-                run.first = point.iteration
-            if before is None or before.time is None or point.time is None:
-                continue
-            iterations, seconds = point.iteration - before.iteration, point.time - before.time
-            if iterations > 0.0 and seconds > 0.0:
-                first = before.iteration - run.first
-                windows.append(ev.Window(job, run.gpus, first, iterations, seconds))
-        return windows
-
-    def _cost(self, metric: float | None) -> float:
-        """The metric so that less is better; nothing is as bad as can be."""
-        if metric is None:
-            return math.inf
-        return metric if self._app.metric.goal is Goal.MINIMIZE else -metric
-
-    # What the agent wants
-
-    def _tell(self, event: ev.AgentEvent) -> None:
-        if self._agent is None or self.over:
-            return
-        for command in self._agent.handle(event):
-            self._carry_out(command)
-
-    def _carry_out(self, command: cmd.AgentCommand) -> None:
-        match command:
-            case cmd.Answer(round=number, bid=bid):
-                self._say(BidSaid(number, bid))
-            case cmd.StartJob(job=job, gpus=gpus, until=until):
-                self._start(job, gpus, until)
-            case cmd.StopJob(job=job):
-                self._stop(job)
-            case cmd.ReleaseGpus(gpus=gpus):
-                held = [self._leases[gpu] for gpu in gpus if gpu in self._leases]
-                tokens = tuple(lease.token for lease in held)
-                self._say(ReleaseSaid(tuple(lease.gpu for lease in held), tokens))
-            case cmd.AnnouncePhase(phase=phase, targets=targets):
-                self._say(PhaseSaid(phase, targets))
-            case cmd.ReviseTargets(targets=targets):
-                for job, done in targets:
-                    self._trials[job].done = done
-                    self._note_stopped(job)
-                self._say(TargetsSaid(targets))
-            case cmd.FinishApp(best=best):
-                self._end("finished", best)
-            case _:
-                assert_never(command)
-
-    def _note_stopped(self, job: JobId) -> None:
-        trial = self._trials[job]
-        self._say(ReachedSaid(Reached(job, trial.done, trial.metric, "")))
-
-    def _start(self, job: JobId, gpus: tuple[GpuId, ...], until: float) -> None:
-        trial = self._trials[job]
-        if trial.failed:
-            return  # A phase chose it for want of others, and is about to pass over it.
-        if trial.open or trial.params is None:
-            trial.open = False
-            trial.params = dict(self._choose(job)) if self._choose is not None else {}
-            self._say(TrialSaid(job, json.dumps(trial.params)))
-        self._count += 1
-        key = f"{self._session}-{self._count}"
-        self._runs[job] = _Run(key, gpus, self._at)
-        level = 0 if self._topology is None else self._topology.level(gpus)
-        where = (("THEMIS_GPU_COUNT", str(len(gpus))), ("THEMIS_LEVEL", str(level)))
-        program = program_of(self._app, trial.params)
-        program = replace(program, env=(*program.env, *where))
-        self._say(RunSaid(job, gpus, program, key, until if self._app.counted else 0.0))
-
-    def _stop(self, job: JobId) -> None:
-        run = self._runs.pop(job, None)
-        if run is None:
-            return
-        run.stopping = True
-        self._trials[job].spent += max(0.0, self._at - run.began)
-        self._going[run.key] = _Going(job, self._at if run.last is not None else None)
-        self._say(StopSaid(run.number, run.key))
-
-    def _end(self, outcome: str, best: JobId | None = None) -> None:
-        self.over = True
-        self._say(EndSaid(outcome, best))
-
-    def _say(self, said: Said) -> None:
-        self._out.append(said)
-
 
 def _of_phase(standing: Standing) -> tuple[Reached, ...]:
     """The last that was said of jobs which are done with the phase under way."""
@@ -739,7 +238,7 @@ def _of_phase(standing: Standing) -> tuple[Reached, ...]:
     found: dict[JobId, Reached] = {}
     for reached in standing.reached:
         target = targets.get(reached.job)
-        if target is not None and (reached.failed or reached.iterations >= target - _SLACK):
+        if target is not None and (reached.failed or reached.iterations >= target - SLACK):
             found.pop(reached.job, None)
             found[reached.job] = reached
     return tuple(found.values())

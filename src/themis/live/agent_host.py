@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from themis.agent.core import Agent
 from themis.apps import AppFile, Goal, Plan, parse_app, plan_app
-from themis.apps.agency import Agency, MakeAgent
+from themis.apps.agency import Agency
+from themis.apps.doing import MakeAgent
 from themis.apps.file import Method
 from themis.apps.space import Value
 from themis.errors import DeniedError, ThemisError, UnknownAppError
