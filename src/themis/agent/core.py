@@ -365,9 +365,10 @@ class Agent:
         restart = self._spec.checkpoint_seconds + self._spec.restart_seconds
         # A GPU taken and given back in one go has a new token: the process must go all the same.
         going_on = {name: gang for name, gang in self._placement.items() if lost.isdisjoint(gang)}
-        wanted = (
-            assign(needs, seats, going_on, restart=restart, sticky=self._sticky) if needs else {}
-        )
+        wanted: Placement = {}
+        if needs:
+            sticky = self._sticky
+            wanted = assign(needs, seats, going_on, restart=restart, sticky=sticky, uneven=sticky)
         for name in sorted(self._placement):
             if name not in going_on or wanted.get(name) != self._placement[name]:
                 self._out.append(cmd.StopJob(name))
