@@ -17,6 +17,9 @@ from themis.model import SLOT, JobId, JobSpec, Seat, level_of
 WORTH_MOVING = 0.98
 """Moving running jobs must save at least this much time, restarts included."""
 
+WORTH_HAVING = 0.5
+"""A GPU that is added must be worth at least so much of one: another app may use it better."""
+
 
 def widened(
     order: Sequence[tuple[JobSpec, float]],
@@ -40,7 +43,7 @@ def widened(
     best = _in_place(order, seats, placement, kept, restart)
     if not kept:
         sized = _by_size(order, seats, placement, spare)
-        if sized is not None and _end(order, sized) < _end(order, best):
+        if sized is not None and _end(order, sized) <= _end(order, best):
             return sized
     return best
 
@@ -50,7 +53,11 @@ def _end(order: Sequence[tuple[JobSpec, float]], placement: Mapping[JobId, Gang]
 
 
 def _seconds(job: JobSpec, work: float, gang: Gang) -> float:
-    return work / job.slowdown.rate(level_of(gang), len(gang))
+    return work / _rate(job, gang)
+
+
+def _rate(job: JobSpec, gang: Gang) -> float:
+    return job.slowdown.rate(level_of(gang), len(gang))
 
 
 def _in_place(
@@ -84,14 +91,18 @@ def _in_place(
 
 
 def _wider(job: JobSpec, gang: Gang, free: Sequence[Seat]) -> Gang:
-    """The gang with the fewest of the nearest GPUs that make it faster; itself if none do."""
+    """The gang with the fewest of the nearest GPUs that are worth it; itself if none are."""
     near = sorted(free, key=lambda seat: (level_of((*gang, seat)), seat))
-    rate = job.slowdown.rate(level_of(gang), len(gang))
     for count in range(1, min(job.max_gpus - len(gang), len(near)) + 1):
         wider = tuple(sorted((*gang, *near[:count])))
-        if job.slowdown.rate(level_of(wider), len(wider)) > rate:
+        if _worth_having(job, gang, wider):
             return wider
     return gang
+
+
+def _worth_having(job: JobSpec, gang: Gang, wider: Gang) -> bool:
+    gain = _rate(job, wider) - _rate(job, gang)
+    return gain >= WORTH_HAVING * (len(wider) - len(gang))
 
 
 def _by_size(
@@ -113,7 +124,8 @@ def _by_size(
         result.update({job.id: gang for job, gang in zip(jobs, carving.gangs, strict=True)})
         used = {seat for gang in carving.gangs for seat in gang}
         left = [seat for seat in left if seat not in used]
-    return result
+    worth = (_worth_having(job, placement[job.id], result[job.id]) for job, _ in order)
+    return result if all(worth) else None
 
 
 def _sizes(
