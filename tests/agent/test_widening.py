@@ -88,6 +88,20 @@ def test_a_running_job_is_widened_when_that_pays_for_its_restart() -> None:
     assert placed(short, [0, 1, 2], running) == {"j0": (0,), "j1": (2,)}
 
 
+def test_the_longest_job_does_not_stay_narrow_because_it_was_first() -> None:
+    needs = jobs(28_500.0, 28_000.0, 26_000.0, 25_000.0, 24_000.0, 23_900.0)
+    plan = placed(needs, list(range(10)), {"j0": (0,)})
+    assert widths(plan) == {"j0": 2, "j1": 2, "j2": 2, "j3": 2, "j4": 1, "j5": 1}
+    assert widths(placed(needs, list(range(10)), {"j0": (0,)}, uneven=False))["j0"] == 1
+
+
+def test_who_runs_on_as_many_as_it_should_stays_where_it_is() -> None:
+    running = {"j0": (0,), "j1": (6, 7), "j2": (9,)}
+    plan = placed(jobs(28_500.0, 28_000.0, 10_000.0, 9_000.0), [0, 6, 7, 8, 9, 10, 11], running)
+    assert len(plan["j0"]) == 2
+    assert (plan["j1"], plan["j2"]) == ((6, 7), (9,))
+
+
 def test_a_job_takes_the_nearest_gpu_and_none_that_slows_it() -> None:
     running = {"j0": (0,), "j1": (4,)}
     assert placed(jobs(900.0, 60.0), [0, 2, 4, 8], running)["j0"] == (0, 2)

@@ -48,8 +48,7 @@ def assign(
     """
     placement, kept = _assigned(needs, seats, running, restart=restart, sticky=sticky)
     if uneven:
-        staying = {job: gang for job, gang in kept.items() if placement.get(job) == gang}
-        placement = widened(longest_first(needs), seats, placement, staying, restart)
+        placement = widened(longest_first(needs), seats, placement, kept, restart)
     return _named(placement)
 
 

@@ -1,4 +1,4 @@
-"""GPUs that no job would use, to the jobs that would end last.
+"""Gangs of different widths for jobs of different lengths: the longest have the widest.
 
 placement = widened(order, seats, placement, kept, restart)
 
@@ -20,65 +20,89 @@ WORTH_MOVING = 0.98
 WORTH_HAVING = 0.5
 """A GPU that is added must be worth at least so much of one: another app may use it better."""
 
+Work = tuple[JobSpec, float]
+"""A job, and serial seconds to its target."""
+
 
 def widened(
-    order: Sequence[tuple[JobSpec, float]],
+    order: Sequence[Work],
     seats: Sequence[Seat],
     placement: Mapping[JobId, Gang],
-    kept: Mapping[JobId, Gang],
+    running: Mapping[JobId, Gang],
     restart: float,
 ) -> dict[JobId, Gang]:
-    """Give the GPUs that are left to the jobs that end last, as long as the last one ends sooner.
+    """The placement, or a better one with gangs of different widths.
+
+    What counts is when the last job ends: as long as another ends as late, none is widened.
 
     Args:
         order: Jobs and their work, the longest first.
         seats: All GPUs of the app.
-        placement: Where its jobs are to run; nothing changes while one of them waits.
-        kept: Those of them that run there already.
-        restart: Seconds that such a job loses if it is widened.
+        placement: Gangs of one size, or those that jobs run on.
+        running: Where jobs run that could stay there.
+        restart: Seconds that a job loses which does not stay.
     """
-    spare = len(seats) - sum(map(len, placement.values()))
-    if spare <= 0 or len(placement) < len(order):
+    if not placement or len({job.max_gpus for job, _ in order}) > 1:
         return dict(placement)
-    best = _in_place(order, seats, placement, kept, restart)
-    if not kept:
-        sized = _by_size(order, seats, placement, spare)
-        if sized is not None and _end(order, sized) <= _end(order, best):
-            return sized
+    best, soonest = dict(placement), _end(order, placement, running, restart)
+    for start in (placement, _by_size(order, seats, running)):
+        if start is not None:
+            other = _with_spare(order, seats, start, running, restart)
+            end = _end(order, other, running, restart)
+            if end < soonest * WORTH_MOVING:
+                best, soonest = other, end
     return best
 
 
-def _end(order: Sequence[tuple[JobSpec, float]], placement: Mapping[JobId, Gang]) -> float:
-    return max(_seconds(job, work, placement[job.id]) for job, work in order)
-
-
-def _seconds(job: JobSpec, work: float, gang: Gang) -> float:
-    return work / _rate(job, gang)
+def _end(
+    order: Sequence[Work],
+    placement: Mapping[JobId, Gang],
+    running: Mapping[JobId, Gang],
+    restart: float,
+) -> float:
+    """When the last job ends; those that wait begin on the first gang that is done."""
+    ends, waiting = [], []
+    for job, work in order:
+        gang = placement.get(job.id)
+        if gang is None:
+            waiting.append(work)
+            continue
+        moved = job.id in running and running[job.id] != gang
+        rate = _rate(job, gang)
+        ends.append((work / rate + (restart if moved else 0.0), rate))
+    heapq.heapify(ends)
+    for work in waiting:
+        end, rate = ends[0]
+        heapq.heapreplace(ends, (end + restart + work / rate, rate))
+    return max(ends)[0]
 
 
 def _rate(job: JobSpec, gang: Gang) -> float:
     return job.slowdown.rate(level_of(gang), len(gang))
 
 
-def _in_place(
-    order: Sequence[tuple[JobSpec, float]],
+def _with_spare(
+    order: Sequence[Work],
     seats: Sequence[Seat],
     placement: Mapping[JobId, Gang],
-    kept: Mapping[JobId, Gang],
+    running: Mapping[JobId, Gang],
     restart: float,
 ) -> dict[JobId, Gang]:
-    """Add to gangs where they are."""
+    """GPUs that no job uses, added to the gangs of those that end last."""
+    spare = len(seats) - sum(map(len, placement.values()))
+    if spare <= 0 or len(placement) < len(order):
+        return dict(placement)
     result, best = dict(placement), dict(placement)
     used = {seat for gang in placement.values() for seat in gang}
     free = [seat for seat in seats if seat not in used]
-    ends = [(-_seconds(job, work, result[job.id]), n) for n, (job, work) in enumerate(order)]
+    ends = [(-work / _rate(job, result[job.id]), n) for n, (job, work) in enumerate(order)]
     heapq.heapify(ends)
     soonest = -ends[0][0]
     while free:
         last, number = ends[0]
         job, work = order[number]
         gang = _wider(job, result[job.id], free)
-        end = _seconds(job, work, gang) + (restart if job.id in kept else 0.0)
+        end = work / _rate(job, gang) + (restart if job.id in running else 0.0)
         if end >= -last * WORTH_MOVING:
             break  # And then it does not matter when the others end.
         free = [seat for seat in free if seat not in gang]
@@ -95,44 +119,49 @@ def _wider(job: JobSpec, gang: Gang, free: Sequence[Seat]) -> Gang:
     near = sorted(free, key=lambda seat: (level_of((*gang, seat)), seat))
     for count in range(1, min(job.max_gpus - len(gang), len(near)) + 1):
         wider = tuple(sorted((*gang, *near[:count])))
-        if _worth_having(job, gang, wider):
+        if _rate(job, wider) - _rate(job, gang) >= WORTH_HAVING * count:
             return wider
     return gang
 
 
-def _worth_having(job: JobSpec, gang: Gang, wider: Gang) -> bool:
-    gain = _rate(job, wider) - _rate(job, gang)
-    return gain >= WORTH_HAVING * (len(wider) - len(gang))
-
-
 def _by_size(
-    order: Sequence[tuple[JobSpec, float]],
-    seats: Sequence[Seat],
-    placement: Mapping[JobId, Gang],
-    spare: int,
+    order: Sequence[Work], seats: Sequence[Seat], running: Mapping[JobId, Gang]
 ) -> dict[JobId, Gang] | None:
-    """Cut anew, the widest gangs first, so that each is close together; None if that fails."""
-    sizes = _sizes(order, placement, spare)
-    left, result = list(seats), {}
-    for size, count in sorted(Counter(sizes).items(), reverse=True):
-        carving = carve(
-            left, jobs=count, min_gpus=size, max_gpus=size, slowdown=order[0][0].slowdown
-        )
-        jobs = [job for (job, _), mine in zip(order, sizes, strict=True) if mine == size]
-        if len(carving.gangs) < count:
+    """All jobs at once, cut anew where they do not run on just as many; the widest gangs first.
+
+    None if there are too few GPUs for all jobs, or gangs would be so far apart that it is a waste.
+    """
+    if sum(job.min_gpus for job, _ in order) > len(seats):
+        return None
+    sizes = _sizes(order, len(seats))
+    result: dict[JobId, Gang] = {}
+    for (job, _), size in zip(order, sizes, strict=True):
+        if len(running.get(job.id, ())) == size:
+            result[job.id] = running[job.id]
+    used = {seat for gang in result.values() for seat in gang}
+    left = [seat for seat in seats if seat not in used]
+    wanted = [
+        (job, size)
+        for (job, _), size in zip(order, sizes, strict=True)
+        if job.id not in result
+    ]  # fmt: skip
+    for size, count in sorted(Counter(size for _, size in wanted).items(), reverse=True):
+        jobs = [job for job, mine in wanted if mine == size]
+        gangs = carve(
+            left, jobs=count, min_gpus=size, max_gpus=size, slowdown=jobs[0].slowdown
+        ).gangs
+        if len(gangs) < count or _rate(jobs[0], gangs[-1]) < 1.0 + WORTH_HAVING * (size - 1):
             return None
-        result.update({job.id: gang for job, gang in zip(jobs, carving.gangs, strict=True)})
-        used = {seat for gang in carving.gangs for seat in gang}
+        result.update({job.id: gang for job, gang in zip(jobs, gangs, strict=True)})
+        used = {seat for gang in gangs for seat in gang}
         left = [seat for seat in left if seat not in used]
-    worth = (_worth_having(job, placement[job.id], result[job.id]) for job, _ in order)
-    return result if all(worth) else None
+    return result
 
 
-def _sizes(
-    order: Sequence[tuple[JobSpec, float]], placement: Mapping[JobId, Gang], spare: int
-) -> list[int]:
+def _sizes(order: Sequence[Work], gpus: int) -> list[int]:
     """How wide each job is, if all gangs were as close together as can be."""
-    sizes = [len(placement[job.id]) for job, _ in order]
+    sizes = [job.min_gpus for job, _ in order]
+    spare = gpus - sum(sizes)
 
     def end(number: int) -> float:
         job, work = order[number]
