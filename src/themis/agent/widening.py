@@ -49,7 +49,9 @@ def widened(
         if start is not None:
             other = _with_spare(order, seats, start, running, restart)
             end = _end(order, other, running, restart)
-            if end < soonest * WORTH_MOVING:
+            # Some restarts take longer than most: they must pay twice.
+            moved = any(other.get(job) != gang for job, gang in running.items())
+            if end + (restart if moved else 0.0) < soonest * WORTH_MOVING:
                 best, soonest = other, end
     return best
 
@@ -67,9 +69,8 @@ def _end(
         if gang is None:
             waiting.append(work)
             continue
-        moved = job.id in running and running[job.id] != gang
         rate = _rate(job, gang)
-        ends.append((work / rate + (restart if moved else 0.0), rate))
+        ends.append((work / rate + (0.0 if running.get(job.id) == gang else restart), rate))
     heapq.heapify(ends)
     for work in waiting:
         end, rate = ends[0]
