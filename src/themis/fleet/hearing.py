@@ -66,9 +66,6 @@ class Hearing(Running):
             reason = "something of an app of this name is still alive; take another name"
             self._refuse(app, reason)
             return
-        # A round may open at once, and has to know how far the others are.
-        for run in list(self._book.runs.values()):
-            self._store_progress(run)
         self._feed(event)
         if not known and app in self._arbiter.world.apps:
             self._book.trials.forget(app)
