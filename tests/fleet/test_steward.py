@@ -827,6 +827,23 @@ def test_without_shared_storage_a_job_goes_on_where_its_checkpoints_are_and_says
     assert not desk.steward.bound(A, J0)
 
 
+@pytest.mark.parametrize("heard", ["", "m0", "m1"])
+def test_a_service_that_has_just_begun_lets_no_job_begin_where_it_may_find_nothing(
+    heard: str,
+) -> None:
+    desk = trained_on_m0(two_machines(NONE, NONE), "")
+    arbiter = desk.steward.arbiter
+    desk.steward = Steward(arbiter, epoch=2, at=7.0, node_ttl=20.0, saved=desk.rows)
+    slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
+    if heard:
+        desk.take(ReportCame(7.1, Report(heard, 1, 20, 1, 0, slots, ())))
+    refusal = answer_to(desk.ask(7.2, 2, key="k2"))
+    assert isinstance(refusal, RefuseRun)
+    assert not refusal.home
+    assert "has just begun" in refusal.reason
+    assert isinstance(answer_to(desk.ask(7.3, 0, key="k3")), AcceptRun), "home is home"
+
+
 def test_without_shared_storage_a_job_does_not_leave_the_machine_where_it_saves_just_now() -> None:
     desk = two_machines(NONE, NONE)
     desk.ask(5.0, 0)
