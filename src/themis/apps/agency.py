@@ -56,6 +56,8 @@ FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0
 """Seconds before a job that failed is started again, doubling with each failure."""
 MOST_WINDOWS = 64
+LONGEST_WAY = 60.0
+"""Seconds that a word of a run is on its way to us at most; more is a clock that is wrong."""
 SILENCE = 3.0
 """A run that says nothing for so many times longer than before its last word is not believed to
 train on."""
@@ -147,8 +149,8 @@ class Agency:
         self._runs: dict[JobId, _Run] = {}
         self._going: dict[str, JobId] = {}
         """Runs told to stop whose job may already have another, by key."""
-        self._behind: dict[int, float] = {}
-        """By machine: the cluster's time less its own, as far as points tell that came quickly."""
+        self.behind = math.inf
+        """The cluster's time less that of people's clocks, which jobs go by, if it is known."""
         self._out: list[Said] = []
         self._at = 0.0
         self.over = False
@@ -492,11 +494,8 @@ class Agency:
 
     def _note_times(self, run: _Run, points: tuple[Point, ...]) -> None:
         """Note when a run said something, by its own clock if it tells."""
-        before, machine = run.last, self._machine_of(run)
+        before = run.last
         for point in points:
-            if point.time is not None:
-                behind = self._behind.get(machine, math.inf)
-                self._behind[machine] = min(behind, self._at - point.time)
             if before is not None and before.time is not None and point.time is not None:
                 run.gap = max(0.0, point.time - before.time)
             elif before is not None:
@@ -507,11 +506,9 @@ class Agency:
         """When a run said its last word, which was some time on its way."""
         if run.last is None or run.last.time is None:
             return run.heard_at
-        return min(run.heard_at, run.last.time + self._behind[self._machine_of(run)])
-
-    def _machine_of(self, run: _Run) -> int:
-        """Where the part of a run is that reports; its clock is the machine's."""
-        return -1 if self._topology is None else self._topology.seats[run.gpus[0]].machine
+        # Clocks may be set wrongly: nothing is believed to be long on its way.
+        said_at = max(run.last.time + self.behind, run.heard_at - LONGEST_WAY)
+        return min(run.heard_at, said_at)
 
     def _metric_of(self, point: Point) -> float | None:
         return dict(point.values).get(self._app.metric.name)

@@ -77,6 +77,7 @@ class AppRunner:
         suggesting: "Suggesting | None" = None,
         make_tuner: MakeTuner | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
         session: str = "",
         make_agent: MakeAgent = Agent,
     ) -> None:
@@ -90,10 +91,12 @@ class AppRunner:
             suggesting: Chooses trials one after the other, where that is asked for.
             make_tuner: In place of the plan's.
             monotonic: The clock; a rehearsal has its own.
+            wall: The clock that jobs go by.
             session: What this agent is known by; nobody else's, and made up unless given.
             make_agent: Makes the core of it.
         """
         self._monotonic = monotonic
+        self._wall = wall
         self._offset = 0.0
         """From this clock to the cluster's."""
         self._changed = asyncio.Event()
@@ -132,6 +135,7 @@ class AppRunner:
         try:
             async for item in self._link.news():
                 self._offset = self._link.at - self._monotonic()
+                self._agency.behind = self._link.at - self._wall()
                 if isinstance(item, Standing) and self._suggesting is not None:
                     self._suggesting.relive(item)
                 if isinstance(item, OverNews):
