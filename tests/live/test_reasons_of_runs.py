@@ -129,7 +129,7 @@ def test_an_app_all_of_whose_jobs_fail_again_and_again_is_in_a_crash_loop() -> N
 
 
 def test_a_job_that_was_told_to_go_has_not_crashed() -> None:
-    for code in (75, -15, -9):
+    for code in (75, -15, -9, 1):
         scene = Scene()
         scene.train(3.0, 5.0)
         scene.steward.handle(StopRequested(4.0, A, 1))
@@ -137,6 +137,8 @@ def test_a_job_that_was_told_to_go_has_not_crashed() -> None:
         assert scene.reason(6.0) is Reason.SERVED
         (job,) = app_sheet(scene.steward, A, 8.0)["jobs"]
         assert (job["failures"], job["message"]) == (0, "")
+        (past,) = scene.steward.pasts(A, 8.0)
+        assert past.failures == 0
 
 
 def test_what_counts_of_runs_outlasts_those_who_spoke_for_their_app() -> None:

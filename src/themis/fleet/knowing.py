@@ -20,8 +20,6 @@ from themis.fleet.trials import Trials
 from themis.model import AppId, JobId
 
 NODE_TTL = 20.0
-NO_FAILURES = frozenset({0, 75, -15, -9, 128 + 15, 128 + 9})
-"""Exit codes of runs that ended well, were told to save and go, or were ended when they did not."""
 HEARTBEATS = 5
 """How many a node must live for: one that is answered late, and asks again, is not cut off."""
 
@@ -146,7 +144,7 @@ class Knowing:
         failures: dict[JobId, int] = {}
         for row in self._book.results(app):
             seconds[row.job] = seconds.get(row.job, 0.0) + row.seconds
-            if row.code is not None and row.code not in NO_FAILURES:
+            if row.failed:
                 failures[row.job] = failures.get(row.job, 0) + 1
         for run in self._book.runs.values():
             if run.app == app and run.ordered:

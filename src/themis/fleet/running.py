@@ -72,7 +72,7 @@ class Running(Printing):
         run = self._book.runs.get(run.run, run)
         if run.stop:
             return
-        run = replace(run, stop=True, message=run.message or reason)
+        run = replace(run, stop=True, told=True, message=run.message or reason)
         self._book.put(run)
         for gpu in run.gpus:
             self._touch(gpu)
