@@ -506,6 +506,16 @@ def test_what_an_agent_says_of_a_job_that_is_not_in_this_phase_is_kept_and_harms
     assert [reached.job for reached in desk.steward.trials.reached(A)] == ["j1"]
 
 
+def test_an_agent_that_talks_and_talks_does_not_fill_the_store() -> None:
+    desk = Desk().ready(A)
+    outcomes = [desk.take(JobNoted(2.0, A, Reached(J0, 0.5, float(n)))) for n in range(20)]
+    assert len(desk.steward.trials.reached(A)) == 8
+    assert outcomes[7].refusal is None
+    assert outcomes[8].refusal is not None
+    assert desk.take(JobNoted(3.0, A, Reached(J0, 0.5, 1.0))).refusal is None, "it was said before"
+    assert desk.take(JobNoted(3.0, A, Reached(JobId("j1"), 0.5, 1.0))).refusal is None
+
+
 def test_quarantine_follows_the_node() -> None:
     desk = Desk().ready(A)
     desk.report(5.0, busy={1: SlotState.QUARANTINED})

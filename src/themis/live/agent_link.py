@@ -33,7 +33,7 @@ from themis.live.rpcs import MOST_SAID
 from themis.model import AppId
 
 MOST_TEXT = 128 << 10
-"""Bytes of programs and parameters in one report: the service takes 256 KiB, unless told otherwise."""
+"""Bytes of programs and parameters in a report: the service takes 256 KiB unless told otherwise."""
 
 
 class Exchanges(Protocol):

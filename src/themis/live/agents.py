@@ -37,12 +37,13 @@ from themis.fleet.talk import (
     RunSaid,
     Said,
     Standing,
+    TrialSaid,
 )
 from themis.live.desk import Desk
 from themis.live.keeping import Departed
 from themis.live.memory import Memory, longest_hold
 from themis.live.metrics import Metrics
-from themis.live.programs import trouble_with
+from themis.live.programs import trouble_with, trouble_with_params
 from themis.live.saying import event_of, run_news
 from themis.model import AppId
 from themis.model.reasons import Reason
@@ -393,6 +394,9 @@ class Agents:
             return
         if isinstance(said, RunSaid) and (trouble := trouble_with(said.program)):
             self.tell(app, RefusalNews(said.key, trouble, final=True))
+            return
+        if isinstance(said, TrialSaid) and (trouble := trouble_with_params(said.params)):
+            self.tell(app, RefusalNews(said.job, trouble))
             return
         asked = self._offers.pop(app, None) if isinstance(said, BidSaid) else None
         if asked is not None:
