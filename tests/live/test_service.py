@@ -648,6 +648,8 @@ def test_an_agent_that_comes_while_a_round_is_open_can_bid_in_it(tmp_path: Path)
             assert offer.offer.round == arbiter.rounds
             still = arbiter.round_open
             assert still
+            await fresh.talk(BidSaid(offer.offer.round - 1, Bid(fresh.app)))
+            assert fresh.app in service.agents._offers, "that was for another round"
             await fresh.talk(BidSaid(offer.offer.round, Bid(fresh.app)))
             assert not arbiter.round_open
             # What was answered, or is over, is not asked again.

@@ -398,8 +398,10 @@ class Agents:
         if isinstance(said, TrialSaid) and (trouble := trouble_with_params(said.params)):
             self.tell(app, RefusalNews(said.job, trouble))
             return
-        asked = self._offers.pop(app, None) if isinstance(said, BidSaid) else None
-        if asked is not None:
+        asked = self._offers.get(app) if isinstance(said, BidSaid) else None
+        # A bid for an earlier round leaves this offer open.
+        if isinstance(said, BidSaid) and asked is not None and said.round == asked[0].offer.round:
+            del self._offers[app]
             self._host.metrics.note_bid(self._host.now() - asked[1])
         at = self._host.now()
         outcome = self._host.apply(AgentSpoke(at, app, fence, event_of(at, app, said)))
