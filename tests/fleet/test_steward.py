@@ -856,3 +856,24 @@ def test_of_many_runs_the_last_are_kept_and_offsets_stay() -> None:
     assert row.begins()[0] == 30
     assert row.size == 10 * len(runs)
     assert [run.tail for run in row.runs][-2:] == ["", f"{MOST_RUNS + 3}"]
+
+
+def test_what_a_job_takes_to_start_is_not_taken_for_iterations() -> None:
+    desk = Desk().ready(A)
+    desk.ask(1.5, 0)
+    desk.report(2.0)
+    desk.report(2.5, replace(running(), iterations=0.0, seconds=0.0), busy=ON_0)
+    # It trains after 35 s, an iteration a second; two of them are over when they are first seen.
+    told = []
+    for at in range(40, 80, 2):
+        went = replace(running(), iterations=at - 38.0, seconds=at - 2.5)
+        outcome = desk.report(float(at), went, busy=ON_0)
+        told += [
+            sample
+            for event in outcome.changes.events
+            if isinstance(event, ev.ProgressMeasured)
+            for sample in event.samples
+        ]
+    assert told[0] == ev.Sample(JobId("j0"), 2.0, 0.0)
+    assert sum(sample.seconds for sample in told) == told[-1].iterations - 2.0
+    assert told[-1].iterations > 10.0

@@ -70,6 +70,8 @@ class Knowing:
         """Nodes whose kept report may have to be answered."""
         self._iterations: dict[int, tuple[float, float]] = {}
         """Iterations and seconds of runs as last reported; stored when a round needs them."""
+        self._begun: dict[int, tuple[float, float]] = {}
+        """The same as first reported: from then on a run is known to train."""
         self._log_sizes: dict[int, int] = {}
         """Bytes that runs have printed, as far as known."""
 

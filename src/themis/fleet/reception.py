@@ -104,7 +104,9 @@ class Reception(Hearing):
         run = self._book.runs.get(report.run)
         if run is None or self._roster.machine_of[run.gpus[0]] is not node:
             return
-        self._iterations[run.run] = (report.iterations, report.seconds)
+        measured = self._iterations[run.run] = (report.iterations, report.seconds)
+        if report.seconds > 0.0:
+            self._begun.setdefault(run.run, measured)
         if report.state is RunState.RUNNING and run.state is RunState.STARTING:
             self._book.put(replace(run, state=RunState.RUNNING))
             self._commands.append(TellRun(run.app, run.job, run.run, RunState.RUNNING))
