@@ -86,6 +86,8 @@ class Knowing:
         """How runs are, for people; what is lost with a restart is seen again."""
         self._bound: dict[tuple[AppId, JobId], str] = {}
         """Why jobs wait for one machine; each is asked for, and refused, again after a restart."""
+        self._begun: dict[int, tuple[float, float]] = {}
+        """The same as first reported: from then on a run is known to train."""
         self._log_sizes: dict[int, int] = {}
         """Bytes that runs have printed, as far as known."""
 

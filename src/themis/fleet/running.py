@@ -107,6 +107,7 @@ class Running(Printing):
             self._book.close(run.app)
         self._iterations.pop(run.run, None)
         self._watched.pop(run.run, None)
+        self._begun.pop(run.run, None)
         self._tell_end(result)
 
     def _take_back(self, run: WantedRun) -> None:
@@ -174,10 +175,16 @@ class Running(Printing):
         state = self._arbiter.world.apps.get(run.app)
         if seconds <= run.seconds or state is None or run.job not in state.jobs:
             return
+        samples = []
+        since = run.seconds
+        if not since:
+            # What it took to start is no training, and says nothing of its iterations.
+            first, since = self._begun.get(run.run, (iterations, seconds))
+            samples.append(ev.Sample(run.job, first, 0.0))
         # A run that began again further back lost work: what it takes to get there says nothing.
         lost = iterations < state.jobs[run.job].done
-        sample = ev.Sample(run.job, iterations, 0.0 if lost else seconds - run.seconds)
+        samples.append(ev.Sample(run.job, iterations, 0.0 if lost else seconds - since))
         self._book.put(replace(run, iterations=iterations, seconds=seconds))
         if not state.outcome:  # One that is over and about to leave takes no more.
             at = self._now if at is None else at
-            self._feed(ev.ProgressMeasured(at, run.app, (sample,)))
+            self._feed(ev.ProgressMeasured(at, run.app, tuple(samples)))
