@@ -9,7 +9,7 @@ from themis.arbiter import events as ev
 from themis.explain import explain
 from themis.fleet import Steward
 from themis.fleet.events import ReportCame, RunRequested, StopRequested
-from themis.fleet.messages import Program, Report, RunReport, RunState, SlotReport, SlotState
+from themis.fleet.messages import Point, Program, Report, RunReport, RunState, SlotReport, SlotState
 from themis.live.explaining import facts_of
 from themis.live.reasons import QUIET, reason_of, runs_by_app, trouble_of
 from themis.live.rounds import RoundBook
@@ -172,3 +172,12 @@ def test_what_counts_of_runs_outlasts_those_who_spoke_for_their_app() -> None:
         (past,) = each.pasts(A, 25.0)
         assert (past.job, past.failures) == (J0, 1)
         assert past.seconds == pytest.approx(15.0, abs=0.5), "from 2 to 12, and from 20 to 25"
+
+
+def test_people_see_how_far_a_job_is_before_a_round_needs_it() -> None:
+    scene = Scene()
+    point = Point(7.0, None, (("loss", 0.5),))
+    scene.report(5.0, RunReport(1, A, J0, RunState.RUNNING, None, 7.0, 3.0, points=(point,)))
+    assert scene.steward.arbiter.world.apps[A].jobs[J0].done == 0.0, "no round has needed it"
+    [job] = app_sheet(scene.steward, A, 6.0)["jobs"]
+    assert (job["iterations"], job["metric"]) == (7.0, 0.5)
