@@ -3,7 +3,6 @@
 How events are handed to the arbiter, and how runs begin and end by what comes of them.
 """
 
-import math
 from dataclasses import replace
 
 from themis.arbiter import commands as cmd
@@ -158,14 +157,8 @@ class Running(Printing):
         return all(not other.ordered for other in self._book.of_job(run.app, run.job))
 
     def _store_all_progress(self) -> None:
-        """Tell the arbiter how far all runs are, before a round that is about to open.
-
-        Just before its alarm, if that is what opens it: told of the first run at that time, it
-        would open the round before it hears of the others.
-        """
-        alarm = self._arbiter.next_alarm
-        due = alarm is not None and alarm <= self._now
-        at = math.nextafter(alarm, 0.0) if due and alarm is not None else self._now
+        """Tell the arbiter how far all runs are, before a round that is about to open."""
+        at = self._arbiter.before_alarm(self._now)
         for run in list(self._book.runs.values()):
             self._store_progress(run, at)
 
