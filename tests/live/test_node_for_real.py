@@ -48,7 +48,7 @@ from themis.records.codec import dumps
 from themis.testing.doors import QUICK, open_world, until
 from themis.testing.world import simple_app
 
-PATIENT = replace(QUICK, lease=14.0)
+PATIENT = replace(QUICK, lease=24.0)
 """A busy machine may take seconds to start a node again."""
 TRAIN = """
 say() { for gpu in $(echo "$THEMIS_GPUS" | tr , ' '); do
@@ -318,7 +318,7 @@ def progress(stage: Stage) -> float:
 @pytest.mark.slow
 def test_training_outlives_restarts_of_service_and_node(tmp_path: Path, place: Path) -> None:
     async def scene() -> None:
-        async with on_stage(tmp_path, place, settings=PATIENT, node_ttl=12.0) as stage:
+        async with on_stage(tmp_path, place, settings=PATIENT, node_ttl=60.0) as stage:
             node = await stage.start_node()
             await until(stage.joined)
             agent = await submit(stage, "sweep", jobs=2)
@@ -365,7 +365,7 @@ def test_every_line_is_heard_once_whoever_restarts_and_checkpoints_are_on_shared
     tmp_path: Path, place: Path
 ) -> None:
     async def scene() -> None:
-        async with on_stage(tmp_path, place, settings=PATIENT, node_ttl=12.0) as stage:
+        async with on_stage(tmp_path, place, settings=PATIENT, node_ttl=60.0) as stage:
             shared = place / "shared"
             shared.mkdir()
             shared.chmod(0o711)
