@@ -1,6 +1,7 @@
 """The service's side by itself: what it takes as proof, whom it tells, and what must be stored."""
 
 from dataclasses import replace
+from operator import sub
 
 import pytest
 
@@ -597,9 +598,10 @@ def training() -> Desk:
 def test_an_agent_is_told_each_point_once_and_its_node_what_was_heard() -> None:
     desk = training()
     assert told(desk.report(6.0, saying(1, 2), busy=ON_0)) == [1.0, 2.0]
-    assert told(desk.report(7.0, saying(1, 4), busy=ON_0)) == [3.0, 4.0]
-    desk.take(PointsHeard(7.5, A, 1, 3))
-    assert orders_in(desk.take(ev.Woken(8.0))).heard == ((1, 3),)
+    assert told(desk.report(6.1, saying(1, 4), busy=ON_0)) == [3.0, 4.0]
+    desk.take(PointsHeard(6.2, A, 1, 3))
+    [answered] = [outcome for outcome in desk.wait(8.0) if outcome.answers]
+    assert orders_in(answered).heard == ((1, 3),)
     desk.take(PointsHeard(8.1, A, 1, 99))
     desk.report(8.2, saying(4, 4), busy=ON_0)
     assert orders_in(desk.take(ev.Woken(9.2))).heard == ((1, 4),), "more than was told"
@@ -876,3 +878,13 @@ def test_what_a_job_takes_to_start_is_not_taken_for_iterations() -> None:
     assert told[0] == ev.Sample(JobId("j0"), 2.0, 0.0)
     assert told[-1] == ev.Sample(JobId("j0"), 12.0, 10.0)
     assert sum(sample.seconds for sample in told) == 10.0
+
+
+def test_a_node_whose_reports_overtake_each_other_is_answered_within_a_heartbeat() -> None:
+    desk = Desk().ready(A)
+    answered = []
+    for part in range(1, 33):
+        at = 10.0 + SETTINGS.heartbeat * part / 8.0
+        answered += [at for outcome in (*desk.wait(at), desk.report(at)) if outcome.answers]
+    assert len(answered) >= 3
+    assert max(map(sub, answered[1:], answered)) <= SETTINGS.heartbeat * 9.0 / 8.0

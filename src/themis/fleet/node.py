@@ -39,7 +39,7 @@ from themis.model import AppId, Machine
 
 POINTS_WAIT = 2.0
 """Seconds that points wait for a report that is due anyway, before they make another overtake the
-one that is under way: for a heartbeat at most, then there must be an answer first."""
+one that is under way. Not when an answer is overdue: who is slow must get to answer some report."""
 KILL_PATIENCE = 10.0
 """What does not die for so long after being killed quarantines its GPUs."""
 
@@ -117,7 +117,7 @@ class NodeCore:
         self._introduces = True
         self._resend_at = math.inf
         self._tell_points_at = math.inf
-        self._overtakes = 0
+        self._heard_at = -math.inf
         self._patience = 0.0
         self._known_terms = memory.terms
         self._terms = memory.terms or Terms()
@@ -222,8 +222,7 @@ class NodeCore:
         return orders.epoch >= self._epoch
 
     def _on_orders(self, at: float, orders: Orders) -> None:
-        self._answered = True
-        self._overtakes = 0
+        self._answered, self._heard_at = True, at
         if orders.outdated:
             # The disk has forgotten this node's past; the service has not.
             self._boot = orders.boot + 1
@@ -369,8 +368,9 @@ class NodeCore:
         if run is not None:
             # They wait a while: a report that is under way must not be overtaken by each of them.
             run.points += event.points
-            if event.points and self._overtakes < max(1.0, self._terms.heartbeat / POINTS_WAIT):
-                self._tell_points_at = min(self._tell_points_at, event.at + POINTS_WAIT)
+            due = event.at + POINTS_WAIT
+            if event.points and due < self._heard_at + self._terms.heartbeat:
+                self._tell_points_at = min(self._tell_points_at, due)
             run.more = event.more
 
     def _want_logs(self, wanted: tuple[LogWanted, ...]) -> None:
@@ -457,8 +457,6 @@ class NodeCore:
 
     def _report(self, at: float) -> None:
         self._news = False
-        if self._tell_points_at <= at and not self._answered:
-            self._overtakes += 1  # A service that is slow must get to answer some report.
         self._tell_points_at = math.inf
         if self._resend_at <= at and not self._answered:
             # Slow answers must not be overtaken for ever by the next report.

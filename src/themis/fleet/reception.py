@@ -42,7 +42,8 @@ class Reception(Hearing):
         if self._book.longest_ttl > self._node_ttl and self._all_informed():
             self._book.note_ttl(self._node_ttl)
         self._ready[name] = None
-        self._roster.hold(node, at + self._arbiter.settings.heartbeat)
+        # Not from this report on: a node with much to tell would never be answered, and give up.
+        self._roster.hold(node, node.waits_since + self._arbiter.settings.heartbeat)
         if not node.fresh:
             return
         self._take_logs(node)
