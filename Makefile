@@ -8,8 +8,8 @@
 
 ARGS =
 VENV_PYTHON = .venv/bin/python
-# How many tests at a time; those with real processes and clocks do not like more than cores.
-WORKERS = auto
+# How many tests at a time: twice the cores, because those with real processes mostly wait.
+WORKERS = $$(($$(getconf _NPROCESSORS_ONLN) * 2))
 
 # Measured traces are not part of the tree; a checkout that has them beside it uses them.
 WITH_DATA = if [ -z "$${THEMIS_DATA:-}" ] && [ -d ../shared/data ]; then \
@@ -35,7 +35,7 @@ demo: setup
 	@.venv/bin/themis demo $(ARGS)
 
 test: setup
-	@$(WITH_DATA) $(VENV_PYTHON) -m pytest -n $(WORKERS) $(ARGS)
+	@$(WITH_DATA) $(VENV_PYTHON) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 lint: setup
 	@$(VENV_PYTHON) -m ruff check .

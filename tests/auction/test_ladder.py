@@ -41,8 +41,9 @@ def test_it_agrees_with_plain_highs_at_64_gpus(fragmented: bool) -> None:
 @pytest.mark.parametrize("fragmented", [False, True])
 def test_it_agrees_with_plain_highs_on_many_auctions(fragmented: bool) -> None:
     # With more bidders plain HiGHS takes seconds for each of them.
-    for seed in range(50):
-        _agree(generated_problem(64, 10, 100 + seed, fragmented=fragmented))
+    for seed in range(20):
+        bidders = 10 if seed == 0 else 5
+        _agree(generated_problem(64, bidders, 100 + seed, fragmented=fragmented))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -44,6 +44,7 @@ from themis.fleet.talk import (
     Said,
     Standing,
     StopSaid,
+    TrialSaid,
 )
 from themis.live.agents import AGENT_TTL
 from themis.live.clock import Sources
@@ -321,6 +322,21 @@ def test_a_program_that_could_run_nowhere_is_refused_when_it_is_asked_for(
             assert said in refusal.reason
             assert not nodes[0].started
             assert not cluster.service.steward.runs
+
+    virtually(work, tmp_path)
+
+
+@pytest.mark.parametrize("params", ["", "7", '{"q": NaN}', '{"q":' * 50_000, '{"q": 1}'])
+def test_parameters_that_nobody_could_be_shown_are_refused(tmp_path: Path, params: str) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, _):
+            assert cluster.service is not None
+            await cluster.service.submit(app(jobs=1), "k1")
+            agent, job = Talker(cluster, AppId("sweep")), JobId(app().jobs[0].id)
+            await agent.until(lambda: len(agent.held) == 1)
+            await agent.talk(TrialSaid(job, params))
+            kept = cluster.service.steward.trials.params(AppId("sweep"))
+            assert kept == ({job: params} if params == '{"q": 1}' else {})
 
     virtually(work, tmp_path)
 
@@ -632,6 +648,8 @@ def test_an_agent_that_comes_while_a_round_is_open_can_bid_in_it(tmp_path: Path)
             assert offer.offer.round == arbiter.rounds
             still = arbiter.round_open
             assert still
+            await fresh.talk(BidSaid(offer.offer.round - 1, Bid(fresh.app)))
+            assert fresh.app in service.agents._offers, "that was for another round"
             await fresh.talk(BidSaid(offer.offer.round, Bid(fresh.app)))
             assert not arbiter.round_open
             # What was answered, or is over, is not asked again.
@@ -948,6 +966,39 @@ def test_an_agent_hears_every_point_in_order_and_then_the_end(tmp_path: Path) ->
             kept = service.steward.kept[f"result/{run}"]
             assert isinstance(kept, RunResult)
             assert kept.points_on == ""
+
+    virtually(work, tmp_path)
+
+
+def test_an_agent_that_begins_anew_is_told_how_runs_ended_without_their_logs(
+    tmp_path: Path,
+) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, nodes):
+            assert cluster.service is not None
+            (node,) = nodes
+            await cluster.service.submit(app(jobs=1), "k1")
+            agent = Talker(cluster, AppId("sweep"))
+            await agent.until(lambda: bool(agent.held))
+            (gpu, *_), job = agent.held, JobId("j0")
+            await agent.until(lambda: bool(node.running), RunSaid(job, (gpu,), TRAIN, "r"))
+            (run,) = node.running
+            node.running.clear()
+            now = asyncio.get_running_loop().time()
+            node.inbox.put_nowait(nev.Exited(now, run, 3, log="out of memory"))
+            told: list[str] = []
+
+            def is_over() -> bool:
+                runs = [item for item in agent.items if isinstance(item, RunNews)]
+                told[:] = [item.log for item in runs if item.state.over]
+                return bool(told)
+
+            await agent.until(is_over)
+            assert told == ["out of memory"]
+            fresh = Talker(cluster, AppId("sweep"), "s2")
+            await fresh.talk()
+            (standing,) = [item for item in fresh.items if isinstance(item, Standing)]
+            assert [(news.code, news.log) for news in standing.runs] == [(3, "")]
 
     virtually(work, tmp_path)
 

@@ -16,6 +16,11 @@ from themis.model.reasons import Reason
 from themis.policies.base import Allotment, Plan, View
 
 LEASE_ENDS = "its lease ends"
+CALLED_IN = "called in for an app that cannot wait"
+
+GIVEN_BACK = "given back"
+SHARE_OVER = "its share of the lease is over"
+"""Why a lease is taken back, beside the reasons that people know."""
 
 
 class Leasing:
@@ -80,7 +85,7 @@ class Leasing:
             if self._world.ledger.unqueue(gpu, state.id) is None:
                 self.empty(gpu, lease.token)
             else:
-                self.changes.revoked(lease, "given back")
+                self.changes.revoked(lease, GIVEN_BACK)
         state.give_back(len(self._world.ledger.holdings(state.id)))
         self.note_waiting(state)
 
@@ -105,7 +110,7 @@ class Leasing:
             # Whoever was there before is slow to go: it may still have a little of its time.
             self._alarms.set(lease.end, TellToLeave(gpu, token))
             return
-        self.take_away(gpu, lease.app, "its share of the lease is over")
+        self.take_away(gpu, lease.app, SHARE_OVER)
 
     def take_as_empty(self, gpu: GpuId, token: int) -> None:
         """A revoked lease has ended and the guard has passed."""
@@ -168,10 +173,12 @@ class Leasing:
         ledger = self._world.ledger
         tail = ledger.tail(gpu)
         while tail is not None and (item is None or tail.app != item.app):
-            self.take_away(gpu, tail.app, LEASE_ENDS)
+            self.take_away(gpu, tail.app, LEASE_ENDS if view.at_beat else CALLED_IN)
             tail = ledger.tail(gpu)
         if item is not None and tail is not None:
-            self.renew(gpu, tail, item.source, view.end, item.until)
+            # Called in and won back, it is what it was.
+            source = item.source if view.at_beat else tail.source
+            self.renew(gpu, tail, source, view.end, item.until)
         elif item is not None:
             end = self._full_end(gpu, view) if item.until is None else item.until
             # Results tell apart what a round between beats gave, whatever settled it.

@@ -4,12 +4,14 @@ themis sim run --policy themis --apps 20
 """
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from themis.errors import (
     ConfigError,
     CorruptLogError,
     DeniedError,
+    LimitError,
     MissingError,
     MissingFileError,
     RefusedError,
@@ -31,7 +33,7 @@ def main() -> int:
         from themis.cli.exec import supervise  # noqa: PLC0415 - each job waits for this: no typer
 
         return supervise(sys.argv[2])
-    from themis.cli.app import app  # noqa: PLC0415 - typer is not needed to import this package
+    from themis.cli.app import tree  # noqa: PLC0415 - typer is not needed to import this package
     from themis.cli.output import (  # noqa: PLC0415 - see above
         DENIED,
         FAILED,
@@ -45,10 +47,13 @@ def main() -> int:
     )
 
     # Policies of one's own are found in the folder one works in, after everything installed.
-    sys.path.append(str(Path.cwd()))
+    with suppress(FileNotFoundError):  # The folder may be gone; most commands do not need it.
+        sys.path.append(str(Path.cwd()))
     try:
+        args = _with_flags_first(sys.argv[1:])
+        app = tree(next((arg for arg in args if arg not in EVERYWHERE), ""))
         # Named here, because click would name it after the module that Python was started with.
-        code = app(args=_with_flags_first(sys.argv[1:]), prog_name="themis", standalone_mode=False)
+        code = app(args=args, prog_name="themis", standalone_mode=False)
         if code == INTERRUPTED:
             return _complain("interrupted", INTERRUPTED)
         return code if isinstance(code, int) else OK
@@ -64,6 +69,8 @@ def main() -> int:
         return _complain(str(error), DENIED)
     except UnavailableError as error:
         return _complain(str(error), UNREACHABLE)
+    except LimitError as error:  # Nothing is wrong with what was typed.
+        return _complain(str(error), FAILED)
     except (ConfigError, CorruptLogError, RefusedError) as error:
         return _complain(str(error), USAGE)
     except ThemisError as error:

@@ -33,6 +33,7 @@ from themis.live.entries import commands_in
 from themis.live.memory import recall
 from themis.live.node import Node, NodeSettings
 from themis.live.node_disk import NodeDisk
+from themis.live.node_storage import SharedStorage
 from themis.live.service import Service
 from themis.live.store import open_store
 from themis.live.terms import Terms, terms_row
@@ -220,11 +221,15 @@ class _Rehearsal:
     ) -> None:
         """Start a node and wait until the cluster has it: GPUs are numbered as they come."""
         disk = stack.enter_context(NodeDisk.open(self.folder / machine.name, machine.name))
+        # Where jobs move as they do in the simulator, every machine sees their checkpoints.
+        shared = self.folder / "shared"
+        shared.mkdir(exist_ok=True)
         node = Node(
             machine,
             PretendEngine(machine, truth),
             door,
             disk,
+            storage=SharedStorage(shared, machine.name),
             trust_tenants=True,
             settings=NodeSettings(measure_every=LOOK_EVERY, health_every=86400.0),
             rng=random.Random(machine.name),
@@ -290,7 +295,7 @@ def _written(app: SimApp) -> AppFile:
 def _plan(app: SimApp) -> Plan:
     # Not laid out from the file: jobs of a workload differ more than a file can say.
     trials = tuple(Trial(job.id, {}) for job in app.spec.jobs)
-    return Plan(app.spec, trials, app.tuner, estimated=False)
+    return Plan(app.spec, trials, app.tuner)
 
 
 async def _ended(task: "asyncio.Task[None]") -> None:

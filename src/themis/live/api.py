@@ -31,7 +31,6 @@ from themis.live.routes.history import History
 from themis.live.routes.logs import Logs
 from themis.live.routes.machines import Machines
 from themis.live.routes.people import People
-from themis.live.sessions import cookie_name
 from themis.records.codec import loads
 
 __all__ = ["ENDPOINTS", "Api", "ApiSettings", "Endpoint", "make_api"]
@@ -61,19 +60,18 @@ class Api(About, Apps, Logs, Machines, People, History):
             return self._problem(endpoint, identity, wall, error)
         return found if isinstance(found, Response) else as_json(found)
 
+    def close(self) -> None:
+        """No more calls come: write down what was only counted."""
+        for row in self._refusals.close(self._settings.wall()):
+            self._service.writer.add(audit=row)
+
     def _identify(
         self, endpoint: Endpoint, request: Request, place: str, wall: float
     ) -> Identity | None:
         """Who calls; wrong credentials are counted by where they come from."""
         settings, now = self._settings, self._service.now()
-        shown = request.headers.get("authorization")
-        if shown is None:
-            shown = request.cookies.get(cookie_name(tls=settings.tls))
-        if shown is None:
-            return None
-        self._strangers.check(place, shown, now)
         try:
-            identity = identify(
+            return identify(
                 self._vault,
                 request.headers,
                 request.cookies,
@@ -85,8 +83,6 @@ class Api(About, Apps, Logs, Machines, People, History):
         except UnknownCallerError:
             self._strangers.failed(place, now)
             raise
-        self._strangers.passed(place, shown)
-        return identity
 
     def _problem(
         self, endpoint: Endpoint, identity: Identity | None, wall: float, error: Exception

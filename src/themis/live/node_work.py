@@ -34,6 +34,9 @@ _LOG = logging.getLogger(__name__)
 _WORTH_WRITING = 1.0
 """Seconds by which limits of a run must move to be written down; a restart may lose less."""
 
+_NOTE_EVERY = 10.0
+"""Seconds after which it is written down again how far a run's points were heard."""
+
 
 class RunWork:
     """Starts, watches and ends runs. What happens to them is put where the core takes it."""
@@ -142,7 +145,9 @@ class RunWork:
 
     async def advance(self, run: Run, heard: int) -> None:
         """Keep how far a run's points were heard."""
-        if run.trail.hear(heard):
+        # Who begins again before that reads some of them anew, under the same numbers.
+        if run.trail.hear(heard) and self._now() >= run.noted + _NOTE_EVERY:
+            run.noted = self._now()
             await asyncio.to_thread(self._disk.put, run.record, durable=False)
 
     async def ask_to_save(self, run: Run) -> None:
@@ -227,7 +232,7 @@ class RunWork:
         """Read what a run has reported, as far as its agent has heard what was read before."""
         trail, number = run.trail, run.order.run
         async with trail.lock:
-            had_more = trail.more
+            before = (trail.more, trail.trouble)
             points: tuple[Point, ...] = ()
             if not self._runs.is_last(run):
                 trail.more = False  # Its job was started again.
@@ -236,8 +241,11 @@ class RunWork:
                 points = trail.take(found)
             else:
                 trail.more = True  # Perhaps not; but nobody must take its end for the end of them.
-            if points or trail.more != had_more:
-                self._put(partial(ev.PointsRead, run=number, points=points, more=trail.more))
+            if points or (trail.more, trail.trouble) != before:
+                more, trouble = trail.more, trail.trouble
+                self._put(
+                    partial(ev.PointsRead, run=number, points=points, more=more, trouble=trouble)
+                )
 
     async def _measure(self, run: Run) -> None:
         if math.isnan(run.began):
