@@ -839,6 +839,27 @@ def test_without_shared_storage_a_job_goes_on_where_its_checkpoints_are_and_says
     assert not desk.steward.bound(A, J0)
 
 
+def test_a_job_on_several_machines_is_led_by_that_of_its_first_gpu() -> None:
+    desk = two_machines(NONE, NONE)
+    # As on m1: whose first process saves there.
+    accepted = answer_to(desk.ask(5.0, 2, 0, 2))
+    assert isinstance(accepted, AcceptRun)
+    assert desk.steward.runs[accepted.run].gpus == (2, 0)
+    slots = (SlotReport(0, 0, SlotState.EMPTY),) * 2
+    orders = [
+        orders_in(desk.take(ReportCame(6.0, Report(name, 1, 11, 1, 0, slots, ()))))
+        for name in ("m0", "m1")
+    ]
+    assert [told.runs[0].rank for told in orders] == [1, 0]
+    assert {told.runs[0].rendezvous for told in orders} == {"m1"}
+
+
+def test_without_shared_storage_a_job_goes_on_with_more_gpus_if_its_home_leads() -> None:
+    desk = trained_on_m0(two_machines(NONE, NONE), "")
+    assert isinstance(answer_to(desk.ask(7.0, 2, 0, key="k2")), RefuseRun)
+    assert isinstance(answer_to(desk.ask(7.1, 0, 2, key="k3")), AcceptRun)
+
+
 @pytest.mark.parametrize("heard", ["", "m0", "m1"])
 def test_a_service_that_has_just_begun_lets_no_job_begin_where_it_may_find_nothing(
     heard: str,

@@ -45,6 +45,7 @@ class RunSaid:
 
     job: JobId
     gpus: tuple[GpuId, ...]
+    """The machine of the first has rank 0."""
     program: Program
     key: str
     limit: float = 0.0
