@@ -1039,6 +1039,39 @@ def test_a_round_that_an_arrival_opens_late_knows_how_far_all_jobs_are() -> None
     assert (desk.known[0][A], desk.known[0][B]) == (3.0, 4.0)
 
 
+def test_a_run_that_ends_just_at_a_beat_opens_no_round_before_all_progress_is_known() -> None:
+    desk = Watching().run(A, B)
+    beat = desk.steward.arbiter.next_round
+    assert beat is not None
+    ended = replace(running(1, RunState.EXITED, 0), iterations=5.0, seconds=5.0)
+    going_on = replace(running(2), app=B, iterations=6.0, seconds=6.0)
+    desk.report(beat, ended, going_on, busy={1: SlotState.RUNNING})
+    assert [(known[A], known[B]) for known in desk.known] == [(5.0, 6.0)]
+
+
+def test_a_round_at_a_beat_does_not_take_a_job_for_done_whose_last_run_failed_at_its_end() -> None:
+    desk = Watching()
+    desk.ready(A, B)
+    desk.take(RunRequested(2.0, A, J0, (GpuId(0),), TRAIN, "k", 5.0))
+    desk.ask(2.0, 1, app=B)
+    desk.tell(3.0, A, B)
+    desk.known.clear()
+    beat = desk.steward.arbiter.next_round
+    assert beat is not None
+    failed = replace(running(1, RunState.EXITED, 1), iterations=5.0, seconds=5.0)
+    going_on = replace(running(2), app=B, iterations=6.0, seconds=6.0)
+    desk.report(beat, failed, going_on, busy={1: SlotState.RUNNING})
+    assert [(known[A], known[B]) for known in desk.known] == [(4.0, 6.0)]
+
+
+def test_a_word_about_a_job_just_at_a_beat_opens_no_round_before_all_progress_is_known() -> None:
+    desk = Watching().run(A, B)
+    beat = desk.steward.arbiter.next_round
+    assert beat is not None
+    desk.take(JobNoted(beat, A, Reached(J0, 1.0, None, "")))
+    assert [known[B] for known in desk.known] == [4.0]
+
+
 def born_of(outcome: Outcome) -> str:
     [order] = orders_in(outcome).runs
     return order.born

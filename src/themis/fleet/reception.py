@@ -50,6 +50,10 @@ class Reception(Hearing):
         self._take_logs(node)
         for run in report.runs:
             self._take_points(node, run)
+        # Before what is over, which may open a round.
+        for run in report.runs:
+            if not run.state.over:
+                self._take_progress(node, run)
         node.forget = tuple(
             [run.run for run in report.runs if run.state.over and self._take_end(node, run)]
         )
@@ -57,9 +61,6 @@ class Reception(Hearing):
         for row in self._book.owed_by(name):
             if row.run not in told:
                 self._settle_points(row)
-        for run in report.runs:
-            if not run.state.over:
-                self._take_progress(node, run)
         self._take_hardware(node)
         self._touched[name] = None
 

@@ -92,8 +92,8 @@ class Running(Printing):
         self._store_progress(run)
         run = self._book.runs[run.run]
         if run.ordered:
+            self._take_back(run)  # First: that it stopped may open a round.
             self._feed(ev.JobStopped(self._now, run.app, run.job, run.gpus))
-            self._take_back(run)
         source = self._source(run.run)
         owed = source is not None and self._has_points(run, self._roster.nodes[source[1]])
         points_on = source[1] if owed and source is not None else ""
@@ -134,7 +134,8 @@ class Running(Printing):
 
     def _measure(self, app: AppId, job: JobId, iterations: float) -> None:
         """Tell the arbiter how far a job is, and nothing of how long it took."""
-        self._feed(ev.ProgressMeasured(self._now, app, (ev.Sample(job, iterations, 0.0),)))
+        sample = ev.Sample(job, iterations, 0.0)
+        self._feed(ev.ProgressMeasured(self._before_alarms(), app, (sample,)))
 
     def _place_waiting(self) -> None:
         """Order the runs whose leases have begun and whose GPUs and job are free."""
@@ -158,18 +159,20 @@ class Running(Printing):
         return all(not other.ordered for other in self._book.of_job(run.app, run.job))
 
     def _store_all_progress(self) -> None:
-        """Tell the arbiter how far all runs are, before a round that is about to open.
+        """Tell the arbiter how far all runs are, before a round that is about to open."""
+        for run in list(self._book.runs.values()):
+            self._store_progress(run)
 
-        Just before its alarm, if that is what opens it: told of the first run at that time, it
-        would open the round before it hears of the others.
+    def _before_alarms(self) -> float:
+        """When the arbiter is told how far a run is: now, or just before an alarm that is due.
+
+        Told of one run at the time of an alarm that opens a round, it would open the round before
+        it hears of the others.
         """
         alarm = self._arbiter.next_alarm
-        due = alarm is not None and alarm <= self._now
-        at = math.nextafter(alarm, 0.0) if due and alarm is not None else self._now
-        for run in list(self._book.runs.values()):
-            self._store_progress(run, at)
+        return self._now if alarm is None or alarm > self._now else math.nextafter(alarm, 0.0)
 
-    def _store_progress(self, run: WantedRun, at: float | None = None) -> None:
+    def _store_progress(self, run: WantedRun) -> None:
         """Tell the arbiter how far a run is, if it does not know."""
         iterations, seconds = self._iterations.get(run.run, (0.0, 0.0))
         state = self._arbiter.world.apps.get(run.app)
@@ -186,5 +189,4 @@ class Running(Printing):
         samples.append(ev.Sample(run.job, iterations, 0.0 if lost else seconds - since))
         self._book.put(replace(run, iterations=iterations, seconds=seconds))
         if not state.outcome:  # One that is over and about to leave takes no more.
-            at = self._now if at is None else at
-            self._feed(ev.ProgressMeasured(at, run.app, tuple(samples)))
+            self._feed(ev.ProgressMeasured(self._before_alarms(), run.app, tuple(samples)))
