@@ -461,3 +461,34 @@ def test_many_parts_go_in_several_reports() -> None:
     assert [one.number for one in bench.report.logs] == list(range(MOST_PARTS))
     bench.tell(2.2, asking(bench, *wants[MOST_PARTS:]))
     assert [one.number for one in bench.report.logs] == [MOST_PARTS]
+
+
+@pytest.mark.parametrize(
+    ("at", "told"),
+    [
+        pytest.param(3.0, False, id="by itself"),
+        pytest.param(9.0, True, id="its supervisor was the first to see that its lease ends"),
+    ],
+)
+def test_a_report_says_whether_a_run_ended_by_itself(at: float, told: bool) -> None:
+    bench = Bench().started(remaining=10.0)
+    bench.handle(ev.Exited(at, 1, 75))
+    assert [each.told for each in bench.report.runs] == [told]
+
+
+def test_a_report_says_that_a_run_was_told_to_go_by_its_node() -> None:
+    bench = Bench().started(remaining=10.0)
+    assert "Checkpoint" in kinds(bench.handle(ev.Ticked(8.0)))
+    # The round was late, and its lease goes on after all.
+    bench.tell(8.1, bench.orders(leases=(lease(5, 60.0),), runs=(run(1, 5),)))
+    bench.handle(ev.Exited(8.5, 1, 75))
+    assert [each.told for each in bench.report.runs] == [True]
+
+
+@pytest.mark.parametrize(("until", "told"), [(-1.0, True), (5.0, False)])
+def test_a_run_that_ended_while_its_node_was_away_was_told_to_if_its_time_was_over(
+    until: float, told: bool
+) -> None:
+    limits = ev.Limits(until, until, until)
+    bench = Bench(Memory(), ev.Found(run(1, 5), RunState.EXITED, limits, 75))
+    assert [each.told for each in bench.report.runs] == [told]

@@ -596,6 +596,24 @@ def test_of_a_gang_the_first_trouble_counts(codes: tuple[int, int], counts: int)
     assert result.code == counts
 
 
+def test_of_a_gang_that_failed_it_counts_for_nothing_that_the_others_were_told_to_go() -> None:
+    desk, _ = gang()
+    desk.report(3.0, running(state=RunState.EXITED, code=1))
+    known = desk.steward.nodes["m1"].revision
+    second = replace(running(state=RunState.EXITED, code=75), told=True)
+    desk.take(ReportCame(3.1, Report("m1", 1, 4, 1, known, IDLE, (second,))))
+    result = desk.rows["result/1"]
+    assert isinstance(result, RunResult)
+    assert result.failed
+
+
+def test_an_agent_is_told_that_its_run_was_told_to_go_by_its_node() -> None:
+    desk = training()
+    ended = replace(running(state=RunState.EXITED, code=75), told=True)
+    [told] = [c for c in desk.report(6.0, ended).commands if isinstance(c, TellRun)]
+    assert told.told
+
+
 # Points
 
 

@@ -72,6 +72,8 @@ class _Run:
     more: bool = False
     log_size: int = 0
     trouble: str = ""
+    told: bool = False
+    """Whether it was told to go before it was over."""
 
     @property
     def told_to_go(self) -> bool:
@@ -199,8 +201,8 @@ class NodeCore:
             case ev.GpuWell(gpu=gpu, fault=fault):
                 if self._failed.get(gpu, {}).pop(fault, None) is not None:
                     self._changed()
-            case ev.Adopted(found=found):
-                self._on_adoption(found)
+            case ev.Adopted(at=at, found=found):
+                self._on_adoption(at, found)
             case _:
                 assert_never(event)
         # What runs report changes no limit, and there is much of it: before the moment that this
@@ -347,7 +349,7 @@ class NodeCore:
 
     # Runs
 
-    def _on_adoption(self, found: tuple[ev.Found, ...]) -> None:
+    def _on_adoption(self, at: float, found: tuple[ev.Found, ...]) -> None:
         for item in found:
             run = _Run(
                 item.order,
@@ -361,6 +363,8 @@ class NodeCore:
                 more=item.more,
                 log=item.log,
                 log_size=item.log_size,
+                # Nobody saw when it ended: its supervisor may have told it what was due.
+                told=item.state.over and item.limits.checkpoint_at <= at,
             )
             (self._over if item.state.over else self._live)[item.order.run] = run
             for gpu, token in zip(item.order.gpus, item.order.tokens, strict=True):
@@ -400,6 +404,9 @@ class NodeCore:
         if run is None:
             return
         run.state = RunState.EXITED if event.code is not None else RunState.LOST
+        # Its supervisor goes by the same limits, and may have been the first to look at them.
+        due = min(run.limits.checkpoint_at, run.limits.until)
+        run.told = run.told_to_go or run.killed_at < math.inf or due <= event.at
         run.code, run.message, run.log = event.code, event.message, event.log
         run.log_size = max(run.log_size, event.log_size)
         self._over[event.run] = run
@@ -530,4 +537,5 @@ def _told(run: _Run, count: int) -> RunReport:
         run.more or count < len(run.points),
         run.log_size,
         run.trouble,
+        run.told,
     )

@@ -94,8 +94,14 @@ class Reception(Hearing):
                 run = replace(run, stop=True)
             # Of several machines the first trouble counts: the others end because of it.
             if run.code is None or (run.code == 0 and report.code):
-                state, code = report.state, report.code
-                run = replace(run, state=state, code=code, message=report.message, log=report.log)
+                run = replace(
+                    run,
+                    state=report.state,
+                    code=report.code,
+                    message=report.message,
+                    log=report.log,
+                    told=run.told or report.told,
+                )
             self._over(run, node.name)
         return not self._keeps_points(node, report.run)
 
