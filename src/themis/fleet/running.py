@@ -8,9 +8,11 @@ from dataclasses import replace
 
 from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
-from themis.fleet.kept import WantedRun
+from themis.fleet.kept import DONE, WantedRun
 from themis.fleet.printing import Printing
 from themis.model import AppId, GpuId, JobId, Lease
+
+_SLACK = 1e-6
 
 
 class Running(Printing):
@@ -99,7 +101,7 @@ class Running(Printing):
         points_on = source[1] if owed and source is not None else ""
         lasted = max(0.0, self._now - run.since) if run.ordered else 0.0
         size = self._log_sizes.pop(run.run, 0)
-        result = self._book.finish(run, points_on, size, lasted)
+        result = self._book.finish(run, points_on, size, lasted, early=self._is_early(run))
         if not result.points_on:
             self._streams.drop(run.run)
         if run.app not in self._arbiter.world.apps:
@@ -110,6 +112,13 @@ class Running(Printing):
         self._begun.pop(run.run, None)
         self._tell_end(result)
 
+    def _is_early(self, run: WantedRun) -> bool:
+        """Whether a run says that its job is done, which by its own metrics is on its way."""
+        state = self._arbiter.world.apps.get(run.app)
+        if run.code != DONE or state is None or run.job not in state.jobs:
+            return False
+        return 0.0 < max(run.iterations, state.jobs[run.job].done) < run.limit - _SLACK
+
     def _take_back(self, run: WantedRun) -> None:
         """Leave a job something to do that was where it had to be, but did not end well there.
 
@@ -117,7 +126,7 @@ class Running(Printing):
         arbiter it would be done, and never get the GPUs.
         """
         state = self._arbiter.world.apps.get(run.app)
-        if not run.limit or run.code == 0 or state is None or run.job not in state.jobs:
+        if not run.limit or run.code == DONE or state is None or run.job not in state.jobs:
             return
         if not state.outcome and min(run.iterations, state.jobs[run.job].done) >= run.limit:
             self._measure(run.app, run.job, max(0.0, run.limit - 1.0))
