@@ -857,6 +857,37 @@ def test_without_shared_storage_a_job_goes_on_where_its_checkpoints_are_and_says
     assert not desk.steward.bound(A, J0)
 
 
+def bound_to_m0() -> Desk:
+    desk = trained_on_m0(two_machines(NONE, NONE), "")
+    desk.ask(7.0, 2, key="k2")
+    assert desk.steward.bound(A, J0)
+    return desk
+
+
+def test_a_job_waits_for_no_machine_that_is_gone() -> None:
+    desk = bound_to_m0()
+    slots = (SlotReport(0, 0, SlotState.EMPTY),) * 2
+    for number in range(13, 60):
+        desk.take(ReportCame(float(number), Report("m1", 1, number, 1, 0, slots, ())))
+    assert not desk.steward.bound(A, J0)
+
+
+def test_a_job_waits_for_no_machine_once_others_may_see_its_checkpoints() -> None:
+    desk = bound_to_m0()
+    slots = (SlotReport(0, 0, SlotState.EMPTY),) * 2
+    desk.take(ReportCame(8.0, Report("m0", 1, 13, 1, 0, slots, (), shared_dir="/shared")))
+    assert not desk.steward.bound(A, J0)
+
+
+def test_a_job_that_is_done_or_given_up_waits_for_no_machine() -> None:
+    desk = bound_to_m0()
+    desk.take(ev.TargetsRevised(8.0, A, ((J0, 3.0),)))
+    assert not desk.steward.bound(A, J0)
+    desk = bound_to_m0()
+    desk.take(JobNoted(8.0, A, Reached(J0, 3.0, None, "it failed")))
+    assert not desk.steward.bound(A, J0)
+
+
 def test_a_job_on_several_machines_is_led_by_that_of_its_first_gpu() -> None:
     desk = two_machines(NONE, NONE)
     # As on m1: whose first process saves there.

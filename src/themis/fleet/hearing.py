@@ -117,7 +117,7 @@ class Hearing(Running):
         if reason:
             self._commands.append(RefuseRun(event.app, event.key, reason, home))
             if home:
-                self._bound[event.app, event.job] = reason
+                self._bound[event.app, event.job] = (home, reason)
             return
         self._bound.pop((event.app, event.job), None)
         world = self._arbiter.world
