@@ -29,6 +29,7 @@ from themis.fleet.events import (
     SessionOpened,
     StewardEvent,
     StopRequested,
+    TrialChosen,
 )
 from themis.fleet.hearing import DISPLACED
 from themis.fleet.joblogs import MOST_RUNS, LoggedRun, LogsRow, shortened
@@ -505,6 +506,19 @@ def test_what_an_agent_says_of_a_job_that_is_not_in_this_phase_is_kept_and_harms
     desk.take(ev.AppArrived(1.0, simple_app(A, jobs=2, phases=(Phase(1, 10), Phase(1, 10)))))
     desk.take(JobNoted(2.0, A, Reached(JobId("j1"), 1.0, 0.5)))
     assert [reached.job for reached in desk.steward.trials.reached(A)] == ["j1"]
+
+
+def test_trials_are_told_in_the_order_of_choosing_whoever_reads_the_store() -> None:
+    jobs = [JobId(f"j{number}") for number in (2, 10, 1, 11, 0)]
+    desk = Desk().ready()
+    desk.take(ev.AppArrived(1.0, simple_app(A, jobs=12)))
+    for job in jobs:
+        desk.take(TrialChosen(2.0, A, job, "{}"))
+    saved = dict(sorted(desk.rows.items()))
+    again = Steward(desk.steward.arbiter, epoch=2, at=9.0, saved=saved)
+    for steward in (desk.steward, again):
+        told, _, _ = steward.trials.told(A)
+        assert [trial.job for trial in told] == jobs
 
 
 def test_an_agent_that_talks_and_talks_does_not_fill_the_store() -> None:
