@@ -143,6 +143,10 @@ def test_a_job_that_needs_more_than_its_home_has_is_led_from_there() -> None:
     around = assign_at_home(needs, seats, {J1: gpus(2)}, homes, wide={J0})
     assert around == {J0: gpus(3, 0, 1, 4), J1: gpus(2)}
     assert assign_at_home(needs, seats, around, homes, wide={J0}) == around, "it stays"
+    near = assign_at_home(needs, seats, {J1: gpus(0)}, homes, wide={J0})
+    assert near == {J0: gpus(2, 3, 4, 5), J1: gpus(0)}, "on as few machines as can be"
+    five = [wide_need(J0, 5, 5), need(J1)]
+    assert assign_at_home(five, seats, {J1: gpus(0)}, homes, wide={J0})[J0] == gpus(2, 3, 1, 4, 5)
     elsewhere = [seat for seat in seats if seat.machine != 1]
     assert J0 not in assign_at_home(needs, elsewhere, {}, homes, wide={J0})
     few = [TOPOLOGY.seats[gpu] for gpu in gpus(0, 2)]

@@ -111,7 +111,9 @@ def _led(
     free.sort(
         key=lambda seat: (seat.machine != home, seat.rack not in racks, -count[seat.machine], seat)
     )
-    return {job.id: tuple(seat.gpu for seat in free[: job.max_gpus])}
+    # In the order in which the service has the GPUs of a run.
+    gang = sorted(free[: job.max_gpus], key=lambda seat: (seat.machine != home, seat.gpu))
+    return {job.id: tuple(seat.gpu for seat in gang)}
 
 
 def _of(
