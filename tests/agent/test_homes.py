@@ -129,3 +129,63 @@ def test_where_others_wait_any_gpus_are_asked_for() -> None:
     (answer,) = agent.handle(ev.Asked(2.0, Offer(1, gpus(0, 1, 2, 3), ()), TOPOLOGY))
     assert isinstance(answer, cmd.Answer)
     assert {chunk.machine for row in answer.bid.rows for chunk in row.chunks} == {None}
+
+
+def wide_need(name: JobId, fewest: int, most: int) -> Need:
+    return Need(JobSpec(name, 1.0, most, fewest), 100.0)
+
+
+def test_a_job_that_needs_more_than_its_home_has_is_led_from_there() -> None:
+    seats = [TOPOLOGY.seats[gpu] for gpu in gpus(0, 1, 2, 3, 4, 5)]
+    needs, homes = [wide_need(J0, 3, 4), need(J1)], {J0: 1}
+    placed = assign_at_home(needs, seats, {}, homes, wide={J0})
+    assert placed == {J0: gpus(2, 3, 0, 1), J1: gpus(4)}
+    around = assign_at_home(needs, seats, {J1: gpus(2)}, homes, wide={J0})
+    assert around == {J0: gpus(3, 0, 1, 4), J1: gpus(2)}
+    assert assign_at_home(needs, seats, around, homes, wide={J0}) == around, "it stays"
+    near = assign_at_home(needs, seats, {J1: gpus(0)}, homes, wide={J0})
+    assert near == {J0: gpus(2, 3, 4, 5), J1: gpus(0)}, "on as few machines as can be"
+    five = [wide_need(J0, 5, 5), need(J1)]
+    assert assign_at_home(five, seats, {J1: gpus(0)}, homes, wide={J0})[J0] == gpus(2, 3, 1, 4, 5)
+    elsewhere = [seat for seat in seats if seat.machine != 1]
+    assert J0 not in assign_at_home(needs, elsewhere, {}, homes, wide={J0})
+    few = [TOPOLOGY.seats[gpu] for gpu in gpus(0, 2)]
+    assert J0 not in assign_at_home(needs, few, {}, homes, wide={J0})
+
+
+def test_a_bid_for_a_job_that_is_led_from_home_asks_for_the_rest_anywhere() -> None:
+    rows = (
+        Row((Chunk(RACK, 4),), 30.0),
+        Row((Chunk(CLUSTER, 3),), 45.0),
+        Row((Chunk(CLUSTER, 4),), 40.0),
+        Row((Chunk(CLUSTER, 6),), 35.0),
+    )
+    offer = Offer(1, gpus(0, 1, 2, 3, 4, 5), ())
+    bound = bid_at_home(Bid(A, rows), {1: 4}, offer, TOPOLOGY, led={1: 3})
+    assert bound.rows == (
+        Row((Chunk(MACHINE, 2, 1), Chunk(SLOT, 1)), 45.0),
+        Row((Chunk(MACHINE, 2, 1), Chunk(CLUSTER, 2)), 40.0),
+    )
+    elsewhere = Offer(1, gpus(0, 1, 4, 5), ())
+    assert not bid_at_home(Bid(A, rows), {1: 4}, elsewhere, TOPOLOGY, led={1: 3}).rows
+
+
+def test_an_agent_starts_a_job_that_needs_more_than_its_home_has_and_leaves_it_there() -> None:
+    spec = simple_app(A, gpus=4, min_gpus=4, iterations=100)
+    agent = Agent(spec, tuner_for(spec))
+    assert started(agent.handle(leased(0, 1, 2, 3))) == {J0: gpus(0, 1, 2, 3)}
+    # It was refused there: its checkpoints are on the second machine.
+    assert started(agent.handle(ev.JobBound(1.0, J0, 1))) == {J0: gpus(2, 3, 0, 1)}
+    assert agent.handle(ev.JobBound(2.0, J0, None)) == []
+    successor = Agent(spec, tuner_for(spec))
+    placement = ((J0, gpus(2, 3, 0, 1)),)
+    assert successor.handle(ev.Resumed(3.0, TOPOLOGY, gpus(0, 1, 2, 3), placement)) == []
+
+
+def test_an_agent_bids_for_a_job_that_needs_more_than_its_home_has() -> None:
+    spec = simple_app(A, gpus=4, min_gpus=4, iterations=100)
+    agent = Agent(spec, tuner_for(spec))
+    agent.handle(ev.JobBound(1.0, J0, 1))
+    (answer,) = agent.handle(ev.Asked(2.0, Offer(1, gpus(0, 1, 2, 3, 4, 5), ()), TOPOLOGY))
+    assert isinstance(answer, cmd.Answer)
+    assert [row.chunks for row in answer.bid.rows] == [(Chunk(MACHINE, 2, 1), Chunk(CLUSTER, 2))]

@@ -148,11 +148,17 @@ class Stage:
         point = Point(iteration, None, (("loss", loss),))
         return self.hear(PointsNews(run.run, job, len(self.curves[job]), (point,)))
 
-    def exit(self, job: JobId, code: int | None, state: RunState = RunState.EXITED) -> list[Said]:
+    def exit(
+        self,
+        job: JobId,
+        code: int | None,
+        state: RunState = RunState.EXITED,
+        *,
+        told: bool = False,
+    ) -> list[Said]:
         run = self.live.pop(job)
-        over = RunNews(
-            run.run, job, run.gpus, run.key, state, code, self.done.get(job, 0.0), "boom"
-        )
+        done = self.done.get(job, 0.0)
+        over = RunNews(run.run, job, run.gpus, run.key, state, code, done, "boom", told=told)
         self.ended[job] = over
         return self.hear(over)
 
@@ -389,6 +395,17 @@ def test_a_job_that_saves_and_goes_at_once_does_not_do_so_for_ever() -> None:
     (job,) = stage.running()
     stage.exit(job, RESUMABLE)
     assert [each.job for each in stage.reached if each.failed] == [job]
+
+
+def test_a_job_that_says_nothing_may_save_and_go_when_its_node_tells_it_to() -> None:
+    stage = Stage(retries=0)
+    stage.grant(0)
+    (job,) = stage.running()
+    # A round was late: its lease is renewed, and its node told it to go all the same.
+    stage.exit(job, RESUMABLE, told=True)
+    assert not stage.reached, "it is not given up"
+    stage.grant(1, 2, 3)
+    assert job in stage.live
 
 
 def test_a_job_that_got_somewhere_may_save_and_go() -> None:

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from themis.testing.fleet import CALM, SERVICE_ONLY, FleetSim, run_seeds
+from themis.testing.fleet import CALM, SERVICE_ONLY, FleetSim, Weather, run_seeds
 from themis.testing.fleet.simulation import SETTINGS
 from themis.testing.tools import CHAOS
 
@@ -38,6 +38,26 @@ def test_a_cluster_without_faults_serves_everybody_soon() -> None:
 def test_a_restart_of_the_service_ends_no_training(seed: int) -> None:
     # The checker fails if a process is ended because its node believes itself cut off.
     assert FleetSim(seed, weather=SERVICE_ONLY).run().starts > 0
+
+
+def test_users_end_an_app_again_whose_end_the_service_lost() -> None:
+    sim = FleetSim(0, weather=CALM)
+    lost = []
+
+    def lose_the_end() -> None:
+        app = next(iter(set(sim.service.durable.world.apps) - set(sim.agents.lasting)))
+        sim.weather = Weather(torn=1.0)
+        sim.agents.end(app)
+        sim.weather = CALM
+        assert not sim.service.up
+        assert app in sim.service.durable.world.apps
+        lost.append(app)
+
+    sim.at(5.0, sim.agents.submit, 1)
+    sim.at(7.0, lose_the_end)
+    sim.run()
+    assert not set(lost) & set(sim.service.durable.world.apps)
+    assert lost
 
 
 def test_a_seed_is_the_same_story_under_any_hash_seed() -> None:

@@ -367,7 +367,7 @@ def test_points_do_not_overtake_a_report_that_is_under_way() -> None:
     assert bench.report.number == number
 
 
-def test_points_wait_for_a_while_and_for_an_answer_if_none_comes_for_a_heartbeat() -> None:
+def test_points_wait_for_a_while_and_for_an_answer_if_that_is_overdue() -> None:
     bench = Bench()
     calm = Terms(heartbeat=8.0, node_ttl=300.0, grace=2.0)
     orders = bench.orders(leases=(lease(5, 600.0),), runs=(run(1, 5),))
@@ -381,8 +381,8 @@ def test_points_wait_for_a_while_and_for_an_answer_if_none_comes_for_a_heartbeat
         bench.handle(ev.Ticked(at))
         if bench.report.number > before:
             sent.append(at)
-    assert sent == [4.0, 7.0, 10.0, 13.0]
-    assert len(bench.report.runs[0].points) == 12
+    assert sent == [4.0, 7.0]
+    assert len(bench.report.runs[0].points) == 6
     orders = bench.orders(leases=(lease(5, 600.0),), runs=(run(1, 5),))
     bench.tell(16.0, replace(orders, terms=calm))
     number = bench.report.number
@@ -461,3 +461,34 @@ def test_many_parts_go_in_several_reports() -> None:
     assert [one.number for one in bench.report.logs] == list(range(MOST_PARTS))
     bench.tell(2.2, asking(bench, *wants[MOST_PARTS:]))
     assert [one.number for one in bench.report.logs] == [MOST_PARTS]
+
+
+@pytest.mark.parametrize(
+    ("at", "told"),
+    [
+        pytest.param(3.0, False, id="by itself"),
+        pytest.param(9.0, True, id="its supervisor was the first to see that its lease ends"),
+    ],
+)
+def test_a_report_says_whether_a_run_ended_by_itself(at: float, told: bool) -> None:
+    bench = Bench().started(remaining=10.0)
+    bench.handle(ev.Exited(at, 1, 75))
+    assert [each.told for each in bench.report.runs] == [told]
+
+
+def test_a_report_says_that_a_run_was_told_to_go_by_its_node() -> None:
+    bench = Bench().started(remaining=10.0)
+    assert "Checkpoint" in kinds(bench.handle(ev.Ticked(8.0)))
+    # The round was late, and its lease goes on after all.
+    bench.tell(8.1, bench.orders(leases=(lease(5, 60.0),), runs=(run(1, 5),)))
+    bench.handle(ev.Exited(8.5, 1, 75))
+    assert [each.told for each in bench.report.runs] == [True]
+
+
+@pytest.mark.parametrize(("until", "told"), [(-1.0, True), (5.0, False)])
+def test_a_run_that_ended_while_its_node_was_away_was_told_to_if_its_time_was_over(
+    until: float, told: bool
+) -> None:
+    limits = ev.Limits(until, until, until)
+    bench = Bench(Memory(), ev.Found(run(1, 5), RunState.EXITED, limits, 75))
+    assert [each.told for each in bench.report.runs] == [told]

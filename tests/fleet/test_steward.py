@@ -1,6 +1,7 @@
 """The service's side by itself: what it takes as proof, whom it tells, and what must be stored."""
 
 from dataclasses import replace
+from operator import sub
 
 import pytest
 
@@ -28,6 +29,7 @@ from themis.fleet.events import (
     SessionOpened,
     StewardEvent,
     StopRequested,
+    TrialChosen,
 )
 from themis.fleet.hearing import DISPLACED
 from themis.fleet.joblogs import MOST_RUNS, LoggedRun, LogsRow, shortened
@@ -506,6 +508,19 @@ def test_what_an_agent_says_of_a_job_that_is_not_in_this_phase_is_kept_and_harms
     assert [reached.job for reached in desk.steward.trials.reached(A)] == ["j1"]
 
 
+def test_trials_are_told_in_the_order_of_choosing_whoever_reads_the_store() -> None:
+    jobs = [JobId(f"j{number}") for number in (2, 10, 1, 11, 0)]
+    desk = Desk().ready()
+    desk.take(ev.AppArrived(1.0, simple_app(A, jobs=12)))
+    for job in jobs:
+        desk.take(TrialChosen(2.0, A, job, "{}"))
+    saved = dict(sorted(desk.rows.items()))
+    again = Steward(desk.steward.arbiter, epoch=2, at=9.0, saved=saved)
+    for steward in (desk.steward, again):
+        told, _, _ = steward.trials.told(A)
+        assert [trial.job for trial in told] == jobs
+
+
 def test_an_agent_that_talks_and_talks_does_not_fill_the_store() -> None:
     desk = Desk().ready(A)
     outcomes = [desk.take(JobNoted(2.0, A, Reached(J0, 0.5, float(n)))) for n in range(20)]
@@ -595,6 +610,24 @@ def test_of_a_gang_the_first_trouble_counts(codes: tuple[int, int], counts: int)
     assert result.code == counts
 
 
+def test_of_a_gang_that_failed_it_counts_for_nothing_that_the_others_were_told_to_go() -> None:
+    desk, _ = gang()
+    desk.report(3.0, running(state=RunState.EXITED, code=1))
+    known = desk.steward.nodes["m1"].revision
+    second = replace(running(state=RunState.EXITED, code=75), told=True)
+    desk.take(ReportCame(3.1, Report("m1", 1, 4, 1, known, IDLE, (second,))))
+    result = desk.rows["result/1"]
+    assert isinstance(result, RunResult)
+    assert result.failed
+
+
+def test_an_agent_is_told_that_its_run_was_told_to_go_by_its_node() -> None:
+    desk = training()
+    ended = replace(running(state=RunState.EXITED, code=75), told=True)
+    [told] = [c for c in desk.report(6.0, ended).commands if isinstance(c, TellRun)]
+    assert told.told
+
+
 # Points
 
 
@@ -629,9 +662,10 @@ def training() -> Desk:
 def test_an_agent_is_told_each_point_once_and_its_node_what_was_heard() -> None:
     desk = training()
     assert told(desk.report(6.0, saying(1, 2), busy=ON_0)) == [1.0, 2.0]
-    assert told(desk.report(7.0, saying(1, 4), busy=ON_0)) == [3.0, 4.0]
-    desk.take(PointsHeard(7.5, A, 1, 3))
-    assert orders_in(desk.take(ev.Woken(8.0))).heard == ((1, 3),)
+    assert told(desk.report(6.1, saying(1, 4), busy=ON_0)) == [3.0, 4.0]
+    desk.take(PointsHeard(6.2, A, 1, 3))
+    [answered] = [outcome for outcome in desk.wait(8.0) if outcome.answers]
+    assert orders_in(answered).heard == ((1, 3),)
     desk.take(PointsHeard(8.1, A, 1, 99))
     desk.report(8.2, saying(4, 4), busy=ON_0)
     assert orders_in(desk.take(ev.Woken(9.2))).heard == ((1, 4),), "more than was told"
@@ -837,6 +871,58 @@ def test_without_shared_storage_a_job_goes_on_where_its_checkpoints_are_and_says
     assert not desk.steward.bound(A, J0)
 
 
+def bound_to_m0() -> Desk:
+    desk = trained_on_m0(two_machines(NONE, NONE), "")
+    desk.ask(7.0, 2, key="k2")
+    assert desk.steward.bound(A, J0)
+    return desk
+
+
+def test_a_job_waits_for_no_machine_that_is_gone() -> None:
+    desk = bound_to_m0()
+    slots = (SlotReport(0, 0, SlotState.EMPTY),) * 2
+    for number in range(13, 60):
+        desk.take(ReportCame(float(number), Report("m1", 1, number, 1, 0, slots, ())))
+    assert not desk.steward.bound(A, J0)
+
+
+def test_a_job_waits_for_no_machine_once_others_may_see_its_checkpoints() -> None:
+    desk = bound_to_m0()
+    slots = (SlotReport(0, 0, SlotState.EMPTY),) * 2
+    desk.take(ReportCame(8.0, Report("m0", 1, 13, 1, 0, slots, (), shared_dir="/shared")))
+    assert not desk.steward.bound(A, J0)
+
+
+def test_a_job_that_is_done_or_given_up_waits_for_no_machine() -> None:
+    desk = bound_to_m0()
+    desk.take(ev.TargetsRevised(8.0, A, ((J0, 3.0),)))
+    assert not desk.steward.bound(A, J0)
+    desk = bound_to_m0()
+    desk.take(JobNoted(8.0, A, Reached(J0, 3.0, None, "it failed")))
+    assert not desk.steward.bound(A, J0)
+
+
+def test_a_job_on_several_machines_is_led_by_that_of_its_first_gpu() -> None:
+    desk = two_machines(NONE, NONE)
+    # As on m1: whose first process saves there.
+    accepted = answer_to(desk.ask(5.0, 2, 0, 2))
+    assert isinstance(accepted, AcceptRun)
+    assert desk.steward.runs[accepted.run].gpus == (2, 0)
+    slots = (SlotReport(0, 0, SlotState.EMPTY),) * 2
+    orders = [
+        orders_in(desk.take(ReportCame(6.0, Report(name, 1, 11, 1, 0, slots, ()))))
+        for name in ("m0", "m1")
+    ]
+    assert [told.runs[0].rank for told in orders] == [1, 0]
+    assert {told.runs[0].rendezvous for told in orders} == {"m1"}
+
+
+def test_without_shared_storage_a_job_goes_on_with_more_gpus_if_its_home_leads() -> None:
+    desk = trained_on_m0(two_machines(NONE, NONE), "")
+    assert isinstance(answer_to(desk.ask(7.0, 2, 0, key="k2")), RefuseRun)
+    assert isinstance(answer_to(desk.ask(7.1, 0, 2, key="k3")), AcceptRun)
+
+
 @pytest.mark.parametrize("heard", ["", "m0", "m1"])
 def test_a_service_that_has_just_begun_lets_no_job_begin_where_it_may_find_nothing(
     heard: str,
@@ -1016,6 +1102,39 @@ def test_a_round_that_an_arrival_opens_late_knows_how_far_all_jobs_are() -> None
     assert (desk.known[0][A], desk.known[0][B]) == (3.0, 4.0)
 
 
+def test_a_run_that_ends_just_at_a_beat_opens_no_round_before_all_progress_is_known() -> None:
+    desk = Watching().run(A, B)
+    beat = desk.steward.arbiter.next_round
+    assert beat is not None
+    ended = replace(running(1, RunState.EXITED, 0), iterations=5.0, seconds=5.0)
+    going_on = replace(running(2), app=B, iterations=6.0, seconds=6.0)
+    desk.report(beat, ended, going_on, busy={1: SlotState.RUNNING})
+    assert [(known[A], known[B]) for known in desk.known] == [(5.0, 6.0)]
+
+
+def test_a_round_at_a_beat_does_not_take_a_job_for_done_whose_last_run_failed_at_its_end() -> None:
+    desk = Watching()
+    desk.ready(A, B)
+    desk.take(RunRequested(2.0, A, J0, (GpuId(0),), TRAIN, "k", 5.0))
+    desk.ask(2.0, 1, app=B)
+    desk.tell(3.0, A, B)
+    desk.known.clear()
+    beat = desk.steward.arbiter.next_round
+    assert beat is not None
+    failed = replace(running(1, RunState.EXITED, 1), iterations=5.0, seconds=5.0)
+    going_on = replace(running(2), app=B, iterations=6.0, seconds=6.0)
+    desk.report(beat, failed, going_on, busy={1: SlotState.RUNNING})
+    assert [(known[A], known[B]) for known in desk.known] == [(4.0, 6.0)]
+
+
+def test_a_word_about_a_job_just_at_a_beat_opens_no_round_before_all_progress_is_known() -> None:
+    desk = Watching().run(A, B)
+    beat = desk.steward.arbiter.next_round
+    assert beat is not None
+    desk.take(JobNoted(beat, A, Reached(J0, 1.0, None, "")))
+    assert [known[B] for known in desk.known] == [4.0]
+
+
 def born_of(outcome: Outcome) -> str:
     [order] = orders_in(outcome).runs
     return order.born
@@ -1056,3 +1175,13 @@ def test_what_a_job_takes_to_start_is_not_taken_for_iterations() -> None:
     assert told[0] == ev.Sample(JobId("j0"), 2.0, 0.0)
     assert told[-1] == ev.Sample(JobId("j0"), 12.0, 10.0)
     assert sum(sample.seconds for sample in told) == 10.0
+
+
+def test_a_node_whose_reports_overtake_each_other_is_answered_within_a_heartbeat() -> None:
+    desk = Desk().ready(A)
+    answered = []
+    for part in range(1, 33):
+        at = 10.0 + SETTINGS.heartbeat * part / 8.0
+        answered += [at for outcome in (*desk.wait(at), desk.report(at)) if outcome.answers]
+    assert len(answered) >= 3
+    assert max(map(sub, answered[1:], answered)) <= SETTINGS.heartbeat * 9.0 / 8.0

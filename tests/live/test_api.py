@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -13,7 +15,7 @@ from themis.errors import UnavailableError
 from themis.fleet.events import ReportCame
 from themis.fleet.messages import Report, SlotReport, SlotState
 from themis.live.access import TABLE, Access, Verb
-from themis.live.api import ENDPOINTS
+from themis.live.api import ENDPOINTS, Endpoint
 from themis.live.config import Limits
 from themis.live.credentials import Role
 from themis.model import Machine
@@ -172,16 +174,31 @@ def test_a_machine_says_how_it_is(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
+NOTHING = {
+    "app": "none",
+    "job": "j0",
+    "node": "m9",
+    "owner": "zed",
+    "index": "0",
+    "round": "1",
+    "token": "0" * 12,
+    "code": "0" * 12 + "-" + "0" * 64,
+}
+"""What may stand in paths and is not there."""
+
+
+def filled(path: str, value: Callable[[str], str]) -> str:
+    """A path with a value in the place of every name in braces."""
+    return re.sub(r"\{(\w+)\}", lambda match: value(match[1]), path)
+
+
 def test_every_route_is_decided_by_the_table(tmp_path: Path) -> None:
     async def work() -> None:
         async with desk_of(tmp_path) as desk:
             roles = {"": None, "root": Role.ADMIN, "ann": Role.TENANT, "eve": Role.VIEWER,
                      "m0": Role.NODE}  # fmt: skip
             for item in ENDPOINTS:
-                path = item.path.replace("{app}", "none").replace("{node}", "m9")
-                path = path.replace("{owner}", "zed").replace("{index}", "0")
-                path = path.replace("{round}", "1").replace("{token}", "0" * 12)
-                path = path.replace("{code}", "0" * 12 + "-" + "0" * 64)
+                path = filled(item.path, NOTHING.__getitem__)
                 for who, role in roles.items():
                     answer = await desk.call(who, item.method, path)
                     own, other = (TABLE[item.verb, role, own] for own in (True, False))
@@ -274,6 +291,33 @@ JSON = st.recursive(
 )
 
 
+THERE = {
+    "app": ["sweep", "other"],
+    "job": ["j0", "j1"],
+    "node": ["m0"],
+    "owner": ["ann"],
+    "index": ["0", "3"],
+    "round": ["1", "2"],
+}
+"""What may stand in paths and is there."""
+PART = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+# None that is long to wait for.
+QUERY = st.sampled_from(["", "0", "-1", "1e-3", "64", "nan", "inf", "9" * 30, "x", "\u0664", "%00"])
+
+
+def request_of(data: st.DataObject) -> tuple[Endpoint, str]:
+    """A route, and a path to it: real things or nonsense, in the path and behind it."""
+    item = data.draw(st.sampled_from(ENDPOINTS))
+    real = data.draw(st.booleans())
+
+    def value(name: str) -> str:
+        return data.draw(st.sampled_from(THERE[name]) if real and name in THERE else PART)
+
+    names = data.draw(st.lists(st.sampled_from([*item.query, "x"]), max_size=3))
+    query = "&".join(f"{name}={data.draw(QUERY)}" for name in names)
+    return item, filled(item.path, value) + (f"?{query}" if query else "")
+
+
 @examples(15)
 @given(data=st.data())
 def test_no_request_makes_the_service_stumble(
@@ -281,13 +325,12 @@ def test_no_request_makes_the_service_stumble(
 ) -> None:
     async def work(path: Path) -> None:
         async with desk_of(path) as desk:
-            for _ in range(20):
-                item = data.draw(st.sampled_from(ENDPOINTS))
-                parts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
-                path_text = item.path
-                for name in ("app", "node", "owner", "index", "round", "token", "code"):
-                    if f"{{{name}}}" in path_text:
-                        path_text = path_text.replace(f"{{{name}}}", data.draw(parts))
+            for number in range(20):
+                for app in sorted(set(THERE["app"]) - set(desk.service.steward.arbiter.world.apps)):
+                    spec = json.loads(dumps(simple_app(app, gpus=1, jobs=2, owner="ann")))
+                    key = f"{number}"  # A request has ended it.
+                    await desk.call("ann", "POST", "/v1/apps", {"spec": spec, "key": key})
+                item, path_text = request_of(data)
                 body = data.draw(st.none() | JSON | st.binary(max_size=40))
                 raw = body if isinstance(body, bytes) else json.dumps(body).encode()
                 if item.body is not None and data.draw(st.booleans()):

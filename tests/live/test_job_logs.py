@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,10 @@ from themis.engines.gpus import Pretend
 from themis.engines.local import LocalEngine
 from themis.engines.owners import Owners
 from themis.errors import LimitError, UnavailableError
-from themis.fleet.messages import LogPart, Program
+from themis.fleet import Steward
+from themis.fleet.commands import Changes, Outcome
+from themis.fleet.events import LogsWanted, StewardEvent
+from themis.fleet.messages import LogPart, LogWanted, Program
 from themis.fleet.talk import EndSaid, LeaseNews, RunNews, RunSaid, Standing, StopSaid
 from themis.live import log_desk
 from themis.live.agent_link import AgentLink
@@ -245,6 +249,63 @@ def test_what_a_node_says_of_what_it_was_not_asked_is_not_heard(
             assert (await waiting)["text"] == "saved\n"
 
     play(work())
+
+
+@dataclass
+class Quiet:
+    """A service whose nodes say nothing."""
+
+    asked: list[LogsWanted] = field(default_factory=list)
+
+    @property
+    def steward(self) -> Steward:
+        raise AssertionError("nobody asks for it")
+
+    def now(self) -> float:
+        return 0.0
+
+    def apply(self, event: StewardEvent) -> Outcome:
+        assert isinstance(event, LogsWanted)
+        self.asked.append(event)
+        return Outcome(Changes())
+
+
+def test_no_owner_keeps_others_from_reading_the_logs_on_a_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_desk, "MOST_WAITING", 4)
+
+    async def work() -> None:
+        host = Quiet()
+        desk = log_desk.LogDesk(host)
+
+        def ask(owner: str) -> asyncio.Task[LogPart | None]:
+            want = LogWanted(1, SWEEP, OwnerId(owner), J0, 0, 64, number=desk.number())
+            return asyncio.create_task(desk.ask("m0", want, 60.0))
+
+        greedy = [ask("ann") for _ in range(5)]
+        await asyncio.sleep(0)
+        with pytest.raises(LimitError, match="4 calls wait"):
+            await greedy.pop()
+        others = [ask("bob"), ask("bob")]
+        for first in greedy[:2]:
+            with pytest.raises(LimitError, match="4 calls wait"):
+                await first
+        with pytest.raises(LimitError, match="4 calls wait"):
+            await ask("bob")
+        others.append(ask("eve"))
+        with pytest.raises(LimitError, match="4 calls wait"):
+            await greedy[2]
+        shares = {"ann": 1, "bob": 2, "eve": 1}
+        await until(lambda: Counter(want.owner for want in host.asked[-1].wanted) == shares)
+        assert max(len(each.wanted) for each in host.asked) == 4
+        assert not any(each.done() for each in (greedy[3], *others))
+        desk.close()
+        for each in (greedy[3], *others):
+            with pytest.raises(UnavailableError):
+                await each
+
+    asyncio.run(work())
 
 
 def test_readers_are_bounded_and_end_with_the_service(

@@ -56,9 +56,10 @@ class Scene:
         run = RunReport(1, A, J0, RunState.RUNNING, None, iterations, at, trouble=trouble)
         self.report(at, run)
 
-    def end(self, at: float, run: int, code: int) -> None:
+    def end(self, at: float, run: int, code: int, *, done: float = 0.0, told: bool = False) -> None:
         """A run exits, and nothing is left of it."""
-        self.report(at, RunReport(run, A, J0, RunState.EXITED, code, 0.0, 0.0, f"exit {code}"))
+        ended = RunReport(run, A, J0, RunState.EXITED, code, done, done, f"exit {code}", told=told)
+        self.report(at, ended)
         self.report(at + 0.1)
 
     def again(self, at: float) -> None:
@@ -158,6 +159,39 @@ def test_a_job_that_was_told_to_go_has_not_crashed() -> None:
         assert (job["failures"], job["message"]) == (0, "")
         (past,) = scene.steward.pasts(A, 8.0)
         assert past.failures == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "done", "told", "failures"),
+    [
+        pytest.param(3, 5.0, False, 1, id="a crash"),
+        pytest.param(-9, 5.0, False, 1, id="killed by somebody else, for want of memory perhaps"),
+        pytest.param(143, 5.0, False, 1, id="by another signal"),
+        pytest.param(0, 5.0, False, 1, id="done before its end"),
+        pytest.param(0, 100.0, False, 0, id="done"),
+        pytest.param(0, 0.0, False, 0, id="done without a word"),
+        pytest.param(75, 0.0, False, 1, id="saved before it got anywhere"),
+        pytest.param(75, 5.0, False, 0, id="saved"),
+        pytest.param(75, 0.0, True, 0, id="told to save"),
+    ],
+)
+def test_the_next_agent_counts_the_failures_that_its_predecessor_saw(
+    code: int, done: float, told: bool, failures: int
+) -> None:
+    scene = Scene()
+    scene.train(3.0)
+    scene.end(4.0, 1, code, done=done, told=told)
+    (past,) = scene.steward.pasts(A, 8.0)
+    assert past.failures == failures
+
+
+def test_a_job_that_says_it_is_done_too_early_again_and_again_is_in_a_crash_loop() -> None:
+    scene = Scene()
+    scene.train(3.0)
+    scene.end(4.0, 1, 0, done=5.0)
+    assert scene.reason(5.0) is Reason.CRASH_LOOP
+    (job,) = app_sheet(scene.steward, A, 8.0)["jobs"]
+    assert (job["failures"], job["message"]) == (1, "exit 0 at iteration 5, before its end")
 
 
 def test_what_counts_of_runs_outlasts_those_who_spoke_for_their_app() -> None:

@@ -126,7 +126,8 @@ class Agent:
                 bid = self._bidder.bid(standing, event.offer, event.topology)
                 wanted = self._wanted_at_home()
                 if wanted:
-                    bid = bid_at_home(bid, wanted, event.offer, event.topology)
+                    led = self._led(event.topology)
+                    bid = bid_at_home(bid, wanted, event.offer, event.topology, led=led)
                 self._out.append(cmd.Answer(event.offer.round, bid))
             case ev.LeasesChanged():
                 self._on_leases(event)
@@ -338,6 +339,21 @@ class Agent:
                 return {}
         return wanted
 
+    def _wide(self, topology: Topology) -> dict[JobId, int]:
+        """Jobs that need more GPUs than their home has, with that home."""
+        return {
+            name: home
+            for name, home in self._homes().items()
+            if self._jobs[name].spec.min_gpus > topology.machines[home].gpus
+        }
+
+    def _led(self, topology: Topology) -> dict[int | None, int]:
+        """By machine: GPUs elsewhere that jobs could use whose first process must be there."""
+        elsewhere: dict[int | None, int] = {}
+        for name, home in self._wide(topology).items():
+            elsewhere[home] = elsewhere.get(home, 0) + self._jobs[name].spec.max_gpus - 1
+        return elsewhere
+
     def _on_resumed(self, event: ev.Resumed) -> None:
         """Take what runs as its own doing; processes that it has no use for are told to go."""
         self._topology = event.topology
@@ -431,11 +447,14 @@ class Agent:
         if not needs:
             wanted: Placement = {}
         elif homes:
-            wanted = assign_at_home(needs, seats, going_on, homes, restart=restart, sticky=sticky)
+            wide = self._wide(self._topology)
+            wanted = assign_at_home(
+                needs, seats, going_on, homes, wide=wide, restart=restart, sticky=sticky
+            )
         else:
             wanted = assign(needs, seats, going_on, restart=restart, sticky=sticky, uneven=sticky)
         for name in sorted(self._placement):
-            if name not in going_on or wanted.get(name) != self._placement[name]:
+            if name not in going_on or not _same(wanted.get(name, ()), self._placement[name]):
                 self._out.append(cmd.StopJob(name))
                 del self._placement[name]
         for name in sorted(wanted):
@@ -475,3 +494,8 @@ class Agent:
         for name, job in self._jobs.items():
             rest = max(rest, job.work / max(1, len(self._placement.get(name, ()))))
         return rest
+
+
+def _same(gang: tuple[GpuId, ...], other: tuple[GpuId, ...]) -> bool:
+    """Whether these are the same GPUs; which of them is the first was settled at the start."""
+    return gang == other or set(gang) == set(other)

@@ -5,13 +5,29 @@
 
 The rule is for clusters without storage that machines share. Bids of an app all of whose waiting
 jobs have a home ask for GPUs there and nowhere else; where others wait too, any GPUs are of use.
+
+The first process of a job saves. One that needs more GPUs than its home has is led from there: its
+first GPU is at home, the others are anywhere. So the order of a gang counts, of its first at least.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from themis.agent.assignment import Need, Placement, assign
-from themis.model import MACHINE, SLOT, Bid, Chunk, GpuId, JobId, Offer, Row, Seat, Topology
+from themis.agent.assignment import Need, Placement, assign, longest_first
+from themis.model import (
+    CLUSTER,
+    MACHINE,
+    SLOT,
+    Bid,
+    Chunk,
+    GpuId,
+    JobId,
+    Offer,
+    Row,
+    Seat,
+    Topology,
+)
 
 Homes = Mapping[JobId, int]
 """The number of the machine that each of some jobs is bound to."""
@@ -23,6 +39,7 @@ def assign_at_home(
     running: Mapping[JobId, tuple[GpuId, ...]],
     homes: Homes,
     *,
+    wide: Collection[JobId] = (),
     restart: float = 0.0,
     sticky: bool = True,
 ) -> Placement:
@@ -30,16 +47,28 @@ def assign_at_home(
 
     They come first on their machines, but for what others run on there. One that runs on several
     machines, its home the first of them, has what it needs and goes on.
+
+    Args:
+        needs: As for `assign`, like all that is not here.
+        seats: All GPUs that the app may use.
+        running: Where jobs run now, the GPU of their first process first.
+        homes: Where jobs must run.
+        wide: Jobs that need more GPUs than their home has: they are led from there.
+        restart: Seconds that a moved job loses.
+        sticky: Whether running jobs are left alone where that is no worse.
     """
     free = {need.spec.id for need in needs if need.spec.id not in homes}
     placement = _spread(needs, seats, running, homes)
+    for need in longest_first(needs):
+        if need.spec.id in wide and need.spec.id not in placement:
+            placement |= _led(need, homes[need.spec.id], seats, {**running, **placement})
     staying = {*free, *placement}
-    taken = {gpu for job in staying for gpu in running.get(job, ())}
+    taken = {gpu for job in staying for gpu in placement.get(job, running.get(job, ()))}
     for machine in sorted(set(homes.values())):
         mine = [
             need
             for need in needs
-            if homes.get(need.spec.id) == machine and need.spec.id not in placement
+            if homes.get(need.spec.id) == machine and need.spec.id not in {*placement, *wide}
         ]
         here = [seat for seat in seats if seat.machine == machine and seat.gpu not in taken]
         if mine and here:
@@ -63,9 +92,28 @@ def _spread(
     found: Placement = {}
     for job, gang in _of(needs, running).items():
         machines = {machine_of.get(gpu) for gpu in gang}
-        if job in homes and len(machines) > 1 and machine_of.get(min(gang)) == homes[job]:
+        if job in homes and len(machines) > 1 and machine_of.get(gang[0]) == homes[job]:
             found[job] = gang
     return found
+
+
+def _led(
+    need: Need, home: int, seats: Sequence[Seat], placed: Mapping[JobId, tuple[GpuId, ...]]
+) -> Placement:
+    """A job on GPUs that nobody else is on: as many as there are at home, the rest near to it."""
+    job = need.spec
+    taken = {gpu for name, gang in placed.items() if name != job.id for gpu in gang}
+    free = [seat for seat in seats if seat.gpu not in taken]
+    racks = {seat.rack for seat in free if seat.machine == home}
+    if not racks or len(free) < job.min_gpus:
+        return {}
+    count = Counter(seat.machine for seat in free)
+    free.sort(
+        key=lambda seat: (seat.machine != home, seat.rack not in racks, -count[seat.machine], seat)
+    )
+    # In the order in which the service has the GPUs of a run.
+    gang = sorted(free[: job.max_gpus], key=lambda seat: (seat.machine != home, seat.gpu))
+    return {job.id: tuple(seat.gpu for seat in gang)}
 
 
 def _of(
@@ -74,7 +122,14 @@ def _of(
     return {need.spec.id: running[need.spec.id] for need in needs if need.spec.id in running}
 
 
-def bid_at_home(bid: Bid, wanted: Mapping[int, int], offer: Offer, topology: Topology) -> Bid:
+def bid_at_home(
+    bid: Bid,
+    wanted: Mapping[int, int],
+    offer: Offer,
+    topology: Topology,
+    *,
+    led: Mapping[int | None, int] | None = None,
+) -> Bid:
     """A bid with its loose GPUs bound to machines; rows that do not fit there are left out.
 
     Args:
@@ -82,21 +137,19 @@ def bid_at_home(bid: Bid, wanted: Mapping[int, int], offer: Offer, topology: Top
         wanted: By machine: how many GPUs the jobs that wait can use there.
         offer: What may be had.
         topology: Where it is.
+        led: By machine: how many GPUs anywhere else are of use to jobs that are led from there.
     """
-    offered: dict[int, int] = {}
-    for gpu in offer.gpus:
-        machine = topology.seats[gpu].machine
-        offered[machine] = offered.get(machine, 0) + 1
+    offered = Counter(topology.seats[gpu].machine for gpu in offer.gpus)
     best: dict[tuple[Chunk, ...], float] = {}
     for row in bid.rows:
-        chunks = _bound(row, wanted, offered)
+        chunks = _bound(row, wanted, offered, led or {})
         if chunks:
             best[chunks] = min(row.seconds, best.get(chunks, row.seconds))
     return replace(bid, rows=tuple(Row(chunks, seconds) for chunks, seconds in best.items()))
 
 
 def _bound(
-    row: Row, wanted: Mapping[int, int], offered: Mapping[int, int]
+    row: Row, wanted: Mapping[int, int], offered: Mapping[int, int], led: Mapping[int | None, int]
 ) -> tuple[Chunk, ...] | None:
     fixed = [chunk for chunk in row.chunks if chunk.machine is not None]
     loose = row.gpus - sum(chunk.count for chunk in fixed)
@@ -107,4 +160,15 @@ def _bound(
         if count > 0:
             chunks.append(Chunk(MACHINE if count > 1 else SLOT, count, machine))
             loose -= count
-    return tuple(chunks) if not loose else None
+    if loose:
+        # What is anywhere may be far from home, so that only rows will do which say the same.
+        far = all(chunk.level == CLUSTER or chunk.count == 1 for chunk in _loose(row))
+        elsewhere = sum(led.get(machine, 0) for machine in {chunk.machine for chunk in chunks})
+        if not far or loose > elsewhere:
+            return None
+        chunks.append(Chunk(CLUSTER if loose > 1 else SLOT, loose))
+    return tuple(chunks)
+
+
+def _loose(row: Row) -> list[Chunk]:
+    return [chunk for chunk in row.chunks if chunk.machine is None]

@@ -89,8 +89,9 @@ class Minding(Measuring):
         leases = [self._leases.get(gpu) for gpu in run.gpus]
         if any(lease is None or lease.end <= self._at for lease in leases):
             return True  # Its node ended it with its lease.
-        # One that saves and goes before it got anywhere would do so for ever.
-        return news.code == RESUMABLE and run.last is not None
+        # One that saves and goes before it got anywhere would do so for ever. Those that never say
+        # how far they are did no wrong if they were told to: a lease may be renewed too late.
+        return news.code == RESUMABLE and (run.last is not None or news.told)
 
     def _arrive(self, job: JobId) -> None:
         self._note_reached(job, "")

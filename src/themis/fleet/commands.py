@@ -157,6 +157,7 @@ class TellRun:
     iterations: float = 0.0
     message: str = ""
     log: str = ""
+    told: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,6 +225,7 @@ class RunRequested:
     app: AppId
     job: JobId
     gpus: tuple[GpuId, ...]
+    """The machine of the first has rank 0."""
     program: Program
     key: str
     """Chosen by the agent: the same request sent again has the same key."""

@@ -117,12 +117,12 @@ class Hearing(Running):
         if reason:
             self._commands.append(RefuseRun(event.app, event.key, reason, home))
             if home:
-                self._bound[event.app, event.job] = reason
+                self._bound[event.app, event.job] = (home, reason)
             return
         self._bound.pop((event.app, event.job), None)
         world = self._arbiter.world
         state, held = world.apps[event.app], world.ledger.holdings(event.app)
-        gpus = tuple(sorted(set(event.gpus)))
+        gpus = self._in_order(event.gpus)
         run = self._book.add(
             app=event.app,
             owner=state.spec.owner,
@@ -137,11 +137,17 @@ class Hearing(Running):
         )
         self._commands.append(AcceptRun(event.app, event.key, run.run))
 
+    def _in_order(self, gpus: tuple[GpuId, ...]) -> tuple[GpuId, ...]:
+        """The GPUs of a run: those of the machine first that has the first one, and so rank 0."""
+        machine_of = self._roster.machine_of
+        first = machine_of[gpus[0]]
+        return tuple(sorted(set(gpus), key=lambda gpu: (machine_of[gpu] is not first, gpu)))
+
     def _storage_objection(self, event: RunRequested) -> tuple[str, str]:
         """Why a job would not find its checkpoints where it is to run, and where it would."""
         last = self._last_on(event.app, event.job)
         home = last if last is not None and last.present else None
-        machines = [self._roster.machine_of[gpu] for gpu in sorted(set(event.gpus))]
+        machines = [self._roster.machine_of[gpu] for gpu in self._in_order(event.gpus)]
         silent = [node.name for node in (home, machines[0]) if node and node.last is None]
         if home is not None and home is not machines[0] and silent:
             # Soon it is: a node is heard within heartbeats, or given up.
@@ -161,7 +167,7 @@ class Hearing(Running):
     def _loss(self, event: RunRequested) -> str:
         """What a job that begins has lost."""
         last = self._last_on(event.app, event.job)
-        here = self._roster.machine_of[min(event.gpus)]
+        here = self._roster.machine_of[event.gpus[0]]
         if last is None or last is here or last.present or not binds(last, here):
             return ""
         return f"it begins anew: its checkpoints are on {last.name}, which is gone"

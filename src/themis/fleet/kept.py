@@ -13,8 +13,9 @@ COUNT = "runs"
 """The key of the one `RunCount`."""
 TTL = "ttl"
 """The key of the one `LongestTtl`."""
-NO_FAILURES = frozenset({0, 75, -15, -9, 128 + 15, 128 + 9})
-"""Exit codes of runs that ended well, were told to save and go, or were ended when they did not."""
+DONE, SAVED = 0, 75
+"""Exit codes of runs that ended well, and that have saved and can go on. Nodes say the latter of
+all that were told to go, also of those that were ended when they did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +77,20 @@ class RunResult:
     """From when its nodes were told to start it."""
     told: bool = False
     """Whether it was told to go."""
+    early: bool = False
+    """Whether it exited with 0 though its job is not where it had to be."""
 
     @property
     def failed(self) -> bool:
-        """Whether it ended badly by its own doing.
+        """Whether it ended badly by its own doing: what its agent takes for a failure too.
 
         Those that are told to go may say so with any code: some launchers call it a failure.
         """
-        return not self.told and self.code is not None and self.code not in NO_FAILURES
+        if self.told or self.code is None:
+            return False
+        if self.code == DONE:
+            return self.early
+        return self.code != SAVED or not self.iterations
 
 
 @dataclass(frozen=True, slots=True)

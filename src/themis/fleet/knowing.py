@@ -84,8 +84,9 @@ class Knowing:
         """Iterations and seconds of runs as last reported; stored when a round needs them."""
         self._watched: dict[int, Watched] = {}
         """How runs are, for people; what is lost with a restart is seen again."""
-        self._bound: dict[tuple[AppId, JobId], str] = {}
-        """Why jobs wait for one machine; each is asked for, and refused, again after a restart."""
+        self._bound: dict[tuple[AppId, JobId], tuple[str, str]] = {}
+        """Which machine jobs wait for, and why; each is asked for, and refused, again after a
+        restart."""
         self._begun: dict[int, tuple[float, float]] = {}
         """The same as first reported: from then on a run is known to train."""
         self._log_sizes: dict[int, int] = {}
@@ -164,7 +165,15 @@ class Knowing:
 
     def bound(self, app: AppId, job: JobId) -> str:
         """Why a job waits for one machine; empty if it does not."""
-        return self._bound.get((app, job), "")
+        home, reason = self._bound.get((app, job), ("", ""))
+        node, state = self._roster.nodes.get(home), self._arbiter.world.apps.get(app)
+        if node is None or not node.present or (node.last is not None and node.last.shared_dir):
+            return ""  # Its checkpoints are gone, or others see them since.
+        progress = state.jobs.get(job) if state is not None else None
+        if progress is None or progress.done >= progress.target:
+            return ""
+        given_up = any(said.job == job and said.failed for said in self.trials.reached(app))
+        return "" if given_up else reason
 
     def fence_of(self, app: AppId) -> int:
         """The number of the session that is heard for an app; 0 if there is none."""

@@ -167,6 +167,8 @@ class RunReport:
     """Bytes that it has printed, once it is over."""
     trouble: str = ""
     """What of its metrics could not be read, and why."""
+    told: bool = False
+    """Whether it was told to go before it was over, by its node or its supervisor."""
 
     def __post_init__(self) -> None:
         if weight_of(self.points) > MOST_POINTS:

@@ -39,7 +39,7 @@ from themis.model import AppId, Machine
 
 POINTS_WAIT = 2.0
 """Seconds that points wait for a report that is due anyway, before they make another overtake the
-one that is under way: for a heartbeat at most, then there must be an answer first."""
+one that is under way. Not when an answer is overdue: who is slow must get to answer some report."""
 KILL_PATIENCE = 10.0
 """What does not die for so long after being killed quarantines its GPUs."""
 
@@ -72,6 +72,8 @@ class _Run:
     more: bool = False
     log_size: int = 0
     trouble: str = ""
+    told: bool = False
+    """Whether it was told to go before it was over."""
 
     @property
     def told_to_go(self) -> bool:
@@ -118,7 +120,7 @@ class NodeCore:
         self._introduces = True
         self._resend_at = math.inf
         self._tell_points_at = math.inf
-        self._overtakes = 0
+        self._heard_at = -math.inf
         self._patience = 0.0
         self._known_terms = memory.terms
         self._terms = memory.terms or Terms()
@@ -199,8 +201,8 @@ class NodeCore:
             case ev.GpuWell(gpu=gpu, fault=fault):
                 if self._failed.get(gpu, {}).pop(fault, None) is not None:
                     self._changed()
-            case ev.Adopted(found=found):
-                self._on_adoption(found)
+            case ev.Adopted(at=at, found=found):
+                self._on_adoption(at, found)
             case _:
                 assert_never(event)
         # What runs report changes no limit, and there is much of it: before the moment that this
@@ -227,8 +229,7 @@ class NodeCore:
         return orders.epoch >= self._epoch
 
     def _on_orders(self, at: float, orders: Orders) -> None:
-        self._answered = True
-        self._overtakes = 0
+        self._answered, self._heard_at = True, at
         if orders.outdated:
             # The disk has forgotten this node's past; the service has not.
             self._boot = orders.boot + 1
@@ -348,7 +349,7 @@ class NodeCore:
 
     # Runs
 
-    def _on_adoption(self, found: tuple[ev.Found, ...]) -> None:
+    def _on_adoption(self, at: float, found: tuple[ev.Found, ...]) -> None:
         for item in found:
             run = _Run(
                 item.order,
@@ -362,6 +363,8 @@ class NodeCore:
                 more=item.more,
                 log=item.log,
                 log_size=item.log_size,
+                # Nobody saw when it ended: its supervisor may have told it what was due.
+                told=item.state.over and item.limits.checkpoint_at <= at,
             )
             (self._over if item.state.over else self._live)[item.order.run] = run
             for gpu, token in zip(item.order.gpus, item.order.tokens, strict=True):
@@ -374,8 +377,9 @@ class NodeCore:
         if run is not None:
             # They wait a while: a report that is under way must not be overtaken by each of them.
             run.points += event.points
-            if event.points and self._overtakes < max(1.0, self._terms.heartbeat / POINTS_WAIT):
-                self._tell_points_at = min(self._tell_points_at, event.at + POINTS_WAIT)
+            due = event.at + POINTS_WAIT
+            if event.points and due < self._heard_at + self._terms.heartbeat:
+                self._tell_points_at = min(self._tell_points_at, due)
             run.more = event.more
             run.trouble = event.trouble
 
@@ -400,6 +404,9 @@ class NodeCore:
         if run is None:
             return
         run.state = RunState.EXITED if event.code is not None else RunState.LOST
+        # Its supervisor goes by the same limits, and may have been the first to look at them.
+        due = min(run.limits.checkpoint_at, run.limits.until)
+        run.told = run.told_to_go or run.killed_at < math.inf or due <= event.at
         run.code, run.message, run.log = event.code, event.message, event.log
         run.log_size = max(run.log_size, event.log_size)
         self._over[event.run] = run
@@ -463,8 +470,6 @@ class NodeCore:
 
     def _report(self, at: float) -> None:
         self._news = False
-        if self._tell_points_at <= at and not self._answered:
-            self._overtakes += 1  # A service that is slow must get to answer some report.
         self._tell_points_at = math.inf
         if self._resend_at <= at and not self._answered:
             # Slow answers must not be overtaken for ever by the next report.
@@ -532,4 +537,5 @@ def _told(run: _Run, count: int) -> RunReport:
         run.more or count < len(run.points),
         run.log_size,
         run.trouble,
+        run.told,
     )

@@ -102,6 +102,7 @@ class Pointing(Knowing):
                 row.iterations,
                 row.message,
                 row.log,
+                row.told,
             )
         )
 

@@ -43,12 +43,17 @@ class Reception(Hearing):
         if self._book.longest_ttl > self._node_ttl and self._all_informed():
             self._book.note_ttl(self._node_ttl)
         self._ready[name] = None
-        self._roster.hold(node, at + self._arbiter.settings.heartbeat)
+        # Not from this report on: a node with much to tell would never be answered, and give up.
+        self._roster.hold(node, node.waits_since + self._arbiter.settings.heartbeat)
         if not node.fresh:
             return
         self._take_logs(node)
         for run in report.runs:
             self._take_points(node, run)
+        # Before what is over, which may open a round.
+        for run in report.runs:
+            if not run.state.over:
+                self._take_progress(node, run)
         node.forget = tuple(
             [run.run for run in report.runs if run.state.over and self._take_end(node, run)]
         )
@@ -56,9 +61,6 @@ class Reception(Hearing):
         for row in self._book.owed_by(name):
             if row.run not in told:
                 self._settle_points(row)
-        for run in report.runs:
-            if not run.state.over:
-                self._take_progress(node, run)
         self._take_hardware(node)
         self._touched[name] = None
 
@@ -92,8 +94,14 @@ class Reception(Hearing):
                 run = replace(run, stop=True)
             # Of several machines the first trouble counts: the others end because of it.
             if run.code is None or (run.code == 0 and report.code):
-                state, code = report.state, report.code
-                run = replace(run, state=state, code=code, message=report.message, log=report.log)
+                run = replace(
+                    run,
+                    state=report.state,
+                    code=report.code,
+                    message=report.message,
+                    log=report.log,
+                    told=run.told or report.told,
+                )
             self._over(run, node.name)
         return not self._keeps_points(node, report.run)
 

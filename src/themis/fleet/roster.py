@@ -30,6 +30,8 @@ class Node:
     held: Report | None = None
     """A report that is not answered yet: nothing on the node has changed since by our doing."""
     held_at: float = 0.0
+    waits_since: float = 0.0
+    """When it was last answered, or began to speak: reports may overtake each other meanwhile."""
     last: Report | None = None
     """Its last report, answered or not."""
     fresh: bool = False
@@ -45,6 +47,8 @@ class Node:
 
     def keep(self, report: Report, at: float, epoch: int) -> None:
         """Take in a report."""
+        if self.held is None or report.boot != self.boot:
+            self.waits_since = at
         self.boot, self.number, self.heard = report.boot, report.number, at
         self.held, self.held_at, self.due = report, at, False
         self.last = report

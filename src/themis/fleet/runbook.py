@@ -125,7 +125,13 @@ class Runbook:
         self._store(run)
 
     def finish(
-        self, run: WantedRun, points_on: str = "", log_size: int = 0, seconds: float = 0.0
+        self,
+        run: WantedRun,
+        points_on: str = "",
+        log_size: int = 0,
+        seconds: float = 0.0,
+        *,
+        early: bool = False,
     ) -> RunResult:
         """A run is over everywhere; its agent still has to hear of points that this node has."""
         self._drop(key_of(run))
@@ -154,6 +160,7 @@ class Runbook:
             log_size,
             seconds,
             run.told,
+            early,
         )
         self._index(result)
         self._store(result)

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
-from themis.fleet.kept import WantedRun
+from themis.fleet.kept import DONE, WantedRun
 from themis.fleet.printing import Printing
 from themis.model import AppId, GpuId, JobId, Lease
+
+_SLACK = 1e-6
 
 
 class Running(Printing):
@@ -91,14 +93,14 @@ class Running(Printing):
         self._store_progress(run)
         run = self._book.runs[run.run]
         if run.ordered:
+            self._take_back(run)  # First: that it stopped may open a round.
             self._feed(ev.JobStopped(self._now, run.app, run.job, run.gpus))
-            self._take_back(run)
         source = self._source(run.run)
         owed = source is not None and self._has_points(run, self._roster.nodes[source[1]])
         points_on = source[1] if owed and source is not None else ""
         lasted = max(0.0, self._now - run.since) if run.ordered else 0.0
         size = self._log_sizes.pop(run.run, 0)
-        result = self._book.finish(run, points_on, size, lasted)
+        result = self._book.finish(run, points_on, size, lasted, early=self._is_early(run))
         if not result.points_on:
             self._streams.drop(run.run)
         if run.app not in self._arbiter.world.apps:
@@ -109,6 +111,13 @@ class Running(Printing):
         self._begun.pop(run.run, None)
         self._tell_end(result)
 
+    def _is_early(self, run: WantedRun) -> bool:
+        """Whether a run says that its job is done, which by its own metrics is on its way."""
+        state = self._arbiter.world.apps.get(run.app)
+        if run.code != DONE or state is None or run.job not in state.jobs:
+            return False
+        return 0.0 < max(run.iterations, state.jobs[run.job].done) < run.limit - _SLACK
+
     def _take_back(self, run: WantedRun) -> None:
         """Leave a job something to do that was where it had to be, but did not end well there.
 
@@ -116,7 +125,7 @@ class Running(Printing):
         arbiter it would be done, and never get the GPUs.
         """
         state = self._arbiter.world.apps.get(run.app)
-        if not run.limit or run.code == 0 or state is None or run.job not in state.jobs:
+        if not run.limit or run.code == DONE or state is None or run.job not in state.jobs:
             return
         if not state.outcome and min(run.iterations, state.jobs[run.job].done) >= run.limit:
             self._measure(run.app, run.job, max(0.0, run.limit - 1.0))
@@ -133,7 +142,8 @@ class Running(Printing):
 
     def _measure(self, app: AppId, job: JobId, iterations: float) -> None:
         """Tell the arbiter how far a job is, and nothing of how long it took."""
-        self._feed(ev.ProgressMeasured(self._now, app, (ev.Sample(job, iterations, 0.0),)))
+        sample = ev.Sample(job, iterations, 0.0)
+        self._feed(ev.ProgressMeasured(self._arbiter.before_alarm(self._now), app, (sample,)))
 
     def _place_waiting(self) -> None:
         """Order the runs whose leases have begun and whose GPUs and job are free."""
@@ -158,11 +168,10 @@ class Running(Printing):
 
     def _store_all_progress(self) -> None:
         """Tell the arbiter how far all runs are, before a round that is about to open."""
-        at = self._arbiter.before_alarm(self._now)
         for run in list(self._book.runs.values()):
-            self._store_progress(run, at)
+            self._store_progress(run)
 
-    def _store_progress(self, run: WantedRun, at: float | None = None) -> None:
+    def _store_progress(self, run: WantedRun) -> None:
         """Tell the arbiter how far a run is, if it does not know."""
         iterations, seconds = self._iterations.get(run.run, (0.0, 0.0))
         state = self._arbiter.world.apps.get(run.app)
@@ -179,5 +188,4 @@ class Running(Printing):
         samples.append(ev.Sample(run.job, iterations, 0.0 if lost else seconds - since))
         self._book.put(replace(run, iterations=iterations, seconds=seconds))
         if not state.outcome:  # One that is over and about to leave takes no more.
-            at = self._now if at is None else at
-            self._feed(ev.ProgressMeasured(at, run.app, tuple(samples)))
+            self._feed(ev.ProgressMeasured(self._arbiter.before_alarm(self._now), run.app, tuple(samples)))

@@ -45,6 +45,7 @@ class RunSaid:
 
     job: JobId
     gpus: tuple[GpuId, ...]
+    """The machine of the first has rank 0."""
     program: Program
     key: str
     limit: float = 0.0
@@ -178,6 +179,8 @@ class RunNews:
     iterations: float = 0.0
     message: str = ""
     log: str = ""
+    told: bool = False
+    """Whether it was told to go, and did not end by itself before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ class TrialRow:
     app: AppId
     job: JobId
     params: str
+    number: int = 0
+    """In the order of choosing: a study goes by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class Trials:
     def choose(self, app: AppId, job: JobId, params: str) -> None:
         """A job begins with these parameters; those it began with before stay."""
         if job not in self._params.get(app, {}):
-            self._put(TrialRow(app, job, params))
+            self._put(TrialRow(app, job, params, len(self._params.get(app, ())) + 1))
 
     def reach(self, app: AppId, reached: Reached, most: int) -> bool:
         """An agent says what became of a job; whether that is kept, of so many words at most."""
@@ -158,8 +160,9 @@ class Trials:
             self._write(row)
 
     def params(self, app: AppId) -> Mapping[JobId, str]:
-        """Parameters that were chosen on the way, as JSON, by job."""
-        return {job: row.params for job, row in self._params.get(app, {}).items()}
+        """Parameters that were chosen on the way, as JSON, by job, in the order of choosing."""
+        rows = self._params.get(app, {}).values()
+        return {row.job: row.params for row in sorted(rows, key=lambda row: row.number)}
 
     def reached(self, app: AppId) -> tuple[Reached, ...]:
         """What was said of the jobs of an app, the oldest first."""

@@ -216,6 +216,7 @@ class Agents:
             command.iterations,
             command.message,
             command.log,
+            command.told,
         )
         self.tell(command.app, news)
 

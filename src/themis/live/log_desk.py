@@ -9,6 +9,7 @@ Nothing of it is kept: who waits when the service ends asks again.
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
@@ -22,7 +23,7 @@ from themis.fleet.messages import MOST_LOG, LogPart, LogWanted
 from themis.model import AppId, JobId, OwnerId
 
 MOST_WAITING = 64
-"""Parts of the logs of one node that are waited for."""
+"""Parts of the logs of one node that are waited for, shared by the owners of the apps."""
 MOST_READERS = 16
 """Calls of one caller under way."""
 ASK_EVERY = 0.05
@@ -49,12 +50,15 @@ class Host(Protocol):
         """Hand an event to the steward."""
 
 
+Waiting = dict[LogWanted, asyncio.Future[LogPart]]
+
+
 class LogDesk:
     """Who waits for which part of which log."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._waiting: dict[str, dict[LogWanted, asyncio.Future[LogPart]]] = {}
+        self._waiting: dict[str, Waiting] = {}
         self._asked: dict[str, float] = {}
         """When each node was last asked for something."""
         self._later: dict[str, asyncio.TimerHandle] = {}
@@ -116,14 +120,14 @@ class LogDesk:
         """What a node has of a log; None if it does not say so in time.
 
         Raises:
-            LimitError: Too many wait for this node.
+            LimitError: Too many wait for this node; of those of an owner with more than others
+                also while it waits.
             UnavailableError: The service is stopping.
         """
         waiting = self._waiting.setdefault(node, {})
         if self._closed:
             raise UnavailableError("the service is stopping")
-        if len(waiting) >= MOST_WAITING:
-            raise LimitError(node, f"{MOST_WAITING} calls wait for its logs", _RETRY)
+        _make_room(node, waiting, wanted.owner)
         future: asyncio.Future[LogPart] = asyncio.get_running_loop().create_future()
         waiting[wanted] = future
         self._tell(node, 0.0)
@@ -150,7 +154,7 @@ class LogDesk:
     def _tell_now(self, node: str) -> None:
         del self._later[node]
         self._asked[node] = asyncio.get_running_loop().time()
-        wanted = tuple(self._waiting[node])
+        wanted = tuple(_open(self._waiting[node]))
         with suppress(UnavailableError):  # which ends the service by itself
             self._host.apply(LogsWanted(self._host.now(), node, wanted))
 
@@ -281,6 +285,30 @@ class _Reading:
         if progress is None:
             return bool(said)
         return progress.done >= progress.target and state.phase + 1 >= len(state.spec.phases)
+
+
+def _open(waiting: Waiting) -> list[LogWanted]:
+    return [want for want, future in waiting.items() if not future.done()]
+
+
+def _make_room(node: str, waiting: Waiting, owner: OwnerId) -> None:
+    """Let one more part of an owner be waited for, in the place of one of who has most if need be.
+
+    Else an owner who follows many logs would keep all others from reading theirs.
+
+    Raises:
+        LimitError: There is no room, and nobody has more than this owner would have.
+    """
+    wanted = _open(waiting)
+    if len(wanted) < MOST_WAITING:
+        return
+    counts = Counter(want.owner for want in wanted)
+    greedy = max(sorted(counts), key=counts.__getitem__)
+    full = LimitError(node, f"{MOST_WAITING} calls wait for its logs", _RETRY)
+    if counts[owner] + 1 >= counts[greedy]:
+        raise full
+    first = next(want for want in wanted if want.owner == greedy)
+    waiting[first].set_exception(full)
 
 
 def _located(row: LogsRow, offset: int) -> tuple[LoggedRun, int] | None:

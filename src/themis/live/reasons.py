@@ -44,7 +44,7 @@ def crashes_of(steward: Steward, app: AppId) -> dict[JobId, Crashes]:
     """Jobs of an app whose runs failed. Runs that were told to go do not count."""
     found: dict[JobId, Crashes] = {}
     for row in steward.ended_runs(app):
-        if row.code == 0:
+        if row.code == 0 and not row.failed:
             found.pop(row.job, None)
         elif not row.failed:
             found.setdefault(row.job, Crashes()).last = False
@@ -52,6 +52,8 @@ def crashes_of(steward: Steward, app: AppId) -> dict[JobId, Crashes]:
             crashes = found.setdefault(row.job, Crashes())
             crashes.times, crashes.last = crashes.times + 1, True
             crashes.message = row.message or f"exited with {row.code}"
+            if row.early:
+                crashes.message += f" at iteration {row.iterations:g}, before its end"
     return {job: crashes for job, crashes in found.items() if crashes.times}
 
 

@@ -72,4 +72,5 @@ def run_news(run: WantedRun | RunResult) -> RunNews:
         run.iterations,
         run.message,
         run.log,
+        run.told,
     )

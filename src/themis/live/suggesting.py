@@ -8,6 +8,7 @@ The study is in memory: what it must know after a restart is what the service ha
 """
 
 import json
+import random
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -51,18 +52,27 @@ class Suggesting:
         self._begin()
 
     def _begin(self) -> None:
-        sampler = self._optuna.samplers.TPESampler(seed=self._seed)
-        self._study = self._optuna.create_study(direction=str(self._goal), sampler=sampler)
+        self._study = self._optuna.create_study(direction=str(self._goal))
+        self._asked = 0
         self._trials: dict[JobId, optuna.Trial] = {}
-        self._last: dict[JobId, float] = {}
+        """Those that are not over."""
 
     def choose(self, job: JobId) -> Mapping[str, Value]:
         """Parameters for a trial that begins."""
-        trial = self._trials[job] = self._study.ask(self._space)
+        trial = self._ask(job)
         return {
             name: self._choices[name].values[value] if name in self._choices else value
             for name, value in trial.params.items()
         }
+
+    def _ask(self, job: JobId) -> "optuna.Trial":
+        # Chance of its own for each trial: what is chosen after a restart is what would have been
+        # chosen without one, and not what the first trials had.
+        seed = random.Random(f"{self._seed}/{self._asked}").getrandbits(32)
+        self._study.sampler = self._optuna.samplers.TPESampler(seed=seed)
+        self._asked += 1
+        trial = self._trials[job] = self._study.ask(self._space)
+        return trial
 
     def relive(self, standing: Standing) -> None:
         """Begin again with what was chosen and found before."""
@@ -70,9 +80,11 @@ class Suggesting:
         for chosen in standing.trials:
             fixed = self._fixed(json.loads(chosen.params))
             self._study.enqueue_trial(fixed)
-            self._trials[chosen.job] = self._study.ask(self._space)
+            self._ask(chosen.job)
         for reached in standing.reached:
             self._reached(reached)
+        if standing.targets:
+            self._prune({job for job, _ in standing.targets})
 
     def note(self, said: Iterable[Said]) -> None:
         """Learn from what the agent says of its jobs."""

@@ -76,7 +76,16 @@ _SPEC = AppSpec(
 _TOPOLOGY = Topology((Machine("m0", "r0", (2, 2), "v100", 32.0),), "lab")
 _LEASE = Lease(GpuId(3), AppId("sweep"), 17, 1.0, 9.5, Source.LEFTOVER)
 _RUN_NEWS = talk.RunNews(
-    4, JobId("j0"), (GpuId(1), GpuId(2)), "key", RunState.EXITED, -9, 12.5, "died", "last words"
+    4,
+    JobId("j0"),
+    (GpuId(1), GpuId(2)),
+    "key",
+    RunState.EXITED,
+    -9,
+    12.5,
+    "died",
+    "last words",
+    True,
 )
 _BID = Bid(
     AppId("sweep"),
@@ -110,6 +119,7 @@ EXAMPLES = (
                 True,
                 70_000,
                 "3 lines are no samples",
+                True,
             ),
             ms.RunReport(2, AppId("sweep"), JobId("j1"), RunState.RUNNING),
         ),

@@ -53,7 +53,7 @@ class Point(_message.Message):
     def __init__(self, iteration: _Optional[float] = ..., time: _Optional[float] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ...) -> None: ...
 
 class RunReport(_message.Message):
-    __slots__ = ("run", "app", "job", "state", "code", "iterations", "seconds", "message", "log", "first", "points", "more", "log_size", "trouble")
+    __slots__ = ("run", "app", "job", "state", "code", "iterations", "seconds", "message", "log", "first", "points", "more", "log_size", "trouble", "told")
     RUN_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +68,7 @@ class RunReport(_message.Message):
     MORE_FIELD_NUMBER: _ClassVar[int]
     LOG_SIZE_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    TOLD_FIELD_NUMBER: _ClassVar[int]
     run: int
     app: str
     job: str
@@ -82,7 +83,8 @@ class RunReport(_message.Message):
     more: bool
     log_size: int
     trouble: str
-    def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., job: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., seconds: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ..., first: _Optional[int] = ..., points: _Optional[_Iterable[_Union[Point, _Mapping]]] = ..., more: bool = ..., log_size: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
+    told: bool
+    def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., job: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., seconds: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ..., first: _Optional[int] = ..., points: _Optional[_Iterable[_Union[Point, _Mapping]]] = ..., more: bool = ..., log_size: _Optional[int] = ..., trouble: _Optional[str] = ..., told: bool = ...) -> None: ...
 
 class LogPart(_message.Message):
     __slots__ = ("run", "offset", "next", "text", "size", "end", "missing", "number")
@@ -569,7 +571,7 @@ class Lease(_message.Message):
     def __init__(self, gpu: _Optional[int] = ..., app: _Optional[str] = ..., token: _Optional[int] = ..., start: _Optional[float] = ..., end: _Optional[float] = ..., source: _Optional[str] = ...) -> None: ...
 
 class RunNews(_message.Message):
-    __slots__ = ("run", "job", "gpus", "key", "state", "code", "iterations", "message", "log")
+    __slots__ = ("run", "job", "gpus", "key", "state", "code", "iterations", "message", "log", "told")
     RUN_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     GPUS_FIELD_NUMBER: _ClassVar[int]
@@ -579,6 +581,7 @@ class RunNews(_message.Message):
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     LOG_FIELD_NUMBER: _ClassVar[int]
+    TOLD_FIELD_NUMBER: _ClassVar[int]
     run: int
     job: str
     gpus: _containers.RepeatedScalarFieldContainer[int]
@@ -588,7 +591,8 @@ class RunNews(_message.Message):
     iterations: float
     message: str
     log: str
-    def __init__(self, run: _Optional[int] = ..., job: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., key: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ...) -> None: ...
+    told: bool
+    def __init__(self, run: _Optional[int] = ..., job: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., key: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ..., told: bool = ...) -> None: ...
 
 class Standing(_message.Message):
     __slots__ = ("spec", "topology", "leases", "runs", "phase", "iterations", "trials", "reached", "curves", "targets", "past")

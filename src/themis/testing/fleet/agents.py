@@ -78,15 +78,15 @@ class Agents:
         self._sim.later(1.0, self._try, name)
 
     def end(self, name: AppId) -> None:
-        """A user is done with an app."""
-        app = self.apps[name]
+        """A user is done with an app, and says so until the service has taken it."""
+        app, service = self.apps[name], self._sim.service
         if app.over:
             return
-        if not (self._sim.service.up and app.accepted):
+        listens = app.accepted and service.up and not service.stalled
+        if listens and service.handle(ev.AppEnded(self._sim.now, name)) is not None:
+            app.over = True
+        else:
             self._sim.later(1.0, self.end, name)
-            return
-        app.over = True
-        self._sim.service.take(lambda at: ev.AppEnded(at, name))
 
     def asked(self, command: cmd.Ask | cmd.Solve) -> None:
         """An agent is asked for a bid, or the solver for a solution."""

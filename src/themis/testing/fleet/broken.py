@@ -210,9 +210,9 @@ class ForgetsItsTerms(Steward):
 class GuessesTerms(NodeCore):
     """Takes the usual terms for those of its service, until it hears otherwise."""
 
-    def _on_adoption(self, found: tuple[Found, ...]) -> None:
+    def _on_adoption(self, at: float, found: tuple[Found, ...]) -> None:
         self._known_terms = self._terms = Terms()
-        super()._on_adoption(found)
+        super()._on_adoption(at, found)
 
 
 class BelievesAgents(Steward):
