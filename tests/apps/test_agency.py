@@ -373,6 +373,7 @@ def test_exiting_with_0_too_early_is_a_failure() -> None:
     stage.exit(JobId("1"), 0)
     (given_up,) = stage.reached
     assert "iteration 1 of" in given_up.failed
+    assert "must report its iteration before it exits" in given_up.failed
 
 
 def test_a_job_that_never_reports_knows_itself_when_it_is_done() -> None:

@@ -56,9 +56,11 @@ class Scene:
         run = RunReport(1, A, J0, RunState.RUNNING, None, iterations, at, trouble=trouble)
         self.report(at, run)
 
-    def end(self, at: float, run: int, code: int) -> None:
+    def end(self, at: float, run: int, code: int, iterations: float = 0.0) -> None:
         """A run exits, and nothing is left of it."""
-        self.report(at, RunReport(run, A, J0, RunState.EXITED, code, 0.0, 0.0, f"exit {code}"))
+        seconds = 1.0 if iterations else 0.0
+        said = f"exit {code}"
+        self.report(at, RunReport(run, A, J0, RunState.EXITED, code, iterations, seconds, said))
         self.report(at + 0.1)
 
     def again(self, at: float) -> None:
@@ -145,6 +147,37 @@ def test_a_crash_loop_is_explained_by_what_the_job_said() -> None:
     assert said.reason is Reason.CRASH_LOOP
     assert said.why == "job j0 failed 2 times: exit 3"
     assert "retry" not in said.then, "that is for apps that are over"
+
+
+def test_a_job_that_exits_with_0_too_early_is_in_a_crash_loop_and_is_told_what_to_do() -> None:
+    scene = Scene()
+    point = Point(40.0, None, (("loss", 0.5),))
+    scene.report(3.0, RunReport(1, A, J0, RunState.RUNNING, None, 40.0, 1.0, points=(point,)))
+    scene.end(4.0, 1, 0, 40.0)
+    scene.again(6.0)
+    scene.end(7.0, 2, 0)
+    said = explain(facts_of(scene, A, 8.0))
+    assert said.reason is Reason.CRASH_LOOP
+    assert said.why.startswith("job j0 failed 2 times: it exited with 0 at iteration 40 of 100")
+    assert "must report its iteration before it exits" in said.why
+
+
+def test_a_job_that_never_says_how_far_it_is_is_done_when_it_exits_with_0() -> None:
+    scene = Scene()
+    scene.train(3.0)
+    scene.end(4.0, 1, 0)
+    assert scene.reason(5.0) is not Reason.CRASH_LOOP
+
+
+def test_an_app_that_has_no_gpu_any_more_is_not_served() -> None:
+    scene = Scene()
+    scene.train(3.0, 5.0)
+    scene.end(4.0, 1, 75)
+    assert scene.reason(4.5) is Reason.SERVED
+    scene.steward.handle(ev.GpuQuarantined(5.0, GpuId(0), "it is broken"))
+    assert not scene.steward.arbiter.ledger.holdings(A)
+    assert scene.steward.arbiter.world.apps[A].reason is Reason.SERVED, "as of the last round"
+    assert scene.reason(6.0) is Reason.PENDING_EVALUATION
 
 
 def test_a_job_that_was_told_to_go_has_not_crashed() -> None:

@@ -28,7 +28,7 @@ WORDS: Mapping[Reason, str] = {
     Reason.CHECKPOINTING: "its jobs save what they have",
     Reason.STARTING: "its jobs start",
     Reason.ROUND_FAILED: "the last round failed, and everybody kept what they had",
-    Reason.PENDING_EVALUATION: "it has just come, and there was no round since",
+    Reason.PENDING_EVALUATION: "there was no round since it came, or gave its GPUs back",
     Reason.SERVED: "it has all the GPUs that its jobs can use",
     Reason.PARTLY_SERVED: "it has a part of what it wants, and others have a right to the rest",
     Reason.ENDED: "it is over",

@@ -76,6 +76,8 @@ class RunResult:
     """From when its nodes were told to start it."""
     told: bool = False
     """Whether it was told to go."""
+    limit: float = 0.0
+    """The iterations that it was to come to; 0 for as many as it likes."""
 
     @property
     def failed(self) -> bool:

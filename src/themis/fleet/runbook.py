@@ -154,6 +154,7 @@ class Runbook:
             log_size,
             seconds,
             run.told,
+            run.limit,
         )
         self._index(result)
         self._store(result)

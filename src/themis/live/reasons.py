@@ -9,16 +9,18 @@ they take precedence in the closed list.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from themis.apps.doing import SLACK
 from themis.arbiter.apps import AppState
 from themis.fleet import Steward
-from themis.fleet.kept import WantedRun
-from themis.fleet.messages import RunState
+from themis.fleet.kept import RunResult, WantedRun
+from themis.fleet.messages import RunState, early_end
 from themis.model import AppId, JobId
 from themis.model.reasons import Reason
 
 QUIET = 300.0
 """Seconds without an iteration after which a job counts as one that reports nothing."""
 
+_WITH_GPUS = (Reason.SERVED, Reason.PARTLY_SERVED)
 _PRECEDENCE = {reason: rank for rank, reason in enumerate(Reason)}
 
 
@@ -44,15 +46,28 @@ def crashes_of(steward: Steward, app: AppId) -> dict[JobId, Crashes]:
     """Jobs of an app whose runs failed. Runs that were told to go do not count."""
     found: dict[JobId, Crashes] = {}
     for row in steward.ended_runs(app):
-        if row.code == 0:
+        early = _ended_early(steward, row)
+        if row.code == 0 and not early:
             found.pop(row.job, None)
-        elif not row.failed:
+        elif not (row.failed or early):
             found.setdefault(row.job, Crashes()).last = False
         else:
             crashes = found.setdefault(row.job, Crashes())
             crashes.times, crashes.last = crashes.times + 1, True
-            crashes.message = row.message or f"exited with {row.code}"
+            crashes.message = early or row.message or f"exited with {row.code}"
     return {job: crashes for job, crashes in found.items() if crashes.times}
+
+
+def _ended_early(steward: Steward, row: RunResult) -> str:
+    """What is wrong with a run that exited with 0 before its job was done; empty if it was.
+
+    Who never says how far it is knows best when it is done.
+    """
+    curve = steward.trials.curve(row.app, row.job)
+    done = max(row.iterations, curve[-1][0] if curve else 0.0)
+    if row.code != 0 or row.told or not done or done >= row.limit - SLACK:
+        return ""
+    return early_end(done, row.limit)
 
 
 def _is_crashing(steward: Steward, state: AppState) -> bool:
@@ -69,9 +84,12 @@ def reason_of(steward: Steward, state: AppState, runs: Sequence[WantedRun], now:
     found = _of_runs(steward, runs, now)
     if not runs and _is_crashing(steward, state):
         found = Reason.CRASH_LOOP
+    standing = state.reason
+    if standing in _WITH_GPUS and not steward.arbiter.ledger.holdings(state.id):
+        standing = Reason.PENDING_EVALUATION  # It has given them back since the last round.
     if found is None:
-        return state.reason
-    return min(state.reason, found, key=_PRECEDENCE.__getitem__)
+        return standing
+    return min(standing, found, key=_PRECEDENCE.__getitem__)
 
 
 def quiet_for(steward: Steward, run: WantedRun, now: float) -> float | None:
