@@ -169,6 +169,16 @@ def test_a_job_that_never_says_how_far_it_is_is_done_when_it_exits_with_0() -> N
     assert scene.reason(5.0) is not Reason.CRASH_LOOP
 
 
+def test_an_app_that_gave_its_gpus_back_is_not_served() -> None:
+    scene = Scene()
+    scene.train(3.0, 5.0)
+    scene.end(4.0, 1, 75)
+    ledger = scene.steward.arbiter.ledger
+    ledger.vacate(GpuId(0), ledger.holdings(A)[GpuId(0)].token, 5.0)
+    assert not ledger.holdings(A)
+    assert scene.reason(6.0) is Reason.PENDING_EVALUATION
+
+
 def test_an_app_that_has_no_gpu_any_more_is_not_served() -> None:
     scene = Scene()
     scene.train(3.0, 5.0)
@@ -177,7 +187,7 @@ def test_an_app_that_has_no_gpu_any_more_is_not_served() -> None:
     scene.steward.handle(ev.GpuQuarantined(5.0, GpuId(0), "it is broken"))
     assert not scene.steward.arbiter.ledger.holdings(A)
     assert scene.steward.arbiter.world.apps[A].reason is Reason.SERVED, "as of the last round"
-    assert scene.reason(6.0) is Reason.PENDING_EVALUATION
+    assert scene.reason(6.0) is Reason.DEMAND_EXCEEDS_CLUSTER
 
 
 def test_a_job_that_was_told_to_go_has_not_crashed() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from themis.apps.doing import SLACK
 from themis.arbiter.apps import AppState
+from themis.arbiter.reasons import never_served
 from themis.fleet import Steward
 from themis.fleet.kept import RunResult, WantedRun
 from themis.fleet.messages import RunState, early_end
@@ -85,8 +86,13 @@ def reason_of(steward: Steward, state: AppState, runs: Sequence[WantedRun], now:
     if not runs and _is_crashing(steward, state):
         found = Reason.CRASH_LOOP
     standing = state.reason
-    if standing in _WITH_GPUS and not steward.arbiter.ledger.holdings(state.id):
-        standing = Reason.PENDING_EVALUATION  # It has given them back since the last round.
+    if not steward.arbiter.ledger.holdings(state.id):
+        spec, world = state.spec, steward.arbiter.world
+        never = never_served(world, spec.owner, spec.constraint, state.min_gang)
+        if never is not None and state.demand:
+            return never  # There may have been no round since, and there may never be one.
+        if standing in _WITH_GPUS:
+            standing = Reason.PENDING_EVALUATION  # It has given them back since the last round.
     if found is None:
         return standing
     return min(standing, found, key=_PRECEDENCE.__getitem__)

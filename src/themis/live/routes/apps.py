@@ -10,10 +10,12 @@ from themis.apps.plan import Plan, optuna_wanted
 from themis.apps.programs import program_of
 from themis.arbiter import events as ev
 from themis.arbiter.offering import fairness_of
+from themis.arbiter.world import World
 from themis.errors import MissingError, RefusedError
 from themis.live import views
 from themis.live.access import decide
 from themis.live.explaining import facts_of, facts_of_ended
+from themis.live.outlook import outlook, spread
 from themis.live.programs import check_metric, trouble_with
 from themis.live.reasons import runs_by_app
 from themis.live.routes.base import Call, Data, Handlers
@@ -69,8 +71,11 @@ class Apps(Handlers):
         sheet = views.plan_sheet(plan, world.topology.gpus, len(owners))
         if written.tuner is Minder.OWN:
             sheet["tuner"] = str(written.tuner)
+        warnings = _warnings(world, plan)
         if body.get("dry_run"):
-            return {"app": None, "plan": sheet}
+            most = self._settings.limits.apps
+            self._service.check_file(written, owner, key, seed, most=most)
+            return {"app": None, "plan": sheet, "warnings": warnings}
         app = await self._service.submit_file(
             written,
             owner,
@@ -79,7 +84,7 @@ class Apps(Handlers):
             lambda name: self._row(call, name, owner=owner),
             most=self._settings.limits.apps,
         )
-        return {"app": app, "plan": sheet}
+        return {"app": app, "plan": sheet, "warnings": warnings}
 
     async def results(self, call: Call) -> Data:
         name = AppId(call.path("app"))
@@ -165,6 +170,18 @@ class Apps(Handlers):
         app = self._app(call)
         event = ev.AppEnded(self._service.now(), app, "cancelled")
         return await self._carry_out(call, event, app)
+
+
+def _warnings(world: World, plan: Plan) -> list[dict[str, str | None]]:
+    """What people should know who submit this: one line each, and a reason if it never runs."""
+    found: list[dict[str, str | None]] = []
+    never = outlook(world, plan.spec)
+    if never is not None:
+        found.append({"reason": never.reason, "what": never.what, "why": never.why,
+                      "then": never.then})  # fmt: skip
+    elif wide := spread(world, plan.spec):
+        found.append({"reason": None, "what": wide, "why": "", "then": ""})
+    return found
 
 
 def _check_runnable(app: AppFile, plan: Plan) -> None:
