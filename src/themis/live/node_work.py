@@ -23,6 +23,7 @@ from themis.live.node_runs import (
     Put,
     Run,
     Runs,
+    advice,
     code_of,
     job_name,
     last_words,
@@ -201,8 +202,9 @@ class RunWork:
                 case base.Exited():
                     await self._measure(run, alive=False)
                     await self._read_points(run)
-                    words = await last_words(self._engine, run.order)
-                    self._ended(run, code_of(event), event.reason, *words)
+                    tail, size = await last_words(self._engine, run.order)
+                    told = event.reason + advice(event, tail)
+                    self._ended(run, code_of(event), told, tail, size)
                 case base.CouldNotKill():
                     _LOG.error("run %s does not die: %s", run.order.run, event.reason)
                     self._put(partial(ev.KillFailed, run=run.order.run, reason=event.reason))
