@@ -1,6 +1,7 @@
 """`themis config`, `cert` and `doctor` for the service."""
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,42 @@ def test_mistakes_of_a_service_come_with_their_lines(cli: Cli, tmp_path: Path) -
     assert [line.split(":")[2] for line in done.err.splitlines()] == ["1", "2"]
     told = json.loads(cli("config", "check", file, "--json").out)["files"][0]
     assert (told["ok"], len(told["mistakes"])) == (False, 2)
+
+
+LAB = "racks: [{machines: [{name: a, slots: 2x2}]}]\n"
+
+
+def test_what_serve_would_refuse_of_local_nodes_is_a_mistake(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path / "lab.yaml", LAB)
+    file = written(tmp_path / "themis.yaml", "local_nodes: lab.yaml\n")
+    done = cli("config", "check", file)
+    assert (done.code, done.out) == (2, "")
+    assert str(file) in done.err
+    assert "trust" in done.err
+    monkeypatch.setenv("THEMIS_TRUST_TENANTS", "true")
+    assert cli("config", "check", file).code == 0, "as the service will have it"
+
+
+def test_a_service_that_cannot_start_leaves_nothing_behind(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("themis.cli.serve.start_logging", lambda config: None)
+    lab = written(tmp_path / "lab.yaml", LAB)
+    state = tmp_path / "state"
+    ports = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+    done = cli("serve", "--state-dir", state, "--local-nodes", lab, *ports)
+    assert done.code == 2
+    assert "trust" in done.err
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = cli("serve", "--state-dir", state, "--http", address, "--grpc", "127.0.0.1:0")
+    assert done.code == 2
+    assert "listens on port" in done.err
+    assert not state.exists()
 
 
 def test_a_file_whose_keys_do_not_tell_can_be_called_a_service(cli: Cli, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +16,7 @@ from themis.cli.remote import SERVER, Authority, Server, reach, say
 from themis.cli.service import ServiceCommand, ServiceFile, service_configuration
 
 if TYPE_CHECKING:
+    from themis.errors import ConfigError
     from themis.live.loading import Loaded
     from themis.sim.runfile import Checked
 
@@ -151,7 +153,27 @@ def _check(file: Path, kind: FileKind) -> Checked:
     if found.loaded is None:
         return Checked("", found.mistakes)
     config = found.loaded.config
+    mistake = _mistake_of_local_nodes(file)
+    if mistake is not None:
+        return Checked("", (mistake,))
     return Checked(f"service, {config.policy} on grpc {config.grpc} and http {config.http}")
+
+
+def _mistake_of_local_nodes(file: Path) -> ConfigError | None:
+    """Why a service with this file, in this environment, could not start nodes of its own."""
+    from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
+    from themis.live.loading import examine  # noqa: PLC0415 - see above
+
+    loaded = examine(file, environ=os.environ, root=os.geteuid() == 0).loaded
+    if loaded is None or loaded.config.local_nodes is None:
+        return None
+    from themis.live.local_nodes import local_machines  # noqa: PLC0415 - see above
+
+    try:
+        local_machines(loaded.config)
+    except ConfigError as error:
+        return ConfigError(error.key, error.given, error.allowed, error.where or str(file))
+    return None
 
 
 def _is_service(file: Path) -> bool:

@@ -23,14 +23,14 @@ from themis.arbiter import Settings
 from themis.arbiter import events as ev
 from themis.errors import ConfigError, FatalStoreError, ThemisError
 from themis.live.api import Api, ApiSettings, make_api
-from themis.live.binding import check_bind
+from themis.live.binding import check_bind, listen
 from themis.live.config import KEYS, Address, ServiceConfig, value_of
 from themis.live.grpc_server import GrpcServer, GrpcSettings
 from themis.live.hosting import HostCommand, Hosts
 from themis.live.http_guard import Guard
 from themis.live.http_server import open_http
 from themis.live.loading import Loaded
-from themis.live.local_nodes import LocalNodes
+from themis.live.local_nodes import LocalNodes, local_machines
 from themis.live.memory import Memory, recall
 from themis.live.notifying import READY, STOPPING, notify
 from themis.live.reloading import plan_reload
@@ -38,7 +38,7 @@ from themis.live.rounds import REMEMBERED, read_rounds
 from themis.live.service import Service
 from themis.live.sessions import sweep
 from themis.live.solving import Solving
-from themis.live.store import open_store
+from themis.live.store import is_new, open_store
 from themis.live.store.base import Store
 from themis.live.terms import Terms, terms_row
 from themis.live.tls import check_files
@@ -107,6 +107,12 @@ class Serving:
         for key, address in (("http", config.http), ("grpc", config.grpc)):
             check_bind(key, address, config.tls)
         check_files(config.tls, now=time.time())
+        # What would end it later ends it before there is a store or a token of it.
+        if config.local_nodes is not None:
+            local_machines(config)
+        if is_new(config.store):
+            for key, address in (("http", config.http), ("grpc", config.grpc)):
+                listen(key, address).close()
         _state_folder(config)
         async with AsyncExitStack() as stack:
             store = open_store(config.store)
