@@ -327,3 +327,20 @@ def test_what_an_operator_should_know_of_a_machine_stands_below(
     ):  # fmt: skip
         assert words in out
     assert "m2:" not in out
+
+
+def test_how_a_machine_is_kept_from_use_is_told_apart(
+    cli: Cli, fake: type[Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = {"rack": "r0", "present": True, "heard": 99.0, "cordoned": True}
+    leased = [{"index": 0, "gpu": 0, "state": "leased"}]
+    lines = [
+        {**plain, "node": "m0", "draining": False, "gpus": leased},
+        {**plain, "node": "m1", "draining": True, "gpus": leased},
+        {**plain, "node": "m2", "draining": True, "gpus": []},
+        {**plain, "node": "m3", "present": False, "draining": True, "gpus": []},
+    ]
+    monkeypatch.setitem(ANSWERS, "nodes", {"now": 100.0, "nodes": lines})
+    rows = [line.split() for line in cli("nodes").out.splitlines()]
+    states = {row[0]: row[2] for row in rows if row and row[0].startswith("m")}
+    assert states == {"m0": "cordoned", "m1": "draining", "m2": "drained", "m3": "silent"}

@@ -86,12 +86,16 @@ def test_operators_change_owners_machines_and_tokens_and_it_is_audited(tmp_path:
             for method, path, body in (
                 ("PUT", "/v1/owners/ann/quota", {"gpus": 3}),
                 ("PUT", "/v1/owners/ann/weight", {"weight": 2.5}),
+                ("POST", "/v1/nodes/m0/cordon", None),
                 ("POST", "/v1/nodes/m0/drain", None),
                 ("POST", "/v1/nodes/m0/uncordon", None),
             ):
                 assert (await desk.call("ann", method, path, body)).status_code == 403
                 answer = await desk.call("root", method, path, body)
                 assert answer.json() == {"done": True}, answer.text
+                (node,) = (await desk.call("root", "GET", "/v1/nodes")).json()["nodes"]
+                assert node["cordoned"] == path.endswith(("/cordon", "/drain"))
+                assert node["draining"] == path.endswith("/drain")
             owners = (await desk.call("root", "GET", "/v1/owners")).json()["owners"]
             assert owners == [{"owner": "ann", "quota": 3, "weight": 2.5}]
             made = await desk.call(

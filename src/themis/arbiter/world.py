@@ -152,6 +152,10 @@ class World:
         """Whether a machine takes no new leases."""
         return number in self._cordoned
 
+    def is_draining(self, number: int) -> bool:
+        """Whether a machine takes no new leases and renews none."""
+        return number in self._draining
+
     @property
     def any_cordoned(self) -> bool:
         """Whether there is a machine that takes no new leases."""

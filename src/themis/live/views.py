@@ -11,6 +11,7 @@ from typing import Any
 from themis.apps import Plan, parse_app, plan_app
 from themis.arbiter.apps import AppState
 from themis.arbiter.offering import Fairness, fairness_of
+from themis.arbiter.world import GONE
 from themis.explain import Facts, explain
 from themis.fairness.ideal import Convention, ideal_time
 from themis.fairness.loads import declared_phases
@@ -278,14 +279,16 @@ def node_line(steward: Steward, node: Node, *, sealed: bool) -> dict[str, Any]:
     for index, gpu in enumerate(node.gpus):
         lease, quarantine = ledger.lease(gpu), ledger.quarantine_reason(gpu)
         state = "free"
-        if quarantine is not None:
+        if quarantine == GONE:
+            state = "absent"
+        elif quarantine is not None:
             state = "quarantined"
         elif lease is not None:
             state = "fencing" if ledger.is_leaving(gpu) else "leased"
         line: dict[str, Any] = {"index": index, "gpu": gpu, "state": state}
         if lease is not None:
             line["app"] = ANONYMOUS if sealed else lease.app
-        if quarantine is not None:
+        if state == "quarantined":
             # The text may name an app.
             line["reason"] = "out of use" if sealed else quarantine
         gpus.append(line)
@@ -296,6 +299,7 @@ def node_line(steward: Steward, node: Node, *, sealed: bool) -> dict[str, Any]:
         "present": node.present,
         "heard": node.heard,
         "cordoned": number is not None and world.is_cordoned(number),
+        "draining": number is not None and world.is_draining(number),
         "trouble": _shape_trouble(steward, node),
         "control": last.control if last else None,
         "version": last.version if last else None,
@@ -330,7 +334,7 @@ def _storage(steward: Steward, node: Node, *, sealed: bool) -> dict[str, Any]:
 
 def gpu_counts(steward: Steward) -> dict[str, int]:
     """How many GPUs are in each state."""
-    counts = {"free": 0, "leased": 0, "fencing": 0, "quarantined": 0}
+    counts = {"free": 0, "leased": 0, "fencing": 0, "absent": 0, "quarantined": 0}
     for node in steward.nodes.values():
         for line in node_line(steward, node, sealed=True)["gpus"]:
             counts[line["state"]] += 1
