@@ -344,3 +344,34 @@ def test_how_a_machine_is_kept_from_use_is_told_apart(
     rows = [line.split() for line in cli("nodes").out.splitlines()]
     states = {row[0]: row[2] for row in rows if row and row[0].startswith("m")}
     assert states == {"m0": "cordoned", "m1": "draining", "m2": "drained", "m3": "silent"}
+
+
+@pytest.mark.parametrize(
+    ("verb", "answer", "told", "code"),
+    [
+        ("resume", {"changed": True, "suspended": []}, "x is paused no more", 0),
+        ("resume", {"changed": False, "suspended": []}, "x was not paused", 0),
+        ("resume", {"changed": False, "suspended": ["HELD_BY_ADMIN"]}, "not paused; an opera", 1),
+        ("release", {"changed": True, "suspended": ["PAUSED_BY_USER"]}, "no more; its owner", 1),
+    ],
+)
+def test_who_lets_an_app_go_is_told_what_still_holds_it_back(
+    cli: Cli, fake: type[Fake], monkeypatch: pytest.MonkeyPatch, verb: str, answer: Any,
+    told: str, code: int,
+) -> None:  # fmt: skip
+    monkeypatch.setitem(ANSWERS, verb, {"done": True, **answer})
+    done = cli(verb, "x")
+    assert (done.code, told in done.out) == (code, True), done.out
+    assert cli(verb, "x", "--json").code == code
+
+
+def test_apps_that_are_over_are_listed_on_demand(
+    cli: Cli, fake: type[Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = {"app": "old", "owner": "v", "submitted": 10.0, "ended": 70.0, "rho": 1.5,
+            "outcome": "failed: no data"}  # fmt: skip
+    answer = {**ANSWERS["apps"], "ended": [over], "left_out": 3}
+    monkeypatch.setitem(ANSWERS, "apps", answer)
+    done = cli("ls", "--all")
+    assert "30 s ago: failed: no data" in done.out
+    assert "3 that ended earlier are left out" in done.err

@@ -193,3 +193,34 @@ def test_an_owner_has_a_bounded_number_of_apps_at_a_time(tmp_path: Path) -> None
             assert (await desk.call("ann", "POST", "/v1/apps/sweep/retry")).status_code == 200
 
     asyncio.run(work())
+
+
+def test_who_resumes_an_app_hears_what_still_holds_it_back(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        async def answer(who: str, verb: str) -> tuple[bool, list[str]]:
+            told = (await desk.call(who, "POST", f"/v1/apps/sweep/{verb}")).json()
+            return told["changed"], told["suspended"]
+
+        await submit(desk)
+        assert await answer("ann", "resume") == (False, []), "it was not paused"
+        await desk.call("root", "POST", "/v1/apps/sweep/hold")
+        assert await answer("ann", "resume") == (False, ["HELD_BY_ADMIN"])
+        await desk.call("ann", "POST", "/v1/apps/sweep/pause")
+        assert await answer("ann", "resume") == (True, ["HELD_BY_ADMIN"])
+        assert await answer("root", "release") == (True, [])
+
+    at_the_desk(tmp_path, work)
+
+
+def test_apps_that_are_over_are_listed_for_those_who_may_see_them(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        for key in "ab":
+            await submit(desk, key)
+        await desk.call("ann", "POST", "/v1/apps/sweep/cancel")
+        for who, ended in (("ann", ["sweep"]), ("root", ["sweep"]), ("bob", [])):
+            found = (await desk.call(who, "GET", "/v1/apps?ended=true")).json()
+            assert [line["app"] for line in found["ended"]] == ended
+            assert (len(found["apps"]), found["left_out"]) == (1, 0)
+        assert "ended" not in (await desk.call("ann", "GET", "/v1/apps")).json()
+
+    at_the_desk(tmp_path, work)

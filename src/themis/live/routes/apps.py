@@ -19,6 +19,7 @@ from themis.live.outlook import outlook, spread
 from themis.live.programs import check_metric, trouble_with
 from themis.live.reasons import runs_by_app
 from themis.live.routes.base import Call, Data, Handlers
+from themis.live.routes.endpoints import MOST_ENDED
 from themis.live.suggesting import MISSING, is_able
 from themis.model import AppId, AppSpec, OwnerId
 from themis.model.ids import check_name
@@ -121,7 +122,21 @@ class Apps(Handlers):
             elif decision.allowed:
                 mine = runs.get(state.id, ())
                 lines.append(views.app_line(steward, state, stands.get(state.id), mine, now))
-        return {"apps": lines, "gpus": views.gpu_counts(steward), "now": now}
+        found = {"apps": lines, "gpus": views.gpu_counts(steward), "now": now}
+        if call.request.query_params.get("ended") == "true":
+            found |= self._ended(call)
+        return found
+
+    def _ended(self, call: Call) -> Data:
+        """Apps that are over, of whom the caller may see the names."""
+        active = self._service.steward.arbiter.world.apps
+        seen = []
+        for app, ended in self._service.departed.all():
+            decision = decide(call.identity, call.endpoint.verb, ended.owner)
+            if app not in active and decision.allowed and not decision.anonymous:
+                seen.append((app, ended))
+        lines = [views.ended_sheet(app, ended) for app, ended in seen[:MOST_ENDED]]
+        return {"ended": lines, "left_out": len(seen) - len(lines)}
 
     async def status(self, call: Call) -> Data:
         name = AppId(call.path("app"))
@@ -152,7 +167,11 @@ class Apps(Handlers):
 
     async def _let_go(self, call: Call, reason: Reason) -> Data:
         app = self._app(call)
-        return await self._carry_out(call, ev.AppResumed(self._service.now(), app, reason), app)
+        state = self._service.steward.arbiter.world.apps[app]
+        changed = reason in state.suspended
+        event = ev.AppResumed(self._service.now(), app, reason)
+        done = await self._carry_out(call, event, app)
+        return {**done, "changed": changed, "suspended": sorted(state.suspended)}
 
     async def pause(self, call: Call) -> Data:
         return await self._suspend(call, Reason.PAUSED_BY_USER)
