@@ -97,6 +97,8 @@ def _reason(
         return Reason.HIDDEN_PAYMENT
     if view.app in notes.declined:
         return Reason.PLACEMENT_TOO_SLOW
+    if not state.wanted:
+        return Reason.IDLE_RECLAIMED  # Not asked, however late it is: it had no use for GPUs.
     if standing is not None:
         return Reason.OUTBID if standing.invited else Reason.NOT_IN_AUCTION
     return Reason.NO_FREE_GPUS

@@ -56,6 +56,7 @@ def facts_of(host: Host, app: AppId, now: float) -> Facts:
         waiting_since=state.waiting_since if math.isfinite(state.waiting_since) else None,
         cluster=world.present_gpus(Constraint()),
         usable=world.present_gpus(state.spec.constraint),
+        closed=world.present_gpus(state.spec.constraint) - world.usable_gpus(state.spec.constraint),
         wanted=kind_of(state.spec),
         quota=world.quotas.get(state.spec.owner),
         owner_held=sum(
