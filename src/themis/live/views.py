@@ -233,6 +233,7 @@ def results_sheet(
     born = birth_of(app, sheet.owner, known.submitted) if known is not None else ""
     jobs = []
     lines = job_lines(steward, state) if state is not None else {}
+    ran_on = _machines_of_jobs(steward, app, (trial.job for trial in plan.trials))
     for trial in plan.trials:
         reached, curve = last.get(trial.job), trials.curve(app, trial.job)
         live = lines.get(trial.job)
@@ -246,6 +247,7 @@ def results_sheet(
                 "state": live["state"] if live else _ended_state(reached, trial.job, trials, app),
                 "failed": reached.failed if reached is not None else "",
                 "checkpoint": checkpoints_of(app, sheet.owner, trial.job, born),
+                **_whereabouts(steward, ran_on.get(trial.job)),
             }
         )
     return {
@@ -255,6 +257,25 @@ def results_sheet(
         "metric": {"name": written.metric.name, "goal": str(written.metric.goal)},
         "jobs": jobs,
     }
+
+
+def _machines_of_jobs(steward: Steward, app: AppId, jobs: Iterable[JobId]) -> dict[JobId, str]:
+    """The machine that each job of an app ran on last. All at once: there may be a thousand."""
+    if app in steward.arbiter.world.apps:
+        runs = steward.last_runs(app)
+        return {run.job: machine_of(steward, run.gpus[0]) for run in runs if run.gpus}
+    logs = {job: steward.logged(app, job) for job in jobs}
+    return {job: row.runs[-1].node for job, row in logs.items() if row is not None and row.runs}
+
+
+def _whereabouts(steward: Steward, machine: str | None) -> dict[str, Any]:
+    """A machine, and the folder there that checkpoints are below.
+
+    None for the folder is that of the node itself, which no other machine sees.
+    """
+    node = steward.nodes.get(machine or "")
+    last = node.last if node is not None else None
+    return {"machine": machine, "checkpoint_root": (last.shared_dir if last else "") or None}
 
 
 def _ended_state(reached: Reached | None, job: JobId, trials: Trials, app: AppId) -> str:
