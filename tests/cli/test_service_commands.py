@@ -190,3 +190,32 @@ def test_the_doctor_tells_and_fails_where_something_would(cli: Cli, tmp_path: Pa
     done = cli("doctor", "--state-dir", blocked / "below")
     assert done.code == 1
     assert "failed  disk" in done.out
+
+
+def test_without_a_file_it_is_said_that_none_is_shown(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = cli("config", "show", "--json")
+    assert done.code == 0
+    assert "no file is named" in done.err
+    assert "--running" in done.err
+    file = written(tmp_path / "themis.yaml", "seed: 5\n")
+    for named in (("--config", file), (file,)):
+        done = cli("config", "show", *named, "--json")
+        assert (shown(done)["seed"], done.err) == ((5, f"{file}:1"), "")
+    assert cli("config", "show", file, "--config", file).code == 2
+    monkeypatch.setenv("THEMIS_CONFIG", str(file))
+    assert cli("config", "show", "--json").err == ""
+
+
+def test_the_configuration_of_the_service_that_runs_is_shown(cli: Cli, canned: Any) -> None:
+    canned.answers["GET /v1/config"] = {
+        "seed": {"value": 5, "from": "/etc/themis/themis.yaml:1"},
+        "set": {"value": {"lease": "5m"}, "from": "default"},
+        "http": {"value": "127.0.0.1:7421", "from": "default"},
+    }
+    rows = shown(cli("config", "show", "--running", "--json"))
+    assert rows["seed"] == (5, "/etc/themis/themis.yaml:1")
+    assert rows["set.lease"] == ("5m", "default")
+    assert "seed" in cli("config", "show", "--running", "--changed").out
+    assert cli("config", "show", "--running", "--config", "x").code == 2

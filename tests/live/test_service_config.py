@@ -11,6 +11,7 @@ from themis.errors import ConfigError, MissingFileError
 from themis.live.config import KEYS, SECTIONS, Address, ServiceConfig, is_loopback, value_of
 from themis.live.loading import Loaded, examine, load
 from themis.live.schema import service_schema
+from themis.live.serving import described
 from themis.live.values import check_value, plain
 
 FULL = """\
@@ -378,3 +379,11 @@ def test_settings_that_are_right_only_together_are_right(tmp_path: Path) -> None
     text = "set: {lease: 8s, grace: 1s, guard: 0.5s, heartbeat: 0.5s, solve_budget: 1s}\n"
     found = examine(written(tmp_path / "themis.yaml", text + "node_ttl: 3s\n"))
     assert not found.mistakes, found.mistakes
+
+
+def test_a_running_service_tells_where_entries_of_mappings_come_from(tmp_path: Path) -> None:
+    file = written(tmp_path / "themis.yaml", "seed: 5\nset: {lease: 5m}\n")
+    told = described(load(file, flags={"set": ["f=0.5"]}))
+    assert told["seed"] == {"value": 5, "from": f"{file}:1"}
+    assert told["set"]["from"] == f"--set, {file}:2"
+    assert told["accounts"]["from"] == told["http"]["from"] == "default"

@@ -11,11 +11,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from themis.cli.options import Json
-from themis.cli.output import NOT_FOUND, USAGE, console, escape_line, print_json, table
+from themis.cli.output import (
+    NOT_FOUND,
+    USAGE,
+    console,
+    escape_line,
+    fail,
+    note,
+    print_json,
+    table,
+)
 from themis.cli.remote import SERVER, Authority, Server, reach, say
-from themis.cli.service import ServiceCommand, ServiceFile, service_configuration
+from themis.cli.service import VARIABLE, ServiceCommand, ServiceFile, service_configuration
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from themis.errors import ConfigError
     from themis.live.loading import Loaded
     from themis.sim.runfile import Checked
@@ -78,13 +89,35 @@ def check_command(
 @app.command("show", cls=ServiceCommand)
 def show_command(
     context: typer.Context,
+    file: Annotated[
+        Path | None, typer.Argument(help="The service's YAML file, as --config.")
+    ] = None,
     config: ServiceFile = None,
     changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
+    running: Annotated[
+        bool, typer.Option("--running", help="What the service that runs goes by.")
+    ] = False,
+    server: Server = SERVER,
+    ca: Authority = None,
     json: Json = False,
 ) -> None:
-    """Show every key of a service with its value, and where that comes from."""
-    loaded = service_configuration(context, config)
-    rows = [row for row in _rows(loaded) if not changed or row["origin"] != "default"]
+    """Show every key of a service with its value, and where that comes from.
+
+    Of a file, or with --running of the service that runs. Without either, what `themis serve`
+    would go by if it were started here.
+    """
+    if file is not None and config is not None:
+        fail("FILE and --config: one of them, please", USAGE)
+    if running:
+        if file is not None or config is not None:
+            fail("--running and a file: one of them, please", USAGE)
+        found = _running(reach(server, ca).config())
+    else:
+        chosen = file or config
+        found = _rows(service_configuration(context, chosen))
+        if chosen is None and VARIABLE not in os.environ:
+            note(_no_file())
+    rows = [row for row in found if not changed or row["origin"] != "default"]
     if json:
         print_json({"keys": rows})
         return
@@ -122,6 +155,35 @@ def schema_command(
     from themis.live.schema import service_schema  # noqa: PLC0415 - see above
 
     sys.stdout.write(dumps(app_schema() if of_app else service_schema(), indent=2) + "\n")
+
+
+_USUAL = Path("/etc/themis/themis.yaml")
+
+
+def _no_file() -> str:
+    """What to say to who may expect the keys of a file, or of a service that runs."""
+    usual = f" FILE, as {_USUAL}" if _USUAL.is_file() else " FILE"
+    return (
+        f"no file is named: defaults, environment and flags alone; `themis config show{usual}` "
+        "shows that of a file, --running that of the service that runs"
+    )
+
+
+def _running(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The keys of a service that runs."""
+    from themis.live.loading import MAPPINGS  # noqa: PLC0415 - late, for a quick --help
+
+    rows: list[dict[str, Any]] = []
+    for key, told in answer.items():
+        if key in MAPPINGS and isinstance(told["value"], dict):
+            entries = told["value"].items()
+            rows += [
+                {"key": f"{key}.{name}", "value": value, "origin": told["from"]}
+                for name, value in entries
+            ]
+        else:
+            rows.append({"key": key, "value": told["value"], "origin": told["from"]})
+    return rows
 
 
 def _rows(loaded: Loaded) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ from themis.live.grpc_server import GrpcServer, GrpcSettings
 from themis.live.hosting import HostCommand, Hosts
 from themis.live.http_guard import Guard
 from themis.live.http_server import open_http
-from themis.live.loading import Loaded
+from themis.live.loading import MAPPINGS, Loaded
 from themis.live.local_nodes import LocalNodes, local_machines
 from themis.live.memory import Memory, recall
 from themis.live.notifying import READY, STOPPING, notify
@@ -226,14 +226,7 @@ class Serving:
         )
 
     def _describe(self) -> dict[str, Any]:
-        loaded = self._loaded
-        return {
-            name: {
-                "value": plain(value_of(loaded.config, name)),
-                "from": str(loaded.origins.get(name, "default")),
-            }
-            for name in KEYS
-        }
+        return described(self._loaded)
 
     # Changes while running
 
@@ -310,6 +303,22 @@ class Serving:
         while True:
             sweep(vault, now=time.time())
             await asyncio.sleep(_SWEEP_EVERY)
+
+
+def described(loaded: Loaded) -> dict[str, Any]:
+    """Every key with its value and where that comes from; of mappings, where any entry does."""
+    told = {}
+    for name in KEYS:
+        places = {
+            str(origin)
+            for key, origin in loaded.origins.items()
+            if key == name or (name in MAPPINGS and key.startswith(f"{name}."))
+        }
+        told[name] = {
+            "value": plain(value_of(loaded.config, name)),
+            "from": ", ".join(sorted(places)) or "default",
+        }
+    return told
 
 
 async def _reap(nodes: LocalNodes) -> None:
