@@ -50,6 +50,7 @@ from themis.fleet.talk import (
     TopologyNews,
 )
 from themis.live.agents import Agents
+from themis.live.chronicle import lines_of
 from themis.live.entries import body_of
 from themis.live.keeping import Departed, Rows, Submissions
 from themis.live.log_desk import LogDesk
@@ -287,6 +288,8 @@ class Service:
     # What comes out
 
     def _let_out(self, outcome: Outcome, number: int) -> None:
+        for line in lines_of(outcome, self._steward.arbiter.world.topology):
+            _LOG.log(line.level, "%s", line.text)
         for answer in outcome.answers:
             self._answer(answer)
         for command in outcome.commands:

@@ -94,6 +94,7 @@ class Serving:
 
     def stop(self) -> None:
         """End soon; what runs on nodes goes on."""
+        _LOG.info("told to stop")
         self._stop.set()
 
     async def run(self) -> None:
@@ -144,11 +145,17 @@ class Serving:
                 reaping = asyncio.create_task(_reap(nodes))
                 stack.callback(reaping.cancel)
             self._announce(Listening(http, grpc, str(made or ""), store.url, epoch))
+            _LOG.info(
+                "serving in epoch %d: http %s, grpc %s, policy %s, %d apps, %d machines",
+                *(epoch, http, grpc, config.policy),
+                *(len(service.steward.arbiter.world.apps), len(service.steward.nodes)),
+            )
             notify(READY)
             try:
                 await self._until_the_end(service)
             finally:
                 notify(STOPPING)
+        _LOG.info("stopped; what runs on nodes goes on")
 
     async def _begin(self, store: Store, config: ServiceConfig) -> Service:
         rule = policy(config.policy, **dict(self._loaded.policy_options))
