@@ -188,4 +188,5 @@ class Running(Printing):
         samples.append(ev.Sample(run.job, iterations, 0.0 if lost else seconds - since))
         self._book.put(replace(run, iterations=iterations, seconds=seconds))
         if not state.outcome:  # One that is over and about to leave takes no more.
-            self._feed(ev.ProgressMeasured(self._arbiter.before_alarm(self._now), run.app, tuple(samples)))
+            at = self._arbiter.before_alarm(self._now)
+            self._feed(ev.ProgressMeasured(at, run.app, tuple(samples)))
