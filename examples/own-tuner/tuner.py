@@ -2,6 +2,7 @@
 
 import argparse
 import random
+import sys
 from statistics import median
 
 from themis import OwnTuner
@@ -37,3 +38,4 @@ if __name__ == "__main__":
     found = Median().run(options.app, key=options.key)
     best = next((job for job in found["jobs"] if job["job"] == found["best"]), None)
     print(found["app"], found["outcome"], best and (best["params"], best["metric"]))
+    sys.exit(0 if found["outcome"] == "finished" else 1)

@@ -139,9 +139,13 @@ class Client:
 
     # Apps
 
-    def apps(self) -> Answer:
-        """All apps (those of others without names), and how many GPUs are in which state."""
-        return self._get("/v1/apps")
+    def apps(self, *, ended: bool = False) -> Answer:
+        """All apps (those of others without names), and how many GPUs are in which state.
+
+        Args:
+            ended: Also, under `ended`, one's own that are over and not forgotten.
+        """
+        return self._get("/v1/apps?ended=true" if ended else "/v1/apps")
 
     def status(self, app: str) -> Answer:
         """One app in full."""

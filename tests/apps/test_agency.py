@@ -379,6 +379,20 @@ def test_exiting_with_0_too_early_is_a_failure() -> None:
     stage.exit(JobId("1"), 0)
     (given_up,) = stage.reached
     assert "iteration 1 of" in given_up.failed
+    assert "must report its iteration before it exits" in given_up.failed
+
+
+def test_a_job_that_finds_nothing_left_to_do_is_done_if_its_node_knows_how_far_it_is() -> None:
+    """As after a restore: the service knows less than the checkpoint."""
+    stage = Stage(retries=0, search=None, command=["x"], stop={"max_iterations": 12})
+    stage.grant(0)
+    job = JobId("0")
+    stage.report(job, 1.0, 0.5)
+    stage.exit(job, RESUMABLE)
+    assert stage.running() == [job]
+    stage.done[job] = stage.asked[-1].limit
+    stage.exit(job, 0)
+    assert stage.end == EndSaid("finished", job)
 
 
 def test_a_job_that_never_reports_knows_itself_when_it_is_done() -> None:

@@ -357,6 +357,21 @@ def test_every_app_is_told_one_reason(make_world: MakeWorld) -> None:
         assert sorted(ranks) == list(range(1, len(report.record.apps) + 1))
 
 
+def test_an_app_that_had_no_use_for_gpus_is_not_told_that_others_are_worse_off(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(policy("themis", min_invited=1), Settings(bidder=BidderKind.APP))
+    world.lazy.add(AppId("a"))
+    world.submit(simple_app("a", gpus=4))
+    world.advance(90.0)
+    assert world.held("a") == ()
+    world.submit(simple_app("b", gpus=4))
+    world.advance(100.0)
+    lines = {line.app: line for line in _reports(world)[-1].record.apps}
+    assert not lines[AppId("a")].invited
+    assert lines[AppId("a")].reason is Reason.IDLE_RECLAIMED
+
+
 def test_an_app_that_arrived_and_was_in_no_round_is_pending(make_world: MakeWorld) -> None:
     world = make_world("fifo")
     world.submit(simple_app("a", gpus=8))

@@ -327,3 +327,51 @@ def test_what_an_operator_should_know_of_a_machine_stands_below(
     ):  # fmt: skip
         assert words in out
     assert "m2:" not in out
+
+
+def test_how_a_machine_is_kept_from_use_is_told_apart(
+    cli: Cli, fake: type[Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = {"rack": "r0", "present": True, "heard": 99.0, "cordoned": True}
+    leased = [{"index": 0, "gpu": 0, "state": "leased"}]
+    lines = [
+        {**plain, "node": "m0", "draining": False, "gpus": leased},
+        {**plain, "node": "m1", "draining": True, "gpus": leased},
+        {**plain, "node": "m2", "draining": True, "gpus": []},
+        {**plain, "node": "m3", "present": False, "draining": True, "gpus": []},
+    ]
+    monkeypatch.setitem(ANSWERS, "nodes", {"now": 100.0, "nodes": lines})
+    rows = [line.split() for line in cli("nodes").out.splitlines()]
+    states = {row[0]: row[2] for row in rows if row and row[0].startswith("m")}
+    assert states == {"m0": "cordoned", "m1": "draining", "m2": "drained", "m3": "silent"}
+
+
+@pytest.mark.parametrize(
+    ("verb", "answer", "told", "code"),
+    [
+        ("resume", {"changed": True, "suspended": []}, "x is paused no more", 0),
+        ("resume", {"changed": False, "suspended": []}, "x was not paused", 0),
+        ("resume", {"changed": False, "suspended": ["HELD_BY_ADMIN"]}, "not paused; an opera", 1),
+        ("release", {"changed": True, "suspended": ["PAUSED_BY_USER"]}, "no more; its owner", 1),
+    ],
+)
+def test_who_lets_an_app_go_is_told_what_still_holds_it_back(
+    cli: Cli, fake: type[Fake], monkeypatch: pytest.MonkeyPatch, verb: str, answer: Any,
+    told: str, code: int,
+) -> None:  # fmt: skip
+    monkeypatch.setitem(ANSWERS, verb, {"done": True, **answer})
+    done = cli(verb, "x")
+    assert (done.code, told in done.out) == (code, True), done.out
+    assert cli(verb, "x", "--json").code == code
+
+
+def test_apps_that_are_over_are_listed_on_demand(
+    cli: Cli, fake: type[Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = {"app": "old", "owner": "v", "submitted": 10.0, "ended": 70.0, "rho": 1.5,
+            "outcome": "failed: no data"}  # fmt: skip
+    answer = {**ANSWERS["apps"], "ended": [over], "left_out": 3}
+    monkeypatch.setitem(ANSWERS, "apps", answer)
+    done = cli("ls", "--all")
+    assert "30 s ago: failed: no data" in done.out
+    assert "3 that ended earlier are left out" in done.err

@@ -150,3 +150,29 @@ def test_fairness_is_shown_worst_first(cli: Cli, service: Service) -> None:
     assert done.out.index("2.35") < done.out.index("0.90")
     assert "rho at most 2.35, median 1.62; 1 of 2 fair (at most 1.05)" in done.out
     assert [app["rho"] for app in json.loads(cli("fair", "--json").out)["apps"]] == [2.345, 0.9]
+
+
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [
+        (
+            {"machine": "m0", "checkpoint_root": "/shared/"},
+            "checkpoint: /shared/v/sweep/1f/2 (on m0, and on the machines that share /shared/)",
+        ),
+        (
+            {"machine": "m0", "checkpoint_root": None},
+            "checkpoint: v/sweep/1f/2, below checkpoints/ in the state folder of node m0",
+        ),
+        ({"machine": None, "checkpoint_root": None}, "checkpoint: v/sweep/1f/2"),
+    ],
+)
+def test_where_a_checkpoint_is_is_told_with_its_machine(
+    cli: Cli, canned: Any, known: dict[str, Any], told: str
+) -> None:
+    job = {"job": "2", "params": None, "iterations": 8.0, "metric": 0.31, "state": "finished",
+           "failed": "", "checkpoint": "v/sweep/1f/2", **known}  # fmt: skip
+    answer = {"app": "sweep", "outcome": "finished", "best": "2", "jobs": [job],
+              "metric": {"name": "loss", "goal": "minimize"}}  # fmt: skip
+    canned.answers["GET /v1/apps/sweep/results"] = answer
+    assert told in cli("results", "sweep", "--best").out.splitlines()
+    assert told in cli("results", "sweep").out.splitlines()

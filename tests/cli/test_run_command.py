@@ -57,6 +57,18 @@ def test_the_log_is_followed_and_the_exit_code_is_the_apps(cli: Cli, service: Se
     }  # fmt: skip
 
 
+def test_who_waits_is_told_why_and_what_to_do(cli: Cli, service: Service) -> None:
+    service.answers["GET /v1/apps/train-3/explain"] = {
+        "app": "train-3", "reason": "DEMAND_EXCEEDS_QUOTA", "what": "w", "why": "2 of 1 GPUs",
+        "then": "ask for a larger quota",
+    }  # fmt: skip
+    waiting = SHEET | {"reason": "DEMAND_EXCEEDS_QUOTA"}
+    service.answers["GET /v1/apps/train-3"] = [waiting, waiting, waiting, over("finished")]
+    done = cli("run", "--gpus", "2", "--", "python", "train.py")
+    told = "waiting: DEMAND_EXCEEDS_QUOTA; 2 of 1 GPUs; ask for a larger quota"
+    assert done.err.count(told) == 1
+
+
 @pytest.mark.parametrize("outcome", ["failed", "cancelled"])
 def test_a_job_that_does_not_finish_exits_with_one_and_says_why(
     cli: Cli, service: Service, outcome: str

@@ -1,6 +1,7 @@
 """`themis config`, `cert` and `doctor` for the service."""
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,42 @@ def test_mistakes_of_a_service_come_with_their_lines(cli: Cli, tmp_path: Path) -
     assert [line.split(":")[2] for line in done.err.splitlines()] == ["1", "2"]
     told = json.loads(cli("config", "check", file, "--json").out)["files"][0]
     assert (told["ok"], len(told["mistakes"])) == (False, 2)
+
+
+LAB = "racks: [{machines: [{name: a, slots: 2x2}]}]\n"
+
+
+def test_what_serve_would_refuse_of_local_nodes_is_a_mistake(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path / "lab.yaml", LAB)
+    file = written(tmp_path / "themis.yaml", "local_nodes: lab.yaml\n")
+    done = cli("config", "check", file)
+    assert (done.code, done.out) == (2, "")
+    assert str(file) in done.err
+    assert "trust" in done.err
+    monkeypatch.setenv("THEMIS_TRUST_TENANTS", "true")
+    assert cli("config", "check", file).code == 0, "as the service will have it"
+
+
+def test_a_service_that_cannot_start_leaves_nothing_behind(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("themis.cli.serve.start_logging", lambda config: None)
+    lab = written(tmp_path / "lab.yaml", LAB)
+    state = tmp_path / "state"
+    ports = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+    done = cli("serve", "--state-dir", state, "--local-nodes", lab, *ports)
+    assert done.code == 2
+    assert "trust" in done.err
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = cli("serve", "--state-dir", state, "--http", address, "--grpc", "127.0.0.1:0")
+    assert done.code == 2
+    assert "listens on port" in done.err
+    assert not state.exists()
 
 
 def test_a_file_whose_keys_do_not_tell_can_be_called_a_service(cli: Cli, tmp_path: Path) -> None:
@@ -153,3 +190,32 @@ def test_the_doctor_tells_and_fails_where_something_would(cli: Cli, tmp_path: Pa
     done = cli("doctor", "--state-dir", blocked / "below")
     assert done.code == 1
     assert "failed  disk" in done.out
+
+
+def test_without_a_file_it_is_said_that_none_is_shown(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = cli("config", "show", "--json")
+    assert done.code == 0
+    assert "no file is named" in done.err
+    assert "--running" in done.err
+    file = written(tmp_path / "themis.yaml", "seed: 5\n")
+    for named in (("--config", file), (file,)):
+        done = cli("config", "show", *named, "--json")
+        assert (shown(done)["seed"], done.err) == ((5, f"{file}:1"), "")
+    assert cli("config", "show", file, "--config", file).code == 2
+    monkeypatch.setenv("THEMIS_CONFIG", str(file))
+    assert cli("config", "show", "--json").err == ""
+
+
+def test_the_configuration_of_the_service_that_runs_is_shown(cli: Cli, canned: Any) -> None:
+    canned.answers["GET /v1/config"] = {
+        "seed": {"value": 5, "from": "/etc/themis/themis.yaml:1"},
+        "set": {"value": {"lease": "5m"}, "from": "default"},
+        "http": {"value": "127.0.0.1:7421", "from": "default"},
+    }
+    rows = shown(cli("config", "show", "--running", "--json"))
+    assert rows["seed"] == (5, "/etc/themis/themis.yaml:1")
+    assert rows["set.lease"] == ("5m", "default")
+    assert "seed" in cli("config", "show", "--running", "--changed").out
+    assert cli("config", "show", "--running", "--config", "x").code == 2

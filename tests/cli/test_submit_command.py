@@ -152,6 +152,30 @@ def test_a_dry_run_shows_phases_budget_and_ideal_time(
     assert cli("submit", file, "--dry-run", "--watch").code == 2
 
 
+NEVER = {"reason": "DEMAND_EXCEEDS_QUOTA", "what": "x: too large", "why": "4 and 2", "then": "ask"}
+
+
+def test_a_dry_run_of_what_would_never_run_says_so_and_fails(
+    cli: Cli, service: Service, file: Path
+) -> None:
+    service.answers["POST /v1/apps"] = {"app": None, "plan": PLAN, "warnings": [NEVER]}
+    done = cli("submit", file, "--dry-run")
+    assert done.code == 1
+    told = "as it is it never runs: DEMAND_EXCEEDS_QUOTA: x: too large; 4 and 2; ask"
+    assert f"warning: {told}" in done.err
+    assert cli("submit", file, "--dry-run", "--json").code == 1
+
+
+def test_what_would_never_run_is_submitted_and_told(cli: Cli, service: Service, file: Path) -> None:
+    service.answers["POST /v1/apps"] = {"app": "resnet-lr", "plan": PLAN, "warnings": [NEVER]}
+    done = cli("submit", file, "--quiet")
+    assert (done.code, done.out) == (0, "resnet-lr\n")
+    assert "it never runs: DEMAND_EXCEEDS_QUOTA" in done.err
+    spread = {"reason": None, "what": "several machines", "why": "", "then": ""}
+    service.answers["POST /v1/apps"] = {"app": "resnet-lr", "plan": PLAN, "warnings": [spread]}
+    assert "several machines\n" in cli("submit", file).err
+
+
 def test_quiet_prints_the_name_alone(cli: Cli, file: Path) -> None:
     done = cli("submit", file, "--quiet")
     assert (done.out, done.err) == ("resnet-lr-2\n", "")

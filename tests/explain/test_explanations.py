@@ -104,3 +104,29 @@ def test_the_guide_lists_all_reasons_in_their_order() -> None:
         r"`([A-Z_]{5,})`", guide.read_text(encoding="utf-8").split("what comes first")[1]
     )
     assert listed == [str(reason) for reason in Reason]
+
+
+@pytest.mark.parametrize(
+    ("facts", "why", "then"),
+    [
+        ({"quota": 3, "owner_held": 3}, "all apps of its owner hold 3 of 3 allowed", "quota"),
+        ({"usable": 4, "closed": 2}, "there are 4 that it may use, 2 of them on machines", "back"),
+        ({"usable": 2}, "there are 2 that it may use", "machines"),
+        ({"usable": 16}, "others have a right to the rest; in round 12", "the next round"),
+        ({"usable": 16, "closed": 4}, "there are 16 that it may use, 4 of them", "next round"),
+    ],
+)
+def test_who_has_a_part_is_told_what_keeps_the_rest(
+    facts: dict[str, int], why: str, then: str
+) -> None:
+    known = replace(KNOWN, reason=Reason.PARTLY_SERVED, quota=None, owner_held=2, held=2)
+    said = explain(replace(known, **facts))  # type: ignore[arg-type]
+    assert why in said.why
+    assert then in said.then
+    assert ("others have a right" in said.why) == ("next round" in said.then)
+
+
+def test_one_app_was_asked_and_several_were() -> None:
+    told = Ranking(12, 940.0, 2, 1, 16, 2, 1.31)
+    facts = replace(KNOWN, reason=Reason.NOT_IN_AUCTION, ranking=told)
+    assert "; 1 was asked to bid" in explain(facts).why

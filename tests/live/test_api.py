@@ -88,12 +88,16 @@ def test_operators_change_owners_machines_and_tokens_and_it_is_audited(tmp_path:
             for method, path, body in (
                 ("PUT", "/v1/owners/ann/quota", {"gpus": 3}),
                 ("PUT", "/v1/owners/ann/weight", {"weight": 2.5}),
+                ("POST", "/v1/nodes/m0/cordon", None),
                 ("POST", "/v1/nodes/m0/drain", None),
                 ("POST", "/v1/nodes/m0/uncordon", None),
             ):
                 assert (await desk.call("ann", method, path, body)).status_code == 403
                 answer = await desk.call("root", method, path, body)
                 assert answer.json() == {"done": True}, answer.text
+                (node,) = (await desk.call("root", "GET", "/v1/nodes")).json()["nodes"]
+                assert node["cordoned"] == path.endswith(("/cordon", "/drain"))
+                assert node["draining"] == path.endswith("/drain")
             owners = (await desk.call("root", "GET", "/v1/owners")).json()["owners"]
             assert owners == [{"owner": "ann", "quota": 3, "weight": 2.5}]
             made = await desk.call(
@@ -108,8 +112,22 @@ def test_operators_change_owners_machines_and_tokens_and_it_is_audited(tmp_path:
             assert {row["verb"] for row in rows} >= {
                 "quota set", "weight set", "nodes drain", "token create", "token revoke"
             }  # fmt: skip
-            assert "denied" in {row["outcome"] for row in rows}
+            denied = {(row["verb"], row["target"]) for row in rows if row["outcome"] == "denied"}
+            assert denied >= {("quota set", "ann"), ("nodes drain", "m0")}, "of what"
             assert desk.tokens["cat"] not in json.dumps(rows)
+
+    asyncio.run(work())
+
+
+def test_who_was_denied_an_app_is_audited_with_its_name(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            await desk.submit("ann", "sweep", "ann")
+            assert (await desk.call("bob", "POST", "/v1/apps/sweep/cancel")).status_code == 403
+            assert (await desk.call("root", "POST", "/v1/apps/none/cancel")).status_code == 404
+            rows = (await desk.call("root", "GET", "/v1/audit")).json()["rows"]
+            told = {(row["target"], row["outcome"]) for row in rows if row["verb"] == "cancel"}
+            assert told == {("sweep", "denied"), ("none", "refused")}
 
     asyncio.run(work())
 

@@ -1,7 +1,8 @@
 """The doctor: each check on a machine that pretends."""
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,37 @@ def test_a_machine_where_all_is_well_gets_no_advice() -> None:
     found = findings(PretendMachine())
     assert {item.verdict for item in found} == {Verdict.OK}
     assert {item.advice for item in found} == {""}
-    assert len({item.check for item in found}) == len(CHECKS)
+    assert len({item.check for item in found}) == len(CHECKS) - 1, "there are no local nodes"
+
+
+LAB = "racks: [{machines: [{count: 2, prefix: m, slots: 2x2}]}]\n"
+
+
+@pytest.mark.parametrize(
+    ("user", "config", "verdict", "word"),
+    [
+        (0, ServiceConfig(), "failed", "trust_tenants"),
+        (0, ServiceConfig(accounts={"vision": "nobody"}), "ok", "2 machines with 8 pretend GPUs"),
+        (1000, ServiceConfig(), "failed", "--trust-tenants"),
+        (1000, ServiceConfig(node=Node(owner="vision")), "ok", "8 pretend GPUs"),
+    ],
+)
+def test_local_nodes_that_could_not_start_are_found(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    user: int,
+    config: ServiceConfig,
+    verdict: str,
+    word: str,
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    file = tmp_path / "lab.yaml"
+    file.write_text(LAB)
+    found = findings(PretendMachine(user=user), replace(config, local_nodes=file))
+    (item,) = (item for item in found if item.check == "local nodes")
+    assert (item.verdict, word in item.what) == (Verdict(verdict), True), item
+    gone = findings(PretendMachine(user=user), replace(config, local_nodes=tmp_path / "none"))
+    assert Verdict.FAILED in {item.verdict for item in gone if item.check == "local nodes"}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from themis.arbiter import commands as cmd
+from themis.arbiter import events as ev
 from themis.arbiter.leasing import GIVEN_BACK, SHARE_OVER
 from themis.arbiter.world import GONE
 from themis.live.metrics import cause_of
@@ -46,8 +47,39 @@ def test_the_series_of_an_app_is_there_as_long_as_the_app(tmp_path: Path) -> Non
             assert "themis_app_rho" not in page
             assert page["themis_unserved_apps"]["PENDING_EVALUATION",] == 0
             assert set(page["themis_gpus"]) == {
-                ("free",), ("leased",), ("fencing",), ("quarantined",),
+                ("free",), ("leased",), ("fencing",), ("quarantined",), ("absent",),
             }  # fmt: skip
+
+    asyncio.run(work())
+
+
+def test_gpus_of_a_machine_that_is_gone_are_absent_and_not_quarantined(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            now, feed = desk.service.now(), desk.service.steward._feed
+            feed(ev.GpuQuarantined(now, GpuId(0), "it is broken"))
+            feed(ev.MachineLeft(now, "m0"))
+            counts = (await desk.call("root", "GET", "/v1/apps")).json()["gpus"]
+            assert counts == {
+                "free": 0, "leased": 0, "fencing": 0, "absent": 3, "quarantined": 1,
+            }  # fmt: skip
+            page = await read(desk, "root")
+            assert {state: page["themis_gpus"][state,] for state in counts} == counts
+            (node,) = (await desk.call("root", "GET", "/v1/nodes")).json()["nodes"]
+            assert [gpu["state"] for gpu in node["gpus"]] == ["quarantined", *["absent"] * 3]
+
+    asyncio.run(work())
+
+
+def test_apps_are_counted_by_the_reasons_that_people_see(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            await desk.call("root", "PUT", "/v1/owners/ann/quota", {"gpus": 0})
+            await desk.submit("ann", "sweep", "ann")
+            line = (await desk.call("ann", "GET", "/v1/apps/sweep")).json()
+            page = await read(desk, "root")
+            assert page["themis_unserved_apps"][line["reason"],] == 1
+            assert line["reason"] == "DEMAND_EXCEEDS_QUOTA"
 
     asyncio.run(work())
 

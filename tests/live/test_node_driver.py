@@ -35,7 +35,7 @@ from themis.fleet.messages import (
 )
 from themis.live.node import Node, NodeSettings
 from themis.live.node_disk import NodeDisk, RunRecord
-from themis.live.node_runs import NO_PROGRAM_CODE, RESUMABLE_CODE, task_for
+from themis.live.node_runs import NO_PROGRAM_CODE, RESUMABLE_CODE, advice, task_for
 from themis.live.node_storage import SharedStorage
 from themis.model import AppId, JobId, Machine, OwnerId
 from themis.testing.doors import until
@@ -566,6 +566,31 @@ def test_a_task_has_the_tokens_of_all_its_leases(tmp_path: Path) -> None:
     assert (task.end, task.grace, task.max_iterations) == (99.0, 4.0, 10)
     assert (task.rank, task.world, task.rendezvous) == (1, 2, "m7:20003")
     assert (task.env, task.workdir) == ({"SEED": "1"}, "/work")
+
+
+# What people are told of runs that fail
+
+
+@pytest.mark.parametrize(
+    ("ended", "tail", "told"),
+    [
+        ((1, "exited with 1"), "ModuleNotFoundError: No module named 'themis'\n", "module themis"),
+        ((1, "exited with 1"), "ImportError: something else\n", ""),
+        ((127, "program python: [Errno 2] No such file"), "", "its whole path in `command`"),
+        ((127, "working directory: [Errno 2] No such file"), "", ""),
+        ((0, "exited with 0"), "ModuleNotFoundError: No module named 'themis'\n", ""),
+    ],
+)
+def test_who_lacks_a_program_or_a_module_is_told_where_jobs_find_theirs(
+    ended: tuple[int, str], tail: str, told: str
+) -> None:
+    code, reason = ended
+    said = advice(base.Exited("a/0", 7, "failed" if code else "finished", code, reason), tail)
+    assert (said != "") == (told != "")
+    assert told in said
+    assert not said or "Which Python" in said
+    guide = (Path(__file__).parents[2] / "docs/guides/jobs.md").read_text()
+    assert "\n## Which Python\n" in guide
 
 
 # Points

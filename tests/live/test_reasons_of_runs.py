@@ -148,6 +148,47 @@ def test_a_crash_loop_is_explained_by_what_the_job_said() -> None:
     assert "retry" not in said.then, "that is for apps that are over"
 
 
+def test_a_job_that_exits_with_0_too_early_is_in_a_crash_loop_and_is_told_what_to_do() -> None:
+    scene = Scene()
+    point = Point(40.0, None, (("loss", 0.5),))
+    scene.report(3.0, RunReport(1, A, J0, RunState.RUNNING, None, 40.0, 1.0, points=(point,)))
+    scene.end(4.0, 1, 0, done=40.0)
+    scene.again(6.0)
+    scene.end(7.0, 2, 0)
+    said = explain(facts_of(scene, A, 8.0))
+    assert said.reason is Reason.CRASH_LOOP
+    assert said.why.startswith("job j0 failed 2 times: it exited with 0 at iteration 40 of 100")
+    assert "must report its iteration before it exits" in said.why
+
+
+def test_a_job_that_never_says_how_far_it_is_is_done_when_it_exits_with_0() -> None:
+    scene = Scene()
+    scene.train(3.0)
+    scene.end(4.0, 1, 0)
+    assert scene.reason(5.0) is not Reason.CRASH_LOOP
+
+
+def test_an_app_that_gave_its_gpus_back_is_not_served() -> None:
+    scene = Scene()
+    scene.train(3.0, 5.0)
+    scene.end(4.0, 1, 75, done=5.0)
+    ledger = scene.steward.arbiter.ledger
+    ledger.vacate(GpuId(0), ledger.holdings(A)[GpuId(0)].token, 5.0)
+    assert not ledger.holdings(A)
+    assert scene.reason(6.0) is Reason.PENDING_EVALUATION
+
+
+def test_an_app_that_has_no_gpu_any_more_is_not_served() -> None:
+    scene = Scene()
+    scene.train(3.0, 5.0)
+    scene.end(4.0, 1, 75, done=5.0)
+    assert scene.reason(4.5) is Reason.SERVED
+    scene.steward.handle(ev.GpuQuarantined(5.0, GpuId(0), "it is broken"))
+    assert not scene.steward.arbiter.ledger.holdings(A)
+    assert scene.steward.arbiter.world.apps[A].reason is Reason.SERVED, "as of the last round"
+    assert scene.reason(6.0) is Reason.DEMAND_EXCEEDS_CLUSTER
+
+
 def test_a_job_that_was_told_to_go_has_not_crashed() -> None:
     for code in (75, -15, -9, 1):
         scene = Scene()
@@ -191,7 +232,8 @@ def test_a_job_that_says_it_is_done_too_early_again_and_again_is_in_a_crash_loop
     scene.end(4.0, 1, 0, done=5.0)
     assert scene.reason(5.0) is Reason.CRASH_LOOP
     (job,) = app_sheet(scene.steward, A, 8.0)["jobs"]
-    assert (job["failures"], job["message"]) == (1, "exit 0 at iteration 5, before its end")
+    assert job["failures"] == 1
+    assert job["message"].startswith("it exited with 0 at iteration 5 of 100;")
 
 
 def test_what_counts_of_runs_outlasts_those_who_spoke_for_their_app() -> None:

@@ -11,6 +11,7 @@ from themis.errors import ConfigError, MissingFileError
 from themis.live.config import KEYS, SECTIONS, Address, ServiceConfig, is_loopback, value_of
 from themis.live.loading import Loaded, examine, load
 from themis.live.schema import service_schema
+from themis.live.serving import described
 from themis.live.values import check_value, plain
 
 FULL = """\
@@ -340,3 +341,49 @@ def test_paths_are_whole_wherever_they_come_from(
     Path("themis.yaml").write_text("state_dir: state\n", encoding="utf-8")
     assert load(Path("themis.yaml")).config.state_dir == tmp_path / "state"
     assert load(flags={"state_dir": "other"}).config.state_dir == tmp_path / "other"
+
+
+def test_values_that_do_not_fit_each_other_are_all_told_beside_others(tmp_path: Path) -> None:
+    text = """\
+grpc: 0.0.0.0:7420
+http: 0.0.0.0:7421
+seed: soon
+set:
+  leese: 5m
+  lease: never
+  f: 7
+hosts: [themis.lab:7421]
+job_account: nobody
+solver: magic
+tls: {ca: ca.pem, require_client: true}
+"""
+    mistakes = examine(written(tmp_path / "themis.yaml", text)).mistakes
+    lines = [int(str(mistake).split(":")[1]) for mistake in mistakes]
+    assert lines == [1, 2, 3, 5, 6, 7, 9, 10, 11], [str(mistake) for mistake in mistakes]
+
+
+def test_a_node_ttl_is_compared_with_heartbeats_unless_those_are_wrong(tmp_path: Path) -> None:
+    for heartbeat, keys in (("5s", ["node_ttl"]), ("never", ["heartbeat"])):
+        text = f"node_ttl: 1s\nset: {{heartbeat: {heartbeat}}}\n"
+        mistakes = examine(written(tmp_path / "themis.yaml", text)).mistakes
+        assert [mistake.key for mistake in mistakes] == keys
+
+
+def test_what_depends_on_a_value_that_is_wrong_is_not_told(tmp_path: Path) -> None:
+    text = "grpc: 0.0.0.0:7420\ntls: {cert: [a], key: b}\npolicy: themsi\nset: {payment: gpus}\n"
+    mistakes = examine(written(tmp_path / "themis.yaml", text)).mistakes
+    assert [mistake.key for mistake in mistakes] == ["tls.cert", "policy"]
+
+
+def test_settings_that_are_right_only_together_are_right(tmp_path: Path) -> None:
+    text = "set: {lease: 8s, grace: 1s, guard: 0.5s, heartbeat: 0.5s, solve_budget: 1s}\n"
+    found = examine(written(tmp_path / "themis.yaml", text + "node_ttl: 3s\n"))
+    assert not found.mistakes, found.mistakes
+
+
+def test_a_running_service_tells_where_entries_of_mappings_come_from(tmp_path: Path) -> None:
+    file = written(tmp_path / "themis.yaml", "seed: 5\nset: {lease: 5m}\n")
+    told = described(load(file, flags={"set": ["f=0.5"]}))
+    assert told["seed"] == {"value": 5, "from": f"{file}:1"}
+    assert told["set"]["from"] == f"--set, {file}:2"
+    assert told["accounts"]["from"] == told["http"]["from"] == "default"

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from themis.apps.file import LONGEST_GRACE
+from themis.arbiter import events as ev
 from themis.live import programs, suggesting
 from themis.live.config import Limits
+from themis.model import GpuId, Machine
 from themis.testing.http_desk import Desk, desk_of
 
 FILE: dict[str, Any] = {
@@ -83,6 +85,74 @@ def test_optuna_is_refused_where_nobody_could_ask_it(
     at_the_desk(tmp_path, work)
 
 
+@pytest.mark.parametrize(
+    "gpus", [{"per_job_min": 5, "per_job_max": 5}, {"model": "a100"}, {"memory": "9000G"}]
+)
+def test_what_the_cluster_could_never_run_is_refused_and_a_dry_run_of_it_too(
+    tmp_path: Path, gpus: dict[str, Any]
+) -> None:
+    async def work(desk: Desk) -> None:
+        code, answer = await submit(desk, gpus=gpus)
+        assert code == 422
+        assert "that match" in answer["reason"]
+
+    at_the_desk(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    ("quota", "broken", "reason", "why"),
+    [
+        (1, 0, "DEMAND_EXCEEDS_QUOTA", "the quota of its owner is 1"),
+        (None, 3, "DEMAND_EXCEEDS_CLUSTER", "the cluster has 1"),
+        (2, 2, None, ""),
+    ],
+)
+def test_who_submits_what_would_not_be_served_now_is_told_so_and_a_dry_run_too(
+    tmp_path: Path, quota: int | None, broken: int, reason: str | None, why: str
+) -> None:
+    async def work(desk: Desk) -> None:
+        if quota is not None:
+            await desk.call("root", "PUT", "/v1/owners/ann/quota", {"gpus": quota})
+        for gpu in range(broken):
+            event = ev.GpuQuarantined(desk.service.now(), GpuId(gpu), "it is broken")
+            desk.service.steward._feed(event)
+        body = {"app": FILE | {"gpus": {"per_job_min": 2, "per_job_max": 4}}, "key": "k"}
+        for change in ({"dry_run": True}, {}):
+            answer = (await desk.call("ann", "POST", "/v1/apps", body | change)).json()
+            told = [(line["reason"], why in line["why"]) for line in answer["warnings"]]
+            assert told == ([(reason, True)] if reason else [])
+        line = (await desk.call("ann", "GET", "/v1/apps/sweep")).json()
+        assert (line["reason"] == reason) == (reason is not None), "the same later"
+
+    at_the_desk(tmp_path, work)
+
+
+def test_a_dry_run_says_that_jobs_need_several_machines(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        steward = desk.service.steward
+        steward._feed(ev.MachineJoined(desk.service.now(), Machine("m1", "r0", (2,))))
+        body = {"app": FILE | {"gpus": {"per_job_min": 6, "per_job_max": 6}}, "key": "k"}
+        answer = (await desk.call("ann", "POST", "/v1/apps", body | {"dry_run": True})).json()
+        (line,) = answer["warnings"]
+        assert line["reason"] is None
+        assert "at least 6 GPUs and the largest machine has 4" in line["what"]
+
+    at_the_desk(tmp_path, work)
+
+
+def test_a_dry_run_is_refused_what_would_be_refused(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path, Limits(apps=1)) as desk:
+            body = {"app": FILE, "key": "a"}
+            assert (await desk.call("ann", "POST", "/v1/apps", body)).status_code == 200
+            more = body | {"key": "b", "dry_run": True}
+            answer = await desk.call("ann", "POST", "/v1/apps", more)
+            assert answer.status_code == 422
+            assert "1 apps are not over" in answer.json()["reason"]
+
+    asyncio.run(work())
+
+
 def test_only_an_app_that_is_over_is_tried_again(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
         assert (await submit(desk))[0] == 200
@@ -123,3 +193,34 @@ def test_an_owner_has_a_bounded_number_of_apps_at_a_time(tmp_path: Path) -> None
             assert (await desk.call("ann", "POST", "/v1/apps/sweep/retry")).status_code == 200
 
     asyncio.run(work())
+
+
+def test_who_resumes_an_app_hears_what_still_holds_it_back(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        async def answer(who: str, verb: str) -> tuple[bool, list[str]]:
+            told = (await desk.call(who, "POST", f"/v1/apps/sweep/{verb}")).json()
+            return told["changed"], told["suspended"]
+
+        await submit(desk)
+        assert await answer("ann", "resume") == (False, []), "it was not paused"
+        await desk.call("root", "POST", "/v1/apps/sweep/hold")
+        assert await answer("ann", "resume") == (False, ["HELD_BY_ADMIN"])
+        await desk.call("ann", "POST", "/v1/apps/sweep/pause")
+        assert await answer("ann", "resume") == (True, ["HELD_BY_ADMIN"])
+        assert await answer("root", "release") == (True, [])
+
+    at_the_desk(tmp_path, work)
+
+
+def test_apps_that_are_over_are_listed_for_those_who_may_see_them(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        for key in "ab":
+            await submit(desk, key)
+        await desk.call("ann", "POST", "/v1/apps/sweep/cancel")
+        for who, ended in (("ann", ["sweep"]), ("root", ["sweep"]), ("bob", [])):
+            found = (await desk.call(who, "GET", "/v1/apps?ended=true")).json()
+            assert [line["app"] for line in found["ended"]] == ended
+            assert (len(found["apps"]), found["left_out"]) == (1, 0)
+        assert "ended" not in (await desk.call("ann", "GET", "/v1/apps")).json()
+
+    at_the_desk(tmp_path, work)

@@ -80,7 +80,9 @@ def test_a_sweep_ends_with_its_winner(place: Path) -> None:
             found = await over(stage, app)
             check_winner(found)
             best = next(job for job in found["jobs"] if job["job"] == found["best"])
-            saved = stage.folder / "state-nodes" / "checkpoints" / best["checkpoint"] / "n"
+            assert best["machine"] in {"m0", "m1"}
+            assert best["checkpoint_root"] == str(stage.folder / "state-nodes" / "checkpoints")
+            saved = Path(best["checkpoint_root"]) / best["checkpoint"] / "n"
             assert saved.read_text() == "36\n"
             again = await submit(stage, sweep(name="sweep"))
             assert again == "sweep-2", "a name that is taken gets a number"

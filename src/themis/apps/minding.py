@@ -5,7 +5,7 @@ import math
 from themis.agent import events as ev
 from themis.apps.doing import FIRST_WAIT, LONGEST_WAIT, RESUMABLE, SLACK, Run
 from themis.apps.measuring import Measuring
-from themis.fleet.messages import RunState
+from themis.fleet.messages import RunState, early_end
 from themis.fleet.talk import (
     Reached,
     ReachedSaid,
@@ -78,7 +78,7 @@ class Minding(Measuring):
         elif self._may_go_on(news, run):
             self._tell(ev.JobLost(self._at, job, trial.done))
         elif news.code == 0:
-            self._fail(job, f"it exited with 0 at iteration {trial.done:g} of {target:g}")
+            self._fail(job, early_end(trial.done, target))
         else:
             self._fail(job, news.message or f"it exited with {news.code}")
 

@@ -4,7 +4,8 @@ from themis.arbiter.apps import AppState
 from themis.arbiter.conversation import OpenRound
 from themis.arbiter.record import AppLine
 from themis.arbiter.world import World
-from themis.model import AppId
+from themis.model import AppId, OwnerId
+from themis.model.apps import Constraint
 from themis.model.reasons import Reason
 from themis.policies.base import AppView, Notes, Plan, Standing
 
@@ -82,7 +83,7 @@ def _reason(
         return Reason.SERVED
     if held > 0:
         return Reason.PARTLY_SERVED
-    never = _never(view, state, world)
+    never = never_served(world, view.owner, state.spec.constraint, view.min_gang)
     if never is not None:
         return never
     if current.failed:
@@ -96,21 +97,30 @@ def _reason(
         return Reason.HIDDEN_PAYMENT
     if view.app in notes.declined:
         return Reason.PLACEMENT_TOO_SLOW
+    if not state.wanted:
+        return Reason.IDLE_RECLAIMED  # Not asked, however late it is: it had no use for GPUs.
     if standing is not None:
         return Reason.OUTBID if standing.invited else Reason.NOT_IN_AUCTION
     return Reason.NO_FREE_GPUS
 
 
-def _never(view: AppView, state: AppState, world: World) -> Reason | None:
-    """Why an app cannot run however long it waits, unless somebody changes something."""
-    if world.capacity.capacity_now(state.spec.constraint) < view.min_gang:
+def never_served(world: World, owner: OwnerId, constraint: Constraint, least: int) -> Reason | None:
+    """Why an app cannot run however long it waits, unless somebody changes something.
+
+    Args:
+        world: The cluster as it is.
+        owner: Whose the app is.
+        constraint: Which GPUs it may use.
+        least: GPUs that a job of it needs.
+    """
+    if world.capacity.capacity_now(constraint) < least:
         # A cordoned machine comes back by itself; one that has left may not.
-        there = world.present_gpus(state.spec.constraint)
-        if there == 0 and not state.spec.constraint.trivial:
+        there = world.present_gpus(constraint)
+        if there == 0 and not constraint.trivial:
             return Reason.NO_MATCHING_GPU
-        if there < view.min_gang:
+        if there < least:
             return Reason.DEMAND_EXCEEDS_CLUSTER
-    if world.quotas.get(view.owner, view.min_gang) < view.min_gang:
+    if world.quotas.get(owner, least) < least:
         return Reason.DEMAND_EXCEEDS_QUOTA
     return None
 

@@ -152,6 +152,10 @@ class World:
         """Whether a machine takes no new leases."""
         return number in self._cordoned
 
+    def is_draining(self, number: int) -> bool:
+        """Whether a machine takes no new leases and renews none."""
+        return number in self._draining
+
     @property
     def any_cordoned(self) -> bool:
         """Whether there is a machine that takes no new leases."""
@@ -235,18 +239,26 @@ class World:
         """
         if spec.id in self.apps:
             raise DuplicateError(spec.id, "an app of this name is running")
-        largest = sum(m.gpus for m in self.topology.machines if spec.constraint.allows(m))
-        gang = max(job.min_gpus for job in spec.jobs)
-        if gang > largest:
-            raise RefusedError(
-                spec.id, f"a job needs {gang} GPUs at once, the cluster has {largest} that match"
-            )
+        self.check_fits(spec)
         state = AppState(spec, at, self._marks)
         if spec.constraint not in self._constraints:
             self._count(spec.constraint, at)
         self.apps[spec.id] = state
         self.sync_activity(state, at)
         return state
+
+    def check_fits(self, spec: AppSpec) -> None:
+        """Let an app pass that could run on this cluster, if all of its machines were there.
+
+        Raises:
+            RefusedError: It never could.
+        """
+        largest = sum(m.gpus for m in self.topology.machines if spec.constraint.allows(m))
+        gang = max(job.min_gpus for job in spec.jobs)
+        if gang > largest:
+            raise RefusedError(
+                spec.id, f"a job needs {gang} GPUs at once, the cluster has {largest} that match"
+            )
 
     def sync_activity(self, state: AppState, at: float) -> None:
         """Let contention, elapsed time and owner weights follow whether an app is active."""

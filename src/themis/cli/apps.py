@@ -8,7 +8,7 @@ import typer
 
 from themis.cli.naming import App, on_app
 from themis.cli.options import Json
-from themis.cli.output import print_json
+from themis.cli.output import FAILED, note, print_json
 from themis.cli.remote import SERVER, Authority, Server, reach, say, show, since
 from themis.cli.sheets import gpus_held, headlines, jobs_table, leases_table, troubles
 
@@ -19,9 +19,17 @@ if TYPE_CHECKING:
     from themis.client import Answer, Client
 
 
-def ls(server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
+def ls(
+    ended: Annotated[
+        bool, typer.Option("--all", "-a", help="Also those that ended within the last week.")
+    ] = False,
+    server: Server = SERVER,
+    ca: Authority = None,
+    json: Json = False,
+) -> None:
     """List the apps; those of other owners have no names."""
-    answer = reach(server, ca).apps()
+    client = reach(server, ca)
+    answer = client.apps(ended=True) if ended else client.apps()
     if json:
         print_json(answer)
         return
@@ -31,8 +39,15 @@ def ls(server: Server = SERVER, ca: Authority = None, json: Json = False) -> Non
          since(line.get("submitted"), now), line.get("reason", "-"))
         for line in answer["apps"]
     ]  # fmt: skip
+    rows += [
+        (line["app"], line["owner"], "-", _rho(line), since(line.get("submitted"), now),
+         f"{since(line.get('ended'), now)} ago: {line['outcome']}")
+        for line in answer.get("ended") or ()
+    ]  # fmt: skip
     show("", ("app", "owner", "-GPUs", "-rho", "-since", "=reason"), rows)
     counts = answer["gpus"]
+    if answer.get("left_out"):
+        note(f"{answer['left_out']} that ended earlier are left out")
     say("GPUs: " + ", ".join(f"{number} {state}" for state, number in counts.items()))
 
 
@@ -87,8 +102,8 @@ def pause(app: App, server: Server = SERVER, ca: Authority = None, json: Json = 
 
 
 def resume(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
-    """Let a paused app go on."""
-    _change(server, ca, app, lambda client: client.resume, "{} is paused no more", json=json)
+    """Let a paused app go on; exits 1 if something else keeps holding it back."""
+    _let_go(server, ca, app, lambda client: client.resume, "paused", json=json)
 
 
 def cancel(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
@@ -113,8 +128,8 @@ def hold(app: App, server: Server = SERVER, ca: Authority = None, json: Json = F
 
 
 def release(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
-    """Let a held app run again."""
-    _change(server, ca, app, lambda client: client.release, "{} may run again", json=json)
+    """Let a held app run again; exits 1 if something else keeps holding it back."""
+    _let_go(server, ca, app, lambda client: client.release, "held", json=json)
 
 
 def _change(
@@ -132,6 +147,37 @@ def _change(
         print_json(answer)
     else:
         say(line.format(name))
+
+
+_HELD_BACK = {
+    "PAUSED_BY_USER": "its owner has paused it: `themis resume` lets it go on",
+    "HELD_BY_ADMIN": "an operator holds it back: only an operator's `themis release` lets it run",
+    "AGENT_UNREACHABLE": "its agent does not answer: it goes on when that is back",
+    "CRASH_LOOP": "its jobs fail again and again: `themis explain` says more",
+}
+"""What to say of each reason for which an app may be suspended."""
+
+
+def _let_go(
+    server: str,
+    ca: Path | None,
+    app: str,
+    verb: Callable[[Client], Callable[[str], Answer]],
+    state: str,
+    *,
+    json: bool,
+) -> None:
+    client = reach(server, ca)
+    name, answer = on_app(client, app, verb(client))
+    left = [str(reason) for reason in answer.get("suspended") or ()]
+    if json:
+        print_json(answer)
+    else:
+        was = answer.get("changed", True)
+        first = f"{name} is {state} no more" if was else f"{name} was not {state}"
+        say("; ".join([first, *(_HELD_BACK.get(reason, reason) for reason in left)]))
+    if left:
+        raise typer.Exit(FAILED)
 
 
 def _rho(line: Mapping[str, Any]) -> str:

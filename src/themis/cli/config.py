@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -10,11 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from themis.cli.options import Json
-from themis.cli.output import NOT_FOUND, USAGE, console, escape_line, print_json, table
+from themis.cli.output import (
+    NOT_FOUND,
+    USAGE,
+    console,
+    escape_line,
+    fail,
+    note,
+    print_json,
+    table,
+)
 from themis.cli.remote import SERVER, Authority, Server, reach, say
-from themis.cli.service import ServiceCommand, ServiceFile, service_configuration
+from themis.cli.service import VARIABLE, ServiceCommand, ServiceFile, service_configuration
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from themis.errors import ConfigError
     from themis.live.loading import Loaded
     from themis.sim.runfile import Checked
 
@@ -76,13 +89,35 @@ def check_command(
 @app.command("show", cls=ServiceCommand)
 def show_command(
     context: typer.Context,
+    file: Annotated[
+        Path | None, typer.Argument(help="The service's YAML file, as --config.")
+    ] = None,
     config: ServiceFile = None,
     changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
+    running: Annotated[
+        bool, typer.Option("--running", help="What the service that runs goes by.")
+    ] = False,
+    server: Server = SERVER,
+    ca: Authority = None,
     json: Json = False,
 ) -> None:
-    """Show every key of a service with its value, and where that comes from."""
-    loaded = service_configuration(context, config)
-    rows = [row for row in _rows(loaded) if not changed or row["origin"] != "default"]
+    """Show every key of a service with its value, and where that comes from.
+
+    Of a file, or with --running of the service that runs. Without either, what `themis serve`
+    would go by if it were started here.
+    """
+    if file is not None and config is not None:
+        fail("FILE and --config: one of them, please", USAGE)
+    if running:
+        if file is not None or config is not None:
+            fail("--running and a file: one of them, please", USAGE)
+        found = _running(reach(server, ca).config())
+    else:
+        chosen = file or config
+        found = _rows(service_configuration(context, chosen))
+        if chosen is None and VARIABLE not in os.environ:
+            note(_no_file())
+    rows = [row for row in found if not changed or row["origin"] != "default"]
     if json:
         print_json({"keys": rows})
         return
@@ -122,6 +157,35 @@ def schema_command(
     sys.stdout.write(dumps(app_schema() if of_app else service_schema(), indent=2) + "\n")
 
 
+_USUAL = Path("/etc/themis/themis.yaml")
+
+
+def _no_file() -> str:
+    """What to say to who may expect the keys of a file, or of a service that runs."""
+    usual = f" FILE, as {_USUAL}" if _USUAL.is_file() else " FILE"
+    return (
+        f"no file is named: defaults, environment and flags alone; `themis config show{usual}` "
+        "shows that of a file, --running that of the service that runs"
+    )
+
+
+def _running(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The keys of a service that runs."""
+    from themis.live.loading import MAPPINGS  # noqa: PLC0415 - late, for a quick --help
+
+    rows: list[dict[str, Any]] = []
+    for key, told in answer.items():
+        if key in MAPPINGS and isinstance(told["value"], dict):
+            entries = told["value"].items()
+            rows += [
+                {"key": f"{key}.{name}", "value": value, "origin": told["from"]}
+                for name, value in entries
+            ]
+        else:
+            rows.append({"key": key, "value": told["value"], "origin": told["from"]})
+    return rows
+
+
 def _rows(loaded: Loaded) -> list[dict[str, Any]]:
     from themis.live.config import KEYS, value_of  # noqa: PLC0415 - late, for a quick --help
     from themis.live.loading import MAPPINGS  # noqa: PLC0415 - see above
@@ -151,7 +215,27 @@ def _check(file: Path, kind: FileKind) -> Checked:
     if found.loaded is None:
         return Checked("", found.mistakes)
     config = found.loaded.config
+    mistake = _mistake_of_local_nodes(file)
+    if mistake is not None:
+        return Checked("", (mistake,))
     return Checked(f"service, {config.policy} on grpc {config.grpc} and http {config.http}")
+
+
+def _mistake_of_local_nodes(file: Path) -> ConfigError | None:
+    """Why a service with this file, in this environment, could not start nodes of its own."""
+    from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
+    from themis.live.loading import examine  # noqa: PLC0415 - see above
+
+    loaded = examine(file, environ=os.environ, root=os.geteuid() == 0).loaded
+    if loaded is None or loaded.config.local_nodes is None:
+        return None
+    from themis.live.local_nodes import local_machines  # noqa: PLC0415 - see above
+
+    try:
+        local_machines(loaded.config)
+    except ConfigError as error:
+        return ConfigError(error.key, error.given, error.allowed, error.where or str(file))
+    return None
 
 
 def _is_service(file: Path) -> bool:

@@ -119,6 +119,9 @@ def _state(line: dict[str, Any]) -> str:
         return "other shape"
     if not line["present"]:
         return "silent"
+    if line.get("draining"):
+        held = any(gpu["state"] in {"leased", "fencing"} for gpu in line["gpus"])
+        return "draining" if held else "drained"
     return "cordoned" if line["cordoned"] else "used"
 
 

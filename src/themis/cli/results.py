@@ -86,13 +86,13 @@ def as_csv(jobs: Sequence[Job], metric: str) -> str:
         names |= dict.fromkeys(job.get("params") or {})
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    head = ["job", "state", "iterations", metric, *names, "checkpoint", "failed"]
+    head = ["job", "state", "iterations", metric, *names, "checkpoint", "machine", "failed"]
     writer.writerow([_field(name) for name in head])
     for job in jobs:
         params = job.get("params") or {}
         row = [job["job"], job.get("state"), job.get("iterations"), job.get("metric"),
                *(params.get(name) for name in names), job.get("checkpoint"),
-               job.get("failed")]  # fmt: skip
+               job.get("machine"), job.get("failed")]  # fmt: skip
         writer.writerow([_field(value) for value in row])
     return out.getvalue()
 
@@ -122,8 +122,21 @@ def _headline(answer: Mapping[str, Any], job: Job) -> str:
 def _tell_one(answer: Mapping[str, Any], job: Job) -> None:
     say(_headline(answer, job))
     say(f"after {cell(job.get('iterations'))} iterations")
-    if job.get("checkpoint"):
-        say(f"checkpoint: {job['checkpoint']}")
+    for line in _checkpoint(job):
+        say(line)
+
+
+def _checkpoint(job: Job) -> list[str]:
+    """Where the checkpoint of a job is, as far as that is known."""
+    below, machine, root = (job.get(key) for key in ("checkpoint", "machine", "checkpoint_root"))
+    if not below:
+        return []
+    if root:
+        where = f" (on {machine}, and on the machines that share {root})" if machine else ""
+        return [f"checkpoint: {str(root).rstrip('/')}/{below}{where}"]
+    if machine:
+        return [f"checkpoint: {below}, below checkpoints/ in the state folder of node {machine}"]
+    return [f"checkpoint: {below}"]
 
 
 def _tell_all(answer: Mapping[str, Any], jobs: Sequence[Job]) -> None:
@@ -144,5 +157,5 @@ def _tell_all(answer: Mapping[str, Any], jobs: Sequence[Job]) -> None:
     for job in jobs:
         if job["job"] == answer.get("best"):
             say(_headline(answer, job))
-            if job.get("checkpoint"):
-                say(f"checkpoint: {job['checkpoint']}")
+            for line in _checkpoint(job):
+                say(line)

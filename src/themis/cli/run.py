@@ -14,7 +14,7 @@ from themis.cli.output import USAGE, fail, note, print_json
 from themis.cli.remote import SERVER, Authority, Server, reach, say
 from themis.cli.submit import Name, Set, tell_submitted
 from themis.cli.watching import detach, exit_code
-from themis.errors import LimitError, UnavailableError
+from themis.errors import LimitError, ThemisError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,16 +119,21 @@ def follow(client: Client, app: str, *, json: bool) -> Answer:
         if "outcome" in sheet:
             break
         if piece.get("run") is None:
-            told = _tell_waiting(sheet, told)
+            told = _tell_waiting(client, sheet, told)
     out(None)
     sys.stdout.flush()
     return sheet if "outcome" in sheet else client.wait(app)
 
 
-def _tell_waiting(sheet: Answer, told: str) -> str:
+def _tell_waiting(client: Client, sheet: Answer, told: str) -> str:
+    """Say why it waits, whenever that is another reason than before."""
     reason = str(sheet.get("reason") or sheet.get("state") or "")
     if reason and reason != told:
-        note(f"waiting: {reason}")
+        said: Answer = {}
+        with suppress(ThemisError):  # the reason alone says much
+            said = client.explain(str(sheet["app"]))
+        lines = [str(said[key]) for key in ("why", "then") if said.get(key)]
+        note("; ".join([f"waiting: {reason}", *lines]))
     return reason
 
 

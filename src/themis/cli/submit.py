@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from themis.cli.options import Json
-from themis.cli.output import STYLE, USAGE, counted, fail, note, print_json
+from themis.cli.output import FAILED, STYLE, USAGE, counted, fail, note, print_json, warn
 from themis.cli.remote import SERVER, Authority, Server, reach, say, show
 from themis.cli.sheets import length
 from themis.cli.watching import exit_code, watch
@@ -38,7 +38,10 @@ Seed = Annotated[
 def submit(
     file: Annotated[Path, typer.Argument(help="The app file (YAML); - for standard input.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show phases, budget and ideal time.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Only show phases, budget and ideal time; exits 1 if it never runs."
+        ),
     ] = False,
     watch_: Annotated[
         bool, typer.Option("--watch", "-w", help="Show it until it is over; exits 1 if it fails.")
@@ -61,6 +64,8 @@ def submit(
     answer = client.submit(plain_app(written), seed=seed, dry_run=dry_run)
     if dry_run:
         _lay_out(written.name, answer, json=json)
+        if any(line.get("reason") for line in answer.get("warnings") or ()):
+            raise typer.Exit(FAILED)
         return
     tell_submitted(answer, json=json)
     if watch_:
@@ -79,6 +84,23 @@ def tell_submitted(answer: Mapping[str, Any], *, json: bool) -> None:
         plan = answer.get("plan") or {}
         jobs = f": {counted(int(plan['jobs']), 'job')}" if plan.get("jobs") else ""
         say(f"{answer['app']} is submitted{jobs}{_ideally(plan, ', ')}")
+    if not json:
+        tell_warnings(answer)
+
+
+def tell_warnings(answer: Mapping[str, Any]) -> bool:
+    """Say what people should know of what they submit; whether it would never run as it is."""
+    never = False
+    for line in answer.get("warnings") or ():
+        parts = [str(line[key]) for key in ("what", "why", "then") if line.get(key)]
+        reason = line.get("reason")
+        never = never or reason is not None
+        told = "; ".join(parts)
+        if reason:
+            warn(f"as it is it never runs: {reason}: {told}")
+        else:
+            note(told)
+    return never
 
 
 def see_to_the_end(client: Client, app: str, *, json: bool) -> None:
@@ -111,6 +133,7 @@ def _lay_out(name: str, answer: Mapping[str, Any], *, json: bool) -> None:
     if ideal:
         say(f"{ideal}, on a share of {_gpus(plan.get('share_gpus'))} of "
             f"{_gpus(plan.get('cluster_gpus'))} GPUs")  # fmt: skip
+    tell_warnings(answer)
     note("nothing was submitted")
 
 

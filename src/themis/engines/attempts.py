@@ -44,6 +44,8 @@ class Attempt:
     tag: str = ""
     since: float = 0.0
     """When it began, on the clock of its checkpoints' storage."""
+    rank: int = 0
+    """Its place among the parts of its job."""
 
     @property
     def log(self) -> str:
@@ -178,6 +180,7 @@ def read_attempt(folder: Path) -> Attempt:
         source=Source(**body.get("source", {})),
         tag=body.get("tag", ""),
         since=body.get("since", 0.0),
+        rank=body.get("rank", 0),
     )
 
 

@@ -106,6 +106,7 @@ class StateFolder:
             "metrics_limit": self.limits.metrics,
             "patience": self.limits.patience,
             "tag": task.tag,
+            "rank": task.rank,
             "source": asdict(task.source),
             "since": storage_time(checkpoint) if task.source.kind == TENSORBOARD else 0.0,
         }

@@ -29,7 +29,7 @@ from themis.engines.base import (
     Task,
 )
 from themis.engines.cgroups import Group
-from themis.engines.deadlines import CHECKPOINT, KILL, LOST, RESUMABLE, RUN, Lease
+from themis.engines.deadlines import CHECKPOINT, FINISHED, KILL, LOST, RESUMABLE, RUN, Lease
 from themis.engines.fences import highest_token
 from themis.engines.folders import Limits, StateFolder
 from themis.engines.gpus import Inventory
@@ -38,6 +38,7 @@ from themis.engines.metrics import Sample, Stretch
 from themis.engines.numbering import read_numbers, steady, write_numbers
 from themis.engines.owners import Account, Owners
 from themis.engines.probe import Choice, choose, sweep
+from themis.engines.recall import keep_sample, recall_sample
 from themis.engines.sources import TENSORBOARD, check_source, reader_for
 from themis.engines.spawn import spawn
 from themis.engines.supervisor import EXITED, STOPPING, STUCK
@@ -64,6 +65,12 @@ class _Watched:
         self.started_told = False
         self.stuck_told = False
         self.over = False
+        self.said: Sample | None = None
+        """The last that it reported,"""
+        self.kept: Sample | None = None
+        """and that was written down for later starts."""
+        self.past: tuple[Sample, ...] | None = None
+        """What an earlier start said last, once somebody has looked."""
         self.follow_up: asyncio.Task[None] | None = None
 
 
@@ -212,7 +219,15 @@ class LocalEngine:
         if watched is None:
             return ()
         async with watched.reading:
-            return await watched.aloof(watched.reader.read)
+            samples = await watched.aloof(watched.reader.read)
+            if samples:
+                watched.said = samples[-1]
+            if watched.over and watched.said is None:
+                return await self._recall(watched)
+            if watched.over and watched.said is not watched.kept:
+                watched.kept = watched.said
+                self._begin(self._keep(watched.attempt, watched.said))
+            return samples
 
     async def points(self, job: str, since: int, most: int) -> Stretch:
         """Samples of its latest start from a place on, as long as it is not forgotten."""
@@ -220,7 +235,11 @@ class LocalEngine:
         if watched is None:
             return Stretch((), since, more=False)
         async with watched.reading:
-            return await watched.aloof(watched.points.stretch, since, most)
+            stretch = await watched.aloof(watched.points.stretch, since, most)
+            if watched.over and not since and not stretch.samples:
+                past = await self._recall(watched)
+                return Stretch(past, past[-1].end, more=False) if past else stretch
+            return stretch
 
     async def tail(self, job: str, limit: int = 4096) -> str:
         """The end of its output, whole lines if there are any."""
@@ -414,6 +433,28 @@ class LocalEngine:
         if not watched.over and page.get("state") != STUCK and watched.handle >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(watched.handle, signal.SIGKILL)
+
+    async def _keep(self, attempt: Attempt, said: Sample | None) -> None:
+        """Write down how far a job is, for a start of it that will find nothing left to do."""
+        if said is not None and attempt.checkpoint:
+            await aside(keep_sample, attempt.checkpoint, said, attempt.account)
+
+    async def _recall(self, watched: _Watched) -> tuple[Sample, ...]:
+        """What an earlier start of a job said last, if this one ended well without a word."""
+        attempt, page = watched.attempt, watched.attempt.status or {}
+        # Of parts on several machines only the first speaks for the job.
+        if attempt.rank or not attempt.checkpoint or page.get("outcome") != FINISHED:
+            return ()
+        if watched.past is None:
+            watched.past = ()
+            # Nobody waits for a file server that is down: other jobs want to be heard too.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._folder.limits.patience):
+                    found = await aside(
+                        recall_sample, attempt.checkpoint, attempt.account, attempt.source.name
+                    )
+                    watched.past = (found,) if found is not None else ()
+        return watched.past
 
     def _want(self, watched: _Watched, stop: str) -> None:
         watched.lease.stop = stop

@@ -53,6 +53,8 @@ class Facts:
     """GPUs that there are."""
     usable: int = 0
     """Those of them that its constraints allow."""
+    closed: int = 0
+    """Those of these on machines that an operator has cordoned or drains."""
     wanted: str = ""
     """What kind of GPU it asks for, in words; empty if any will do."""
     quota: int | None = None

@@ -22,15 +22,15 @@ WORDS: Mapping[Reason, str] = {
     Reason.HIDDEN_PAYMENT: "it won GPUs and paid with them for those it kept others from",
     Reason.NO_FREE_GPUS: "no GPU that it could use is free",
     Reason.PLACEMENT_TOO_SLOW: "what was left would not have made it faster",
-    Reason.IDLE_RECLAIMED: "it had left GPUs unused",
+    Reason.IDLE_RECLAIMED: "it had no use for the GPUs that it had",
     Reason.NO_METRICS: "its jobs run and report nothing",
     Reason.WAITING_PHASE: "its jobs are done with this phase and wait for the last of them",
     Reason.CHECKPOINTING: "its jobs save what they have",
     Reason.STARTING: "its jobs start",
     Reason.ROUND_FAILED: "the last round failed, and everybody kept what they had",
-    Reason.PENDING_EVALUATION: "it has just come, and there was no round since",
+    Reason.PENDING_EVALUATION: "there was no round since it came, or gave its GPUs back",
     Reason.SERVED: "it has all the GPUs that its jobs can use",
-    Reason.PARTLY_SERVED: "it has a part of what it wants, and others have a right to the rest",
+    Reason.PARTLY_SERVED: "it has a part of what it wants, and the rest is not to be had now",
     Reason.ENDED: "it is over",
     Reason.FAILED: "it has failed",
 }
@@ -174,7 +174,8 @@ def _crashing(facts: Facts) -> tuple[str, str]:
 
 def _not_asked(facts: Facts) -> tuple[str, str]:
     told = facts.ranking
-    asked = f"; {told.invited} were asked to bid" if told is not None else ""
+    verb = "was" if told is not None and told.invited == 1 else "were"
+    asked = f"; {told.invited} {verb} asked to bid" if told is not None else ""
     return f"{_standing(facts)}{asked}{_waited(facts)}", f"it moves up as it waits: {_round(facts)}"
 
 
@@ -215,7 +216,7 @@ def _too_slow(facts: Facts) -> tuple[str, str]:
 def _idle(facts: Facts) -> tuple[str, str]:
     after = f" for {length(facts.idle_after)}" if facts.idle_after else ""
     return (
-        f"nothing ran on GPUs that it held{after}, so they were taken back",
+        f"it gave GPUs back, or nothing ran on them{after} and they were taken back",
         f"`themis status {facts.app}` shows what its jobs do; it is asked again after a while",
     )
 
@@ -268,8 +269,19 @@ def _served(facts: Facts) -> tuple[str, str]:
 
 
 def _partly(facts: Facts) -> tuple[str, str]:
+    has = f"it holds {_gpus(facts.held)} of {facts.demand} that it wants"
+    if facts.quota is not None and facts.owner_held >= facts.quota:
+        return (
+            f"{has}; all apps of its owner hold {facts.owner_held} of {facts.quota} allowed",
+            "it gets more when another app of the same owner gives GPUs back, or a larger quota",
+        )
+    closed = f", {facts.closed} of them on machines that an operator keeps from use"
+    there = f"; there are {facts.usable} that it may use{closed if facts.closed else ''}"
+    if facts.held >= facts.usable - facts.closed > 0:
+        return f"{has}{there}", "it gets more when machines come, or come back into use"
     return (
-        f"it holds {_gpus(facts.held)} of {facts.demand} that it wants; {_standing(facts)}",
+        f"{has}; others have a right to the rest; {_standing(facts)}"
+        + (there if facts.closed else ""),
         _round(facts),
     )
 

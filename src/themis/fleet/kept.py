@@ -79,6 +79,8 @@ class RunResult:
     """Whether it was told to go."""
     early: bool = False
     """Whether it exited with 0 though its job is not where it had to be."""
+    limit: float = 0.0
+    """The iterations that it was to come to; 0 for as many as it likes."""
 
     @property
     def failed(self) -> bool:

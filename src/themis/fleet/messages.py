@@ -110,6 +110,14 @@ def finite(value: float | None) -> float | None:
     return None if value is None or value >= NOT_FINITE else value
 
 
+def early_end(iterations: float, target: float) -> str:
+    """What is wrong with a job that exited with 0 there, and what its program has to do."""
+    return (
+        f"it exited with 0 at iteration {iterations:g} of {target:g}; a program that finds nothing "
+        "left to do must report its iteration before it exits"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     """What a job said of itself at one iteration, counted from its start."""

@@ -161,6 +161,7 @@ class Runbook:
             seconds,
             run.told,
             early,
+            run.limit,
         )
         self._index(result)
         self._store(result)

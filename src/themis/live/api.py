@@ -57,7 +57,7 @@ class Api(About, Apps, Logs, Machines, People, History):
             found: Data | Response = await handler(call)
             await self._service.settled()
         except Exception as error:  # told as one shape; what is unexpected goes to the log
-            return self._problem(endpoint, identity, wall, error)
+            return self._problem(endpoint, identity, wall, error, target_of(request))
         return found if isinstance(found, Response) else as_json(found)
 
     def close(self) -> None:
@@ -85,14 +85,20 @@ class Api(About, Apps, Logs, Machines, People, History):
             raise
 
     def _problem(
-        self, endpoint: Endpoint, identity: Identity | None, wall: float, error: Exception
+        self,
+        endpoint: Endpoint,
+        identity: Identity | None,
+        wall: float,
+        error: Exception,
+        target: str,
     ) -> Response:
         problem = problem_of(error)
         if endpoint.writes and identity is not None:
             outcome = Outcome.DENIED if problem.status == 403 else Outcome.REFUSED
             if problem.status >= 500:  # The service's doing, not the caller's.
                 outcome = Outcome.FAILED
-            row = audited(identity, endpoint.verb, problem.who, at=wall, outcome=outcome)
+            named = target or problem.who
+            row = audited(identity, endpoint.verb, named, at=wall, outcome=outcome)
             for item in self._refusals.note(row):
                 self._service.writer.add(audit=item)
         headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}
@@ -124,6 +130,11 @@ class Api(About, Apps, Logs, Machines, People, History):
             raise RefusedError("body", "it must be a JSON object")
         openapi.check(endpoint.body or {"type": "object", "additionalProperties": False}, data)
         return data
+
+
+def target_of(request: Request) -> str:
+    """What a call is about, as its path names it: an app, a machine, an owner, a token."""
+    return " ".join(str(part) for part in request.path_params.values())
 
 
 def make_api(api: Api) -> Starlette:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from themis.errors import ConfigError, ThemisError
 from themis.live.config import Address, ServiceConfig
+from themis.live.local_nodes import local_machines
 from themis.live.tls import WARN_DAYS, check_files, days_left
 
 ENOUGH_BYTES = 5 * 10**9
@@ -164,11 +165,23 @@ def _check_each_account(machine: Machine, config: ServiceConfig) -> Iterable[Fin
         yield Finding("accounts", Verdict.OK, f"{len(accounts)} owners have users of their own")
 
 
+def check_local_nodes(machine: Machine, config: ServiceConfig, now: float) -> Iterable[Finding]:
+    """Whether the nodes that the service starts by itself could run."""
+    if config.local_nodes is None:
+        return
+    machines = local_machines(config)
+    gpus = sum(each.gpus for each in machines)
+    yield Finding("local nodes", Verdict.OK, f"{len(machines)} machines with {gpus} pretend GPUs")
+
+
 def check_gpus(machine: Machine, config: ServiceConfig, now: float) -> Iterable[Finding]:
     """Which GPUs could be leased."""
     name = "GPUs"
     if config.node.pretend:
         yield Finding(name, Verdict.OK, f"{config.node.pretend} pretend GPUs")
+        return
+    if config.local_nodes is not None:
+        yield Finding(name, Verdict.SKIPPED, "local nodes pretend theirs")
         return
     if machine.probe is None:
         yield Finding(name, Verdict.SKIPPED, "no engine is installed here")
@@ -285,6 +298,7 @@ def check_certificates(machine: Machine, config: ServiceConfig, now: float) -> I
 CHECKS: tuple[Check, ...] = (
     check_control,
     check_accounts,
+    check_local_nodes,
     check_gpus,
     check_disk,
     check_clock,
@@ -301,7 +315,7 @@ def examine_machine(
     """What all checks found. One that fails by itself is a finding and not the end."""
     found: list[Finding] = []
     for check in checks:
-        name = check.__name__.removeprefix("check_")
+        name = check.__name__.removeprefix("check_").replace("_", " ")
         try:
             found.extend(check(machine, config, now))
         except ConfigError as error:

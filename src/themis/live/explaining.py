@@ -6,19 +6,18 @@ explain(facts_of(service, app, now)).lines
 import math
 from typing import Protocol
 
-from themis.arbiter.apps import AppState
 from themis.arbiter.record import RoundRecord
 from themis.explain import Bidding, Facts, Ranking
 from themis.fleet import Steward
 from themis.fleet.kept import WantedRun
 from themis.fleet.messages import RunState
 from themis.live.keeping import Ended
+from themis.live.outlook import kind_of
 from themis.live.reasons import crashes_of, quiet_for, reason_of, trouble_of
 from themis.live.rounds import RoundBook
 from themis.model import AppId
 from themis.model.apps import Constraint
 from themis.model.reasons import Reason
-from themis.model.topology import ANY_MODEL
 
 
 class Host(Protocol):
@@ -57,7 +56,8 @@ def facts_of(host: Host, app: AppId, now: float) -> Facts:
         waiting_since=state.waiting_since if math.isfinite(state.waiting_since) else None,
         cluster=world.present_gpus(Constraint()),
         usable=world.present_gpus(state.spec.constraint),
-        wanted=_kind(state),
+        closed=world.present_gpus(state.spec.constraint) - world.usable_gpus(state.spec.constraint),
+        wanted=kind_of(state.spec),
         quota=world.quotas.get(state.spec.owner),
         owner_held=sum(
             len(ledger.holdings(other))
@@ -84,15 +84,6 @@ def facts_of_ended(app: AppId, ended: Ended, now: float) -> Facts:
     failed = ended.outcome.startswith("failed")
     reason = Reason.FAILED if failed else Reason.ENDED
     return Facts(app=app, reason=reason, now=now, outcome=ended.outcome, ended=ended.at)
-
-
-def _kind(state: AppState) -> str:
-    constraint = state.spec.constraint
-    if constraint.trivial:
-        return ""
-    model = "any model" if constraint.gpu_model == ANY_MODEL else constraint.gpu_model
-    memory = constraint.gpu_memory
-    return f"{model} with {memory:g} GB of memory or more" if memory > 0.0 else model
 
 
 def _last_round(book: RoundBook, app: AppId) -> RoundRecord | None:

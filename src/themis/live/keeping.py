@@ -77,6 +77,15 @@ class Departed:
         text = self._kept.get(_ENDED + app)
         return None if text is None else _read(Ended, text)
 
+    def all(self) -> list[tuple[AppId, Ended]]:
+        """All apps that are over and not forgotten, the last to end first."""
+        known = [
+            (AppId(key.removeprefix(_ENDED)), ended)
+            for key, ended in _all(Ended, self._kept, _ENDED)
+            if ended is not None
+        ]
+        return sorted(known, key=lambda item: (-item[1].at, item[0]))
+
     @staticmethod
     def named(rows: Rows) -> list[AppId]:
         """The apps that rows are of."""

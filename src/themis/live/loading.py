@@ -8,8 +8,8 @@ Every value knows where it came from.
 """
 
 import difflib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -132,21 +132,25 @@ def examine(
             values[name] = _checked(name, item)
         except ConfigError as error:
             mistakes.append(item.blame(error))
-    if mistakes:
-        return Examined(None, tuple(sorted(mistakes, key=_line)))
     notes = tuple(_slips(environ or {}))
+    wrong = {mistake.key for mistake in mistakes} | (given.keys() - values.keys())
     values.setdefault("state_dir", state_folder(environ or {}, root=root))
     values.setdefault("store", f"sqlite:///{values['state_dir']}/themis.db")
-    try:
-        return Examined(_together(values, given, notes))
-    except ConfigError as error:
-        return Examined(None, (_blamed(error, given),))
+    config = config_from(_merged(values))
+    for needs, check in _CHECKS:
+        # What depends on a value that is wrong itself can only be misleading.
+        if not any(name.partition(".")[0] in needs for name in wrong):
+            mistakes += [_blamed(error, given) for error in check(config, given)]
+    if mistakes:
+        return Examined(None, tuple(sorted(mistakes, key=_line)))
+    options, settings = _decided(config)
+    origins = {name: DEFAULT for name in KEYS if name not in MAPPINGS}
+    origins |= {name: item.origin for name, item in given.items()}
+    return Examined(Loaded(config, origins, settings, options, notes))
 
 
-def _together(
-    values: dict[str, Any], given: Mapping[str, _Given], notes: tuple[str, ...]
-) -> Loaded:
-    """The values as a whole, if they fit each other."""
+def _merged(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values by key, those of mappings put together."""
     merged = {name: value for name, value in values.items() if name in KEYS}
     for name in MAPPINGS:
         prefix = f"{name}."
@@ -155,55 +159,110 @@ def _together(
             for key, value in values.items()
             if key.startswith(prefix)
         }
-    config = config_from(merged)
-    options, settings = _decided(config)
-    _check_tls(config)
+    return merged
+
+
+# Checks of values that have to fit each other. Each yields all that is wrong.
+
+
+def _check_solver(config: ServiceConfig, _: Mapping[str, _Given]) -> Iterator[ConfigError]:
+    try:
+        solver(config.solver)
+    except ConfigError as error:
+        yield error
+
+
+def _check_set(config: ServiceConfig, _: Mapping[str, _Given]) -> Iterator[ConfigError]:
+    try:
+        known = {*policy_options(policy_class(config.policy)), *SETTING_NAMES}
+    except ConfigError as error:
+        yield error
+        return
+    left = {key: value for key, value in config.set.items() if key in known}
+    for key in config.set:
+        if key not in known:
+            yield unknown_name(f"key for policy {config.policy}", key, known)
+    # Some values are right only beside others: each one that is wrong is left out, and what is
+    # wrong without it is told too.
+    while True:
+        try:
+            _decided(replace(config, set=left))
+        except ConfigError as error:
+            yield error
+            named = [key for key in (error.key, *error.key.split()) if key in left]
+            if not named:
+                return
+            del left[named[0]]
+        else:
+            return
+
+
+def _check_addresses(config: ServiceConfig, _: Mapping[str, _Given]) -> Iterator[ConfigError]:
     for key in ("grpc", "http"):
-        check_bind(key, getattr(config, key), config.tls)
+        try:
+            check_bind(key, getattr(config, key), config.tls)
+        except ConfigError as error:
+            yield error
     if config.grpc == config.http and config.grpc.port:
-        raise ConfigError("http", str(config.http), "another address than that of grpc")
+        yield ConfigError("http", str(config.http), "another address than that of grpc")
+
+
+def _check_ttl(config: ServiceConfig, _: Mapping[str, _Given]) -> Iterator[ConfigError]:
+    try:
+        _, settings = _decided(config)
+    except ConfigError:
+        return  # It is told by the check of `set`.
     least = HEARTBEATS * settings.heartbeat
     if config.node_ttl < least:
         allowed = f"at least {HEARTBEATS} heartbeats ({least:g} s)"
-        raise ConfigError("node_ttl", config.node_ttl, allowed)
+        yield ConfigError("node_ttl", config.node_ttl, allowed)
+
+
+def _check_accounts(config: ServiceConfig, given: Mapping[str, _Given]) -> Iterator[ConfigError]:
     if config.trust_tenants and config.accounts:
         reason = "with trust_tenants all jobs run as job_account: leave one of them out"
-        raise UnwantedKeyError("accounts", f"those of {len(config.accounts)} owners", reason)
+        yield UnwantedKeyError("accounts", f"those of {len(config.accounts)} owners", reason)
     if "job_account" in given and not config.trust_tenants:
         reason = "it is used with trust_tenants only"
-        raise UnwantedKeyError("job_account", config.job_account, reason)
-    origins = {name: DEFAULT for name in KEYS if name not in MAPPINGS}
-    origins |= {name: item.origin for name, item in given.items()}
-    return Loaded(config, origins, settings, options, notes)
+        yield UnwantedKeyError("job_account", config.job_account, reason)
 
 
 def _decided(config: ServiceConfig) -> tuple[dict[str, Any], Settings]:
     """Options of the policy, and the arbiter's settings."""
     kind = policy_class(config.policy)
-    solver(config.solver)
     known = policy_options(kind)
-    for key in config.set:
-        if key not in known and key not in SETTING_NAMES:
-            raise unknown_name(f"key for policy {config.policy}", key, {*known, *SETTING_NAMES})
     options = {key: value for key, value in config.set.items() if key in known}
     policy(config.policy, **options)
-    rest = {key: value for key, value in config.set.items() if key not in known}
-    settings = settings_for(kind, rest)
+    names = {name for name in SETTING_NAMES if name not in known}
+    settings = settings_for(kind, {key: config.set[key] for key in config.set if key in names})
     if settings.inputs is Inputs.CLAIMED:
         raise ConfigError("inputs", "claimed", "computed: claims are believed in simulations only")
     return options, settings
 
 
-def _check_tls(config: ServiceConfig) -> None:
+def _check_tls(config: ServiceConfig, _: Mapping[str, _Given]) -> Iterator[ConfigError]:
     for name in ("tls", "node"):
         section = getattr(config, name)
         for one, other in (("cert", "key"), ("key", "cert")):
             if getattr(section, one) and not getattr(section, other):
                 given = str(getattr(section, one))
-                raise ConfigError(f"{name}.{one}", given, f"only together with {name}.{other}")
+                yield ConfigError(f"{name}.{one}", given, f"only together with {name}.{other}")
     if config.tls.require_client and not (config.tls.ca and config.tls.cert):
         allowed = "false, or tls.cert, tls.key and tls.ca as well"
-        raise ConfigError("tls.require_client", True, allowed)
+        yield ConfigError("tls.require_client", True, allowed)
+
+
+_Check = Callable[[ServiceConfig, Mapping[str, _Given]], Iterator[ConfigError]]
+
+_CHECKS: tuple[tuple[frozenset[str], _Check], ...] = (
+    (frozenset({"policy", "set"}), _check_set),
+    (frozenset({"solver"}), _check_solver),
+    (frozenset({"tls", "node"}), _check_tls),
+    (frozenset({"grpc", "http", "tls"}), _check_addresses),
+    (frozenset({"node_ttl", "policy", "set"}), _check_ttl),
+    (frozenset({"trust_tenants", "accounts", "job_account"}), _check_accounts),
+)
+"""The checks, and the keys that they depend on."""
 
 
 def _from_file(path: Path, mistakes: list[ConfigError]) -> dict[str, _Given]:

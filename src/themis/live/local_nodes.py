@@ -37,9 +37,7 @@ class LocalNodes:
                 said whom jobs run as.
         """
         config = self._config
-        assert config.local_nodes is not None
-        machines = read_cluster(config.local_nodes).machines
-        owners_of(config)  # Each of them would find out by itself, and say so to a log only.
+        machines = local_machines(config)
         commands = {machine.name: node_command(config, self._grpc, machine) for machine in machines}
         if config.shared_dir is None:
             make_way(nodes_folder(config) / "checkpoints")
@@ -64,6 +62,22 @@ class LocalNodes:
             log = nodes_folder(self._config) / name / "node.log"
             _LOG.warning("local node %s has ended with %d; its log is %s", name, code, log)
         return ended
+
+
+def local_machines(config: ServiceConfig) -> tuple[Machine, ...]:
+    """The machines that local nodes pretend, if they can: it is known before anything is made.
+
+    Raises:
+        ConfigError: The cluster file is wrong, a machine in it cannot be pretended, or nobody said
+            whom jobs run as.
+    """
+    assert config.local_nodes is not None
+    machines = read_cluster(config.local_nodes).machines
+    # Each node would find out by itself, and say so to a log only.
+    owners_of(config)
+    for machine in machines:
+        _slot_of(machine)
+    return machines
 
 
 def _ensure_token(vault: Vault, path: Path, name: str, now: float) -> None:

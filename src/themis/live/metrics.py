@@ -23,6 +23,7 @@ from themis.arbiter.offering import fairness_of
 from themis.arbiter.world import GONE
 from themis.fleet import Steward
 from themis.fleet.commands import StewardCommand
+from themis.live.reasons import reason_of, runs_by_app
 from themis.model import AppId, GpuId, Lease
 from themis.model.reasons import Reason
 
@@ -177,8 +178,12 @@ class _Gauges:
     def _gpus(self) -> Metric:
         ledger = self._host.steward.arbiter.ledger
         gpus = GaugeMetricFamily("themis_gpus", "GPUs by what they are in", labels=["state"])
-        counts = ledger.counts()
-        for state in GpuState:
+        counts: dict[str, int] = {str(state): count for state, count in ledger.counts().items()}
+        # Of a machine that is not heard nobody knows whether it is well.
+        absent = sum(ledger.quarantine_reason(GpuId(gpu)) == GONE for gpu in range(len(ledger)))
+        counts[GpuState.QUARANTINED] = counts.get(GpuState.QUARANTINED, 0) - absent
+        counts["absent"] = absent
+        for state in (*GpuState, "absent"):
             gpus.add_metric([state], counts.get(state, 0))
         return gpus
 
@@ -189,9 +194,12 @@ class _Gauges:
             labels=["reason"],
         )
         counts = dict.fromkeys((reason for reason in Reason if reason not in _CONTENT), 0)
-        for state in self._host.steward.arbiter.world.apps.values():
-            if not state.outcome and state.reason in counts:
-                counts[state.reason] += 1
+        steward, now = self._host.steward, self._host.now()
+        runs = runs_by_app(steward)
+        for state in steward.arbiter.world.apps.values():
+            reason = reason_of(steward, state, runs.get(state.id, ()), now)
+            if not state.outcome and reason in counts:
+                counts[reason] += 1
         for reason, count in counts.items():
             apps.add_metric([reason], count)
         return apps

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -24,6 +25,10 @@ FAR = 1 << 60
 """Behind the end of every log."""
 _PORTS = (20000, 10000)
 """Where parts of jobs on several machines meet: the first port, and how many."""
+
+_NO_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([\w.]{1,60})'", re.MULTILINE)
+_NO_PROGRAM = 127
+"""The exit code of a run whose program was not found."""
 
 Happened = Callable[[float], ev.NodeEvent]
 """An event that gets its time when the core takes it."""
@@ -133,6 +138,24 @@ async def last_words(engine: Engine, order: RunOrder) -> tuple[str, int]:
     tail = await engine.tail(job_name(order), MOST_TAIL)
     piece = await engine.output(tag_of(order), FAR, 1)
     return tail[-MOST_TAIL:], piece.size if piece is not None else 0
+
+
+def advice(event: base.Exited, tail: str) -> str:
+    """What else to say of a run that failed for want of something that its machine lacks."""
+    if event.outcome != "failed":
+        return ""
+    missing = _NO_MODULE.findall(tail)
+    if missing:
+        return (
+            f"; its Python has no module {missing[-1]}: name one that has it in `command`, or its "
+            "folder in `env: {PATH: ...}` (guide on jobs, Which Python)"
+        )
+    if event.code == _NO_PROGRAM and event.reason.startswith("program "):
+        return (
+            "; jobs look in /usr/local/bin, /usr/bin and /bin: give its whole path in `command`, "
+            "or `env: {PATH: ...}` (guide on jobs, Which Python)"
+        )
+    return ""
 
 
 def code_of(event: base.Exited) -> int | None:

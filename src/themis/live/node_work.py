@@ -23,6 +23,7 @@ from themis.live.node_runs import (
     Put,
     Run,
     Runs,
+    advice,
     code_of,
     job_name,
     last_words,
@@ -199,10 +200,11 @@ class RunWork:
                     run.began = self._now()
                     self._put(partial(ev.Started, run=run.order.run))
                 case base.Exited():
-                    await self._measure(run)
+                    await self._measure(run, alive=False)
                     await self._read_points(run)
-                    words = await last_words(self._engine, run.order)
-                    self._ended(run, code_of(event), event.reason, *words)
+                    tail, size = await last_words(self._engine, run.order)
+                    told = event.reason + advice(event, tail)
+                    self._ended(run, code_of(event), told, tail, size)
                 case base.CouldNotKill():
                     _LOG.error("run %s does not die: %s", run.order.run, event.reason)
                     self._put(partial(ev.KillFailed, run=run.order.run, reason=event.reason))
@@ -247,7 +249,7 @@ class RunWork:
                     partial(ev.PointsRead, run=number, points=points, more=more, trouble=trouble)
                 )
 
-    async def _measure(self, run: Run) -> None:
+    async def _measure(self, run: Run, *, alive: bool = True) -> None:
         if math.isnan(run.began):
             return  # What it has reported is read once, and is still there when it counts.
         async with run.measuring:
@@ -259,7 +261,7 @@ class RunWork:
         self._put(
             partial(ev.Measured, run=run.order.run, iterations=run.iterations, seconds=seconds)
         )
-        if 0.0 < run.order.limit < run.iterations and not run.overran:
+        if alive and 0.0 < run.order.limit < run.iterations and not run.overran:
             run.overran = True
             _LOG.warning("run %s passed its limit of iterations", run.order.run)
             self.do(run.order.run, self.ask_to_save)

@@ -10,15 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from themis.arbiter.apps import AppState
+from themis.arbiter.reasons import never_served
 from themis.fleet import Steward
-from themis.fleet.kept import WantedRun
-from themis.fleet.messages import RunState
+from themis.fleet.kept import RunResult, WantedRun
+from themis.fleet.messages import RunState, early_end
 from themis.model import AppId, JobId
 from themis.model.reasons import Reason
 
 QUIET = 300.0
 """Seconds without an iteration after which a job counts as one that reports nothing."""
 
+_WITH_GPUS = (Reason.SERVED, Reason.PARTLY_SERVED)
 _PRECEDENCE = {reason: rank for rank, reason in enumerate(Reason)}
 
 
@@ -51,10 +53,16 @@ def crashes_of(steward: Steward, app: AppId) -> dict[JobId, Crashes]:
         else:
             crashes = found.setdefault(row.job, Crashes())
             crashes.times, crashes.last = crashes.times + 1, True
-            crashes.message = row.message or f"exited with {row.code}"
-            if row.early:
-                crashes.message += f" at iteration {row.iterations:g}, before its end"
+            crashes.message = _early(steward, row) or row.message or f"exited with {row.code}"
     return {job: crashes for job, crashes in found.items() if crashes.times}
+
+
+def _early(steward: Steward, row: RunResult) -> str:
+    """What is wrong with a run that exited with 0 before its job was done; empty if it was."""
+    if not row.early:
+        return ""
+    curve = steward.trials.curve(row.app, row.job)
+    return early_end(max(row.iterations, curve[-1][0] if curve else 0.0), row.limit)
 
 
 def _is_crashing(steward: Steward, state: AppState) -> bool:
@@ -71,9 +79,17 @@ def reason_of(steward: Steward, state: AppState, runs: Sequence[WantedRun], now:
     found = _of_runs(steward, runs, now)
     if not runs and _is_crashing(steward, state):
         found = Reason.CRASH_LOOP
+    standing = state.reason
+    if not steward.arbiter.ledger.holdings(state.id):
+        spec, world = state.spec, steward.arbiter.world
+        never = never_served(world, spec.owner, spec.constraint, state.min_gang)
+        if never is not None and state.demand:
+            return never  # There may have been no round since, and there may never be one.
+        if standing in _WITH_GPUS:
+            standing = Reason.PENDING_EVALUATION  # It has given them back since the last round.
     if found is None:
-        return state.reason
-    return min(state.reason, found, key=_PRECEDENCE.__getitem__)
+        return standing
+    return min(standing, found, key=_PRECEDENCE.__getitem__)
 
 
 def quiet_for(steward: Steward, run: WantedRun, now: float) -> float | None:

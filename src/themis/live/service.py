@@ -50,6 +50,7 @@ from themis.fleet.talk import (
     TopologyNews,
 )
 from themis.live.agents import Agents
+from themis.live.chronicle import lines_of
 from themis.live.entries import body_of
 from themis.live.keeping import Departed, Rows, Submissions
 from themis.live.log_desk import LogDesk
@@ -287,6 +288,8 @@ class Service:
     # What comes out
 
     def _let_out(self, outcome: Outcome, number: int) -> None:
+        for line in lines_of(outcome, self._steward.arbiter.world.topology):
+            _LOG.log(line.level, "%s", line.text)
         for answer in outcome.answers:
             self._answer(answer)
         for command in outcome.commands:
@@ -484,10 +487,7 @@ class Service:
                 return known
             name = self._free_name(app.name)
             plan = plan_app(app, name, owner, seed)
-            sheet = Sheet(name, owner, json.dumps(plain_app(app)), seed)
-            if len(sheet.body) > MOST_BODY:
-                reason = f"{len(sheet.body)} characters as JSON, allowed: at most {MOST_BODY}"
-                raise RefusedError(app.name, reason)
+            sheet = _sheet(app, name, owner, seed)
             rows = self.hosting.note(sheet)
             try:
                 await self._submit(plan.spec, key, audit and audit(name), rows, most=most)
@@ -496,6 +496,22 @@ class Service:
                 raise
         self.hosting.tell()
         return name
+
+    def check_file(
+        self, app: AppFile, owner: OwnerId, key: str, seed: int, *, most: float = math.inf
+    ) -> None:
+        """Refuse what `submit_file` would refuse now.
+
+        Raises:
+            RefusedError: It could not be taken.
+            UnavailableError: The service is stopping.
+        """
+        self._check_open()
+        if self._submissions.find(owner, key) is None:
+            name = self._free_name(app.name)
+            _sheet(app, name, owner, seed)
+            self._check_room(owner, most)
+            self._steward.arbiter.world.check_fits(plan_app(app, name, owner, seed).spec)
 
     def _free_name(self, wanted: str) -> AppId:
         number, name = 1, AppId(wanted)
@@ -520,11 +536,7 @@ class Service:
                 raise RefusedError(key, f"this key was used for {known}")
             await self.settled()
             return spec.id
-        apps = self._steward.arbiter.world.apps.values()
-        mine = sum(state.spec.owner == spec.owner for state in apps)
-        if mine >= most:
-            reason = f"{mine} apps are not over, allowed: at most {most:g} (limits.apps)"
-            raise RefusedError(spec.owner, reason)
+        self._check_room(spec.owner, most)
         # May fail for want of space, before anything depends on it.
         intent = f"intent/{spec.owner}/{key}"
         await self.writer.apart(Batch(kept={intent: spec.id}, essential=False))
@@ -544,6 +556,13 @@ class Service:
         self.agents.arrived(spec.id)
         return spec.id
 
+    def _check_room(self, owner: OwnerId, most: float) -> None:
+        apps = self._steward.arbiter.world.apps.values()
+        mine = sum(state.spec.owner == owner for state in apps)
+        if mine >= most:
+            reason = f"{mine} apps are not over, allowed: at most {most:g} (limits.apps)"
+            raise RefusedError(owner, reason)
+
     def _active(self) -> Collection[AppId]:
         return self._steward.arbiter.world.apps
 
@@ -558,6 +577,19 @@ class Service:
     def _check_open(self) -> None:
         if self._closing or self.writer.failed.done():
             raise UnavailableError("the service is stopping")
+
+
+def _sheet(app: AppFile, name: AppId, owner: OwnerId, seed: int) -> Sheet:
+    """An app as it is kept.
+
+    Raises:
+        RefusedError: It is too long.
+    """
+    sheet = Sheet(name, owner, json.dumps(plain_app(app)), seed)
+    if len(sheet.body) > MOST_BODY:
+        reason = f"{len(sheet.body)} characters as JSON, allowed: at most {MOST_BODY}"
+        raise RefusedError(app.name, reason)
+    return sheet
 
 
 def _check_report(report: Report) -> None:

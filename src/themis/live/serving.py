@@ -23,14 +23,14 @@ from themis.arbiter import Settings
 from themis.arbiter import events as ev
 from themis.errors import ConfigError, FatalStoreError, ThemisError
 from themis.live.api import Api, ApiSettings, make_api
-from themis.live.binding import check_bind
+from themis.live.binding import check_bind, listen
 from themis.live.config import KEYS, Address, ServiceConfig, value_of
 from themis.live.grpc_server import GrpcServer, GrpcSettings
 from themis.live.hosting import HostCommand, Hosts
 from themis.live.http_guard import Guard
 from themis.live.http_server import open_http
-from themis.live.loading import Loaded
-from themis.live.local_nodes import LocalNodes
+from themis.live.loading import MAPPINGS, Loaded
+from themis.live.local_nodes import LocalNodes, local_machines
 from themis.live.memory import Memory, recall
 from themis.live.notifying import READY, STOPPING, notify
 from themis.live.reloading import plan_reload
@@ -38,7 +38,7 @@ from themis.live.rounds import REMEMBERED, read_rounds
 from themis.live.service import Service
 from themis.live.sessions import sweep
 from themis.live.solving import Solving
-from themis.live.store import open_store
+from themis.live.store import is_new, open_store
 from themis.live.store.base import Store
 from themis.live.terms import Terms, terms_row
 from themis.live.tls import check_files
@@ -94,6 +94,7 @@ class Serving:
 
     def stop(self) -> None:
         """End soon; what runs on nodes goes on."""
+        _LOG.info("told to stop")
         self._stop.set()
 
     async def run(self) -> None:
@@ -107,6 +108,12 @@ class Serving:
         for key, address in (("http", config.http), ("grpc", config.grpc)):
             check_bind(key, address, config.tls)
         check_files(config.tls, now=time.time())
+        # What would end it later ends it before there is a store or a token of it.
+        if config.local_nodes is not None:
+            local_machines(config)
+        if is_new(config.store):
+            for key, address in (("http", config.http), ("grpc", config.grpc)):
+                listen(key, address).close()
         _state_folder(config)
         async with AsyncExitStack() as stack:
             store = open_store(config.store)
@@ -138,11 +145,17 @@ class Serving:
                 reaping = asyncio.create_task(_reap(nodes))
                 stack.callback(reaping.cancel)
             self._announce(Listening(http, grpc, str(made or ""), store.url, epoch))
+            _LOG.info(
+                "serving in epoch %d: http %s, grpc %s, policy %s, %d apps, %d machines",
+                *(epoch, http, grpc, config.policy),
+                *(len(service.steward.arbiter.world.apps), len(service.steward.nodes)),
+            )
             notify(READY)
             try:
                 await self._until_the_end(service)
             finally:
                 notify(STOPPING)
+        _LOG.info("stopped; what runs on nodes goes on")
 
     async def _begin(self, store: Store, config: ServiceConfig) -> Service:
         rule = policy(config.policy, **dict(self._loaded.policy_options))
@@ -220,14 +233,7 @@ class Serving:
         )
 
     def _describe(self) -> dict[str, Any]:
-        loaded = self._loaded
-        return {
-            name: {
-                "value": plain(value_of(loaded.config, name)),
-                "from": str(loaded.origins.get(name, "default")),
-            }
-            for name in KEYS
-        }
+        return described(self._loaded)
 
     # Changes while running
 
@@ -304,6 +310,22 @@ class Serving:
         while True:
             sweep(vault, now=time.time())
             await asyncio.sleep(_SWEEP_EVERY)
+
+
+def described(loaded: Loaded) -> dict[str, Any]:
+    """Every key with its value and where that comes from; of mappings, where any entry does."""
+    told = {}
+    for name in KEYS:
+        places = {
+            str(origin)
+            for key, origin in loaded.origins.items()
+            if key == name or (name in MAPPINGS and key.startswith(f"{name}."))
+        }
+        told[name] = {
+            "value": plain(value_of(loaded.config, name)),
+            "from": ", ".join(sorted(places)) or "default",
+        }
+    return told
 
 
 async def _reap(nodes: LocalNodes) -> None:

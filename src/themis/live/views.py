@@ -11,6 +11,7 @@ from typing import Any
 from themis.apps import Plan, parse_app, plan_app
 from themis.arbiter.apps import AppState
 from themis.arbiter.offering import Fairness, fairness_of
+from themis.arbiter.world import GONE
 from themis.explain import Facts, explain
 from themis.fairness.ideal import Convention, ideal_time
 from themis.fairness.loads import declared_phases
@@ -232,6 +233,7 @@ def results_sheet(
     born = birth_of(app, sheet.owner, known.submitted) if known is not None else ""
     jobs = []
     lines = job_lines(steward, state) if state is not None else {}
+    ran_on = _machines_of_jobs(steward, app, (trial.job for trial in plan.trials))
     for trial in plan.trials:
         reached, curve = last.get(trial.job), trials.curve(app, trial.job)
         live = lines.get(trial.job)
@@ -245,6 +247,7 @@ def results_sheet(
                 "state": live["state"] if live else _ended_state(reached, trial.job, trials, app),
                 "failed": reached.failed if reached is not None else "",
                 "checkpoint": checkpoints_of(app, sheet.owner, trial.job, born),
+                **_whereabouts(steward, ran_on.get(trial.job)),
             }
         )
     return {
@@ -254,6 +257,25 @@ def results_sheet(
         "metric": {"name": written.metric.name, "goal": str(written.metric.goal)},
         "jobs": jobs,
     }
+
+
+def _machines_of_jobs(steward: Steward, app: AppId, jobs: Iterable[JobId]) -> dict[JobId, str]:
+    """The machine that each job of an app ran on last. All at once: there may be a thousand."""
+    if app in steward.arbiter.world.apps:
+        runs = steward.last_runs(app)
+        return {run.job: machine_of(steward, run.gpus[0]) for run in runs if run.gpus}
+    logs = {job: steward.logged(app, job) for job in jobs}
+    return {job: row.runs[-1].node for job, row in logs.items() if row is not None and row.runs}
+
+
+def _whereabouts(steward: Steward, machine: str | None) -> dict[str, Any]:
+    """A machine, and the folder there that checkpoints are below.
+
+    None for the folder is that of the node itself, which no other machine sees.
+    """
+    node = steward.nodes.get(machine or "")
+    last = node.last if node is not None else None
+    return {"machine": machine, "checkpoint_root": (last.shared_dir if last else "") or None}
 
 
 def _ended_state(reached: Reached | None, job: JobId, trials: Trials, app: AppId) -> str:
@@ -278,14 +300,16 @@ def node_line(steward: Steward, node: Node, *, sealed: bool) -> dict[str, Any]:
     for index, gpu in enumerate(node.gpus):
         lease, quarantine = ledger.lease(gpu), ledger.quarantine_reason(gpu)
         state = "free"
-        if quarantine is not None:
+        if quarantine == GONE:
+            state = "absent"
+        elif quarantine is not None:
             state = "quarantined"
         elif lease is not None:
             state = "fencing" if ledger.is_leaving(gpu) else "leased"
         line: dict[str, Any] = {"index": index, "gpu": gpu, "state": state}
         if lease is not None:
             line["app"] = ANONYMOUS if sealed else lease.app
-        if quarantine is not None:
+        if state == "quarantined":
             # The text may name an app.
             line["reason"] = "out of use" if sealed else quarantine
         gpus.append(line)
@@ -296,6 +320,7 @@ def node_line(steward: Steward, node: Node, *, sealed: bool) -> dict[str, Any]:
         "present": node.present,
         "heard": node.heard,
         "cordoned": number is not None and world.is_cordoned(number),
+        "draining": number is not None and world.is_draining(number),
         "trouble": _shape_trouble(steward, node),
         "control": last.control if last else None,
         "version": last.version if last else None,
@@ -330,7 +355,7 @@ def _storage(steward: Steward, node: Node, *, sealed: bool) -> dict[str, Any]:
 
 def gpu_counts(steward: Steward) -> dict[str, int]:
     """How many GPUs are in each state."""
-    counts = {"free": 0, "leased": 0, "fencing": 0, "quarantined": 0}
+    counts = {"free": 0, "leased": 0, "fencing": 0, "absent": 0, "quarantined": 0}
     for node in steward.nodes.values():
         for line in node_line(steward, node, sealed=True)["gpus"]:
             counts[line["state"]] += 1

@@ -10,13 +10,16 @@ from themis.apps.plan import Plan, optuna_wanted
 from themis.apps.programs import program_of
 from themis.arbiter import events as ev
 from themis.arbiter.offering import fairness_of
+from themis.arbiter.world import World
 from themis.errors import MissingError, RefusedError
 from themis.live import views
 from themis.live.access import decide
 from themis.live.explaining import facts_of, facts_of_ended
+from themis.live.outlook import outlook, spread
 from themis.live.programs import check_metric, trouble_with
 from themis.live.reasons import runs_by_app
 from themis.live.routes.base import Call, Data, Handlers
+from themis.live.routes.endpoints import MOST_ENDED
 from themis.live.suggesting import MISSING, is_able
 from themis.model import AppId, AppSpec, OwnerId
 from themis.model.ids import check_name
@@ -69,8 +72,11 @@ class Apps(Handlers):
         sheet = views.plan_sheet(plan, world.topology.gpus, len(owners))
         if written.tuner is Minder.OWN:
             sheet["tuner"] = str(written.tuner)
+        warnings = _warnings(world, plan)
         if body.get("dry_run"):
-            return {"app": None, "plan": sheet}
+            most = self._settings.limits.apps
+            self._service.check_file(written, owner, key, seed, most=most)
+            return {"app": None, "plan": sheet, "warnings": warnings}
         app = await self._service.submit_file(
             written,
             owner,
@@ -79,7 +85,7 @@ class Apps(Handlers):
             lambda name: self._row(call, name, owner=owner),
             most=self._settings.limits.apps,
         )
-        return {"app": app, "plan": sheet}
+        return {"app": app, "plan": sheet, "warnings": warnings}
 
     async def results(self, call: Call) -> Data:
         name = AppId(call.path("app"))
@@ -116,7 +122,21 @@ class Apps(Handlers):
             elif decision.allowed:
                 mine = runs.get(state.id, ())
                 lines.append(views.app_line(steward, state, stands.get(state.id), mine, now))
-        return {"apps": lines, "gpus": views.gpu_counts(steward), "now": now}
+        found = {"apps": lines, "gpus": views.gpu_counts(steward), "now": now}
+        if call.request.query_params.get("ended") == "true":
+            found |= self._ended(call)
+        return found
+
+    def _ended(self, call: Call) -> Data:
+        """Apps that are over, of whom the caller may see the names."""
+        active = self._service.steward.arbiter.world.apps
+        seen = []
+        for app, ended in self._service.departed.all():
+            decision = decide(call.identity, call.endpoint.verb, ended.owner)
+            if app not in active and decision.allowed and not decision.anonymous:
+                seen.append((app, ended))
+        lines = [views.ended_sheet(app, ended) for app, ended in seen[:MOST_ENDED]]
+        return {"ended": lines, "left_out": len(seen) - len(lines)}
 
     async def status(self, call: Call) -> Data:
         name = AppId(call.path("app"))
@@ -147,7 +167,11 @@ class Apps(Handlers):
 
     async def _let_go(self, call: Call, reason: Reason) -> Data:
         app = self._app(call)
-        return await self._carry_out(call, ev.AppResumed(self._service.now(), app, reason), app)
+        state = self._service.steward.arbiter.world.apps[app]
+        changed = reason in state.suspended
+        event = ev.AppResumed(self._service.now(), app, reason)
+        done = await self._carry_out(call, event, app)
+        return {**done, "changed": changed, "suspended": sorted(state.suspended)}
 
     async def pause(self, call: Call) -> Data:
         return await self._suspend(call, Reason.PAUSED_BY_USER)
@@ -165,6 +189,18 @@ class Apps(Handlers):
         app = self._app(call)
         event = ev.AppEnded(self._service.now(), app, "cancelled")
         return await self._carry_out(call, event, app)
+
+
+def _warnings(world: World, plan: Plan) -> list[dict[str, str | None]]:
+    """What people should know who submit this: one line each, and a reason if it never runs."""
+    found: list[dict[str, str | None]] = []
+    never = outlook(world, plan.spec)
+    if never is not None:
+        found.append({"reason": never.reason, "what": never.what, "why": never.why,
+                      "then": never.then})  # fmt: skip
+    elif wide := spread(world, plan.spec):
+        found.append({"reason": None, "what": wide, "why": "", "then": ""})
+    return found
 
 
 def _check_runnable(app: AppFile, plan: Plan) -> None:

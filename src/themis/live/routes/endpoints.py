@@ -37,6 +37,9 @@ LONGEST_WAIT = 30.0
 MOST_ROWS = 1000
 """Rows of the audit log in one answer."""
 
+MOST_ENDED = 500
+"""Apps that are over in one answer, the last to end."""
+
 _TEXT = {"type": "string", "maxLength": 200}
 _APP = {
     "type": "object",
@@ -74,6 +77,9 @@ _TOKEN = {
     },
     "additionalProperties": False,
 }
+_ENDED = {
+    "ended": {"type": "boolean", "default": False, "description": "Also those that are over."},
+}
 _PAGE = {
     "before": {"type": "integer", "minimum": 1, "description": "Rounds before this one."},
     "limit": {"type": "integer", "minimum": 1, "maximum": MOST_ROUNDS, "default": ROUNDS},
@@ -98,7 +104,7 @@ ENDPOINTS = (
     Endpoint("GET", "/v1/about", Verb.ABOUT, "about", "Version, epoch, port for agents"),
     Endpoint("GET", "/v1/whoami", Verb.WHOAMI, "whoami", "Who the caller is"),
     Endpoint("POST", "/v1/apps", Verb.SUBMIT, "submit", "Submit an app", _APP),
-    Endpoint("GET", "/v1/apps", Verb.LIST, "list_apps", "All apps"),
+    Endpoint("GET", "/v1/apps", Verb.LIST, "list_apps", "All apps", query=_ENDED),
     Endpoint("GET", "/v1/apps/{app}", Verb.STATUS, "status", "One app"),
     Endpoint("GET", "/v1/apps/{app}/explain", Verb.EXPLAIN, "explain", "Why it waits"),
     Endpoint("POST", "/v1/apps/{app}/pause", Verb.PAUSE, "pause", "Take no new GPUs"),

@@ -22,7 +22,7 @@ from themis.live.store.base import (
     StoredEntry,
     Usage,
 )
-from themis.live.store.opening import open_store, restore
+from themis.live.store.opening import is_new, open_store, restore
 
 __all__ = [
     "AuditRow",
@@ -37,6 +37,7 @@ __all__ = [
     "Store",
     "StoredEntry",
     "Usage",
+    "is_new",
     "open_store",
     "restore",
 ]

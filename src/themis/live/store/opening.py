@@ -79,3 +79,13 @@ def sqlite_path(url: str) -> Path | None:
     if not url.startswith(SQLITE) or url == SQLITE:
         raise ConfigError("store", url, ALLOWED)
     return Path(url.removeprefix(SQLITE))
+
+
+def is_new(url: str) -> bool:
+    """Whether opening this store would make a file.
+
+    Raises:
+        ConfigError: The URL names no store.
+    """
+    path = sqlite_path(url)
+    return path is not None and not path.exists()
