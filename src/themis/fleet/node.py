@@ -13,7 +13,6 @@ exclusive, whatever the network does:
 """
 
 import math
-from dataclasses import dataclass
 from typing import assert_never
 
 from themis.fleet import commands as cmd
@@ -25,67 +24,22 @@ from themis.fleet.messages import (
     LogPart,
     LogWanted,
     Orders,
-    Point,
     Report,
     RunOrder,
-    RunReport,
     RunState,
     SlotReport,
     SlotState,
     Terms,
 )
+from themis.fleet.noderuns import HeldLease, NodeRun
 from themis.fleet.points import shared_out
-from themis.model import AppId, Machine
+from themis.model import Machine
 
 POINTS_WAIT = 2.0
 """Seconds that points wait for a report that is due anyway, before they make another overtake the
 one that is under way. Not when an answer is overdue: who is slow must get to answer some report."""
 KILL_PATIENCE = 10.0
 """What does not die for so long after being killed quarantines its GPUs."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Lease:
-    app: AppId
-    token: int
-    end: float
-
-
-@dataclass(slots=True)
-class _Run:
-    order: RunOrder
-    state: RunState
-    limits: Limits
-    kill_at: float = math.inf
-    """When its grace is over, once it was told to go."""
-    killed_at: float = math.inf
-    stuck: str = ""
-    """Why it is believed not to die."""
-    code: int | None = None
-    iterations: float = 0.0
-    seconds: float = 0.0
-    message: str = ""
-    log: str = ""
-    heard: int = 0
-    points: tuple[Point, ...] = ()
-    """Those after `heard`."""
-    more: bool = False
-    log_size: int = 0
-    trouble: str = ""
-    told: bool = False
-    """Whether it was told to go before it was over."""
-
-    @property
-    def told_to_go(self) -> bool:
-        return self.kill_at < math.inf
-
-    def next_step(self, patience: float) -> float:
-        """When something is to be done about it."""
-        if self.killed_at < math.inf:
-            return math.inf if self.stuck else self.killed_at + patience
-        if self.told_to_go:
-            return min(self.kill_at, self.limits.until)
-        return min(self.limits.checkpoint_at, self.limits.until)
 
 
 class NodeCore:
@@ -124,10 +78,10 @@ class NodeCore:
         self._patience = 0.0
         self._known_terms = memory.terms
         self._terms = memory.terms or Terms()
-        self._leases: dict[int, _Lease] = {}
+        self._leases: dict[int, HeldLease] = {}
         self._alive_until = -math.inf
-        self._live: dict[int, _Run] = {}
-        self._over: dict[int, _Run] = {}
+        self._live: dict[int, NodeRun] = {}
+        self._over: dict[int, NodeRun] = {}
         self._failed: dict[int, dict[ev.Fault, str]] = {}
         """Why GPUs must not be used."""
         self._slots: tuple[SlotReport, ...] | None = None
@@ -246,7 +200,7 @@ class NodeCore:
         anchor = self._anchor(at)
         self._alive_until = anchor + orders.terms.node_ttl
         self._leases = {
-            lease.gpu: _Lease(lease.app, lease.token, anchor + lease.remaining)
+            lease.gpu: HeldLease(lease.app, lease.token, anchor + lease.remaining)
             for lease in orders.leases
             if self._takes(lease)
         }
@@ -302,7 +256,7 @@ class NodeCore:
             min(lease_end, self._alive_until),
         )
 
-    def _review(self, at: float, run: _Run, order: RunOrder | None) -> None:
+    def _review(self, at: float, run: NodeRun, order: RunOrder | None) -> None:
         """Bring a run that is alive in line with new orders."""
         if run.killed_at < math.inf:
             return
@@ -314,7 +268,7 @@ class NodeCore:
             self._tell_to_go(at, run)
         self._renew(run, end)
 
-    def _renew(self, run: _Run, lease_end: float) -> None:
+    def _renew(self, run: NodeRun, lease_end: float) -> None:
         limits = self._limits(run.order, lease_end)
         if limits != run.limits:
             run.limits = limits
@@ -330,7 +284,7 @@ class NodeCore:
             return  # If it is still wanted by the next orders, they say so.
         for gpu, token in zip(order.gpus, order.tokens, strict=True):
             self._tokens[gpu] = token
-        self._live[order.run] = _Run(order, RunState.STARTING, limits)
+        self._live[order.run] = NodeRun(order, RunState.STARTING, limits)
         self._launch(cmd.Remember(self.memory), cmd.Start(order, limits))
         self._changed()
 
@@ -340,7 +294,7 @@ class NodeCore:
 
     def _refuse(self, order: RunOrder, reason: str) -> None:
         never = Limits(-math.inf, -math.inf, -math.inf)
-        self._over[order.run] = _Run(order, RunState.LOST, never, message=reason)
+        self._over[order.run] = NodeRun(order, RunState.LOST, never, message=reason)
 
     def _occupied(self, gpu: int) -> bool:
         """Whether a GPU cannot take a process now."""
@@ -351,7 +305,7 @@ class NodeCore:
 
     def _on_adoption(self, at: float, found: tuple[ev.Found, ...]) -> None:
         for item in found:
-            run = _Run(
+            run = NodeRun(
                 item.order,
                 item.state,
                 item.limits,
@@ -423,14 +377,14 @@ class NodeCore:
                 if run.killed_at == math.inf:
                     self._renew(run, run.limits.lease_end)
 
-    def _tell_to_go(self, at: float, run: _Run) -> None:
+    def _tell_to_go(self, at: float, run: NodeRun) -> None:
         if not run.told_to_go and run.killed_at == math.inf:
             run.kill_at = at + self._grace(run.order)
             run.state = RunState.STOPPING
             self._out.append(cmd.Checkpoint(run.order.run))
             self._changed()
 
-    def _kill(self, at: float, run: _Run) -> None:
+    def _kill(self, at: float, run: NodeRun) -> None:
         if run.killed_at == math.inf:
             run.killed_at = at
             run.state = RunState.STOPPING
@@ -457,7 +411,7 @@ class NodeCore:
             if first < math.inf:
                 self._out.append(cmd.TickMe(first))
 
-    def _act(self, at: float, run: _Run) -> None:
+    def _act(self, at: float, run: NodeRun) -> None:
         if run.killed_at < math.inf:
             run.stuck = f"run {run.order.run} of {run.order.app} does not die"
             self._changed()
@@ -492,7 +446,7 @@ class NodeCore:
                     self._epoch,
                     self._revision,
                     self._slots,
-                    tuple(map(_told, runs, counts)),
+                    tuple(map(NodeRun.report, runs, counts)),
                     self._machine if self._introduces else None,
                     self._control,
                     self._version,
@@ -517,25 +471,3 @@ class NodeCore:
             return SlotReport(gpu, token, SlotState.EMPTY)
         stopping = run.state is RunState.STOPPING
         return SlotReport(gpu, token, SlotState.STOPPING if stopping else SlotState.RUNNING)
-
-
-def _told(run: _Run, count: int) -> RunReport:
-    """What is said of a run, with so many of its points."""
-    order = run.order
-    return RunReport(
-        order.run,
-        order.app,
-        order.job,
-        run.state,
-        run.code,
-        run.iterations,
-        run.seconds,
-        run.message,
-        run.log,
-        run.heard + 1,
-        run.points[:count],
-        run.more or count < len(run.points),
-        run.log_size,
-        run.trouble,
-        run.told,
-    )
