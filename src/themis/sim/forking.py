@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from themis.agent import Agent
+from themis.agent import commands as agent_cmd
 from themis.agent import events as agent_ev
 from themis.arbiter import events as ev
 from themis.arbiter.parts import GpuPart, StandingPart, WorkPart
@@ -24,7 +25,7 @@ from themis.records.snapshots import AppPicture, Entry, JobPicture, Process, Sna
 from themis.sim.driver import Observer, Simulation
 from themis.sim.faults import NO_FAULTS
 from themis.sim.jobs import Costs, Due, Run, State, Training
-from themis.sim.seats import Seat, seat_for
+from themis.sim.seats import Seat, samples, seat_for
 from themis.sim.workloads import SimApp, Workload
 from themis.tuners import Known, Past, Stepwise
 
@@ -80,6 +81,17 @@ class Fork(Simulation):
             agent.waiting,
             agent.content,
         )
+
+    def look(self, at: float) -> None:
+        """Let the arbiter know how far all jobs are, as nodes would before a round.
+
+        Args:
+            at: Now: a time up to which it has advanced.
+        """
+        self._agenda.now = max(self._now, at)
+        for event in samples(self._nodes, self._seats, self._now):
+            self._post(event)
+        self._work_off()
 
     def _entries(self) -> Iterable[Entry]:
         for at, action in self._agenda.coming():
@@ -235,9 +247,11 @@ class Fork(Simulation):
         seat, nodes = self._seats[picture.app], self._nodes
         agent: Agent = seat.agent
         for job, metric in picture.reached:
-            # What follows from it was done then.
-            agent.handle(agent_ev.JobReached(now, job, _WORST if metric is None else metric))
-        done = []
+            # What follows from it was done then, unless it was the last word.
+            worst = _WORST if metric is None else metric
+            for command in agent.handle(agent_ev.JobReached(now, job, worst)):
+                self._announce(picture.app, command)
+        done: list[tuple[JobId, float]] = []
         for each in picture.jobs:
             training = nodes.trainings[picture.app, each.job]
             at = training.done if training.run is None else nodes.progress(training.run, now)
@@ -250,6 +264,13 @@ class Fork(Simulation):
                 now, topology, picture.gpus, picture.placement, picture.waiting, picture.content
             ),
         )
+
+    def _announce(self, app: AppId, command: agent_cmd.AgentCommand) -> None:
+        """Tell the arbiter of a phase that it has not heard of yet, or of the end."""
+        if isinstance(command, agent_cmd.AnnouncePhase):
+            self._post(ev.PhaseStarted(self._now, app, command.phase, command.targets))
+        elif isinstance(command, agent_cmd.FinishApp):
+            self._post(ev.AppEnded(self._now, app))
 
 
 def _job(training: Training) -> JobPicture:

@@ -1,0 +1,157 @@
+"""The answer to a question, better and better: runs ahead, one seed after the other.
+
+    for answer in foresee(snapshot, question, clock=time.monotonic):
+        show(answer)
+
+The first answer needs no run: the app on its fair share. Then every seed is run with the app in
+each case until it ends there, and once without it, so that what becomes of others can be told.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from themis.arbiter.state import arbiter_from
+from themis.fairness.ideal import ideal_time
+from themis.fairness.loads import declared_phases
+from themis.forecast.answers import Answer, CaseAnswer, Interval, delays
+from themis.forecast.running import Ahead, delays_in
+from themis.model import AppId, OwnerId
+from themis.policies import policy
+from themis.records.questions import Case, Question
+from themis.records.snapshots import Snapshot
+
+EVERY = 0.5
+"""Seconds between two answers while nothing has come to an end."""
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What the runs of one case came to."""
+
+    case: Case
+    rough: CaseAnswer
+    starts: list[float] = field(default_factory=list)
+    finishes: list[float] = field(default_factory=list)
+    rhos: list[float] = field(default_factory=list)
+    delays: list[dict[AppId, float]] = field(default_factory=list)
+    unfinished: int = 0
+    simulated: float = 0.0
+    begun: float | None = None
+    """When it began in a run that goes on."""
+
+    def note(self, ahead: Ahead) -> None:
+        """A run goes on."""
+        self.simulated = max(self.simulated, ahead.now - ahead.at)
+        self.begun = None if ahead.start is None else ahead.start - ahead.at
+
+    def close(self, ahead: Ahead) -> None:
+        """A run is over."""
+        self.note(ahead)
+        if self.begun is not None:
+            self.starts.append(self.begun)
+        self.begun = None
+        record, rho = ahead.record, ahead.rho()
+        if record is None:
+            self.unfinished += 1
+            return
+        self.finishes.append(record.end - ahead.at)
+        if rho is not None:
+            self.rhos.append(rho)
+
+    def answer(self, owners: dict[AppId, OwnerId]) -> CaseAnswer:
+        """What is known."""
+        begun = [] if self.begun is None else [self.begun]
+        start = Interval.of([*self.starts, *begun])
+        known = replace(
+            self.rough,
+            seeds=len(self.finishes),
+            start=start,
+            unfinished=self.unfinished,
+            simulated=self.simulated,
+        )
+        if not self.finishes:
+            if self.unfinished:
+                return replace(known, finish=None, rho=None, rough=False)
+            return known
+        return replace(
+            known,
+            finish=Interval.of(self.finishes),
+            rho=Interval.of(self.rhos),
+            rough=False,
+            others=delays(self.delays, owners),
+        )
+
+
+def foresee(snapshot: Snapshot, question: Question, clock: Callable[[], float]) -> Iterator[Answer]:
+    """Answers, the last of them final; the first one comes at once.
+
+    Args:
+        snapshot: The cluster.
+        question: What is asked.
+        clock: Seconds that pass, for the time that an answer may take.
+
+    Raises:
+        RefusedError: The app could never run there, or the snapshot contradicts itself.
+        ConfigError: There is no such policy.
+    """
+    began = clock()
+    owners = {app: part.spec.owner for app, part in snapshot.specs.items()}
+    tallies = [_Tally(case, _rough(snapshot, case)) for case in question.cases]
+    total = question.seeds * (len(tallies) + 1)
+    done, told, final = 0, began, False
+
+    def answer() -> Answer:
+        cases = tuple(tally.answer(owners) for tally in tallies)
+        return Answer(cases, done, total, final, clock() - began)
+
+    yield answer()
+    for news in _work(snapshot, question, tallies):
+        done += news
+        now = clock()
+        if now - began >= question.seconds:
+            break
+        if news or now - told >= EVERY:
+            told = now
+            yield answer()
+    final = True
+    yield answer()
+
+
+def _work(snapshot: Snapshot, question: Question, tallies: list[_Tally]) -> Iterator[int]:
+    """Run and run; yields how many runs have just come to their end: mostly none."""
+    for seed in range(1, question.seeds + 1):
+        ended = []
+        for tally in tallies:
+            ahead = Ahead(snapshot, tally.case, seed)
+            for _ in ahead.steps():
+                tally.note(ahead)
+                yield 0
+            tally.close(ahead)
+            ended.append((ahead.now, tally, ahead))
+            yield 1
+        without = Ahead(snapshot, None, seed)
+        for at, tally, ahead in sorted(ended, key=lambda each: each[0]):
+            for _ in without.go_on(at):
+                yield 0
+            if ahead.record is not None:
+                tally.delays.append(delays_in(ahead, without, at))
+        yield 1
+
+
+def _rough(snapshot: Snapshot, case: Case) -> CaseAnswer:
+    """What can be said without a run: how long it takes on its share of the cluster as it is."""
+    rule = policy(snapshot.policy, **dict(snapshot.options))
+    world = arbiter_from(snapshot.state, rule, seed=snapshot.seed).world
+    spec = case.spec
+    usable = world.usable_gpus(spec.constraint)
+    usable += sum(each.gpus for each in case.machines if spec.constraint.allows(each))
+    ideal = ideal_time(
+        world.settings.convention,
+        declared_phases(spec),
+        contention=max(1.0, (world.contention.total_weight + spec.weight) / spec.weight),
+        capacity=max(1.0, float(usable)),
+        budget=spec.budget or None,
+    )
+    finish = case.delay + ideal
+    one, none = Interval(1.0, 1.0, 1.0), Interval(finish, finish, finish)
+    return CaseAnswer(case.label, case.delay, 0, None, none, one, rough=True)
