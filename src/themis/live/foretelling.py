@@ -77,12 +77,12 @@ class Forecasts:
         for name, before in list(self._asked.items()):
             if before.who == who:
                 await self._drop(name)
-        if self.running >= self._most:
-            reason = f"{self.running} forecasts are under way, allowed: {self._most} at a time"
-            raise LimitError("whatif", reason, _BUSY)
         while len(self._asked) >= MOST_KEPT:
             over = next(name for name, each in self._asked.items() if each.done)
             await self._drop(over)
+        if self.running >= self._most:
+            reason = f"{self.running} forecasts are under way, allowed: {self._most} at a time"
+            raise LimitError("whatif", reason, _BUSY)
         name, asked = secrets.token_hex(8), _Asked(who)
         asked.heard = asyncio.get_running_loop().time()
         self._asked[name] = asked
@@ -178,11 +178,7 @@ class Forecasts:
                 await process.stdin.drain()
             await self._listen(asked, process)
         finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-            await process.wait()
-            process.stdin.close()
+            await _end(process)
 
     async def _listen(self, asked: _Asked, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
@@ -200,6 +196,21 @@ class Forecasts:
             asked.tell()
             if loop.time() - asked.heard > LINGER:
                 raise MissingError("question", "it was dropped: nobody asked for its answer")
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """See a worker go, and its pipes with it."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.kill()
+    process.stdin.close()
+    with suppress(ConnectionError):
+        await process.stdin.wait_closed()
+    while await process.stdout.read(1 << 16):
+        pass  # Else the loop notices the end of the pipe only when it is gone itself.
+    await process.wait()
 
 
 def _written(snapshot: Snapshot, question: Question) -> bytes:
