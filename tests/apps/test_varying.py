@@ -75,7 +75,10 @@ def test_a_wish_that_cannot_be_is_told(wishes: Wishes, reason: str) -> None:
 
 
 def test_machines_of_a_list_get_names_that_are_free() -> None:
-    wish = [{"name": "big", "rack": "r9", "slots": [8]}, {"name": "new", "rack": "r9", "slots": [8]}]
+    wish = [
+        {"name": "big", "rack": "r9", "slots": [8]},
+        {"name": "new", "rack": "r9", "slots": [8]},
+    ]
     made = more_machines(wish, TOPOLOGY)
     assert [machine.name for machine in made] == ["big-2", "new"]
     with pytest.raises(RefusedError, match="slots"):

@@ -47,7 +47,8 @@ DONE = {"answer": {"cases": [], "final": True}}
 
 
 async def until_done(forecasts: Forecasts, name: str, who: str = "ann") -> dict[str, Any]:
-    seen, answer = 0, {}
+    seen = 0
+    answer: dict[str, Any] = {}
     while not answer.get("final"):
         seen, answer = await forecasts.answer(who, name, seen=seen, wait=30.0)
     return answer
@@ -197,7 +198,8 @@ def test_a_real_worker_answers_over_http_and_nothing_is_submitted(tmp_path: Path
         await desk.submit("bob", "theirs", "bob")
         code, told = await ask(desk, "ann", gpus=[2], at=["+1h"], seeds=1, seconds=50.0)
         assert code == 200, told
-        path, seen, answer = f"/v1/whatif/{told['question']}", 0, {}
+        path, seen = f"/v1/whatif/{told['question']}", 0
+        answer: dict[str, Any] = {}
         while not answer.get("final"):
             got = await desk.call("ann", "GET", f"{path}?seen={seen}&wait=20")
             assert got.status_code == 200, got.text

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     Answer = Mapping[str, Any]
 
 _MOST_NAMED = 10
+_UNITS = (
+    ("s", 1.0, 0, 100.0),
+    ("min", 60.0, 0, 100.0),
+    ("h", 3600.0, 1, 96.0),
+    ("d", 86400.0, 1, float("inf")),
+)
+"""Names of units, their seconds, digits behind the point, and up to how many each is used."""
 ASSUMED = "nobody else submits anything, and apps that are paused, held or without an agent stay so"
 
 
@@ -28,11 +35,12 @@ def table(answer: Answer) -> Listing:
             _span(case.get("start"), unknown="not yet" if not answer.get("final") else "-"),
             _finish(case),
             _rho(case),
-            _others(case),
+            *_others(case),
         )
         for case in answer.get("cases") or ()
     ]
-    return listing("", ("if submitted", "starts in", "finishes in", "-rho", "others"), rows)
+    columns = ("if submitted", "=starts in", "=finishes in", "=rho", "-later", "-sooner")
+    return listing("", columns, rows)
 
 
 def progress(answer: Answer) -> str:
@@ -99,10 +107,13 @@ def _mid(other: Mapping[str, Any]) -> float:
 
 
 def _span(interval: Any, unknown: str = "-") -> str:
+    """An interval of time in the unit that suits it: 2.0 h (1.7-2.5)."""
     if not isinstance(interval, dict):
         return unknown
-    low, mid, high = (length(interval.get(key)) for key in ("low", "mid", "high"))
-    return mid if low == high else f"{mid} ({low} to {high})"
+    values = [float(interval.get(key) or 0.0) for key in ("low", "mid", "high")]
+    name, unit, digits = next(each for each in _UNITS if values[2] < each[3] * each[1])[:3]
+    low, mid, high = (f"{value / unit:.{digits}f}" for value in values)
+    return f"{mid} {name}" if low == high else f"{mid} {name} ({low}-{high})"
 
 
 def _finish(case: Mapping[str, Any]) -> str:
@@ -119,12 +130,12 @@ def _rho(case: Mapping[str, Any]) -> str:
     return guess + (mid if low == high else f"{mid} ({low}-{high})")
 
 
-def _others(case: Mapping[str, Any]) -> str:
+def _others(case: Mapping[str, Any]) -> tuple[object, object]:
+    """How many others finish later, and how many sooner."""
     counts = case.get("others")
     if not isinstance(counts, dict):
-        return "-"
-    parts = [f"{counts[key]} {key}" for key in ("later", "sooner") if counts.get(key)]
-    return ", ".join(parts) or "as before"
+        return "-", "-"
+    return counts.get("later"), counts.get("sooner")
 
 
 def _later(interval: Any) -> str:
