@@ -45,7 +45,7 @@ class CaseAnswer:
     finish: Interval | None
     rho: Interval | None
     rough: bool = False
-    """Whether no run has come to its end yet: then `finish` is that on a fair share, `rho` 1."""
+    """Whether no run has come to its end yet: then `finish` and `rho` are those on equal shares."""
     unfinished: int = 0
     """Runs in which it had not finished when they were given up."""
     simulated: float = 0.0

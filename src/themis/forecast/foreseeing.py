@@ -3,15 +3,17 @@
     for answer in foresee(snapshot, question, clock=time.monotonic):
         show(answer)
 
-The first answer needs no run: the app on its fair share. Then every seed is run with the app in
-each case until it ends there, and once without it, so that what becomes of others can be told.
+The first answer needs no run: all apps on equal shares of a fluid. Then every seed is run with the
+app in each case until it ends there, and once without it, so that what becomes of others can be
+told.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from themis.arbiter.state import arbiter_from
-from themis.fairness.ideal import ideal_time
+from themis.fairness.fluid import FluidApp, fluid_run, reference_ideal_time
 from themis.fairness.loads import declared_phases
 from themis.forecast.answers import Answer, CaseAnswer, Interval, delays
 from themis.forecast.running import Ahead, delays_in
@@ -139,19 +141,23 @@ def _work(snapshot: Snapshot, question: Question, tallies: list[_Tally]) -> Iter
 
 
 def _rough(snapshot: Snapshot, case: Case) -> CaseAnswer:
-    """What can be said without a run: how long it takes on its share of the cluster as it is."""
+    """What can be said without a run: GPUs divided like a fluid among all who are there."""
     rule = policy(snapshot.policy, **dict(snapshot.options))
     world = arbiter_from(snapshot.state, rule, seed=snapshot.seed).world
-    spec = case.spec
+    spec, phases = case.spec, declared_phases(case.spec)
     usable = world.usable_gpus(spec.constraint)
     usable += sum(each.gpus for each in case.machines if spec.constraint.allows(each))
-    ideal = ideal_time(
-        world.settings.convention,
-        declared_phases(spec),
-        contention=max(1.0, (world.contention.total_weight + spec.weight) / spec.weight),
-        capacity=max(1.0, float(usable)),
-        budget=spec.budget or None,
-    )
-    finish = case.delay + ideal
-    one, none = Interval(1.0, 1.0, 1.0), Interval(finish, finish, finish)
-    return CaseAnswer(case.label, case.delay, 0, None, none, one, rough=True)
+    capacity = max(1.0, float(usable))
+    apps = [
+        FluidApp(app, snapshot.at, world.weight(app), state.loads_left())
+        for app, state in sorted(world.apps.items())
+        if state.active
+    ]
+    new = FluidApp(spec.id, snapshot.at + case.delay, spec.weight, phases)
+    result = fluid_run([*apps, new], capacity)[spec.id]
+    budget = spec.budget or None
+    ideal = reference_ideal_time(world.settings.convention, phases, result, capacity, budget)
+    rho = result.completion / ideal if 0.0 < ideal < math.inf else None
+    finish = Interval.of([result.end - snapshot.at])
+    share = None if rho is None else Interval.of([rho])
+    return CaseAnswer(case.label, case.delay, 0, None, finish, share, rough=True)

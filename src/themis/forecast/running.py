@@ -18,9 +18,12 @@ from themis.records.questions import Case
 from themis.records.snapshots import Snapshot
 from themis.sim.forking import Fork
 
-SOLVE_WORK = 200
-"""Work units for the auctions of a forecast: a hundredth of what a service spends on its own, for
-answers that hardly differ."""
+SOLVE_WORK = 5000
+"""Work units for an auction of a forecast, where the simulator has 100,000.
+
+In four states of 50 apps this moved the median finish by 0 to 4 %, either way; 200 units were
+hardly quicker, and moved it by up to 3 %, always to later.
+"""
 HORIZON = 60 * 86400.0
 """Seconds ahead after which a run is given up."""
 
