@@ -11,6 +11,7 @@ default, so that logs outlive the fields that are added later.
 """
 
 import json
+import marshal
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
@@ -40,7 +41,7 @@ _ALIKE = frozenset({JobSpec})
 """Kinds of which the same values come again and again: the jobs of a sweep differ in little."""
 _MOST_SHARED = 4096
 _LONGEST_SHARED = 1000
-"""Characters of a value that is remembered: whoever sends long ones, all different, must not be
+"""Bytes of a value that is remembered: whoever sends long ones, all different, must not be
 able to fill the memory with them."""
 
 TOO_DEEP = "it is nested too deeply, allowed: some hundreds of levels"
@@ -311,11 +312,12 @@ def _object_decoder(kind: type) -> _Decode:
 
 def _shared(decoder: _Decode) -> _Decode:
     """Read what reads the same once, for values that many others have in common."""
-    known: dict[str, Any] = {}
+    known: dict[bytes, Any] = {}
 
     def take(data: Any) -> Any:
-        # Tells 1 from 1.0 and from true, which are equal.
-        text = repr(data)
+        # Tells 1 from 1.0 and from true, which are equal; a later version would also tell which
+        # values are the same object.
+        text = marshal.dumps(data, 2)
         if len(text) > _LONGEST_SHARED:
             return decoder(data)
         value = known.get(text)
