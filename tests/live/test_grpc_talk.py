@@ -103,6 +103,10 @@ def test_a_stream_that_the_service_ended_is_opened_again(
             passed[0] += 150.0
         await node.report(report_of(4))
         assert made == [REPORTS.path] * 2
+        # However late it learns of the end.
+        for number in range(5, 50):
+            passed[0] += 300.0
+            assert (await node.report(report_of(number))).answers == number
 
     door = GrpcSettings(monotonic=lambda: passed[0])
     at_the_door(tmp_path, door=door)(work)
@@ -163,6 +167,15 @@ def test_a_stranger_is_told_so_before_anything_is_said(tmp_path: Path) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stream.read()
         assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+    at_the_door(tmp_path)(work)
+
+
+def test_a_refusal_does_not_get_lost(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        for _ in range(50):
+            with pytest.raises(UnknownCallerError):
+                await Talk(Connection(world.address), REPORTS, REPORT).ask(b"", 5.0)
 
     at_the_door(tmp_path)(work)
 

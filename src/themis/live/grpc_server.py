@@ -221,6 +221,7 @@ class GrpcServer:
             ThemisError: As `answer`, or it is one stream too many.
         """
         with self._counted_stream(self._identify(peer)) as said:
+            await context.send_initial_metadata(())  # Who calls is known.
             now = self._settings.monotonic
             ends = now() + _STREAM_LASTS
             while now() < ends:

@@ -56,10 +56,11 @@ class Talk:
                 return answer
         # There was none, or the service has ended it in between and has read nothing more.
         if not self._by_call:
-            self._stream, self._shown = self._connection.stream(self._rpc), shown
-            answer = await self._pass(message, seconds)
-            if answer is not None:
-                return answer
+            self._shown = shown
+            if await self._open(seconds):
+                answer = await self._pass(message, seconds)
+                if answer is not None:
+                    return answer
         if not self._by_call:
             raise UnavailableError("the service ended the talk")
         return await self._connection.call(self._instead, message, seconds)
@@ -75,31 +76,64 @@ class Talk:
         with suppress(RuntimeError):  # The loop is closed, and with it everything.
             self.close()
 
+    async def _open(self, seconds: float) -> bool:
+        """Open a stream, and wait until one is let in; whether there is one now.
+
+        What is said before that may get lost together with the reason why one is not.
+        """
+        stream = self._stream = self._connection.stream(self._rpc)
+        try:
+            async with asyncio.timeout(seconds):
+                await stream.initial_metadata()
+                if not stream.done():
+                    return True
+                ending = await stream.code(), await stream.details()
+                trailing = await stream.trailing_metadata()
+        except TimeoutError:
+            self.close()
+            raise _late(seconds) from None
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        self._stream = None
+        self._end(*ending, trailing)
+        return False
+
     async def _pass(self, message: bytes, seconds: float) -> bytes | None:
-        """The answer; None if the stream has ended without an error, or cannot be had at all."""
+        """The answer; None if the stream has ended without one, and without an error."""
         import grpc  # noqa: PLC0415 - in an extra
 
         stream = self._stream
         try:
             async with asyncio.timeout(seconds):
-                await stream.write(message)
+                try:
+                    await stream.write(message)
+                except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
+                    return None  # It has ended; gRPC does not say why, and nobody has heard this.
                 answer = await stream.read()
         except grpc.aio.AioRpcError as error:
-            if error.code().name == _UNKNOWN:
-                self._by_call = True
-                return None
-            told = error_of(error.code().name, error.details() or "", error.trailing_metadata())
-        except (grpc.aio.UsageError, asyncio.InvalidStateError) as error:
-            # It ended while nobody looked; why does not matter if it can be opened again.
-            if stream.done() and await stream.code() is grpc.StatusCode.OK:
-                return None
-            told = UnavailableError(str(error))
+            self._end(error.code(), error.details(), error.trailing_metadata())
+            return None
         except TimeoutError:
-            told = UnavailableError(f"deadline exceeded: no answer within {seconds:g} s")
-        else:
-            return None if answer is grpc.aio.EOF else bytes(answer)
+            raise _late(seconds) from None
         finally:
             if stream.done():
                 self._stream = None
-        self._connection.note(told)
-        raise told
+        return None if answer is grpc.aio.EOF else bytes(answer)
+
+    def _end(self, code: Any, details: str | None, trailing: Any) -> None:
+        """A stream has ended.
+
+        Raises:
+            ThemisError: With this error.
+        """
+        if code.name == _UNKNOWN:
+            self._by_call = True
+        elif code.name != "OK":
+            told = error_of(code.name, details or "", trailing)
+            self._connection.note(told)
+            raise told
+
+
+def _late(seconds: float) -> UnavailableError:
+    return UnavailableError(f"deadline exceeded: no answer within {seconds:g} s")
