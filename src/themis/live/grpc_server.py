@@ -13,7 +13,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -54,6 +54,12 @@ _LOG = logging.getLogger(__name__)
 _MOST_DETAILS = 2000
 _FULL_WAIT = 1.0
 """Seconds after which somebody with too many calls under way may try again."""
+_SILENCE = 60.0
+"""Seconds after which a stream ends on which nothing was said."""
+_STREAM_LASTS = 240.0
+"""Seconds after which a stream ends that is used: its connection may be due to be made anew."""
+_STREAMS_EACH = 4
+"""As many for each app as it may have calls under way: a stream may outlast its last call."""
 _COUNT_EVERY = 1.0
 """Seconds for which the number of an owner's apps is believed."""
 
@@ -67,9 +73,9 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 300_000),
     # All connections are made anew from time to time, so that one that trickles cannot last; calls
-    # under way are let finish.
+    # and streams under way are let finish.
     ("grpc.max_connection_age_ms", 1_800_000),
-    ("grpc.max_connection_age_grace_ms", 60_000),
+    ("grpc.max_connection_age_grace_ms", 1_000 * round(_STREAM_LASTS + _SILENCE)),
     ("grpc.max_concurrent_streams", 1024),
     # Calls that came while the loop was busy wait for it. Of more than a thousand gRPC would cancel
     # some by lot, and who is cancelled calls again: when all agents are asked at once that is half
@@ -105,6 +111,13 @@ class Peer:
     certificate: bytes | None
 
 
+@dataclass(slots=True)
+class _Said:
+    """Whether anything came on a stream."""
+
+    anything: bool = False
+
+
 class GrpcServer:
     """Listens, and hands what passes to the service."""
 
@@ -119,6 +132,8 @@ class GrpcServer:
         self._streams = Streams(self._settings.limits)
         self._owners = _Owners(service)
         self._server: grpc.aio.Server | None = None
+        self._silent: set[asyncio.Timeout] = set()
+        """How long streams are waited for on which nothing is asked just now."""
 
     async def start(self, address: Address) -> Address:
         """Listen; returns where, with the port that was taken for 0.
@@ -134,7 +149,11 @@ class GrpcServer:
         server = grpc.aio.server(options=list(_OPTIONS), maximum_concurrent_rpcs=_MOST_CALLS)
         for rpc in RPCS:
             # No (de)serializer: bytes in, bytes out.
-            handler = grpc.unary_unary_rpc_method_handler(self._handler(rpc))
+            handler = (
+                grpc.stream_stream_rpc_method_handler(self._stream_handler(rpc))
+                if rpc.streams
+                else grpc.unary_unary_rpc_method_handler(self._handler(rpc))
+            )
             handlers = {rpc.method: handler}
             server.add_generic_rpc_handlers(
                 (grpc.method_handlers_generic_handler(rpc.service, handlers),)
@@ -156,7 +175,11 @@ class GrpcServer:
     async def close(self, grace: float = 1.0) -> None:
         """Take no more calls; those under way get so many seconds."""
         if self._server is not None:
-            await self._server.stop(grace)
+            stopping = asyncio.create_task(self._server.stop(grace))
+            await asyncio.sleep(0)
+            for patience in list(self._silent):
+                patience.reschedule(0.0)  # Nobody waits for an answer there.
+            await stopping
 
     def change(self, limits: Limits) -> None:
         """Go by other limits from now on."""
@@ -179,6 +202,54 @@ class GrpcServer:
                 return await _abort(context, rpc, error)
 
         return handle
+
+    def _stream_handler(self, rpc: Rpc) -> Callable[[Any, Any], Awaitable[None]]:
+        async def handle(_: Any, context: Any) -> None:
+            try:
+                await self._serve(rpc, context, _peer(context))
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                await _abort(context, rpc, error)
+
+        return handle
+
+    async def _serve(self, rpc: Rpc, context: Any, peer: Peer) -> None:
+        """Answer what comes on a stream, each message as a call of its own.
+
+        Raises:
+            ThemisError: As `answer`, or it is one stream too many.
+        """
+        with self._counted_stream(self._identify(peer)) as said:
+            await context.send_initial_metadata(())  # Who calls is known.
+            now = self._settings.monotonic
+            ends = now() + _STREAM_LASTS
+            while now() < ends:
+                raw = await self._next(context)
+                if raw is None:
+                    return
+                said.anything = True
+                answer = await self.answer(rpc, raw, peer)
+                try:
+                    async with asyncio.timeout(_SILENCE):
+                        await context.write(answer)
+                except TimeoutError:
+                    return  # Who does not take what they are told is not waited for.
+
+    async def _next(self, context: Any) -> bytes | None:
+        """The next message on a stream; None if it ends, or nothing comes."""
+        import grpc  # noqa: PLC0415 - in an extra
+
+        patience = asyncio.timeout(_SILENCE)
+        try:
+            async with patience:
+                self._silent.add(patience)
+                raw = await context.read()
+        except TimeoutError:
+            return None
+        finally:
+            self._silent.discard(patience)
+        return None if raw is grpc.aio.EOF else bytes(raw)
 
     async def answer(self, rpc: Rpc, raw: bytes, peer: Peer) -> bytes:
         """Answer one call, as bytes.
@@ -260,15 +331,29 @@ class GrpcServer:
         return self._service.hosting.sheet(asked.app)
 
     @contextmanager
-    def _counted(self, who: str) -> Iterator[None]:
+    def _counted(self, who: str, times: int = 1) -> Iterator[None]:
         try:
-            self._streams.open(who)
+            self._streams.open(who, times)
         except LimitError as error:
             raise LimitError(error.who, error.reason, _FULL_WAIT) from None
         try:
             yield
         finally:
             self._streams.close(who)
+
+    @contextmanager
+    def _counted_stream(self, identity: Identity) -> Iterator[_Said]:
+        """Count a stream, and as a call if nothing is said on it."""
+        who, said = identity.credential, _Said()
+        self._rates.look(who, self._settings.monotonic(), self._share(identity))
+        apps = self._owners.apps_of(identity.subject, self._settings.monotonic())
+        with self._counted(who, _STREAMS_EACH * max(1, apps)):
+            try:
+                yield said
+            finally:
+                if not said.anything:
+                    with suppress(LimitError):
+                        self._rates.take(who, self._settings.monotonic(), self._share(identity))
 
 
 class _Owners:
