@@ -161,6 +161,21 @@ def test_streams_are_counted_and_those_on_which_nothing_is_said_are_calls_too(
     at_the_door(tmp_path, door=door)(work)
 
 
+def test_all_apps_that_an_owner_may_have_find_room_on_one_connection(tmp_path: Path) -> None:
+    limits = Limits(streams=1000, apps=1100)
+    door = GrpcSettings(limits=limits, monotonic=lambda: 100.0)
+
+    async def work(world: World) -> None:
+        connection = world.connection(Role.TENANT, "ann")
+        streams = [connection.stream(EXCHANGES) for _ in range(limits.apps)]
+        await asyncio.gather(*(stream.initial_metadata() for stream in streams))
+        assert sum(world.server._streams._open.values()) == limits.apps
+        for stream in streams:
+            stream.cancel()
+
+    at_the_door(tmp_path, door=door)(work)
+
+
 def test_a_stranger_is_told_so_before_anything_is_said(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         stream = Connection(world.address).stream(REPORTS)

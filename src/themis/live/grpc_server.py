@@ -63,6 +63,7 @@ _STREAMS_EACH = 4
 _COUNT_EVERY = 1.0
 """Seconds for which the number of an owner's apps is believed."""
 
+_FEWEST_STREAMS = 1024
 _MOST_CALLS = 16_384
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", NODE_BYTES),
@@ -76,7 +77,6 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     # and streams under way are let finish.
     ("grpc.max_connection_age_ms", 1_800_000),
     ("grpc.max_connection_age_grace_ms", 1_000 * round(_STREAM_LASTS + _SILENCE)),
-    ("grpc.max_concurrent_streams", 1024),
     # Calls that came while the loop was busy wait for it. Of more than a thousand gRPC would cancel
     # some by lot, and who is cancelled calls again: when all agents are asked at once that is half
     # of all calls, those of nodes among them.
@@ -146,7 +146,11 @@ class GrpcServer:
         check_bind("grpc", address, self._settings.tls)
         # Tried first: of a port that is taken gRPC says no more than that.
         listen("grpc", address).close()
-        server = grpc.aio.server(options=list(_OPTIONS), maximum_concurrent_rpcs=_MOST_CALLS)
+        # The agents of an owner's apps share one connection, on which each has its stream all the
+        # time: one beyond what it takes would wait for minutes, and its app count as left alone.
+        each = max(_FEWEST_STREAMS, min(_MOST_CALLS, 2 * self._settings.limits.apps))
+        options = [*_OPTIONS, ("grpc.max_concurrent_streams", each)]
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=_MOST_CALLS)
         for rpc in RPCS:
             # No (de)serializer: bytes in, bytes out.
             handler = (
