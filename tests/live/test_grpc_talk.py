@@ -266,3 +266,24 @@ def test_a_door_that_closes_does_not_wait_for_who_says_nothing(tmp_path: Path) -
             await world.server.close(grace=600.0)
 
     at_the_door(tmp_path)(work)
+
+
+def test_a_door_closes_while_a_silence_comes_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(world: World) -> None:
+        await world.node("m0").report(report_of(1))
+        stop = asyncio.sleep
+
+        async def expires(seconds: float) -> None:
+            """Its time is up, and nobody has taken notice yet."""
+            for patience in world.server._silent:
+                patience._on_timeout()  # type: ignore[attr-defined] # as the loop does
+            monkeypatch.setattr(asyncio, "sleep", stop)
+
+        await until(lambda: world.server._silent)
+        monkeypatch.setattr(asyncio, "sleep", expires)
+        async with asyncio.timeout(30):
+            await world.server.close(grace=600.0)
+
+    at_the_door(tmp_path)(work)

@@ -182,7 +182,8 @@ class GrpcServer:
             stopping = asyncio.create_task(self._server.stop(grace))
             await asyncio.sleep(0)
             for patience in list(self._silent):
-                patience.reschedule(0.0)  # Nobody waits for an answer there.
+                if not patience.expired():  # Nobody waits for an answer there.
+                    patience.reschedule(0.0)
             await stopping
 
     def change(self, limits: Limits) -> None:
