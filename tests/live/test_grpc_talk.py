@@ -140,14 +140,15 @@ def test_who_says_nothing_does_not_keep_a_stream(
 def test_streams_are_counted_and_those_on_which_nothing_is_said_are_calls_too(
     tmp_path: Path,
 ) -> None:
-    limits = Limits(streams=1, requests=1.0, burst=6.0)
+    limits = Limits(streams=3, requests=1.0, burst=9.0)
     door = GrpcSettings(limits=limits, monotonic=lambda: 100.0)
 
     async def work(world: World) -> None:
         connection = world.connection(Role.TENANT, "ann")
-        streams = [connection.stream(EXCHANGES) for _ in range(4)]
-        await until(lambda: sum(world.server._streams._open.values()) == 4)
-        with pytest.raises(LimitError, match="4 streams are open"):
+        # Those that everybody may have, and four for an app of her own.
+        streams = [connection.stream(EXCHANGES) for _ in range(3 + 4)]
+        await until(lambda: sum(world.server._streams._open.values()) == 7)
+        with pytest.raises(LimitError, match="7 streams are open"):
             await Talk(connection, EXCHANGES, EXCHANGE).ask(b"", 5.0)
         for stream in streams:
             stream.cancel()
@@ -162,7 +163,7 @@ def test_streams_are_counted_and_those_on_which_nothing_is_said_are_calls_too(
 
 
 def test_all_apps_that_an_owner_may_have_find_room_on_one_connection(tmp_path: Path) -> None:
-    limits = Limits(streams=1000, apps=1100)
+    limits = Limits(streams=1100, apps=1100)
     door = GrpcSettings(limits=limits, monotonic=lambda: 100.0)
 
     async def work(world: World) -> None:

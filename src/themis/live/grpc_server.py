@@ -59,7 +59,7 @@ _SILENCE = 60.0
 _STREAM_LASTS = 240.0
 """Seconds after which a stream ends that is used: its connection may be due to be made anew."""
 _STREAMS_EACH = 4
-"""As many for each app as it may have calls under way: a stream may outlast its last call."""
+"""Beside those that everybody may have, for each app: a stream may outlast its last call."""
 _COUNT_EVERY = 1.0
 """Seconds for which the number of an owner's apps is believed."""
 
@@ -336,9 +336,9 @@ class GrpcServer:
         return self._service.hosting.sheet(asked.app)
 
     @contextmanager
-    def _counted(self, who: str, times: int = 1) -> Iterator[None]:
+    def _counted(self, who: str, more: int = 0) -> Iterator[None]:
         try:
-            self._streams.open(who, times)
+            self._streams.open(who, more)
         except LimitError as error:
             raise LimitError(error.who, error.reason, _FULL_WAIT) from None
         try:
@@ -352,7 +352,8 @@ class GrpcServer:
         who, said = identity.credential, _Said()
         self._rates.look(who, self._settings.monotonic(), self._share(identity))
         apps = self._owners.apps_of(identity.subject, self._settings.monotonic())
-        with self._counted(who, _STREAMS_EACH * max(1, apps)):
+        # Not times what everybody may have: who has many apps would keep nodes from the door.
+        with self._counted(who, _STREAMS_EACH * apps):
             try:
                 yield said
             finally:
