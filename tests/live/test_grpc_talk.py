@@ -19,7 +19,7 @@ from themis.live.credentials import Role, revoke_token
 from themis.live.grpc_client import Connection, NodeClient
 from themis.live.grpc_server import GrpcSettings
 from themis.live.grpc_talk import Talk
-from themis.live.rpcs import EXCHANGE, EXCHANGES, REPORT, REPORTS, RPCS
+from themis.live.rpcs import EXCHANGE, EXCHANGES, REPORT, REPORTS, RPCS, Rpc
 from themis.live.service import Service
 from themis.live.wire import to_bytes
 from themis.model import AppId, Machine
@@ -183,6 +183,22 @@ def test_a_stranger_is_told_so_before_anything_is_said(tmp_path: Path) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stream.read()
         assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+    at_the_door(tmp_path)(work)
+
+
+@pytest.mark.parametrize("rpc", RPCS, ids=lambda rpc: rpc.path)
+def test_nobody_keeps_a_place_at_the_door_with_a_call_that_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rpc: Rpc
+) -> None:
+    monkeypatch.setattr(grpc_server, "_SILENCE", 0.05)
+
+    async def work(world: World) -> None:
+        stranger = Connection(world.address).stream(rpc)
+        assert await stranger.code() is grpc.StatusCode.UNAUTHENTICATED
+        silent = world.connection(Role.TENANT, "ann").stream(rpc)
+        ended = grpc.StatusCode.OK if rpc.streams else grpc.StatusCode.UNAVAILABLE
+        assert await silent.code() is ended
 
     at_the_door(tmp_path)(work)
 

@@ -18,7 +18,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from themis.errors import ConfigError, DeniedError, LimitError, RefusedError, UnknownCallerError
+from themis.errors import (
+    ConfigError,
+    DeniedError,
+    LimitError,
+    RefusedError,
+    UnavailableError,
+    UnknownCallerError,
+)
 from themis.fleet.messages import Orders, Report
 from themis.fleet.talk import AgentReport, Hosted, HostedAsked, News, Sheet, SheetAsked
 from themis.live.access import require
@@ -156,7 +163,8 @@ class GrpcServer:
             handler = (
                 grpc.stream_stream_rpc_method_handler(self._stream_handler(rpc))
                 if rpc.streams
-                else grpc.unary_unary_rpc_method_handler(self._handler(rpc))
+                # The same to who calls; but gRPC would wait for the message before it lets us look.
+                else grpc.stream_unary_rpc_method_handler(self._handler(rpc))
             )
             handlers = {rpc.method: handler}
             server.add_generic_rpc_handlers(
@@ -197,10 +205,11 @@ class GrpcServer:
 
     # One call
 
-    def _handler(self, rpc: Rpc) -> Callable[[bytes, Any], Awaitable[bytes]]:
-        async def handle(raw: bytes, context: Any) -> bytes:
+    def _handler(self, rpc: Rpc) -> Callable[[Any, Any], Awaitable[bytes]]:
+        async def handle(_: Any, context: Any) -> bytes:
+            peer = _peer(context)
             try:
-                return await self.answer(rpc, raw, _peer(context))
+                return await self.answer(rpc, await self._only(context, peer), peer)
             except asyncio.CancelledError:
                 raise
             except Exception as error:
@@ -240,6 +249,19 @@ class GrpcServer:
                         await context.write(answer)
                 except TimeoutError:
                     return  # Who does not take what they are told is not waited for.
+
+    async def _only(self, context: Any, peer: Peer) -> bytes:
+        """The message of a call. Strangers are not waited for, and nobody for long.
+
+        Raises:
+            ThemisError: Who calls is unknown, has too many under way, or says nothing.
+        """
+        with self._counted_stream(self._identify(peer)) as said:
+            raw = await self._next(context)
+            said.anything = raw is not None
+        if raw is None:
+            raise UnavailableError("nothing was said")
+        return raw
 
     async def _next(self, context: Any) -> bytes | None:
         """The next message on a stream; None if it ends, or nothing comes."""
