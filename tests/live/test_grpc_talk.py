@@ -112,6 +112,16 @@ def test_a_stream_that_the_service_ended_is_opened_again(
     at_the_door(tmp_path, door=door)(work)
 
 
+def test_a_message_that_is_too_long_is_not_weather(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        talk = Talk(world.connection(Role.NODE, "m0"), REPORTS, REPORT)
+        with pytest.raises(RefusedError, match="at most 4194304"):
+            await talk.ask(bytes(5 << 20), 5.0)
+        await talk.ask(to_bytes(report_of(1)), 5.0)
+
+    at_the_door(tmp_path)(work)
+
+
 def test_a_service_that_ends_every_stream_is_weather(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
