@@ -29,6 +29,8 @@ PLAIN = [
 OTHERS = [
     (),
     ("ls", "--help"),
+    ("ls", "--all"),
+    ("ls", "-a"),
     ("ls", "more"),
     ("ls", "--server"),
     ("ls", "--server="),
@@ -38,6 +40,8 @@ OTHERS = [
     ("status", "a", "b"),
     ("status", "a", "--watch"),
     ("status", "--", "a"),
+    ("--json", "ls"),
+    ("--server", "http://127.0.0.1:1", "ls"),
     ("serve",),
     ("--version",),
     ("nodes", "ls"),
@@ -98,7 +102,7 @@ def test_they_have_no_other_flags_than_those_that_are_known() -> None:
     known = {"server", "ca", "json"}
     for verb, names in QUICK.items():
         parameters = set(signature(getattr(apps, verb)).parameters)
-        assert parameters - {"watch"} == {*known, *names}
+        assert parameters - {"watch", "ended"} == {*known, *names}
 
 
 def test_a_quick_verb_reads_neither_pydantic_nor_rich(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from themis.live.credentials import Role, revoke_token
 from themis.live.grpc_client import Connection, NodeClient
 from themis.live.grpc_server import GrpcSettings
 from themis.live.grpc_talk import Talk
-from themis.live.rpcs import EXCHANGE, EXCHANGES, REPORT, REPORTS, RPCS
+from themis.live.rpcs import EXCHANGE, EXCHANGES, REPORT, REPORTS, RPCS, Rpc
 from themis.live.service import Service
 from themis.live.wire import to_bytes
 from themis.model import AppId, Machine
@@ -112,6 +112,16 @@ def test_a_stream_that_the_service_ended_is_opened_again(
     at_the_door(tmp_path, door=door)(work)
 
 
+def test_a_message_that_is_too_long_is_not_weather(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        talk = Talk(world.connection(Role.NODE, "m0"), REPORTS, REPORT)
+        with pytest.raises(RefusedError, match="at most 4194304"):
+            await talk.ask(bytes(5 << 20), 5.0)
+        await talk.ask(to_bytes(report_of(1)), 5.0)
+
+    at_the_door(tmp_path)(work)
+
+
 def test_a_service_that_ends_every_stream_is_weather(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,14 +150,15 @@ def test_who_says_nothing_does_not_keep_a_stream(
 def test_streams_are_counted_and_those_on_which_nothing_is_said_are_calls_too(
     tmp_path: Path,
 ) -> None:
-    limits = Limits(streams=1, requests=1.0, burst=6.0)
+    limits = Limits(streams=3, requests=1.0, burst=9.0)
     door = GrpcSettings(limits=limits, monotonic=lambda: 100.0)
 
     async def work(world: World) -> None:
         connection = world.connection(Role.TENANT, "ann")
-        streams = [connection.stream(EXCHANGES) for _ in range(4)]
-        await until(lambda: sum(world.server._streams._open.values()) == 4)
-        with pytest.raises(LimitError, match="4 streams are open"):
+        # Those that everybody may have, and four for an app of her own.
+        streams = [connection.stream(EXCHANGES) for _ in range(3 + 4)]
+        await until(lambda: sum(world.server._streams._open.values()) == 7)
+        with pytest.raises(LimitError, match="7 streams are open"):
             await Talk(connection, EXCHANGES, EXCHANGE).ask(b"", 5.0)
         for stream in streams:
             stream.cancel()
@@ -161,12 +172,43 @@ def test_streams_are_counted_and_those_on_which_nothing_is_said_are_calls_too(
     at_the_door(tmp_path, door=door)(work)
 
 
+def test_all_apps_that_an_owner_may_have_find_room_on_one_connection(tmp_path: Path) -> None:
+    limits = Limits(streams=1100, apps=1100)
+    door = GrpcSettings(limits=limits, monotonic=lambda: 100.0)
+
+    async def work(world: World) -> None:
+        connection = world.connection(Role.TENANT, "ann")
+        streams = [connection.stream(EXCHANGES) for _ in range(limits.apps)]
+        await asyncio.gather(*(stream.initial_metadata() for stream in streams))
+        assert sum(world.server._streams._open.values()) == limits.apps
+        for stream in streams:
+            stream.cancel()
+
+    at_the_door(tmp_path, door=door)(work)
+
+
 def test_a_stranger_is_told_so_before_anything_is_said(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         stream = Connection(world.address).stream(REPORTS)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stream.read()
         assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+    at_the_door(tmp_path)(work)
+
+
+@pytest.mark.parametrize("rpc", RPCS, ids=lambda rpc: rpc.path)
+def test_nobody_keeps_a_place_at_the_door_with_a_call_that_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rpc: Rpc
+) -> None:
+    monkeypatch.setattr(grpc_server, "_SILENCE", 0.05)
+
+    async def work(world: World) -> None:
+        stranger = Connection(world.address).stream(rpc)
+        assert await stranger.code() is grpc.StatusCode.UNAUTHENTICATED
+        silent = world.connection(Role.TENANT, "ann").stream(rpc)
+        ended = grpc.StatusCode.OK if rpc.streams else grpc.StatusCode.UNAVAILABLE
+        assert await silent.code() is ended
 
     at_the_door(tmp_path)(work)
 
@@ -247,6 +289,27 @@ def test_a_door_that_closes_does_not_wait_for_who_says_nothing(tmp_path: Path) -
     async def work(world: World) -> None:
         node = world.node("m0")
         await node.report(report_of(1))
+        async with asyncio.timeout(30):
+            await world.server.close(grace=600.0)
+
+    at_the_door(tmp_path)(work)
+
+
+def test_a_door_closes_while_a_silence_comes_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(world: World) -> None:
+        await world.node("m0").report(report_of(1))
+        stop = asyncio.sleep
+
+        async def expires(seconds: float) -> None:
+            """Its time is up, and nobody has taken notice yet."""
+            for patience in world.server._silent:
+                patience._on_timeout()  # type: ignore[attr-defined] # as the loop does
+            monkeypatch.setattr(asyncio, "sleep", stop)
+
+        await until(lambda: world.server._silent)
+        monkeypatch.setattr(asyncio, "sleep", expires)
         async with asyncio.timeout(30):
             await world.server.close(grace=600.0)
 

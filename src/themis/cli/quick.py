@@ -40,6 +40,8 @@ def quick_call(args: Sequence[str]) -> Callable[[], int] | None:
         name, equals, value = word.partition("=")
         if word in _STYLES:
             given[_STYLES[word]] = True
+        elif word.startswith("-") and not operands:
+            return None  # It is the verb's, and there is none yet.
         elif word == "--json":
             given["json"] = True
         elif name in _VALUES:

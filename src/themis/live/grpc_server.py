@@ -18,7 +18,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from themis.errors import ConfigError, DeniedError, LimitError, RefusedError, UnknownCallerError
+from themis.errors import (
+    ConfigError,
+    DeniedError,
+    LimitError,
+    RefusedError,
+    UnavailableError,
+    UnknownCallerError,
+)
 from themis.fleet.messages import Orders, Report
 from themis.fleet.talk import AgentReport, Hosted, HostedAsked, News, Sheet, SheetAsked
 from themis.live.access import require
@@ -59,10 +66,11 @@ _SILENCE = 60.0
 _STREAM_LASTS = 240.0
 """Seconds after which a stream ends that is used: its connection may be due to be made anew."""
 _STREAMS_EACH = 4
-"""As many for each app as it may have calls under way: a stream may outlast its last call."""
+"""Beside those that everybody may have, for each app: a stream may outlast its last call."""
 _COUNT_EVERY = 1.0
 """Seconds for which the number of an owner's apps is believed."""
 
+_FEWEST_STREAMS = 1024
 _MOST_CALLS = 16_384
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", NODE_BYTES),
@@ -76,7 +84,6 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     # and streams under way are let finish.
     ("grpc.max_connection_age_ms", 1_800_000),
     ("grpc.max_connection_age_grace_ms", 1_000 * round(_STREAM_LASTS + _SILENCE)),
-    ("grpc.max_concurrent_streams", 1024),
     # Calls that came while the loop was busy wait for it. Of more than a thousand gRPC would cancel
     # some by lot, and who is cancelled calls again: when all agents are asked at once that is half
     # of all calls, those of nodes among them.
@@ -146,13 +153,18 @@ class GrpcServer:
         check_bind("grpc", address, self._settings.tls)
         # Tried first: of a port that is taken gRPC says no more than that.
         listen("grpc", address).close()
-        server = grpc.aio.server(options=list(_OPTIONS), maximum_concurrent_rpcs=_MOST_CALLS)
+        # The agents of an owner's apps share one connection, on which each has its stream all the
+        # time: one beyond what it takes would wait for minutes, and its app count as left alone.
+        each = max(_FEWEST_STREAMS, min(_MOST_CALLS, 2 * self._settings.limits.apps))
+        options = [*_OPTIONS, ("grpc.max_concurrent_streams", each)]
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=_MOST_CALLS)
         for rpc in RPCS:
             # No (de)serializer: bytes in, bytes out.
             handler = (
                 grpc.stream_stream_rpc_method_handler(self._stream_handler(rpc))
                 if rpc.streams
-                else grpc.unary_unary_rpc_method_handler(self._handler(rpc))
+                # The same to who calls; but gRPC would wait for the message before it lets us look.
+                else grpc.stream_unary_rpc_method_handler(self._handler(rpc))
             )
             handlers = {rpc.method: handler}
             server.add_generic_rpc_handlers(
@@ -178,7 +190,8 @@ class GrpcServer:
             stopping = asyncio.create_task(self._server.stop(grace))
             await asyncio.sleep(0)
             for patience in list(self._silent):
-                patience.reschedule(0.0)  # Nobody waits for an answer there.
+                if not patience.expired():  # Nobody waits for an answer there.
+                    patience.reschedule(0.0)
             await stopping
 
     def change(self, limits: Limits) -> None:
@@ -192,10 +205,11 @@ class GrpcServer:
 
     # One call
 
-    def _handler(self, rpc: Rpc) -> Callable[[bytes, Any], Awaitable[bytes]]:
-        async def handle(raw: bytes, context: Any) -> bytes:
+    def _handler(self, rpc: Rpc) -> Callable[[Any, Any], Awaitable[bytes]]:
+        async def handle(_: Any, context: Any) -> bytes:
+            peer = _peer(context)
             try:
-                return await self.answer(rpc, raw, _peer(context))
+                return await self.answer(rpc, await self._only(context, peer), peer)
             except asyncio.CancelledError:
                 raise
             except Exception as error:
@@ -235,6 +249,19 @@ class GrpcServer:
                         await context.write(answer)
                 except TimeoutError:
                     return  # Who does not take what they are told is not waited for.
+
+    async def _only(self, context: Any, peer: Peer) -> bytes:
+        """The message of a call. Strangers are not waited for, and nobody for long.
+
+        Raises:
+            ThemisError: Who calls is unknown, has too many under way, or says nothing.
+        """
+        with self._counted_stream(self._identify(peer)) as said:
+            raw = await self._next(context)
+            said.anything = raw is not None
+        if raw is None:
+            raise UnavailableError("nothing was said")
+        return raw
 
     async def _next(self, context: Any) -> bytes | None:
         """The next message on a stream; None if it ends, or nothing comes."""
@@ -331,9 +358,9 @@ class GrpcServer:
         return self._service.hosting.sheet(asked.app)
 
     @contextmanager
-    def _counted(self, who: str, times: int = 1) -> Iterator[None]:
+    def _counted(self, who: str, more: int = 0) -> Iterator[None]:
         try:
-            self._streams.open(who, times)
+            self._streams.open(who, more)
         except LimitError as error:
             raise LimitError(error.who, error.reason, _FULL_WAIT) from None
         try:
@@ -347,7 +374,8 @@ class GrpcServer:
         who, said = identity.credential, _Said()
         self._rates.look(who, self._settings.monotonic(), self._share(identity))
         apps = self._owners.apps_of(identity.subject, self._settings.monotonic())
-        with self._counted(who, _STREAMS_EACH * max(1, apps)):
+        # Not times what everybody may have: who has many apps would keep nodes from the door.
+        with self._counted(who, _STREAMS_EACH * apps):
             try:
                 yield said
             finally:

@@ -12,8 +12,8 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from themis.errors import UnavailableError
-from themis.live.rpcs import Rpc, error_of
+from themis.errors import RefusedError, UnavailableError
+from themis.live.rpcs import NODE_BYTES, Rpc, error_of
 
 if TYPE_CHECKING:
     from themis.live.grpc_client import Connection
@@ -46,7 +46,11 @@ class Talk:
 
         Raises:
             ThemisError: As the service said, or `UnavailableError`.
+            RefusedError: It is longer than any that is taken.
         """
+        if len(message) > NODE_BYTES:
+            # gRPC would end the stream and not say why, as often as it is tried again.
+            raise RefusedError("message", f"{len(message)} bytes, allowed: at most {NODE_BYTES}")
         shown = self._connection.metadata()
         if self._stream is not None and (self._stream.done() or shown != self._shown):
             self.close()

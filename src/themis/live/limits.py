@@ -113,18 +113,19 @@ class Streams:
         """Other limits from now on; streams that are open stay."""
         self._most = limits.streams
 
-    def open(self, who: str, times: int = 1) -> None:
+    def open(self, who: str, more: int = 0) -> None:
         """Count one more.
 
         Args:
             who: The caller.
-            times: How often it may have what others may.
+            more: How many it may have beside those that everybody may have.
 
         Raises:
             LimitError: It is one too many.
         """
-        if self._open.get(who, 0) >= self._most * times:
-            reason = f"{self._most * times} streams are open, more are not allowed: close one"
+        most = self._most + more
+        if self._open.get(who, 0) >= most:
+            reason = f"{most} streams are open, more are not allowed: close one"
             raise LimitError(who, reason)
         self._open[who] = self._open.get(who, 0) + 1
 

@@ -316,7 +316,10 @@ def _shared(decoder: _Decode) -> _Decode:
     def take(data: Any) -> Any:
         # Tells 1 from 1.0 and from true, which are equal; a later version would also tell which
         # values are the same object.
-        text = marshal.dumps(data, 2)
+        try:
+            text = marshal.dumps(data, 2)
+        except ValueError:  # It is nested more deeply than anything that fits.
+            return decoder(data)
         if len(text) > _LONGEST_SHARED:
             return decoder(data)
         value = known.get(text)
