@@ -23,7 +23,8 @@ from typing import Any
 from themis.auction import Problem, Solution
 from themis.engines.aside import aside
 from themis.errors import UnavailableError
-from themis.records.codec import decode, dumps, loads
+from themis.live.solve_worker import Question
+from themis.records.codec import decode, loads
 
 _LOG = logging.getLogger(__name__)
 
@@ -140,9 +141,7 @@ def _ask(
         OSError, EOFError: It is gone.
     """
     assert process.stdin is not None
-    question = {"id": number, "due": due, "problem": problem}
-    process.stdin.write(dumps(question).encode() + b"\n")
-    process.stdin.flush()
+    Question(number, due, problem).put(process.stdin)
     while True:
         answer = _line(process)
         if answer.get("id") != number:
