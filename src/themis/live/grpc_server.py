@@ -33,6 +33,7 @@ from themis.live.binding import check_bind, listen
 from themis.live.config import Address, Limits, Tls
 from themis.live.credentials import Identity, Vault, check_bearer, note_use
 from themis.live.limits import Rates, Streams, place_of
+from themis.live.pacing import Pace
 from themis.live.rpcs import (
     EXCHANGE,
     HOSTED,
@@ -71,6 +72,8 @@ _COUNT_EVERY = 1.0
 """Seconds for which the number of an owner's apps is believed."""
 
 _FEWEST_STREAMS = 1024
+_AT_A_TIME = 16
+"""Messages that are taken in before the loop looks at its timers again: some milliseconds."""
 _MOST_CALLS = 16_384
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", NODE_BYTES),
@@ -137,6 +140,7 @@ class GrpcServer:
         self._rates = Rates(self._settings.limits)
         self._strangers = Strangers(self._settings.limits)
         self._streams = Streams(self._settings.limits)
+        self._pace = Pace(_AT_A_TIME)
         self._owners = _Owners(service)
         self._server: grpc.aio.Server | None = None
         self._silent: set[asyncio.Timeout] = set()
@@ -284,6 +288,7 @@ class GrpcServer:
         Raises:
             ThemisError: Who calls is unknown or may not, or what they say is refused.
         """
+        await self._pace.turn()
         identity = self._identify(peer)
         limits = self._settings.limits
         bounds = Bounds(rpc.size or limits.message_bytes, limits.rows)
