@@ -6,16 +6,17 @@ import os
 import struct
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from themis.engines import sources
+from themis.engines import clock, local, sources
 from themis.engines.attempts import Attempt
 from themis.engines.base import Engine
 from themis.engines.gpus import Pretend
 from themis.engines.local import LocalEngine
-from themis.engines.metrics import Sample
+from themis.engines.metrics import MetricsReader, Sample
 from themis.engines.owners import Owners
 from themis.engines.readers import LogReader, TensorBoardReader, patterns
 from themis.engines.readers.events import masked_crc
@@ -97,6 +98,44 @@ def test_lines_of_a_log_are_read_by_a_pattern(state: Path, owners: Owners) -> No
     source = Source("error", "regex", pattern=r"batch (?P<it>\d+) error (?P<error>\S+)")
     read = scene_of(state, owners, script, source)
     assert read == [(n, {"error": n / 10}) for n in (1.0, 2.0, 3.0)]
+
+
+def test_points_that_are_read_ahead_are_those_of_the_file(
+    state: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = state.parent / "metrics"
+    reader = MetricsReader(str(file))
+    monkeypatch.setattr(local, "reader_for", lambda *_: MetricsReader(str(file)))
+    attempt = SimpleNamespace(source=Source())
+    watched: Any = local._Watched(attempt, None)  # type: ignore[arg-type]
+
+    def write(first: int, last: int) -> None:
+        with file.open("a") as out:
+            out.writelines(f'{{"it": {n}}}\n' for n in range(first, last + 1))
+
+    write(1, 3)
+    assert len(watched.look()) == 3
+    # Nobody has asked for points yet.
+    assert watched.take_ahead(0, 256) is None
+    watched.asked = (0, 256)
+    write(4, 5)
+    assert len(watched.look()) == 2
+    # From another place, or for fewer.
+    assert watched.take_ahead(7, 256) is None
+    watched.look()
+    assert watched.take_ahead(0, 256) is None, "nothing is new, so nothing was read"
+    write(6, 6)
+    watched.look()
+    assert watched.take_ahead(0, 5) is None
+    write(7, 7)
+    watched.look()
+    assert watched.take_ahead(0, 256) == reader.stretch(0, 256)
+    assert watched.take_ahead(0, 256) is None, "it is taken once"
+    write(8, 8)
+    watched.look()
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now + 1.0)
+    assert watched.take_ahead(0, 256) is None, "that was long ago"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from themis.live import keeping
 from themis.live.keeping import KEPT_FOR, Departed, Ended, Rows, Submissions
 from themis.live.memory import _KINDS
 from themis.model import AppId, OwnerId
+from themis.records.codec import loads
 
 ANN, BOB = OwnerId("ann"), OwnerId("bob")
 
@@ -40,6 +41,29 @@ def test_the_end_of_an_app_is_known_for_a_week() -> None:
     apply(kept, departed.forget(AppId("b")))
     assert kept == {"other": "row"}
     assert departed.forget(AppId("b")) == {}
+
+
+def test_who_lists_all_ends_has_each_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def note(text: str) -> object:
+        read.append(text)
+        return loads(text)
+
+    monkeypatch.setattr(keeping, "loads", note)
+    kept: dict[str, str] = {"other": "row"}
+    departed = Departed(kept, Convention.FAIR_SHARE)
+    for number in range(3):
+        apply(kept, departed.note(record(f"a{number}", end=10.0 + number)))
+    for _ in range(2):
+        assert [app for app, _ in departed.all()] == ["a2", "a1", "a0"]
+    assert not departed.old(20.0)
+    assert len(read) == 3
+    # One whose name was used anew is another.
+    apply(kept, departed.note(record("a0", end=30.0, owner=BOB)))
+    apply(kept, departed.forget(AppId("a1")))
+    assert [(app, ended.owner) for app, ended in departed.all()] == [("a0", BOB), ("a2", ANN)]
+    assert len(read) == 4
 
 
 def test_a_key_is_known_for_a_week_and_is_its_owners() -> None:

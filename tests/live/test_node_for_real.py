@@ -290,9 +290,19 @@ class Agent:
             self.link.say(RunSaid(job, (gpu,), self.stage.program, key))
 
     async def renewed(self) -> None:
-        """Wait for the next beat."""
+        """Wait for the next beat, until the node has passed it on to supervisors."""
         last = max(lease.end for lease in self.held.values())
         await until(lambda: self.held and min(x.end for x in self.held.values()) > last)
+        # The agent may hear of it first. A node reports again when it has done what it was told:
+        # the report after the next is one of after this.
+        nodes = self.stage.world.service.steward.nodes
+        known = {name: (node.boot, node.number) for name, node in nodes.items()}
+        await until(
+            lambda: all(
+                (node.boot, node.number) > (known[name][0], known[name][1] + 2)
+                for name, node in nodes.items()
+            )
+        )
 
     def stands(self, count: int) -> bool:
         return self.standings == count and self.running() == 2

@@ -919,6 +919,21 @@ def test_a_name_is_whose_it_was_when_the_round_was_held(tmp_path: Path) -> None:
     assert lost.owners(2) == {"one": "bob"}
 
 
+def test_a_round_that_is_held_while_others_are_remembered_keeps_its_own_names(
+    tmp_path: Path,
+) -> None:
+    with open_store(_log_of_two_apps(tmp_path), read_only=True) as store:
+        steps = read_rounds(store, 1, store.usage().next_entry - 1)
+    record = next(step for step in reversed(steps) if isinstance(step, RoundRecord))
+    book = RoundBook()
+    book.remember((Arrival(AppId("one"), OwnerId("ann")), record))
+    new = record.round + 1
+    book.add(replace(record, round=new), {AppId("one"): OwnerId("ann")})
+    book.conclude({AppId("two"): OwnerId("dan")})
+    assert book.owners(record.round) == {"one": "ann", "two": "dan"}
+    assert book.owners(new) == {"one": "ann"}
+
+
 def heard(agent: Talker) -> list[object]:
     """Iterations by their numbers, and ends of runs."""
     found: dict[int, float] = {}

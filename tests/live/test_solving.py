@@ -50,13 +50,13 @@ def test_the_worker_gives_the_solver_s_own_answer() -> None:
 SLOW = """
 import json, sys, time
 print(json.dumps({"ready": True}), flush=True)
-from themis.auction import Problem, solver
-from themis.records.codec import decode, dumps, loads
-for line in sys.stdin:
-    data = loads(line)
+from themis.auction import solver
+from themis.live.solve_worker import questions
+from themis.records.codec import dumps
+for question in questions(sys.stdin.buffer):
     if %s:
-        best = solver("default").solve(decode(Problem, data["problem"]))
-        print(dumps({"id": data["id"], "final": False, "solution": best}), flush=True)
+        best = solver("default").solve(question.problem)
+        print(dumps({"id": question.number, "final": False, "solution": best}), flush=True)
     time.sleep(3600)
 """
 

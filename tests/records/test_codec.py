@@ -527,3 +527,11 @@ def test_a_long_job_is_read_anew_each_time() -> None:
     long = {"id": "j0", "serial_iteration_time": 1.0, "slowdown": {"measured": steps}}
     assert decode(JobSpec, long) == decode(JobSpec, long)
     assert decode(JobSpec, long) is not decode(JobSpec, long)
+
+
+def test_a_job_that_is_nested_very_deeply_is_refused() -> None:
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    with pytest.raises(RefusedError):
+        decode(JobSpec, {"id": "j0", "serial_iteration_time": deep})

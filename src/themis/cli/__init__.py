@@ -33,8 +33,7 @@ def main() -> int:
         from themis.cli.exec import supervise  # noqa: PLC0415 - each job waits for this: no typer
 
         return supervise(sys.argv[2])
-    from themis.cli.app import tree  # noqa: PLC0415 - typer is not needed to import this package
-    from themis.cli.output import (  # noqa: PLC0415 - see above
+    from themis.cli.output import (  # noqa: PLC0415 - typer is not needed to import this package
         DENIED,
         FAILED,
         INTERRUPTED,
@@ -45,11 +44,17 @@ def main() -> int:
         MistypedError,
         mistyped,
     )
+    from themis.cli.quick import quick_call  # noqa: PLC0415 - see above
 
     # Policies of one's own are found in the folder one works in, after everything installed.
     with suppress(FileNotFoundError):  # The folder may be gone; most commands do not need it.
         sys.path.append(str(Path.cwd()))
     try:
+        call = quick_call(sys.argv[1:])
+        if call is not None:
+            return call()
+        from themis.cli.app import tree  # noqa: PLC0415 - see above
+
         args = _with_flags_first(sys.argv[1:])
         app = tree(next((arg for arg in args if arg not in EVERYWHERE), ""))
         # Named here, because click would name it after the module that Python was started with.

@@ -128,6 +128,8 @@ def warn(message: str) -> None:
 
 def escape_line(text: str) -> str:
     """Text that may come from files or users: nothing in it may steer the terminal."""
+    if text.isprintable():  # Nearly always, and there may be thousands of them.
+        return text
     return "".join(ch if ch.isprintable() or ch == "\n" else "\ufffd" for ch in text)
 
 

@@ -88,19 +88,16 @@ def tell_submitted(answer: Mapping[str, Any], *, json: bool) -> None:
         tell_warnings(answer)
 
 
-def tell_warnings(answer: Mapping[str, Any]) -> bool:
-    """Say what people should know of what they submit; whether it would never run as it is."""
-    never = False
+def tell_warnings(answer: Mapping[str, Any]) -> None:
+    """Say what people should know of what they submit."""
     for line in answer.get("warnings") or ():
         parts = [str(line[key]) for key in ("what", "why", "then") if line.get(key)]
         reason = line.get("reason")
-        never = never or reason is not None
         told = "; ".join(parts)
         if reason:
             warn(f"as it is it never runs: {reason}: {told}")
         else:
             note(told)
-    return never
 
 
 def see_to_the_end(client: Client, app: str, *, json: bool) -> None:

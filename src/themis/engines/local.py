@@ -46,6 +46,8 @@ from themis.errors import RefusedError, UnavailableError
 
 _LOOK_WITHOUT_NOTICES = 0.05
 _BURYING = 0.02
+_FRESH = 0.2
+"""Seconds for which what was read ahead is as good as read now."""
 
 
 class _Watched:
@@ -57,6 +59,10 @@ class _Watched:
         self.reader = reader_for(attempt.source, attempt)
         self.points = reader_for(attempt.source, attempt)
         """Not the one that measures progress, which never waits for anybody."""
+        self.asked: tuple[int, int] | None = None
+        """From where, and how many points at most, somebody will probably want next."""
+        self.ahead: tuple[int, Stretch, float] | None = None
+        """Points read ahead: from where, what was found, and when."""
         self.reading = asyncio.Lock()
         # Event files are on storage that may be a file server's, and that may be down.
         self.aloof = aside if attempt.source.kind == TENSORBOARD else asyncio.to_thread
@@ -72,6 +78,21 @@ class _Watched:
         self.past: tuple[Sample, ...] | None = None
         """What an earlier start said last, once somebody has looked."""
         self.follow_up: asyncio.Task[None] | None = None
+
+    def look(self) -> tuple[Sample, ...]:
+        """Measure, and read ahead: to go to another thread and back takes longer than to read."""
+        samples, self.ahead = self.reader.read(), None
+        if samples and self.asked is not None:
+            since, most = self.asked
+            self.ahead = since, self.points.stretch(since, most), clock.now()
+        return samples
+
+    def take_ahead(self, since: int, most: int) -> Stretch | None:
+        """What was read ahead just now, if it is what is wanted."""
+        ahead, self.ahead = self.ahead, None
+        if ahead is None or ahead[0] != since or clock.now() > ahead[2] + _FRESH:
+            return None
+        return ahead[1] if len(ahead[1].samples) <= most else None
 
 
 class LocalEngine:
@@ -219,7 +240,7 @@ class LocalEngine:
         if watched is None:
             return ()
         async with watched.reading:
-            samples = await watched.aloof(watched.reader.read)
+            samples = await watched.aloof(watched.look)
             if samples:
                 watched.said = samples[-1]
             if watched.over and watched.said is None:
@@ -235,11 +256,14 @@ class LocalEngine:
         if watched is None:
             return Stretch((), since, more=False)
         async with watched.reading:
-            stretch = await watched.aloof(watched.points.stretch, since, most)
-            if watched.over and not since and not stretch.samples:
+            found = watched.take_ahead(since, most)
+            if found is None:
+                found = await watched.aloof(watched.points.stretch, since, most)
+            if watched.over and not since and not found.samples:
                 past = await self._recall(watched)
-                return Stretch(past, past[-1].end, more=False) if past else stretch
-            return stretch
+                found = Stretch(past, past[-1].end, more=False) if past else found
+            watched.asked = (found.end, most)
+            return found
 
     async def tail(self, job: str, limit: int = 4096) -> str:
         """The end of its output, whole lines if there are any."""

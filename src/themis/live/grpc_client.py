@@ -17,12 +17,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from themis.errors import ConfigError, UnavailableError, UnknownCallerError
+from themis.errors import ConfigError, ThemisError, UnavailableError, UnknownCallerError
 from themis.fleet.messages import Orders, Report
 from themis.fleet.talk import AgentReport, Hosted, HostedAsked, News, Sheet, SheetAsked
 from themis.live.config import Address, is_loopback
 from themis.live.credentials import Secret
-from themis.live.rpcs import EXCHANGE, HOSTED, LEAN, NODE_BYTES, REPORT, SHEET, Rpc, error_of
+from themis.live.grpc_talk import Talk
+from themis.live.rpcs import (
+    EXCHANGE,
+    EXCHANGES,
+    HOSTED,
+    LEAN,
+    NODE_BYTES,
+    REPORT,
+    REPORTS,
+    SHEET,
+    Rpc,
+    error_of,
+)
 from themis.live.tls import grpc_client
 from themis.live.tokenfile import read_token
 from themis.live.wire import Bounds, from_bytes, to_bytes
@@ -111,7 +123,7 @@ class Connection:
         Raises:
             ConfigError: One is missing, or is something else.
         """
-        self._metadata()
+        self.metadata()
         if self.credentials.secure:
             grpc_client(self.credentials.ca, self.credentials.cert, self.credentials.key)
 
@@ -122,7 +134,7 @@ class Connection:
             ConfigError: There is no token in it.
         """
         self._token = None
-        self._metadata()
+        self.metadata()
 
     async def call(self, rpc: Rpc, message: bytes, timeout: float = CALL_SECONDS) -> bytes:  # noqa: ASYNC109 - gRPC's own deadline
         """Make one call; bytes in and out.
@@ -134,14 +146,22 @@ class Connection:
 
         method = self._open().unary_unary(rpc.path)
         try:
-            return bytes(await method(message, timeout=timeout, metadata=self._metadata()))
+            return bytes(await method(message, timeout=timeout, metadata=self.metadata()))
         except grpc.aio.AioRpcError as error:
             told = error_of(error.code().name, error.details() or "", error.trailing_metadata())
         except grpc.aio.UsageError as error:
             told = UnavailableError(str(error))  # closed meanwhile
-        if isinstance(told, UnknownCallerError):
-            self._token = None  # Another may be in the file by now.
+        self.note(told)
         raise told
+
+    def stream(self, rpc: Rpc) -> Any:
+        """Open a stream of messages both ways, as bytes."""
+        return self._open().stream_stream(rpc.path)(metadata=self.metadata())
+
+    def note(self, error: ThemisError) -> None:
+        """The service said this of a call."""
+        if isinstance(error, UnknownCallerError):
+            self._token = None  # Another may be in the file by now.
 
     async def reset(self) -> None:
         """Make the connection anew, with what is in the files then."""
@@ -163,7 +183,8 @@ class Connection:
                 self._channel = grpc.aio.insecure_channel(str(self.address), list(_OPTIONS))
         return self._channel
 
-    def _metadata(self) -> tuple[tuple[str, str], ...]:
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What is shown with every call."""
         if self.credentials.token_file is None and self.credentials.token is None:
             return ()
         if self._token is None:
@@ -180,11 +201,16 @@ class _Client:
         self.connection = connection
         self._under_way: asyncio.Task[bytes] | None = None
 
-    async def _ask(self, rpc: Rpc, value: object, kind: type[_Answer]) -> _Answer:
+    async def _ask(self, rpc: Rpc | Talk, value: object, kind: type[_Answer]) -> _Answer:
         raw = to_bytes(value)
         if self._under_way is not None:
             self._under_way.cancel()
-        call = self._under_way = asyncio.create_task(self.connection.call(rpc, raw))
+        asking = (
+            rpc.ask(raw, CALL_SECONDS)
+            if isinstance(rpc, Talk)
+            else self.connection.call(rpc, raw, CALL_SECONDS)
+        )
+        call = self._under_way = asyncio.create_task(asking)
         try:
             answer = await call
         except asyncio.CancelledError:
@@ -204,6 +230,10 @@ class _Client:
 class NodeClient(_Client):
     """Speaks for a node. Its connection is its own."""
 
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._talk = Talk(connection, REPORTS, REPORT)
+
     async def report(self, report: Report) -> Orders:
         """Send a report; returns with the orders that answer it.
 
@@ -211,7 +241,7 @@ class NodeClient(_Client):
             ThemisError: As the service said, or `UnavailableError`.
         """
         try:
-            return await self._ask(REPORT, report, Orders)
+            return await self._ask(self._talk, report, Orders)
         except UnavailableError:
             if self._under_way is None:
                 # gRPC would wait before it tries again, and nodes have no time to lose.
@@ -222,13 +252,17 @@ class NodeClient(_Client):
 class AgentClient(_Client):
     """Speaks for apps of one owner, one of them at a time."""
 
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._talk = Talk(connection, EXCHANGES, EXCHANGE)
+
     async def exchange(self, report: AgentReport) -> News:
         """Say something, and hear what is new.
 
         Raises:
             ThemisError: As the service said, or `UnavailableError`.
         """
-        return await self._ask(EXCHANGE, report, News)
+        return await self._ask(self._talk, report, News)
 
 
 class HostClient(AgentClient):

@@ -13,12 +13,19 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from themis.errors import ConfigError, DeniedError, LimitError, RefusedError, UnknownCallerError
+from themis.errors import (
+    ConfigError,
+    DeniedError,
+    LimitError,
+    RefusedError,
+    UnavailableError,
+    UnknownCallerError,
+)
 from themis.fleet.messages import Orders, Report
 from themis.fleet.talk import AgentReport, Hosted, HostedAsked, News, Sheet, SheetAsked
 from themis.live.access import require
@@ -26,6 +33,7 @@ from themis.live.binding import check_bind, listen
 from themis.live.config import Address, Limits, Tls
 from themis.live.credentials import Identity, Vault, check_bearer, note_use
 from themis.live.limits import Rates, Streams, place_of
+from themis.live.pacing import Pace
 from themis.live.rpcs import (
     EXCHANGE,
     HOSTED,
@@ -54,9 +62,18 @@ _LOG = logging.getLogger(__name__)
 _MOST_DETAILS = 2000
 _FULL_WAIT = 1.0
 """Seconds after which somebody with too many calls under way may try again."""
+_SILENCE = 60.0
+"""Seconds after which a stream ends on which nothing was said."""
+_STREAM_LASTS = 240.0
+"""Seconds after which a stream ends that is used: its connection may be due to be made anew."""
+_STREAMS_EACH = 4
+"""Beside those that everybody may have, for each app: a stream may outlast its last call."""
 _COUNT_EVERY = 1.0
 """Seconds for which the number of an owner's apps is believed."""
 
+_FEWEST_STREAMS = 1024
+_AT_A_TIME = 16
+"""Messages that are taken in before the loop looks at its timers again: some milliseconds."""
 _MOST_CALLS = 16_384
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", NODE_BYTES),
@@ -67,10 +84,9 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 300_000),
     # All connections are made anew from time to time, so that one that trickles cannot last; calls
-    # under way are let finish.
+    # and streams under way are let finish.
     ("grpc.max_connection_age_ms", 1_800_000),
-    ("grpc.max_connection_age_grace_ms", 60_000),
-    ("grpc.max_concurrent_streams", 1024),
+    ("grpc.max_connection_age_grace_ms", 1_000 * round(_STREAM_LASTS + _SILENCE)),
     # Calls that came while the loop was busy wait for it. Of more than a thousand gRPC would cancel
     # some by lot, and who is cancelled calls again: when all agents are asked at once that is half
     # of all calls, those of nodes among them.
@@ -105,6 +121,13 @@ class Peer:
     certificate: bytes | None
 
 
+@dataclass(slots=True)
+class _Said:
+    """Whether anything came on a stream."""
+
+    anything: bool = False
+
+
 class GrpcServer:
     """Listens, and hands what passes to the service."""
 
@@ -117,8 +140,11 @@ class GrpcServer:
         self._rates = Rates(self._settings.limits)
         self._strangers = Strangers(self._settings.limits)
         self._streams = Streams(self._settings.limits)
+        self._pace = Pace(_AT_A_TIME)
         self._owners = _Owners(service)
         self._server: grpc.aio.Server | None = None
+        self._silent: set[asyncio.Timeout] = set()
+        """How long streams are waited for on which nothing is asked just now."""
 
     async def start(self, address: Address) -> Address:
         """Listen; returns where, with the port that was taken for 0.
@@ -131,10 +157,19 @@ class GrpcServer:
         check_bind("grpc", address, self._settings.tls)
         # Tried first: of a port that is taken gRPC says no more than that.
         listen("grpc", address).close()
-        server = grpc.aio.server(options=list(_OPTIONS), maximum_concurrent_rpcs=_MOST_CALLS)
+        # The agents of an owner's apps share one connection, on which each has its stream all the
+        # time: one beyond what it takes would wait for minutes, and its app count as left alone.
+        each = max(_FEWEST_STREAMS, min(_MOST_CALLS, 2 * self._settings.limits.apps))
+        options = [*_OPTIONS, ("grpc.max_concurrent_streams", each)]
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=_MOST_CALLS)
         for rpc in RPCS:
             # No (de)serializer: bytes in, bytes out.
-            handler = grpc.unary_unary_rpc_method_handler(self._handler(rpc))
+            handler = (
+                grpc.stream_stream_rpc_method_handler(self._stream_handler(rpc))
+                if rpc.streams
+                # The same to who calls; but gRPC would wait for the message before it lets us look.
+                else grpc.stream_unary_rpc_method_handler(self._handler(rpc))
+            )
             handlers = {rpc.method: handler}
             server.add_generic_rpc_handlers(
                 (grpc.method_handlers_generic_handler(rpc.service, handlers),)
@@ -156,7 +191,12 @@ class GrpcServer:
     async def close(self, grace: float = 1.0) -> None:
         """Take no more calls; those under way get so many seconds."""
         if self._server is not None:
-            await self._server.stop(grace)
+            stopping = asyncio.create_task(self._server.stop(grace))
+            await asyncio.sleep(0)
+            for patience in list(self._silent):
+                if not patience.expired():  # Nobody waits for an answer there.
+                    patience.reschedule(0.0)
+            await stopping
 
     def change(self, limits: Limits) -> None:
         """Go by other limits from now on."""
@@ -169,10 +209,11 @@ class GrpcServer:
 
     # One call
 
-    def _handler(self, rpc: Rpc) -> Callable[[bytes, Any], Awaitable[bytes]]:
-        async def handle(raw: bytes, context: Any) -> bytes:
+    def _handler(self, rpc: Rpc) -> Callable[[Any, Any], Awaitable[bytes]]:
+        async def handle(_: Any, context: Any) -> bytes:
+            peer = _peer(context)
             try:
-                return await self.answer(rpc, raw, _peer(context))
+                return await self.answer(rpc, await self._only(context, peer), peer)
             except asyncio.CancelledError:
                 raise
             except Exception as error:
@@ -180,12 +221,74 @@ class GrpcServer:
 
         return handle
 
+    def _stream_handler(self, rpc: Rpc) -> Callable[[Any, Any], Awaitable[None]]:
+        async def handle(_: Any, context: Any) -> None:
+            try:
+                await self._serve(rpc, context, _peer(context))
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                await _abort(context, rpc, error)
+
+        return handle
+
+    async def _serve(self, rpc: Rpc, context: Any, peer: Peer) -> None:
+        """Answer what comes on a stream, each message as a call of its own.
+
+        Raises:
+            ThemisError: As `answer`, or it is one stream too many.
+        """
+        with self._counted_stream(self._identify(peer)) as said:
+            await context.send_initial_metadata(())  # Who calls is known.
+            now = self._settings.monotonic
+            ends = now() + _STREAM_LASTS
+            while now() < ends:
+                raw = await self._next(context)
+                if raw is None:
+                    return
+                said.anything = True
+                answer = await self.answer(rpc, raw, peer)
+                try:
+                    async with asyncio.timeout(_SILENCE):
+                        await context.write(answer)
+                except TimeoutError:
+                    return  # Who does not take what they are told is not waited for.
+
+    async def _only(self, context: Any, peer: Peer) -> bytes:
+        """The message of a call. Strangers are not waited for, and nobody for long.
+
+        Raises:
+            ThemisError: Who calls is unknown, has too many under way, or says nothing.
+        """
+        with self._counted_stream(self._identify(peer)) as said:
+            raw = await self._next(context)
+            said.anything = raw is not None
+        if raw is None:
+            raise UnavailableError("nothing was said")
+        return raw
+
+    async def _next(self, context: Any) -> bytes | None:
+        """The next message on a stream; None if it ends, or nothing comes."""
+        import grpc  # noqa: PLC0415 - in an extra
+
+        patience = asyncio.timeout(_SILENCE)
+        try:
+            async with patience:
+                self._silent.add(patience)
+                raw = await context.read()
+        except TimeoutError:
+            return None
+        finally:
+            self._silent.discard(patience)
+        return None if raw is grpc.aio.EOF else bytes(raw)
+
     async def answer(self, rpc: Rpc, raw: bytes, peer: Peer) -> bytes:
         """Answer one call, as bytes.
 
         Raises:
             ThemisError: Who calls is unknown or may not, or what they say is refused.
         """
+        await self._pace.turn()
         identity = self._identify(peer)
         limits = self._settings.limits
         bounds = Bounds(rpc.size or limits.message_bytes, limits.rows)
@@ -260,15 +363,30 @@ class GrpcServer:
         return self._service.hosting.sheet(asked.app)
 
     @contextmanager
-    def _counted(self, who: str) -> Iterator[None]:
+    def _counted(self, who: str, more: int = 0) -> Iterator[None]:
         try:
-            self._streams.open(who)
+            self._streams.open(who, more)
         except LimitError as error:
             raise LimitError(error.who, error.reason, _FULL_WAIT) from None
         try:
             yield
         finally:
             self._streams.close(who)
+
+    @contextmanager
+    def _counted_stream(self, identity: Identity) -> Iterator[_Said]:
+        """Count a stream, and as a call if nothing is said on it."""
+        who, said = identity.credential, _Said()
+        self._rates.look(who, self._settings.monotonic(), self._share(identity))
+        apps = self._owners.apps_of(identity.subject, self._settings.monotonic())
+        # Not times what everybody may have: who has many apps would keep nodes from the door.
+        with self._counted(who, _STREAMS_EACH * apps):
+            try:
+                yield said
+            finally:
+                if not said.anything:
+                    with suppress(LimitError):
+                        self._rates.take(who, self._settings.monotonic(), self._share(identity))
 
 
 class _Owners:

@@ -66,13 +66,13 @@ class Rates:
             del self._buckets[next(iter(self._buckets))]
         self._refuse(who, wait)
 
-    def look(self, who: str, now: float) -> None:
+    def look(self, who: str, now: float, cost: float = 1.0) -> None:
         """Whether one more call would pass; counts nothing.
 
         Raises:
             LimitError: It would not.
         """
-        self._refuse(who, self._bucket(who, now).taken(now)[1])
+        self._refuse(who, self._bucket(who, now).taken(now, cost)[1])
 
     def _bucket(self, who: str, now: float) -> Bucket:
         limits = self._limits
@@ -113,14 +113,19 @@ class Streams:
         """Other limits from now on; streams that are open stay."""
         self._most = limits.streams
 
-    def open(self, who: str) -> None:
+    def open(self, who: str, more: int = 0) -> None:
         """Count one more.
+
+        Args:
+            who: The caller.
+            more: How many it may have beside those that everybody may have.
 
         Raises:
             LimitError: It is one too many.
         """
-        if self._open.get(who, 0) >= self._most:
-            reason = f"{self._most} streams are open, more are not allowed: close one"
+        most = self._most + more
+        if self._open.get(who, 0) >= most:
+            reason = f"{most} streams are open, more are not allowed: close one"
             raise LimitError(who, reason)
         self._open[who] = self._open.get(who, 0) + 1
 

@@ -210,7 +210,7 @@ class Node:
             case cmd.Forget(run=number):
                 self._runner.do(number, self._runner.forget)
             case cmd.Advance(run=number, heard=heard):
-                self._runner.do(number, partial(self._runner.advance, heard=heard))
+                self._runner.advance(number, heard)
             case cmd.ReadLogs(wanted=wanted):
                 self._logs.want(wanted)
             case cmd.LookAtStorage(nonce=nonce):

@@ -144,12 +144,16 @@ class RunWork:
             run.lease_end, run.early = limits.lease_end, early
             await asyncio.to_thread(self._disk.put, run.record, durable=False)
 
-    async def advance(self, run: Run, heard: int) -> None:
+    def advance(self, number: int, heard: int) -> None:
         """Keep how far a run's points were heard."""
+        run = self._runs.by_number.get(number)
         # Who begins again before that reads some of them anew, under the same numbers.
-        if run.trail.hear(heard) and self._now() >= run.noted + _NOTE_EVERY:
+        if run is not None and run.trail.hear(heard) and self._now() >= run.noted + _NOTE_EVERY:
             run.noted = self._now()
-            await asyncio.to_thread(self._disk.put, run.record, durable=False)
+            self.do(number, self._note)
+
+    async def _note(self, run: Run) -> None:
+        await asyncio.to_thread(self._disk.put, run.record, durable=False)
 
     async def ask_to_save(self, run: Run) -> None:
         """Ask a run to save and go."""

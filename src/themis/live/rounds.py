@@ -53,15 +53,16 @@ class RoundBook:
         self._most_bytes = most_bytes
         self._bytes = 0
         self._rounds: OrderedDict[int, tuple[RoundRecord, Owners]] = OrderedDict()
-        self._open: dict[int, set[AppId]] = {}
-        """Apps of remembered rounds whose arrival was not come across yet."""
+        self._open: dict[int, tuple[set[AppId], dict[AppId, OwnerId]]] = {}
+        """Apps of remembered rounds whose arrival was not come across yet, and whose the others
+        are."""
         self._arrived: set[AppId] = set()
 
     def add(self, record: RoundRecord, owners: Owners) -> None:
         """Keep a round, and whose its apps are."""
-        last = next(reversed(self._rounds.values()), None)
-        if last is not None and last[1] == owners:
-            owners = last[1]  # The same in most rounds, and needed once.
+        last = next(reversed(self._rounds), None)
+        if last is not None and last not in self._open and self._rounds[last][1] == owners:
+            owners = self._rounds[last][1]  # The same in most rounds, and needed once.
         self._bytes += size_of(record)
         self._rounds[record.round] = record, owners
         while self._too_much:
@@ -88,9 +89,10 @@ class RoundBook:
                 self._name(step.app, step.owner)
             elif not self.full and step.round not in self._rounds:
                 self._bytes += size_of(step)
-                self._rounds[step.round] = step, {}
+                owners: dict[AppId, OwnerId] = {}
+                self._rounds[step.round] = step, owners
                 self._rounds.move_to_end(step.round, last=False)
-                self._open[step.round] = {line.app for line in step.apps}
+                self._open[step.round] = {line.app for line in step.apps}, owners
 
     def conclude(self, owners: Owners) -> None:
         """No more is remembered: apps that arrived before all of it and are there now are these.
@@ -104,11 +106,10 @@ class RoundBook:
         self._arrived.clear()
 
     def _name(self, app: AppId, owner: OwnerId) -> None:
-        for number, apps in self._open.items():
+        for apps, owners in self._open.values():
             if app in apps:
                 apps.remove(app)
-                record, owners = self._rounds[number]
-                self._rounds[number] = record, {**owners, app: owner}
+                owners[app] = owner
 
     def numbers(self) -> list[int]:
         """Which are there, the oldest first."""

@@ -4,7 +4,7 @@ A new RPC is a row in `RPCS`; a test fails while one of the .proto has none.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from themis.errors import (
@@ -65,6 +65,8 @@ class Rpc:
     verb: Verb
     size: int | None = None
     """Bytes that it takes at most; None: what is set for everybody."""
+    streams: bool = False
+    """Whether it is many calls on one stream, each answered before the next is read."""
 
     @property
     def path(self) -> str:
@@ -74,9 +76,11 @@ class Rpc:
 
 REPORT = Rpc("themis.v1.Nodes", "Report", Report, Orders, Verb.NODE_REPORT, NODE_BYTES)
 EXCHANGE = Rpc("themis.v1.Agents", "Exchange", AgentReport, News, Verb.AGENT_POLL)
+REPORTS = replace(REPORT, method="Talk", streams=True)
+EXCHANGES = replace(EXCHANGE, method="Talk", streams=True)
 HOSTED = Rpc("themis.v1.Agents", "ListHosted", HostedAsked, Hosted, Verb.AGENT_POLL)
 SHEET = Rpc("themis.v1.Agents", "GetSheet", SheetAsked, Sheet, Verb.AGENT_POLL)
-RPCS = (REPORT, EXCHANGE, HOSTED, SHEET)
+RPCS = (REPORT, EXCHANGE, REPORTS, EXCHANGES, HOSTED, SHEET)
 
 SAID_VERBS: Mapping[type, Verb] = {
     BidSaid: Verb.AGENT_BID,
@@ -122,7 +126,8 @@ def cost_of(rpc: Rpc, message: Any) -> float:
     """
     if rpc in {HOSTED, SHEET}:
         return 1.0
-    if rpc is EXCHANGE:
+    agents = rpc.takes is AgentReport
+    if agents:
         name, said, most = "said", len(message.said), MOST_SAID
     else:
         name, said = "runs", len(message.runs)
@@ -130,7 +135,7 @@ def cost_of(rpc: Rpc, message: Any) -> float:
     if said > most:
         reason = f"{said} entries, allowed: at most {most} in one message"
         raise RefusedError(f"{rpc.takes.__name__}.{name}", reason)
-    if rpc is EXCHANGE:
+    if agents:
         return max(1.0, said / _SAID_AS_A_CALL)
     _check_points(message.runs)
     return 1.0

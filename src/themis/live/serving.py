@@ -127,12 +127,8 @@ class Serving:
             grpc = await self._open_grpc(stack, service, vault, config)
             http = await stack.enter_async_context(self._http(service, vault, config))
             stack.enter_context(self._signals())
-            chores = [
-                asyncio.create_task(work)
-                for work in (self._keep_house(service), self._sweep(vault), _remember(service))
-            ]
-            for chore in chores:
-                stack.callback(chore.cancel)
+            for work in (self._keep_house(service), self._sweep(vault)):
+                stack.callback(asyncio.create_task(work).cancel)
             hosts = Hosts(service.hosting, vault, HostCommand(config, grpc))
             hosting = asyncio.create_task(hosts.run())
             hosting.add_done_callback(_tell_failure)
@@ -151,6 +147,8 @@ class Serving:
                 *(len(service.steward.arbiter.world.apps), len(service.steward.nodes)),
             )
             notify(READY)
+            # Not before: the first round is due, and the store is needed for it.
+            stack.callback(asyncio.create_task(_remember(service)).cancel)
             try:
                 await self._until_the_end(service)
             finally:

@@ -1,61 +1,80 @@
-"""The process that solves auctions for the service: one JSON line in, one or two out.
+"""The process that solves auctions for the service: one question in, one or two JSON lines out.
 
-    {"id": 7, "seconds": 1.8, "problem": {...}}
+    Question(7, due=5241.8, problem)                  by the clock that all processes share
     {"id": 7, "final": false, "solution": {...}}      at once, in case the rest takes too long
     {"id": 7, "final": true, "solution": {...}}       or "failed": why there is none
+
+Questions are pickled: of hundreds of bidders it takes a tenth of the time. They come from the
+service that started this process, and from nobody else.
 
 It lives as long as its standard input: when the service is gone, so is the worker, even in the
 middle of an auction.
 """
 
 import os
+import pickle
 import queue
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, TextIO
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, Any, TextIO
 
 from themis.auction import Problem, solver
 from themis.auction.solver import preload
 from themis.errors import ThemisError
-from themis.records.codec import decode, dumps, loads
+from themis.records.codec import dumps
 
 
-def main(name: str, source: TextIO, sink: TextIO) -> None:
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An auction, and when its answer must be ready."""
+
+    number: int
+    due: float
+    problem: Problem
+
+    def put(self, sink: IO[bytes]) -> None:
+        """Ask it."""
+        sink.write(pickle.dumps(self, pickle.HIGHEST_PROTOCOL))
+        sink.flush()
+
+
+def main(name: str, source: IO[bytes], sink: TextIO) -> None:
     """Answer questions until there are no more."""
     preload(name)
     _put(sink, {"ready": True})
-    for text in _lines(source):
-        _answer(name, text, lambda data: _put(sink, data))
+    for question in questions(source):
+        _answer(name, question, lambda data: _put(sink, data))
 
 
-def _lines(source: TextIO) -> Iterator[str]:
-    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+def questions(source: IO[bytes]) -> Iterator[Question]:
+    """What is asked, while there is somebody who asks."""
+    asked: queue.SimpleQueue[Question] = queue.SimpleQueue()
 
     def read() -> None:
-        for line in source:
-            lines.put(line)
+        with suppress(EOFError, pickle.UnpicklingError):
+            while True:
+                asked.put(pickle.load(source))
         # Nobody is there to hear the answer. The solver may be deep in a library: no tidy end.
         os._exit(0)
 
     threading.Thread(target=read, daemon=True).start()
     while True:
-        yield lines.get()
+        yield asked.get()
 
 
-def _answer(name: str, text: str, put: Callable[[dict[str, Any]], None]) -> None:
-    came = time.monotonic()
-    data: Any = loads(text)
-    due = came + float(data["seconds"])
+def _answer(name: str, question: Question, put: Callable[[dict[str, Any]], None]) -> None:
+    number, due, problem = question.number, question.due, question.problem
     try:
-        problem = decode(Problem, data["problem"])
         reserve = solver(name, lambda: 0.0).solve(problem)
-        put({"id": data["id"], "final": False, "solution": reserve})
+        put({"id": number, "final": False, "solution": reserve})
         best = solver(name, lambda: due - time.monotonic()).solve(problem)
-        put({"id": data["id"], "final": True, "solution": best})
+        put({"id": number, "final": True, "solution": best})
     except (ThemisError, ArithmeticError, ValueError, LookupError, MemoryError) as error:
-        put({"id": data["id"], "final": True, "failed": f"{type(error).__name__}: {error}"})
+        put({"id": number, "final": True, "failed": f"{type(error).__name__}: {error}"})
 
 
 def _put(sink: TextIO, data: dict[str, Any]) -> None:
@@ -64,4 +83,4 @@ def _put(sink: TextIO, data: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.stdin, sys.stdout)
+    main(sys.argv[1], sys.stdin.buffer, sys.stdout)

@@ -6,17 +6,25 @@
 
 The worker answers twice: at once with something feasible, then with the best it has when time is
 up. If it says nothing in time it is killed and the first answer counts; another worker is started.
+
+A thread talks to the worker: an auction of hundreds of bidders is megabytes, and a loop that is
+busy with late bids would need seconds to get them through a pipe.
 """
 
 import asyncio
 import logging
+import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from themis.auction import Problem, Solution
+from themis.engines.aside import aside
 from themis.errors import UnavailableError
-from themis.records.codec import decode, dumps, loads
+from themis.live.solve_worker import Question
+from themis.records.codec import decode, loads
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,6 +34,8 @@ _LONGEST_LINE = 256 * 2**20
 _PATIENCE = 60.0
 """Seconds in which a worker must have loaded its libraries."""
 
+_Worker = subprocess.Popen[bytes]
+
 
 class Solving:
     """One worker; auctions are solved one after the other."""
@@ -34,7 +44,7 @@ class Solving:
         self._command = tuple(command) or (
             sys.executable, "-m", "themis.live.solve_worker", name,
         )  # fmt: skip
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: _Worker | None = None
         self._turn = asyncio.Lock()
         self._count = 0
         self._replacing: asyncio.Task[None] | None = None
@@ -58,40 +68,29 @@ class Solving:
 
         Args:
             problem: The auction.
-            seconds: What the worker may use.
+            seconds: From now on; the worker may use what is left of them when it has the auction.
             slack: How much later its answer may be here: auctions of many bidders take time on
                 their way, and so does a busy machine.
 
         Raises:
             UnavailableError: There is none: the worker failed, or had not even a first answer.
         """
-        due = asyncio.get_running_loop().time() + seconds + slack
-        reserve: Solution | None = None
+        due = time.monotonic() + seconds
+        first: list[Solution] = []
         try:
-            async with asyncio.timeout_at(due), self._turn:
+            async with asyncio.timeout_at(due + slack), self._turn:
                 process = await self._ready()
                 self._count += 1
-                question = {"id": self._count, "seconds": seconds, "problem": problem}
-                _stdin(process).write(dumps(question).encode() + b"\n")
-                await _stdin(process).drain()
-                while True:
-                    answer = await _line(process)
-                    if answer.get("id") != self._count:
-                        continue
-                    if "failed" in answer:
-                        raise UnavailableError(f"the solver failed: {answer['failed']}")
-                    reserve = decode(Solution, answer["solution"])
-                    if answer["final"]:
-                        return reserve
+                return await aside(_ask, process, self._count, problem, due, first)
         except TimeoutError:
             _LOG.warning("the solver did not answer in time and is replaced")
             await self._replace()
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (OSError, EOFError):
             _LOG.warning("the solver's process ended and is replaced")
             await self._replace()
-        if reserve is None:
+        if not first:
             raise UnavailableError("the solver had no answer in time")
-        return reserve
+        return first[0]
 
     async def close(self) -> None:
         """End the worker."""
@@ -111,40 +110,63 @@ class Solving:
         except (UnavailableError, OSError) as error:
             _LOG.warning("%s; it is tried again with the next auction", error)
 
-    async def _ready(self) -> asyncio.subprocess.Process:
-        if self._process is None or self._process.returncode is not None:
-            self._process = process = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                limit=_LONGEST_LINE,
+    async def _ready(self) -> _Worker:
+        if self._process is None or self._process.poll() is not None:
+            await self._kill()
+            self._process = process = subprocess.Popen(  # noqa: ASYNC220 - as quick as in a thread
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
             )
             try:
                 async with asyncio.timeout(_PATIENCE):
-                    await _line(process)
-            except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
+                    await aside(_line, process)
+            except (TimeoutError, OSError, EOFError):
                 await self._kill()
                 raise UnavailableError("the solver's process does not start") from None
         return self._process
 
     async def _kill(self) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        if process.returncode is None:
+        if process is not None:
             process.kill()
-        await process.wait()
-        # Else the pipe's end is only noticed when the loop is gone.
-        _stdin(process).close()
+            await aside(_bury, process)
 
 
-async def _line(process: asyncio.subprocess.Process) -> dict[str, Any]:
+def _ask(
+    process: _Worker, number: int, problem: Problem, due: float, first: list[Solution]
+) -> Solution:
+    """The worker's last answer; its first one is put into the list as soon as it is there.
+
+    Raises:
+        UnavailableError: It says that it failed.
+        OSError, EOFError: It is gone.
+    """
+    assert process.stdin is not None
+    Question(number, due, problem).put(process.stdin)
+    while True:
+        answer = _line(process)
+        if answer.get("id") != number:
+            continue
+        if "failed" in answer:
+            raise UnavailableError(f"the solver failed: {answer['failed']}")
+        solution = decode(Solution, answer["solution"])
+        if answer["final"]:
+            return solution
+        first.append(solution)
+
+
+def _line(process: _Worker) -> dict[str, Any]:
     assert process.stdout is not None
-    line = await process.stdout.readuntil(b"\n")
+    line = process.stdout.readline(_LONGEST_LINE)
+    if not line.endswith(b"\n"):
+        raise EOFError
     data: Any = loads(line.decode())
     return data if isinstance(data, dict) else {}
 
 
-def _stdin(process: asyncio.subprocess.Process) -> asyncio.StreamWriter:
-    assert process.stdin is not None
-    return process.stdin
+def _bury(process: _Worker) -> None:
+    """Wait until a worker that was killed is gone, and close what led to it."""
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):  # What was on its way to it is lost.
+                pipe.close()

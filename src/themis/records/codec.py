@@ -11,6 +11,7 @@ default, so that logs outlive the fields that are added later.
 """
 
 import json
+import marshal
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
@@ -40,7 +41,7 @@ _ALIKE = frozenset({JobSpec})
 """Kinds of which the same values come again and again: the jobs of a sweep differ in little."""
 _MOST_SHARED = 4096
 _LONGEST_SHARED = 1000
-"""Characters of a value that is remembered: whoever sends long ones, all different, must not be
+"""Bytes of a value that is remembered: whoever sends long ones, all different, must not be
 able to fill the memory with them."""
 
 TOO_DEEP = "it is nested too deeply, allowed: some hundreds of levels"
@@ -71,10 +72,15 @@ def dumps(value: object) -> str:
 def _simpler(value: object) -> object:
     """One step towards plain data, for what JSON does not know."""
     kind: type = type(value)
-    return _step(kind)(value)
+    step = _STEPS.get(kind)
+    if step is None:
+        step = _STEPS[kind] = _step(kind)
+    return step(value)
 
 
-@cache
+_STEPS: dict[type, Callable[[Any], object]] = {}
+
+
 def _step(kind: type) -> Callable[[Any], object]:
     """That step, for all values of a type."""
     if is_dataclass(kind):
@@ -92,19 +98,13 @@ def _step(kind: type) -> Callable[[Any], object]:
 
 def _plain(kind: type) -> Callable[[object], dict[str, object]]:
     """What turns values of a dataclass into objects with a key for each field."""
-    names = tuple(field.name for field in fields(kind))
-    if len(names) < 2:  # attrgetter of one name returns no tuple
-
-        def few(value: object) -> dict[str, object]:
-            plain = {name: getattr(value, name) for name in names}
-            return {TAG: kind.__name__, **plain} if kind in _TAGGED else plain
-
-        return few
-    get = attrgetter(*names)
-    if kind not in _TAGGED:
-        return lambda value: dict(zip(names, get(value), strict=True))
-    keys, tag = (TAG, *names), kind.__name__
-    return lambda value: dict(zip(keys, (tag, *get(value)), strict=True))
+    entries = [f"{field.name!r}: value.{field.name}" for field in fields(kind)]
+    if kind in _TAGGED:
+        entries.insert(0, f"{TAG!r}: {kind.__name__!r}")
+    # As dataclasses do it with their methods: half of what a log costs is here, and a display of
+    # names that are known is three times as fast as any way to go through them.
+    make: Callable[[object], dict[str, object]] = eval(f"lambda value: {{{', '.join(entries)}}}")
+    return make
 
 
 # Values are frozen and cannot contain themselves, so there is no need to look for circles.
@@ -311,11 +311,15 @@ def _object_decoder(kind: type) -> _Decode:
 
 def _shared(decoder: _Decode) -> _Decode:
     """Read what reads the same once, for values that many others have in common."""
-    known: dict[str, Any] = {}
+    known: dict[bytes, Any] = {}
 
     def take(data: Any) -> Any:
-        # Tells 1 from 1.0 and from true, which are equal.
-        text = repr(data)
+        # Tells 1 from 1.0 and from true, which are equal; a later version would also tell which
+        # values are the same object.
+        try:
+            text = marshal.dumps(data, 2)
+        except ValueError:  # It is nested more deeply than anything that fits.
+            return decoder(data)
         if len(text) > _LONGEST_SHARED:
             return decoder(data)
         value = known.get(text)

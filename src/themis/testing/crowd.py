@@ -26,8 +26,9 @@ from themis.fleet import commands as cmd
 from themis.fleet import events as nev
 from themis.fleet.messages import Report
 from themis.live.config import Address
-from themis.live.grpc_client import Connection, Credentials, NodeClient
-from themis.live.rpcs import EXCHANGE
+from themis.live.grpc_client import CALL_SECONDS, Connection, Credentials, NodeClient
+from themis.live.grpc_talk import Talk
+from themis.live.rpcs import EXCHANGE, EXCHANGES
 from themis.live.wire import themis_pb2
 from themis.model import Machine
 
@@ -138,6 +139,7 @@ class Agent:
     def __init__(self, plan: AgentPlan, address: Address, sights: Sights) -> None:
         self.plan = plan
         self.connection = Connection(address, Credentials(Path(plan.token_file)))
+        self.talk = Talk(self.connection, EXCHANGES, EXCHANGE)
         self.sights = sights
         self.report = themis_pb2.AgentReport(app=plan.app, session="crowd")
         self.rng = random.Random(plan.app)
@@ -168,7 +170,7 @@ class Agent:
             self.report.said.extend(said)
         self.sights.counts["calls"] += 1
         try:
-            raw = await self.connection.call(EXCHANGE, self.report.SerializeToString())
+            raw = await self.talk.ask(self.report.SerializeToString(), CALL_SECONDS)
         except LimitError as error:
             self.sights.counts["LimitError"] += 1
             await asyncio.sleep(error.retry_after or 0.0)
@@ -260,7 +262,9 @@ class HostileAgent(Agent):
             junk = self.rng.choice(
                 (b"\xff" * 100, b"", self.rng.randbytes(2000), b"\n" * 300_000, b"\x0a\x05")
             )
-            calls = [self.connection.call(EXCHANGE, junk, timeout=2.0) for _ in range(3)]
+            other = Talk(self.connection, EXCHANGES, EXCHANGE)
+            calls = [self.connection.call(EXCHANGE, junk, timeout=2.0) for _ in range(2)]
+            calls.append(other.ask(junk, 2.0))
             for answer in await asyncio.gather(*calls, return_exceptions=True):
                 self.sights.counts[f"flood {_ending(answer)}"] += 1
 

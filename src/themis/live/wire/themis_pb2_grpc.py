@@ -40,6 +40,11 @@ class NodesStub(object):
                 request_serializer=themis_dot_live_dot_wire_dot_themis__pb2.Report.SerializeToString,
                 response_deserializer=themis_dot_live_dot_wire_dot_themis__pb2.Orders.FromString,
                 _registered_method=True)
+        self.Talk = channel.stream_stream(
+                '/themis.v1.Nodes/Talk',
+                request_serializer=themis_dot_live_dot_wire_dot_themis__pb2.Report.SerializeToString,
+                response_deserializer=themis_dot_live_dot_wire_dot_themis__pb2.Orders.FromString,
+                _registered_method=True)
 
 
 class NodesServicer(object):
@@ -54,11 +59,24 @@ class NodesServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Talk(self, request_iterator, context):
+        """The same on one stream: the next report is read when the last one was answered. A stream ends
+        with the first report that is not taken, and from time to time; who goes on opens another.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_NodesServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Report': grpc.unary_unary_rpc_method_handler(
                     servicer.Report,
+                    request_deserializer=themis_dot_live_dot_wire_dot_themis__pb2.Report.FromString,
+                    response_serializer=themis_dot_live_dot_wire_dot_themis__pb2.Orders.SerializeToString,
+            ),
+            'Talk': grpc.stream_stream_rpc_method_handler(
+                    servicer.Talk,
                     request_deserializer=themis_dot_live_dot_wire_dot_themis__pb2.Report.FromString,
                     response_serializer=themis_dot_live_dot_wire_dot_themis__pb2.Orders.SerializeToString,
             ),
@@ -101,6 +119,33 @@ class Nodes(object):
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def Talk(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/themis.v1.Nodes/Talk',
+            themis_dot_live_dot_wire_dot_themis__pb2.Report.SerializeToString,
+            themis_dot_live_dot_wire_dot_themis__pb2.Orders.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class AgentsStub(object):
     """For apps. A call needs the credential of the app's owner.
@@ -114,6 +159,11 @@ class AgentsStub(object):
         """
         self.Exchange = channel.unary_unary(
                 '/themis.v1.Agents/Exchange',
+                request_serializer=themis_dot_live_dot_wire_dot_themis__pb2.AgentReport.SerializeToString,
+                response_deserializer=themis_dot_live_dot_wire_dot_themis__pb2.News.FromString,
+                _registered_method=True)
+        self.Talk = channel.stream_stream(
+                '/themis.v1.Agents/Talk',
                 request_serializer=themis_dot_live_dot_wire_dot_themis__pb2.AgentReport.SerializeToString,
                 response_deserializer=themis_dot_live_dot_wire_dot_themis__pb2.News.FromString,
                 _registered_method=True)
@@ -140,6 +190,13 @@ class AgentsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Talk(self, request_iterator, context):
+        """The same on one stream, as that of nodes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListHosted(self, request, context):
         """For hosts of agents: answered when another app needs one, or after a while.
         """
@@ -159,6 +216,11 @@ def add_AgentsServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Exchange': grpc.unary_unary_rpc_method_handler(
                     servicer.Exchange,
+                    request_deserializer=themis_dot_live_dot_wire_dot_themis__pb2.AgentReport.FromString,
+                    response_serializer=themis_dot_live_dot_wire_dot_themis__pb2.News.SerializeToString,
+            ),
+            'Talk': grpc.stream_stream_rpc_method_handler(
+                    servicer.Talk,
                     request_deserializer=themis_dot_live_dot_wire_dot_themis__pb2.AgentReport.FromString,
                     response_serializer=themis_dot_live_dot_wire_dot_themis__pb2.News.SerializeToString,
             ),
@@ -199,6 +261,33 @@ class Agents(object):
             request,
             target,
             '/themis.v1.Agents/Exchange',
+            themis_dot_live_dot_wire_dot_themis__pb2.AgentReport.SerializeToString,
+            themis_dot_live_dot_wire_dot_themis__pb2.News.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Talk(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/themis.v1.Agents/Talk',
             themis_dot_live_dot_wire_dot_themis__pb2.AgentReport.SerializeToString,
             themis_dot_live_dot_wire_dot_themis__pb2.News.FromString,
             options,

@@ -1,0 +1,316 @@
+"""Streams of the gRPC door: one for many messages, each of which is a call of its own."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from themis.arbiter import Settings
+from themis.errors import LimitError, RefusedError, UnavailableError, UnknownCallerError
+from themis.fleet.messages import Report, SlotReport, SlotState
+from themis.fleet.talk import AgentReport
+from themis.live import grpc_server
+from themis.live.config import Limits
+from themis.live.credentials import Role, revoke_token
+from themis.live.grpc_client import Connection, NodeClient
+from themis.live.grpc_server import GrpcSettings
+from themis.live.grpc_talk import Talk
+from themis.live.rpcs import EXCHANGE, EXCHANGES, REPORT, REPORTS, RPCS, Rpc
+from themis.live.service import Service
+from themis.live.wire import to_bytes
+from themis.model import AppId, Machine
+from themis.testing.doors import WALL, World, open_world, until
+from themis.testing.world import simple_app
+
+SWEEP = AppId("sweep")
+
+
+def report_of(number: int) -> Report:
+    slots = (SlotReport(0, 0, SlotState.EMPTY),)
+    return Report("m0", 1, number, 0, 0, slots, (), Machine("m0", "r0", (1,)))
+
+
+def at_the_door(folder: Path, **settings: Any) -> Callable[[Any], None]:
+    """Runs a test with a world around it that has one app, of Ann."""
+    wanted = {"settings": Settings(heartbeat=0.05), **settings}
+
+    def run(work: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+        async def inside() -> None:
+            async with asyncio.timeout(60), open_world(folder, **wanted) as world:
+                await _join(world.service)
+                await world.service.submit(simple_app("sweep", owner="ann"), "key")
+                await work(world)
+
+        asyncio.run(inside())
+
+    return run
+
+
+async def _join(service: Service) -> None:
+    """Have a machine."""
+    here = replace(report_of(1), node="m9", machine=Machine("m9", "r0", (1,)))
+    first = await service.report(here)
+    await service.report(replace(here, number=2, epoch=first.epoch))
+
+
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which streams and calls are made from now on, by their paths."""
+    made: list[str] = []
+    stream, call = Connection.stream, Connection.call
+
+    def note_stream(self: Connection, rpc: Any) -> Any:
+        made.append(rpc.path)
+        return stream(self, rpc)
+
+    async def note_call(self: Connection, rpc: Any, *rest: Any) -> bytes:
+        made.append(rpc.path)
+        return await call(self, rpc, *rest)
+
+    monkeypatch.setattr(Connection, "stream", note_stream)
+    monkeypatch.setattr(Connection, "call", note_call)
+    return made
+
+
+def test_reports_and_exchanges_go_over_one_stream_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = opened(monkeypatch)
+
+    async def work(world: World) -> None:
+        node, agent = world.node("m0"), world.agent("ann")
+        for number in (1, 2, 3):
+            assert (await node.report(report_of(number))).answers == number
+            news = await agent.exchange(AgentReport(SWEEP, "s", number, 0, 0))
+            assert news.answers == number
+        assert sorted(made) == sorted([REPORTS.path, EXCHANGES.path])
+
+    at_the_door(tmp_path)(work)
+
+
+def test_a_stream_that_the_service_ended_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, passed = opened(monkeypatch), [0.0]
+
+    async def work(world: World) -> None:
+        node = world.node("m0")
+        for number in (1, 2, 3):
+            assert (await node.report(report_of(number))).answers == number
+            passed[0] += 150.0
+        await node.report(report_of(4))
+        assert made == [REPORTS.path] * 2
+        # However late it learns of the end.
+        for number in range(5, 50):
+            passed[0] += 300.0
+            assert (await node.report(report_of(number))).answers == number
+
+    door = GrpcSettings(monotonic=lambda: passed[0])
+    at_the_door(tmp_path, door=door)(work)
+
+
+def test_a_message_that_is_too_long_is_not_weather(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        talk = Talk(world.connection(Role.NODE, "m0"), REPORTS, REPORT)
+        with pytest.raises(RefusedError, match="at most 4194304"):
+            await talk.ask(bytes(5 << 20), 5.0)
+        await talk.ask(to_bytes(report_of(1)), 5.0)
+
+    at_the_door(tmp_path)(work)
+
+
+def test_a_service_that_ends_every_stream_is_weather(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_server, "_STREAM_LASTS", 0.0)
+
+    async def work(world: World) -> None:
+        with pytest.raises(UnavailableError, match="ended the talk"):
+            await world.node("m0").report(report_of(1))
+
+    at_the_door(tmp_path)(work)
+
+
+def test_who_says_nothing_does_not_keep_a_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_server, "_SILENCE", 0.05)
+
+    async def work(world: World) -> None:
+        stream = world.connection(Role.TENANT, "ann").stream(EXCHANGES)
+        assert await stream.read() is grpc.aio.EOF
+        assert not world.server._streams._open
+
+    at_the_door(tmp_path)(work)
+
+
+def test_streams_are_counted_and_those_on_which_nothing_is_said_are_calls_too(
+    tmp_path: Path,
+) -> None:
+    limits = Limits(streams=3, requests=1.0, burst=9.0)
+    door = GrpcSettings(limits=limits, monotonic=lambda: 100.0)
+
+    async def work(world: World) -> None:
+        connection = world.connection(Role.TENANT, "ann")
+        # Those that everybody may have, and four for an app of her own.
+        streams = [connection.stream(EXCHANGES) for _ in range(3 + 4)]
+        await until(lambda: sum(world.server._streams._open.values()) == 7)
+        with pytest.raises(LimitError, match="7 streams are open"):
+            await Talk(connection, EXCHANGES, EXCHANGE).ask(b"", 5.0)
+        for stream in streams:
+            stream.cancel()
+        await until(lambda: not world.server._streams._open)
+        for _ in range(2):
+            with pytest.raises(RefusedError, match="not such a message"):
+                await Talk(connection, EXCHANGES, EXCHANGE).ask(b"\xff", 5.0)
+        with pytest.raises(LimitError, match="again in 1"):
+            await Talk(connection, EXCHANGES, EXCHANGE).ask(b"\xff", 5.0)
+
+    at_the_door(tmp_path, door=door)(work)
+
+
+def test_all_apps_that_an_owner_may_have_find_room_on_one_connection(tmp_path: Path) -> None:
+    limits = Limits(streams=1100, apps=1100)
+    door = GrpcSettings(limits=limits, monotonic=lambda: 100.0)
+
+    async def work(world: World) -> None:
+        connection = world.connection(Role.TENANT, "ann")
+        streams = [connection.stream(EXCHANGES) for _ in range(limits.apps)]
+        await asyncio.gather(*(stream.initial_metadata() for stream in streams))
+        assert sum(world.server._streams._open.values()) == limits.apps
+        for stream in streams:
+            stream.cancel()
+
+    at_the_door(tmp_path, door=door)(work)
+
+
+def test_a_stranger_is_told_so_before_anything_is_said(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        stream = Connection(world.address).stream(REPORTS)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stream.read()
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+    at_the_door(tmp_path)(work)
+
+
+@pytest.mark.parametrize("rpc", RPCS, ids=lambda rpc: rpc.path)
+def test_nobody_keeps_a_place_at_the_door_with_a_call_that_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rpc: Rpc
+) -> None:
+    monkeypatch.setattr(grpc_server, "_SILENCE", 0.05)
+
+    async def work(world: World) -> None:
+        stranger = Connection(world.address).stream(rpc)
+        assert await stranger.code() is grpc.StatusCode.UNAUTHENTICATED
+        silent = world.connection(Role.TENANT, "ann").stream(rpc)
+        ended = grpc.StatusCode.OK if rpc.streams else grpc.StatusCode.UNAVAILABLE
+        assert await silent.code() is ended
+
+    at_the_door(tmp_path)(work)
+
+
+def test_a_refusal_does_not_get_lost(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        for _ in range(50):
+            with pytest.raises(UnknownCallerError):
+                await Talk(Connection(world.address), REPORTS, REPORT).ask(b"", 5.0)
+
+    at_the_door(tmp_path)(work)
+
+
+def test_every_message_on_a_stream_needs_a_token_that_is_valid_then(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        talk = Talk(world.connection(Role.NODE, "m0"), REPORTS, REPORT)
+        await talk.ask(to_bytes(report_of(1)), 5.0)
+        number = world.token_file(Role.NODE, "m0").read_text().split("_")[1]
+        revoke_token(world.vault, number, now=WALL)
+        with pytest.raises(UnknownCallerError, match="revoked"):
+            await talk.ask(to_bytes(report_of(2)), 5.0)
+
+    at_the_door(tmp_path)(work)
+
+
+def test_another_token_is_shown_on_another_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = opened(monkeypatch)
+
+    async def work(world: World) -> None:
+        path = world.token_file(Role.NODE, "m0")
+        connection = world.connection(Role.NODE, "m0")
+        node = NodeClient(connection)
+        await node.report(report_of(1))
+        path.unlink()
+        world.token_file(Role.NODE, "m0")
+        connection.renew_token()
+        await node.report(report_of(2))
+        assert made == [REPORTS.path] * 2
+
+    at_the_door(tmp_path)(work)
+
+
+def test_a_service_without_streams_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_server, "RPCS", [rpc for rpc in RPCS if not rpc.streams])
+    made = opened(monkeypatch)
+
+    async def work(world: World) -> None:
+        node = world.node("m0")
+        for number in (1, 2):
+            assert (await node.report(report_of(number))).answers == number
+        assert made == [REPORTS.path, REPORT.path, REPORT.path]
+
+    at_the_door(tmp_path)(work)
+
+
+def test_what_is_given_up_is_not_waited_for_any_more(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        agent = world.agent("ann")
+        first = await agent.exchange(AgentReport(SWEEP, "s", 1, 0, 0))
+        heard = first.first + len(first.items) - 1
+        second = AgentReport(SWEEP, "s", 2, first.epoch, heard, (), first.fence)
+        waits = asyncio.create_task(agent.exchange(second))
+        await until(lambda: world.service.agents._waiting)
+        waits.cancel()
+        await until(lambda: not world.service.agents._waiting)
+        again = asyncio.create_task(agent.exchange(replace(second, number=3)))
+        await until(lambda: world.service.agents._waiting)
+        again.cancel()
+
+    at_the_door(tmp_path)(work)
+
+
+def test_a_door_that_closes_does_not_wait_for_who_says_nothing(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        node = world.node("m0")
+        await node.report(report_of(1))
+        async with asyncio.timeout(30):
+            await world.server.close(grace=600.0)
+
+    at_the_door(tmp_path)(work)
+
+
+def test_a_door_closes_while_a_silence_comes_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(world: World) -> None:
+        await world.node("m0").report(report_of(1))
+        stop = asyncio.sleep
+
+        async def expires(seconds: float) -> None:
+            """Its time is up, and nobody has taken notice yet."""
+            for patience in world.server._silent:
+                patience._on_timeout()  # type: ignore[attr-defined] # as the loop does
+            monkeypatch.setattr(asyncio, "sleep", stop)
+
+        await until(lambda: world.server._silent)
+        monkeypatch.setattr(asyncio, "sleep", expires)
+        async with asyncio.timeout(30):
+            await world.server.close(grace=600.0)
+
+    at_the_door(tmp_path)(work)
