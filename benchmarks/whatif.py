@@ -7,8 +7,8 @@ and run for `--warm` seconds under `themis`. The question goes to the process th
 service, so the start of Python and the snapshot's way there count. `rough` is the first line: equal
 shares of a fluid, before any run. `first` is the first answer of a run that came to the app's end,
 `final` the last one; the same with `_cpu` is what the worker had used of a processor by then, as it
-is nice and waits for everybody else on a busy machine. `rough_error` is how far the rough finish was
-from the median in the end, as a share of it.
+is nice and waits for everybody else on a busy machine. `rough_error` is how far the rough finish
+was from the median in the end, as a share of it.
 
 Exits 1 unless the first run was answered within 5 s and the last one within 60 s (and 5 s for the
 process to begin and end); with fewer than 50 apps nothing is judged (`met` is null).
