@@ -157,6 +157,14 @@ def test_trials_under_curves_may_end_early() -> None:
     assert 0.3 * mid(whole.finish) < mid(curves.finish) < mid(whole.finish)
 
 
+def test_starting_takes_as_long_as_the_app_says() -> None:
+    quick = replace(spec("new", 4.0), restart_seconds=0.0)
+    slow = replace(spec("new", 4.0), restart_seconds=600.0)
+    at_once, later = (mid(of(state(), Case("as written", each)).finish) for each in (quick, slow))
+    assert at_once == pytest.approx(HOUR, abs=1.0)
+    assert at_once + 300.0 < later < at_once + 1200.0
+
+
 def test_an_app_that_is_paused_stays_so_and_keeps_nobody_waiting() -> None:
     paused = spec("paused", 40.0, gpus=8)
     workload = Workload("some", (SimApp(paused, 0.0, "", (0.5,)),), 1.0, 0.0, 1, "test", 1)

@@ -17,6 +17,7 @@ from themis.policies import policy
 from themis.records.questions import Case
 from themis.records.snapshots import Snapshot
 from themis.sim.forking import Fork
+from themis.sim.jobs import declared_costs
 
 SOLVE_WORK = 5000
 """Work units for an auction of a forecast, where the simulator has 100,000.
@@ -59,6 +60,7 @@ class Ahead:
             rule or policy(snapshot.policy, **dict(snapshot.options)),
             seed=seed,
             arbiter_seed=_other_seed(snapshot.seed, seed),
+            costs_of=declared_costs,
             observers=(self,),
             first=[ev.MachineJoined(snapshot.at, machine) for machine in machines],
         )

@@ -20,7 +20,7 @@ from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.auction.solver import Solver, solver
 from themis.errors import InvariantError, ThemisError
-from themis.model import AppId, GpuId, JobId, Lease, Topology
+from themis.model import AppId, AppSpec, GpuId, JobId, Lease, Topology
 from themis.policies import Policy
 from themis.sim.agenda import Agenda
 from themis.sim.faults import NO_FAULTS, Faults
@@ -69,8 +69,10 @@ class Simulation:
         watch: Watch | None = None,
         make_agent: MakeAgent = Agent,
         arbiter: Arbiter | None = None,
+        costs_of: Callable[[AppSpec], Costs] | None = None,
     ) -> None:
         self._make_agent = make_agent
+        self._costs_of: Callable[[AppSpec], Costs | None] = costs_of or (lambda _: None)
         self._workload = workload
         self._policy = policy
         self._arbiter = arbiter or Arbiter(topology, policy, settings, seed=seed)
@@ -190,6 +192,7 @@ class Simulation:
             iteration_limits(app.submitted),
             ready=app.ready,
             dawdle=app.dawdle,
+            costs=self._costs_of(app.spec),
         )
         self._post(ev.AppArrived(now, app.submitted))
 

@@ -19,7 +19,7 @@ from themis.arbiter import events as ev
 from themis.arbiter.parts import GpuPart, StandingPart, WorkPart
 from themis.arbiter.state import arbiter_from, parts
 from themis.errors import ConfigError
-from themis.model import AppId, GpuId, JobId, Lease
+from themis.model import AppId, AppSpec, GpuId, JobId, Lease
 from themis.policies import Policy
 from themis.records.snapshots import AppPicture, Entry, JobPicture, Process, Snapshot, Stage
 from themis.sim.driver import Observer, Simulation
@@ -117,6 +117,7 @@ class Fork(Simulation):
         seed: int,
         arbiter_seed: int | None = None,
         costs: Costs | None = None,
+        costs_of: Callable[[AppSpec], Costs] | None = None,
         observers: Sequence[Observer] = (),
         solver_name: str = "default",
         first: Sequence[ev.Event] = (),
@@ -132,6 +133,7 @@ class Fork(Simulation):
             seed: What is not known is drawn from it.
             arbiter_seed: What the policy draws from; the snapshot's own if none is given.
             costs: Of starting and saving.
+            costs_of: The same for each app by itself.
             observers: See every event.
             solver_name: Who solves auctions.
             first: Events that happen at once, such as machines that join.
@@ -154,6 +156,7 @@ class Fork(Simulation):
             solver_name=solver_name,
             on_progress=on_progress,
             arbiter=arbiter,
+            costs_of=costs_of,
         )
         fork._begin(snapshot, truths, first)
         return fork
@@ -190,7 +193,8 @@ class Fork(Simulation):
         known = {job.job: job for job in picture.jobs}
         limits = {job.id: _limit(known.get(job.id)) for job in spec.jobs}
         ready, dawdle = (0.0, 0.0) if truth is None else (truth.ready, truth.dawdle)
-        self._nodes.add(app, spec.jobs, limits, ready=ready, dawdle=dawdle)
+        costs = self._costs_of(spec)
+        self._nodes.add(app, spec.jobs, limits, ready=ready, dawdle=dawdle, costs=costs)
         for job in picture.jobs:
             training = self._nodes.trainings[app, job.job]
             training.done, training.starts = job.done, job.starts

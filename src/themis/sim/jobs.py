@@ -58,6 +58,20 @@ class Costs:
 
 NO_COSTS = Costs(0.0, 0.0, 0.0, 0.0)
 
+
+def declared_costs(spec: AppSpec) -> Costs:
+    """What an app says that moving its jobs takes, spread like the default costs."""
+    most = 86400.0
+    usual, restart, save = Costs(), spec.restart_seconds, spec.checkpoint_seconds
+    middle = (usual.checkpoint_low + usual.checkpoint_high) / 2.0
+    return Costs(
+        min(most, restart),
+        min(most, restart * usual.restart_p95 / usual.restart_median),
+        min(most, save * usual.checkpoint_low / middle),
+        min(most, save * usual.checkpoint_high / middle),
+    )
+
+
 Key = tuple[AppId, JobId]
 
 
@@ -86,6 +100,8 @@ class Training:
     spec: JobSpec
     limit: float = math.inf
     """Iterations declared: the node lets it do no more."""
+    costs: Costs | None = None
+    """Of starting and saving, if they are not as those of all others."""
     done: float = 0.0
     starts: int = 0
     run: "Run | None" = None
@@ -201,6 +217,7 @@ class Nodes:
         *,
         ready: float = 0.0,
         dawdle: float = 0.0,
+        costs: Costs | None = None,
     ) -> None:
         """Get to know the jobs of an app, and how many iterations were declared for each.
 
@@ -208,7 +225,9 @@ class Nodes:
         """
         for job in jobs:
             limit = limits[job.id] if limits is not None else math.inf
-            self.trainings[app, job.id] = Training(app, job, limit, ready=ready, dawdle=dawdle)
+            self.trainings[app, job.id] = Training(
+                app, job, limit, costs, ready=ready, dawdle=dawdle
+            )
         self.spent[app] = Ledgered()
 
     def raise_limit(self, app: AppId, job: JobId, limit: float) -> None:
@@ -267,7 +286,7 @@ class Nodes:
             self.moves += 1
         self.started(now, training.app, training.spec.id, run.gpus)
         # After a failure it holds its GPUs while it waits.
-        cost = self.costs.restart(self._chance("restart", training))
+        cost = self._restart(training)
         begin = max(now, training.not_before) + cost
         self.at(begin, Due(run, self._run, State.STARTING))
 
@@ -368,7 +387,7 @@ class Nodes:
         else:
             self._settle(run, now)
             run.state = State.CHECKPOINTING
-            duration = self.costs.checkpoint(self._chance("checkpoint", training))
+            duration = self._saving(training)
             self.spent[app].checkpoint += len(run.gpus) * duration
             run.gone_at = now + duration
             self.at(run.gone_at, Due(run, self._save, State.CHECKPOINTING))
@@ -513,7 +532,7 @@ class Nodes:
 
     def go_on(self, run: Run, at: float | None, now: float) -> None:
         """Put down when the stage of a process ends: at a known time, or as chance has it."""
-        training, chance_of = run.training, self._chance
+        training = run.training
         match run.state:
             case State.WAITING:
                 if at is not None or run.begins > now:
@@ -522,15 +541,23 @@ class Nodes:
                 elif training.run is run:
                     self._try(run, now)
             case State.STARTING:
-                end = run.since + self.costs.restart(chance_of("restart", training))
+                end = run.since + self._restart(training)
                 self.at(end if at is None else at, Due(run, self._run, State.STARTING))
             case State.RUNNING:
                 left = max(0.0, run.until - training.done) / run.rate
                 self.at(run.since + left if at is None else at, Due(run, self._reach, run.state))
             case State.CHECKPOINTING:
-                run.gone_at = run.since + self.costs.checkpoint(chance_of("checkpoint", training))
+                run.gone_at = run.since + self._saving(training)
                 run.gone_at = run.gone_at if at is None else at
                 self.at(run.gone_at, Due(run, self._save, State.CHECKPOINTING))
+
+    def _restart(self, training: Training) -> float:
+        costs = self.costs if training.costs is None else training.costs
+        return costs.restart(self._chance("restart", training))
+
+    def _saving(self, training: Training) -> float:
+        costs = self.costs if training.costs is None else training.costs
+        return costs.checkpoint(self._chance("checkpoint", training))
 
     def _chance(self, purpose: str, training: Training) -> float:
         # The n-th start of a job costs the same under every policy: common random numbers.
