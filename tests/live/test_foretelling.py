@@ -121,7 +121,12 @@ def test_a_worker_that_takes_too_long_is_ended_and_what_it_said_counts(
     ("program", "kind"),
     [
         pytest.param("sys.exit(3)", UnavailableError, id="it ends"),
-        pytest.param("print('no json', flush=True)", RefusedError, id="it says nonsense"),
+        pytest.param("print('no json', flush=True)", UnavailableError, id="it says nonsense"),
+        pytest.param(
+            saying({"refused": {"who": "zebra", "reason": "is bob's"}}),
+            UnavailableError,
+            id="it refuses for reasons that are not theirs to know",
+        ),
         pytest.param(
             saying({"refused": {"who": "a", "reason": "never"}}), RefusedError, id="it refuses"
         ),
@@ -131,8 +136,9 @@ def test_a_worker_that_fails_is_told(program: str, kind: type[Exception]) -> Non
     async def work() -> None:
         forecasts = Forecasts(worker(program))
         name = await forecasts.ask("ann", NOTHING, QUESTION)
-        with pytest.raises(kind):
+        with pytest.raises(kind) as caught:
             await until_done(forecasts, name)
+        assert "zebra" not in str(caught.value)
         await forecasts.close()
 
     asyncio.run(work())

@@ -7,16 +7,18 @@ Few at a time, one for each who asks, and none that nobody comes back for.
 """
 
 import asyncio
+import json
 import logging
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from themis.errors import LimitError, MissingError, RefusedError, UnavailableError
-from themis.records.codec import dumps, loads
+from themis.errors import LimitError, MissingError, RefusedError, ThemisError, UnavailableError
+from themis.model import AppId
+from themis.records.codec import dumps
 from themis.records.questions import Question
 from themis.records.snapshots import Snapshot, dumps_snapshot
 
@@ -150,6 +152,9 @@ class Forecasts:
             asked.failure = error
         except TimeoutError:
             _LOG.warning("a forecast took too long and was ended")
+        except UnavailableError as error:
+            _LOG.warning("a forecast failed: %s", error)
+            asked.failure = UnavailableError("the forecast failed; the service's log says why")
         except Exception as error:
             _LOG.exception("a forecast failed")
             asked.failure = UnavailableError(f"the forecast failed ({type(error).__name__})")
@@ -165,22 +170,33 @@ class Forecasts:
 
     async def _run(self, asked: _Asked, snapshot: Snapshot, question: Question) -> None:
         text = await asyncio.to_thread(_written, snapshot, question)
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=_LONGEST_LINE,
-        )
+        process = await self._spawn()
         assert process.stdin is not None
         try:
             with suppress(ConnectionError):
                 process.stdin.write(text)
                 await process.stdin.drain()
-            await self._listen(asked, process)
+            await self._listen(asked, process, question.cases[0].spec.id)
         finally:
-            await _end(process)
+            await _surely(_end(process))
 
-    async def _listen(self, asked: _Asked, process: asyncio.subprocess.Process) -> None:
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        """Start a worker; cancelled halfway it would be nobody's, so then it is ended here."""
+        starting = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                limit=_LONGEST_LINE,
+            )
+        )
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await _surely(_end(await starting))
+            raise
+
+    async def _listen(self, asked: _Asked, process: asyncio.subprocess.Process, app: AppId) -> None:
         assert process.stdout is not None
         loop = asyncio.get_running_loop()
         while not asked.answer.get("final"):
@@ -188,14 +204,33 @@ class Forecasts:
             if not line:
                 code = await process.wait()
                 raise UnavailableError(f"the worker ended with {code}")
-            data: Any = loads(line.decode())
+            data: Any = json.loads(line)
             if "refused" in data:
-                raise RefusedError(data["refused"]["who"], data["refused"]["reason"])
+                raise _refusal(data["refused"], app)
             asked.answer = data["answer"]
             asked.number += 1
             asked.tell()
             if loop.time() - asked.heard > LINGER:
                 raise MissingError("question", "it was dropped: nobody asked for its answer")
+
+
+def _refusal(told: dict[str, str], app: AppId) -> ThemisError:
+    """What the worker refused: told to who asked if it is about their app, and else to the log.
+
+    It may be about the apps of others.
+    """
+    who, reason = told["who"], told["reason"]
+    return RefusedError(who, reason) if who == app else UnavailableError(f"{who}: {reason}")
+
+
+async def _surely(work: Coroutine[None, None, None]) -> None:
+    """Do something to its end, also if that is cancelled meanwhile."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

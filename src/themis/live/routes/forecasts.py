@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from themis.apps import parse_app
 from themis.apps.varying import cases_of, wishes_from
-from themis.errors import DeniedError, RefusedError, UnavailableError
+from themis.errors import DeniedError
 from themis.live.picturing import snapshot_of
 from themis.live.routes.base import Call, Data, Handlers, as_json, whole
 from themis.live.routes.endpoints import LONGEST_WAIT, SEEDS
@@ -57,16 +57,9 @@ class Foretelling(Handlers):
         sealed = self._allow(call)
         seen = whole(call, "seen", 0, "the number of an answer")
         wait = min(LONGEST_WAIT, float(whole(call, "wait", 0, "seconds")))
-        forecasts = self._service.forecasts
-        try:
-            number, answer = await forecasts.answer(
-                _who(call), call.path("question"), seen=seen, wait=wait
-            )
-        except RefusedError as error:
-            # What the worker says may name others.
-            if sealed and error.who in self._service.steward.arbiter.world.apps:
-                raise UnavailableError("the forecast failed") from None
-            raise
+        number, answer = await self._service.forecasts.answer(
+            _who(call), call.path("question"), seen=seen, wait=wait
+        )
         return {"seen": number, "answer": sealed_forecast(answer, call.identity, sealed=sealed)}
 
     async def forget(self, call: Call) -> Data:
