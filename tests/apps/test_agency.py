@@ -403,6 +403,32 @@ def test_a_job_that_never_reports_knows_itself_when_it_is_done() -> None:
     assert stage.end == EndSaid("finished", JobId("0"))
 
 
+def test_a_job_without_limit_goes_on_until_it_exits_with_0_whatever_it_reports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[float] = []
+    handle = Agent.handle
+
+    def listen(agent: Agent, event: Any) -> Any:
+        if isinstance(event, Progressed):
+            told.extend(done for _, done in event.iterations)
+        return handle(agent, event)
+
+    monkeypatch.setattr(Agent, "handle", listen)
+    stage = Stage(search=None, command=["x"], stop=None, iteration_seconds=None)
+    stage.grant(0)
+    job = JobId("0")
+    for iteration in (1.0, 2.0, 59.0):
+        stage.report(job, iteration, 0.5)
+    stage.exit(job, RESUMABLE, told=True)
+    assert stage.running() == [job], "it goes on"
+    assert set(told) <= {0.0}, "its iterations are no part of the one whole that it has to do"
+    stage.report(job, 60.0, 0.5)
+    stage.exit(job, 0)
+    assert stage.end == EndSaid("finished", job)
+    assert stage.reached[-1].iterations == 60.0
+
+
 def test_a_job_that_saves_and_goes_at_once_does_not_do_so_for_ever() -> None:
     stage = Stage(retries=0)
     stage.grant(0)

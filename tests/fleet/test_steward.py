@@ -486,6 +486,21 @@ def test_a_job_that_did_not_end_well_at_its_target_may_get_gpus_again(
     assert job.done == 3.0, "its agent says that it has ended well since"
 
 
+def test_a_job_without_limit_is_done_when_it_says_so_and_not_by_its_iterations() -> None:
+    desk = Desk().ready()
+    desk.owners = {0: A}
+    desk.take(ev.AppArrived(1.0, simple_app(A, iterations=1)))
+    desk.ask(1.5, 0)
+    desk.report(2.0)
+    further = replace(running(), iterations=59.0)
+    desk.report(2.5, further, busy=ON_0)
+    desk.report(3.5, replace(further, state=RunState.EXITED, code=75, told=True))
+    state = desk.steward.arbiter.world.apps[A]
+    assert state.runnable == 1, "it saved and went, and has to go on"
+    desk.take(JobNoted(4.0, A, Reached(J0, 59.0, 0.5)))
+    assert state.runnable == 0
+
+
 def test_a_job_that_went_further_than_it_had_to_is_where_it_had_to_be() -> None:
     desk = Desk().ready()
     desk.owners = {0: A}

@@ -180,6 +180,13 @@ class Doing:
             return None
         return self._agent.target(job)
 
+    def _trained(self, job: JobId) -> float:
+        """The iterations of a job that count to where it trains; none where none are counted.
+
+        Such a job is one whole, done when it exits with 0, whatever it reports on the way.
+        """
+        return self._trials[job].done if self._app.counted else 0.0
+
     def _cost(self, metric: float | None) -> float:
         """The metric so that less is better; nothing is as bad as can be."""
         if metric is None:

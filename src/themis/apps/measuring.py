@@ -38,6 +38,8 @@ class Measuring(Doing):
                 trial.metric = finite(value)
                 cost = self._cost(trial.metric)
                 self._tell(ev.LossSeen(self._at, news.job, point.iteration, cost))
+        if not self._app.counted:
+            return  # What its iterations take says nothing of how long the whole does.
         self._tell(ev.Progressed(self._at, ((news.job, trial.done),)))
         if windows:
             self._tell(ev.IterationsTimed(self._at, tuple(windows[-MOST_WINDOWS:])))
@@ -57,7 +59,7 @@ class Measuring(Doing):
         A job that reports once in an epoch is not where it was then. The simulator's agents know
         how far their jobs are, and live ones should not decide on less.
         """
-        if self._agent is None:
+        if self._agent is None or not self._app.counted:
             return
         expected = []
         for job, run in self._runs.items():

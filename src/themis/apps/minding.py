@@ -63,7 +63,7 @@ class Minding(Measuring):
         trial = self._trials[news.job]
         if news.iterations > trial.done:
             trial.done = news.iterations
-            self._tell(ev.Progressed(self._at, ((news.job, trial.done),)))
+            self._tell(ev.Progressed(self._at, ((news.job, self._trained(news.job)),)))
 
     def _ended(self, news: RunNews, run: Run) -> None:
         """A run is over that nobody told to go, or whose end crossed that."""
@@ -76,7 +76,7 @@ class Minding(Measuring):
         elif not (run.ran or run.stopping or trial.spoke) and news.state is RunState.LOST:
             self._false_start(job, news.message or "it could not be started")
         elif self._may_go_on(news, run):
-            self._tell(ev.JobLost(self._at, job, trial.done))
+            self._tell(ev.JobLost(self._at, job, self._trained(job)))
         elif news.code == 0:
             self._fail(job, early_end(trial.done, target))
         else:
@@ -119,7 +119,7 @@ class Minding(Measuring):
         """Start a job again after a while, longer each time."""
         trial = self._trials[job]
         trial.back_at = self._at + min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (times - 1))
-        self._tell(ev.JobSetAside(self._at, job, trial.done))
+        self._tell(ev.JobSetAside(self._at, job, self._trained(job)))
 
     def _fail(self, job: JobId, why: str) -> None:
         """Try again later, or give up."""
@@ -173,4 +173,4 @@ class Minding(Measuring):
                 self._bind(job, machine)
             else:
                 trial.back_at = self._at + FIRST_WAIT
-                self._tell(ev.JobSetAside(self._at, job, trial.done))
+                self._tell(ev.JobSetAside(self._at, job, self._trained(job)))

@@ -101,6 +101,8 @@ def job_lines(steward: Steward, state: AppState) -> dict[JobId, dict[str, Any]]:
     said = {reached.job: reached for reached in steward.trials.reached(app)}
     runs = {run.job: run for run in steward.runs.values() if run.app == app}
     crashes = crashes_of(steward, app)
+    limits = {row.job: row.limit for row in steward.ended_runs(app)}
+    limits |= {run.job: run.limit for run in runs.values()}
     return {
         job.id: _job_line(
             state,
@@ -109,6 +111,7 @@ def job_lines(steward: Steward, state: AppState) -> dict[JobId, dict[str, Any]]:
             runs.get(job.id),
             steward.trials.curve(app, job.id),
             crashes.get(job.id, Crashes()),
+            counted=limits.get(job.id) != 0.0,
         )
         for job in state.spec.jobs
     }
@@ -121,10 +124,12 @@ def _job_line(
     run: WantedRun | None,
     curve: Sequence[tuple[float, float]],
     crashes: Crashes,
+    *,
+    counted: bool,
 ) -> dict[str, Any]:
     progress = state.jobs.get(job)
     # The arbiter learns how far a job is when a round needs it; what it reports is newer.
-    seen = curve[-1][0] if curve and run is not None else 0.0
+    seen = curve[-1][0] if curve and (run is not None or not counted) else 0.0
     if said is not None and said.failed:
         now = "failed"
     elif run is not None:
@@ -139,7 +144,7 @@ def _job_line(
         "gpus": list(run.gpus) if run is not None else [],
         "iterations": max(progress.done, seen) if progress is not None else _done(said, curve),
         "failures": crashes.times,
-        "target": progress.target if progress is not None else None,
+        "target": progress.target if progress is not None and counted else None,
         "metric": finite(curve[-1][1]) if curve else None,
         "message": (said.failed if said is not None else "") or crashes.message,
     }
