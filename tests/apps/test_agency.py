@@ -382,6 +382,35 @@ def test_exiting_with_0_too_early_is_a_failure() -> None:
     assert "must report its iteration before it exits" in given_up.failed
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_job_that_goes_beyond_its_limit_and_is_told_to_go_is_done(restarts: bool) -> None:
+    stage = Stage(retries=0, search=None, command=["x"], stop={"max_iterations": 12})
+    stage.grant(0)
+    job = JobId("0")
+    stage.report(job, 223.0, 0.5)
+    if restarts:
+        run = stage.live.pop(job)
+        stage.ended[job] = replace(run, state=RunState.EXITED, code=RESUMABLE, iterations=223.0)
+        stage.begin()
+    else:
+        stage.exit(job, RESUMABLE)
+    assert stage.end == EndSaid("finished", job)
+
+
+def test_a_job_that_crashes_beyond_its_limit_has_failed() -> None:
+    stage = Stage(retries=1, search=None, command=["x"], stop={"max_iterations": 12})
+    stage.grant(0)
+    job = JobId("0")
+    for _ in range(2):
+        assert stage.end is None
+        stage.report(job, 223.0, 0.5)
+        stage.exit(job, 3)
+        stage.wake(stage.at + FIRST_WAIT)
+        stage.grant(0)
+    assert stage.end is not None
+    assert stage.end.outcome.startswith("failed: ")
+
+
 def test_a_job_that_finds_nothing_left_to_do_is_done_if_its_node_knows_how_far_it_is() -> None:
     """As after a restore: the service knows less than the checkpoint."""
     stage = Stage(retries=0, search=None, command=["x"], stop={"max_iterations": 12})

@@ -161,3 +161,35 @@ def test_a_job_without_limit_is_paused_and_goes_on_to_its_own_end(place: Path) -
             assert found["jobs"][0]["iterations"] == 250.0
 
     play(scene())
+
+
+BEYOND = """
+n=0
+trap 'exit 75' TERM
+while true; do
+    sleep 0.05 & wait $!
+    n=$((n + 1))
+    echo "{\\"it\\": $n, \\"loss\\": 0.5}" >> "$THEMIS_METRICS"
+done
+"""
+"""Does not know its limit."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_job_that_does_not_keep_to_its_limit_is_done_there(place: Path, saves: bool) -> None:
+    async def scene() -> None:
+        async with open_stage(place, {"m0": 2}) as stage:
+            script = BEYOND if saves else BEYOND.replace("exit 75", ":")
+            one = {
+                "name": "one",
+                "command": ["/bin/sh", "-c", script],
+                "stop": {"max_iterations": 10},
+                "checkpoint": {"grace": "1s"},
+                "workdir": "/",
+            }
+            found = await over(stage, await submit(stage, one))
+            assert found["outcome"] == "finished"
+            assert found["jobs"][0]["iterations"] >= 10.0
+
+    play(scene())

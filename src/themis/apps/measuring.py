@@ -95,6 +95,7 @@ class Measuring(Doing):
 
     def _windows(self, job: JobId, run: Run, points: tuple[Point, ...]) -> list[ev.Window]:
         windows = []
+        target = self._target(job)
         for point in points:
             before, run.last = run.last, point
             if run.first is None:
@@ -102,6 +103,8 @@ class Measuring(Doing):
             if before is None or before.time is None or point.time is None:
                 continue
             iterations, seconds = point.iteration - before.iteration, point.time - before.time
+            if target is not None and point.iteration > target:
+                continue  # Who does not keep to its limit may also say any number.
             if iterations > 0.0 and seconds > 0.0:
                 first = before.iteration - run.first
                 windows.append(ev.Window(job, run.gpus, first, iterations, seconds))

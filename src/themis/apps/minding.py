@@ -22,7 +22,11 @@ class Minding(Measuring):
     def _complete(self, run: RunNews) -> bool:
         """Whether a run ended because its job is where it had to be in this phase."""
         target, trial = self._target(run.job), self._trials[run.job]
-        if target is None or run.code != 0:
+        if target is None:
+            return False
+        if run.code == RESUMABLE and self._app.counted and run.iterations > target + SLACK:
+            return True  # It does not stop by itself: it was told to, further than it had to go.
+        if run.code != 0:
             return False
         if not self._app.counted or not trial.spoke:
             return True  # It never says how far it is, and knows best when it is done.
