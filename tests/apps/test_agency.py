@@ -432,6 +432,65 @@ def test_a_job_that_never_reports_knows_itself_when_it_is_done() -> None:
     assert stage.end == EndSaid("finished", JobId("0"))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({}, id="halving"),
+        pytest.param(
+            {"stop": {"max_iterations": 12}, "metric": {"name": "accuracy", "goal": "maximize"}},
+            id="no rule, but a metric to compare by",
+        ),
+        pytest.param(
+            {
+                "stop": {"max_iterations": 12},
+                "search": {"method": "optuna", "n": 4, "params": {"lr": [0.1]}},
+            },
+            id="a search that goes by the metric",
+        ),
+    ],
+)
+def test_trials_that_are_judged_and_never_report_have_failed_and_nobody_wins(change: Any) -> None:
+    stage = Stage(retries=0, **change)
+    stage.grant(0, 1, 2, 3)
+    while stage.end is None:
+        stage.exit(stage.running()[0], 0)
+    assert stage.end.outcome.startswith("failed: ")
+    assert "never reported its metric" in stage.end.outcome
+    assert stage.end.best is None
+
+
+def test_a_trial_that_never_reports_what_it_is_judged_by_is_given_up_at_once() -> None:
+    stage = Stage(metric={"name": "accuracy", "goal": "maximize"}, retries=3)
+    stage.grant(0, 1, 2, 3)
+    job = stage.running()[0]
+    stage.finish(job, 0.5)  # Its loss.
+    (given_up,) = stage.reached
+    assert "'accuracy'" in given_up.failed
+
+
+def test_trials_that_nothing_compares_need_not_report_and_then_there_is_no_best() -> None:
+    stage = Stage(stop={"max_iterations": 12})
+    stage.grant(0, 1, 2, 3)
+    for job in stage.running():
+        stage.exit(job, 0)
+    assert stage.end == EndSaid("finished", None)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_of_trials_that_nothing_has_to_compare_the_best_that_reports_wins(restarts: bool) -> None:
+    stage = Stage(stop={"max_iterations": 12})
+    stage.grant(0, 1, 2, 3)
+    first, second, *others = stage.running()
+    stage.finish(first, 2.0)
+    stage.finish(second, 1.0)
+    for job in others:
+        stage.exit(job, 0)
+    if restarts:
+        stage.end = None
+        stage.begin()
+    assert stage.end == EndSaid("finished", second)
+
+
 def test_a_job_without_limit_goes_on_until_it_exits_with_0_whatever_it_reports(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -193,3 +193,15 @@ def test_a_job_that_does_not_keep_to_its_limit_is_done_there(place: Path, saves:
             assert found["jobs"][0]["iterations"] >= 10.0
 
     play(scene())
+
+
+@pytest.mark.slow
+def test_trials_that_are_not_compared_on_their_way_all_finish(place: Path) -> None:
+    async def scene() -> None:
+        async with open_stage(place, {"m0": 4}) as stage:
+            found = await over(stage, await submit(stage, sweep(stop={"max_iterations": 3})))
+            by_param = {job["params"]["q"]: job for job in found["jobs"]}
+            assert found["best"] == by_param[3]["job"]
+            assert {job["state"] for job in found["jobs"]} == {"finished"}
+
+    play(scene())

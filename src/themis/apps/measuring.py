@@ -35,7 +35,7 @@ class Measuring(Doing):
             trial.done = max(trial.done, point.iteration)
             value = self._metric_of(point)
             if value is not None:
-                trial.metric = finite(value)
+                trial.metric, trial.measured = finite(value), True
                 cost = self._cost(trial.metric)
                 self._tell(ev.LossSeen(self._at, news.job, point.iteration, cost))
         if not self._app.counted:

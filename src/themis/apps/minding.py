@@ -5,7 +5,7 @@ import math
 from themis.agent import events as ev
 from themis.apps.doing import FIRST_WAIT, LONGEST_WAIT, RESUMABLE, SLACK, Run
 from themis.apps.measuring import Measuring
-from themis.fleet.messages import RunState, early_end
+from themis.fleet.messages import RunState, early_end, no_metric
 from themis.fleet.talk import (
     Reached,
     ReachedSaid,
@@ -61,7 +61,7 @@ class Minding(Measuring):
             self._tell(ev.MoveTimed(self._at, checkpoint=self._at - going.told_at))
         if going is not None and self._complete(news):
             self._stop(news.job)
-            self._arrive(news.job)
+            self._judge(news.job)
 
     def _note_done(self, news: RunNews) -> None:
         trial = self._trials[news.job]
@@ -76,7 +76,7 @@ class Minding(Measuring):
         if target is None:
             return
         if self._complete(news):
-            self._arrive(job)
+            self._judge(job)
         elif not (run.ran or run.stopping or trial.spoke) and news.state is RunState.LOST:
             self._false_start(job, news.message or "it could not be started")
         elif self._may_go_on(news, run):
@@ -96,6 +96,16 @@ class Minding(Measuring):
         # One that saves and goes before it got anywhere would do so for ever. Those that never say
         # how far they are did no wrong if they were told to: a lease may be renewed too late.
         return news.code == RESUMABLE and (run.last is not None or news.told)
+
+    def _judge(self, job: JobId) -> None:
+        """A job is done, unless it had to say how good it is and did not."""
+        trial = self._trials[job]
+        if trial.measured or not self._app.judged:
+            self._arrive(job)
+        elif trial.spoke:
+            self._give_up(job, no_metric(self._app.metric.name))  # It would say the same again.
+        else:
+            self._fail(job, no_metric(self._app.metric.name))
 
     def _arrive(self, job: JobId) -> None:
         self._note_reached(job, "")

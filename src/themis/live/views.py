@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from themis.apps import Plan, parse_app, plan_app
+from themis.apps import AppFile, Plan, parse_app, plan_app
 from themis.arbiter.apps import AppState
 from themis.arbiter.offering import Fairness, fairness_of
 from themis.arbiter.world import GONE
@@ -21,7 +21,6 @@ from themis.fleet.messages import finite
 from themis.fleet.roster import Node
 from themis.fleet.storage import birth_of, checkpoints_of
 from themis.fleet.talk import Reached, Sheet
-from themis.fleet.trials import Trials
 from themis.live.keeping import Ended
 from themis.live.reasons import Crashes, crashes_of, reason_of, trouble_of
 from themis.model import AppId, JobId, Machine, OwnerId
@@ -249,7 +248,7 @@ def results_sheet(
                 "params": params[trial.job],
                 "iterations": live["iterations"] if live else _done(reached, curve),
                 "metric": metric if metric is not None or not curve else finite(curve[-1][1]),
-                "state": live["state"] if live else _ended_state(reached, trial.job, trials, app),
+                "state": live["state"] if live else _ended_state(reached, written),
                 "failed": reached.failed if reached is not None else "",
                 "checkpoint": checkpoints_of(app, sheet.owner, trial.job, born),
                 **_whereabouts(steward, ran_on.get(trial.job)),
@@ -283,12 +282,13 @@ def _whereabouts(steward: Steward, machine: str | None) -> dict[str, Any]:
     return {"machine": machine, "checkpoint_root": (last.shared_dir if last else "") or None}
 
 
-def _ended_state(reached: Reached | None, job: JobId, trials: Trials, app: AppId) -> str:
+def _ended_state(reached: Reached | None, app: AppFile) -> str:
+    """What became of a trial: it trained to its end, or was stopped on its way there."""
     if reached is None:
         return "stopped"
     if reached.failed:
         return "failed"
-    return "finished" if trials.best(app) == job else "stopped"
+    return "finished" if reached.iterations >= app.stop.max_iterations else "stopped"
 
 
 def machine_of(steward: Steward, gpu: int) -> str:
