@@ -186,7 +186,16 @@ class Running(Printing):
         # A run that began again further back lost work: what it takes to get there says nothing.
         lost = iterations < state.jobs[run.job].done
         samples.append(ev.Sample(run.job, iterations, 0.0 if lost else seconds - since))
+        # One without a limit is done when it exits with 0, and not before: its iterations are for
+        # people, those of the arbiter another measure, often one for all of the job.
+        most = run.limit or max(0.0, state.jobs[run.job].target - 1.0)
+        samples = [_at_most(sample, most) for sample in samples]
         self._book.put(replace(run, iterations=iterations, seconds=seconds))
         if not state.outcome:  # One that is over and about to leave takes no more.
             at = self._arbiter.before_alarm(self._now)
             self._feed(ev.ProgressMeasured(at, run.app, tuple(samples)))
+
+
+def _at_most(sample: ev.Sample, most: float) -> ev.Sample:
+    """A sample within what a job may do: what is said beyond that tells nothing of its speed."""
+    return sample if sample.iterations <= most else ev.Sample(sample.job, most, 0.0)
