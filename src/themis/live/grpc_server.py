@@ -31,7 +31,7 @@ from themis.fleet.talk import AgentReport, Hosted, HostedAsked, News, Sheet, She
 from themis.live.access import require
 from themis.live.binding import check_bind, listen
 from themis.live.config import Address, Limits, Tls
-from themis.live.credentials import Identity, Vault, check_bearer, note_use
+from themis.live.credentials import Identity, Vault, check_bearer, check_host, note_use
 from themis.live.limits import Rates, Streams, place_of
 from themis.live.rpcs import (
     EXCHANGE,
@@ -70,6 +70,7 @@ _STREAMS_EACH = 4
 _COUNT_EVERY = 1.0
 """Seconds for which the number of an owner's apps is believed."""
 
+_OWN_HOST = "127.0.0.1"
 _FEWEST_STREAMS = 1024
 _MOST_CALLS = 16_384
 _OPTIONS: tuple[tuple[str, int], ...] = (
@@ -116,6 +117,8 @@ class Peer:
     address: str
     bearer: str | None
     certificate: bytes | None
+    secure: bool = False
+    """Whether TLS is between."""
 
 
 @dataclass(slots=True)
@@ -139,6 +142,12 @@ class GrpcServer:
         self._streams = Streams(self._settings.limits)
         self._owners = _Owners(service)
         self._server: grpc.aio.Server | None = None
+        self.own: Address | None = None
+        """Where agents that the service has started call: on this machine, and without TLS.
+
+        The certificate has names that others call the service by, which may be none of this
+        machine, and with `require_client` every owner would have to have one here.
+        """
         self._silent: set[asyncio.Timeout] = set()
         """How long streams are waited for on which nothing is asked just now."""
 
@@ -173,15 +182,17 @@ class GrpcServer:
         credentials = grpc_server(self._settings.tls)
         try:
             if credentials is None:
-                port = server.add_insecure_port(str(address))
+                port = own = server.add_insecure_port(str(address))
             else:
                 port = server.add_secure_port(str(address), credentials)
+                own = server.add_insecure_port(f"{_OWN_HOST}:0")
         except RuntimeError:
-            port = 0
-        if port == 0:
+            port = own = 0
+        if 0 in {port, own}:
             raise ConfigError("grpc", str(address), "an address of this host that is not in use")
         await server.start()
         self._server = server
+        self.own = Address(address.host if credentials is None else _OWN_HOST, own)
         return Address(address.host, port)
 
     async def close(self, grace: float = 1.0) -> None:
@@ -311,7 +322,10 @@ class GrpcServer:
         place, now = place_of(peer.address), settings.monotonic()
         try:
             identity = check_bearer(self._vault, peer.bearer, now=settings.wall())
-            check_peer(identity, peer.certificate, required=settings.tls.require_client)
+            if settings.tls.cert is not None and not peer.secure:
+                check_host(self._vault, identity)
+            else:
+                check_peer(identity, peer.certificate, required=settings.tls.require_client)
         except (UnknownCallerError, DeniedError):
             self._strangers.failed(place, now)
             raise
@@ -409,10 +423,12 @@ def _peer(context: Any) -> Peer:
     bearer = bearers[0] if len(bearers) == 1 and isinstance(bearers[0], str) else None
     if bearers and bearer is None:
         bearer = ""  # Something was said, and it is no token.
-    certificates = context.auth_context().get("x509_pem_cert") or ()
+    shown = context.auth_context()
+    certificates = shown.get("x509_pem_cert") or ()
+    secure = b"ssl" in (shown.get("transport_security_type") or ())
     # ipv4:10.0.0.7:4711, ipv6:%5B::1%5D:4711; without the port, as connections are cheap.
     address = unquote(str(context.peer())).rpartition(":")[0].partition(":")[2].strip("[]")
-    return Peer(address, bearer, certificates[0] if certificates else None)
+    return Peer(address, bearer, certificates[0] if certificates else None, secure)
 
 
 async def _abort(context: Any, rpc: Rpc, error: Exception) -> bytes:
