@@ -29,6 +29,7 @@ from themis.errors import (
 from themis.fleet.messages import Orders, Report
 from themis.fleet.talk import AgentReport, Hosted, HostedAsked, News, Sheet, SheetAsked
 from themis.live.access import require
+from themis.live.audit import Outcome, Refusals, audited, clean
 from themis.live.binding import check_bind, listen
 from themis.live.config import Address, Limits, Tls
 from themis.live.credentials import Identity, Vault, check_bearer, check_host, note_use
@@ -71,6 +72,8 @@ _COUNT_EVERY = 1.0
 """Seconds for which the number of an owner's apps is believed."""
 
 _OWN_HOST = "127.0.0.1"
+_REFUSED_AGAIN = 3600.0
+"""Seconds for which those who are refused again are only counted: machines try for ever."""
 _FEWEST_STREAMS = 1024
 _MOST_CALLS = 16_384
 _OPTIONS: tuple[tuple[str, int], ...] = (
@@ -141,6 +144,7 @@ class GrpcServer:
         self._strangers = Strangers(self._settings.limits)
         self._streams = Streams(self._settings.limits)
         self._owners = _Owners(service)
+        self._refusals = Refusals(_REFUSED_AGAIN)
         self._server: grpc.aio.Server | None = None
         self.own: Address | None = None
         """Where agents that the service has started call: on this machine, and without TLS.
@@ -204,6 +208,8 @@ class GrpcServer:
                 if not patience.expired():  # Nobody waits for an answer there.
                     patience.reschedule(0.0)
             await stopping
+        for row in self._refusals.close(self._settings.wall()):
+            self._service.writer.add(audit=row)
 
     def change(self, limits: Limits) -> None:
         """Go by other limits from now on."""
@@ -224,20 +230,44 @@ class GrpcServer:
             except asyncio.CancelledError:
                 raise
             except Exception as error:
+                self._note_refused(rpc, peer, error)
                 return await _abort(context, rpc, error)
 
         return handle
 
     def _stream_handler(self, rpc: Rpc) -> Callable[[Any, Any], Awaitable[None]]:
         async def handle(_: Any, context: Any) -> None:
+            peer = _peer(context)
             try:
-                await self._serve(rpc, context, _peer(context))
+                await self._serve(rpc, context, peer)
             except asyncio.CancelledError:
                 raise
             except Exception as error:
+                self._note_refused(rpc, peer, error)
                 await _abort(context, rpc, error)
 
         return handle
+
+    def _note_refused(self, rpc: Rpc, peer: Peer, error: Exception) -> None:
+        """Tell who runs the cluster of somebody who is not let in; of a flood only how many."""
+        if not isinstance(error, UnknownCallerError | DeniedError):
+            return
+        wall = self._settings.wall()
+        try:
+            identity = check_bearer(self._vault, peer.bearer, now=wall)
+        except UnknownCallerError:
+            identity = None
+        row = audited(
+            *(identity, rpc.verb, peer.address),
+            at=wall,
+            outcome=Outcome.DENIED,
+            details={"reason": error},
+        )
+        rows = self._refusals.note(row)
+        if row in rows:
+            _LOG.warning("%s from %s is refused: %s", rpc.verb, peer.address, clean(error))
+        for item in rows:
+            self._service.writer.add(audit=item)
 
     async def _serve(self, rpc: Rpc, context: Any, peer: Peer) -> None:
         """Answer what comes on a stream, each message as a call of its own.
