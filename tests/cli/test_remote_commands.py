@@ -370,8 +370,10 @@ def test_apps_that_are_over_are_listed_on_demand(
 ) -> None:
     over = {"app": "old", "owner": "v", "submitted": 10.0, "ended": 70.0, "rho": 1.5,
             "outcome": "failed: no data"}  # fmt: skip
-    answer = {**ANSWERS["apps"], "ended": [over], "left_out": 3}
+    answer = {**ANSWERS["apps"], "apps": [], "ended": [over], "left_out": 3}
     monkeypatch.setitem(ANSWERS, "apps", answer)
     done = cli("ls", "--all")
     assert "30 s ago: failed: no data" in done.out
+    over["outcome"] = "failed: job 0: no such file: " + "data/" * 30
+    assert "old  v         -  1.50   90 s  30 s ago: failed: job 0" in cli("ls", "--all").out
     assert "3 that ended earlier are left out" in done.err

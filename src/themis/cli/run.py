@@ -12,6 +12,7 @@ import typer
 from themis.cli.options import Json
 from themis.cli.output import USAGE, fail, note, print_json
 from themis.cli.remote import SERVER, Authority, Server, reach, say
+from themis.cli.sheets import Failures
 from themis.cli.submit import Name, Set, tell_submitted
 from themis.cli.watching import detach, exit_code
 from themis.errors import LimitError, ThemisError, UnavailableError
@@ -109,7 +110,7 @@ def follow(client: Client, app: str, *, json: bool) -> Answer:
     sheet = client.status(app)
     jobs = sheet.get("jobs") or [{"job": "0"}]
     out = printer(json=json)
-    told = ""
+    told, failures = "", Failures()
     for piece in client.follow(app, str(jobs[0]["job"]), wait=NEWS):
         out(piece)
         if piece["text"]:
@@ -118,6 +119,8 @@ def follow(client: Client, app: str, *, json: bool) -> Answer:
             sheet = client.status(app)
         if "outcome" in sheet:
             break
+        for line in failures.news(sheet):
+            note(line)
         if piece.get("run") is None:
             told = _tell_waiting(client, sheet, told)
     out(None)
