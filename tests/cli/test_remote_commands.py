@@ -97,6 +97,7 @@ CHANGES = [
     (("nodes", "drain", "m"), ("drain", ("m",))),
     (("nodes", "cordon", "m"), ("cordon", ("m",))),
     (("nodes", "uncordon", "m"), ("uncordon", ("m",))),
+    (("nodes", "remove", "m"), ("remove_node", ("m",))),
     (("nodes", "restore", "m", "2"), ("restore_gpu", ("m", 2))),
 ]
 

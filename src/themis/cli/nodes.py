@@ -60,6 +60,16 @@ def uncordon_command(
     _tell(reach(server, ca).uncordon(node), f"{node} is used again", json=json)
 
 
+@app.command("remove")
+def remove_command(
+    node: Node, server: Server = SERVER, ca: Authority = None, json: Json = False
+) -> None:
+    """Show a machine no more that is gone for good."""
+    answer = reach(server, ca).remove_node(node)
+    told = f"{node} is gone for good; `themis token ls` finds its token, `token revoke` ends it"
+    _tell(answer, told, json=json)
+
+
 @app.command("restore")
 def restore_command(
     node: Node,

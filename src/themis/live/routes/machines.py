@@ -1,7 +1,7 @@
 """Machines, and what their owners may use of them."""
 
 from themis.arbiter import events as ev
-from themis.errors import MissingError
+from themis.errors import MissingError, RefusedError
 from themis.live import views
 from themis.live.access import decide
 from themis.live.routes.base import Call, Data, Handlers
@@ -19,7 +19,8 @@ class Machines(Handlers):
         lines = [
             views.node_line(steward, node, sealed=sealed)
             for name, node in sorted(steward.nodes.items())
-            if decide(call.identity, call.endpoint.verb, name).allowed
+            if name not in self._service.removed
+            and decide(call.identity, call.endpoint.verb, name).allowed
         ]
         return {"nodes": lines, "now": self._service.now()}
 
@@ -42,6 +43,19 @@ class Machines(Handlers):
     async def uncordon(self, call: Call) -> Data:
         node = self._node(call)
         return await self._carry_out(call, ev.MachineUncordoned(self._service.now(), node), node)
+
+    async def remove(self, call: Call) -> Data:
+        node, service = self._node(call), self._service
+        world, ledger = service.steward.arbiter.world, service.steward.arbiter.ledger
+        number = world.topology.number_of[node]
+        if not world.is_gone(number):
+            reason = "it is heard: drain it and stop its node first, then wait until it is silent"
+            raise RefusedError(node, reason)
+        if any(ledger.lease(gpu) is not None for gpu in world.topology.gpus_of[number]):
+            raise RefusedError(node, "its leases have not ended yet: try again in a while")
+        service.keep(service.removed.note(node))
+        service.writer.add(audit=self._row(call, node))
+        return {"done": True}
 
     async def restore_gpu(self, call: Call) -> Data:
         node, index = self._node(call), call.path("index")
