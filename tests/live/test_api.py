@@ -19,7 +19,7 @@ from themis.live.access import TABLE, Access, Verb
 from themis.live.api import ENDPOINTS, Endpoint
 from themis.live.config import Limits
 from themis.live.credentials import Role
-from themis.model import Machine
+from themis.model import GpuId, Machine
 from themis.records.codec import dumps
 from themis.testing.http_desk import HOST, Desk, desk_of
 from themis.testing.tools import examples
@@ -83,6 +83,16 @@ def test_a_key_that_cannot_be_stored_is_refused(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
+def says_that_it_is_empty(desk: Desk) -> None:
+    slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(4))
+    steward = desk.service.steward
+    for number, epoch in ((1, 0), (2, steward.epoch), (3, steward.epoch)):
+        # What it says last stands until it is told something else.
+        revision = steward.nodes["m0"].revision if number == 3 else 0
+        report = Report("m0", 1, number, epoch, revision, slots, (), Machine("m0", "r0", (2, 2)))
+        desk.service.apply(ReportCame(desk.service.now(), report))
+
+
 def test_a_machine_that_is_gone_for_good_is_shown_no_more_until_it_is_back(tmp_path: Path) -> None:
     async def look(desk: Desk) -> tuple[list[str], int, bool]:
         nodes = (await desk.call("root", "GET", "/v1/nodes")).json()["nodes"]
@@ -105,11 +115,7 @@ def test_a_machine_that_is_gone_for_good_is_shown_no_more_until_it_is_back(tmp_p
             assert await look(desk) == ([], 0, False)
         async with desk_of(tmp_path, known=True) as desk:
             assert await look(desk) == ([], 0, False)
-            slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(4))
-            for number, epoch in ((1, 0), (2, desk.service.steward.epoch)):
-                machine = Machine("m0", "r0", (2, 2))
-                report = Report("m0", 1, number, epoch, 0, slots, (), machine)
-                desk.service.apply(ReportCame(desk.service.now(), report))
+            says_that_it_is_empty(desk)
             assert await look(desk) == (["m0"], 0, False)
             leaves(desk)
             assert await look(desk) == (["m0"], 4, True)
@@ -117,6 +123,19 @@ def test_a_machine_that_is_gone_for_good_is_shown_no_more_until_it_is_back(tmp_p
             assert [(row["who"].partition("/")[0], row["outcome"]) for row in rows] == [
                 ("tenant", "denied"), ("admin", "refused"), ("admin", "done")
             ]  # fmt: skip
+
+    asyncio.run(work())
+
+
+def test_a_gpu_is_said_to_be_back_only_if_it_was_out_of_use(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            restore = ("POST", "/v1/nodes/m0/gpus/0/restore")
+            says_that_it_is_empty(desk)
+            answer = (await desk.call("root", *restore)).json()
+            assert answer == {"done": True, "changed": False}
+            desk.service.steward._feed(ev.GpuQuarantined(desk.service.now(), GpuId(0), "ECC"))
+            assert (await desk.call("root", *restore)).json()["changed"] is True
 
     asyncio.run(work())
 

@@ -79,7 +79,10 @@ def restore_command(
     json: Json = False,
 ) -> None:
     """Take a GPU out of quarantine, once it is well."""
-    _tell(reach(server, ca).restore_gpu(node, gpu), f"GPU {gpu} of {node} is used again", json=json)
+    answer = reach(server, ca).restore_gpu(node, gpu)
+    was = answer.get("changed", True)
+    told = "is used again" if was else "was not in quarantine"
+    _tell(answer, f"GPU {gpu} of {node} {told}", json=json)
 
 
 def _list(server: str, ca: Any, *, json: bool) -> None:

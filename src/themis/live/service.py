@@ -521,7 +521,9 @@ class Service:
 
     def _free_name(self, wanted: str) -> AppId:
         number, name = 1, AppId(wanted)
-        while self.owner_of(name) is not None or name in self.hosting:
+        # Of an app that is over something may still be alive; the next must not be told of it.
+        alive = {run.app for run in self._steward.runs.values()}
+        while self.owner_of(name) is not None or name in self.hosting or name in alive:
             number += 1
             tail = f"-{number}"
             name = AppId(wanted[: 63 - len(tail)] + tail)

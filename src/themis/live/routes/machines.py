@@ -1,6 +1,7 @@
 """Machines, and what their owners may use of them."""
 
 from themis.arbiter import events as ev
+from themis.arbiter.world import GONE
 from themis.errors import MissingError, RefusedError
 from themis.live import views
 from themis.live.access import decide
@@ -63,8 +64,11 @@ class Machines(Handlers):
         gpus = world.topology.gpus_of[world.topology.number_of[node]]
         if not index.isdecimal() or len(index) > 6 or int(index) >= len(gpus):
             raise MissingError(f"{node} GPU {index[:20]}", f"it has GPUs 0 to {len(gpus) - 1}")
-        event = ev.GpuRestored(self._service.now(), GpuId(gpus[int(index)]))
-        return await self._carry_out(call, event, f"{node} GPU {index}")
+        gpu = GpuId(gpus[int(index)])
+        was = self._service.steward.arbiter.ledger.quarantine_reason(gpu)
+        event = ev.GpuRestored(self._service.now(), gpu)
+        answer = await self._carry_out(call, event, f"{node} GPU {index}")
+        return {**answer, "changed": was not in {None, GONE}}
 
     # Owners
 
