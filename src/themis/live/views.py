@@ -5,7 +5,7 @@ app_sheet(steward, app, now)  # one app: what it holds, wants and waits for
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from themis.apps import AppFile, Plan, parse_app, plan_app
@@ -358,10 +358,12 @@ def _storage(steward: Steward, node: Node, *, sealed: bool) -> dict[str, Any]:
     return line
 
 
-def gpu_counts(steward: Steward) -> dict[str, int]:
-    """How many GPUs are in each state."""
+def gpu_counts(steward: Steward, removed: Container[str] = ()) -> dict[str, int]:
+    """How many GPUs are in each state, but for those of machines that are gone for good."""
     counts = {"free": 0, "leased": 0, "fencing": 0, "absent": 0, "quarantined": 0}
     for node in steward.nodes.values():
+        if node.name in removed:
+            continue
         for line in node_line(steward, node, sealed=True)["gpus"]:
             counts[line["state"]] += 1
     return counts
