@@ -45,6 +45,9 @@ class Running(Printing):
                     self._keep_logs(record.app)
                     self._book.close(record.app)
                     self._streams.close(record.app)
+                    self._quiet = {
+                        key: quiet for key, quiet in self._quiet.items() if key[0] != record.app
+                    }
                     self._bound = {
                         key: why for key, why in self._bound.items() if key[0] != record.app
                     }
@@ -107,9 +110,16 @@ class Running(Printing):
             self._keep_logs(run.app)  # It outlasted its app.
             self._book.close(run.app)
         self._iterations.pop(run.run, None)
-        self._watched.pop(run.run, None)
+        self._note_quiet(run)
         self._begun.pop(run.run, None)
         self._tell_end(result)
+
+    def _note_quiet(self, run: WantedRun) -> None:
+        """Keep for how long a run got nowhere: the next one of its job goes on counting."""
+        watched = self._watched.pop(run.run, None)
+        if watched is not None and run.app in self._arbiter.world.apps:
+            quiet = self._quiet.get((run.app, run.job), 0.0)
+            self._quiet[run.app, run.job] = quiet + max(0.0, self._now - watched.since)
 
     def _is_early(self, run: WantedRun) -> bool:
         """Whether a run says that its job is done, which by its own metrics is on its way."""
