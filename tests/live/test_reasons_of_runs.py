@@ -1,6 +1,6 @@
 """Why an app with GPUs does not train, as its runs tell."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -107,11 +107,10 @@ def test_how_long_a_job_reports_nothing_counts_over_its_runs() -> None:
     for run, at in ((1, 103.0), (2, 203.0)):  # Its GPU is taken and given back.
         scene.end(at, run, 75, told=True)
         scene.again(at + 0.2)
-        ran = RunReport(run + 1, A, J0, RunState.RUNNING, None)
-        scene.report(at + 0.3, ran)
+        scene.report(at + 0.3, RunReport(run + 1, A, J0, RunState.RUNNING, None))
     assert scene.reason(301.0) is Reason.SERVED
     assert scene.reason(303.0 + 0.7) is Reason.NO_METRICS
-    scene.report(304.0, replace(ran, iterations=1.0, seconds=100.0))
+    scene.report(304.0, RunReport(3, A, J0, RunState.RUNNING, None, 1.0, 100.0))
     assert scene.reason(305.0) is Reason.SERVED
     scene.end(310.0, 3, 75, done=1.0, told=True)
     scene.again(310.2)
