@@ -91,6 +91,15 @@ def test_a_job_that_does_not_finish_exits_with_one_and_says_why(
     assert done.out.endswith(f"train-3: {outcome}: exit code 3\n")
 
 
+def test_what_it_printed_just_before_its_end_is_shown(cli: Cli, service: Service) -> None:
+    service.answers["GET /v1/apps/train-3"] = [SHEET, over("finished")]
+    service.answers["GET /v1/apps/train-3/jobs/0/log"] = [
+        piece(run=None), piece("trained\n"), piece("", 8, last=True)
+    ]  # fmt: skip
+    done = cli("run", "python", "train.py")
+    assert done.out.splitlines()[1:] == ["trained", "train-3: finished"]
+
+
 def test_everything_can_be_said_about_it(
     cli: Cli, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
