@@ -108,6 +108,7 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "POST /v1/nodes/{node}/cordon": lambda c: c.cordon("x"),
     "POST /v1/nodes/{node}/drain": lambda c: c.drain("x"),
     "POST /v1/nodes/{node}/uncordon": lambda c: c.uncordon("x"),
+    "POST /v1/nodes/{node}/remove": lambda c: c.remove_node("x"),
     "POST /v1/nodes/{node}/gpus/{index}/restore": lambda c: c.restore_gpu("x", 1),
     "/v1/owners": lambda c: c.owners(),
     "PUT /v1/owners/{owner}/quota": lambda c: c.quota("x", None),

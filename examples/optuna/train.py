@@ -23,6 +23,9 @@ def save():
     checkpoint.with_suffix(".tmp").replace(checkpoint)
 
 
+if iteration >= last:  # nothing left to do, and nobody may know
+    themis.report(iteration, value * (1.0 + 1.0 / iteration))
+
 while iteration < last and not themis.should_stop():
     time.sleep(0.1)  # what training would take
     iteration += 1

@@ -35,7 +35,10 @@ if __name__ == "__main__":
     parser.add_argument("app", nargs="?", default="app.yaml")
     parser.add_argument("--key", help="the same key is the same search, also when it is over")
     options = parser.parse_args()
-    found = Median().run(options.app, key=options.key)
+    try:
+        found = Median().run(options.app, key=options.key)
+    except KeyboardInterrupt:
+        sys.exit("training goes on for a while; started again, this goes on with it")
     best = next((job for job in found["jobs"] if job["job"] == found["best"]), None)
     print(found["app"], found["outcome"], best and (best["params"], best["metric"]))
     sys.exit(0 if found["outcome"] == "finished" else 1)

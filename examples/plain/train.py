@@ -20,7 +20,7 @@ checkpoint = themis.checkpoint_dir() / "state.json"
 last = themis.max_iterations(100)
 
 # Go on where the last process stopped.
-state = {"iteration": 0, "slope": 0.0, "offset": 0.0}
+state = {"iteration": 0, "slope": 0.0, "offset": 0.0, "loss": None}
 if checkpoint.exists():
     state = json.loads(checkpoint.read_text())
 
@@ -31,13 +31,17 @@ def save():
     draft.replace(checkpoint)  # never half a checkpoint
 
 
+if state["iteration"] >= last:
+    themis.report(state["iteration"], state["loss"])  # nothing left to do, and nobody may know
+
 while state["iteration"] < last and not themis.should_stop():
     errors = [(state["slope"] * x + state["offset"] - y, x) for x, y in data]
     state["slope"] -= options.lr * 2 * sum(error * x for error, x in errors) / len(data)
     state["offset"] -= options.lr * 2 * sum(error for error, _ in errors) / len(data)
     state["iteration"] += 1
     time.sleep(options.pause)
-    themis.report(state["iteration"], sum(error**2 for error, _ in errors) / len(data))
+    state["loss"] = sum(error**2 for error, _ in errors) / len(data)
+    themis.report(state["iteration"], state["loss"])
     if themis.checkpoint_due():
         save()
 

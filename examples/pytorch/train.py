@@ -26,12 +26,12 @@ checkpoint = themis.checkpoint_dir() / "state.pt"
 last = themis.max_iterations(500)
 
 # Go on where the last process stopped.
-iteration = 0
+iteration, error = 0, None
 if checkpoint.exists():
     state = torch.load(checkpoint, map_location=device)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
-    iteration = state["iteration"]
+    iteration, error = state["iteration"], state["error"]
 
 
 def save():
@@ -39,18 +39,22 @@ def save():
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
         "iteration": iteration,
+        "error": error,
     }
     torch.save(state, checkpoint.with_suffix(".tmp"))
     os.replace(checkpoint.with_suffix(".tmp"), checkpoint)  # never half a checkpoint
 
+
+if iteration >= last:
+    themis.report(iteration, error)  # nothing left to do, and nobody may know
 
 while iteration < last and not themis.should_stop():
     loss = torch.nn.functional.mse_loss(model(x), y)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    iteration += 1
-    themis.report(iteration, loss.item())
+    iteration, error = iteration + 1, loss.item()
+    themis.report(iteration, error)
     if themis.checkpoint_due():
         save()
 

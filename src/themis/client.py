@@ -404,6 +404,10 @@ class Client:
         """Use a machine again."""
         return self._call("POST", f"/v1/nodes/{_part('node', node)}/uncordon")
 
+    def remove_node(self, node: str) -> Answer:
+        """Show a machine no more that is gone for good; it must be silent."""
+        return self._call("POST", f"/v1/nodes/{_part('node', node)}/remove")
+
     def restore_gpu(self, node: str, index: int) -> Answer:
         """Take a GPU out of quarantine."""
         return self._call("POST", f"/v1/nodes/{_part('node', node)}/gpus/{int(index)}/restore")

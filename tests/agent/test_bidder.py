@@ -267,7 +267,11 @@ def test_with_no_restart_costs_rows_say_what_the_carving_gives(
         speed, best = shape_rates(
             shape, len(standing.needs), typical.min_gpus, typical.max_gpus, typical.slowdown
         )
-        assert row.seconds == pytest.approx(max(work / speed, longest / best))
+        bound = max(work / speed, longest / best)
+        if len(standing.needs) == 1:
+            assert row.seconds == pytest.approx(bound)
+        # Many come in waves, of which the last may not be full.
+        assert bound * (1.0 - 1e-9) <= row.seconds <= (bound + longest) * (1.0 + 1e-9)
 
 
 @given(work=st.floats(1.0, 1e6), high=st.integers(1, 8))

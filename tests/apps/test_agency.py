@@ -382,6 +382,35 @@ def test_exiting_with_0_too_early_is_a_failure() -> None:
     assert "must report its iteration before it exits" in given_up.failed
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_job_that_goes_beyond_its_limit_and_is_told_to_go_is_done(restarts: bool) -> None:
+    stage = Stage(retries=0, search=None, command=["x"], stop={"max_iterations": 12})
+    stage.grant(0)
+    job = JobId("0")
+    stage.report(job, 223.0, 0.5)
+    if restarts:
+        run = stage.live.pop(job)
+        stage.ended[job] = replace(run, state=RunState.EXITED, code=RESUMABLE, iterations=223.0)
+        stage.begin()
+    else:
+        stage.exit(job, RESUMABLE)
+    assert stage.end == EndSaid("finished", job)
+
+
+def test_a_job_that_crashes_beyond_its_limit_has_failed() -> None:
+    stage = Stage(retries=1, search=None, command=["x"], stop={"max_iterations": 12})
+    stage.grant(0)
+    job = JobId("0")
+    for _ in range(2):
+        assert stage.end is None
+        stage.report(job, 223.0, 0.5)
+        stage.exit(job, 3)
+        stage.wake(stage.at + FIRST_WAIT)
+        stage.grant(0)
+    assert stage.end is not None
+    assert stage.end.outcome.startswith("failed: ")
+
+
 def test_a_job_that_finds_nothing_left_to_do_is_done_if_its_node_knows_how_far_it_is() -> None:
     """As after a restore: the service knows less than the checkpoint."""
     stage = Stage(retries=0, search=None, command=["x"], stop={"max_iterations": 12})
@@ -401,6 +430,91 @@ def test_a_job_that_never_reports_knows_itself_when_it_is_done() -> None:
     assert stage.asked[0].limit == 0.0
     stage.exit(JobId("0"), 0)
     assert stage.end == EndSaid("finished", JobId("0"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({}, id="halving"),
+        pytest.param(
+            {"stop": {"max_iterations": 12}, "metric": {"name": "accuracy", "goal": "maximize"}},
+            id="no rule, but a metric to compare by",
+        ),
+        pytest.param(
+            {
+                "stop": {"max_iterations": 12},
+                "search": {"method": "optuna", "n": 4, "params": {"lr": [0.1]}},
+            },
+            id="a search that goes by the metric",
+        ),
+    ],
+)
+def test_trials_that_are_judged_and_never_report_have_failed_and_nobody_wins(change: Any) -> None:
+    stage = Stage(retries=0, **change)
+    stage.grant(0, 1, 2, 3)
+    while stage.end is None:
+        stage.exit(stage.running()[0], 0)
+    assert stage.end.outcome.startswith("failed: ")
+    assert "never reported its metric" in stage.end.outcome
+    assert stage.end.best is None
+
+
+def test_a_trial_that_never_reports_what_it_is_judged_by_is_given_up_at_once() -> None:
+    stage = Stage(metric={"name": "accuracy", "goal": "maximize"}, retries=3)
+    stage.grant(0, 1, 2, 3)
+    job = stage.running()[0]
+    stage.finish(job, 0.5)  # Its loss.
+    (given_up,) = stage.reached
+    assert "'accuracy'" in given_up.failed
+
+
+def test_trials_that_nothing_compares_need_not_report_and_then_there_is_no_best() -> None:
+    stage = Stage(stop={"max_iterations": 12})
+    stage.grant(0, 1, 2, 3)
+    for job in stage.running():
+        stage.exit(job, 0)
+    assert stage.end == EndSaid("finished", None)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_of_trials_that_nothing_has_to_compare_the_best_that_reports_wins(restarts: bool) -> None:
+    stage = Stage(stop={"max_iterations": 12})
+    stage.grant(0, 1, 2, 3)
+    first, second, *others = stage.running()
+    stage.finish(first, 2.0)
+    stage.finish(second, 1.0)
+    for job in others:
+        stage.exit(job, 0)
+    if restarts:
+        stage.end = None
+        stage.begin()
+    assert stage.end == EndSaid("finished", second)
+
+
+def test_a_job_without_limit_goes_on_until_it_exits_with_0_whatever_it_reports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[float] = []
+    handle = Agent.handle
+
+    def listen(agent: Agent, event: Any) -> Any:
+        if isinstance(event, Progressed):
+            told.extend(done for _, done in event.iterations)
+        return handle(agent, event)
+
+    monkeypatch.setattr(Agent, "handle", listen)
+    stage = Stage(search=None, command=["x"], stop=None, iteration_seconds=None)
+    stage.grant(0)
+    job = JobId("0")
+    for iteration in (1.0, 2.0, 59.0):
+        stage.report(job, iteration, 0.5)
+    stage.exit(job, RESUMABLE, told=True)
+    assert stage.running() == [job], "it goes on"
+    assert set(told) <= {0.0}, "its iterations are no part of the one whole that it has to do"
+    stage.report(job, 60.0, 0.5)
+    stage.exit(job, 0)
+    assert stage.end == EndSaid("finished", job)
+    assert stage.reached[-1].iterations == 60.0
 
 
 def test_a_job_that_saves_and_goes_at_once_does_not_do_so_for_ever() -> None:

@@ -44,6 +44,19 @@ def test_an_app_keeps_the_gpus_it_runs_on() -> None:
     assert bound == {A: ((5, 7),), B: ((4,), (2, 3))}
 
 
+def test_an_app_stays_in_its_slot_if_nobody_won_it() -> None:
+    """Bids name machines, and the solver may take any slot of one."""
+    solution = _solution({A: Win(0, (((0, 0, 1),),)), B: Win(0, (((0, 0, 1),),))})
+    bound = bind(solution, EVERY, {A: [GpuId(0)], B: [GpuId(2)]}, TOPOLOGY)
+    assert bound == {A: ((0,),), B: ((2,),)}
+
+
+def test_an_app_does_not_stay_where_others_have_won() -> None:
+    solution = _solution({A: Win(0, (((0, 1, 2),),)), B: Win(0, (((0, 0, 1),),))})
+    bound = bind(solution, EVERY, {B: [GpuId(2)]}, TOPOLOGY)
+    assert bound == {A: ((2, 3),), B: ((0,),)}
+
+
 def test_slots_are_counted_within_the_machine() -> None:
     bound = bind(_solution({A: Win(0, (((2, 1, 1), (2, 0, 1)),))}), EVERY, {}, TOPOLOGY)
     assert bound == {A: ((8, 10),)}

@@ -62,3 +62,20 @@ def test_a_folder_that_is_gone_is_no_reason_to_fail(tmp_path: Path) -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_second_ctrl_c_at_the_very_end_does_not_change_the_exit_code() -> None:
+    script = """
+import atexit, os, signal, sys
+# Called last of all, when the command has done its own.
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+from themis.cli import main, quick
+
+def interrupt(args):
+    raise KeyboardInterrupt
+
+quick.quick_call = interrupt
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (130, b"error: interrupted\n")

@@ -105,6 +105,21 @@ def test_several_jobs_are_followed_until_the_app_is_over(cli: Cli, service: Serv
     assert done.out == "==> job 0 <==\na\n\n==> job 1 <==\nc\n\n==> job 0 <==\nb\n"
 
 
+def test_jobs_that_come_and_go_between_two_looks_are_shown(cli: Cli, service: Service) -> None:
+    first, second = Log("a\n"), Log("")
+
+    def over(_: Any) -> dict[str, Any]:
+        second.text = "c\n"
+        return {"app": "sweep", "owner": "v", "outcome": "finished"}
+
+    waiting = sheet("running", "waiting")
+    having(service, [waiting, waiting, over], first, second)
+    service.answers["GET /v1/apps/sweep/results"] = sheet("finished", "finished")
+    done = cli("logs", "sweep", "-f")
+    assert done.code == 0, done.err
+    assert done.out == "==> job 0 <==\na\n\n==> job 1 <==\nc\n"
+
+
 def test_a_service_that_is_asked_too_often_is_asked_again_later(cli: Cli, service: Service) -> None:
     log, calls = Log("a\n"), []
 
@@ -114,7 +129,7 @@ def test_a_service_that_is_asked_too_often_is_asked_again_later(cli: Cli, servic
 
     running = sheet("running", "waiting")
     over = {**sheet("finished", "stopped"), "outcome": "finished"}
-    having(service, [running, running, over])
+    having(service, [running, running, over], log, Log(""))
     service.answers["GET /v1/apps/sweep/jobs/0/log"] = busy
     done = cli("logs", "sweep", "-f")
     assert done.code == 0, done.err

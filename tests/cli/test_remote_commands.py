@@ -97,6 +97,7 @@ CHANGES = [
     (("nodes", "drain", "m"), ("drain", ("m",))),
     (("nodes", "cordon", "m"), ("cordon", ("m",))),
     (("nodes", "uncordon", "m"), ("uncordon", ("m",))),
+    (("nodes", "remove", "m"), ("remove_node", ("m",))),
     (("nodes", "restore", "m", "2"), ("restore_gpu", ("m", 2))),
 ]
 
@@ -230,9 +231,12 @@ def test_without_a_token_one_is_told_where_it_belongs(
     file = tmp_path / "token"
     file.chmod(0o644)
     done = cli("ls")
-    assert (done.code, "chmod 600" in done.err) == (2, True)
+    assert (done.code, "chmod 600" in done.err) == (5, True)
+    file.chmod(0o600)
+    file.write_text("something else")
+    assert cli("ls").code == 5
     file.unlink()
-    assert cli("ls").code == 3  # the variable names a file that is not there
+    assert cli("ls").code == 5  # the variable names a file that is not there
     monkeypatch.delenv("THEMIS_TOKEN_FILE")
     monkeypatch.setattr("themis.live.tokenfile.STATE", tmp_path / "state")
     done = cli("ls")
@@ -278,14 +282,6 @@ def test_tokens_that_are_over_are_shown_when_asked_for(cli: Cli, fake: type[Fake
     shown = cli("token", "ls", "--all").out
     assert "ba9876543210" in shown
     assert "expired" in shown
-
-
-def test_an_owner_nobody_knows_is_not_found(cli: Cli, fake: type[Fake]) -> None:
-    assert cli("quota", "nobody").code == 3
-    assert cli("quota", LONG).code == 0
-    done = cli("quota", LONG, "many")
-    assert (done.code, "allowed: a number of GPUs, or none" in done.err) == (2, True)
-    assert cli("weight", LONG, "much").code == 2
 
 
 def test_rounds_come_in_pages_and_one_is_told_how_to_see_earlier_ones(
@@ -365,13 +361,43 @@ def test_who_lets_an_app_go_is_told_what_still_holds_it_back(
     assert cli(verb, "x", "--json").code == code
 
 
+def test_quotas_and_weights_are_numbers(cli: Cli, fake: type[Fake]) -> None:
+    assert cli("quota", LONG).code == 0
+    done = cli("quota", LONG, "many")
+    assert (done.code, "allowed: a number of GPUs, or none" in done.err) == (2, True)
+    assert cli("weight", LONG, "much").code == 2
+
+
+def test_an_admin_is_told_of_every_owner_what_holds_and_others_are_not(
+    cli: Cli, fake: type[Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ANSWERS, "owners", {"owners": []})
+    for role, code in (("admin", 0), ("tenant", 3)):
+        monkeypatch.setitem(ANSWERS, "whoami", {"role": role, "subject": "v"})
+        for verb in ("quota", "weight"):
+            assert cli(verb, "vision").code == code
+    monkeypatch.setitem(ANSWERS, "whoami", {"role": "admin", "subject": "v"})
+    told = {"owner": "vision", "quota": None, "weight": None}
+    assert json.loads(cli("quota", "vision", "--json").out) == {"owners": [told]}
+
+
+def test_a_gpu_that_was_well_is_not_said_to_be_back(
+    cli: Cli, fake: type[Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for changed, told in ((True, "is used again"), (False, "was not in quarantine")):
+        monkeypatch.setitem(ANSWERS, "restore_gpu", {"done": True, "changed": changed})
+        assert told in cli("nodes", "restore", "m", "2").out
+
+
 def test_apps_that_are_over_are_listed_on_demand(
     cli: Cli, fake: type[Fake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = {"app": "old", "owner": "v", "submitted": 10.0, "ended": 70.0, "rho": 1.5,
             "outcome": "failed: no data"}  # fmt: skip
-    answer = {**ANSWERS["apps"], "ended": [over], "left_out": 3}
+    answer = {**ANSWERS["apps"], "apps": [], "ended": [over], "left_out": 3}
     monkeypatch.setitem(ANSWERS, "apps", answer)
     done = cli("ls", "--all")
     assert "30 s ago: failed: no data" in done.out
+    over["outcome"] = "failed: job 0: no such file: " + "data/" * 30
+    assert "old  v         -  1.50   90 s  30 s ago: failed: job 0" in cli("ls", "--all").out
     assert "3 that ended earlier are left out" in done.err

@@ -69,6 +69,17 @@ def test_who_waits_is_told_why_and_what_to_do(cli: Cli, service: Service) -> Non
     assert done.err.count(told) == 1
 
 
+def test_who_waits_is_told_once_what_went_wrong(cli: Cli, service: Service) -> None:
+    wrong = {"job": "0", "state": "waiting", "failures": 1, "message": "no such program: trian\x1b"}
+    failing = SHEET | {"reason": "CRASH_LOOP", "jobs": [wrong]}
+    again = failing | {"jobs": [wrong | {"failures": 2}]}
+    service.answers["GET /v1/apps/train-3"] = [SHEET, failing, again, over("failed", "m")]
+    service.answers["GET /v1/apps/train-3/jobs/0/log"] = [piece(), piece(), piece(), piece()]
+    done = cli("run", "trian")
+    assert done.err.count("job 0 failed: no such program: trian\ufffd\n") == 1
+    assert done.out.endswith("train-3: failed: m\n")
+
+
 @pytest.mark.parametrize("outcome", ["failed", "cancelled"])
 def test_a_job_that_does_not_finish_exits_with_one_and_says_why(
     cli: Cli, service: Service, outcome: str
@@ -78,6 +89,15 @@ def test_a_job_that_does_not_finish_exits_with_one_and_says_why(
     done = cli("run", "python", "train.py")
     assert done.code == 1
     assert done.out.endswith(f"train-3: {outcome}: exit code 3\n")
+
+
+def test_what_it_printed_just_before_its_end_is_shown(cli: Cli, service: Service) -> None:
+    service.answers["GET /v1/apps/train-3"] = [SHEET, over("finished")]
+    service.answers["GET /v1/apps/train-3/jobs/0/log"] = [
+        piece(run=None), piece("trained\n"), piece("", 8, last=True)
+    ]  # fmt: skip
+    done = cli("run", "python", "train.py")
+    assert done.out.splitlines()[1:] == ["trained", "train-3: finished"]
 
 
 def test_everything_can_be_said_about_it(

@@ -101,6 +101,8 @@ def test_flags_change_keys_of_the_file(cli: Cli, service: Service, file: Path) -
         (APP, ("--set", "name.x=3"), "--set: name.x"),
         (APP, ("--set", "stop.eta={"), "--set: stop.eta"),
         (APP, ("--set", "stop"), "KEY=VALUE"),
+        (APP, ("--set", "search.method=grid"), "--set: "),
+        (APP, ("--set", "gpus.per_job_min=9", "--set", "gpus.per_job_max=2"), "--set: "),
         (APP, ("--set", "stop..eta=2"), "a key of the app file"),
         (APP, ("--set", "stop.max_iterations=5", "--set", "command=[p, '{x}']"), "{x}"),
         (APP, ("--name", "No Name"), "--name: name: got 'No Name'"),

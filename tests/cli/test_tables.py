@@ -30,3 +30,22 @@ def test_what_does_not_fit_or_has_other_letters_is_left_to_rich() -> None:
     assert listing("", ("app", "owner"), [("a" * 40, "b" * 39)]).lines(WIDTH) is None
     assert listing("", ("app",), [("模型",)]).lines(WIDTH) is None
     assert listing("a long title", ("app",), []).lines(WIDTH) is None
+
+
+def test_long_texts_are_cut_and_what_names_something_is_not_folded() -> None:
+    reason = "3 min ago: failed: " + "no such file or directory " * 5
+    table = listing("", ("app", "owner", "~reason"), [("resnet-lr-2", "vision", reason)])
+    lines = table.fitting(WIDTH).lines(WIDTH)
+    assert lines is not None
+    assert lines[-1].startswith("resnet-lr-2  vision  3 min ago: failed: no such file")
+    assert lines[-1].rstrip().endswith("...")
+    assert max(map(len, lines)) <= WIDTH
+
+
+def test_what_fits_is_not_cut_and_names_that_leave_no_room_are_folded_after_all() -> None:
+    short = listing("", ("app", "~reason"), [("a", "SERVED")])
+    assert short.fitting(WIDTH) == short
+    wide = listing("", ("app", "~reason"), [("a" * 100, "PENDING_EVALUATION")]).fitting(WIDTH)
+    assert wide.rows == (("a" * 100, "PENDING_EVALUATION"),)
+    assert wide.lines(WIDTH) is None
+    assert max(map(len, _by_rich(wide, WIDTH))) <= WIDTH

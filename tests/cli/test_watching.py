@@ -79,12 +79,29 @@ def test_without_a_terminal_there_is_a_line_for_every_change(cli: Cli) -> None:
     done = cli("status", "sweep", "--watch")
     assert done.code == 0, done.err
     rest = "phase 2 of 4, 2 failed, 2 finished, 2 running, 2 stopped, 2 waiting"
-    assert done.out.splitlines() == [
+    lines = done.out.splitlines()
+    assert sum("job 004 failed: " in line for line in lines) == 1
+    assert [line for line in lines if "failed: " not in line] == [
         f"   70 s  SERVED, 2 of 4 GPUs, {rest}",
         f"   75 s  SERVED, 4 of 4 GPUs, {rest}",
         "   80 s  over: finished",
         "best: job 003, loss 0.25 with lr=0.1",
     ]
+
+
+def test_what_goes_wrong_is_told_once_and_not_for_every_job(cli: Cli, service: Service) -> None:
+    def failing(*messages: str) -> dict[str, Any]:
+        jobs = [{"job": str(at), "failures": 1, "message": m} for at, m in enumerate(messages)]
+        return sheet(jobs=jobs)
+
+    service.answers["GET /v1/apps/sweep"] = [
+        failing("no such file"), failing("no such file", "no such file"),
+        failing(*map(str, range(9))), failing(*map(str, range(20))), OVER,
+    ]  # fmt: skip
+    out = cli("status", "sweep", "--watch").out
+    assert out.count("job 0 failed: no such file") == 1
+    assert out.count(" failed: ") == 5
+    assert out.count("jobs failed for other reasons, too: `themis status sweep`") == 1
 
 
 def test_programs_that_watch_get_an_object_for_every_change(cli: Cli) -> None:

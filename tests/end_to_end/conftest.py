@@ -64,6 +64,16 @@ class Place:
         )
         return Ended(done.returncode, done.stdout, done.stderr)
 
+    def start(self, *args: object) -> "subprocess.Popen[bytes]":
+        """Start a command whose end nobody waits for here."""
+        return subprocess.Popen(
+            [*_CALL, *map(str, args)],
+            env=self.environment(),
+            cwd=self.home,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
     def serve(self, *flags: object) -> "Running":
         """Start a service and wait until it answers."""
         log = (self.home / "service.log").open("a")

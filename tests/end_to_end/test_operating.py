@@ -4,6 +4,7 @@ import json
 import signal
 import socket
 import ssl
+import tempfile
 import time
 from contextlib import ExitStack
 from http.client import HTTPConnection, HTTPSConnection
@@ -184,6 +185,42 @@ def test_with_certificates_the_token_is_sent_only_to_the_right_service(place: An
     assert {"Secure", "HttpOnly", "SameSite=Strict"} <= {part.strip() for part in cookie.split(";")}
     with pytest.raises(UnknownCallerError):
         Client(service.server, None, ca).whoami()
+
+
+@pytest.mark.slow
+def test_with_certificates_for_everybody_an_app_runs_to_its_end(place: Any) -> None:
+    pytest.importorskip("cryptography")
+    certs = place.home / "certs"
+    # As in the guide: the service is called by names, none of which is this machine's own.
+    for words in (("ca",), ("server", "localhost", "127.0.0.1"), ("node", "m0")):
+        assert place.themis("cert", *words, "--dir", certs).code == 0
+    service = place.serve(
+        *("--grpc", "0.0.0.0:0", "--tls-require-client", "--tls-ca", certs / "ca.pem"),
+        *("--tls-cert", certs / "server.pem", "--tls-key", certs / "server.key"),
+        *("--set", "heartbeat=1s", "--set", "bid_deadline=1s"),
+    )
+    trust = {"THEMIS_CA": certs / "ca.pem"}
+    made = ("token", "create", "--role", "node", "--subject", "m0", "--out", "m0.token")
+    assert service.themis(*made, **trust).code == 0
+    door = next(line for line in service.words if line.startswith("nodes and agents: "))
+    with tempfile.TemporaryDirectory(prefix="themis-node-") as folder:
+        Path(folder).chmod(0o755)  # Jobs run as somebody else where this is root.
+        node = place.start(
+            *("node", "--server", f"127.0.0.1:{door.rpartition(':')[2]}", "--name", "m0"),
+            *("--token-file", "m0.token", "--ca", certs / "ca.pem"),
+            *("--cert", certs / "node-m0.pem", "--key", certs / "node-m0.key"),
+            *("--pretend", "1", "--trust-tenants", "--state", Path(folder) / "m0"),
+        )
+        try:
+            until = time.monotonic() + 60.0
+            while not service.client(ca=certs / "ca.pem").nodes()["nodes"]:
+                assert time.monotonic() < until, "the node is not let in"
+            app = ("run", "--name", "one", "--workdir", "/", "--", "echo", "trained")
+            done = service.themis(*app, **trust)
+        finally:
+            node.terminate()
+            node.wait()
+    assert (done.code, "trained" in done.out) == (0, True), done.out + done.err
 
 
 def _browser_is_known(service: Any) -> bool:

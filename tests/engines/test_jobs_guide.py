@@ -61,13 +61,19 @@ def test_the_program_of_the_guide_saves_when_asked_and_goes_on_where_it_was(
         ending = await stage.ending()
         assert (ending.outcome, ending.code) == ("resumable", 75)
         saved = state / "checkpoints" / "ann" / "job-1" / "state.json"
-        reached = json.loads(saved.read_text())["iteration"]
+        reached = json.loads(saved.read_text())[0]
         await stage.start("", **task, max_iterations=reached + 3)
         ending = await stage.ending()
         assert (ending.outcome, ending.code) == ("finished", 0)
         samples = await engine.measure("job-1")
         assert [sample.iteration - reached for sample in samples] == [1, 2, 3]
         assert all(sample.loss is not None for sample in samples)
+        last = samples[-1]
+        await stage.start("", **task, max_iterations=reached + 3)
+        await stage.ending()
+        (again,) = await engine.measure("job-1")
+        assert (again.iteration, again.loss) == (last.iteration, last.loss)
+        assert again.time is not None, "it says so itself"
         await stage.clean()
 
     play(scene())

@@ -255,3 +255,28 @@ def test_a_file_that_is_none_is_told_and_a_missing_one_is_no_trouble(tmp_path: P
     (tmp_path / "link").symlink_to(tmp_path / "none")
     assert "cannot be read" in MetricsReader(str(tmp_path / "link")).stretch(0, 10).trouble
     assert "no plain file" in MetricsReader(str(tmp_path)).stretch(0, 10).trouble
+
+
+def test_a_file_that_can_be_read_by_now_is_no_trouble_any_more(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    os.symlink(tmp_path, path)
+    reader = MetricsReader(str(path))
+    assert "cannot be read" in reader.stretch(0, 10).trouble
+    path.unlink()
+    path.write_text(line(1))
+    assert reader.stretch(0, 10).trouble == ""
+
+
+def test_a_folder_that_the_owner_is_about_to_get_is_no_trouble(state: Path) -> None:
+    if os.geteuid() != 0:
+        missing("root")
+    state.mkdir(0o700)
+    path = state / "metrics.jsonl"
+    reader = MetricsReader(str(path), 65534, 65534)
+    assert reader.stretch(0, 10).trouble == "", "its supervisor has not begun"
+    os.chown(state, 65534, 65534)
+    path.write_text(line(1))
+    path.chmod(0o600)
+    assert "cannot be read" in reader.stretch(0, 10).trouble, "it is root's"
+    os.chown(path, 65534, 65534)
+    assert len(reader.stretch(0, 10).samples) == 1

@@ -75,6 +75,19 @@ def test_only_the_first_part_of_a_job_speaks_for_it(state: Path, owners: Owners)
     play(scene())
 
 
+def test_the_other_parts_of_a_job_write_nothing_down(state: Path, owners: Owners) -> None:
+    async def scene() -> None:
+        stage = await on_stage(state, owners)
+        await stage.start(TRAINS, token=8, rank=1, world=2, rendezvous="m0:20000")
+        await stage.ending()
+        assert await stage.engine.measure("job-1")
+        await stage.engine.points("job-1", 0, 10)
+        await stage.clean()
+        assert not list(state.rglob(NAME))
+
+    play(scene())
+
+
 def test_a_metric_that_is_no_number_is_kept_as_such(tmp_path: Path) -> None:
     keep_sample(str(tmp_path), Sample(3.0, float("nan"), 1.0, (("accuracy", 0.5),)), None)
     found = recall_sample(str(tmp_path), None, "loss")

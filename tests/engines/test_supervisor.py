@@ -16,7 +16,9 @@ from themis.engines.attempts import Attempt
 from themis.engines.base import Task
 from themis.engines.deadlines import Lease
 from themis.engines.folders import Limits, StateFolder
+from themis.engines.metrics import Sample
 from themis.engines.owners import Owners
+from themis.engines.recall import recall_sample
 from themis.engines.spawn import command
 from themis.testing.engines import LONG
 
@@ -40,11 +42,19 @@ def attempt(
     token: int = 7,
     gpus: tuple[int, ...] = (0,),
     patience: float = 5.0,
+    **more: Any,
 ) -> Attempt:
     folder = StateFolder(state, Limits(patience=patience))
     folder.prepare()
     task = Task(
-        "job-1", "ann", token, gpus, ("/bin/sh", "-c", script), end=clock.now() + LONG, grace=5.0
+        "job-1",
+        "ann",
+        token,
+        gpus,
+        ("/bin/sh", "-c", script),
+        end=clock.now() + LONG,
+        grace=5.0,
+        **more,
     )
     return folder.create(task, [""] * len(gpus), owners.account("ann"), "tree", "")
 
@@ -64,6 +74,27 @@ def ran(made: Attempt, **env: str) -> tuple[int, dict[str, object], str]:
     page = made.status
     assert page is not None
     return process.returncode, page, said
+
+
+@pytest.mark.parametrize("code", [0, 75, 3])
+def test_how_far_a_job_is_outlasts_a_node_that_is_dead(
+    state: Path, owners: Owners, code: int
+) -> None:
+    says = """echo '{"it": 11, "loss": 0.5}' > "$THEMIS_METRICS"
+    echo '{"it": 12, "loss": 0.25}' >> "$THEMIS_METRICS"; """
+    made = attempt(state, owners, f"{says} exit {code}")
+    ran(made)
+    found = recall_sample(made.checkpoint, made.account, "loss")
+    assert found == Sample(12.0, 0.25, None)
+
+
+def test_of_a_job_on_several_machines_only_the_first_part_keeps_how_far_it_is(
+    state: Path, owners: Owners
+) -> None:
+    says = """echo '{"it": 12}' > "$THEMIS_METRICS" """
+    made = attempt(state, owners, says, rank=1, world=2, rendezvous="m0:20000")
+    ran(made)
+    assert recall_sample(made.checkpoint, made.account, "loss") is None
 
 
 def test_a_supervisor_imports_little() -> None:

@@ -12,6 +12,16 @@ from themis import OwnTuner
 SCRIPT = Path(__file__).parents[2] / "examples" / "own-tuner" / "tuner.py"
 
 
+def test_ctrl_c_ends_the_tuner_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(self: OwnTuner, app: str, **_: Any) -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(OwnTuner, "run", run)
+    monkeypatch.setattr(sys, "argv", ["tuner.py"])
+    with pytest.raises(SystemExit, match="training goes on"):
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+
+
 @pytest.mark.parametrize(
     ("outcome", "code"), [("finished", 0), ("failed: it exited with 1", 1), ("cancelled", 1)]
 )

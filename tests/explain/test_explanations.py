@@ -126,6 +126,12 @@ def test_who_has_a_part_is_told_what_keeps_the_rest(
     assert ("others have a right" in said.why) == ("next round" in said.then)
 
 
+def test_who_wants_no_more_than_it_has_is_not_said_to_lack_anything() -> None:
+    said = explain(replace(KNOWN, reason=Reason.PARTLY_SERVED, held=3, demand=3))
+    assert "it holds 3 GPUs, all that it wants now" in said.why
+    assert "nothing to wait for" in said.then
+
+
 def test_one_app_was_asked_and_several_were() -> None:
     told = Ranking(12, 940.0, 2, 1, 16, 2, 1.31)
     facts = replace(KNOWN, reason=Reason.NOT_IN_AUCTION, ranking=told)

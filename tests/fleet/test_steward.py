@@ -9,6 +9,7 @@ from themis.arbiter import Arbiter, GpuState, Settings
 from themis.arbiter import commands as arbiter_commands
 from themis.arbiter import events as ev
 from themis.errors import ConfigError
+from themis.fairness.loads import total_work
 from themis.fleet.commands import (
     AcceptRun,
     Outcome,
@@ -486,6 +487,21 @@ def test_a_job_that_did_not_end_well_at_its_target_may_get_gpus_again(
     assert job.done == 3.0, "its agent says that it has ended well since"
 
 
+def test_a_job_without_limit_is_done_when_it_says_so_and_not_by_its_iterations() -> None:
+    desk = Desk().ready()
+    desk.owners = {0: A}
+    desk.take(ev.AppArrived(1.0, simple_app(A, iterations=1)))
+    desk.ask(1.5, 0)
+    desk.report(2.0)
+    further = replace(running(), iterations=59.0)
+    desk.report(2.5, further, busy=ON_0)
+    desk.report(3.5, replace(further, state=RunState.EXITED, code=75, told=True))
+    state = desk.steward.arbiter.world.apps[A]
+    assert state.runnable == 1, "it saved and went, and has to go on"
+    desk.take(JobNoted(4.0, A, Reached(J0, 59.0, 0.5)))
+    assert state.runnable == 0
+
+
 def test_a_job_that_went_further_than_it_had_to_is_where_it_had_to_be() -> None:
     desk = Desk().ready()
     desk.owners = {0: A}
@@ -499,6 +515,24 @@ def test_a_job_that_went_further_than_it_had_to_is_where_it_had_to_be() -> None:
     assert job.done == 2.0
     desk.take(JobNoted(4.0, A, Reached(J0, 5.0, 0.5)))
     assert job.done == 3.0, "else the next phase would be too far from there"
+
+
+def test_iterations_beyond_all_reason_say_nothing_of_how_fast_a_job_is() -> None:
+    desk = Desk().ready()
+    desk.owners = {0: A}
+    guessed = replace(simple_app(A, iterations=100), estimated=True)
+    desk.take(ev.AppArrived(1.0, guessed))
+    state = desk.steward.arbiter.world.apps[A]
+    work = total_work(state.whole)
+    desk.take(RunRequested(1.5, A, J0, (GpuId(0),), TRAIN, "k", 100.0))
+    desk.report(2.0)
+    for at, iterations in ((2.5, 1.0), (3.5, 2.0), (4.5, 999999999.0)):
+        desk.report(at, replace(running(), iterations=iterations, seconds=at), busy=ON_0)
+        desk.wait(at + 0.4)
+    desk.report(
+        6.0, replace(running(), iterations=999999999.0, seconds=6.0, state=RunState.EXITED, code=75)
+    )
+    assert total_work(state.whole) == pytest.approx(work)
 
 
 def test_what_an_agent_says_of_a_job_that_is_not_in_this_phase_is_kept_and_harms_nobody() -> None:

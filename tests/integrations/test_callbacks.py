@@ -69,7 +69,8 @@ def control(**given: bool) -> SimpleNamespace:
 
 
 def at(step: int, **given: Any) -> SimpleNamespace:
-    return SimpleNamespace(**{"global_step": step, "is_world_process_zero": True} | given)
+    known = {"global_step": step, "is_world_process_zero": True, "log_history": []}
+    return SimpleNamespace(**known | given)
 
 
 def wants(given: SimpleNamespace) -> set[str]:
@@ -167,6 +168,13 @@ def test_a_trainer_at_its_limit_logs_evaluates_saves_and_returns(asked: bool) ->
     with pytest.raises(SystemExit) as left:
         made.on_train_begin(args, at(10), control())
     assert left.value.code == 0
+
+
+def test_a_trainer_that_has_nothing_left_to_do_says_once_more_how_far_it_is(job: Path) -> None:
+    history = [{"loss": 0.9, "step": 5}, {"loss": 0.5, "step": 10}, {"eval_loss": 0.6, "step": 10}]
+    with pytest.raises(SystemExit):
+        transformers.ThemisCallback().on_train_begin(ARGS, at(10, log_history=history), control())
+    assert told(job) == [{"it": 10, "loss": 0.5, "eval_loss": 0.6}]
 
 
 def test_a_trainer_saves_when_a_checkpoint_is_due(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ from themis.live.credentials import Credential, Identity, Role
 # Grouped by who may, so that a slip in the table and one here would have to agree.
 EVERYBODY = {Verb.HEALTH, Verb.ABOUT}
 ADMIN_ONLY = {
-    Verb.DRAIN, Verb.CORDON, Verb.UNCORDON, Verb.RESTORE_GPU, Verb.HOLD, Verb.RELEASE,
+    Verb.DRAIN, Verb.CORDON, Verb.UNCORDON, Verb.RESTORE_GPU, Verb.REMOVE_NODE, Verb.HOLD,
+    Verb.RELEASE,
     Verb.QUOTA_SET, Verb.WEIGHT_SET, Verb.TOKEN_CREATE, Verb.DOCTOR, Verb.SNAPSHOT, Verb.BACKUP,
     Verb.LOG_READ, Verb.CONFIG_SHOW, Verb.CONFIG_RELOAD, Verb.AUDIT,
 }  # fmt: skip

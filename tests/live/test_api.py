@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from themis.arbiter import events as ev
 from themis.errors import UnavailableError
 from themis.fleet.events import ReportCame
 from themis.fleet.messages import Report, SlotReport, SlotState
@@ -18,9 +19,9 @@ from themis.live.access import TABLE, Access, Verb
 from themis.live.api import ENDPOINTS, Endpoint
 from themis.live.config import Limits
 from themis.live.credentials import Role
-from themis.model import Machine
+from themis.model import GpuId, Machine
 from themis.records.codec import dumps
-from themis.testing.http_desk import HOST, desk_of
+from themis.testing.http_desk import HOST, Desk, desk_of
 from themis.testing.tools import examples
 from themis.testing.world import simple_app
 
@@ -78,6 +79,75 @@ def test_a_key_that_cannot_be_stored_is_refused(tmp_path: Path) -> None:
                 assert (answer.status_code, answer.json()["who"]) == (422, "key")
             body = {"spec": spec, "key": "sweep of today, ü"}
             assert (await desk.call("ann", "POST", "/v1/apps", body)).status_code == 200
+
+    asyncio.run(work())
+
+
+def says_that_it_is_empty(desk: Desk) -> None:
+    slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(4))
+    steward = desk.service.steward
+    for number, epoch in ((1, 0), (2, steward.epoch), (3, steward.epoch)):
+        # What it says last stands until it is told something else.
+        revision = steward.nodes["m0"].revision if number == 3 else 0
+        report = Report("m0", 1, number, epoch, revision, slots, (), Machine("m0", "r0", (2, 2)))
+        desk.service.apply(ReportCame(desk.service.now(), report))
+
+
+def test_a_machine_that_is_gone_for_good_is_shown_no_more_until_it_is_back(tmp_path: Path) -> None:
+    async def look(desk: Desk) -> tuple[list[str], int, bool]:
+        nodes = (await desk.call("root", "GET", "/v1/nodes")).json()["nodes"]
+        counts = (await desk.call("root", "GET", "/v1/apps")).json()["gpus"]
+        page = (await desk.call("root", "GET", "/metrics")).text
+        return [n["node"] for n in nodes], counts["absent"], 'themis_gpus{state="absent"} 4' in page
+
+    def leaves(desk: Desk) -> None:
+        desk.service.steward._feed(ev.MachineLeft(desk.service.now(), "m0"))
+
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            remove = ("POST", "/v1/nodes/m0/remove")
+            assert (await desk.call("ann", *remove)).status_code == 403
+            answer = await desk.call("root", *remove)
+            assert (answer.status_code, "it is heard" in answer.json()["reason"]) == (422, True)
+            leaves(desk)
+            assert await look(desk) == (["m0"], 4, True)
+            assert (await desk.call("root", *remove)).json() == {"done": True}
+            assert await look(desk) == ([], 0, False)
+        async with desk_of(tmp_path, known=True) as desk:
+            assert await look(desk) == ([], 0, False)
+            says_that_it_is_empty(desk)
+            assert await look(desk) == (["m0"], 0, False)
+            leaves(desk)
+            assert await look(desk) == (["m0"], 4, True)
+            rows = (await desk.call("root", "GET", "/v1/audit")).json()["rows"]
+            assert [(row["who"].partition("/")[0], row["outcome"]) for row in rows] == [
+                ("tenant", "denied"), ("admin", "refused"), ("admin", "done")
+            ]  # fmt: skip
+
+    asyncio.run(work())
+
+
+def test_a_gpu_is_said_to_be_back_only_if_it_was_out_of_use(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            restore = ("POST", "/v1/nodes/m0/gpus/0/restore")
+            says_that_it_is_empty(desk)
+            answer = (await desk.call("root", *restore)).json()
+            assert answer == {"done": True, "changed": False}
+            desk.service.steward._feed(ev.GpuQuarantined(desk.service.now(), GpuId(0), "ECC"))
+            assert (await desk.call("root", *restore)).json()["changed"] is True
+
+    asyncio.run(work())
+
+
+def test_what_is_refused_is_not_in_the_audit_as_done(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            spec = json.loads(dumps(simple_app("wide", gpus=9, min_gpus=9, owner="ann")))
+            answer = await desk.call("ann", "POST", "/v1/apps", {"spec": spec, "key": "wide"})
+            assert answer.status_code == 422, answer.text
+            rows = (await desk.call("root", "GET", "/v1/audit")).json()["rows"]
+            assert [(row["verb"], row["outcome"]) for row in rows] == [("submit", "refused")]
 
     asyncio.run(work())
 

@@ -176,6 +176,18 @@ def test_what_stands_in_the_way_is_found(
     assert any(word in item.what for item in found if item.verdict == verdict)
 
 
+def test_advice_is_not_what_is_so_already(tmp_path: Path) -> None:
+    for user, told in ((0, False), (1000, True)):
+        found = findings(PretendMachine(user=user), TRUSTING)
+        (item,) = (item for item in found if item.check == "accounts" and item.advice)
+        assert ("as root" in item.advice) is told
+    file = tmp_path / "lab.yaml"
+    file.write_text(LAB)
+    sharing = replace(TRUSTING, local_nodes=file, shared_dir=None)
+    (item,) = (item for item in findings(PretendMachine(), sharing) if "shared" in item.check)
+    assert item.verdict is Verdict.OK
+
+
 def test_every_warning_says_what_to_do() -> None:
     worst = PretendMachine(
         PretendProbe("tree", (GpuFound("gpu 0", "hot"),)), free=10**9, kind="ext4", clock=False

@@ -38,8 +38,8 @@ from themis.fleet.talk import (
 from themis.live.access import TABLE, Access
 from themis.live.agent_link import AgentLink
 from themis.live.authority import make_authority, make_client, make_server
-from themis.live.config import Address, Limits, Tls
-from themis.live.credentials import Role, Secret, revoke_token
+from themis.live.config import Address, Limits, Tls, is_loopback
+from themis.live.credentials import HOST_NOTE, Role, Secret, create_token, revoke_token
 from themis.live.desk import MOST_VALUES, Desk
 from themis.live.grpc_client import (
     AgentClient,
@@ -247,6 +247,71 @@ def test_with_certificates_a_token_counts_only_on_its_own_machine(tmp_path: Path
         assert (await client(ours, token).report(report_of("m0", 6))).answers == 6
         with pytest.raises(DeniedError, match="certificate"):
             await client(theirs, token).report(report_of("m0", 7))
+
+    at_the_door(tmp_path, door=GrpcSettings(tls=tls))(work)
+
+
+def test_who_is_refused_is_in_the_audit_and_in_the_log_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = time.time()
+    ca = make_authority(tmp_path, now=now)
+    server = make_server(tmp_path, ["127.0.0.1"], now=now)
+    theirs = make_client(tmp_path, Role.NODE, "m1", now=now)
+    tls = Tls(server.cert, server.key, ca.cert, require_client=True)
+
+    async def work(world: World) -> None:
+        copied = world.token_file(Role.NODE, "m0")
+        made_up = tmp_path / "made-up.token"
+        write_secret(made_up, Secret("themis_0123456789ab_" + "x" * 43))
+        for token, error in ((copied, DeniedError), (made_up, UnknownCallerError)):
+            shown = Credentials(token, ca.cert, theirs.cert, theirs.key)
+            node = NodeClient(Connection(world.address, shown))
+            for _ in range(3):
+                with pytest.raises(error):
+                    await node.report(report_of("m0"))
+        await world.service.settled()
+        number = copied.read_text().split("_")[1]
+        rows = [row for _, row in world.service.store.audit() if row.outcome == "denied"]
+        assert [(row.who, row.verb, row.target) for row in rows] == [
+            (f"node/m0/{number}", "node report", "127.0.0.1"),
+            ("nobody", "node report", "127.0.0.1"),
+        ]
+        assert "the certificate is that of node m1" in rows[0].detail
+        told = [line.getMessage() for line in caplog.records if "refused" in line.getMessage()]
+        assert len(told) == 2
+        assert told[0].startswith("node report from 127.0.0.1 is refused: node m0: the certificate")
+        assert "x" * 43 not in "".join(told) + str(rows)
+        await world.server.close(0.0)
+        await world.service.settled()
+        rows = [row for _, row in world.service.store.audit() if "2 more" in row.detail]
+        assert len(rows) == 2
+
+    at_the_door(tmp_path, door=GrpcSettings(tls=tls))(work)
+
+
+def test_only_agents_of_the_service_itself_come_without_certificates(tmp_path: Path) -> None:
+    now = time.time()
+    ca = make_authority(tmp_path, now=now)
+    server = make_server(tmp_path, ["themis.lab"], now=now)  # Not what the machine calls itself.
+    tls = Tls(server.cert, server.key, ca.cert, require_client=True)
+
+    async def work(world: World) -> None:
+        door = world.server.own
+        assert door is not None
+        assert door != world.address
+        assert is_loopback(door.host)
+        host = create_token(world.vault, Role.TENANT, "ann", now=WALL, note=HOST_NOTE)
+        ours = AgentClient(Connection(door, Credentials(token=host.token)))
+        assert (await ours.exchange(says())).answers == 1
+        theirs = Credentials(world.token_file(Role.TENANT, "ann"))
+        with pytest.raises(DeniedError, match="only agents that the service started"):
+            await AgentClient(Connection(door, theirs)).exchange(says(number=2))
+        node = Credentials(world.token_file(Role.NODE, "m0"))
+        with pytest.raises(DeniedError, match="only agents that the service started"):
+            await NodeClient(Connection(door, node)).report(report_of("m0"))
+        with pytest.raises(UnknownCallerError):
+            await AgentClient(Connection(door, Credentials())).exchange(says(number=3))
 
     at_the_door(tmp_path, door=GrpcSettings(tls=tls))(work)
 

@@ -10,7 +10,7 @@ import pytest
 
 from themis.errors import ConfigError
 from themis.live import local_nodes
-from themis.live.config import Address, Node, ServiceConfig
+from themis.live.config import Address, Node, ServiceConfig, Tls
 from themis.live.credentials import check_token, revoke_token
 from themis.live.loading import examine
 from themis.live.local_nodes import LocalNodes, node_command
@@ -67,6 +67,15 @@ def test_a_local_node_runs_jobs_as_any_other_node_would(
     assert not found.mistakes
     assert found.loaded is not None
     assert owners_of(found.loaded.config)[0].separate is not config.trust_tenants
+
+
+def test_local_nodes_cannot_show_certificates_and_are_refused_where_they_must(
+    tmp_path: Path,
+) -> None:
+    config = replace(cluster(tmp_path), trust_tenants=True)
+    assert local_nodes.local_machines(config)
+    with pytest.raises(ConfigError, match="require_client"):
+        local_nodes.local_machines(replace(config, tls=Tls(require_client=True)))
 
 
 def test_local_nodes_have_one_place_for_checkpoints(tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
 import asyncio
 import json
 import random
+from dataclasses import replace
+
+import pytest
 
 from themis.apps import parse_app, plan_app
 from themis.fleet.messages import Program, RunState
@@ -135,6 +138,36 @@ def test_what_an_agent_had_not_said_before_a_restart_is_not_said_twice() -> None
         assert len(jobs) == len(set(jobs)) == 12
 
     asyncio.run(asyncio.wait_for(work(), 60.0))
+
+
+class Failing(Restarting):
+    """Each run ends at once, in the same way, and then the app does."""
+
+    async def exchange(self, report: AgentReport) -> News:
+        news = await super().exchange(report)
+        if not self.asked:
+            return news
+        ended = tuple(
+            RunNews(at, run.job, run.gpus, run.key, RunState.EXITED, 127, message="no such \x1b")
+            for at, run in enumerate(self.asked, 1)
+        )
+        return replace(news, items=(*news.items, *ended, OverNews("failed")))
+
+
+def test_what_went_wrong_is_said_once_where_the_agent_runs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = {
+        "name": "sweep",
+        "command": ["trian", "{q}"],
+        "search": {"method": "grid", "params": {"q": [1, 2, 3]}},
+        "stop": {"max_iterations": 10},
+    }
+    sheet = Sheet(APP, OwnerId("ann"), json.dumps(app), 7)
+    running = AppRunner.of_sheet(Failing(sheet), sheet, random.Random(1)).run()
+    asyncio.run(asyncio.wait_for(running, 60.0))
+    told = [line.getMessage() for line in caplog.records if "failed" in line.getMessage()]
+    assert told == ["job 0 of sweep failed: no such \ufffd"]
 
 
 def test_last_lines_of_many_runs_come_in_several_answers() -> None:

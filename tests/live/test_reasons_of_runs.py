@@ -101,6 +101,23 @@ def test_a_job_without_iterations_for_five_minutes_has_no_metrics() -> None:
     assert scene.reason(5.0 + QUIET) is Reason.SERVED
 
 
+def test_how_long_a_job_reports_nothing_counts_over_its_runs() -> None:
+    scene = Scene()
+    scene.train(3.0)
+    for run, at in ((1, 103.0), (2, 203.0)):  # Its GPU is taken and given back.
+        scene.end(at, run, 75, told=True)
+        scene.again(at + 0.2)
+        scene.report(at + 0.3, RunReport(run + 1, A, J0, RunState.RUNNING, None))
+    assert scene.reason(301.0) is Reason.SERVED
+    assert scene.reason(303.0 + 0.7) is Reason.NO_METRICS
+    scene.report(304.0, RunReport(3, A, J0, RunState.RUNNING, None, 1.0, 100.0))
+    assert scene.reason(305.0) is Reason.SERVED
+    scene.end(310.0, 3, 75, done=1.0, told=True)
+    scene.again(310.2)
+    scene.report(310.3, RunReport(4, A, J0, RunState.RUNNING, None))
+    assert scene.reason(310.3 + QUIET - 7.0) is Reason.SERVED
+
+
 def test_a_job_that_need_not_count_iterations_is_not_missed() -> None:
     scene = Scene(limit=0.0)
     scene.train(3.0)

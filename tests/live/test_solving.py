@@ -84,6 +84,18 @@ def test_without_a_first_answer_the_round_has_to_do_without() -> None:
     during(work, sys.executable, "-c", SLOW % "False")
 
 
+def test_the_first_answer_is_the_last_when_time_is_up() -> None:
+    async def work(solving: Solving) -> None:
+        await solving.start()
+        worker = solving.process_id
+        problem = make_problem(3)
+        found = await solving.solve(problem, -1.0, LONG)
+        assert found == solver("default", lambda: 0.0).solve(problem)
+        assert solving.process_id == worker, "nobody waited for another one"
+
+    during(work)
+
+
 def test_a_worker_that_was_killed_is_replaced() -> None:
     async def work(solving: Solving) -> None:
         await solving.start()

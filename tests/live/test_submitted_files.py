@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,6 +62,19 @@ def test_what_no_node_could_run_is_refused_at_once(
         code, answer = await submit(desk, **change)
         assert code == 422
         assert reason in answer["reason"]
+
+    at_the_desk(tmp_path, work)
+
+
+def test_a_name_under_which_something_is_still_alive_gets_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(desk: Desk) -> None:
+        left = {7: SimpleNamespace(app="sweep")}
+        monkeypatch.setattr(type(desk.service.steward), "runs", property(lambda _: left))
+        assert desk.service._free_name("sweep") == "sweep-2"
+        assert desk.service._free_name("other") == "other"
+        monkeypatch.undo()
 
     at_the_desk(tmp_path, work)
 

@@ -120,3 +120,88 @@ def test_a_job_that_cannot_run_gets_its_reason_and_hurts_nobody(place: Path) -> 
             check_winner(await over(stage, good))
 
     play(scene())
+
+
+UNCOUNTED = """
+cd "$THEMIS_CHECKPOINT_DIR"
+n=$(cat n 2>/dev/null || echo 0)
+trap 'echo "$n" > n; exit 75' TERM
+while [ "$n" -lt 250 ]; do
+    sleep 0.05 & wait $!
+    n=$((n + 1))
+    echo "{\\"it\\": $n, \\"loss\\": 0.5}" >> "$THEMIS_METRICS"
+done
+"""
+"""Has no limit, reports its iterations all the same, and takes longer than a lease."""
+
+
+@pytest.mark.slow
+def test_a_job_without_limit_is_paused_and_goes_on_to_its_own_end(place: Path) -> None:
+    async def scene() -> None:
+        async with open_stage(place, {"m0": 2}) as stage:
+            command = ["/bin/sh", "-c", UNCOUNTED]
+            app = await submit(stage, {"name": "one", "command": command, "workdir": "/"})
+            client = stage.client()
+
+            async def iterations() -> float:
+                sheet = await asyncio.to_thread(client.status, app)
+                return float(sheet["jobs"][0]["iterations"])
+
+            while await iterations() < 5.0:
+                await asyncio.sleep(0.2)
+            await asyncio.to_thread(client.pause, app)
+            while (await asyncio.to_thread(client.status, app))["runs"]:
+                await asyncio.sleep(0.2)
+            sheet = await asyncio.to_thread(client.status, app)
+            assert sheet["jobs"][0]["state"] == "waiting"
+            assert sheet["jobs"][0]["target"] is None
+            await asyncio.to_thread(client.resume, app)
+            found = await over(stage, app)
+            assert found["outcome"] == "finished"
+            assert found["jobs"][0]["iterations"] == 250.0
+
+    play(scene())
+
+
+BEYOND = """
+n=0
+trap 'exit 75' TERM
+while true; do
+    sleep 0.05 & wait $!
+    n=$((n + 1))
+    echo "{\\"it\\": $n, \\"loss\\": 0.5}" >> "$THEMIS_METRICS"
+done
+"""
+"""Does not know its limit."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_job_that_does_not_keep_to_its_limit_is_done_there(place: Path, saves: bool) -> None:
+    async def scene() -> None:
+        async with open_stage(place, {"m0": 2}) as stage:
+            script = BEYOND if saves else BEYOND.replace("exit 75", ":")
+            one = {
+                "name": "one",
+                "command": ["/bin/sh", "-c", script],
+                "stop": {"max_iterations": 10},
+                "checkpoint": {"grace": "1s"},
+                "workdir": "/",
+            }
+            found = await over(stage, await submit(stage, one))
+            assert found["outcome"] == "finished"
+            assert found["jobs"][0]["iterations"] >= 10.0
+
+    play(scene())
+
+
+@pytest.mark.slow
+def test_trials_that_are_not_compared_on_their_way_all_finish(place: Path) -> None:
+    async def scene() -> None:
+        async with open_stage(place, {"m0": 4}) as stage:
+            found = await over(stage, await submit(stage, sweep(stop={"max_iterations": 3})))
+            by_param = {job["params"]["q"]: job for job in found["jobs"]}
+            assert found["best"] == by_param[3]["job"]
+            assert {job["state"] for job in found["jobs"]} == {"finished"}
+
+    play(scene())

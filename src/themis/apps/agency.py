@@ -134,6 +134,10 @@ class Agency(Minding):
         for reached in standing.reached:
             if reached not in past:
                 self._trials[reached.job].failed = reached.failed
+        for curve in standing.curves:
+            trial = self._trials[curve.job]
+            for _, value in curve.points[-1:]:
+                trial.spoke, trial.measured, trial.metric = True, True, finite(value)
         announced = self._relive(past)
         if announced is not None and announced.phase > standing.phase:
             self._say(PhaseSaid(announced.phase, announced.targets))  # It may not have been heard.
@@ -141,12 +145,9 @@ class Agency(Minding):
             self._trials[job].done = done
         self._tell(ev.Progressed(self._at, standing.iterations))
         for curve in standing.curves:
-            for iteration, value in curve.points:
-                trial = self._trials[curve.job]
-                trial.spoke, trial.metric = True, finite(value)
-                if not resumed:
-                    cost = self._cost(trial.metric)
-                    self._tell(ev.LossSeen(self._at, curve.job, iteration, cost))
+            for iteration, value in () if resumed else curve.points:
+                cost = self._cost(finite(value))
+                self._tell(ev.LossSeen(self._at, curve.job, iteration, cost))
         self._resume(standing)
 
     def _past(self, standing: Standing) -> Past:
@@ -214,7 +215,7 @@ class Agency(Minding):
             silent = not self._trials[run.job].spoke
             if run.job not in alive and not (told and silent) and self._complete(run):
                 self._stop(run.job)
-                self._arrive(run.job)
+                self._judge(run.job)
 
     # GPUs
 

@@ -14,7 +14,7 @@ from themis.agent import commands as cmd
 from themis.agent import events as ev
 from themis.agent.core import Agent
 from themis.agent.profiler import Profiler
-from themis.apps.file import AppFile, Goal
+from themis.apps.file import AppFile, Goal, Minder
 from themis.apps.plan import Plan
 from themis.apps.programs import program_of
 from themis.apps.space import Value
@@ -110,7 +110,9 @@ class TrialState:
     metric: float | None = None
     """As last reported, in its own direction."""
     spoke: bool = False
-    """Whether it ever reported anything."""
+    """Whether it ever reported anything,"""
+    measured: bool = False
+    """and whether that was its metric, finite or not."""
     failures: int = 0
     false_starts: int = 0
     """Runs in a row that ended before they ran."""
@@ -180,6 +182,13 @@ class Doing:
             return None
         return self._agent.target(job)
 
+    def _trained(self, job: JobId) -> float:
+        """The iterations of a job that count to where it trains; none where none are counted.
+
+        Such a job is one whole, done when it exits with 0, whatever it reports on the way.
+        """
+        return self._trials[job].done if self._app.counted else 0.0
+
     def _cost(self, metric: float | None) -> float:
         """The metric so that less is better; nothing is as bad as can be."""
         if metric is None:
@@ -212,9 +221,15 @@ class Doing:
                     self._note_stopped(job)
                 self._say(TargetsSaid(targets))
             case cmd.FinishApp(best=best):
-                self._end("finished", best)
+                self._end("finished", best if self._may_win(best) else None)
             case _:
                 assert_never(command)
+
+    def _may_win(self, best: JobId) -> bool:
+        """Whether a job is the best of its app by more than want of others."""
+        if self._app.search is None or self._app.tuner is Minder.OWN:
+            return True
+        return self._trials[best].metric is not None
 
     def _note_stopped(self, job: JobId) -> None:
         trial = self._trials[job]

@@ -159,6 +159,14 @@ class AppFile:
         """Whether its jobs count iterations."""
         return self.stop.max_iterations > 0
 
+    @property
+    def judged(self) -> bool:
+        """Whether the service compares trials by their metric, so that each must report it."""
+        if self.search is None or self.tuner is Minder.OWN:
+            return False
+        stops = self.stop.method is not Rule.NONE
+        return stops or self.search.method is Method.OPTUNA or self.metric != Metric()
+
 
 def read_app(path: Path) -> AppFile:
     """The app in a YAML file; a relative `workdir` is below the file's folder.

@@ -35,9 +35,11 @@ class Measuring(Doing):
             trial.done = max(trial.done, point.iteration)
             value = self._metric_of(point)
             if value is not None:
-                trial.metric = finite(value)
+                trial.metric, trial.measured = finite(value), True
                 cost = self._cost(trial.metric)
                 self._tell(ev.LossSeen(self._at, news.job, point.iteration, cost))
+        if not self._app.counted:
+            return  # What its iterations take says nothing of how long the whole does.
         self._tell(ev.Progressed(self._at, ((news.job, trial.done),)))
         if windows:
             self._tell(ev.IterationsTimed(self._at, tuple(windows[-MOST_WINDOWS:])))
@@ -57,7 +59,7 @@ class Measuring(Doing):
         A job that reports once in an epoch is not where it was then. The simulator's agents know
         how far their jobs are, and live ones should not decide on less.
         """
-        if self._agent is None:
+        if self._agent is None or not self._app.counted:
             return
         expected = []
         for job, run in self._runs.items():
@@ -93,6 +95,7 @@ class Measuring(Doing):
 
     def _windows(self, job: JobId, run: Run, points: tuple[Point, ...]) -> list[ev.Window]:
         windows = []
+        target = self._target(job)
         for point in points:
             before, run.last = run.last, point
             if run.first is None:
@@ -100,6 +103,8 @@ class Measuring(Doing):
             if before is None or before.time is None or point.time is None:
                 continue
             iterations, seconds = point.iteration - before.iteration, point.time - before.time
+            if target is not None and point.iteration > target:
+                continue  # Who does not keep to its limit may also say any number.
             if iterations > 0.0 and seconds > 0.0:
                 first = before.iteration - run.first
                 windows.append(ev.Window(job, run.gpus, first, iterations, seconds))

@@ -5,7 +5,7 @@ import math
 from themis.agent import events as ev
 from themis.apps.doing import FIRST_WAIT, LONGEST_WAIT, RESUMABLE, SLACK, Run
 from themis.apps.measuring import Measuring
-from themis.fleet.messages import RunState, early_end
+from themis.fleet.messages import RunState, early_end, no_metric
 from themis.fleet.talk import (
     Reached,
     ReachedSaid,
@@ -22,7 +22,11 @@ class Minding(Measuring):
     def _complete(self, run: RunNews) -> bool:
         """Whether a run ended because its job is where it had to be in this phase."""
         target, trial = self._target(run.job), self._trials[run.job]
-        if target is None or run.code != 0:
+        if target is None:
+            return False
+        if run.code == RESUMABLE and self._app.counted and run.iterations > target + SLACK:
+            return True  # It does not stop by itself: it was told to, further than it had to go.
+        if run.code != 0:
             return False
         if not self._app.counted or not trial.spoke:
             return True  # It never says how far it is, and knows best when it is done.
@@ -57,13 +61,13 @@ class Minding(Measuring):
             self._tell(ev.MoveTimed(self._at, checkpoint=self._at - going.told_at))
         if going is not None and self._complete(news):
             self._stop(news.job)
-            self._arrive(news.job)
+            self._judge(news.job)
 
     def _note_done(self, news: RunNews) -> None:
         trial = self._trials[news.job]
         if news.iterations > trial.done:
             trial.done = news.iterations
-            self._tell(ev.Progressed(self._at, ((news.job, trial.done),)))
+            self._tell(ev.Progressed(self._at, ((news.job, self._trained(news.job)),)))
 
     def _ended(self, news: RunNews, run: Run) -> None:
         """A run is over that nobody told to go, or whose end crossed that."""
@@ -72,11 +76,11 @@ class Minding(Measuring):
         if target is None:
             return
         if self._complete(news):
-            self._arrive(job)
+            self._judge(job)
         elif not (run.ran or run.stopping or trial.spoke) and news.state is RunState.LOST:
             self._false_start(job, news.message or "it could not be started")
         elif self._may_go_on(news, run):
-            self._tell(ev.JobLost(self._at, job, trial.done))
+            self._tell(ev.JobLost(self._at, job, self._trained(job)))
         elif news.code == 0:
             self._fail(job, early_end(trial.done, target))
         else:
@@ -92,6 +96,16 @@ class Minding(Measuring):
         # One that saves and goes before it got anywhere would do so for ever. Those that never say
         # how far they are did no wrong if they were told to: a lease may be renewed too late.
         return news.code == RESUMABLE and (run.last is not None or news.told)
+
+    def _judge(self, job: JobId) -> None:
+        """A job is done, unless it had to say how good it is and did not."""
+        trial = self._trials[job]
+        if trial.measured or not self._app.judged:
+            self._arrive(job)
+        elif trial.spoke:
+            self._give_up(job, no_metric(self._app.metric.name))  # It would say the same again.
+        else:
+            self._fail(job, no_metric(self._app.metric.name))
 
     def _arrive(self, job: JobId) -> None:
         self._note_reached(job, "")
@@ -119,7 +133,7 @@ class Minding(Measuring):
         """Start a job again after a while, longer each time."""
         trial = self._trials[job]
         trial.back_at = self._at + min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (times - 1))
-        self._tell(ev.JobSetAside(self._at, job, trial.done))
+        self._tell(ev.JobSetAside(self._at, job, self._trained(job)))
 
     def _fail(self, job: JobId, why: str) -> None:
         """Try again later, or give up."""
@@ -173,4 +187,4 @@ class Minding(Measuring):
                 self._bind(job, machine)
             else:
                 trial.back_at = self._at + FIRST_WAIT
-                self._tell(ev.JobSetAside(self._at, job, trial.done))
+                self._tell(ev.JobSetAside(self._at, job, self._trained(job)))

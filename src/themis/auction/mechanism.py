@@ -52,9 +52,73 @@ def bind(
         seat = topology.seats[gpu]
         free.setdefault((seat.machine, seat.slot), []).append(gpu)
     apps = sorted(solution.winners)
+    wins = _stayed({app: solution.winners[app] for app in apps}, held, free, topology)
     # Every app first takes what it holds; only then may anybody take the others' GPUs.
-    pieces = {app: _own(solution.winners[app], held.get(app, ()), free, topology) for app in apps}
-    return {app: _filled(app, solution.winners[app], pieces[app], free, topology) for app in apps}
+    pieces = {app: _own(wins[app], held.get(app, ()), free, topology) for app in apps}
+    return {app: _filled(app, wins[app], pieces[app], free, topology) for app in apps}
+
+
+def _stayed(
+    wins: Mapping[AppId, Win],
+    held: Mapping[AppId, Collection[GpuId]],
+    free: Mapping[tuple[int, int], list[GpuId]],
+    topology: Topology,
+) -> dict[AppId, Win]:
+    """Let chunks in one slot stay in the slot of their machine that their app runs in now.
+
+    Bids name machines: which slot of one it is makes no difference to them, unless the app has to
+    move for it. Only room that nobody has won is used, so that nobody else is put elsewhere.
+    """
+    room = {place: len(gpus) for place, gpus in free.items()}
+    for win in wins.values():
+        for machine, slot, count in (piece for chunk in win.chunks for piece in chunk):
+            place = (machine, topology.slots_of[machine][slot])
+            room[place] = room.get(place, 0) - count
+    stayed = dict(wins)
+    for app in sorted(wins):
+        mine = _by_slot(held.get(app, ()), free, topology)
+        chunks = []
+        for chunk in wins[app].chunks:
+            machine, slot, count = chunk[0]
+            here = (machine, topology.slots_of[machine][slot])
+            home = _home(machine, count, mine, room)
+            if len(chunk) > 1 or home is None or mine.get(here, 0) >= count:
+                chunks.append(chunk)
+                mine[here] = mine.get(here, 0) - count
+                continue
+            room[here] += count
+            room[home] -= count
+            mine[home] -= count
+            chunks.append(((machine, topology.slots_of[machine].index(home[1]), count),))
+        stayed[app] = replace(wins[app], chunks=tuple(chunks))
+    return stayed
+
+
+def _by_slot(
+    gpus: Collection[GpuId], free: Mapping[tuple[int, int], list[GpuId]], topology: Topology
+) -> dict[tuple[int, int], int]:
+    """How many of these GPUs are offered in each slot."""
+    found: dict[tuple[int, int], int] = {}
+    for gpu in gpus:
+        seat = topology.seats[gpu]
+        if gpu in free.get((seat.machine, seat.slot), ()):
+            found[seat.machine, seat.slot] = found.get((seat.machine, seat.slot), 0) + 1
+    return found
+
+
+def _home(
+    machine: int,
+    count: int,
+    mine: Mapping[tuple[int, int], int],
+    room: Mapping[tuple[int, int], int],
+) -> tuple[int, int] | None:
+    """A slot of a machine where an app has so many GPUs that nobody else has won."""
+    able = [
+        place
+        for place, own in sorted(mine.items())
+        if place[0] == machine and own >= count and room.get(place, 0) >= count
+    ]
+    return able[0] if able else None
 
 
 def _own(

@@ -7,7 +7,7 @@ that cannot matter removed; gains computed once.
 import math
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from themis.auction.problem import Bidder, OfferedMachine, Problem
 from themis.auction.pruning import Counts, counted, useful_shapes
@@ -115,8 +115,8 @@ def _every_option(index: int, bidder: Bidder, largest: "_Largest", cap: int) -> 
     for row, candidate in enumerate(bidder.rows):
         better = nothing - math.log(candidate.rho)
         if better > 0.0:
-            chunks, gpus, name = counted(candidate.chunks)
-            if gpus <= cap and largest.may_hold(gpus, name):
+            chunks, gpus, name, fits = largest.known(candidate.chunks)
+            if fits and gpus <= cap:
                 options.append(Option(index, row, chunks, gpus, bidder.weight * better, name))
     return _best_first(options)
 
@@ -132,6 +132,9 @@ class _Largest:
     by_level: tuple[int, int, int, int]
     machine: dict[int, int]
     slot: dict[int, int]
+    _known: dict[tuple[Chunk, ...], tuple[tuple[Chunk, ...], int, Counts, bool]] = field(
+        default_factory=dict
+    )
 
     @property
     def total(self) -> int:
@@ -152,6 +155,15 @@ class _Largest:
             sum(racks.values()),
         )
         return _Largest(by_level, machine, slot)
+
+    def known(self, chunks: tuple[Chunk, ...]) -> tuple[tuple[Chunk, ...], int, Counts, bool]:
+        """What `counted` says, and whether such a row may fit: many bidders have the same rows."""
+        found = self._known.get(chunks)
+        if found is None:
+            as_counted = counted(chunks)
+            found = *as_counted, self.may_hold(*as_counted[1:])
+            self._known[chunks] = found
+        return found
 
     def may_hold(self, gpus: int, name: Counts) -> bool:
         """False when the row cannot fit even alone; True proves nothing."""

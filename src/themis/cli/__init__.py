@@ -3,6 +3,8 @@
 themis sim run --policy themis --apps 20
 """
 
+import atexit
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -60,7 +62,7 @@ def main() -> int:
         # Named here, because click would name it after the module that Python was started with.
         code = app(args=args, prog_name="themis", standalone_mode=False)
         if code == INTERRUPTED:
-            return _complain("interrupted", INTERRUPTED)
+            return _interrupted(INTERRUPTED)
         return code if isinstance(code, int) else OK
     except SystemExit as done:  # a shell that asks for completions, or a closed pipe
         return done.code if isinstance(done.code, int) else OK
@@ -81,7 +83,7 @@ def main() -> int:
     except ThemisError as error:
         return _complain(str(error), FAILED)
     except KeyboardInterrupt:
-        return _complain("interrupted", INTERRUPTED)
+        return _interrupted(INTERRUPTED)
 
 
 def _with_flags_first(args: list[str]) -> list[str]:
@@ -91,6 +93,12 @@ def _with_flags_first(args: list[str]) -> list[str]:
         return args  # what follows may be flags of the program that is to run
     flags = [arg for arg in args[:end] if arg in EVERYWHERE]
     return [*flags, *(arg for arg in args[:end] if arg not in EVERYWHERE), *args[end:]]
+
+
+def _interrupted(code: int) -> int:
+    # Who presses Ctrl-C again while Python cleans up would make the exit code that of a signal.
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    return _complain("interrupted", code)
 
 
 def _complain(message: str, code: int) -> int:

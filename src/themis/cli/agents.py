@@ -15,7 +15,6 @@ def agents(
     owner: Annotated[
         str, typer.Option(help="Whose apps; without it, told on standard input.")
     ] = "",
-    ca: Annotated[Path | None, typer.Option(help="Who signed the service's certificate.")] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Speak for the apps of one owner (internal: the service starts this).
@@ -28,4 +27,4 @@ def agents(
 
     whose = OwnerId(owner) if owner else wait_for_owner(folder)
     if whose is not None:
-        asyncio.run(run_host(server, token_file(folder, whose), ca, log_level))
+        asyncio.run(run_host(server, token_file(folder, whose), log_level))

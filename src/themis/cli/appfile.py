@@ -90,13 +90,28 @@ def check_app(
     made = [_change(text) for text in changes]
     if name is not None:
         made.append(Change("name", ("name",), name, {}))
+    given = (data, place)
     data, place = _changed(data, place, made)
     try:
         written = parse_app(data, place)
         _lay_out(written, place, seed)
     except ConfigError as error:
-        raise _blamed(error, made) from None
+        blamed = _blamed(error, made)
+        if blamed is error and made and _is_sound(*given, seed):
+            blamed = ConfigError(error.key, error.given, error.allowed, "--set")
+        raise blamed from None
     return replace(written, workdir=_workdir(written.workdir, folder))
+
+
+def _is_sound(data: Any, place: Place, seed: int | None) -> bool:
+    """Whether an app is one as it stands, so that what is wrong comes from flags."""
+    from themis.apps import parse_app  # noqa: PLC0415 - late, so that --help is quick
+
+    try:
+        _lay_out(parse_app(data, place), place, seed)
+    except ConfigError:
+        return False
+    return True
 
 
 def _lay_out(written: AppFile, place: Place, seed: int | None) -> None:

@@ -44,7 +44,7 @@ def ls(
          f"{since(line.get('ended'), now)} ago: {line['outcome']}")
         for line in answer.get("ended") or ()
     ]  # fmt: skip
-    show("", ("app", "owner", "-GPUs", "-rho", "-since", "=reason"), rows)
+    show("", ("app", "owner", "-GPUs", "-rho", "-since", "~reason"), rows)
     counts = answer["gpus"]
     if answer.get("left_out"):
         note(f"{answer['left_out']} that ended earlier are left out")

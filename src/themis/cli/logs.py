@@ -164,17 +164,21 @@ def _follow_many(
     ran = set(ends)
 
     def look(sheet: Answer) -> None:
-        running = {
-            str(job["job"]) for job in sheet.get("jobs") or () if job.get("state") == "running"
-        }
-        # Those that ran a moment ago may have had a last word.
-        for job in sorted(running | ran):
+        jobs = list(sheet.get("jobs") or ())
+        if not jobs and "outcome" in sheet:
+            with suppress(UnavailableError, LimitError):
+                jobs = list(client.results(app).get("jobs") or ())
+        running = {str(job["job"]) for job in jobs if job.get("state") == "running"}
+        # Those that ran a moment ago may have had a last word, others may have come and gone.
+        unseen = {str(job["job"]) for job in jobs if _began(job)} - ends.keys()
+        for job in sorted(running | ran | unseen):
             # What is not heard now is heard next time.
             with suppress(UnavailableError, LimitError):
                 for piece in rest(client, app, job, ends.get(job, 0)):
                     heading(job)
                     outs[job](piece)
                     ends[job] = int(piece["next"])
+                ends.setdefault(job, 0)
         ran.clear()
         ran.update(running)
 

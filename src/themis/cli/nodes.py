@@ -60,6 +60,16 @@ def uncordon_command(
     _tell(reach(server, ca).uncordon(node), f"{node} is used again", json=json)
 
 
+@app.command("remove")
+def remove_command(
+    node: Node, server: Server = SERVER, ca: Authority = None, json: Json = False
+) -> None:
+    """Show a machine no more that is gone for good."""
+    answer = reach(server, ca).remove_node(node)
+    told = f"{node} is gone for good; `themis token ls` finds its token, `token revoke` ends it"
+    _tell(answer, told, json=json)
+
+
 @app.command("restore")
 def restore_command(
     node: Node,
@@ -69,7 +79,10 @@ def restore_command(
     json: Json = False,
 ) -> None:
     """Take a GPU out of quarantine, once it is well."""
-    _tell(reach(server, ca).restore_gpu(node, gpu), f"GPU {gpu} of {node} is used again", json=json)
+    answer = reach(server, ca).restore_gpu(node, gpu)
+    was = answer.get("changed", True)
+    told = "is used again" if was else "was not in quarantine"
+    _tell(answer, f"GPU {gpu} of {node} {told}", json=json)
 
 
 def _list(server: str, ca: Any, *, json: bool) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from themis.cli.options import Json
 from themis.cli.output import NOT_FOUND, USAGE, fail, print_json
 from themis.cli.remote import SERVER, Authority, Server, reach, say, show
+
+if TYPE_CHECKING:
+    from themis.client import Client
 
 Owner = Annotated[str | None, typer.Argument(help="Whose; without it those of all are shown.")]
 
@@ -25,7 +28,7 @@ def quota(
     """Show how many GPUs owners may have at most, or change it."""
     client = reach(server, ca)
     if owner is None or gpus is None:
-        _show(client.owners(), owner, json=json)
+        _show(client, owner, json=json)
         return
     wanted = _whole(gpus)
     client.quota(owner, wanted)
@@ -48,7 +51,7 @@ def weight(
     """Show the shares of owners, or change one."""
     client = reach(server, ca)
     if owner is None or weight_ is None:
-        _show(client.owners(), owner, json=json)
+        _show(client, owner, json=json)
         return
     client.weight(owner, weight_)
     if json:
@@ -65,11 +68,14 @@ def _whole(text: str) -> int | None:
     return int(text)
 
 
-def _show(answer: dict[str, Any], owner: str | None, *, json: bool) -> None:
-    lines = [line for line in answer["owners"] if owner in {None, line["owner"]}]
+def _show(client: Client, owner: str | None, *, json: bool) -> None:
+    lines = [line for line in client.owners()["owners"] if owner in {None, line["owner"]}]
     if owner is not None and not lines:
-        fail(f"{owner}: no app, quota or weight of this owner is known, or it is not yours",
-             NOT_FOUND)  # fmt: skip
+        if client.whoami().get("role") != "admin":
+            fail(f"{owner}: no app, quota or weight of this owner is known, or it is not yours",
+                 NOT_FOUND)  # fmt: skip
+        # Whoever sees all knows that nothing was set: everybody may begin, with a share of one.
+        lines = [{"owner": owner, "quota": None, "weight": None}]
     if json:
         print_json({"owners": lines})
         return

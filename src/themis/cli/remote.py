@@ -39,8 +39,8 @@ def reach(server: str, ca: Path | None) -> Client:
     """The service, called with the token of this user.
 
     Raises:
-        UnknownCallerError: There is no token anywhere.
-        ConfigError: Its file is open to others, or the address is none.
+        UnknownCallerError: There is no token anywhere, or its file is open to others.
+        ConfigError: The address is none.
     """
     from themis.client import Client  # noqa: PLC0415 - late, so that --help is quick
 
@@ -51,10 +51,13 @@ def token() -> str:
     """The token of this user.
 
     Raises:
-        UnknownCallerError: There is none anywhere.
-        ConfigError: Its file is open to others.
+        UnknownCallerError: There is none anywhere, or its file is open to others.
     """
-    from themis.errors import MissingFileError, UnknownCallerError  # noqa: PLC0415 - see above
+    from themis.errors import (  # noqa: PLC0415 - see above
+        ConfigError,
+        MissingFileError,
+        UnknownCallerError,
+    )
     from themis.live.tokenfile import (  # noqa: PLC0415 - see above
         VARIABLE,
         read_token,
@@ -62,11 +65,14 @@ def token() -> str:
     )
 
     places = token_places(os.environ, root=os.geteuid() == 0)
-    if os.environ.get(VARIABLE):
-        return read_token(places[0]).reveal()
-    for place in places:
-        with suppress(MissingFileError):
-            return read_token(place).reveal()
+    try:
+        if os.environ.get(VARIABLE):
+            return read_token(places[0]).reveal()
+        for place in places:
+            with suppress(MissingFileError):
+                return read_token(place).reveal()
+    except ConfigError as error:  # A file that is no good is no token, as one that is not there.
+        raise UnknownCallerError("caller", f"no token: {error}") from None
     looked = " and ".join(str(place) for place in places)
     raise UnknownCallerError("caller", f"no token: looked for {looked}")
 

@@ -12,6 +12,7 @@ import typer
 from themis.cli.options import Json
 from themis.cli.output import USAGE, fail, note, print_json
 from themis.cli.remote import SERVER, Authority, Server, reach, say
+from themis.cli.sheets import Failures
 from themis.cli.submit import Name, Set, tell_submitted
 from themis.cli.watching import detach, exit_code
 from themis.errors import LimitError, ThemisError, UnavailableError
@@ -104,20 +105,26 @@ def variables(given: Sequence[str]) -> dict[str, str]:
 
 def follow(client: Client, app: str, *, json: bool) -> Answer:
     """Show the log of an app's only job until the app is over; its last status."""
-    from themis.cli.logs import printer  # noqa: PLC0415 - only needed when watched
+    from themis.cli.logs import printer, rest  # noqa: PLC0415 - only needed when watched
 
     sheet = client.status(app)
-    jobs = sheet.get("jobs") or [{"job": "0"}]
+    job = str((sheet.get("jobs") or [{"job": "0"}])[0]["job"])
     out = printer(json=json)
-    told = ""
-    for piece in client.follow(app, str(jobs[0]["job"]), wait=NEWS):
+    told, failures = "", Failures()
+    for piece in client.follow(app, job, wait=NEWS):
         out(piece)
         if piece["text"]:
             continue
         with suppress(UnavailableError, LimitError):  # the log waits for it, and so does this
             sheet = client.status(app)
         if "outcome" in sheet:
+            # It may have printed since the log was asked for.
+            with suppress(UnavailableError, LimitError):
+                for last in rest(client, app, job, int(piece["next"])):
+                    out(last)
             break
+        for line in failures.news(sheet):
+            note(line)
         if piece.get("run") is None:
             told = _tell_waiting(client, sheet, told)
     out(None)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _ORDER = ("running", "starting", "stopping", "waiting", "failed", "finished", "stopped")
 _DONE = frozenset({"finished", "stopped", "failed"})
+_MOST_FAILURES = 5
 
 
 def headlines(sheet: Mapping[str, Any]) -> list[str]:
@@ -127,6 +128,26 @@ def troubles(sheet: Mapping[str, Any], most: int = 5) -> list[str]:
             told.append(f"job {job['job']}: {job['trouble']}")
     more = len(told) - most
     return [*told[:most], f"and {more} more; --json has all"] if more > 0 else told
+
+
+class Failures:
+    """What went wrong, each thing once, for who is shown an app while it goes on."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def news(self, sheet: Mapping[str, Any]) -> list[str]:
+        """What has gone wrong since the last look; not everything where it is much."""
+        told = []
+        for job in sheet.get("jobs") or ():
+            message = str(job.get("message") or "")
+            if not message or message in self._told or len(self._told) > _MOST_FAILURES:
+                continue
+            self._told.add(message)
+            told.append(f"job {job['job']} failed: {message}")
+            if len(self._told) > _MOST_FAILURES:
+                told[-1] = f"jobs failed for other reasons, too: `themis status {sheet['app']}`"
+        return told
 
 
 def parameters(params: Mapping[str, Any] | None) -> str:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 WIDTH = 80
 """Tables fit into this, also where nobody watches."""
 _GAP = "  "
+_SIGNS = "-=~"
+_LEAST = 18
+"""What is left at least of a text that is cut: the longest reason has as many letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +44,34 @@ class Listing:
         """Print it on standard output."""
         out = sys.stdout
         width = shutil.get_terminal_size((WIDTH, 24)).columns if out.isatty() else WIDTH
-        lines = self.lines(width)
+        fitting = self.fitting(width)
+        lines = fitting.lines(width)
         if lines is None:
-            wide_console().print(self)
+            wide_console().print(fitting)
             return
         if out.isatty() and os.environ.get("TERM", "dumb") not in {"dumb", "unknown"}:
             head = 1 if self.title else 0
             lines[head] = f"\x1b[1m{lines[head]}\x1b[0m"
         typer.echo("\n".join(lines))
 
+    def fitting(self, width: int) -> Listing:
+        """The same with texts cut, in columns where that is allowed, so far as it is too wide."""
+        cut = [index for index, column in enumerate(self.columns) if column.startswith("~")]
+        if not cut or not self.rows:
+            return self
+        names = (column.lstrip(_SIGNS) for column in self.columns)
+        widths = [max(map(len, texts)) for texts in zip(names, *self.rows, strict=True)]
+        others = sum(size for index, size in enumerate(widths) if index not in cut)
+        room = (width - others - len(_GAP) * (len(widths) - 1)) // len(cut)
+        rows = tuple(
+            tuple(_short(text, room) if at in cut else text for at, text in enumerate(row))
+            for row in self.rows
+        )
+        return Listing(self.title, self.columns, rows)
+
     def lines(self, width: int) -> list[str] | None:
         """As Rich would print it; None where that takes more than filling up columns."""
-        names = tuple(column.lstrip("-=") for column in self.columns)
+        names = tuple(column.lstrip(_SIGNS) for column in self.columns)
         grid = (names, *self.rows)
         if not all(text.isascii() for row in (*grid, (self.title,)) for text in row):
             return None
@@ -86,9 +105,9 @@ class Listing:
             collapse_padding=True,
         )
         for column in self.columns:
-            number, whole = column.startswith("-"), column.startswith(("-", "="))
+            number, whole = column.startswith("-"), column.startswith(tuple(_SIGNS))
             side: Literal["left", "right"] = "right" if number else "left"
-            table.add_column(column.lstrip("-="), justify=side, no_wrap=whole, overflow="fold")
+            table.add_column(column.lstrip(_SIGNS), justify=side, no_wrap=whole, overflow="fold")
         for row in self.rows:
             # As text and not as markup: a name may hold anything.
             table.add_row(*map(Text, row))
@@ -100,10 +119,16 @@ def listing(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
 
     Args:
         title: Above it, if any.
-        columns: Their names. One of numbers begins with `-`, one that is never folded with `=`.
+        columns: Their names. One of numbers begins with `-`, one that is never folded with `=`, and
+            one of texts that are cut rather than have anything folded with `~`.
         rows: What stands in them.
     """
     return Listing(title, tuple(columns), tuple(tuple(map(cell, row)) for row in rows))
+
+
+def _short(text: str, room: int) -> str:
+    most = max(_LEAST, room)
+    return text if len(text) <= most else f"{text[: most - 3].rstrip()}..."
 
 
 def cell(value: object) -> str:

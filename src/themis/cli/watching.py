@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from themis.cli.output import FAILED, INTERRUPTED, OK, escape_line, note, print_json
 from themis.cli.remote import say, since
-from themis.cli.sheets import gpus_held, headlines, jobs_table, troubles
+from themis.cli.sheets import Failures, gpus_held, headlines, jobs_table, troubles
 from themis.cli.tables import wide_console
 
 if TYPE_CHECKING:
@@ -91,9 +91,12 @@ def _clean(line: str) -> str:
 
 def _lines(*, json: bool) -> Callable[[Answer], None]:
     """Tells of an app whenever something about it has changed."""
-    last = [""]
+    last, failures = [""], Failures()
 
     def tell(sheet: Answer) -> None:
+        if not json:
+            for wrong in failures.news(sheet):
+                say(f"{_age(sheet):>7}  {wrong}")
         line = summary(sheet)
         if line == last[0]:
             return
@@ -101,10 +104,14 @@ def _lines(*, json: bool) -> Callable[[Answer], None]:
         if json:
             print_json(sheet)
         else:
-            say(f"{since(sheet.get('submitted'), sheet.get('now')):>7}  {line}")
+            say(f"{_age(sheet):>7}  {line}")
         sys.stdout.flush()
 
     return tell
+
+
+def _age(sheet: Mapping[str, Any]) -> str:
+    return since(sheet.get("submitted"), sheet.get("now"))
 
 
 def summary(sheet: Mapping[str, Any]) -> str:

@@ -460,7 +460,8 @@ class LocalEngine:
 
     async def _keep(self, attempt: Attempt, said: Sample | None) -> None:
         """Write down how far a job is, for a start of it that will find nothing left to do."""
-        if said is not None and attempt.checkpoint:
+        # Of parts on several machines only the first speaks for the job.
+        if said is not None and attempt.checkpoint and not attempt.rank:
             await aside(keep_sample, attempt.checkpoint, said, attempt.account)
 
     async def _recall(self, watched: _Watched) -> tuple[Sample, ...]:

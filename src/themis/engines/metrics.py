@@ -144,11 +144,13 @@ class MetricsReader:
         self._behind = False
         """Whether the last read did not come to the end."""
         self._trouble = ""
+        self._closed = ""
+        """Why the file could not be read when this was last tried."""
 
     @property
     def trouble(self) -> str:
-        """The last line that is no sample, or why there is none at all."""
-        return self._trouble
+        """Why there is nothing to read, or the last line that is no sample."""
+        return self._closed or self._trouble
 
     def seek(self, offset: int) -> None:
         """Go on from a place that `Sample.end` or `Stretch.end` named, if the file is as long."""
@@ -158,11 +160,12 @@ class MetricsReader:
         """Samples from a place on."""
         self.seek(since)
         samples = self.read(most)
-        return Stretch(samples, self._offset, self._behind, self._trouble)
+        return Stretch(samples, self._offset, self._behind, self.trouble)
 
     def read(self, most: int | None = None) -> tuple[Sample, ...]:
         """New samples, oldest first, at most so many; none where there is no readable file."""
         self._behind = False
+        self._closed = ""
         try:
             with self._as_owner():
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -170,18 +173,28 @@ class MetricsReader:
         except FileNotFoundError:
             return ()  # Nothing was reported yet.
         except OSError as error:
-            self._trouble = f"THEMIS_METRICS cannot be read: {error.strerror}"
+            if not self._is_too_early():
+                self._closed = f"THEMIS_METRICS cannot be read: {error.strerror}"
             return ()
         try:
             if self._is_ours(fd):
                 return tuple(self._samples(fd, most))
-            self._trouble = "THEMIS_METRICS is no plain file of the job's user"
+            self._closed = "THEMIS_METRICS is no plain file of the job's user"
             return ()
         except OSError as error:
-            self._trouble = f"THEMIS_METRICS cannot be read: {error.strerror}"
+            self._closed = f"THEMIS_METRICS cannot be read: {error.strerror}"
             return ()
         finally:
             os.close(fd)
+
+    def _is_too_early(self) -> bool:
+        """Whether the folder is not the owner's yet: its job is about to begin."""
+        if self._owner is None:
+            return False
+        try:
+            return os.stat(os.path.dirname(self._path)).st_uid != self._owner[0]
+        except OSError:
+            return False
 
     @contextmanager
     def _as_owner(self) -> Iterator[None]:

@@ -21,6 +21,8 @@ from themis.engines.metrics import MetricsReader, Sample
 
 NAME = ".themis-progress"
 """The file in a checkpoint folder: a line as jobs write them."""
+_TAIL = 1 << 16
+"""Bytes at the end of a job's file that are looked at for its last line."""
 
 
 def keep_sample(folder: str, sample: Sample, account: tuple[int, int] | None) -> None:
@@ -43,6 +45,17 @@ def keep_sample(folder: str, sample: Sample, account: tuple[int, int] | None) ->
         finally:
             os.close(fd)
         os.replace(fresh, path)
+
+
+def keep_last(metrics: str, folder: str, account: tuple[int, int] | None, metric: str) -> None:
+    """Write down the last line in a job's own file, for a node that is not there to do it."""
+    uid, gid = account or (None, None)
+    reader = MetricsReader(metrics, uid, gid, metric=metric)
+    with suppress(OSError):
+        reader.seek(max(0, os.path.getsize(metrics) - _TAIL))
+    samples = reader.read()
+    if samples:
+        keep_sample(folder, samples[-1], account)
 
 
 def recall_sample(folder: str, account: tuple[int, int] | None, metric: str) -> Sample | None:

@@ -243,7 +243,9 @@ class Supervisor:
             return self.end(RESUMABLE if self.killed else LOST, None, self.killed)
         outcome, code = outcome_of(status, asked=self.asked, killed=bool(self.killed))
         reason = f"killed: {self.killed}" if self.killed else _told(outcome, code, self.asked)
-        return self.end(outcome, code, reason)
+        left = self.end(outcome, code, reason)
+        self.keep_progress()
+        return left
 
     def end(self, outcome: str, code: int | None, reason: str) -> int:
         """The last word, after the next owner has been let in."""
@@ -251,6 +253,20 @@ class Supervisor:
         self.page |= {"outcome": outcome, "code": code, "reason": reason, "ended": clock.now()}
         self.tell(EXITED)
         return self.exit_code()
+
+    def keep_progress(self) -> None:
+        """Write down how far the job is, for a start elsewhere that finds nothing left to do.
+
+        Its node does so too, from any source, if it is there. After the last word, because a file
+        server that is down may never let us finish.
+        """
+        task = self.task
+        if task.rank or not task.checkpoint or task.source.get("kind") != "jsonl":
+            return
+        from themis.engines.recall import keep_last  # noqa: PLC0415 - only needed at the end
+
+        account = (task.account[0], task.account[1]) if task.account else None
+        keep_last(task.metrics, task.checkpoint, account, task.source.get("name", "loss"))
 
     def exit_code(self) -> int:
         """For whoever started this process: the job's code, 75 where it may be resumed."""

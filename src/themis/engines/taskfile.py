@@ -32,6 +32,9 @@ class TaskFile:
         self.metrics_limit: int = body["metrics_limit"]
         self.patience: float = body["patience"]
         self.tag: str = body.get("tag", "")
+        self.rank: int = body.get("rank", 0)
+        self.source: dict[str, str] = body.get("source", {})
+        """Where what it reports is read from."""
 
     def path(self, name: str) -> str:
         """A file beside the task."""

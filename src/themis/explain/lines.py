@@ -270,6 +270,11 @@ def _served(facts: Facts) -> tuple[str, str]:
 
 def _partly(facts: Facts) -> tuple[str, str]:
     has = f"it holds {_gpus(facts.held)} of {facts.demand} that it wants"
+    if facts.held >= facts.demand:
+        return (
+            f"it holds {_gpus(facts.held)}, all that it wants now; in the last round that was more",
+            "there is nothing to wait for; the next round says so too",
+        )
     if facts.quota is not None and facts.owner_held >= facts.quota:
         return (
             f"{has}; all apps of its owner hold {facts.owner_held} of {facts.quota} allowed",

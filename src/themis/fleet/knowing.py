@@ -32,6 +32,8 @@ class Watched:
     """When it last got on: it began to run, or did another iteration."""
     trouble: str = ""
     """What of its metrics could not be read."""
+    before: float = 0.0
+    """Seconds that earlier runs of its job ran without another iteration, if it did none yet."""
 
 
 class Knowing:
@@ -84,6 +86,8 @@ class Knowing:
         """Iterations and seconds of runs as last reported; stored when a round needs them."""
         self._watched: dict[int, Watched] = {}
         """How runs are, for people; what is lost with a restart is seen again."""
+        self._quiet: dict[tuple[AppId, JobId], float] = {}
+        """For how long the last runs of jobs had run without another iteration when they ended."""
         self._bound: dict[tuple[AppId, JobId], tuple[str, str]] = {}
         """Which machine jobs wait for, and why; each is asked for, and refused, again after a
         restart."""

@@ -118,6 +118,11 @@ def early_end(iterations: float, target: float) -> str:
     )
 
 
+def no_metric(name: str) -> str:
+    """What is wrong with a trial that exited with 0 and never said how good it is."""
+    return f"it exited with 0 and never reported its metric {name!r}, by which trials are judged"
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     """What a job said of itself at one iteration, counted from its start."""

@@ -126,9 +126,12 @@ class Reception(Hearing):
         known = self._watched.get(run.run)
         before, _ = self._iterations.get(run.run, (0.0, 0.0))
         begins = report.state is RunState.RUNNING and run.state is RunState.STARTING
-        gets_on = known is None or begins or report.iterations != before
-        since = self._now if known is None or gets_on else known.since
-        self._watched[run.run] = Watched(since, report.trouble)
+        gets_on = report.iterations != before
+        since = self._now if known is None or begins or gets_on else known.since
+        if gets_on:
+            self._quiet.pop((run.app, run.job), None)
+        quiet = self._quiet.get((run.app, run.job), 0.0)
+        self._watched[run.run] = Watched(since, report.trouble, quiet)
 
     def _take_hardware(self, node: Node) -> None:
         """Let quarantine follow what the node says, and take the machine in when it is clear."""

@@ -45,6 +45,9 @@ class Running(Printing):
                     self._keep_logs(record.app)
                     self._book.close(record.app)
                     self._streams.close(record.app)
+                    self._quiet = {
+                        key: quiet for key, quiet in self._quiet.items() if key[0] != record.app
+                    }
                     self._bound = {
                         key: why for key, why in self._bound.items() if key[0] != record.app
                     }
@@ -107,9 +110,16 @@ class Running(Printing):
             self._keep_logs(run.app)  # It outlasted its app.
             self._book.close(run.app)
         self._iterations.pop(run.run, None)
-        self._watched.pop(run.run, None)
+        self._note_quiet(run)
         self._begun.pop(run.run, None)
         self._tell_end(result)
+
+    def _note_quiet(self, run: WantedRun) -> None:
+        """Keep for how long a run got nowhere: the next one of its job goes on counting."""
+        watched = self._watched.pop(run.run, None)
+        if watched is not None and run.app in self._arbiter.world.apps:
+            quiet = self._quiet.get((run.app, run.job), 0.0)
+            self._quiet[run.app, run.job] = quiet + max(0.0, self._now - watched.since)
 
     def _is_early(self, run: WantedRun) -> bool:
         """Whether a run says that its job is done, which by its own metrics is on its way."""
@@ -186,7 +196,16 @@ class Running(Printing):
         # A run that began again further back lost work: what it takes to get there says nothing.
         lost = iterations < state.jobs[run.job].done
         samples.append(ev.Sample(run.job, iterations, 0.0 if lost else seconds - since))
+        # One without a limit is done when it exits with 0, and not before: its iterations are for
+        # people, those of the arbiter another measure, often one for all of the job.
+        most = run.limit or max(0.0, state.jobs[run.job].target - 1.0)
+        samples = [_at_most(sample, most) for sample in samples]
         self._book.put(replace(run, iterations=iterations, seconds=seconds))
         if not state.outcome:  # One that is over and about to leave takes no more.
             at = self._arbiter.before_alarm(self._now)
             self._feed(ev.ProgressMeasured(at, run.app, tuple(samples)))
+
+
+def _at_most(sample: ev.Sample, most: float) -> ev.Sample:
+    """A sample within what a job may do: what is said beyond that tells nothing of its speed."""
+    return sample if sample.iterations <= most else ev.Sample(sample.job, most, 0.0)

@@ -49,6 +49,8 @@ class Verb(StrEnum):
     DRAIN = "nodes drain"
     CORDON = "nodes cordon"
     UNCORDON = "nodes uncordon"
+    REMOVE_NODE = "nodes remove"
+    """Show a machine no more that is gone for good."""
     RESTORE_GPU = "nodes restore"
     """Take a GPU out of quarantine."""
     HOLD = "hold"
@@ -141,6 +143,7 @@ nodes               --     ??     ??     +-    ++
 nodes drain         --     --     --     --    ++
 nodes cordon        --     --     --     --    ++
 nodes uncordon      --     --     --     --    ++
+nodes remove        --     --     --     --    ++
 nodes restore       --     --     --     --    ++
 hold                --     --     --     --    ++
 release             --     --     --     --    ++

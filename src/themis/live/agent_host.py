@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from themis.agent.core import Agent
 from themis.apps import AppFile, Goal, Plan, parse_app, plan_app
 from themis.apps.agency import Agency
-from themis.apps.doing import MakeAgent
+from themis.apps.doing import RESUMABLE, MakeAgent
 from themis.apps.file import Method
 from themis.apps.space import Value
 from themis.errors import DeniedError, ThemisError, UnknownAppError
@@ -30,11 +30,13 @@ from themis.fleet.talk import (
     Hosted,
     News,
     OverNews,
+    RunNews,
     Said,
     Sheet,
     Standing,
 )
 from themis.live.agent_link import AgentLink
+from themis.live.audit import clean
 from themis.live.grpc_client import Backoff
 from themis.model import AppId, AppSpec, JobId
 from themis.tuners import Stepwise
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _LONGEST_WAIT = 10.0
+_MOST_FAILURES = 20
+"""Of an app that are told; its status has all."""
 
 
 class Service(Protocol):
@@ -109,6 +113,8 @@ class AppRunner:
             client, plan.spec.id, rng, session=session, longest_wait=_LONGEST_WAIT
         )
         self._own = own
+        self._app = plan.spec.id
+        self._failures: set[str] = set()
         self._maximize = written.metric.goal is Goal.MAXIMIZE
         self._drawn = {trial.job: trial.params for trial in plan.trials}
         self._agency = Agency(
@@ -162,9 +168,19 @@ class AppRunner:
                     self._suggesting.relive(item)
             self._say(self._agency.hear(self._link.at, item))
             self._changed.set()
+            if isinstance(item, RunNews):
+                self._tell_failure(item)
             if isinstance(item, OverNews):
                 return item.outcome
         return ""
+
+    def _tell_failure(self, news: RunNews) -> None:
+        """Say what went wrong with a run, once: who runs a tuner has no other eyes."""
+        failed = news.state.over and not news.told and news.code not in {0, RESUMABLE}
+        if failed and news.message not in self._failures and len(self._failures) < _MOST_FAILURES:
+            self._failures.add(news.message)
+            told = news.message or f"it exited with {news.code}"
+            _LOG.warning("job %s of %s failed: %s", news.job, self._app, clean(told))
 
     def _choose(self, job: JobId) -> Mapping[str, Value]:
         drawn = self._drawn.get(job)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
-from themis.errors import ConfigError, MissingError, UnknownCallerError
+from themis.errors import ConfigError, DeniedError, MissingError, UnknownCallerError
 from themis.live.secret import TOKEN, Secret
 from themis.model.ids import check_name, check_number
 
@@ -32,6 +32,8 @@ _USED = "used/"
 _LETTERS = string.ascii_letters + string.digits
 _MAX_TEXT = 256
 MAX_LIFETIME = 10 * 366 * 86400.0
+HOST_NOTE = "agents of the service"
+"""Of the tokens that the service gives to agents that it starts."""
 USE_NOTED_EVERY = 3600.0
 """Not every use is worth a write to the store; the hour of the last one is."""
 
@@ -110,6 +112,18 @@ class Vault(Protocol):
 
     def take(self, key: str) -> Row | None:
         """Remove a row and return it. Of several callers at most one gets it."""
+
+
+def check_host(vault: Vault, identity: Identity) -> None:
+    """Let pass only agents that the service itself has started.
+
+    Raises:
+        DeniedError: Somebody else's token.
+    """
+    credential = find(vault, identity.credential)
+    if credential is None or credential.role is not Role.TENANT or credential.note != HOST_NOTE:
+        reason = "only agents that the service started may call here"
+        raise DeniedError(f"{identity.role} {identity.subject}", reason)
 
 
 def create_token(
@@ -302,6 +316,7 @@ def _credential(row: Row, used: Row | None) -> Credential:
 
 
 __all__ = [
+    "HOST_NOTE",
     "MAX_LIFETIME",
     "TOKEN",
     "USE_NOTED_EVERY",
@@ -313,6 +328,7 @@ __all__ = [
     "Secret",
     "Vault",
     "check_bearer",
+    "check_host",
     "check_note",
     "check_token",
     "create_token",

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from themis.errors import ConfigError, ThemisError
 from themis.live.config import Address, ServiceConfig
-from themis.live.local_nodes import local_machines
+from themis.live.local_nodes import local_machines, nodes_folder
 from themis.live.tls import WARN_DAYS, check_files, days_left
 
 ENOUGH_BYTES = 5 * 10**9
@@ -133,7 +133,9 @@ def check_accounts(machine: Machine, config: ServiceConfig, now: float) -> Itera
     if config.trust_tenants:
         who = config.job_account if root else "this node's own user"
         what = f"trust_tenants: all jobs run as {who} and can read each other's files"
-        yield Finding(name, Verdict.WARNING, what, "run the node as root, with accounts")
+        advice = "name accounts, without trust_tenants"
+        advice = advice if root else f"run the node as root; {advice}"
+        yield Finding(name, Verdict.WARNING, what, advice)
         if root and not machine.account_exists(config.job_account):
             advice = "set job_account to a user that is there"
             yield Finding(name, Verdict.FAILED, f"no such user: {config.job_account}", advice)
@@ -248,6 +250,9 @@ def check_sharing(machine: Machine, config: ServiceConfig, now: float) -> Iterab
     """Whether a job can go on on another machine."""
     name = "shared storage"
     folder = config.shared_dir
+    if folder is None and config.local_nodes is not None:
+        yield Finding(name, Verdict.OK, f"local nodes share {nodes_folder(config)}")
+        return
     if folder is None:
         advice = "set shared_dir; a job that moves finds its checkpoints on shared storage only"
         yield Finding(name, Verdict.WARNING, "none is named", advice)

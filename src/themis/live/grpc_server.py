@@ -29,9 +29,10 @@ from themis.errors import (
 from themis.fleet.messages import Orders, Report
 from themis.fleet.talk import AgentReport, Hosted, HostedAsked, News, Sheet, SheetAsked
 from themis.live.access import require
+from themis.live.audit import Outcome, Refusals, audited, clean
 from themis.live.binding import check_bind, listen
 from themis.live.config import Address, Limits, Tls
-from themis.live.credentials import Identity, Vault, check_bearer, note_use
+from themis.live.credentials import Identity, Vault, check_bearer, check_host, note_use
 from themis.live.limits import Rates, Streams, place_of
 from themis.live.pacing import Pace
 from themis.live.rpcs import (
@@ -71,6 +72,9 @@ _STREAMS_EACH = 4
 _COUNT_EVERY = 1.0
 """Seconds for which the number of an owner's apps is believed."""
 
+_OWN_HOST = "127.0.0.1"
+_REFUSED_AGAIN = 3600.0
+"""Seconds for which those who are refused again are only counted: machines try for ever."""
 _FEWEST_STREAMS = 1024
 _AT_A_TIME = 16
 """Messages that are taken in before the loop looks at its timers again: some milliseconds."""
@@ -119,6 +123,8 @@ class Peer:
     address: str
     bearer: str | None
     certificate: bytes | None
+    secure: bool = False
+    """Whether TLS is between."""
 
 
 @dataclass(slots=True)
@@ -142,7 +148,14 @@ class GrpcServer:
         self._streams = Streams(self._settings.limits)
         self._pace = Pace(_AT_A_TIME)
         self._owners = _Owners(service)
+        self._refusals = Refusals(_REFUSED_AGAIN)
         self._server: grpc.aio.Server | None = None
+        self.own: Address | None = None
+        """Where agents that the service has started call: on this machine, and without TLS.
+
+        The certificate has names that others call the service by, which may be none of this
+        machine, and with `require_client` every owner would have to have one here.
+        """
         self._silent: set[asyncio.Timeout] = set()
         """How long streams are waited for on which nothing is asked just now."""
 
@@ -177,15 +190,17 @@ class GrpcServer:
         credentials = grpc_server(self._settings.tls)
         try:
             if credentials is None:
-                port = server.add_insecure_port(str(address))
+                port = own = server.add_insecure_port(str(address))
             else:
                 port = server.add_secure_port(str(address), credentials)
+                own = server.add_insecure_port(f"{_OWN_HOST}:0")
         except RuntimeError:
-            port = 0
-        if port == 0:
+            port = own = 0
+        if 0 in {port, own}:
             raise ConfigError("grpc", str(address), "an address of this host that is not in use")
         await server.start()
         self._server = server
+        self.own = Address(address.host if credentials is None else _OWN_HOST, own)
         return Address(address.host, port)
 
     async def close(self, grace: float = 1.0) -> None:
@@ -197,6 +212,8 @@ class GrpcServer:
                 if not patience.expired():  # Nobody waits for an answer there.
                     patience.reschedule(0.0)
             await stopping
+        for row in self._refusals.close(self._settings.wall()):
+            self._service.writer.add(audit=row)
 
     def change(self, limits: Limits) -> None:
         """Go by other limits from now on."""
@@ -217,20 +234,44 @@ class GrpcServer:
             except asyncio.CancelledError:
                 raise
             except Exception as error:
+                self._note_refused(rpc, peer, error)
                 return await _abort(context, rpc, error)
 
         return handle
 
     def _stream_handler(self, rpc: Rpc) -> Callable[[Any, Any], Awaitable[None]]:
         async def handle(_: Any, context: Any) -> None:
+            peer = _peer(context)
             try:
-                await self._serve(rpc, context, _peer(context))
+                await self._serve(rpc, context, peer)
             except asyncio.CancelledError:
                 raise
             except Exception as error:
+                self._note_refused(rpc, peer, error)
                 await _abort(context, rpc, error)
 
         return handle
+
+    def _note_refused(self, rpc: Rpc, peer: Peer, error: Exception) -> None:
+        """Tell who runs the cluster of somebody who is not let in; of a flood only how many."""
+        if not isinstance(error, UnknownCallerError | DeniedError):
+            return
+        wall = self._settings.wall()
+        try:
+            identity = check_bearer(self._vault, peer.bearer, now=wall)
+        except UnknownCallerError:
+            identity = None
+        row = audited(
+            *(identity, rpc.verb, peer.address),
+            at=wall,
+            outcome=Outcome.DENIED,
+            details={"reason": error},
+        )
+        rows = self._refusals.note(row)
+        if row in rows:
+            _LOG.warning("%s from %s is refused: %s", rpc.verb, peer.address, clean(error))
+        for item in rows:
+            self._service.writer.add(audit=item)
 
     async def _serve(self, rpc: Rpc, context: Any, peer: Peer) -> None:
         """Answer what comes on a stream, each message as a call of its own.
@@ -316,7 +357,10 @@ class GrpcServer:
         place, now = place_of(peer.address), settings.monotonic()
         try:
             identity = check_bearer(self._vault, peer.bearer, now=settings.wall())
-            check_peer(identity, peer.certificate, required=settings.tls.require_client)
+            if settings.tls.cert is not None and not peer.secure:
+                check_host(self._vault, identity)
+            else:
+                check_peer(identity, peer.certificate, required=settings.tls.require_client)
         except (UnknownCallerError, DeniedError):
             self._strangers.failed(place, now)
             raise
@@ -414,10 +458,12 @@ def _peer(context: Any) -> Peer:
     bearer = bearers[0] if len(bearers) == 1 and isinstance(bearers[0], str) else None
     if bearers and bearer is None:
         bearer = ""  # Something was said, and it is no token.
-    certificates = context.auth_context().get("x509_pem_cert") or ()
+    shown = context.auth_context()
+    certificates = shown.get("x509_pem_cert") or ()
+    secure = b"ssl" in (shown.get("transport_security_type") or ())
     # ipv4:10.0.0.7:4711, ipv6:%5B::1%5D:4711; without the port, as connections are cheap.
     address = unquote(str(context.peer())).rpartition(":")[0].partition(":")[2].strip("[]")
-    return Peer(address, bearer, certificates[0] if certificates else None)
+    return Peer(address, bearer, certificates[0] if certificates else None, secure)
 
 
 async def _abort(context: Any, rpc: Rpc, error: Exception) -> bytes:

@@ -14,7 +14,7 @@ from themis.live.grpc_client import Connection, Credentials, HostClient
 from themis.live.values import check_value
 
 
-async def run_host(server: str, token_file: Path, ca: Path | None, log_level: str) -> None:
+async def run_host(server: str, token_file: Path, log_level: str) -> None:
     """Host the agents of the token's owner until told to end, or until standard input is closed.
 
     Raises:
@@ -24,7 +24,7 @@ async def run_host(server: str, token_file: Path, ca: Path | None, log_level: st
         level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     address = check_value(KEYS["node.server"], server)
-    connection = Connection(address, Credentials(token_file=token_file, ca=ca))
+    connection = Connection(address, Credentials(token_file=token_file))
     connection.check()
     host = asyncio.create_task(AgentHost(lambda: HostClient(connection), random.Random()).run())
     loop = asyncio.get_running_loop()

@@ -19,15 +19,13 @@ from typing import Protocol
 
 from themis.errors import ThemisError
 from themis.live.config import Address, ServiceConfig
-from themis.live.credentials import Role, Vault, create_token, forget_token, tokens
+from themis.live.credentials import HOST_NOTE, Role, Vault, create_token, forget_token, tokens
 from themis.live.spare_host import SpareHost, log_file, token_file
 from themis.live.tokenfile import write_secret
 from themis.model import OwnerId
 
 _LOG = logging.getLogger(__name__)
 
-NOTE = "agents of the service"
-"""Of the tokens that hosts are given; those of an earlier service go at the start."""
 _SPARE_LOG = ".spare.log"
 _PATIENCE = 5.0
 """Seconds that a host gets to end."""
@@ -54,6 +52,7 @@ class HostCommand:
 
     config: ServiceConfig
     grpc: Address
+    """The service's door for them (`GrpcServer.own`)."""
 
     def folder(self) -> Path:
         """Where tokens and logs of hosts are."""
@@ -66,8 +65,6 @@ class HostCommand:
         if owner is not None:
             command += ["--owner", owner]
         command += ["--log-level", self.config.log_level]
-        if self.config.tls.ca is not None:
-            command += ["--ca", str(self.config.tls.ca)]
         return command
 
 
@@ -99,7 +96,9 @@ class Hosts:
 
     async def run(self) -> None:
         """Keep a host for everybody who needs one, until cancelled."""
-        self._forget(credential.id for credential in tokens(self._vault) if credential.note == NOTE)
+        # Those of an earlier service.
+        known = tokens(self._vault)
+        self._forget(credential.id for credential in known if credential.note == HOST_NOTE)
         self._command.folder().mkdir(mode=0o700, exist_ok=True)
         keeping = asyncio.create_task(self._spare.keep())
         try:
@@ -143,7 +142,7 @@ class Hosts:
 
     async def _one(self, owner: OwnerId) -> int | None:
         """One process from its start to its end."""
-        issued = create_token(self._vault, Role.TENANT, owner, now=self._wall(), note=NOTE)
+        issued = create_token(self._vault, Role.TENANT, owner, now=self._wall(), note=HOST_NOTE)
         folder, process = self._command.folder(), None
         try:
             secret = token_file(folder, owner)

@@ -72,6 +72,9 @@ def local_machines(config: ServiceConfig) -> tuple[Machine, ...]:
             whom jobs run as.
     """
     assert config.local_nodes is not None
+    if config.tls.require_client:
+        allowed = "none with tls.require_client: a `themis node` with a certificate of its own"
+        raise ConfigError("local_nodes", str(config.local_nodes), allowed)
     machines = read_cluster(config.local_nodes).machines
     # Each node would find out by itself, and say so to a log only.
     owners_of(config)

@@ -9,7 +9,7 @@ with the app. Counters and histograms begin anew with the service, as is usual.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -57,6 +57,10 @@ class Host(Protocol):
     @property
     def last_seen(self) -> Mapping[AppId, float]:
         """When the agent of each app was last heard."""
+
+    @property
+    def removed(self) -> Container[str]:
+        """Machines that are gone for good."""
 
     def now(self) -> float:
         """The cluster's time."""
@@ -176,13 +180,15 @@ class _Gauges:
         yield self._unserved()
 
     def _gpus(self) -> Metric:
-        ledger = self._host.steward.arbiter.ledger
+        arbiter, removed = self._host.steward.arbiter, self._host.removed
+        ledger, topology = arbiter.ledger, arbiter.world.topology
         gpus = GaugeMetricFamily("themis_gpus", "GPUs by what they are in", labels=["state"])
         counts: dict[str, int] = {str(state): count for state, count in ledger.counts().items()}
         # Of a machine that is not heard nobody knows whether it is well.
-        absent = sum(ledger.quarantine_reason(GpuId(gpu)) == GONE for gpu in range(len(ledger)))
-        counts[GpuState.QUARANTINED] = counts.get(GpuState.QUARANTINED, 0) - absent
-        counts["absent"] = absent
+        gone = [gpu for gpu in range(len(ledger)) if ledger.quarantine_reason(GpuId(gpu)) == GONE]
+        counts[GpuState.QUARANTINED] = counts.get(GpuState.QUARANTINED, 0) - len(gone)
+        names = (topology.machines[topology.seats[gpu].machine].name for gpu in gone)
+        counts["absent"] = sum(name not in removed for name in names)
         for state in (*GpuState, "absent"):
             gpus.add_metric([state], counts.get(state, 0))
         return gpus

@@ -98,7 +98,7 @@ def quiet_for(steward: Steward, run: WantedRun, now: float) -> float | None:
     # Who has no limit of iterations need not report any.
     if watched is None or not run.limit or not _trains(run):
         return None
-    silent = now - watched.since
+    silent = watched.before + now - watched.since
     return silent if silent >= QUIET else None
 
 

@@ -57,6 +57,7 @@ from themis.live.keeping import Departed, Rows, Submissions
 from themis.live.log_desk import LogDesk
 from themis.live.memory import CLUSTER, Memory, fleet_rows
 from themis.live.metrics import Metrics
+from themis.live.removed import Removed
 from themis.live.rounds import RoundBook
 from themis.live.sheets import Sheets
 from themis.live.store.base import AuditRow, Batch, LogEntry, Store
@@ -111,6 +112,7 @@ class Service:
         """Who speaks for apps, and what they are to be told."""
         self._submissions = Submissions(memory.kept)
         self.hosting = Sheets(memory.kept, self._active)
+        self.removed = Removed(memory.kept)
         """Apps that were submitted as files."""
         self.book = RoundBook()
         """The last rounds."""
@@ -240,7 +242,8 @@ class Service:
         refusal = outcome.refusal
         if refusal is None and kept:
             self.keep(kept)
-        self._take(outcome, _kind_of(event), audit)
+        # Whoever calls is told of a refusal, and tells the audit log of it in their own way.
+        self._take(outcome, _kind_of(event), audit if refusal is None else None)
         await self.settled()
         if refusal is not None:
             raise RefusedError(refusal.who, refusal.reason.removeprefix(f"{refusal.who}: "))
@@ -262,6 +265,9 @@ class Service:
             if isinstance(command, cmd.Close):
                 self.keep(self.departed.note(command.record))
                 self.hosting.tell()
+        back = self.removed.hear(changes.events)
+        if back:
+            self.keep(back)
         if changes.events:
             passing = cmd.WakeMe | TellPoints
             commands = [item for item in outcome.commands if not isinstance(item, passing)]
@@ -520,7 +526,9 @@ class Service:
     def free_name(self, wanted: str) -> AppId:
         """The name that an app gets which wants this one."""
         number, name = 1, AppId(wanted)
-        while self.owner_of(name) is not None or name in self.hosting:
+        # Of an app that is over something may still be alive; the next must not be told of it.
+        alive = {run.app for run in self._steward.runs.values()}
+        while self.owner_of(name) is not None or name in self.hosting or name in alive:
             number += 1
             tail = f"-{number}"
             name = AppId(wanted[: 63 - len(tail)] + tail)

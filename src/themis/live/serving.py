@@ -124,12 +124,12 @@ class Serving:
             vault = KeptVault(service.kept, service.keep)
             made = ensure_admin(vault, config.state_dir, now=time.time())
             await service.settled()
-            grpc = await self._open_grpc(stack, service, vault, config)
+            grpc, own = await self._open_grpc(stack, service, vault, config)
             http = await stack.enter_async_context(self._http(service, vault, config))
             stack.enter_context(self._signals())
             for work in (self._keep_house(service), self._sweep(vault)):
                 stack.callback(asyncio.create_task(work).cancel)
-            hosts = Hosts(service.hosting, vault, HostCommand(config, grpc))
+            hosts = Hosts(service.hosting, vault, HostCommand(config, own))
             hosting = asyncio.create_task(hosts.run())
             hosting.add_done_callback(_tell_failure)
             stack.push_async_callback(_ended, hosting)
@@ -179,12 +179,13 @@ class Serving:
 
     async def _open_grpc(
         self, stack: AsyncExitStack, service: Service, vault: KeptVault, config: ServiceConfig
-    ) -> Address:
+    ) -> tuple[Address, Address]:
+        """Listen; where others find the service, and where its own agents do."""
         self._grpc = GrpcServer(service, vault, GrpcSettings(config.tls, config.limits))
         address = self._grpc_address = await self._grpc.start(config.grpc)
         stack.push_async_callback(self._grpc.close, _DOOR_PATIENCE)
         service.listening()
-        return address
+        return address, self._grpc.own or address
 
     async def _until_the_end(self, service: Service) -> None:
         stopped = asyncio.create_task(self._stop.wait())

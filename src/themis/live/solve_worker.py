@@ -4,8 +4,9 @@
     {"id": 7, "final": false, "solution": {...}}      at once, in case the rest takes too long
     {"id": 7, "final": true, "solution": {...}}       or "failed": why there is none
 
-Questions are pickled: of hundreds of bidders it takes a tenth of the time. They come from the
-service that started this process, and from nobody else.
+When time is up with the first answer already, it is the last. Questions are pickled: of hundreds of
+bidders it takes a tenth of the time. They come from the service that started this process, and from
+nobody else.
 
 It lives as long as its standard input: when the service is gone, so is the worker, even in the
 middle of an auction.
@@ -70,7 +71,10 @@ def _answer(name: str, question: Question, put: Callable[[dict[str, Any]], None]
     number, due, problem = question.number, question.due, question.problem
     try:
         reserve = solver(name, lambda: 0.0).solve(problem)
-        put({"id": number, "final": False, "solution": reserve})
+        late = time.monotonic() >= due
+        put({"id": number, "final": late, "solution": reserve})
+        if late:
+            return
         best = solver(name, lambda: due - time.monotonic()).solve(problem)
         put({"id": number, "final": True, "solution": best})
     except (ThemisError, ArithmeticError, ValueError, LookupError, MemoryError) as error:

@@ -5,10 +5,10 @@ app_sheet(steward, app, now)  # one app: what it holds, wants and waits for
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from themis.apps import Plan, parse_app, plan_app
+from themis.apps import AppFile, Plan, parse_app, plan_app
 from themis.arbiter.apps import AppState
 from themis.arbiter.offering import Fairness, fairness_of
 from themis.arbiter.world import GONE
@@ -21,7 +21,6 @@ from themis.fleet.messages import finite
 from themis.fleet.roster import Node
 from themis.fleet.storage import birth_of, checkpoints_of
 from themis.fleet.talk import Reached, Sheet
-from themis.fleet.trials import Trials
 from themis.live.keeping import Ended
 from themis.live.reasons import Crashes, crashes_of, reason_of, trouble_of
 from themis.model import AppId, JobId, Machine, OwnerId
@@ -101,6 +100,8 @@ def job_lines(steward: Steward, state: AppState) -> dict[JobId, dict[str, Any]]:
     said = {reached.job: reached for reached in steward.trials.reached(app)}
     runs = {run.job: run for run in steward.runs.values() if run.app == app}
     crashes = crashes_of(steward, app)
+    limits = {row.job: row.limit for row in steward.ended_runs(app)}
+    limits |= {run.job: run.limit for run in runs.values()}
     return {
         job.id: _job_line(
             state,
@@ -109,6 +110,7 @@ def job_lines(steward: Steward, state: AppState) -> dict[JobId, dict[str, Any]]:
             runs.get(job.id),
             steward.trials.curve(app, job.id),
             crashes.get(job.id, Crashes()),
+            counted=limits.get(job.id) != 0.0,
         )
         for job in state.spec.jobs
     }
@@ -121,10 +123,12 @@ def _job_line(
     run: WantedRun | None,
     curve: Sequence[tuple[float, float]],
     crashes: Crashes,
+    *,
+    counted: bool,
 ) -> dict[str, Any]:
     progress = state.jobs.get(job)
     # The arbiter learns how far a job is when a round needs it; what it reports is newer.
-    seen = curve[-1][0] if curve and run is not None else 0.0
+    seen = curve[-1][0] if curve and (run is not None or not counted) else 0.0
     if said is not None and said.failed:
         now = "failed"
     elif run is not None:
@@ -139,7 +143,7 @@ def _job_line(
         "gpus": list(run.gpus) if run is not None else [],
         "iterations": max(progress.done, seen) if progress is not None else _done(said, curve),
         "failures": crashes.times,
-        "target": progress.target if progress is not None else None,
+        "target": progress.target if progress is not None and counted else None,
         "metric": finite(curve[-1][1]) if curve else None,
         "message": (said.failed if said is not None else "") or crashes.message,
     }
@@ -244,7 +248,7 @@ def results_sheet(
                 "params": params[trial.job],
                 "iterations": live["iterations"] if live else _done(reached, curve),
                 "metric": metric if metric is not None or not curve else finite(curve[-1][1]),
-                "state": live["state"] if live else _ended_state(reached, trial.job, trials, app),
+                "state": live["state"] if live else _ended_state(reached, written),
                 "failed": reached.failed if reached is not None else "",
                 "checkpoint": checkpoints_of(app, sheet.owner, trial.job, born),
                 **_whereabouts(steward, ran_on.get(trial.job)),
@@ -278,12 +282,13 @@ def _whereabouts(steward: Steward, machine: str | None) -> dict[str, Any]:
     return {"machine": machine, "checkpoint_root": (last.shared_dir if last else "") or None}
 
 
-def _ended_state(reached: Reached | None, job: JobId, trials: Trials, app: AppId) -> str:
+def _ended_state(reached: Reached | None, app: AppFile) -> str:
+    """What became of a trial: it trained to its end, or was stopped on its way there."""
     if reached is None:
         return "stopped"
     if reached.failed:
         return "failed"
-    return "finished" if trials.best(app) == job else "stopped"
+    return "finished" if reached.iterations >= app.stop.max_iterations else "stopped"
 
 
 def machine_of(steward: Steward, gpu: int) -> str:
@@ -353,10 +358,12 @@ def _storage(steward: Steward, node: Node, *, sealed: bool) -> dict[str, Any]:
     return line
 
 
-def gpu_counts(steward: Steward) -> dict[str, int]:
-    """How many GPUs are in each state."""
+def gpu_counts(steward: Steward, removed: Container[str] = ()) -> dict[str, int]:
+    """How many GPUs are in each state, but for those of machines that are gone for good."""
     counts = {"free": 0, "leased": 0, "fencing": 0, "absent": 0, "quarantined": 0}
     for node in steward.nodes.values():
+        if node.name in removed:
+            continue
         for line in node_line(steward, node, sealed=True)["gpus"]:
             counts[line["state"]] += 1
     return counts

@@ -294,7 +294,7 @@ def test_floods_and_broken_messages_hold_up_nobody(tmp_path: Path) -> None:
         async with open_world(tmp_path, rule="themis", settings=often, door=door) as world:
             node = world.node("m0")
             tasks = [asyncio.create_task(be_a_node(node.report, "m0"))]
-            await until(lambda: world.service.steward.nodes)
+            await until(lambda: world.service.steward.arbiter.world.topology.gpus)
             people = [Somebody(AppId(f"a{number}"), "good") for number in range(6)]
             people.append(Somebody(AppId("bad"), "hostile"))
             for person in people:

@@ -122,7 +122,8 @@ class Apps(Handlers):
             elif decision.allowed:
                 mine = runs.get(state.id, ())
                 lines.append(views.app_line(steward, state, stands.get(state.id), mine, now))
-        found = {"apps": lines, "gpus": views.gpu_counts(steward), "now": now}
+        gpus = views.gpu_counts(steward, self._service.removed)
+        found = {"apps": lines, "gpus": gpus, "now": now}
         if call.request.query_params.get("ended") == "true":
             found |= self._ended(call)
         return found

@@ -157,6 +157,7 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/nodes/{node}/cordon", Verb.CORDON, "cordon", "No new leases there"),
     Endpoint("POST", "/v1/nodes/{node}/drain", Verb.DRAIN, "drain", "Nor renewals"),
     Endpoint("POST", "/v1/nodes/{node}/uncordon", Verb.UNCORDON, "uncordon", "Use it again"),
+    Endpoint("POST", "/v1/nodes/{node}/remove", Verb.REMOVE_NODE, "remove", "It is gone for good"),
     Endpoint(
         "POST", "/v1/nodes/{node}/gpus/{index}/restore", Verb.RESTORE_GPU, "restore_gpu",
         "Take a GPU out of quarantine",

@@ -1,7 +1,8 @@
 """Machines, and what their owners may use of them."""
 
 from themis.arbiter import events as ev
-from themis.errors import MissingError
+from themis.arbiter.world import GONE
+from themis.errors import MissingError, RefusedError
 from themis.live import views
 from themis.live.access import decide
 from themis.live.routes.base import Call, Data, Handlers
@@ -19,7 +20,8 @@ class Machines(Handlers):
         lines = [
             views.node_line(steward, node, sealed=sealed)
             for name, node in sorted(steward.nodes.items())
-            if decide(call.identity, call.endpoint.verb, name).allowed
+            if name not in self._service.removed
+            and decide(call.identity, call.endpoint.verb, name).allowed
         ]
         return {"nodes": lines, "now": self._service.now()}
 
@@ -43,14 +45,30 @@ class Machines(Handlers):
         node = self._node(call)
         return await self._carry_out(call, ev.MachineUncordoned(self._service.now(), node), node)
 
+    async def remove(self, call: Call) -> Data:
+        node, service = self._node(call), self._service
+        world, ledger = service.steward.arbiter.world, service.steward.arbiter.ledger
+        number = world.topology.number_of[node]
+        if not world.is_gone(number):
+            reason = "it is heard: drain it and stop its node first, then wait until it is silent"
+            raise RefusedError(node, reason)
+        if any(ledger.lease(gpu) is not None for gpu in world.topology.gpus_of[number]):
+            raise RefusedError(node, "its leases have not ended yet: try again in a while")
+        service.keep(service.removed.note(node))
+        service.writer.add(audit=self._row(call, node))
+        return {"done": True}
+
     async def restore_gpu(self, call: Call) -> Data:
         node, index = self._node(call), call.path("index")
         world = self._service.steward.arbiter.world
         gpus = world.topology.gpus_of[world.topology.number_of[node]]
         if not index.isdecimal() or len(index) > 6 or int(index) >= len(gpus):
             raise MissingError(f"{node} GPU {index[:20]}", f"it has GPUs 0 to {len(gpus) - 1}")
-        event = ev.GpuRestored(self._service.now(), GpuId(gpus[int(index)]))
-        return await self._carry_out(call, event, f"{node} GPU {index}")
+        gpu = GpuId(gpus[int(index)])
+        was = self._service.steward.arbiter.ledger.quarantine_reason(gpu)
+        event = ev.GpuRestored(self._service.now(), gpu)
+        answer = await self._carry_out(call, event, f"{node} GPU {index}")
+        return {**answer, "changed": was not in {None, GONE}}
 
     # Owners
 
