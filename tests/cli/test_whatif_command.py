@@ -208,6 +208,24 @@ def test_a_file_that_is_no_snapshot_is_told(cli: Cli, file: Path, text: str, rea
     assert cli("whatif", file, "--snapshot", "nowhere.json").code == 3
 
 
+def test_a_state_that_contradicts_itself_is_told(cli: Cli, file: Path) -> None:
+    path = file.parent / "state.json"
+    data = json.loads(dumps_snapshot(saved(path)))
+    data["state"]["standing/other"]["weight"] = 0.0
+    path.write_text(json.dumps(data))
+    done = cli("whatif", file, "--snapshot", path)
+    assert done.code == 2
+    assert "contradicts itself" in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "0"])
+def test_a_time_that_is_none_is_refused(cli: Cli, file: Path, seconds: str) -> None:
+    path = file.parent / "state.json"
+    saved(path)
+    assert cli("whatif", file, "--snapshot", path, "--seconds", seconds).code == 2
+
+
 def test_a_snapshot_imports_no_code(cli: Cli, file: Path) -> None:
     path = file.parent / "state.json"
     saved(path, "os.path:join")
@@ -226,5 +244,6 @@ def test_the_state_is_saved_for_operators(cli: Cli, service: Service, tmp_path: 
     assert path.stat().st_mode & 0o077 == 0
     assert json.loads(cli("snapshot", "--json").out)["apps"] == 1
     assert cli("snapshot", "--out", tmp_path / "no" / "folder.json").code == 2
+    assert cli("snapshot", "--out", tmp_path).code == 2
     service.answers["GET /v1/snapshot"] = DeniedError("tenant ann", "`snapshot` is for admin")
     assert cli("snapshot").code == 5

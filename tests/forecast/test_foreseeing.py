@@ -178,6 +178,43 @@ def test_an_app_that_is_paused_stays_so_and_keeps_nobody_waiting() -> None:
     assert mid(found.finish) == pytest.approx(HOUR, abs=150.0)
 
 
+def test_an_app_is_waited_for_however_long_everybody_else_is_paused() -> None:
+    arrivals = (SimApp(spec("paused", 40.0, gpus=8), 0.0, "", (0.5,)),)
+    workload = Workload("some", arrivals, 1.0, 0.0, 1, "test", 1)
+    short = Settings(lease=60.0)
+    fork = Fork(MACHINES, workload, policy("equal-share"), short, seed=1, costs=NO_COSTS)
+    fork.advance(100.0)
+    fork._post(AppSuspended(100.0, AppId("paused"), Reason.PAUSED_BY_USER))
+    fork._work_off()
+    snapshot = replace(fork.snapshot("equal-share"), agenda=None)
+    found = of(snapshot, Case("tomorrow", spec("new", 1.0), delay=24 * HOUR))
+    assert mid(found.start) == pytest.approx(24 * HOUR, abs=120.0)
+    assert (found.seeds, found.unfinished) == (2, 0)
+
+
+def broken(snapshot: Snapshot, **changes: object) -> Snapshot:
+    picture = snapshot.apps[0]
+    jobs = tuple(
+        replace(job, process=job.process and replace(job.process, **changes))  # type: ignore[arg-type]
+        for job in picture.jobs
+    )
+    return replace(snapshot, apps=(replace(picture, jobs=jobs), *snapshot.apps[1:]))
+
+
+@pytest.mark.parametrize("gpus", [(), (99,), (-1,)], ids=["none", "unknown", "negative"])
+def test_processes_on_gpus_that_are_not_there_are_refused(gpus: tuple[int, ...]) -> None:
+    with pytest.raises(RefusedError, match="GPUs"):
+        of(broken(state(spec("old", 4.0)), gpus=gpus), Case("as written", spec("new", 1.0)))
+
+
+def test_two_processes_in_one_place_are_refused() -> None:
+    crowded = state(spec("old", 4.0), spec("other", 4.0))
+    process = crowded.apps[1].jobs[0].process
+    assert process is not None
+    with pytest.raises(RefusedError, match="no other one is on"):
+        of(broken(crowded, gpus=process.gpus), Case("as written", spec("new", 1.0)))
+
+
 def test_what_could_never_run_is_refused() -> None:
     with pytest.raises(RefusedError, match="needs 64 GPUs"):
         of(state(), Case("as written", spec("new", 1.0, gpus=64, least=64)))

@@ -1,6 +1,8 @@
 """Snapshots are read with suspicion: they come from files that people hand around."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from themis.errors import ConfigError, MissingFileError, RefusedError
 from themis.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
 from themis.model.presets import preset
 from themis.policies import policy
+from themis.records.files import write_whole
 from themis.records.snapshots import (
     AppPicture,
     Entry,
@@ -100,3 +103,33 @@ def test_a_file_with_something_else_is_told_with_its_name(tmp_path: Path, text: 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError):
         read_snapshot(tmp_path / "nothing.json")
+
+
+def test_a_snapshot_that_cannot_be_written_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state.json"
+    path.write_text("old")
+
+    def full(self: Path, data: bytes) -> int:
+        with self.open("wb") as file:
+            file.write(data[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(ConfigError, match="No space left"):
+        write_snapshot(snapshot(), path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_no_file_is_written_as_it_is(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_whole(pipe, b"words")
+        assert os.read(reader, 10) == b"words"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()

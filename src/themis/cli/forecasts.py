@@ -78,6 +78,8 @@ def narrowing(*, json: bool) -> Iterator[Callable[[Answer], None]]:
 
 def tell(app: str, answer: Answer) -> None:
     """The answer that is final."""
+    from themis.records.questions import NOTICED  # noqa: PLC0415 - late, so that --help is quick
+
     table(answer).print()
     cases = answer.get("cases") or ()
     for case in cases:
@@ -87,7 +89,7 @@ def tell(app: str, answer: Answer) -> None:
         elif case.get("rough"):
             say(f"~ {label}: on an equal share of the cluster; no run ended in time")
     named = [(case, other) for case in cases for other in case.get("named") or ()]
-    moved = [(case, other) for case, other in named if abs(_mid(other)) > 60.0]
+    moved = [(case, other) for case, other in named if abs(_mid(other)) > NOTICED]
     moved.sort(key=lambda each: -abs(_mid(each[1])))
     if moved:
         rows = [

@@ -128,13 +128,7 @@ def snapshot(
     taken = snapshot_from(reach(server, ca).snapshot())
     stamp = time.strftime("%Y%m%dT%H%M%S", time.localtime(taken.wall))
     path = out or Path(f"themis-{stamp}.json")
-    try:
-        write_snapshot(taken, path)
-    except OSError as error:
-        from themis.errors import ConfigError  # noqa: PLC0415 - see above
-
-        given = error.strerror or type(error).__name__
-        raise ConfigError("out", given, "a file that can be written", str(path)) from None
+    write_snapshot(taken, path)
     if json:
         print_json({"snapshot": str(path), "apps": len(taken.apps), "at": taken.at})
         return
@@ -192,6 +186,7 @@ def _offline(
     """The same question to a file."""
     from themis.apps.varying import cases_of, wishes_from  # noqa: PLC0415 - only for this
     from themis.arbiter.state import arbiter_from  # noqa: PLC0415 - see above
+    from themis.errors import ConfigError  # noqa: PLC0415 - see above
     from themis.forecast import foresee  # noqa: PLC0415 - see above
     from themis.live.sealing import sealed_forecast  # noqa: PLC0415 - see above
     from themis.model import AppId, OwnerId  # noqa: PLC0415 - see above
@@ -213,10 +208,15 @@ def _offline(
         topology=topology,
     )
     told: dict[str, Any] = {}
-    for answer in foresee(taken, Question(cases, seeds, seconds), time.monotonic):
-        plain: Any = loads(dumps(answer))
-        told = sealed_forecast(plain, None, sealed=False)
-        each(told)
+    try:
+        for answer in foresee(taken, Question(cases, seeds, seconds), time.monotonic):
+            plain: Any = loads(dumps(answer))
+            told = sealed_forecast(plain, None, sealed=False)
+            each(told)
+    except (ArithmeticError, LookupError, ValueError) as error:
+        # No service writes such a state, but a file may come from anywhere.
+        problem = f"a state that contradicts itself ({type(error).__name__})"
+        raise ConfigError("snapshot", problem, "a file of `themis snapshot`", str(path)) from error
     return told
 
 

@@ -15,9 +15,7 @@ from themis.records.questions import Case
 from themis.records.snapshots import AppPicture, Snapshot
 from themis.sim.jobs import chance
 from themis.sim.workloads import SimApp
-from themis.tuners import CurveRule
-
-CURVES = "curves"
+from themis.tuners import CURVES, CurveRule
 
 
 @dataclass(frozen=True, slots=True)

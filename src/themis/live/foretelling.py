@@ -78,7 +78,7 @@ class Forecasts:
         """
         for name, before in list(self._asked.items()):
             if before.who == who:
-                await self._drop(name)
+                await self._drop(name, "a newer one of yours took its place")
         while len(self._asked) >= MOST_KEPT:
             over = next(name for name, each in self._asked.items() if each.done)
             await self._drop(over)
@@ -134,12 +134,12 @@ class Forecasts:
             raise MissingError(f"question {name[:20]}", "there is none, or it was dropped")
         return asked
 
-    async def _drop(self, name: str) -> None:
+    async def _drop(self, name: str, reason: str = "it was dropped") -> None:
         asked = self._asked.pop(name, None)
         if asked is None or asked.task is None:
             return
         asked.done = True
-        asked.failure = asked.failure or MissingError("question", "it was dropped")
+        asked.failure = asked.failure or MissingError("question", reason)
         asked.task.cancel()
         await asyncio.gather(asked.task, return_exceptions=True)
         asked.tell()
@@ -188,6 +188,7 @@ class Forecasts:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 limit=_LONGEST_LINE,
+                start_new_session=True,  # Ctrl-C is for the service, which ends it.
             )
         )
         try:

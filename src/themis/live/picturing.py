@@ -24,8 +24,7 @@ from themis.live.service import Service
 from themis.live.terms import terms_of
 from themis.model import AppId, GpuId, JobId
 from themis.records.snapshots import AppPicture, JobPicture, Process, Snapshot, Stage
-
-_CURVES = "curves"
+from themis.tuners import CURVES
 
 
 def snapshot_of(service: Service, wall: float | None = None) -> Snapshot:
@@ -57,7 +56,7 @@ def _tuner(service: Service, app: AppId) -> str:
         return ""
     body: Any = json.loads(service.hosting.sheet(app).body)
     stop = body.get("stop") if isinstance(body, dict) else None
-    return _CURVES if isinstance(stop, dict) and stop.get("method") == Rule.CURVE else ""
+    return CURVES if isinstance(stop, dict) and stop.get("method") == Rule.CURVE else ""
 
 
 def _picture(

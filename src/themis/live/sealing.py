@@ -17,6 +17,7 @@ from themis.live.access import Verb, require
 from themis.live.credentials import Identity, Role
 from themis.model import AppId, Bid, GpuId, OwnerId
 from themis.policies.base import Allotment
+from themis.records.questions import NOTICED
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +151,6 @@ def _gpus(allotments: tuple[Allotment, ...]) -> Mapping[AppId, Sequence[GpuId]]:
 
 def _by_content(row: SealedRow) -> tuple[int, int, float]:
     return (-row.held, -row.granted, row.rho_change or 0.0)
-
-
-NOTICED = 60.0
-"""Seconds by which an app must finish earlier or later to count as affected by a forecast."""
 
 
 def sealed_forecast(

@@ -11,10 +11,14 @@ from themis.model import AppSpec, Machine
 from themis.model.ids import check_count, check_number
 
 MOST_CASES = 8
+SEEDS = 8
+"""How often what is not known is drawn, unless it is said."""
 MOST_SEEDS = 32
 LONGEST = 60.0
 """Seconds that an answer may take."""
 LONGEST_DELAY = 30 * 86400.0
+NOTICED = 60.0
+"""Seconds by which an app must finish earlier or later to count as affected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class Question:
     """All cases, and how much work the answer is worth."""
 
     cases: tuple[Case, ...]
-    seeds: int = 8
+    seeds: int = SEEDS
     """What is not known is drawn so often."""
     seconds: float = LONGEST
     """After so long the answer is what there is."""

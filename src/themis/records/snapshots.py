@@ -20,6 +20,7 @@ from themis.errors import ConfigError, RefusedError
 from themis.model import AppId, GpuId, JobId
 from themis.records.codec import decode, dumps, loads, part_from
 from themis.records.documents import read_text, told
+from themis.records.files import write_whole
 
 KIND = "themis snapshot"
 VERSION = 1
@@ -219,11 +220,9 @@ def write_snapshot(snapshot: Snapshot, path: Path) -> None:
     """Write a snapshot to a file that only its owner can read.
 
     Raises:
-        OSError: It cannot be written.
+        ConfigError: It cannot be written.
     """
-    path.touch(mode=0o600)
-    path.chmod(0o600)  # It may have been there before.
-    path.write_text(dumps_snapshot(snapshot) + "\n", encoding="ascii")
+    write_whole(path, (dumps_snapshot(snapshot) + "\n").encode("ascii"), secret=True)
 
 
 def read_snapshot(path: Path) -> Snapshot:

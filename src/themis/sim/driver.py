@@ -197,7 +197,7 @@ class Simulation:
         self._post(ev.AppArrived(now, app.submitted))
 
     def _wake(self, now: float) -> None:
-        if self._seats and not self._nodes.running:
+        if not self._nodes.running and not self._waited_for.isdisjoint(self._seats):
             patience = STUCK_BEATS * self._arbiter.settings.lease
             if now - self._last_sign_of_life > patience:
                 raise InvariantError(
@@ -215,9 +215,12 @@ class Simulation:
             for seat, timed in timings(self._meter, self._nodes, self._seats, now):
                 self._tell(seat, timed)
         if self._policy.looks_at_progress:
-            at = self._arbiter.before_alarm(now)
-            for event in samples(self._nodes, self._seats, now):
-                self._post(replace(event, at=at))
+            self._sample(now)
+
+    def _sample(self, now: float) -> None:
+        at = self._arbiter.before_alarm(now)
+        for event in samples(self._nodes, self._seats, now):
+            self._post(replace(event, at=at))
 
     # The arbiter's commands
 

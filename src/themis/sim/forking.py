@@ -18,14 +18,14 @@ from themis.agent import events as agent_ev
 from themis.arbiter import events as ev
 from themis.arbiter.parts import GpuPart, StandingPart, WorkPart
 from themis.arbiter.state import arbiter_from, parts
-from themis.errors import ConfigError
+from themis.errors import ConfigError, RefusedError
 from themis.model import AppId, AppSpec, GpuId, JobId, Lease
 from themis.policies import Policy
 from themis.records.snapshots import AppPicture, Entry, JobPicture, Process, Snapshot, Stage
 from themis.sim.driver import Observer, Simulation
 from themis.sim.faults import NO_FAULTS
 from themis.sim.jobs import Costs, Due, Run, State, Training
-from themis.sim.seats import Seat, samples, seat_for
+from themis.sim.seats import Seat, seat_for
 from themis.sim.workloads import SimApp, Workload
 from themis.tuners import Known, Past, Stepwise
 
@@ -89,8 +89,7 @@ class Fork(Simulation):
             at: Now: a time up to which it has advanced.
         """
         self._agenda.now = max(self._now, at)
-        for event in samples(self._nodes, self._seats, self._now):
-            self._post(event)
+        self._sample(self._now)
         self._work_off()
 
     def _entries(self) -> Iterable[Entry]:
@@ -165,6 +164,7 @@ class Fork(Simulation):
         self, snapshot: Snapshot, truths: Mapping[AppId, SimApp], first: Sequence[ev.Event]
     ) -> None:
         now = self._agenda.now = self._last_sign_of_life = snapshot.at
+        _check_gpus(snapshot, self._arbiter.world.topology.gpus)
         for picture in snapshot.apps:
             self._place(picture, snapshot, truths.get(picture.app))
         runs = self._all_runs()
@@ -310,6 +310,23 @@ def _run(training: Training, process: Process | None) -> Run | None:
         number=process.number,
         begins=process.begins,
     )
+
+
+def _check_gpus(snapshot: Snapshot, count: int) -> None:
+    """Refuse GPUs that are not there, and processes without any or in each other's place."""
+    taken: set[GpuId] = set()
+    for picture in snapshot.apps:
+        named = {*picture.gpus, *(gpu for _, gang in picture.placement for gpu in gang)}
+        for process in (each for job in picture.jobs for each in (job.process, job.successor)):
+            if process is None:
+                continue
+            named |= set(process.gpus)
+            seated = set() if process.stage is Stage.WAITING else set(process.gpus)
+            if not process.gpus or seated & taken:
+                raise RefusedError(picture.app, "each process has GPUs that no other one is on")
+            taken |= seated
+        if not all(0 <= gpu < count for gpu in named):
+            raise RefusedError(picture.app, "it has GPUs that no machine has")
 
 
 def _limit(job: JobPicture | None) -> float:

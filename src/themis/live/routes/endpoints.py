@@ -38,9 +38,6 @@ LONGEST_WAIT = 30.0
 MOST_ROWS = 1000
 """Rows of the audit log in one answer."""
 
-SEEDS = 8
-"""How often what is not known is drawn for a forecast, unless it is said."""
-
 MOST_ENDED = 500
 """Apps that are over in one answer, the last to end."""
 

@@ -1,5 +1,6 @@
 """What if, and snapshots: questions about what is not there yet."""
 
+import asyncio
 import zlib
 
 from starlette.responses import Response
@@ -9,11 +10,11 @@ from themis.apps.varying import cases_of, wishes_from
 from themis.errors import DeniedError
 from themis.live.picturing import snapshot_of
 from themis.live.routes.base import Call, Data, Handlers, as_json, whole
-from themis.live.routes.endpoints import LONGEST_WAIT, SEEDS
+from themis.live.routes.endpoints import LONGEST_WAIT
 from themis.live.sealing import sealed_forecast
 from themis.model import OwnerId
 from themis.model.ids import check_name
-from themis.records.questions import LONGEST, Question
+from themis.records.questions import LONGEST, SEEDS, Question
 from themis.records.snapshots import dumps_snapshot
 
 _COST = 5.0
@@ -71,7 +72,8 @@ class Foretelling(Handlers):
         self._allow(call)
         self._charge(call, _COST)
         taken = snapshot_of(self._service, call.wall)
-        return as_json(dumps_snapshot(taken).encode())
+        # Megabytes of a large cluster; nobody else shall wait for them.
+        return as_json((await asyncio.to_thread(dumps_snapshot, taken)).encode())
 
 
 def _who(call: Call) -> str:
