@@ -5,13 +5,15 @@ python benchmarks/whatif.py --apps 50 --seeds 8
 A cluster of 64 GPUs (testbed64) in the middle of its work: apps of W2, all submitted within minutes
 and run for `--warm` seconds under `themis`. The question goes to the process that answers for the
 service, so the start of Python and the snapshot's way there count. `rough` is the first line: equal
-shares of a fluid, before any run. `first` is the first answer of a run that came to the app's end,
-`final` the last one; the same with `_cpu` is what the worker had used of a processor by then, as it
-is nice and waits for everybody else on a busy machine. `rough_error` is how far the rough finish
-was from the median in the end, as a share of it.
+shares of a fluid, before any run. `outline` is the answer of a run with longer leases, where the
+app takes so long that there is one; `first` the first answer of a run that is like the cluster,
+`final` the last one. The same with `_cpu` is what the worker had used of a processor by then, as it
+is nice and waits for everybody else on a busy machine. `rough_error` and `outline_error` are how far
+these finishes were from the median in the end, as a share of it.
 
-Exits 1 unless the first run was answered within 5 s and the last one within 60 s (and 5 s for the
-process to begin and end); with fewer than 50 apps nothing is judged (`met` is null).
+Exits 1 unless the first answer of a run, be it an outline, came within 5 s and the last one within
+60 s (and 5 s for the process to begin and end); with fewer than 50 apps nothing is judged (`met` is
+null).
 """
 
 import argparse
@@ -61,8 +63,8 @@ def ask(snapshot: Snapshot, question: Question) -> dict[str, Any]:
     """Ask the worker; when it said what."""
     began = time.monotonic()
     text = f'{{"snapshot":{dumps_snapshot(snapshot)},"question":{dumps(question)}}}\n'
-    found: dict[str, Any] = {"bytes": len(text), "rough": None, "first": None}
-    guess = 0.0
+    found: dict[str, Any] = {"bytes": len(text), "rough": None, "outline": None, "first": None}
+    guesses: dict[str, float] = {}
     command = [sys.executable, "-m", "themis.forecast.worker"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -77,14 +79,18 @@ def ask(snapshot: Snapshot, question: Question) -> dict[str, Any]:
             case = answer["cases"][0]
             if found["rough"] is None:
                 found |= {"rough": taken, "rough_cpu": used}
-                guess = case["finish"]["mid"]
+                guesses["rough"] = case["finish"]["mid"]
+            if case["outlined"] and found["outline"] is None:
+                found |= {"outline": taken, "outline_cpu": used}
+                guesses["outline"] = case["finish"]["mid"]
             if case["seeds"] and found["first"] is None:
                 found |= {"first": taken, "first_cpu": used}
             if answer["final"]:
                 found |= {"final": taken, "final_cpu": used}
                 found |= {"runs": answer["done"], "of": answer["total"], "seeds": case["seeds"]}
                 found |= {"finish": case["finish"], "rho": case["rho"]}
-                found["rough_error"] = round(guess / case["finish"]["mid"] - 1.0, 2)
+                for name, guess in guesses.items() if case["seeds"] else ():
+                    found[f"{name}_error"] = round(guess / case["finish"]["mid"] - 1.0, 2)
                 break
         process.stdin.close()
     return found
@@ -107,8 +113,8 @@ def main() -> int:
     given = parser.parse_args()
     snapshot, case = crowded(given.apps, given.warm, given.seed)
     found = ask(snapshot, Question((case,), given.seeds, given.seconds))
-    quick = found["first"] is not None and found["first"] <= FIRST
-    met = quick and found["final"] <= LAST + SLACK
+    ran = [found[name] for name in ("outline", "first") if found[name] is not None]
+    met = bool(ran) and min(ran) <= FIRST and found["final"] <= LAST + SLACK
     told = {
         "benchmark": "whatif",
         "gpus": 64,

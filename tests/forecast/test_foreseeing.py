@@ -178,6 +178,25 @@ def test_an_app_that_is_paused_stays_so_and_keeps_nobody_waiting() -> None:
     assert mid(found.finish) == pytest.approx(HOUR, abs=150.0)
 
 
+def test_of_an_app_that_takes_days_an_outline_comes_before_the_first_run() -> None:
+    crowded = state(spec("big", 900.0, gpus=8), spec("other", 900.0, gpus=8))
+    case = Case("as written", spec("new", 150.0, gpus=8))
+    # A clock by which every step is worth an answer, and a minute is long enough for an outline.
+    told = [each.cases[0] for each in foresee(crowded, Question((case,), 1), Ticks(0.05))]
+    kinds = [(each.rough, each.outlined) for each in told]
+    assert list(dict.fromkeys(kinds)) == [(True, False), (True, True), (False, False)]
+    outline, exact = next(each for each in told if each.outlined), told[-1]
+    assert outline.start is None
+    assert exact.seeds == 1
+    assert mid(outline.finish) == pytest.approx(mid(exact.finish), rel=0.15)
+    assert mid(outline.rho) == pytest.approx(mid(exact.rho), rel=0.15)
+
+
+def test_a_short_app_needs_no_outline() -> None:
+    told = foresee(state(), Question((Case("as written", spec("new", 4.0)),), 1), Ticks(0.2))
+    assert not any(each.cases[0].outlined for each in told)
+
+
 def test_an_app_is_waited_for_however_long_everybody_else_is_paused() -> None:
     arrivals = (SimApp(spec("paused", 40.0, gpus=8), 0.0, "", (0.5,)),)
     workload = Workload("some", arrivals, 1.0, 0.0, 1, "test", 1)

@@ -87,7 +87,8 @@ def tell(app: str, answer: Answer) -> None:
         if never:
             say(f"{label}: in {counted(never, 'run')} it did not finish within what was looked at")
         elif case.get("rough"):
-            say(f"~ {label}: on an equal share of the cluster; no run ended in time")
+            basis = "with longer leases" if case.get("outlined") else "on an equal share"
+            say(f"~ {label}: an estimate, {basis}; no run ended in time")
     named = [(case, other) for case in cases for other in case.get("named") or ()]
     moved = [(case, other) for case, other in named if abs(_mid(other)) > NOTICED]
     moved.sort(key=lambda each: -abs(_mid(each[1])))

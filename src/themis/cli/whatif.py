@@ -188,6 +188,7 @@ def _offline(
     from themis.arbiter.state import arbiter_from  # noqa: PLC0415 - see above
     from themis.errors import ConfigError  # noqa: PLC0415 - see above
     from themis.forecast import foresee  # noqa: PLC0415 - see above
+    from themis.forecast.worker import spare_memory_checks  # noqa: PLC0415 - see above
     from themis.live.sealing import sealed_forecast  # noqa: PLC0415 - see above
     from themis.model import AppId, OwnerId  # noqa: PLC0415 - see above
     from themis.policies import policy  # noqa: PLC0415 - see above
@@ -208,6 +209,7 @@ def _offline(
         topology=topology,
     )
     told: dict[str, Any] = {}
+    spare_memory_checks()
     try:
         for answer in foresee(taken, Question(cases, seeds, seconds), time.monotonic):
             plain: Any = loads(dumps(answer))

@@ -45,7 +45,9 @@ class CaseAnswer:
     finish: Interval | None
     rho: Interval | None
     rough: bool = False
-    """Whether no run has come to its end yet: then `finish` and `rho` are those on equal shares."""
+    """Whether no run has come to its end yet: then `finish` and `rho` are estimates."""
+    outlined: bool = False
+    """Whether the estimates are of a run with longer leases; without it they are equal shares."""
     unfinished: int = 0
     """Runs in which it had not finished when they were given up."""
     simulated: float = 0.0

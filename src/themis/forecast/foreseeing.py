@@ -3,15 +3,16 @@
     for answer in foresee(snapshot, question, clock=time.monotonic):
         show(answer)
 
-The first answer needs no run: all apps on equal shares of a fluid. Then every seed is run with the
-app in each case until it ends there, and once without it, so that what becomes of others can be
-told.
+The first answer needs no run: all apps on equal shares of a fluid. Where an app takes days, a run
+with longer leases, and so with fewer rounds, gives an outline. Then every seed is run with the app
+in each case until it ends there, and once without it, so that what becomes of others can be told.
 """
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from themis.arbiter.parts import SettingsPart
 from themis.arbiter.state import arbiter_from
 from themis.fairness.fluid import FluidApp, fluid_run, reference_ideal_time
 from themis.fairness.loads import declared_phases
@@ -22,6 +23,10 @@ from themis.policies import policy
 from themis.records.questions import Case, Question
 from themis.records.snapshots import Snapshot
 
+OUTLINED = 200
+"""Beats to an app's end from which on an outline comes first; up to there a run is as quick."""
+OUTLINE = 60
+"""Beats to its end in an outline."""
 EVERY = 0.5
 """Seconds between two answers while nothing has come to an end."""
 
@@ -40,6 +45,13 @@ class _Tally:
     simulated: float = 0.0
     begun: float | None = None
     """When it began in a run that goes on."""
+
+    def outline(self, ahead: Ahead) -> None:
+        """An outline has come to its end. When the app starts in it means nothing: leases do."""
+        record, rho = ahead.record, ahead.rho()
+        if record is not None and rho is not None:
+            finish, rhos = Interval.of([record.end - ahead.at]), Interval.of([rho])
+            self.rough = replace(self.rough, finish=finish, rho=rhos, outlined=True)
 
     def note(self, ahead: Ahead) -> None:
         """A run goes on."""
@@ -73,13 +85,14 @@ class _Tally:
         )
         if not self.finishes:
             if self.unfinished:
-                return replace(known, finish=None, rho=None, rough=False)
+                return replace(known, finish=None, rho=None, rough=False, outlined=False)
             return known
         return replace(
             known,
             finish=Interval.of(self.finishes),
             rho=Interval.of(self.rhos),
             rough=False,
+            outlined=False,
             others=delays(self.delays, owners),
         )
 
@@ -108,36 +121,53 @@ def foresee(snapshot: Snapshot, question: Question, clock: Callable[[], float]) 
 
     yield answer()
     for news in _work(snapshot, question, tallies):
-        done += news
+        done += news or 0
         now = clock()
         if now - began >= question.seconds:
             break
-        if news or now - told >= EVERY:
+        if news is not None or now - told >= EVERY:
             told = now
             yield answer()
     final = True
     yield answer()
 
 
-def _work(snapshot: Snapshot, question: Question, tallies: list[_Tally]) -> Iterator[int]:
-    """Run and run; yields how many runs have just come to their end: mostly none."""
+def _work(snapshot: Snapshot, question: Question, tallies: list[_Tally]) -> Iterator[int | None]:
+    """Run and run; yields how many runs have just come to their end, None on the way there."""
+    yield from _outline(snapshot, tallies)
     for seed in range(1, question.seeds + 1):
         ended = []
         for tally in tallies:
             ahead = Ahead(snapshot, tally.case, seed)
             for _ in ahead.steps():
                 tally.note(ahead)
-                yield 0
+                yield None
             tally.close(ahead)
             ended.append((ahead.now, tally, ahead))
             yield 1
         without = Ahead(snapshot, None, seed)
         for at, tally, ahead in sorted(ended, key=lambda each: each[0]):
             for _ in without.go_on(at):
-                yield 0
+                yield None
             if ahead.record is not None:
                 tally.delays.append(delays_in(ahead, without, at))
         yield 1
+
+
+def _outline(snapshot: Snapshot, tallies: list[_Tally]) -> Iterator[int | None]:
+    """Run every case that takes long with longer leases, which counts as no run."""
+    part = snapshot.state["settings"]
+    assert isinstance(part, SettingsPart)
+    for tally in tallies:
+        rough = tally.rough.finish
+        beats = 0.0 if rough is None else rough.mid / part.present.lease
+        if beats < OUTLINED:
+            continue
+        ahead = Ahead(snapshot, tally.case, 1, beats / OUTLINE)
+        for _ in ahead.steps():
+            yield None
+        tally.outline(ahead)
+        yield 0
 
 
 def _rough(snapshot: Snapshot, case: Case) -> CaseAnswer:

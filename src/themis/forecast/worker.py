@@ -8,6 +8,7 @@ It lives as long as its standard input: when the service is gone, or nobody want
 more, so is the worker. It is as nice as it can be: auctions that count come first.
 """
 
+import gc
 import os
 import sys
 import threading
@@ -38,6 +39,12 @@ def answer_to(text: str, sink: TextIO) -> None:
         _put(sink, {"refused": {"who": "forecast", "reason": str(error)}})
 
 
+def spare_memory_checks() -> None:
+    """Let Python look for circles of dead objects more rarely: a fifth of a run's time else."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
 def _put(sink: TextIO, data: dict[str, Any]) -> None:
     sink.write(dumps(data) + "\n")
     sink.flush()
@@ -51,6 +58,7 @@ def _end_with(source: TextIO) -> None:
 
 if __name__ == "__main__":
     os.nice(_NICE)
+    spare_memory_checks()
     asked = sys.stdin.readline()
     threading.Thread(target=_end_with, args=(sys.stdin,), daemon=True).start()
     answer_to(asked, sys.stdout)
