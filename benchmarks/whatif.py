@@ -8,8 +8,8 @@ service, so the start of Python and the snapshot's way there count. `rough` is t
 shares of a fluid, before any run. `outline` is the answer of a run with longer leases, where the
 app takes so long that there is one; `first` the first answer of a run that is like the cluster,
 `final` the last one. The same with `_cpu` is what the worker had used of a processor by then, as it
-is nice and waits for everybody else on a busy machine. `rough_error` and `outline_error` are how far
-these finishes were from the median in the end, as a share of it.
+is nice and waits for everybody else on a busy machine. `rough_error` and `outline_error` are how
+far these finishes were from the median in the end, as a share of it.
 
 Exits 1 unless the first answer of a run, be it an outline, came within 5 s and the last one within
 60 s (and 5 s for the process to begin and end); with fewer than 50 apps nothing is judged (`met` is

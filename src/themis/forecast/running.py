@@ -43,7 +43,7 @@ class Ahead:
             snapshot: Where.
             case: What is submitted and changed; None for nothing.
             seed: What nobody knows is drawn from it.
-            stretch: How many times longer leases are than they will be: an outline has fewer rounds.
+            stretch: How many times longer leases are, for an outline with fewer rounds.
 
         Raises:
             RefusedError: The snapshot contradicts itself.

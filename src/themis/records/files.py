@@ -23,11 +23,11 @@ def write_whole(path: Path, data: bytes, key: str = "out", *, secret: bool = Fal
     Raises:
         ConfigError: It cannot be written; blames the key.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     with writable(path, key):
         if path.exists() and not path.is_file():
             path.write_bytes(data)
             return
+        draft = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
             if secret:
                 draft.touch(mode=0o600)
