@@ -32,7 +32,7 @@ from themis.live.access import require
 from themis.live.audit import Outcome, Refusals, audited, clean
 from themis.live.binding import check_bind, listen
 from themis.live.config import Address, Limits, Tls
-from themis.live.credentials import Identity, Vault, check_bearer, check_host, note_use
+from themis.live.credentials import Identity, Proof, Vault, check_bearer, check_host, note_use
 from themis.live.limits import Rates, Streams, place_of
 from themis.live.pacing import Pace
 from themis.live.rpcs import (
@@ -125,6 +125,7 @@ class Peer:
     certificate: bytes | None
     secure: bool = False
     """Whether TLS is between."""
+    proof: Proof = field(default_factory=Proof, repr=False, compare=False)
 
 
 @dataclass(slots=True)
@@ -356,7 +357,7 @@ class GrpcServer:
         settings = self._settings
         place, now = place_of(peer.address), settings.monotonic()
         try:
-            identity = check_bearer(self._vault, peer.bearer, now=settings.wall())
+            identity = peer.proof.check(self._vault, peer.bearer, now=settings.wall())
             if settings.tls.cert is not None and not peer.secure:
                 check_host(self._vault, identity)
             else:
