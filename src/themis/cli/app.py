@@ -13,6 +13,7 @@ from themis.cli import (
     backup,
     cert,
     config,
+    dashboard,
     demo,
     doctor,
     exec,  # noqa: A004 - the verb is called that
@@ -71,6 +72,7 @@ app.command("serve", cls=ServiceCommand)(serve.serve)
 app.command("doctor", cls=ServiceCommand)(doctor.doctor)
 app.command("node", cls=node.NodeCommand)(node.node)
 app.command("replay")(replay.replay)
+app.command("dashboard")(dashboard.dashboard)
 app.command("demo")(demo.demo)
 app.command("reproduce")(reproduce.reproduce)
 app.command("exec", hidden=True)(exec.execute)
