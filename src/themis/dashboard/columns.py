@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from themis.dashboard.model import Columns, Timeline
 from themis.model import Source
 
-SOURCES = tuple(str(source) for source in Source)
+SOURCES = (*(str(source) for source in Source), "")
+"""The last one is for what the viewer may not know."""
 _PLACES = {name: place for place, name in enumerate(SOURCES)}
 _DIGITS = 1
 """Tenths of a second: nobody sees less, and a hundred thousand numbers get shorter."""
@@ -48,7 +49,7 @@ class Gathering:
             apps.append(self._place(name))
             starts.append(round(item.start, _DIGITS))
             ends.append(round(item.end, _DIGITS))
-            sources.append(_PLACES.get(item.source, 0))
+            sources.append(_PLACES.get(item.source, len(SOURCES) - 1))
         return Columns(gpus, apps, starts, ends, sources)
 
     def timeline(self, closed: Columns, present: Columns, cursor: int) -> Timeline:

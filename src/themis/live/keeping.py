@@ -76,6 +76,12 @@ class Departed:
         text = self._kept.get(_ENDED + app)
         return None if text is None else _read(Ended, text)
 
+    def all(self) -> Iterator[tuple[AppId, Ended]]:
+        """Every one that is kept."""
+        for key, ended in _all(Ended, self._kept, _ENDED):
+            if ended is not None:
+                yield AppId(key.removeprefix(_ENDED)), ended
+
     @staticmethod
     def named(rows: Rows) -> list[AppId]:
         """The apps that rows are of."""

@@ -128,13 +128,29 @@ export class Source {
 
   #change(change) {
     const board = {...this.board, now: change.now, wall: change.wall};
-    if (change.gpus) board.gpus = change.gpus;
-    if (change.apps) board.apps = change.apps;
+    board.gpus = change.gpus;
+    if (change.rows.length || change.gone.length || change.others) {
+      const named = new Map(board.apps.filter((row) => !row.sealed).map((row) => [row.app, row]));
+      for (const name of change.gone) named.delete(name);
+      for (const row of change.rows) named.set(row.app, row);
+      board.apps = [...named.values(), ...(change.others ?? board.apps.filter((row) => row.sealed))];
+    }
     if (change.machines) board.machines = change.machines;
     if (change.last_round !== null) board.last_round = change.last_round;
     this.board = board;
     if (change.timeline && this.timeline !== null) this.timeline = merged(this.timeline, change.timeline);
     this.#tell("change");
+  }
+
+  // A page that nobody looks at needs no stream: browsers have room for a few only.
+  pause() {
+    clearTimeout(this.#retry);
+    this.#stream?.close();
+    this.#stream = null;
+  }
+
+  resume() {
+    if (this.live && this.#stream === null) this.#again();
   }
 
   close() {

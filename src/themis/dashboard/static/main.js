@@ -1,6 +1,6 @@
 // Which page is shown, of which run, and whether it is live.
 
-import {Source} from "./data.js";
+import {Source, ask} from "./data.js";
 import {announce, el, replace} from "./dom.js";
 import {Clock, duration, safe} from "./format.js";
 import {Palette} from "./palette.js";
@@ -36,10 +36,22 @@ function place() {
   return {parts, run: Number.isInteger(run) && run > 0 ? run : 0};
 }
 
+let opening = null;
+
+// The source of a run, opened once: two visits in a row wait for the same answer.
+function opened(run) {
+  if (opening === null || opening.run !== run) {
+    opening = {run, done: open(run)};
+    opening.done.catch(() => { opening = null; });
+  }
+  return opening.done;
+}
+
 async function open(run) {
+  const next = new Source(run);
+  await next.load();
   source?.close();
-  source = new Source(run);
-  await source.load();
+  source = next;
   palette = new Palette(ANONYMOUS);
   for (const row of [...source.board.apps].sort((one, two) => (one.submitted ?? 0) - (two.submitted ?? 0))) {
     if (!row.sealed) palette.place(row.app);
@@ -56,7 +68,8 @@ async function show({focus = true} = {}) {
   const {parts, run} = place();
   const [name = "", ...rest] = parts;
   try {
-    if (source === null || source.run !== run) await open(run);
+    await opened(run);
+    if (mine !== turn) return undefined;
     const make = rest.length ? ONE[name] : PAGES[name];
     if (make === undefined) throw Object.assign(new Error("there is no such page"), {status: 404});
     const page = await make({source, palette, clock: () => clock}, rest.join("/"));
@@ -131,6 +144,7 @@ function bar() {
     const [text, title] = STATUS[status];
     parts.push(el(`span.status.${status}`, {title}, text));
     if (board.viewer.subject) parts.push(el("span.muted.who", {title: board.viewer.sealed ? "others are shown without names" : ""}, `${safe(board.viewer.role, 20)} `, el("bdi", {}, safe(board.viewer.subject, 40))));
+    parts.push(el("button.small", {type: "button", onclick: logout}, "Log out"));
     if (status !== "live" && status !== "still") announce(`${text}: ${title}`);
   } else {
     parts.push(el("span.muted.who", {}, `finished run, ${duration(board.now - board.begin)}`));
@@ -138,12 +152,20 @@ function bar() {
   replace(origin, parts);
 }
 
+async function logout() {
+  const told = await ask("/v1/whoami").catch(() => ({}));
+  if (told.csrf) await fetch("/v1/logout", {method: "POST", headers: {"x-themis-csrf": told.csrf}, credentials: "same-origin"});
+  source.close();
+  location.reload();
+}
+
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
 addEventListener("hashchange", () => show());
-addEventListener("pagehide", () => source?.close());
+addEventListener("pagehide", () => source?.pause());
+document.addEventListener("visibilitychange", () => (document.hidden ? source?.pause() : source?.resume()));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => shown?.timeline?.draw());
 
 // For tests and for who is curious: nothing in here changes anything.

@@ -21,7 +21,7 @@ export async function apps({source, palette, clock}) {
       {name: "history", label: "History", low: true, cell: (row) => sparkline(row.history, {fair, label: row.history.length ? `rho from ${rho(row.history[0][1])} to ${rho(row.history.at(-1)[1])}` : ""})},
       live
         ? {name: "held", label: "GPUs", number: true, value: (row) => row.held, cell: (row) => (row.demand ? `${number(row.held)} of ${number(row.demand)}` : number(row.held))}
-        : {name: "gpu", label: "GPU time", number: true, value: (row) => row.gpu_seconds, cell: (row) => gpuTime(row.gpu_seconds)},
+        : {name: "gpu", label: "GPU time", number: true, low: true, value: (row) => row.gpu_seconds, cell: (row) => gpuTime(row.gpu_seconds)},
       {name: "reason", label: live ? "Reason" : "State", value: (row) => row.reason, cell: (row) => (row.ended ? stateChip(row.state) : reasonChip(source.board, row.reason))},
       {name: "submitted", label: "Submitted", low: true, number: true, value: (row) => row.submitted, cell: (row) => timeCell(clock(), row.submitted)},
       {name: "elapsed", label: live ? "Active for" : "Took", low: true, number: true, value: (row) => row.elapsed, cell: (row) => duration(row.elapsed)},

@@ -465,14 +465,14 @@ export class Timeline {
       safe(lanes.names[lanes.app[index]]),
       `GPU ${row.index} of ${safe(row.machine, 60)}, rack ${safe(row.rack, 60)}`,
       `for ${duration(end - start)}, from ${clock.exact(start)}`,
-      `by ${{auction: "winning the auction", leftover: "a share of leftovers", arrival: "a round between beats", guard: "the guard against starving", direct: "the policy", renewed: "a failed round that renewed it"}[lanes.sources[lanes.source[index]]] ?? "the policy"}`,
+      lanes.sources[lanes.source[index]] === "" ? "" : `by ${{auction: "winning the auction", leftover: "a share of leftovers", arrival: "a round between beats", guard: "the guard against starving", direct: "the policy", renewed: "a failed round that renewed it"}[lanes.sources[lanes.source[index]]] ?? "the policy"}`,
     ];
   }
 
   #show(row, index, x, y) {
     const [name, where, when, how] = this.#words(row, index);
     const look = this.looks[this.lanes.app[index]];
-    replace(this.tip, el("strong", {}, el(`i.swatch.${look.swatch}`), name), el("span", {}, where), el("span", {}, when), el("span", {}, how));
+    replace(this.tip, el("strong", {}, el(`i.swatch.${look.swatch}`), name), el("span", {}, where), el("span", {}, when), how ? el("span", {}, how) : null);
     this.tip.hidden = false;
     const room = this.width - this.tip.offsetWidth - 8;
     this.tip.style.left = `${Math.max(0, Math.min(x + 14, room))}px`;
@@ -547,7 +547,7 @@ export class Timeline {
       if (this.lanes.end[index] < this.view[0] || this.lanes.start[index] > this.view[1]) {
         this.#look(this.lanes.start[index] - span * 0.1, span);
       }
-      announce(this.#words(this.rows[row], index).join(", "));
+      announce(this.#words(this.rows[row], index).filter(Boolean).join(", "));
       const x = Math.max(this.gutter, this.x(this.lanes.start[index]));
       this.#show(this.rows[row], index, x, y - this.scroller.scrollTop + AXIS);
     } else {
