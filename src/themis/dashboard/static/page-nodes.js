@@ -34,9 +34,10 @@ export async function nodes({source, palette, clock}) {
     const list = el("ul.gpus", {"aria-label": `GPUs of ${safe(machine.machine, 60)}`});
     let slot = null;
     for (const gpu of machine.gpus) {
-      if (slot !== null && gpu.slot !== slot) list.append(el("li.gap", {role: "presentation"}));
+      const cell = gpuCell(gpu, time);
+      if (slot !== null && gpu.slot !== slot) cell.classList.add("next");
       slot = gpu.slot;
-      list.append(gpuCell(gpu, time));
+      list.append(cell);
     }
     return el("article.machine", {},
       el("h3", {}, el("bdi", {}, safe(machine.machine, 60)), machine.state === "present" ? null : stateChip(machine.state)),
