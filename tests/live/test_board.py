@@ -15,6 +15,7 @@ from themis.arbiter import events as ev
 from themis.arbiter.record import AppLine, RoundRecord
 from themis.dashboard.assets import POLICY
 from themis.dashboard.model import ANONYMOUS
+from themis.fairness.ideal import Convention
 from themis.live.config import Limits
 from themis.live.keeping import Departed
 from themis.live.past import MOST_ENDED, Past
@@ -23,7 +24,9 @@ from themis.live.watching import Watchers
 from themis.model import AppId, GpuId, Lease, OwnerId, Source
 from themis.model.reasons import Reason
 from themis.policies.base import Notes
+from themis.records.codec import dumps
 from themis.testing.http_desk import Desk, desk_of
+from themis.testing.world import simple_app
 
 SECRET = ("ann-sweep", "ann-second")
 
@@ -276,8 +279,6 @@ def owner(app: AppId) -> OwnerId | None:
 
 
 def departed() -> Departed:
-    from themis.fairness.ideal import Convention  # noqa: PLC0415 - only here
-
     return Departed({}, Convention.FAIR_SHARE)
 
 
@@ -338,9 +339,6 @@ def test_a_name_that_is_used_anew_begins_without_a_past(tmp_path: Path) -> None:
 
 
 def _spec(name: str, owner_: str) -> str:
-    from themis.records.codec import dumps  # noqa: PLC0415 - only here
-    from themis.testing.world import simple_app  # noqa: PLC0415 - only here
-
     return dumps(simple_app(name, gpus=1, jobs=2, owner=owner_))
 
 

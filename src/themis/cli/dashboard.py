@@ -10,7 +10,7 @@ import typer
 
 from themis.cli.options import Json
 from themis.cli.output import note, print_json, progress_bar
-from themis.cli.remote import say
+from themis.cli.remote import SERVER, Authority, Server, reach, say
 
 if TYPE_CHECKING:
     from themis.dashboard.recording import Recording
@@ -18,21 +18,33 @@ if TYPE_CHECKING:
 
 def dashboard(
     runs: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(
-            metavar="RUN...",
+            metavar="[RUN...]",
             help="Folders of `sim run --out` or `sim compare --out`, or event logs; several are "
-            "compared.",
+            "compared. Without any, the pages of the service.",
         ),
-    ],
+    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of 127.0.0.1; 0 for any.")] = 0,
     open_: Annotated[bool, typer.Option("--open", help="Open a browser, too.")] = False,
+    server: Server = SERVER,
+    ca: Authority = None,
     json: Json = False,
 ) -> None:
     """Look at finished runs in a browser, on this machine only, until interrupted.
 
-    A running service shows the same pages at its own address: `themis login` lets a browser in.
+    Without a run: print a link to the pages of the service, as `themis login` does.
     """
+    if not runs:
+        link = reach(server, ca).login_link()
+        if open_:
+            _visit(link)
+        if json:
+            print_json({"url": link, "runs": []})
+        else:
+            note("open this in your browser within five minutes; it works once, so tell it nobody:")
+            say(link)
+        return
     import threading  # noqa: PLC0415 - late, so that --help is quick
 
     from themis.dashboard.serving import serve  # noqa: PLC0415 - see above
@@ -46,10 +58,14 @@ def dashboard(
             note("open this in a browser on this machine; Ctrl-C ends it:")
             say(url)
         if open_:
-            import webbrowser  # noqa: PLC0415 - only if asked for
-
-            webbrowser.open(url)
+            _visit(url)
         threading.Event().wait()
+
+
+def _visit(url: str) -> None:
+    import webbrowser  # noqa: PLC0415 - only if asked for
+
+    webbrowser.open(url)
 
 
 def _opened(paths: list[Path]) -> list[Recording]:

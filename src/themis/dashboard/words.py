@@ -36,9 +36,10 @@ _ROWS: dict[Reason, tuple[str, str, str, str]] = {
         "no such GPU", "no machine has the GPU model or memory it asks for",
         "relax gpus.model or gpus.memory, or add such a machine", "bad"),
     _R.PAUSED_BY_USER: (
-        "paused", "its owner paused it", "themis resume", "held"),
+        "paused", "its owner paused it", "let it go on with themis resume", "held"),
     _R.HELD_BY_ADMIN: (
-        "held", "an operator holds it back", "themis release, by an operator", "held"),
+        "held", "an operator holds it back", "an operator lets it go on with themis release",
+        "held"),
     _R.QUOTA_REACHED: (
         "quota used up", "its owner holds as many GPUs as allowed",
         "it goes on when another app of this owner lets go", "held"),
@@ -80,7 +81,7 @@ _ROWS: dict[Reason, tuple[str, str, str, str]] = {
     _R.SERVED: ("served", "it has all the GPUs it can use", _N, "good"),
     _R.PARTLY_SERVED: (
         "partly served", "it runs, and could use more GPUs", _ROUND, "good"),
-    _R.ENDED: ("ended", "it is over", "themis results shows what came of it", "good"),
+    _R.ENDED: ("ended", "it is over", "what came of it: themis results", "good"),
     _R.FAILED: ("failed", "it was given up", "read themis logs, mend it, then themis retry", "bad"),
 }  # fmt: skip
 

@@ -27,7 +27,7 @@ export function sparkline(points, {fair = null, label = ""} = {}) {
 // series: [{name, points, step}]; x and y: {label, format, time}.
 export function lineChart({series, x, y, limit = null, label, height = 220}) {
   const wide = 640;
-  const box = {left: 56, right: 12, top: 12, bottom: 38};
+  const box = {left: 56, right: 26, top: 12, bottom: 38};
   const shown = series.filter((one) => one.points.length);
   if (!shown.length) return null;
   let [x0, x1, y0, y1] = [Infinity, -Infinity, Infinity, -Infinity];

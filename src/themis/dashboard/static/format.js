@@ -28,6 +28,7 @@ export function figure(value) {
 }
 
 export function percent(share, digits = 0) {
+  if (share > 0 && share < 0.005 && digits === 0) return "<1\u202f%";
   return share === null || share === undefined || !Number.isFinite(share)
     ? NOTHING : number(100 * share, digits) + "\u202f%";
 }

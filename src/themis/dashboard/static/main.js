@@ -169,6 +169,8 @@ document.addEventListener("visibilitychange", () => (document.hidden ? source?.p
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => shown?.timeline?.draw());
 
 // For tests and for who is curious: nothing in here changes anything.
-globalThis.themis = {get source() { return source; }, get page() { return shown; }};
+globalThis.themis = {get source() { return source; }, get page() { return shown; }, interactive: null};
 
-show({focus: false});
+show({focus: false}).then(() => requestAnimationFrame(() => setTimeout(() => {
+  globalThis.themis.interactive = performance.now();
+})));

@@ -12,13 +12,13 @@ export async function auctions({source, clock}) {
     caption: "Rounds, the newest first", key: (row) => String(row.round), empty: "No round was held yet.",
     href: (row) => link(source.run, "auctions", row.round), sort: {name: "round", down: true},
     columns: [
-      {name: "round", label: "Round", number: false, value: (row) => row.round, cell: (row) => `Round ${row.round}`},
+      {name: "round", label: "Round", number: false, value: (row) => row.round, cell: (row) => [`Round ${row.round}`, row.failed ? el("span.message", {}, "failed") : null]},
       {name: "opened", label: "When", number: true, value: (row) => row.opened, cell: (row) => timeCell(clock(), row.opened)},
       {name: "trigger", label: "Because", low: true, value: (row) => row.trigger, cell: (row) => TRIGGERS[row.trigger] ?? safe(row.trigger, 40)},
       {name: "offered", label: "GPUs given", number: true, value: (row) => row.given, cell: (row) => bar(row)},
       {name: "invited", label: "Invited", number: true, low: true, value: (row) => row.invited, cell: (row) => `${number(row.invited)} of ${plural(row.apps, "app")}`},
       {name: "took", label: "Took", number: true, low: true, value: (row) => row.settled - row.opened, cell: (row) => duration(row.settled - row.opened)},
-      {name: "outcome", label: "Outcome", value: (row) => Number(row.failed), cell: (row) => outcome(row)},
+      {name: "outcome", label: "Outcome", low: true, value: (row) => Number(row.failed), cell: (row) => outcome(row)},
     ],
   });
   const more = el("button", {type: "button", onclick: () => earlier()}, "Earlier rounds");

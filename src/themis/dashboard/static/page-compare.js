@@ -40,7 +40,7 @@ function curve(runs, key, label, what) {
   const shown = runs.slice(0, 28).filter((run) => run[key].length);
   if (!shown.length) return el("p.muted", {}, "No app has finished.");
   return lineChart({
-    series: shown.map((run) => ({name: el("bdi", {}, safe(run.title, 40)), points: cumulated(run[key])})),
+    series: shown.map((run) => ({name: el("bdi", {}, safe(run.title, 40)), points: cumulated(run[key]), step: true})),
     x: {label}, y: {format: (share) => percent(share), zero: true}, label: `The share of ${what}, for ${plural(shown.length, "run")}`, height: 260,
   });
 }

@@ -16,7 +16,7 @@ export async function overview({source, palette, clock}) {
   const timeline = new Timeline({palette, open: (name) => { location.hash = link(source.run, "apps", name); }});
   choice.addEventListener("change", () => timeline.setHighlight(choice.value === "" ? null : JSON.parse(choice.value)));
   const label = el("label", {for: "highlight"}, "Highlight ", choice);
-  const hint = el("p.hint", {}, "Drag to move, Ctrl and the wheel to zoom, arrow keys from lease to lease, Enter to open an app.");
+  const hint = el("p.hint");
   const first = await source.lanes();
   let seen = "";
   let drawn = null;
@@ -31,6 +31,7 @@ export async function overview({source, palette, clock}) {
       replace(room, card("GPU timeline", empty("No machines yet", "A machine is here as soon as a node runs on it. For a try without GPUs, the demo pretends to have some.", "themis node --server HOST:PORT        or        themis demo")));
     }
     timeline.setMachines(source.board.machines);
+    hint.textContent = `${timeline.hides ? `Scroll for all ${plural(timeline.rows.length, "GPU")}. ` : ""}Drag to move, Ctrl and the wheel to zoom, arrow keys from lease to lease, Enter to open an app.`;
   }
 
   function update(what = "all") {

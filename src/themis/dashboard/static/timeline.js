@@ -5,12 +5,14 @@ import {duration, percent, safe} from "./format.js";
 import {Lanes} from "./lanes.js";
 
 const AXIS = 26, LEAST_LANE = 3, MOST_LANE = 18, GAP = 5, HEIGHT = 460, STRIP = 38;
-const NARROW = 560;
+const NARROW = 560, LEAST = 300, DENSE = 10;
 
 export class Timeline {
   #frame = 0;
   #drag = null;
   #cursor = null;
+  #strip = null;
+  #points = null;
 
   // open(name) shows an app; palette gives apps their colours.
   constructor({palette, open, highlight}) {
@@ -91,11 +93,17 @@ export class Timeline {
     this.#resize();
   }
 
+  // Whether there are more GPUs than fit.
+  get hides() {
+    return this.total + AXIS > HEIGHT;
+  }
+
   setData(timeline, clock) {
     const before = this.lanes;
     this.clock = clock;
     this.lanes = new Lanes(timeline, clock.time());
     this.looks = this.lanes.names.map((name) => this.palette.look(name));
+    this.packed = this.looks.map((look) => packed(look.colour));
     this.usage = null;
     const last = Math.max(this.lanes.last, clock.now);
     if (this.view === null) this.fit();
@@ -114,9 +122,13 @@ export class Timeline {
   }
 
   #extent() {
-    if (this.lanes === null || !Number.isFinite(this.lanes.begin)) return [this.clock.begin, Math.max(this.clock.now, this.clock.begin + 60)];
-    const end = Math.max(this.lanes.last, this.clock.wall === null ? 0 : this.clock.now);
-    return [this.lanes.begin, Math.max(end, this.lanes.begin + 1)];
+    const {lanes, clock} = this;
+    const known = lanes !== null && Number.isFinite(lanes.begin);
+    const live = clock.wall !== null;
+    const end = Math.max(known ? lanes.last : clock.begin, live ? clock.now : clock.begin + 1);
+    const begin = known ? lanes.begin : clock.begin;
+    // What began a moment ago is shown with the minutes before it.
+    return [live ? Math.min(begin, end - LEAST) : begin, end];
   }
 
   fit() {
@@ -227,15 +239,21 @@ export class Timeline {
     const scale = (this.width - gutter) / (view[1] - view[0]);
     const thick = this.lane > 4 ? this.lane - 1 : this.lane;
     const labels = this.lane >= 11 ? [] : null;
+    // Boxes by what they are filled with: changing that is what costs.
+    const boxes = new Map();
     for (let place = from; place < to; place += 1) {
       const row = this.rows[place];
       const y = row.y - top + AXIS;
       pen.fillStyle = this.colours.lane;
       pen.fillRect(gutter, y, this.width - gutter, thick);
+      const first = lanes.after(row.gpu, view[0]);
       const last = lanes.range(row.gpu)[1];
+      if ((lanes.after(row.gpu, view[1]) - first) * DENSE > this.width - gutter) {
+        this.#paintDense(pen, first, last, y, thick);
+        continue;
+      }
       let edge = -1;
-      let colour = null;
-      for (let index = lanes.after(row.gpu, view[0]); index < last; index += 1) {
+      for (let index = first; index < last; index += 1) {
         const start = lanes.start[index];
         if (start >= view[1]) break;
         const left = Math.max(gutter, gutter + (start - view[0]) * scale);
@@ -247,13 +265,43 @@ export class Timeline {
         const look = looks[app];
         const dim = this.highlighted !== null && app !== this.highlighted;
         const wide = right - left;
-        const fill = dim ? this.colours.line : wide > 5 ? this.palette.fill(pen, look) : look.colour;
-        if (fill !== colour) pen.fillStyle = colour = fill;
-        pen.fillRect(left, y, Math.max(wide - (wide > 4 ? 0.7 : 0), 0.8), thick);
+        const fill = dim ? this.colours.line : wide > 8 ? this.palette.fill(pen, look) : look.colour;
+        let mine = boxes.get(fill);
+        if (mine === undefined) boxes.set(fill, mine = []);
+        mine.push(left, y, Math.max(wide - (wide > 4 ? 0.7 : 0), 0.8));
         if (labels !== null && wide > 46 && !dim) labels.push([app, look, left, right, y]);
       }
     }
+    for (const [fill, mine] of boxes) {
+      pen.fillStyle = fill;
+      for (let at = 0; at < mine.length; at += 3) pen.fillRect(mine[at], mine[at + 1], mine[at + 2], thick);
+    }
     if (labels !== null) this.#paintLabels(pen, labels, thick);
+  }
+
+  // A lane of very many short leases: point by point, which is much quicker than box by box.
+  #paintDense(pen, first, last, y, thick) {
+    const {lanes, view, scale} = this;
+    const left = Math.round(this.gutter * scale);
+    const wide = this.canvas.width - left;
+    const high = Math.max(1, Math.round(thick * scale));
+    if (this.#strip?.width !== wide || this.#strip?.height !== high) {
+      this.#strip = new ImageData(wide, high);
+      this.#points = new Uint32Array(this.#strip.data.buffer);
+    }
+    const points = this.#points;
+    const line = points.subarray(0, wide);
+    const dim = packed(this.colours.line);
+    const per = wide / (view[1] - view[0]);
+    line.fill(packed(this.colours.lane));
+    for (let index = first; index < last && lanes.start[index] < view[1]; index += 1) {
+      const from = Math.max(0, Math.floor((lanes.start[index] - view[0]) * per));
+      const to = Math.max(from + 1, Math.round((lanes.end[index] - view[0]) * per));
+      const app = lanes.app[index];
+      line.fill(this.highlighted !== null && app !== this.highlighted ? dim : this.packed[app], from, Math.min(to, wide));
+    }
+    for (let row = 1; row < high; row += 1) points.copyWithin(row * wide, 0, wide);
+    pen.putImageData(this.#strip, left, Math.round(y * scale));
   }
 
   // Names in what is wide enough, once for GPUs that an app holds side by side.
@@ -556,6 +604,14 @@ export class Timeline {
     }
     this.draw();
   }
+}
+
+// A colour as canvases keep it: red first, on machines whose bytes are the other way round.
+function packed(text) {
+  const hex = text.trim().slice(1);
+  const full = hex.length === 3 ? [...hex].map((digit) => digit + digit).join("") : hex;
+  const [red, green, blue] = [0, 2, 4].map((place) => parseInt(full.slice(place, place + 2), 16));
+  return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 }
 
 const STEPS = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
