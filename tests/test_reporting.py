@@ -1,6 +1,7 @@
 """What training programs call: little, cheap, and harmless outside Themis."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import themis
-from themis import reporting
+from themis import reporting, tuning
 
 VARIABLES = (
     "THEMIS_JOB_ID",
@@ -36,7 +37,7 @@ def run(program: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_values_are_told_by_name_and_those_that_are_no_numbers_as_none(
+def test_values_are_told_by_name_and_what_is_not_finite_as_it_is(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "metrics.jsonl"
@@ -44,7 +45,7 @@ def test_values_are_told_by_name_and_those_that_are_no_numbers_as_none(
     themis.report(3, 0.5, accuracy=0.75, other=float("inf"), none=None)
     told = json.loads(file.read_text())
     assert told.pop("t") > 0
-    assert told == {"it": 3, "loss": 0.5, "accuracy": 0.75, "other": None, "none": None}
+    assert told == {"it": 3, "loss": 0.5, "accuracy": 0.75, "other": math.inf, "none": None}
 
 
 def test_outside_themis_there_are_only_defaults(
@@ -143,4 +144,4 @@ def test_the_words_of_a_program_need_nothing_but_the_standard_library() -> None:
         """
     )
     assert done.stdout.split() == ["themis", "themis", "themis.reporting"], done.stderr
-    assert set(themis.__all__) <= {*dir(reporting), "__version__"}
+    assert set(themis.__all__) <= {*dir(reporting), *tuning.__all__, "__version__"}

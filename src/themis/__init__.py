@@ -12,10 +12,13 @@ if TYPE_CHECKING:
         report,
         should_stop,
     )
+    from themis.tuning import OwnTuner, Trial, tune
 
 __version__ = "0.1.0"
 __all__ = [
     "GRACEFUL_EXIT",
+    "OwnTuner",
+    "Trial",
     "__version__",
     "checkpoint_dir",
     "checkpoint_due",
@@ -23,11 +26,17 @@ __all__ = [
     "params",
     "report",
     "should_stop",
+    "tune",
 ]
+_TUNING = ("OwnTuner", "Trial", "tune")
 
 
 def __getattr__(name: str) -> object:
     # Late: every job's supervisor imports this package, and few call these.
+    if name in _TUNING:
+        from themis import tuning  # noqa: PLC0415 - see above
+
+        return getattr(tuning, name)
     if name in __all__:
         from themis import reporting  # noqa: PLC0415 - see above
 

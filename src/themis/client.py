@@ -147,6 +147,10 @@ class Client:
         """One app in full."""
         return self._app("GET", app)
 
+    def explain(self, app: str) -> Answer:
+        """Why an app waits: `reason`, and `what`, `why` and `then` in words."""
+        return self._app("GET", app, "/explain")
+
     def submit(
         self,
         app: Mapping[str, Any],
@@ -387,7 +391,7 @@ class Client:
         return self._call("POST", "/v1/config/reload")
 
     def about(self) -> Answer:
-        """Version and epoch of the service."""
+        """Version and epoch of the service, and the port that agents call."""
         return self._get("/v1/about")
 
     # How

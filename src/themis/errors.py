@@ -10,6 +10,7 @@
         UnknownCallerError     no credential, or one that is not valid
         DeniedError            a credential that does not allow this
         LimitError             too much, or too often; says when to come again
+        TunerError             somebody's own tuner answered what cannot be
       UnavailableError       the weather; safe to retry
         StoreLockedError       another service has the store; names it
         StoreFullError         no room to write; nothing was written
@@ -89,6 +90,10 @@ class LimitError(RefusedError):
     def __init__(self, who: str, reason: str, retry_after: float | None = None) -> None:
         super().__init__(who, reason)
         self.retry_after = retry_after
+
+
+class TunerError(RefusedError):
+    """Somebody's own tuner answered what cannot be."""
 
 
 class UnavailableError(ThemisError):

@@ -43,8 +43,8 @@ def report(
 ) -> None:
     """Say that iteration `it` is done, with its loss and other values if there are any.
 
-    Of several processes only the first should call it. A value that is no finite number is told as
-    none. A file that cannot be written to is no reason to stop training.
+    Of several processes only the first should call it. A metric that is no finite number counts as
+    the worst there is. A file that cannot be written to is no reason to stop training.
 
     Args:
         it: Iterations done since the very beginning, not since the last restart.
@@ -58,11 +58,11 @@ def report(
     number = float(it)
     told = {
         "it": int(number) if number.is_integer() else number,
-        "loss": _finite(loss),
+        "loss": None if loss is None else float(loss),
         "t": time.time(),
     }
     for name, value in values.items():
-        told.setdefault(name, _finite(value))
+        told.setdefault(name, None if value is None else float(value))
     line = json.dumps(told, separators=(",", ":")).encode() + b"\n"
     try:
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -72,13 +72,6 @@ def report(
             os.close(fd)
     except OSError:
         return
-
-
-def _finite(value: SupportsFloat | None) -> float | None:
-    if value is None:
-        return None
-    number = float(value)
-    return number if math.isfinite(number) else None
 
 
 class StopNotice:

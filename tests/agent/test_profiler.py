@@ -269,3 +269,15 @@ def test_a_rule_that_could_never_believe_is_refused() -> None:
         Rule(least_windows=8, memory=4)
     with pytest.raises(ConfigError, match="step"):
         Rule(step=-0.1)
+
+
+@pytest.mark.parametrize("serial", [1e-4, 1.0, 3e5])
+def test_of_a_guess_the_first_measured_time_counts_as_declared(serial: float) -> None:
+    profiler = Profiler([_job()], estimated=True)
+    assert _see(profiler, RACK, 4, PRIOR.at(RACK, 4), serial=serial)
+    job = profiler.learned(_job())
+    assert job.serial_iteration_time == pytest.approx(serial)
+    assert job.slowdown.at(RACK, 4) == pytest.approx(PRIOR.at(RACK, 4)), "four are not slow"
+    assert _see(profiler, MACHINE, 2, 2.0, serial=serial)
+    assert profiler.learned(_job()).slowdown.at(MACHINE, 2) == pytest.approx(2.0)
+    assert not _see(profiler, MACHINE, 4, 1e6, serial=serial), "that was a process at rest"

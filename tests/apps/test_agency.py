@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 
+from themis.agent.core import Agent
+from themis.agent.events import MoveTimed, Progressed
 from themis.apps import parse_app, plan_app
-from themis.apps.agency import FIRST_WAIT, RESUMABLE, Agency
-from themis.fleet.messages import Point, RunState
+from themis.apps.agency import Agency
+from themis.apps.doing import FIRST_WAIT, RESUMABLE
+from themis.fleet.messages import NOT_FINITE, Point, RunState
 from themis.fleet.talk import (
     Curve,
     EndSaid,
+    JobPast,
     LeaseNews,
     OverNews,
     PhaseSaid,
@@ -65,6 +69,7 @@ class Stage:
         self.end: EndSaid | None = None
         self.count = 0
         self.sessions = 0
+        self.past: tuple[JobPast, ...] = ()
         self.agency = self.begin()
 
     def begin(self) -> Agency:
@@ -84,6 +89,7 @@ class Stage:
                 tuple(self.trials),
                 tuple(self.reached),
                 tuple(Curve(job, tuple(points)) for job, points in self.curves.items()),
+                past=self.past,
             )
         )
         return self.agency
@@ -313,6 +319,53 @@ def test_an_app_all_of_whose_jobs_fail_has_failed() -> None:
     assert stage.end.best is None
 
 
+@pytest.mark.parametrize("restarts", [False, True], ids=["undisturbed", "with restarts"])
+def test_jobs_that_were_given_up_stay_so_in_the_phases_that_follow(restarts: bool) -> None:
+    stage = Stage(retries=0)
+    stage.grant(0, 1, 2, 3)
+    for job in ("1", "2", "3"):
+        stage.exit(JobId(job), 3)
+    for phase in range(3):
+        if restarts:
+            stage.begin()
+        assert (stage.phase, stage.running()) == (phase, ["0"])
+        stage.finish(JobId("0"), 1.0)
+    assert stage.end == EndSaid("finished", JobId("0"))
+    assert sorted({each.job for each in stage.asked[4:]}) == ["0"]
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["undisturbed", "with restarts"])
+def test_a_bracket_all_of_whose_jobs_fail_does_not_end_the_sweep(restarts: bool) -> None:
+    search = {"params": {"lr": [0.1, 0.2]}}
+    stage = Stage(search=search, stop={"method": "hyperband", "max_iterations": 4}, retries=0)
+    stage.grant(0, 1, 2, 3)
+    first = stage.running()
+    for job in first:
+        stage.exit(job, 3)
+    if restarts:
+        stage.begin()
+    stage.grant(*(gpu for gpu in range(4) if gpu not in stage.leases))
+    assert stage.running()
+    assert not set(stage.running()) & set(first)
+    while stage.end is None:
+        for job in stage.running():
+            stage.finish(job, 1.0 + int(job))
+    assert stage.end.outcome == "finished"
+    assert stage.end.best not in first
+
+
+def test_a_trial_that_fails_before_others_are_chosen_does_not_end_the_search() -> None:
+    search = {"method": "optuna", "n": 2, "params": {"lr": [0.1, 0.5]}}
+    stage = Stage(search=search, stop={"max_iterations": 4}, retries=0)
+    stage.grant(0)
+    (first,) = stage.running()
+    stage.exit(first, 3)
+    assert stage.end is None
+    (second,) = stage.running()
+    stage.finish(second, 1.0)
+    assert stage.end == EndSaid("finished", second)
+
+
 def test_exiting_with_0_too_early_is_a_failure() -> None:
     stage = Stage(retries=0)
     stage.grant(0, 1, 2, 3)
@@ -382,6 +435,33 @@ def test_a_job_that_runs_for_too_long_is_ended() -> None:
     assert stage.reached[0].job == job
 
 
+def test_time_counts_over_moves_and_over_restarts_of_the_agent() -> None:
+    stage = Stage(search=None, command=["x"], stop={"max_iterations": 9}, max_runtime=100.0)
+    stage.grant(0)
+    (job,) = stage.running()
+    stage.at = 30.0
+    stage.revoke(0)
+    stage.exit(job, 75)
+    stage.at = 50.0
+    stage.grant(1)
+    assert stage.agency.next_wake == pytest.approx(120.0, abs=1.0), "30 s are spent, at 50 s"
+    stage.past = (JobPast(job, 40.0, 0),)
+    stage.at = 60.0
+    stage.begin()
+    assert stage.agency.next_wake == pytest.approx(120.0, abs=1.0), "40 s are spent, at 60 s"
+
+
+def test_failures_count_over_restarts_of_the_agent() -> None:
+    stage = Stage(search=None, command=["x"], stop={"max_iterations": 9}, retries=1)
+    stage.grant(0)
+    (job,) = stage.running()
+    stage.past = (JobPast(job, 1.0, 1),)
+    stage.begin()
+    stage.exit(job, 3)
+    assert stage.end is not None
+    assert stage.end.outcome == "failed: boom"
+
+
 def test_a_refused_run_is_asked_for_again_after_a_while() -> None:
     stage = Stage()
     stage.grant(0)
@@ -424,6 +504,34 @@ def test_parameters_are_chosen_when_a_trial_begins_and_are_kept() -> None:
     assert len(stage.trials) == 1
 
 
+@pytest.mark.parametrize("goal", ["minimize", "maximize"])
+@pytest.mark.parametrize("restarts", [False, True], ids=["undisturbed", "with a restart"])
+def test_a_trial_that_diverges_cannot_win_by_what_it_was_before(goal: str, restarts: bool) -> None:
+    stage = Stage(metric={"goal": goal})
+    stage.grant(0, 1, 2, 3)
+    best = JobId("0")
+    stage.report(best, 1.0, 1e-3 if goal == "minimize" else 99.0)
+    if restarts:
+        stage.report(best, 2.0, NOT_FINITE)
+        stage.begin()
+    stage.finish(best, NOT_FINITE)
+    for job in ("1", "2", "3"):
+        stage.finish(JobId(job), 1.0)
+    assert stage.reached[0].metric is None
+    assert best not in stage.running()
+
+
+def test_a_curve_that_breaks_is_stopped() -> None:
+    stage = Stage(stop={"method": "curve", "max_iterations": 1000})
+    stage.grant(0, 1, 2, 3)
+    job = JobId("1")
+    stage.report(job, 10.0, 0.001)
+    for step in range(2, 5):
+        stage.report(job, 10.0 * step, NOT_FINITE)
+    assert [(each.job, each.metric) for each in stage.reached] == [(job, None)]
+    assert stage.stopped
+
+
 def test_curves_are_stopped_where_they_flatten_and_the_arbiter_hears_of_it() -> None:
     stage = Stage(stop={"method": "curve", "max_iterations": 1000})
     stage.grant(0, 1, 2, 3)
@@ -456,3 +564,123 @@ def test_nothing_is_said_once_the_app_is_over() -> None:
     stage.hear(OverNews("cancelled"))
     assert stage.grant(1) == []
     assert stage.agency.over
+
+
+def moves(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float | None, float | None]]:
+    """What the agent is told of the costs of moves, from now on."""
+    told: list[tuple[float | None, float | None]] = []
+
+    def note(_: Agent, event: MoveTimed) -> None:
+        told.append((event.checkpoint, event.restart))
+
+    monkeypatch.setattr(Agent, "_on_move", note)
+    return told
+
+
+def test_how_long_a_job_takes_to_train_after_its_start_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = moves(monkeypatch)
+    stage = Stage()
+    stage.grant(0)
+    (job,) = stage.running()
+    run = stage.live[job]
+    stage.hear(replace(run, state=RunState.RUNNING))
+    stage.at += 20.0
+    # Its first three iterations come together, a second after the first of them.
+    points = tuple(Point(1.0 + n, 70.0 + n / 2) for n in range(3))
+    stage.hear(PointsNews(run.run, job, 1, points))
+    stage.hear(PointsNews(run.run, job, 4, (Point(4.0, 80.0),)))
+    [(_, restart)] = told
+    assert restart == pytest.approx(19.01)
+
+
+def test_how_long_a_job_takes_to_save_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = moves(monkeypatch)
+    stage = Stage()
+    stage.grant(0)
+    (job,) = stage.running()
+    stage.report(job, 1.0, 0.5)
+    stage.revoke(0)
+    stage.at += 6.0
+    stage.exit(job, RESUMABLE)
+    [(checkpoint, _)] = told
+    assert checkpoint == pytest.approx(6.01)
+    stage.grant(1)
+    (job,) = stage.running()
+    stage.revoke(1)
+    stage.exit(job, RESUMABLE)
+    assert len(told) == 1, "one that had done nothing had nothing to save"
+
+
+def test_a_job_that_can_go_on_on_one_machine_only_waits_for_it() -> None:
+    stage = Stage(search={"n": 1, "params": {"lr": [0.1]}}, stop={"max_iterations": 12})
+    stage.grant(15)
+    (job,) = stage.running()
+    key, home = stage.asked[-1].key, TOPOLOGY.machines[0].name
+    del stage.live[job]
+    stage.hear(RefusalNews(key, "its checkpoints are there alone", home=home))
+    assert stage.released == [15]
+    assert len(stage.asked) == 1
+    first = TOPOLOGY.gpus_of[0][0]
+    stage.grant(first)
+    assert stage.asked[-1].gpus == (first,)
+
+
+def test_a_job_that_waited_for_one_machine_asks_for_another_after_a_while() -> None:
+    stage = Stage(search={"n": 1, "params": {"lr": [0.1]}}, stop={"max_iterations": 12})
+    stage.grant(15)
+    (job,) = stage.running()
+    del stage.live[job]
+    stage.hear(RefusalNews(stage.asked[-1].key, "why", home=TOPOLOGY.machines[0].name))
+    stage.grant(14)
+    assert len(stage.asked) == 1
+    stage.wake(stage.agency.next_wake)
+    stage.grant(13)
+    assert stage.asked[-1].gpus == (13,)
+
+
+def test_jobs_that_run_on_are_not_moved_where_one_could_not() -> None:
+    stage = Stage()
+    stage.grant(0, 15)
+    stays, moves = sorted(stage.live, key=lambda job: stage.live[job].gpus)
+    refused = next(said for said in stage.asked if said.job == moves)
+    del stage.live[moves]
+    stage.hear(RefusalNews(refused.key, "why", home=TOPOLOGY.machines[1].name))
+    stage.report(stays, 1.0, 0.5)
+    stage.revoke(0)
+    stage.exit(stays, RESUMABLE)
+    count = len(stage.asked)
+    other = TOPOLOGY.gpus_of[2][0]
+    stage.grant(other)
+    assert all(said.job != stays for said in stage.asked[count:]), "its checkpoints are elsewhere"
+
+
+def test_an_agent_reckons_how_far_jobs_are_that_report_rarely() -> None:
+    stage = Stage(search=None, stop={"max_iterations": 4000}, command=["train"])
+    stage.grant(0, 1)
+    (run,) = stage.live.values()
+    told: list[float] = []
+    core = stage.agency._agent
+    assert core is not None
+    handle = core.handle
+
+    def listen(event: Any) -> Any:
+        if isinstance(event, Progressed):
+            told.append(event.iterations[0][1])
+        return handle(event)
+
+    core.handle = listen  # type: ignore[method-assign]
+    # Its clock is an hour ahead, and the second point was 30 s on its way.
+    for at, time, iteration in ((100.0, 3700.0, 100.0), (230.0, 3800.0, 200.0)):
+        stage.at = at
+        point = Point(iteration, time, (("loss", 1.0),))
+        stage.hear(PointsNews(run.run, run.job, int(iteration // 100), (point,)))
+    stage.at = 260.0
+    stage.grant(1, 2)
+    # One GPU, an iteration a second: it was at 200 a minute ago.
+    assert told[-1] == pytest.approx(260.0, abs=0.1)
+    stage.at = 10_000.0
+    stage.grant(2, 3)
+    # So long it never was silent: something is wrong with it.
+    assert told[-1] == pytest.approx(500.0, abs=0.1)

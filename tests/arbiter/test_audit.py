@@ -184,3 +184,42 @@ def test_rows_and_tables_are_corrected_by_their_level_and_single_gpus_are_not() 
     assert [row.seconds for row in bid.rows] == [20.0, 10.0]
     assert bid.table == corrected_table(table, factors)
     assert [row.seconds for row in corrected_bid(bid, (1.0,) * 4, 3.0).rows] == [60.0, 30.0]
+
+
+def _guess(serial: float = 30.0) -> Audit:
+    """Of an app that does not know how long its iterations take; they take a second."""
+    job = JobSpec(J, serial, 4, slowdown=TRUTH)
+    phases = (Phase(1, 10**6),)
+    return Audit(AppSpec(AppId("a"), OwnerId("a"), (job,), phases, estimated=True))
+
+
+@pytest.mark.parametrize("tolerance", [TOLERANCE, 0.0])
+@pytest.mark.parametrize("level", [MACHINE, RACK])
+def test_a_guess_is_replaced_by_the_first_iterations_and_then_fixed(
+    level: int, tolerance: float
+) -> None:
+    audit = _guess()
+    before, changed = audit.estimated, _run(audit, level, tolerance=tolerance)
+    assert (before, changed, audit.estimated) == (True, 1, False)
+    assert audit.serial_factor == pytest.approx(1 / 30.0)
+    assert _run(audit, level, samples=100, tolerance=tolerance) == 0
+    assert audit.alarms == 0, "it said nothing that could be contradicted"
+
+
+def test_fewer_than_twenty_iterations_and_the_start_up_tell_nothing() -> None:
+    audit = _guess()
+    audit.start(J, SLOT, 1)
+    assert not audit.measure(J, 25.0, 300.0, TOLERANCE), "its libraries were loaded meanwhile"
+    assert not audit.measure(J, 44.0, 19.0, TOLERANCE)
+    assert audit.estimated
+    assert audit.measure(J, 46.0, 2.0, TOLERANCE)
+    assert audit.serial_factor == pytest.approx(1 / 30.0)
+
+
+def test_what_replaced_a_guess_is_kept() -> None:
+    audit, again = _guess(), _guess()
+    _run(audit, MACHINE)
+    again.take_back(audit.part())
+    assert again.part() == audit.part()
+    assert _run(again, MACHINE, samples=100) == 0
+    assert again.serial_factor == audit.serial_factor

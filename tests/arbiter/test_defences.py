@@ -245,3 +245,23 @@ def test_parts_of_a_split_app_count_together_as_one(
     assert queued == {40_000.0 if bidder is BidderKind.OWNER else 10_000.0}
     parts = sum(_view(world, AppId(f"a-p{number}")).weight for number in range(4))
     assert parts / (parts + _view(world, AppId("b")).weight) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 10.0])
+def test_who_does_not_know_its_iteration_time_is_measured_and_loses_nothing_by_it(
+    make_world: MakeWorld, seconds: float
+) -> None:
+    world = make_world("fifo", Settings(lease=60.0))
+    world.submit(replace(simple_app("a", iterations=1000, seconds=1.0), estimated=True))
+    world.advance(100.0)
+    state = world.arbiter.world.apps[A]
+    world.deliver(events.JobStarted(world.now, A, J0, tuple(world.arbiter.ledger.holdings(A))))
+    _measure(world, (J0, 10.0, 500.0))
+    before = state.audit.estimated
+    assert total_work(state.whole) == pytest.approx(1000.0)
+    world.advance(200.0)
+    _measure(world, (J0, 40.0, 30.0 * seconds))
+    assert (before, state.audit.estimated) == (True, False)
+    assert total_work(state.whole) == pytest.approx(1000.0 * seconds)
+    assert (state.arrival, state.added_work) == (0.0, 0.0)
+    assert _view(world).elapsed == pytest.approx(200.0)

@@ -29,6 +29,7 @@ def _benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, spec.name, module)  # where dataclasses look for their types
+    monkeypatch.syspath_prepend(FOLDER)  # where benchmarks find what they share
     spec.loader.exec_module(module)
     return module
 

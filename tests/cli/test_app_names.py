@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from themis.errors import UnavailableError
+from themis.errors import DeniedError, UnavailableError
 
 Cli = Callable[..., Any]
 Service = Any
@@ -56,6 +56,36 @@ def test_no_other_app_suffers_for_one_that_is_over(cli: Cli, service: Service) -
     service.answers["POST /v1/apps/vgg-1-2/cancel"] = {"done": True}
     assert cli("cancel", "vgg-1").code == 3
     assert service.bodies("POST /v1/apps/vgg-1-2/cancel") == []
+
+
+@pytest.fixture
+def sealed(service: Service) -> Service:
+    """A service as a tenant sees it: an app that is not there looks like somebody else's."""
+    denied = DeniedError("tenant ann", "`status` is allowed to tenant for what is its own only")
+    for app in ("vg", "other", "res"):
+        service.answers[f"GET /v1/apps/{app}"] = denied
+        service.answers[f"POST /v1/apps/{app}/cancel"] = denied
+    service.answers["GET /v1/whoami"] = {"role": "tenant", "subject": "ann"}
+    return service
+
+
+def test_a_beginning_is_enough_for_tenants_too(cli: Cli, sealed: Service) -> None:
+    assert json.loads(cli("status", "vg", "--json").out)["app"] == "vgg"
+    assert cli("cancel", "vg").out == "vgg is cancelled\n"
+    assert cli("cancel", "res").code == 2
+
+
+def test_a_tenant_is_told_that_no_own_app_is_called_so(cli: Cli, sealed: Service) -> None:
+    done = cli("status", "other")
+    assert done.code == 3
+    assert "you have no app of this name" in done.err
+
+
+def test_what_a_role_may_not_do_at_all_is_denied(cli: Cli, sealed: Service) -> None:
+    sealed.answers["GET /v1/whoami"] = {"role": "viewer", "subject": "eve"}
+    assert cli("cancel", "other").code == 5
+    sealed.answers["POST /v1/apps/vgg/cancel"] = DeniedError("viewer eve", "not to viewers")
+    assert cli("cancel", "vgg").code == 5
 
 
 def completions(words: str, **environment: str) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from themis.cli import app as tree
+from themis.cli import app as commands
 from themis.errors import (
     ConfigError,
     DeniedError,
@@ -40,7 +40,7 @@ def test_each_kind_of_trouble_has_its_code(
     def fail(**_: object) -> None:
         raise error
 
-    monkeypatch.setattr(tree, "app", fail)
+    monkeypatch.setattr(commands, "tree", lambda _: fail)
     done = cli("anything")
     assert (done.code, done.out) == (code, "")
     # Of a token that is missing or not valid one is also told where to get one.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from themis.cli.logs import plain_line
-from themis.errors import UnavailableError
+from themis.errors import LimitError, UnavailableError
 
 Cli = Callable[..., Any]
 Service = Any
@@ -103,6 +103,23 @@ def test_several_jobs_are_followed_until_the_app_is_over(cli: Cli, service: Serv
     done = cli("logs", "sweep", "-f")
     assert done.code == 0, done.err
     assert done.out == "==> job 0 <==\na\n\n==> job 1 <==\nc\n\n==> job 0 <==\nb\n"
+
+
+def test_a_service_that_is_asked_too_often_is_asked_again_later(cli: Cli, service: Service) -> None:
+    log, calls = Log("a\n"), []
+
+    def busy(query: dict[str, str]) -> Any:
+        calls.append(query)
+        return LimitError("admin", "too many calls") if len(calls) == 3 else log(query)
+
+    running = sheet("running", "waiting")
+    over = {**sheet("finished", "stopped"), "outcome": "finished"}
+    having(service, [running, running, over])
+    service.answers["GET /v1/apps/sweep/jobs/0/log"] = busy
+    done = cli("logs", "sweep", "-f")
+    assert done.code == 0, done.err
+    assert done.out == "==> job 0 <==\na\n"
+    assert len(calls) > 3
 
 
 def test_jobs_that_have_not_begun_are_not_asked_for(cli: Cli, service: Service) -> None:

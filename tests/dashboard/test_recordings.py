@@ -206,7 +206,8 @@ def test_hostile_names_go_through_as_they_are_and_break_nothing(
 
 def test_every_reason_has_words() -> None:
     assert list(REASONS) == [str(reason) for reason in Reason]
-    assert all(words.label and words.what and words.then for words in REASONS.values())
+    assert all(words.label and words.what for words in REASONS.values())
+    assert {words.tone for words in REASONS.values()} == {"good", "wait", "held", "bad"}
 
 
 class Line:

@@ -1,6 +1,7 @@
 """Metrics files are their owners' to spoil; reading them is always safe."""
 
 import json
+import math
 import os
 from pathlib import Path
 
@@ -61,10 +62,10 @@ def line(number: float) -> str:
             id="eight values, the loss among them",
         ),
         pytest.param(
-            '{"it": 1, "loss": NaN, "t": Infinity}', Sample(1, None, None), id="no number"
+            '{"it": 1, "loss": NaN, "t": Infinity}', Sample(1, math.nan, None), id="no number"
         ),
         pytest.param('{"it": 1, "loss": "low"}', Sample(1, None, None), id="a loss in words"),
-        pytest.param('{"it": 1, "loss": 1e300}', Sample(1, None, None), id="a huge loss"),
+        pytest.param('{"it": 1, "loss": 1e300}', Sample(1, math.nan, None), id="a huge loss"),
         pytest.param('{"it": true}', None, id="a truth is no number"),
         pytest.param('{"it": -1}', None, id="less than nothing"),
         pytest.param('{"it": 1' + "0" * 400 + "}", None, id="a huge number"),
@@ -173,10 +174,10 @@ def test_a_program_reports_where_it_is_told_to(file: Path, monkeypatch: pytest.M
     themis.report(2.5, float("nan"))
     themis.report(3, accuracy=0.75, it_count=4)
     samples = MetricsReader(str(file)).read()
-    assert [(sample.iteration, sample.loss) for sample in samples] == [
-        (1, 0.5),
-        (2.5, None),
-        (3, None),
+    assert [(sample.iteration, str(sample.loss)) for sample in samples] == [
+        (1, "0.5"),
+        (2.5, "nan"),
+        (3, "None"),
     ]
     assert all(sample.time is not None for sample in samples)
     assert samples[2].values == (("accuracy", 0.75), ("it_count", 4.0))
@@ -217,3 +218,40 @@ def test_many_lines_without_samples_are_got_over(
         place = part.end
         found += iterations(part.samples)
     assert [*found, *iterations(part.samples)] == [1]
+
+
+def test_the_rest_of_a_line_that_is_too_long_is_no_line(file: Path) -> None:
+    rest = '{"it": 7}'
+    file.write_text(line(1) + "x" * (metrics.MOST_LINE + 1))
+    first = MetricsReader(str(file)).stretch(0, 10)
+    assert (iterations(first.samples), first.end) == ([1], file.stat().st_size)
+    with file.open("a") as out:
+        out.write(f"{rest}\n{line(2)}")
+    second = MetricsReader(str(file)).stretch(first.end, 10)
+    assert iterations(second.samples) == [2]
+    assert MetricsReader(str(file)).stretch(second.end, 10).samples == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param(line(1), "", id="samples"),
+        pytest.param("\n\n" + line(1), "", id="empty lines"),
+        pytest.param("loss 0.3\n", "is not like {\"it\": 12, ...}: 'loss 0.3'", id="garbage"),
+        pytest.param("x" * 5000 + "\n", "longer than 4096 bytes", id="a long line"),
+        pytest.param("x" * 5000, "longer than 4096 bytes", id="a long line without an end"),
+    ],
+)
+def test_what_is_left_out_is_told(file: Path, text: str, told: str) -> None:
+    file.write_text(text)
+    reader = MetricsReader(str(file))
+    stretch = reader.stretch(0, 10)
+    assert stretch.trouble == reader.trouble
+    assert (told in stretch.trouble) if told else not stretch.trouble
+
+
+def test_a_file_that_is_none_is_told_and_a_missing_one_is_no_trouble(tmp_path: Path) -> None:
+    assert MetricsReader(str(tmp_path / "none")).stretch(0, 10).trouble == ""
+    (tmp_path / "link").symlink_to(tmp_path / "none")
+    assert "cannot be read" in MetricsReader(str(tmp_path / "link")).stretch(0, 10).trouble
+    assert "no plain file" in MetricsReader(str(tmp_path)).stretch(0, 10).trouble

@@ -605,6 +605,18 @@ def test_an_agent_is_told_each_point_once_and_its_node_what_was_heard() -> None:
     assert orders_in(desk.take(ev.Woken(9.2))).heard == ((1, 4),), "more than was told"
 
 
+def test_a_node_is_answered_once_for_all_that_an_agent_heard_at_once() -> None:
+    desk, j1 = Desk().ready(A, A), JobId("j1")
+    desk.report(4.0)
+    desk.ask(5.0, 0)
+    desk.take(RunRequested(5.1, A, j1, (GpuId(1),), TRAIN, "other"))
+    first = saying(1, 2, more=True)
+    both = (first, replace(first, run=2, job=j1))
+    desk.report(6.0, *both, busy=dict.fromkeys((0, 1), SlotState.RUNNING))
+    answer = desk.take(PointsHeard(6.5, A, 1, 2, others=((2, 1),)))
+    assert orders_in(answer).heard == ((1, 2), (2, 1))
+
+
 def test_the_end_of_a_run_is_told_after_all_of_its_points() -> None:
     desk = training()
     assert told(desk.report(6.0, saying(1, 2, RunState.EXITED, more=True))) == [1.0, 2.0]
@@ -747,14 +759,15 @@ def test_without_any_shared_folder_nothing_is_refused_for_it() -> None:
     assert any(isinstance(command, AcceptRun) for command in desk.ask(5.0, 0, 2).commands)
 
 
-def trained_on_m0(desk: Desk) -> Desk:
+def trained_on_m0(desk: Desk, shared: str = "/shared") -> Desk:
     """A run on machine m0 has left checkpoints."""
     desk.ask(5.0, 0)
     slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
     ended = RunReport(1, A, J0, RunState.EXITED, 75, 3.0, 3.0)
     for number in (11, 12):
-        report = Report("m0", 1, number, 1, 0, slots, (ended,), shared_dir="/shared")
-        desk.take(ReportCame(6.0 + 0.01 * number, replace(report, mark="e1.m0.aa")))
+        report = Report("m0", 1, number, 1, 0, slots, (ended,), shared_dir=shared)
+        mark = "e1.m0.aa" if shared else ""
+        desk.take(ReportCame(6.0 + 0.01 * number, replace(report, mark=mark)))
     assert not desk.steward.runs
     return desk
 
@@ -770,6 +783,48 @@ def test_a_job_does_not_move_to_a_machine_that_does_not_see_its_checkpoints() ->
 def test_a_job_moves_where_its_checkpoints_are_seen() -> None:
     desk = trained_on_m0(two_machines(SAME, SAME))
     assert any(isinstance(command, AcceptRun) for command in desk.ask(7.0, 2, key="k2").commands)
+
+
+NONE = ("", "", "")
+
+
+def answer_to(outcome: Outcome) -> AcceptRun | RefuseRun:
+    kinds = AcceptRun | RefuseRun
+    [answer] = [command for command in outcome.commands if isinstance(command, kinds)]
+    return answer
+
+
+def test_without_shared_storage_a_job_goes_on_where_its_checkpoints_are_and_says_so() -> None:
+    desk = trained_on_m0(two_machines(NONE, NONE), "")
+    refusal = answer_to(desk.ask(7.0, 2, key="k2"))
+    assert isinstance(refusal, RefuseRun)
+    assert refusal.home == "m0"
+    assert "its checkpoints are on m0 alone" in refusal.reason
+    assert desk.steward.bound(A, J0) == refusal.reason
+    assert isinstance(answer_to(desk.ask(7.1, 0, key="k3")), AcceptRun)
+    assert not desk.steward.bound(A, J0)
+
+
+def test_without_shared_storage_a_job_does_not_leave_the_machine_where_it_saves_just_now() -> None:
+    desk = two_machines(NONE, NONE)
+    desk.ask(5.0, 0)
+    slots = (SlotReport(0, 1, SlotState.RUNNING), SlotReport(1, 0, SlotState.EMPTY))
+    desk.take(ReportCame(6.0, Report("m0", 1, 11, 1, 0, slots, (running(),))))
+    desk.take(StopRequested(6.1, A, 1))
+    refusal = answer_to(desk.ask(6.2, 2, key="k2"))
+    assert isinstance(refusal, RefuseRun)
+    assert refusal.home == "m0"
+
+
+def test_a_job_whose_machine_is_gone_begins_anew_and_says_so() -> None:
+    desk = trained_on_m0(two_machines(NONE, NONE), "")
+    slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
+    for number in range(13, 60):
+        desk.take(ReportCame(float(number), Report("m1", 1, number, 1, 0, slots, ())))
+    assert not desk.steward.nodes["m0"].present
+    accepted = answer_to(desk.ask(60.0, 2, key="k2"))
+    assert isinstance(accepted, AcceptRun)
+    assert "its checkpoints are on m0, which is gone" in desk.steward.runs[accepted.run].note
 
 
 # Logs
@@ -856,3 +911,73 @@ def test_of_many_runs_the_last_are_kept_and_offsets_stay() -> None:
     assert row.begins()[0] == 30
     assert row.size == 10 * len(runs)
     assert [run.tail for run in row.runs][-2:] == ["", f"{MOST_RUNS + 3}"]
+
+
+class Watching(Desk):
+    """Notes at every round what the arbiter knows of the jobs that run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: list[dict[AppId, float]] = []
+
+    def _plan(self, view: View) -> Plan:
+        apps = self.steward.arbiter.world.apps
+        self.known.append({app: state.jobs[J0].done for app, state in apps.items()})
+        return super()._plan(view)
+
+    def run(self, *apps: AppId) -> "Watching":
+        """A run of each of these apps, with more iterations for the later ones."""
+        self.ready(*apps)
+        for gpu, app in enumerate(apps):
+            self.ask(2.0, gpu, app=app)
+        self.tell(3.0, *apps)
+        assert self.steward.arbiter.world.apps[A].jobs[J0].done == 0.0, "no round needs it yet"
+        self.known.clear()
+        return self
+
+    def tell(self, at: float, *apps: AppId) -> None:
+        runs = [replace(running(n), app=app, iterations=n + 2.0) for n, app in enumerate(apps, 1)]
+        self.report(at, *runs, busy=dict.fromkeys(range(len(apps)), SlotState.RUNNING))
+
+
+def test_a_round_that_an_arrival_opens_knows_how_far_jobs_are() -> None:
+    desk = Watching().run(A)
+    desk.take(ev.AppArrived(4.0, simple_app("c")))
+    assert [known[A] for known in desk.known] == [3.0]
+
+
+def test_a_round_at_a_beat_knows_how_far_all_jobs_are() -> None:
+    desk = Watching().run(A, B)
+    for at in range(5, 100, 5):
+        desk.wait(float(at))
+        desk.tell(float(at), A, B)
+    assert [(known[A], known[B]) for known in desk.known] == [(3.0, 4.0)]
+
+
+def test_progress_is_known_before_an_event_that_comes_late_opens_a_round() -> None:
+    desk = Watching().run(A, B)
+    # Nobody woke the steward at the beat: what comes next rings the alarm.
+    desk.take(ev.WeightChanged(150.0, 2.0, app=A))
+    assert [(known[A], known[B]) for known in desk.known] == [(3.0, 4.0)]
+
+
+def born_of(outcome: Outcome) -> str:
+    [order] = orders_in(outcome).runs
+    return order.born
+
+
+def test_a_later_app_of_the_same_name_does_not_get_the_checkpoints_of_the_first() -> None:
+    desk = Desk().ready(A)
+    desk.report(5.0)
+    first = born_of(desk.ask(5.2, 0))
+    assert first
+    desk.report(6.0, running(state=RunState.EXITED, code=1))
+    desk.report(7.0)
+    assert born_of(desk.ask(7.2, 0, key="again")) == first, "a job that failed finds its own"
+    desk.report(8.0, running(2, RunState.EXITED, 0))
+    desk.take(ev.AppEnded(8.5, A))
+    desk.report(9.0)
+    desk.take(ev.AppArrived(10.0, simple_app(A, gpus=2, jobs=2)))
+    desk.report(11.0)
+    second = born_of(desk.ask(11.2, 0, key="anew"))
+    assert second not in {"", first}

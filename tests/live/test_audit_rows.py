@@ -119,6 +119,17 @@ def test_of_what_is_refused_again_and_again_the_number_is_kept() -> None:
     assert refusals.due(1000.0) == []
 
 
+def test_what_was_only_counted_is_written_at_the_end() -> None:
+    refusals = Refusals()
+    for row in (refused(WHO, 0.0), refused(WHO, 1.0), refused(OTHER, 2.0)):
+        refusals.note(row)
+    (told,) = refusals.close(3.0)
+    assert (told.at, told.who, told.detail) == (
+        3.0, refused(WHO, 0.0).who, "1 more of the kind within 60 s"
+    )  # fmt: skip
+    assert refusals.close(100.0) == []
+
+
 def test_made_up_callers_do_not_fill_the_memory_and_a_clock_set_back_ends_a_minute() -> None:
     refusals = Refusals(most=2)
     rows = [refused(replace(WHO, credential=f"{number:012}"), 5.0) for number in range(4)]

@@ -1,12 +1,19 @@
 """Marks in a shared folder: who sees the same storage says the same, and nobody else does."""
 
+import asyncio
 import os
 import shutil
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from themis.fleet import events as ev
+from themis.live.node_health import Health
+from themis.live.node_runs import Happened
 from themis.live.node_storage import MARKS, SharedStorage, marked_by
+from themis.testing.doors import until
 
 
 @pytest.fixture
@@ -68,3 +75,46 @@ def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
         SharedStorage(tmp_path / "gone", "m0").look("aa")
     assert marked_by(tmp_path / "gone") == []
     assert not (tmp_path / "gone").exists()
+
+
+class Stuck(SharedStorage):
+    """A folder on a server that is down."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("/shared"), "m0")
+        self.up = threading.Event()
+        self.looks = 0
+
+    def look(self, nonce: str) -> str:
+        self.looks += 1
+        self.up.wait(60.0)
+        return f"{nonce}.m0.aa"
+
+
+def test_a_folder_that_does_not_answer_is_told_and_holds_nobody_up() -> None:
+    storage, told = Stuck(), list[tuple[str, str]]()
+
+    def put(happened: Happened) -> None:
+        event = happened(0.0)
+        assert isinstance(event, ev.StorageSeen)
+        told.append((event.mark, event.trouble))
+
+    async def scene(then: int) -> None:
+        engine: Any = None
+        health = Health(engine, storage, put, every=0.01, patience=0.01)
+        health.expect("aa")
+        watching = asyncio.create_task(health.watch_storage())
+        await until(lambda: len(told) == 1)
+        if then > 1:
+            storage.up.set()
+            await until(lambda: len(told) == then)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+    asyncio.run(scene(1))
+    assert not storage.up.is_set(), "the end did not wait for it"
+    assert told == [("", "it does not answer; is its file server down? (/shared)")]
+    assert storage.looks == 1, "one look waits, not one after the other"
+    told.clear()
+    asyncio.run(scene(2))
+    assert told[1] == ("aa.m0.aa", "")

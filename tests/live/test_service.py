@@ -959,6 +959,39 @@ def test_an_agent_hears_every_point_in_order_and_then_the_end(tmp_path: Path) ->
     virtually(work, tmp_path)
 
 
+def test_an_agent_that_begins_anew_is_told_how_runs_ended_without_their_logs(
+    tmp_path: Path,
+) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, nodes):
+            assert cluster.service is not None
+            (node,) = nodes
+            await cluster.service.submit(app(jobs=1), "k1")
+            agent = Talker(cluster, AppId("sweep"))
+            await agent.until(lambda: bool(agent.held))
+            (gpu, *_), job = agent.held, JobId("j0")
+            await agent.until(lambda: bool(node.running), RunSaid(job, (gpu,), TRAIN, "r"))
+            (run,) = node.running
+            node.running.clear()
+            now = asyncio.get_running_loop().time()
+            node.inbox.put_nowait(nev.Exited(now, run, 3, log="out of memory"))
+            told: list[str] = []
+
+            def is_over() -> bool:
+                runs = [item for item in agent.items if isinstance(item, RunNews)]
+                told[:] = [item.log for item in runs if item.state.over]
+                return bool(told)
+
+            await agent.until(is_over)
+            assert told == ["out of memory"]
+            fresh = Talker(cluster, AppId("sweep"), "s2")
+            await fresh.talk()
+            (standing,) = [item for item in fresh.items if isinstance(item, Standing)]
+            assert [(news.code, news.log) for news in standing.runs] == [(3, "")]
+
+    virtually(work, tmp_path)
+
+
 def test_points_that_waited_for_the_disk_do_not_overtake_those_told_again(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, nodes):

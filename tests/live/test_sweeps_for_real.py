@@ -62,20 +62,6 @@ async def over(stage: Stage, app: str) -> dict[str, Any]:
         await asyncio.sleep(0.2)
 
 
-def hosts(stage: Stage) -> list[int]:
-    """The processes of agent hosts below a service."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if b"agents" in words and str(stage.folder).encode() in b" ".join(words):
-                found.append(int(name))
-    return found
-
-
 def check_winner(found: dict[str, Any]) -> None:
     assert found["outcome"] == "finished"
     by_param = {job["params"]["q"]: job for job in found["jobs"]}
@@ -91,7 +77,11 @@ def test_a_sweep_ends_with_its_winner(place: Path) -> None:
     async def scene() -> None:
         async with open_stage(place, {"m0": 2, "m1": 2}) as stage:
             app = await submit(stage, sweep())
-            check_winner(await over(stage, app))
+            found = await over(stage, app)
+            check_winner(found)
+            best = next(job for job in found["jobs"] if job["job"] == found["best"])
+            saved = stage.folder / "state-nodes" / "checkpoints" / best["checkpoint"] / "n"
+            assert saved.read_text() == "36\n"
             again = await submit(stage, sweep(name="sweep"))
             assert again == "sweep-2", "a name that is taken gets a number"
 
@@ -103,9 +93,9 @@ def test_a_sweep_comes_to_the_same_end_when_service_and_agents_are_killed(place:
     async def scene() -> None:
         async with open_stage(place, {"m0": 2, "m1": 2}) as stage:
             app = await submit(stage, sweep(stop={"method": "halving", "max_iterations": 72}))
-            await until(lambda: bool(hosts(stage)))
+            await until(lambda: bool(stage.hosts()))
             await asyncio.sleep(1.0)
-            for number in hosts(stage):
+            for number in stage.hosts():
                 os.kill(number, signal.SIGKILL)
             await asyncio.sleep(1.0)
             await stage.kill()

@@ -362,6 +362,31 @@ def a_slow_app_was_found_out(world: ScriptedWorld) -> None:
         world.send(events.ProgressMeasured(world.now + 1.0, NAMES[1], (sample,)))
 
 
+def who_knows_no_times_trains(world: ScriptedWorld) -> None:
+    guess = simple_app("a1", gpus=4, iterations=10_000)
+    world.submit(replace(guess, estimated=True))
+    world.submit(simple_app("a2", gpus=4, iterations=10_000))
+
+
+def its_times_are_measured(world: ScriptedWorld, first: int = 1) -> None:
+    for number in range(first, first + 9):
+        sample = events.Sample(JobId("j0"), 100.0 * number, 1000.0)
+        world.send(events.ProgressMeasured(world.now + 1.0, NAMES[1], (sample,)))
+    nobody_answers(world)
+
+
+def its_times_were_measured(world: ScriptedWorld) -> None:
+    who_knows_no_times_trains(world)
+    its_times_are_measured(world)
+
+
+def it_is_started_again(world: ScriptedWorld) -> None:
+    gang = (JobId("j0"), world.held("a1")[:1])
+    world.send(events.JobStarted(world.now, NAMES[1], *gang))
+    its_times_are_measured(world, first=10)
+    world.advance(world.now + 1300.0)
+
+
 def nobody_answers(world: ScriptedWorld) -> None:
     world.silent = set(NAMES)
     world.advance(700.0)
@@ -401,6 +426,8 @@ BY_HAND: dict[tuple[str, str], tuple[str, Tale, Tale]] = {
     ("claims", "believed"): ("themis", a_slow_app_was_found_out, nobody_answers),
     ("awaited", "until"): ("themis", a_valuation_was_asked_for_twice, it_comes_in_time),
     ("standing", "refusals"): ("fifo", gpus_were_given_back, the_same_again),
+    ("audit", "estimated"): ("themis", who_knows_no_times_trains, its_times_are_measured),
+    ("audit", "found"): ("themis", its_times_were_measured, it_is_started_again),
 }
 
 

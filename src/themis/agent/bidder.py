@@ -118,7 +118,14 @@ class Bidder:
         self._restart_in_bids = restart_in_bids
         self._sticky = sticky
         self._declared = {job.id: job.slowdown for job in spec.jobs}
+        self._save, self._start = spec.checkpoint_seconds, spec.restart_seconds
         self._memory: _Memory | None = None
+
+    def believe(self, checkpoint: float, restart: float) -> None:
+        """Count with these seconds to save, and to train again after a start, from now on."""
+        self._save, self._start = checkpoint, restart
+        if self._memory is not None:
+            self._memory.question = None
 
     def bid(self, standing: Standing, offer: Offer, topology: Topology) -> Bid:
         """Rows for this offer, and the general valuation."""
@@ -222,7 +229,7 @@ class Bidder:
         if not self._restart_in_bids:
             return 0.0
         moved = min(new, leaving)
-        start, save = self._spec.restart_seconds, self._spec.checkpoint_seconds
+        start, save = self._start, self._save
         changes = ((moved, save + start), (new - moved, start))
         return restart_time(changes, held + new)
 

@@ -13,6 +13,8 @@ from themis.agent import commands as cmd
 from themis.agent import events as ev
 from themis.agent.assignment import Need, Placement, assign, top_rate
 from themis.agent.bidder import Bidder, Standing
+from themis.agent.costs import Costs
+from themis.agent.homes import assign_at_home, bid_at_home
 from themis.agent.profiler import Profiler
 from themis.model import AppSpec, GpuId, JobId, JobSpec, Topology
 from themis.tuners.base import Decision, Finished, Forecast, JobInfo, NextPhase, Stop, Tuner
@@ -31,6 +33,8 @@ class _Job:
     """At its target, or stopped for good before it; its process is gone or told to go."""
     aside: bool = False
     """It must not run for now."""
+    home: int | None = None
+    """The only machine that it can go on on."""
 
     @property
     def work(self) -> float:
@@ -64,6 +68,7 @@ class Agent:
         self._hold_idle = hold_idle
         self._in_bids = in_bids
         self._profiler = profiler
+        self._costs = Costs(spec.checkpoint_seconds, spec.restart_seconds)
         self._bidder = Bidder(spec, restart_in_bids=restart_in_bids, sticky=sticky)
         self._specs = {job.id: job for job in spec.jobs}
         self._all: dict[JobId, _Job] = {}
@@ -101,6 +106,15 @@ class Agent:
         """The iterations a job trains to in this phase."""
         return self._jobs[job].target
 
+    def pace(self, job: JobId) -> float:
+        """Iterations in a second of a job where it is placed, as believed; 0 if it is not."""
+        known, gang = self._jobs.get(job), self._placement.get(job, ())
+        if known is None or not gang or self._topology is None:
+            return 0.0
+        spec = known.spec
+        rate = spec.slowdown.rate(self._topology.level(gang), len(gang))
+        return rate / spec.serial_iteration_time
+
     def handle(self, event: ev.AgentEvent) -> list[cmd.AgentCommand]:
         """Take one event; returns what is to be done, in order."""
         self._out = []
@@ -110,6 +124,9 @@ class Agent:
                 if self._in_bids is not None:
                     standing = self._in_bids(standing)  # Errors and lies of experiments.
                 bid = self._bidder.bid(standing, event.offer, event.topology)
+                wanted = self._wanted_at_home()
+                if wanted:
+                    bid = bid_at_home(bid, wanted, event.offer, event.topology)
                 self._out.append(cmd.Answer(event.offer.round, bid))
             case ev.LeasesChanged():
                 self._on_leases(event)
@@ -117,6 +134,8 @@ class Agent:
                 self._on_progress(event)
             case ev.IterationsTimed():
                 self._on_timed(event)
+            case ev.MoveTimed():
+                self._on_move(event)
             case ev.LossSeen():
                 self._on_loss(event)
             case ev.JobReached():
@@ -127,6 +146,8 @@ class Agent:
                 self._on_set_aside(event)
             case ev.JobBack():
                 self._on_back(event)
+            case ev.JobBound():
+                self._on_bound(event)
             case ev.Resumed():
                 self._on_resumed(event)
             case _:
@@ -141,7 +162,7 @@ class Agent:
         self._gpus.update([lease.gpu for lease in event.granted])
         if not lost and len(self._gpus) == before:
             return
-        if self._singles:
+        if self._singles and not self._homes():
             self._arrange_singles(lost)
         else:
             self._arrange(lost)
@@ -190,7 +211,7 @@ class Agent:
             if job is None or job.over or name in self._placement:
                 self._waiting.pop()
                 continue
-            if not job.spec.min_gpus <= len(gang) <= job.spec.max_gpus:
+            if not job.spec.min_gpus <= len(gang) <= job.spec.max_gpus or job.home is not None:
                 return False
             self._waiting.pop()
             self._placement[name] = gang
@@ -216,6 +237,15 @@ class Agent:
         if changed:
             self._rethink()
             self._arrange()
+
+    def _on_move(self, event: ev.MoveTimed) -> None:
+        """Learn what moves cost; the next bids and placements count with it."""
+        costs = self._costs
+        changed = event.checkpoint is not None and costs.saw_checkpoint(event.checkpoint)
+        if event.restart is not None and costs.saw_restart(event.restart):
+            changed = True
+        if changed:
+            self._bidder.believe(costs.checkpoint, costs.restart)
 
     def _on_loss(self, event: ev.LossSeen) -> None:
         job = self._jobs.get(event.job)
@@ -275,6 +305,38 @@ class Agent:
         self._needed = None
         self._content = False
         self._arrange()
+
+    def _on_bound(self, event: ev.JobBound) -> None:
+        job = self._all.get(event.job)
+        if job is None or job.home == event.machine:
+            return
+        job.home = event.machine
+        gang = self._placement.get(event.job, ())
+        if self._topology is not None and event.machine is not None:
+            machines = {self._topology.seats[gpu].machine for gpu in gang[:1]}
+            if machines - {event.machine}:
+                del self._placement[event.job]
+        self._content = False
+        self._arrange()
+
+    def _homes(self) -> dict[JobId, int]:
+        """The jobs of this phase that can go on on one machine only, and which that is."""
+        found = {name: job.home for name, job in self._jobs.items() if not job.over}
+        return {name: home for name, home in found.items() if home is not None}
+
+    def _wanted_at_home(self) -> dict[int, int]:
+        """By machine: GPUs that jobs could use which have a home; nothing if others wait."""
+        homes = self._homes()
+        if not homes:
+            return {}
+        wanted: dict[int, int] = {}
+        for need in self._needs():
+            home = homes.get(need.spec.id)
+            if home is not None:
+                wanted[home] = wanted.get(home, 0) + need.spec.max_gpus
+            elif need.spec.id not in self._placement:
+                return {}
+        return wanted
 
     def _on_resumed(self, event: ev.Resumed) -> None:
         """Take what runs as its own doing; processes that it has no use for are told to go."""
@@ -362,12 +424,18 @@ class Agent:
             return
         seats = [self._topology.seats[gpu] for gpu in sorted(self._gpus)]
         needs = self._needs()
-        restart = self._spec.checkpoint_seconds + self._spec.restart_seconds
+        restart = self._costs.checkpoint + self._costs.restart
         # A GPU taken and given back in one go has a new token: the process must go all the same.
         going_on = {name: gang for name, gang in self._placement.items() if lost.isdisjoint(gang)}
-        wanted = (
-            assign(needs, seats, going_on, restart=restart, sticky=self._sticky) if needs else {}
-        )
+        homes = self._homes()
+        if not needs:
+            wanted: Placement = {}
+        elif homes:
+            wanted = assign_at_home(
+                needs, seats, going_on, homes, restart=restart, sticky=self._sticky
+            )
+        else:
+            wanted = assign(needs, seats, going_on, restart=restart, sticky=self._sticky)
         for name in sorted(self._placement):
             if name not in going_on or wanted.get(name) != self._placement[name]:
                 self._out.append(cmd.StopJob(name))

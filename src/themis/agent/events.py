@@ -57,6 +57,17 @@ class IterationsTimed:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveTimed:
+    """A process measured what it costs a job to move."""
+
+    at: float
+    checkpoint: float | None = None
+    """Seconds from being told to go until it had saved and gone."""
+    restart: float | None = None
+    """Seconds from its start to its first iteration."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobReached:
     """A job is at its target, its process gone; lower metrics are better."""
 
@@ -94,6 +105,18 @@ class JobSetAside:
 
 
 @dataclass(frozen=True, slots=True)
+class JobBound:
+    """A job can go on on one machine only, or anywhere again.
+
+    If it was about to run elsewhere, it does not: that was refused.
+    """
+
+    at: float
+    job: JobId
+    machine: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class JobBack:
     """A job that was set aside may run again."""
 
@@ -116,10 +139,12 @@ AgentEvent = (
     | LeasesChanged
     | Progressed
     | IterationsTimed
+    | MoveTimed
     | LossSeen
     | JobReached
     | JobLost
     | JobSetAside
     | JobBack
+    | JobBound
     | Resumed
 )

@@ -70,19 +70,32 @@ class _Kind:
     seen: dict[Cell, _Seen] = field(default_factory=dict)
     believed: dict[Cell, float] = field(default_factory=dict)
     """Ratios to the declared serial time."""
+    base: float = 1.0
+    """Of a declared serial time that is a guess: what it has to be multiplied by."""
     profile: Slowdown | None = None
 
     @property
     def serial_factor(self) -> float:
         """What the declared serial time has to be multiplied by."""
-        return self.believed.get(ONE_GPU, 1.0)
+        return self.believed.get(ONE_GPU, self.base)
 
 
 class Profiler:
     """Learns for the jobs of one app. What it cannot use it ignores."""
 
-    def __init__(self, jobs: Iterable[JobSpec], rule: Rule | None = None) -> None:
+    def __init__(
+        self, jobs: Iterable[JobSpec], rule: Rule | None = None, *, estimated: bool = False
+    ) -> None:
+        """Begin.
+
+        Args:
+            jobs: As declared.
+            rule: How much evidence a slowdown needs.
+            estimated: Whether their iteration times are a guess. Then the first that are measured
+                count as declared, whatever they are measured on.
+        """
         self._rule = rule or Rule()
+        self._estimated = estimated
         self._declared = {job.id: job for job in jobs}
         kinds: dict[tuple[Slowdown, int], _Kind] = {}
         self._kinds = {
@@ -120,11 +133,11 @@ class Profiler:
         if not (0.0 < iterations < math.inf and 0.0 < seconds < math.inf):
             return False
         ratio = count * seconds / iterations / spec.serial_iteration_time
-        if not LEAST_RATIO <= ratio <= MOST_RATIO:
+        kind = self._kinds[job]
+        guess = self._estimated and not kind.believed
+        if not guess and not LEAST_RATIO <= ratio / kind.base <= MOST_RATIO:
             return False
-        return self._add(
-            self._kinds[job], (level, count) if count > 1 else ONE_GPU, ratio, iterations
-        )
+        return self._add(kind, (level, count) if count > 1 else ONE_GPU, ratio, iterations)
 
     def learned(self, spec: JobSpec) -> JobSpec:
         """A job as declared, with what is believed now in place of its slowdown and serial time.
@@ -154,6 +167,8 @@ class Profiler:
         value, before = median(seen.ratios), kind.believed.get(cell)
         if before is not None and abs(value - before) <= rule.step * before:
             return False
+        if self._estimated and not kind.believed:
+            kind.base = value / kind.declared.at(*cell)
         kind.believed[cell] = value
         kind.profile = None
         return True

@@ -9,7 +9,17 @@ Nothing here does more than read the file that was named: the service makes the 
 same file.
 """
 
-from themis.apps.file import AppFile, Goal, Metric, Search, Stop, parse_app, plain_app, read_app
+from themis.apps.file import (
+    AppFile,
+    Goal,
+    Metric,
+    Minder,
+    Search,
+    Stop,
+    parse_app,
+    plain_app,
+    read_app,
+)
 from themis.apps.plan import Plan, Trial, plan_app
 from themis.apps.schema import app_schema
 from themis.apps.space import Choice, Parameter, Range
@@ -19,6 +29,7 @@ __all__ = [
     "Choice",
     "Goal",
     "Metric",
+    "Minder",
     "Parameter",
     "Plan",
     "Range",

@@ -12,21 +12,16 @@ order, so that it is where it was. All of this is data and functions of data; `l
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import assert_never
 
 from themis.agent import commands as cmd
 from themis.agent import events as ev
-from themis.agent.core import Agent
+from themis.agent.assignment import Placement
 from themis.agent.profiler import Profiler
-from themis.apps.file import AppFile, Goal
-from themis.apps.plan import Plan, argv_of, environment
-from themis.apps.space import Value
-from themis.fleet.messages import MetricsSource, Point, Program, RunState
+from themis.apps.doing import SLACK, Going, Run, TrialState
+from themis.apps.minding import Minding
+from themis.fleet.messages import RunState, finite
 from themis.fleet.talk import (
-    BidSaid,
-    EndSaid,
     LeaseNews,
     NewsItem,
     OfferNews,
@@ -35,109 +30,28 @@ from themis.fleet.talk import (
     PointsNews,
     ProgressNews,
     Reached,
-    ReachedSaid,
     RefusalNews,
-    ReleaseSaid,
     RunNews,
-    RunSaid,
     Said,
     Standing,
-    StopSaid,
-    TargetsSaid,
     TopologyNews,
-    TrialSaid,
 )
-from themis.model import AppSpec, GpuId, JobId, Lease, Topology
-from themis.tuners import Tuner, tuner_for
-
-RESUMABLE = 75
-"""The exit code of a job that has saved and can go on."""
-FIRST_WAIT = 1.0
-LONGEST_WAIT = 60.0
-"""Seconds before a job that failed is started again, doubling with each failure."""
-MOST_WINDOWS = 64
-_SLACK = 1e-6
-
-Choose = Callable[[JobId], Mapping[str, Value]]
-"""Chooses the parameters of a trial that is about to begin."""
-
-MakeTuner = Callable[[AppSpec], Tuner]
-"""Makes a tuner that knows nothing yet; it is told of the past before anything else."""
+from themis.model import JobId
+from themis.tuners import Known, Past, ResumableTuner
 
 
-@dataclass(slots=True)
-class _Run:
-    """A run that was asked for and is not known to be over."""
-
-    key: str
-    gpus: tuple[GpuId, ...]
-    began: float
-    number: int = 0
-    """Zero until the service has said it."""
-    stopping: bool = False
-    ran: bool = False
-    """Whether its process was seen to run."""
-    first: float | None = None
-    """Iterations of the job at its first point."""
-    last: Point | None = None
-    heard: int = 0
-    """The number of its last point that was heard."""
-
-
-@dataclass(slots=True)
-class _Trial:
-    """What is known of one job."""
-
-    params: Mapping[str, Value] | None
-    done: float = 0.0
-    metric: float | None = None
-    """As last reported, in its own direction."""
-    spoke: bool = False
-    """Whether it ever reported anything."""
-    failures: int = 0
-    false_starts: int = 0
-    """Runs in a row that ended before they ran."""
-    failed: str = ""
-    """Why it is given up."""
-    spent: float = 0.0
-    """Seconds of its runs that are over."""
-    back_at: float = math.inf
-    """When it may run again, if it is set aside."""
-
-
-class Agency:
+class Agency(Minding):
     """The state machine. `hear` and `wake` are its only doors."""
 
-    def __init__(
-        self,
-        app: AppFile,
-        plan: Plan,
-        *,
-        session: str,
-        choose: Choose | None = None,
-        make_tuner: MakeTuner | None = None,
-    ) -> None:
-        self._app = app
-        self._plan = plan
-        self._session = session
-        self._choose = choose
-        self._make_tuner = make_tuner or (lambda spec: tuner_for(spec, plan.tuner))
-        self._count = 0
-        self._agent: Agent | None = None
-        self._topology: Topology | None = None
-        self._leases: dict[GpuId, Lease] = {}
-        self._trials: dict[JobId, _Trial] = {}
-        self._runs: dict[JobId, _Run] = {}
-        self._going: dict[str, JobId] = {}
-        """Runs told to stop whose job may already have another, by key."""
-        self._out: list[Said] = []
-        self._at = 0.0
-        self.over = False
+    @property
+    def placement(self) -> Placement:
+        """Where its jobs run or are about to."""
+        return {} if self._agent is None or self.over else self._agent.placement
 
     @property
     def next_wake(self) -> float:
         """When `wake` has something to do next; infinity for not."""
-        waits = [trial.back_at for trial in self._trials.values()]
+        waits = [min(trial.back_at, trial.bound_until) for trial in self._trials.values()]
         if self._app.max_runtime:
             waits += [
                 self._runtime_ends(job) for job, run in self._runs.items() if not run.stopping
@@ -160,6 +74,8 @@ class Agency:
             if trial.back_at <= at:
                 trial.back_at = math.inf
                 self._tell(ev.JobBack(at, job))
+            if trial.bound_until <= at:
+                self._let_go(job)
         if self._app.max_runtime:
             for job, run in list(self._runs.items()):
                 if not run.stopping and self._runtime_ends(job) <= at:
@@ -172,6 +88,7 @@ class Agency:
         match item:
             case OfferNews(offer=offer):
                 if self._topology is not None:
+                    self._tell_progress()
                     self._tell(ev.Asked(self._at, offer, self._topology))
             case LeaseNews():
                 self._on_leases(item)
@@ -196,13 +113,28 @@ class Agency:
         """Come to be where the app is."""
         self._topology = standing.topology
         self._leases = {lease.gpu: lease for lease in standing.leases}
-        self._trials = {trial.job: _Trial(trial.params) for trial in self._plan.trials}
+        self._trials = {
+            trial.job: TrialState(trial.params, open=self._choose_all or trial.params is None)
+            for trial in self._plan.trials
+        }
         self._runs, self._going = {}, {}
+        for known in standing.past:
+            trial = self._trials[known.job]
+            trial.spent, trial.failures = known.seconds, known.failures
         tuner = self._make_tuner(standing.spec)
-        self._agent = Agent(standing.spec, tuner, profiler=Profiler(standing.spec.jobs))
+        resumed = isinstance(tuner, ResumableTuner) and bool(standing.targets)
+        if isinstance(tuner, ResumableTuner) and standing.targets:
+            tuner.resume(self._past(standing))
+        profiler = Profiler(standing.spec.jobs, estimated=standing.spec.estimated)
+        self._agent = self._make_agent(standing.spec, tuner, profiler=profiler)
         for chosen in standing.trials:
             self._trials[chosen.job].params = json.loads(chosen.params)
-        announced = self._relive(standing.reached)
+            self._trials[chosen.job].open = False
+        past = _of_phase(standing) if resumed else standing.reached
+        for reached in standing.reached:
+            if reached not in past:
+                self._trials[reached.job].failed = reached.failed
+        announced = self._relive(past)
         if announced is not None and announced.phase > standing.phase:
             self._say(PhaseSaid(announced.phase, announced.targets))  # It may not have been heard.
         for job, done in standing.iterations:
@@ -211,23 +143,46 @@ class Agency:
         for curve in standing.curves:
             for iteration, value in curve.points:
                 trial = self._trials[curve.job]
-                trial.spoke, trial.metric = True, value
-                self._tell(ev.LossSeen(self._at, curve.job, iteration, self._cost(value)))
+                trial.spoke, trial.metric = True, finite(value)
+                if not resumed:
+                    cost = self._cost(trial.metric)
+                    self._tell(ev.LossSeen(self._at, curve.job, iteration, cost))
         self._resume(standing)
+
+    def _past(self, standing: Standing) -> Past:
+        """Where the app is, for a tuner that does not live through it again."""
+        curves = {curve.job: curve.points for curve in standing.curves}
+        chosen = {trial.job: json.loads(trial.params) for trial in standing.trials}
+        said: dict[JobId, list[Reached]] = {}
+        for reached in standing.reached:
+            said.setdefault(reached.job, []).append(reached)
+        known = tuple(
+            Known(
+                job,
+                tuple(each.iterations for each in said.get(job, ())),
+                tuple((at, self._cost(finite(value))) for at, value in curves.get(job, ())),
+                chosen.get(job),
+                failed=any(each.failed for each in said.get(job, ())),
+            )
+            for job in self._trials
+        )
+        return Past(standing.phase, standing.targets, known)
 
     def _relive(self, past: tuple[Reached, ...]) -> cmd.AnnouncePhase | None:
         """Tell of the past: what followed from it was done then, unless it was the last word."""
         assert self._agent is not None
         announced = None
         for reached in past:
-            trial = self._trials[reached.job]
-            trial.failed = reached.failed
+            self._trials[reached.job].failed = reached.failed
             cost = math.inf if reached.failed else self._cost(reached.metric)
-            for command in self._agent.handle(ev.JobReached(self._at, reached.job, cost)):
-                if isinstance(command, cmd.AnnouncePhase):
-                    announced = command
-                elif isinstance(command, cmd.FinishApp):
-                    self._carry_out(command)
+            next_one: JobId | None = reached.job
+            while next_one is not None:
+                for command in self._agent.handle(ev.JobReached(self._at, next_one, cost)):
+                    if isinstance(command, cmd.AnnouncePhase):
+                        announced = command
+                    elif isinstance(command, cmd.FinishApp):
+                        self._carry_out(command)
+                next_one, cost = self._failed_in_phase(), math.inf
         return announced
 
     def _resume(self, standing: Standing) -> None:
@@ -245,10 +200,10 @@ class Agency:
                 continue
             stopping = run.state is RunState.STOPPING
             if stopping and run.job in staying:
-                self._going[run.key] = run.job
+                self._going[run.key] = Going(run.job)
                 continue
             # One that goes may be done: whether its job has to go on is known when it is over.
-            self._runs[run.job] = _Run(run.key, run.gpus, self._at, run.run, stopping)
+            self._runs[run.job] = Run(run.key, run.gpus, self._at, run.run, stopping)
             placement.append((run.job, run.gpus))
         assert self._topology is not None
         gpus = tuple(sorted(self._leases))
@@ -261,21 +216,6 @@ class Agency:
                 self._stop(run.job)
                 self._arrive(run.job)
 
-    def _complete(self, run: RunNews) -> bool:
-        """Whether a run ended because its job is where it had to be in this phase."""
-        target, trial = self._target(run.job), self._trials[run.job]
-        if target is None or run.code != 0:
-            return False
-        if not self._app.counted or not trial.spoke:
-            return True  # It never says how far it is, and knows best when it is done.
-        return max(run.iterations, trial.done) >= target - _SLACK
-
-    def _target(self, job: JobId) -> float | None:
-        """The iterations that a job trains to now; None if it does not train any more."""
-        if self._agent is None or not self._agent.trains(job):
-            return None
-        return self._agent.target(job)
-
     # GPUs
 
     def _on_leases(self, news: LeaseNews) -> None:
@@ -286,258 +226,19 @@ class Agency:
             if held is not None and held.token <= lease.token:
                 del self._leases[lease.gpu]
         if (news.granted or news.revoked) and self._topology is not None:
+            self._tell_progress()
             self._tell(
                 ev.LeasesChanged(self._at, self._topology, news.granted, news.renewed, news.revoked)
             )
 
-    # Runs
 
-    def _on_run(self, news: RunNews) -> None:
-        job = news.job
-        run = self._runs.get(job)
-        if run is None or run.key != news.key:
-            if news.state.over:
-                self._gone(news)
-            return
-        known, run.number = run.number, news.run
-        if run.stopping and not known:
-            self._say(StopSaid(news.run))
-        if news.state is RunState.RUNNING:
-            run.ran, self._trials[job].false_starts = True, 0
-            self._note_done(news)
-        if news.state.over:
-            del self._runs[job]
-            self._trials[job].spent += max(0.0, self._at - run.began)
-            self._note_done(news)
-            self._ended(news, run)
-
-    def _gone(self, news: RunNews) -> None:
-        """A run is over that was told to go; it may have been done before it heard that."""
-        going = self._going.pop(news.key, None) is not None
-        self._note_done(news)
-        if going and self._complete(news):
-            self._stop(news.job)
-            self._arrive(news.job)
-
-    def _note_done(self, news: RunNews) -> None:
-        trial = self._trials[news.job]
-        if news.iterations > trial.done:
-            trial.done = news.iterations
-            self._tell(ev.Progressed(self._at, ((news.job, trial.done),)))
-
-    def _ended(self, news: RunNews, run: _Run) -> None:
-        """A run is over that nobody told to go, or whose end crossed that."""
-        job, trial = news.job, self._trials[news.job]
-        target = self._target(job)
-        if target is None:
-            return
-        if self._complete(news):
-            self._arrive(job)
-        elif not (run.ran or run.stopping or trial.spoke) and news.state is RunState.LOST:
-            self._false_start(job, news.message or "it could not be started")
-        elif self._may_go_on(news, run):
-            self._tell(ev.JobLost(self._at, job, trial.done))
-        elif news.code == 0:
-            self._fail(job, f"it exited with 0 at iteration {trial.done:g} of {target:g}")
-        else:
-            self._fail(job, news.message or f"it exited with {news.code}")
-
-    def _may_go_on(self, news: RunNews, run: _Run) -> bool:
-        """Whether a job that ended did nothing wrong, and goes on where it was."""
-        if run.stopping or news.state is RunState.LOST:
-            return True
-        leases = [self._leases.get(gpu) for gpu in run.gpus]
-        if any(lease is None or lease.end <= self._at for lease in leases):
-            return True  # Its node ended it with its lease.
-        # One that saves and goes before it got anywhere would do so for ever.
-        return news.code == RESUMABLE and run.last is not None
-
-    def _arrive(self, job: JobId) -> None:
-        self._note_reached(job, "")
-        self._tell(ev.JobReached(self._at, job, self._cost(self._trials[job].metric)))
-        self._pass_over_failed()
-
-    def _note_reached(self, job: JobId, failed: str) -> None:
-        trial = self._trials[job]
-        target = self._target(job)
-        if not failed and target is not None:
-            trial.done = max(trial.done, target)
-        self._say(ReachedSaid(Reached(job, trial.done, trial.metric, failed)))
-
-    def _false_start(self, job: JobId, why: str) -> None:
-        """A run that never ran: its machine may be gone, or the job cannot be started at all."""
-        trial = self._trials[job]
-        trial.false_starts += 1
-        if trial.false_starts > self._app.retries:
-            self._give_up(job, why)
-        else:
-            self._wait(job, trial.false_starts)
-
-    def _wait(self, job: JobId, times: int) -> None:
-        """Start a job again after a while, longer each time."""
-        trial = self._trials[job]
-        trial.back_at = self._at + min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (times - 1))
-        self._tell(ev.JobSetAside(self._at, job, trial.done))
-
-    def _fail(self, job: JobId, why: str) -> None:
-        """Try again later, or give up."""
-        trial = self._trials[job]
-        trial.failures += 1
-        if trial.failures > self._app.retries:
-            self._give_up(job, why)
-            return
-        self._wait(job, trial.failures)
-
-    def _give_up(self, job: JobId, why: str) -> None:
-        trial = self._trials[job]
-        trial.failed, trial.metric = why, None
-        self._note_reached(job, why)
-        if all(each.failed for each in self._trials.values() if each.params is not None):
-            self._end(f"failed: {why}")
-            return
-        self._tell(ev.JobReached(self._at, job, math.inf))
-        self._pass_over_failed()
-
-    def _pass_over_failed(self) -> None:
-        """A phase may go on with jobs that were given up, for want of others: they stay so."""
-        for job, trial in self._trials.items():
-            if trial.failed and not self.over and self._target(job) is not None:
-                self._tell(ev.JobReached(self._at, job, math.inf))
-
-    def _runtime_ends(self, job: JobId) -> float:
-        run = self._runs[job]
-        return run.began + self._app.max_runtime - self._trials[job].spent
-
-    def _out_of_time(self, job: JobId) -> None:
-        self._stop(job)
-        self._give_up(job, f"it ran for longer than max_runtime, {self._app.max_runtime:g} s")
-
-    def _on_refusal(self, news: RefusalNews) -> None:
-        """A run that was not taken: its GPUs may have gone meanwhile. Try again in a while."""
-        for job, run in list(self._runs.items()):
-            if run.key != news.what:
-                continue
-            del self._runs[job]
-            trial = self._trials[job]
-            if news.final:
-                self._give_up(job, news.reason)
-            else:
-                trial.back_at = self._at + FIRST_WAIT
-                self._tell(ev.JobSetAside(self._at, job, trial.done))
-
-    # Metrics
-
-    def _on_points(self, news: PointsNews) -> None:
-        run = self._runs.get(news.job)
-        ours = run is not None and run.number in {0, news.run}
-        fresh = news.points
-        if run is not None and ours:
-            fresh = news.points[max(0, run.heard + 1 - news.first) :]
-            run.heard = max(run.heard, news.first + len(news.points) - 1)
-        windows = self._windows(news.job, run, fresh) if run is not None and ours else []
-        trial = self._trials[news.job]
-        for point in fresh:
-            trial.spoke = True
-            trial.done = max(trial.done, point.iteration)
-            value = self._metric_of(point)
-            if value is not None:
-                trial.metric = value
-                self._tell(ev.LossSeen(self._at, news.job, point.iteration, self._cost(value)))
-        self._tell(ev.Progressed(self._at, ((news.job, trial.done),)))
-        if windows:
-            self._tell(ev.IterationsTimed(self._at, tuple(windows[-MOST_WINDOWS:])))
-
-    def _metric_of(self, point: Point) -> float | None:
-        return dict(point.values).get(self._app.metric.name)
-
-    def _windows(self, job: JobId, run: _Run, points: tuple[Point, ...]) -> list[ev.Window]:
-        windows = []
-        for point in points:
-            before, run.last = run.last, point
-            if run.first is None:
-                run.first = point.iteration
-            if before is None or before.time is None or point.time is None:
-                continue
-            iterations, seconds = point.iteration - before.iteration, point.time - before.time
-            if iterations > 0.0 and seconds > 0.0:
-                first = before.iteration - run.first
-                windows.append(ev.Window(job, run.gpus, first, iterations, seconds))
-        return windows
-
-    def _cost(self, metric: float | None) -> float:
-        """The metric so that less is better; nothing is as bad as can be."""
-        if metric is None:
-            return math.inf
-        return metric if self._app.metric.goal is Goal.MINIMIZE else -metric
-
-    # What the agent wants
-
-    def _tell(self, event: ev.AgentEvent) -> None:
-        if self._agent is None or self.over:
-            return
-        for command in self._agent.handle(event):
-            self._carry_out(command)
-
-    def _carry_out(self, command: cmd.AgentCommand) -> None:
-        match command:
-            case cmd.Answer(round=number, bid=bid):
-                self._say(BidSaid(number, bid))
-            case cmd.StartJob(job=job, gpus=gpus, until=until):
-                self._start(job, gpus, until)
-            case cmd.StopJob(job=job):
-                self._stop(job)
-            case cmd.ReleaseGpus(gpus=gpus):
-                held = [self._leases[gpu] for gpu in gpus if gpu in self._leases]
-                tokens = tuple(lease.token for lease in held)
-                self._say(ReleaseSaid(tuple(lease.gpu for lease in held), tokens))
-            case cmd.AnnouncePhase(phase=phase, targets=targets):
-                self._say(PhaseSaid(phase, targets))
-            case cmd.ReviseTargets(targets=targets):
-                for job, done in targets:
-                    self._trials[job].done = done
-                    self._note_stopped(job)
-                self._say(TargetsSaid(targets))
-            case cmd.FinishApp(best=best):
-                self._end("finished", best)
-            case _:
-                assert_never(command)
-
-    def _note_stopped(self, job: JobId) -> None:
-        trial = self._trials[job]
-        self._say(ReachedSaid(Reached(job, trial.done, trial.metric, "")))
-
-    def _start(self, job: JobId, gpus: tuple[GpuId, ...], until: float) -> None:
-        trial = self._trials[job]
-        if trial.params is None:
-            trial.params = dict(self._choose(job)) if self._choose is not None else {}
-            self._say(TrialSaid(job, json.dumps(trial.params)))
-        self._count += 1
-        key = f"{self._session}-{self._count}"
-        self._runs[job] = _Run(key, gpus, self._at)
-        app = self._app
-        metric = app.metric
-        level = 0 if self._topology is None else self._topology.level(gpus)
-        where = (("THEMIS_GPU_COUNT", str(len(gpus))), ("THEMIS_LEVEL", str(level)))
-        program = Program(
-            argv_of(app.command, trial.params),
-            (*environment(app, trial.params), *where),
-            app.workdir,
-            app.checkpoint.grace,
-            MetricsSource(metric.name, str(metric.source), metric.path, metric.pattern),
-        )
-        self._say(RunSaid(job, gpus, program, key, until if app.counted else 0.0))
-
-    def _stop(self, job: JobId) -> None:
-        run = self._runs.pop(job, None)
-        if run is None:
-            return
-        run.stopping = True
-        self._going[run.key] = job
-        self._say(StopSaid(run.number, run.key))
-
-    def _end(self, outcome: str, best: JobId | None = None) -> None:
-        self.over = True
-        self._say(EndSaid(outcome, best))
-
-    def _say(self, said: Said) -> None:
-        self._out.append(said)
+def _of_phase(standing: Standing) -> tuple[Reached, ...]:
+    """The last that was said of jobs which are done with the phase under way."""
+    targets = dict(standing.targets)
+    found: dict[JobId, Reached] = {}
+    for reached in standing.reached:
+        target = targets.get(reached.job)
+        if target is not None and (reached.failed or reached.iterations >= target - SLACK):
+            found.pop(reached.job, None)
+            found[reached.job] = reached
+    return tuple(found.values())

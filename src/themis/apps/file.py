@@ -22,6 +22,8 @@ MOST_ARGUMENTS = 1000
 MOST_TEXT = 4096
 MOST_VARIABLES = 200
 MOST_VALUE = 32768
+LONGEST_GRACE = 3600.0
+"""Seconds that nodes give a job to save."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _MEMORY = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?(|M|G|T)(?:i?B)?\Z")
 _GIGABYTES = {"": 1.0, "M": 1e-3, "G": 1.0, "T": 1e3}
@@ -42,6 +44,13 @@ class Rule(StrEnum):
     HYPERBAND = "hyperband"
     CURVE = "curve"
     NONE = "none"
+
+
+class Minder(StrEnum):
+    """Whose process decides which trials go on."""
+
+    SERVICE = "service"
+    OWN = "own"
 
 
 class Goal(StrEnum):
@@ -127,6 +136,7 @@ class AppFile:
     env: Mapping[str, str] = field(default_factory=dict)
     search: Search | None = None
     stop: Stop = field(default_factory=Stop)
+    tuner: Minder = Minder.SERVICE
     metric: Metric = field(default_factory=Metric)
     gpus: Gpus = field(default_factory=Gpus)
     iteration_seconds: float = 0.0
@@ -253,11 +263,11 @@ def _count(low: int, high: int) -> Callable[[Any, Place], int]:
     return read
 
 
-def _time(low: float = 0.0) -> Callable[[Any, Place], float]:
+def _time(low: float = 0.0, high: float = 1e9) -> Callable[[Any, Place], float]:
     def read(value: Any, place: Place) -> float:
         with place.blamed():
             return check_number(
-                "value", seconds(value, "value"), low=low, high=1e9, above=low == 0.0
+                "value", seconds(value, "value"), low=low, high=high, above=low == 0.0
             )
 
     return read
@@ -365,7 +375,7 @@ _SECTIONS: dict[str, Mapping[str, Callable[[Any, Place], Any]]] = {
     },
     "Checkpoint": {
         "every": _time(1.0),
-        "grace": _time(1.0),
+        "grace": _time(1.0, LONGEST_GRACE),
         "save": _time(),
         "restart": _time(),
     },
@@ -377,6 +387,7 @@ _READERS: Mapping[str, Callable[[Any, Place], Any]] = {
     "env": _env,
     "search": _section(Search, ("params",)),
     "stop": _section(Stop),
+    "tuner": _enum(Minder),
     "metric": _section(Metric),
     "gpus": _section(Gpus),
     "iteration_seconds": _positive(1e9),

@@ -45,8 +45,11 @@ class Plan:
     trials: tuple[Trial, ...]
     tuner: str
     """A name of `themis.tuners.TUNERS`."""
-    estimated: bool
-    """Whether nobody said how long an iteration takes."""
+
+    @property
+    def estimated(self) -> bool:
+        """Whether nobody said how long an iteration takes."""
+        return self.spec.estimated
 
     @property
     def gpu_seconds(self) -> float:
@@ -81,6 +84,7 @@ def plan_app(app: AppFile, name: AppId, owner: OwnerId, seed: int) -> Plan:
         )
         for index in range(count)
     )
+    known = app.iteration_seconds if app.counted else app.duration
     spec = AppSpec(
         name,
         owner,
@@ -90,10 +94,10 @@ def plan_app(app: AppFile, name: AppId, owner: OwnerId, seed: int) -> Plan:
         Constraint(app.gpus.model, app.gpus.memory),
         checkpoint_seconds=app.checkpoint.save,
         restart_seconds=app.checkpoint.restart,
+        estimated=not known,
     )
     laid = tuple(Trial(job.id, params) for job, params in zip(jobs, trials, strict=True))
-    known = app.iteration_seconds if app.counted else app.duration
-    return Plan(spec, laid, _TUNERS[app.stop.method], not known)
+    return Plan(spec, laid, _TUNERS[app.stop.method])
 
 
 _TUNERS = {

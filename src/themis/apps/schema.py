@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Any
 
-from themis.apps.file import Goal, Method, Rule, Source
+from themis.apps.file import Goal, Method, Minder, Rule, Source
 from themis.model.zoo import ZOO
 
 _NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
@@ -36,6 +36,10 @@ def app_schema() -> dict[str, Any]:
             ),
             "search": _about(_search(), "Which trials there are. Without it there is one job."),
             "stop": _about(_stop(), "How far trials train, and who goes on."),
+            "tuner": _about(
+                _words(Minder),
+                "Who decides within what `stop` says: the service, or a process of your own.",
+            ),
             "metric": _about(_metric(), "What trials are judged by, and where it is read from."),
             "gpus": _about(_gpus(), "What a job can use."),
             "iteration_seconds": _about(
@@ -140,7 +144,9 @@ def _checkpoint() -> dict[str, Any]:
     return _object(
         {
             "every": _about(_TIME, "Told to the job as THEMIS_CHECKPOINT_EVERY."),
-            "grace": _about(_TIME, "What it gets to save when its GPUs go (default: 60s)."),
+            "grace": _about(
+                _TIME, "What it gets to save when its GPUs go (default: 60s; at most 1h)."
+            ),
             "save": _about(_TIME, "How long saving takes (default: 7.5s)."),
             "restart": _about(_TIME, "How long a start takes until it trains (default: 35s)."),
         }

@@ -47,7 +47,9 @@ class JobState:
 class AppState(Standing):
     """One app from submission to end. Changes only through its methods."""
 
-    def __init__(self, spec: AppSpec, at: float, marks: AppMarks | None = None) -> None:
+    def __init__(
+        self, spec: AppSpec, at: float, marks: AppMarks | None = None, *, fresh: bool = True
+    ) -> None:
         super().__init__(spec.id, spec.weight, at, marks or AppMarks())
         self._marks.all(spec.id)
         self._declared = spec
@@ -75,9 +77,12 @@ class AppState(Standing):
         self._now_left_then: PhaseSums | None = None
         """When the last valuation was taken."""
         self._whole_sums: tuple[tuple[PhaseSums, ...], float] | None = None
+        self.jobs: dict[JobId, JobState] = {}
+        if not fresh:
+            return  # `restored` counts once everything is there.
         first = spec.phases[0]
         targets = first.targets or (first.iterations,) * first.jobs
-        self.jobs: dict[JobId, JobState] = {
+        self.jobs = {
             job.id: JobState(first.job(job), 0.0, float(target), 0.0)
             for job, target in zip(spec.jobs[: first.jobs], targets, strict=True)
         }
@@ -254,14 +259,16 @@ class AppState(Standing):
             Whether it turns out that it has more work than it said.
         """
         self._marks.audit.add(self.id)
+        guessed = self.audit.estimated
         if not self.audit.measure(job, iterations, seconds, tolerance):
             return False
         self._marks.claims.add(self.id)
         before = self._serial_factor
-        self._believe_measured()
+        self._believe_measured(said=not guessed)
         if self.valuation is not None:
             self._value(self.valuation.work_left)
-        return self._serial_factor > before * (1.0 + tolerance)
+        # Who did not know how long it would take said nothing false.
+        return not guessed and self._serial_factor > before * (1.0 + tolerance)
 
     def _value(self, work_left: float) -> None:
         """Take its last table, given when so much work was left, for as much as is believed."""
@@ -283,8 +290,8 @@ class AppState(Standing):
         rest = said * self.work_left / valuation.work_left
         return min(MOST_DRAG, max(1.0, rest / least / overstated))
 
-    def _believe_measured(self) -> None:
-        """Count work by measured iteration times."""
+    def _believe_measured(self, *, said: bool = True) -> None:
+        """Count work by measured iteration times, in place of what it said or of a guess."""
         factor = self.audit.serial_factor / self._serial_factor
         if factor == 1.0:
             return
@@ -292,8 +299,9 @@ class AppState(Standing):
         self._marks.work.add(self.id)
         self._serial_factor = self.audit.serial_factor
         # What it kept quiet about counts as if it were added now.
-        hidden = total_work((*self._past, self._whole_phase(), *self.future)) * (factor - 1.0)
-        self.added_work += max(0.0, hidden)
+        if said:
+            hidden = total_work((*self._past, self._whole_phase(), *self.future)) * (factor - 1.0)
+            self.added_work += max(0.0, hidden)
 
         def timed(job: JobSpec) -> JobSpec:
             return replace(job, serial_iteration_time=job.serial_iteration_time * factor)
@@ -454,7 +462,8 @@ class AppState(Standing):
     def restored(app: AppId, shelf: Shelf, marks: AppMarks) -> "AppState":
         """The app that was written down."""
         part = shelf.one(AppPart, app)
-        state = AppState(part.spec, part.submitted, marks)
+        # What is written down already is marked nowhere.
+        state = AppState(part.spec, part.submitted, fresh=False)
         state.arrival = part.arrival
         state._past, state._before = list(part.past), list(part.before)
         state._added, state.added_work = part.added, part.added_work
@@ -467,6 +476,7 @@ class AppState(Standing):
         state._take_back_work(shelf.one(WorkPart, app))
         state._take_back_claims(shelf.one(ClaimsPart, app))
         state.take_back_standing(shelf.one(StandingPart, app))
+        state._marks = marks
         return state
 
     def _take_back_work(self, part: WorkPart) -> None:

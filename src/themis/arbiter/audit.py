@@ -97,6 +97,8 @@ class AuditPart:
     alarms: int
     serial_factor: float
     level_factors: Factors
+    estimated: bool = False
+    found: float = 0.0
 
 
 class Audit:
@@ -114,6 +116,10 @@ class Audit:
         """What the declared iteration times are to be multiplied by."""
         self.level_factors = _NOTHING_WRONG
         """What seconds at each level are to be multiplied by."""
+        self.estimated = spec.estimated
+        """Whether the declared iteration times are a guess, and nothing was measured yet."""
+        self._found = 0.0
+        """Of times that were a guess: the logarithm of what was found over it, declared since."""
 
     def start(self, job: JobId, level: int, count: int) -> None:
         """A process of a job runs on so many GPUs, so far apart."""
@@ -124,9 +130,10 @@ class Audit:
         declared = spec.slowdown.at(level, count)
         self._processes[job] = Process(
             (level if count > 1 else SLOT, count),
-            count / spec.serial_iteration_time / declared,
+            count / (spec.serial_iteration_time * math.exp(self._found)) / declared,
             0.0 if before is None else before.seen,
-            mixed=before is not None,
+            # Where nothing else is known the first sample, which has the start-up in it, is none.
+            mixed=before is not None or self.estimated,
         )
 
     def measure(self, job: JobId, iterations: float, seconds: float, tolerance: float) -> bool:
@@ -144,6 +151,11 @@ class Audit:
             return False
         found = math.log(process.scale * process.seconds / process.iterations)
         process.iterations = process.seconds = 0.0
+        if self.estimated:
+            self._find(found)
+            return True
+        if not tolerance:
+            return False
         cell = process.cell
         evidence = self._evidence.get(cell)
         if evidence is None:
@@ -153,6 +165,14 @@ class Audit:
         self.alarms += 1
         self._conclude()
         return True
+
+    def _find(self, found: float) -> None:
+        """Take what the first iterations took for what was declared: from now on it is fixed."""
+        self.estimated = False
+        self._found = found
+        for process in self._processes.values():
+            process.scale /= math.exp(found)
+        self._conclude()
 
     def hear(self, profile: Slowdown | None, tolerance: float) -> bool:
         """Take the slowdowns of a fresh bid; whether something else is to be believed now.
@@ -180,6 +200,8 @@ class Audit:
             self.alarms,
             self.serial_factor,
             self.level_factors,
+            self.estimated,
+            self._found,
         )
 
     def take_back(self, part: AuditPart) -> None:
@@ -190,6 +212,8 @@ class Audit:
         self.alarms = part.alarms
         self.serial_factor = part.serial_factor
         self.level_factors = part.level_factors
+        self.estimated = part.estimated
+        self._found = part.found
 
     def _claim(self, cell: Cell) -> float:
         """Logarithm of the claimed over the declared slowdown."""
@@ -229,7 +253,7 @@ class Audit:
             side = [value for at, value in known.items() if (at <= MACHINE) == (level <= MACHINE)]
             return 1.0 if level in trusted else math.exp(_mean(side))
 
-        self.serial_factor = math.exp(serial)
+        self.serial_factor = math.exp(self._found + serial)
         slot, machine, rack, cluster = map(factor, LEVELS)
         self.level_factors = (slot, machine, rack, cluster)
 

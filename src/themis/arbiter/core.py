@@ -122,12 +122,35 @@ class Arbiter:
         """When it next has something to do by itself, whether or not it asked to be woken."""
         return self._alarms.first
 
+    @property
+    def next_round(self) -> float | None:
+        """When it opens a round by itself, as far as it knows."""
+        lead = self.settings.round_lead
+        known = [self._pool_at, None if self._beat is None else self._beat - lead]
+        due = [at for at in known if at is not None]
+        return max(min(due), self._held_until or -math.inf) if due else self._held_until
+
     def round_due(self, at: float) -> bool:
         """Whether being woken at this time opens a round, so that progress should be known."""
         if self._held_until is not None:
             return at >= self._held_until and (self._late_beat is not None or self._wants_round)
         beat = self._beat is not None and self._beat - self.settings.round_lead <= at
         return beat or (self._pool_at is not None and self._pool_at <= at)
+
+    def may_open_round(self, event: ev.Event) -> bool:
+        """Whether an event may open a round at once, so that progress should be known before."""
+        if self.round_due(event.at):
+            return True
+        alarm = self._alarms.first
+        rings = alarm is not None and alarm <= event.at
+        if self._rounds.open is not None:
+            # Its end lets the next one begin, if that is wanted already.
+            ends = rings or isinstance(event, ev.BidReceived | ev.Solved | ev.SolveFailed)
+            return ends and (self._late_beat is not None or self._wants_round)
+        if self._awaiting_tables:
+            return rings or not isinstance(event, ev.JobStarted | ev.JobStopped)
+        at_once = ev.AppArrived | ev.AppResumed | ev.QuotaChanged | ev.RoundsHeld
+        return not self._policy.pools or isinstance(event, at_once)
 
     # The door
 
@@ -314,7 +337,7 @@ class Arbiter:
         tolerance = self.settings.audit_tolerance
         for sample in event.samples:
             state.measure(sample.job, sample.iterations)
-            if tolerance and state.check_speed(
+            if (tolerance or state.audit.estimated) and state.check_speed(
                 sample.job, sample.iterations, sample.seconds, tolerance
             ):
                 # It came so far by looking small: what it waited with false claims is lost.

@@ -17,6 +17,10 @@ from themis.policies.base import Allotment, Plan, View
 
 LEASE_ENDS = "its lease ends"
 
+GIVEN_BACK = "given back"
+SHARE_OVER = "its share of the lease is over"
+"""Why a lease is taken back, beside the reasons that people know."""
+
 
 class Leasing:
     """The hands of the arbiter. `now` is set by it before anything else."""
@@ -80,7 +84,7 @@ class Leasing:
             if self._world.ledger.unqueue(gpu, state.id) is None:
                 self.empty(gpu, lease.token)
             else:
-                self.changes.revoked(lease, "given back")
+                self.changes.revoked(lease, GIVEN_BACK)
         state.give_back(len(self._world.ledger.holdings(state.id)))
         self.note_waiting(state)
 
@@ -105,7 +109,7 @@ class Leasing:
             # Whoever was there before is slow to go: it may still have a little of its time.
             self._alarms.set(lease.end, TellToLeave(gpu, token))
             return
-        self.take_away(gpu, lease.app, "its share of the lease is over")
+        self.take_away(gpu, lease.app, SHARE_OVER)
 
     def take_as_empty(self, gpu: GpuId, token: int) -> None:
         """A revoked lease has ended and the guard has passed."""

@@ -31,7 +31,7 @@ def main() -> int:
         from themis.cli.exec import supervise  # noqa: PLC0415 - each job waits for this: no typer
 
         return supervise(sys.argv[2])
-    from themis.cli.app import app  # noqa: PLC0415 - typer is not needed to import this package
+    from themis.cli.app import tree  # noqa: PLC0415 - typer is not needed to import this package
     from themis.cli.output import (  # noqa: PLC0415 - see above
         DENIED,
         FAILED,
@@ -47,8 +47,10 @@ def main() -> int:
     # Policies of one's own are found in the folder one works in, after everything installed.
     sys.path.append(str(Path.cwd()))
     try:
+        args = _with_flags_first(sys.argv[1:])
+        app = tree(next((arg for arg in args if arg not in EVERYWHERE), ""))
         # Named here, because click would name it after the module that Python was started with.
-        code = app(args=_with_flags_first(sys.argv[1:]), prog_name="themis", standalone_mode=False)
+        code = app(args=args, prog_name="themis", standalone_mode=False)
         if code == INTERRUPTED:
             return _complain("interrupted", INTERRUPTED)
         return code if isinstance(code, int) else OK

@@ -11,7 +11,10 @@ import typer
 
 def agents(
     server: Annotated[str, typer.Option(help="Where the service listens for agents.")],
-    token_file: Annotated[Path, typer.Option(help="The file with the owner's token.")],
+    folder: Annotated[Path, typer.Option(help="Where tokens and logs of hosts are.")],
+    owner: Annotated[
+        str, typer.Option(help="Whose apps; without it, told on standard input.")
+    ] = "",
     ca: Annotated[Path | None, typer.Option(help="Who signed the service's certificate.")] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
@@ -20,5 +23,9 @@ def agents(
     Ends on SIGTERM, and when its standard input is closed.
     """
     from themis.live.host_process import run_host  # noqa: PLC0415 - late, so that --help is quick
+    from themis.live.spare_host import token_file, wait_for_owner  # noqa: PLC0415 - see above
+    from themis.model import OwnerId  # noqa: PLC0415 - see above
 
-    asyncio.run(run_host(server, token_file, ca, log_level))
+    whose = OwnerId(owner) if owner else wait_for_owner(folder)
+    if whose is not None:
+        asyncio.run(run_host(server, token_file(folder, whose), ca, log_level))

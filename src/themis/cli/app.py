@@ -1,82 +1,105 @@
-"""The tree of commands. Importing this must stay quick: verbs import what they need when run."""
+"""The tree of commands; of which only the verb that is called is imported and built.
 
-from typing import Annotated
+    tree("ls")()    # as `themis ls`
+    tree()          # all of it: for help, completion, and words that are no verb
+
+Most of the time that a short command takes goes into reading what it does not need.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
 from themis import __version__
-from themis.cli import (
-    agents,
-    apps,
-    auction,
-    audit,
-    backup,
-    cert,
-    config,
-    dashboard,
-    demo,
-    doctor,
-    exec,  # noqa: A004 - the verb is called that
-    fair,
-    login,
-    logs,
-    node,
-    nodes,
-    owners,
-    replay,
-    reproduce,
-    results,
-    run,
-    serve,
-    sim,
-    submit,
-    token,
-    trace,
-    wait,
-)
 from themis.cli.output import STYLE
-from themis.cli.service import ServiceCommand, StoreCommand
 
-app = typer.Typer(
-    name="themis",
-    help="Share a GPU cluster fairly among teams who train models.",
-    no_args_is_help=True,
-    add_completion=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+_GROUPS = ("sim", "trace", "auction", "config", "cert", "token", "nodes")
+"""Verbs with verbs of their own: each is a module with an `app`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Verb:
+    name: str
+    module: str = ""
+    """Where it is; empty for the module of its name."""
+    function: str = ""
+    """Empty for the one of its name."""
+    kind: tuple[str, str] | None = None
+    """Module and name of the class of its command, where it has one of its own."""
+    hidden: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def add_to(self, app: typer.Typer) -> None:
+        module = import_module(f"themis.cli.{self.module or self.name}")
+        cls = None
+        if self.kind is not None:
+            cls = getattr(import_module(f"themis.cli.{self.kind[0]}"), self.kind[1])
+        settings = dict(self.settings) or None
+        command = app.command(self.name, cls=cls, hidden=self.hidden, context_settings=settings)
+        command(getattr(module, self.function or self.name))
+
+
+_SERVICE = ("service", "ServiceCommand")
+_STORE = ("service", "StoreCommand")
+_VERBS = (
+    _Verb("submit"),
+    # Flags behind the program are the program's own, also without a `--` before it.
+    _Verb("run", settings={"allow_interspersed_args": False}),
+    _Verb("ls", "apps"),
+    _Verb("status", "apps"),
+    _Verb("explain", "apps"),
+    _Verb("logs"),
+    _Verb("results"),
+    _Verb("wait"),
+    _Verb("fair"),
+    _Verb("pause", "apps"),
+    _Verb("resume", "apps"),
+    _Verb("cancel", "apps"),
+    _Verb("retry", "apps"),
+    _Verb("hold", "apps"),
+    _Verb("release", "apps"),
+    _Verb("quota", "owners"),
+    _Verb("weight", "owners"),
+    _Verb("audit"),
+    _Verb("whoami", "login"),
+    _Verb("login"),
+    _Verb("backup", kind=_STORE),
+    _Verb("restore", "backup", kind=_STORE),
+    _Verb("serve", kind=_SERVICE),
+    _Verb("doctor", kind=_SERVICE),
+    _Verb("node", kind=("node", "NodeCommand")),
+    _Verb("replay"),
+    _Verb("dashboard"),
+    _Verb("demo"),
+    _Verb("reproduce"),
+    _Verb("exec", function="execute", hidden=True),
+    _Verb("agents", hidden=True),
 )
-app.add_typer(sim.app, name="sim")
-app.add_typer(trace.app, name="trace")
-app.add_typer(auction.app, name="auction")
-app.add_typer(config.app, name="config")
-app.add_typer(cert.app, name="cert")
-app.add_typer(token.app, name="token")
-app.add_typer(nodes.app, name="nodes")
-app.command("submit")(submit.submit)
-# Flags behind the program are the program's own, also without a `--` before it.
-app.command("run", context_settings={"allow_interspersed_args": False})(run.run)
-for verb in (
-    apps.ls, apps.status, logs.logs, results.results, wait.wait, fair.fair, apps.pause,
-    apps.resume, apps.cancel, apps.retry, apps.hold, apps.release,
-):  # fmt: skip
-    app.command(verb.__name__)(verb)
-app.command("quota")(owners.quota)
-app.command("weight")(owners.weight)
-app.command("audit")(audit.audit)
-app.command("whoami")(login.whoami)
-app.command("login")(login.login)
-app.command("backup", cls=StoreCommand)(backup.backup)
-app.command("restore", cls=StoreCommand)(backup.restore)
-app.command("serve", cls=ServiceCommand)(serve.serve)
-app.command("doctor", cls=ServiceCommand)(doctor.doctor)
-app.command("node", cls=node.NodeCommand)(node.node)
-app.command("replay")(replay.replay)
-app.command("dashboard")(dashboard.dashboard)
-app.command("demo")(demo.demo)
-app.command("reproduce")(reproduce.reproduce)
-app.command("exec", hidden=True)(exec.execute)
-app.command("agents", hidden=True)(agents.agents)
+
+
+def tree(word: str = "") -> typer.Typer:
+    """The command `themis` with one verb in it, or with all if there is no verb of this name."""
+    app = typer.Typer(
+        name="themis",
+        help="Share a GPU cluster fairly among teams who train models.",
+        no_args_is_help=True,
+        add_completion=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(options)
+    alone = word in _GROUPS or any(verb.name == word for verb in _VERBS)
+    for name in _GROUPS:
+        if not alone or name == word:
+            app.add_typer(import_module(f"themis.cli.{name}").app, name=name)
+    for verb in _VERBS:
+        if not alone or verb.name == word:
+            verb.add_to(app)
+    return app
 
 
 def _version(wanted: bool) -> None:
@@ -85,7 +108,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")

@@ -1,4 +1,4 @@
-"""`themis ls`, `status`, `pause`, `resume`, `cancel`, `retry`, `hold`, `release`: apps."""
+"""`themis ls`, `status`, `explain`, `pause`, `resume`, `cancel`, `retry`, `hold`, `release`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from themis.cli.naming import App, on_app
 from themis.cli.options import Json
 from themis.cli.output import print_json
-from themis.cli.remote import SERVER, Authority, Server, reach, say, show, since, wide_console
+from themis.cli.remote import SERVER, Authority, Server, reach, say, show, since
 from themis.cli.sheets import gpus_held, headlines, jobs_table, leases_table, troubles
 
 if TYPE_CHECKING:
@@ -63,9 +63,21 @@ def _show(sheet: Mapping[str, Any]) -> None:
         say(line)
     for table in (leases_table(sheet), jobs_table(sheet)):
         if table is not None:
-            wide_console().print(table)
+            table.print()
     for line in troubles(sheet):
         say(line)
+
+
+def explain(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
+    """Say why an app waits, and what to do about it or when it changes."""
+    client = reach(server, ca)
+    _, said = on_app(client, app, client.explain)
+    if json:
+        print_json(said)
+        return
+    say(f"{said['reason']}: {said['what']}")
+    say(f"  why: {said['why']}")
+    say(f"  then: {said['then']}")
 
 
 def pause(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
@@ -124,4 +136,5 @@ def _change(
 
 def _rho(line: Mapping[str, Any]) -> str:
     rho = line.get("rho")
-    return f"{rho:.2f}" if isinstance(rho, int | float) else "-"
+    guess = "~" if line.get("estimated") else ""
+    return f"{guess}{rho:.2f}" if isinstance(rho, int | float) else "-"

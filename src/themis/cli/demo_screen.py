@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from themis.cli.output import STYLE, console, note
-from themis.cli.remote import listing
 from themis.cli.sheets import gpus_held
+from themis.cli.tables import listing
 from themis.cli.watching import summary
 
 if TYPE_CHECKING:

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from themis.cli.demo_screen import cells, marks_of
 from themis.cli.output import STYLE
-from themis.cli.remote import WIDTH, listing, wide_console
 from themis.cli.sheets import parameters
+from themis.cli.tables import WIDTH, listing, wide_console
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rich.table import Table
     from rich.text import Text
+
+    from themis.cli.tables import Listing
 
 FAIR = 1.05
 """At most this rho counts as fair: starting costs time."""
@@ -47,7 +48,7 @@ def show_summary(made: Mapping[str, Any]) -> None:
         sys.stdout.flush()
 
 
-def fairness_table(made: Mapping[str, Any]) -> Table:
+def fairness_table(made: Mapping[str, Any]) -> Listing:
     """How each app fared."""
     rows = [
         (
@@ -65,7 +66,7 @@ def fairness_table(made: Mapping[str, Any]) -> Table:
     return listing("Who was treated fairly?", columns, rows)
 
 
-def winners_table(made: Mapping[str, Any]) -> Table:
+def winners_table(made: Mapping[str, Any]) -> Listing:
     """What each sweep found."""
     rows = []
     for app in made["apps"]:

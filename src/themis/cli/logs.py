@@ -18,7 +18,7 @@ from themis.cli.naming import App, complete_job, job_of, on_app
 from themis.cli.options import Json
 from themis.cli.output import INTERRUPTED, escape_line, note, print_json
 from themis.cli.remote import SERVER, Authority, Server, reach
-from themis.errors import UnavailableError
+from themis.errors import LimitError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -169,7 +169,8 @@ def _follow_many(
         }
         # Those that ran a moment ago may have had a last word.
         for job in sorted(running | ran):
-            with suppress(UnavailableError):  # what is not heard now is heard next time
+            # What is not heard now is heard next time.
+            with suppress(UnavailableError, LimitError):
                 for piece in rest(client, app, job, ends.get(job, 0)):
                     heading(job)
                     outs[job](piece)

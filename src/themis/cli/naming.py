@@ -16,7 +16,7 @@ import typer
 
 from themis.cli.output import NOT_FOUND, USAGE, fail
 from themis.cli.remote import SERVER, token
-from themis.errors import ThemisError, UnknownAppError
+from themis.errors import DeniedError, RefusedError, ThemisError, UnknownAppError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,15 +40,16 @@ def on_app(client: Client, app: str, call: Callable[[str], Answer]) -> tuple[str
     """
     try:
         return app, call(app)
-    except UnknownAppError as error:
+    except (UnknownAppError, DeniedError) as error:
+        # Who may see only their own is told the same of other people's apps and of none at all.
         name = _only_one(client, app, error)
     return name, call(name)
 
 
-def _only_one(client: Client, app: str, error: UnknownAppError) -> str:
+def _only_one(client: Client, app: str, error: UnknownAppError | DeniedError) -> str:
     try:
         client.status(app)
-    except UnknownAppError:
+    except (UnknownAppError, DeniedError):
         pass
     else:
         # It is there, if only as one that is over: another one must not suffer in its place.
@@ -61,8 +62,21 @@ def _only_one(client: Client, app: str, error: UnknownAppError) -> str:
         told = ", ".join(found[:_TOLD]) + (", ..." if len(found) > _TOLD else "")
         fail(f"{app}: {len(found)} apps begin like this ({told}); write more of the name", USAGE)
     if not found:
-        raise error
+        raise _missing(client, app, error)
     return found[0]
+
+
+def _missing(client: Client, app: str, error: RefusedError) -> RefusedError:
+    """That there is no such app, as somebody may know it who does not see all."""
+    try:
+        own = isinstance(error, DeniedError) and client.whoami().get("role") == "tenant"
+    except ThemisError:
+        own = False
+    return (
+        UnknownAppError(app, "you have no app of this name, nor one that begins so")
+        if own
+        else error
+    )
 
 
 def _names(answer: Answer) -> list[str]:

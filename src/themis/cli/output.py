@@ -98,7 +98,8 @@ def _mistake(error: Any) -> str:
     if flag is None or not isinstance(error, typer.BadParameter) or not error.message:
         context = getattr(error, "ctx", None)
         hint = "" if context is None else f" (see {context.command_path} --help)"
-        return f"{error.format_message()}{hint}"
+        # Choices come one to a line, with tabs.
+        return f"{' '.join(error.format_message().split())}{hint}"
     name = max(flag.opts, key=len)
     # Not every version of typer tells what was given.
     for told in getattr(error.__cause__, "errors", list)():

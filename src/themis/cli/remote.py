@@ -7,27 +7,22 @@ def ls(server: Server = SERVER, ca: Authority = None, json: Json = False) -> Non
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from themis.cli.output import STYLE, escape_line
+from themis.cli.output import escape_line
+from themis.cli.tables import listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rich.console import Console
-    from rich.table import Table
-
     from themis.client import Client
 
 SERVER = "http://127.0.0.1:7421"
-WIDTH = 80
-"""Tables fit into this, also where nobody watches."""
 
 Server = Annotated[
     str, typer.Option("--server", envvar="THEMIS_SERVER", help="Where the service is.")
@@ -81,53 +76,12 @@ def token() -> str:
 
 def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table that fits into 80 columns; see `listing`."""
-    wide_console().print(listing(title, columns, rows))
-
-
-def listing(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """A table that fits into 80 columns.
-
-    Args:
-        title: Above it, if any.
-        columns: Their names. One of numbers begins with `-`, one that is never folded with `=`.
-        rows: What stands in them.
-    """
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - only needed when something is shown
-    from rich.table import Table  # noqa: PLC0415 - see above
-    from rich.text import Text  # noqa: PLC0415 - see above
-
-    table = Table(
-        title=Text(title) if title else None,
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        collapse_padding=True,
-    )
-    for column in columns:
-        number, whole = column.startswith("-"), column.startswith(("-", "="))
-        side: Literal["left", "right"] = "right" if number else "left"
-        table.add_column(column.lstrip("-="), justify=side, no_wrap=whole, overflow="fold")
-    for row in rows:
-        # As text and not as markup: a name may hold anything.
-        table.add_row(*(Text(cell(value)) for value in row))
-    return table
+    listing(title, columns, rows).print()
 
 
 def say(line: str) -> None:
     """Print one line; nothing in it steers the terminal."""
     typer.echo(escape_line(line.replace("\n", " ")))
-
-
-def cell(value: object) -> str:
-    """A value as it stands in a table."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return escape_line(str(value)).replace("\n", " ")
 
 
 def moment(seconds: Any) -> str:
@@ -155,11 +109,3 @@ def since(then: Any, now: Any) -> str:
     if seconds < 6000:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 4 * 86400 else f"{seconds / 86400:.0f} d"
-
-
-def wide_console() -> Console:
-    """Where tables go: as wide as the terminal, or 80 columns."""
-    from rich.console import Console  # noqa: PLC0415 - only needed when something is shown
-
-    width = None if sys.stdout.isatty() else WIDTH
-    return Console(no_color=not STYLE.color, width=width, highlight=False)

@@ -11,8 +11,9 @@ import typer
 from themis.cli.naming import App, on_app
 from themis.cli.options import Json
 from themis.cli.output import FAILED, USAGE, counted, escape_line, fail, print_json
-from themis.cli.remote import SERVER, Authority, Server, cell, reach, say, show
+from themis.cli.remote import SERVER, Authority, Server, reach, say, show
 from themis.cli.sheets import parameters
+from themis.cli.tables import cell
 from themis.errors import RefusedError, UnavailableError
 
 if TYPE_CHECKING:

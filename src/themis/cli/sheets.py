@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from themis.cli.output import counted
-from themis.cli.remote import cell, listing, since
+from themis.cli.remote import since
+from themis.cli.tables import cell, listing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rich.table import Table
+    from themis.cli.tables import Listing
 
 _ORDER = ("running", "starting", "stopping", "waiting", "failed", "finished", "stopped")
 _DONE = frozenset({"finished", "stopped", "failed"})
@@ -34,7 +35,8 @@ def headlines(sheet: Mapping[str, Any]) -> list[str]:
     if isinstance(sheet.get("rho"), int | float):
         ideal = sheet.get("ideal_seconds")
         alone = f" (ideally done in {length(ideal)})" if ideal is not None else ""
-        told.append(f"rho {sheet['rho']:.2f}{alone}")
+        guess = ", a guess until some iterations were measured" if sheet.get("estimated") else ""
+        told.append(f"rho {sheet['rho']:.2f}{alone}{guess}")
     if sheet.get("suspended"):
         told.append(f"held back by {', '.join(map(str, sheet['suspended']))}")
     if sheet.get("message"):
@@ -75,7 +77,7 @@ def length(seconds: Any) -> str:
     return since(0.0, seconds)
 
 
-def leases_table(sheet: Mapping[str, Any]) -> Table | None:
+def leases_table(sheet: Mapping[str, Any]) -> Listing | None:
     """What an app holds."""
     rows = [
         (item["machine"], item["gpu"], item["token"], since(sheet.get("now"), item["end"]))
@@ -84,7 +86,7 @@ def leases_table(sheet: Mapping[str, Any]) -> Table | None:
     return listing("leases", ("machine", "-GPU", "-token", "-ends in"), rows) if rows else None
 
 
-def jobs_table(sheet: Mapping[str, Any], most: int | None = None) -> Table | None:
+def jobs_table(sheet: Mapping[str, Any], most: int | None = None) -> Listing | None:
     """What an app's jobs do: all of them, or those that matter most."""
     jobs = list(sheet.get("jobs") or ())
     runs = {run["job"]: run for run in sheet.get("runs") or ()}
@@ -121,6 +123,8 @@ def troubles(sheet: Mapping[str, Any], most: int = 5) -> list[str]:
         if failures or message:
             often = f" failed {counted(int(failures), 'time')}" if failures else ""
             told.append(f"job {job['job']}{often}{': ' if message else ''}{message}")
+        if job.get("trouble"):
+            told.append(f"job {job['job']}: {job['trouble']}")
     more = len(told) - most
     return [*told[:most], f"and {more} more; --json has all"] if more > 0 else told
 

@@ -11,8 +11,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from themis.cli.output import FAILED, INTERRUPTED, OK, escape_line, note, print_json
-from themis.cli.remote import say, since, wide_console
+from themis.cli.remote import say, since
 from themis.cli.sheets import gpus_held, headlines, jobs_table, troubles
+from themis.cli.tables import wide_console
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -205,6 +205,8 @@ class AppPage:
     history: tuple[Point, ...] = ()
     held: tuple[Point, ...] = ()
     """GPUs held, from each time on."""
+    explanation: tuple[str, ...] = ()
+    """Why it stands where it stands now: what, why, and what comes next."""
 
 
 @dataclass(frozen=True, slots=True)

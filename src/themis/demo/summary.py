@@ -11,23 +11,9 @@ from typing import Any
 from themis.client import Answer
 from themis.demo.tenants import Tenant
 from themis.demo.watching import Look
+from themis.explain import WORDS
 
-WHY = {
-    "PENDING_EVALUATION": "its agent was starting, or the next round was still to come",
-    "NO_FREE_GPUS": "no GPU was free",
-    "NOT_IN_AUCTION": "others were worse off and were asked first",
-    "OUTBID": "others gained more from the GPUs that were offered",
-    "HIDDEN_PAYMENT": "it paid with a part of what it won, so that honest bids are the best ones",
-    "PLACEMENT_TOO_SLOW": "the free GPUs were too far apart to help",
-    "PARTLY_SERVED": "others have a right to the rest",
-    "SERVED": "moving its jobs to more would have cost more than it gains",
-    "STARTING": "its jobs were starting",
-    "CHECKPOINTING": "the jobs before it were saving",
-    "WAITING_PHASE": "it waited for the other trials of its phase",
-    "IDLE_RECLAIMED": "it had left GPUs unused",
-    "ROUND_FAILED": "a round failed, and all kept what they had",
-    "AGENT_UNREACHABLE": "its agent was not there",
-}
+WHY = {str(reason): words for reason, words in WORDS.items()}
 """Reasons of the service in words."""
 
 

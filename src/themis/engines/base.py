@@ -112,6 +112,8 @@ class Task:
     """Where its samples are read from."""
     tag: str = ""
     """What its caller calls this start, if its log is to be found by that."""
+    place: str = ""
+    """The way to its checkpoint folder below its owner's; empty: the job's name."""
 
     def __post_init__(self) -> None:
         if not self.job or len(self.job) > 255 or "\0" in self.job:

@@ -1,7 +1,7 @@
-"""Where jobs keep their checkpoints: ROOT/OWNER/APP/JOB, each owner's folder its own alone.
+"""Where jobs keep their checkpoints: ROOT/OWNER/APP/ID/JOB, each owner's folder its own alone.
 
     places = Checkpoints(Path("/shared/themis"))
-    places.folder("vision", "sweep/j0", account)      # /shared/themis/vision/sweep/j0
+    places.folder("vision", "sweep/3f09a1b2/j0", account)   # /shared/themis/vision/sweep/...
 
 The root may be on storage that machines share, so several nodes may make the same folder at once,
 and root may have no rights there. What is below an owner's folder the job makes itself, as its
@@ -27,12 +27,12 @@ class Checkpoints:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def folder(self, owner: str, job: str, account: Account | None) -> Path:
+    def folder(self, owner: str, place: str, account: Account | None) -> Path:
         """The folder of a job, the same for every start of it; its owner's is there on return.
 
         Args:
             owner: Whose job it is.
-            job: Its name; parts between slashes are folders of their own.
+            place: The way to it; parts between slashes are folders of their own.
             account: Whom it runs as; None for this process's own user.
 
         Raises:
@@ -40,7 +40,7 @@ class Checkpoints:
         """
         home = self.root / slug(owner)
         self._make(home, account)
-        return home.joinpath(*(slug(part) for part in job.split("/") if part))
+        return home.joinpath(*(slug(part) for part in place.split("/") if part))
 
     def _make(self, home: Path, account: Account | None) -> None:
         with suppress(FileExistsError):

@@ -79,7 +79,7 @@ class StateFolder:
         run = uuid.uuid4().hex
         metrics = self.metrics / run
         checkpoint = task.checkpoint_dir or str(
-            self.checkpoints.folder(task.owner, task.job, account)
+            self.checkpoints.folder(task.owner, task.place or task.job, account)
         )
         metrics.mkdir(0o700)
         file = str(metrics / "metrics.jsonl")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from themis.engines import clock, libc, processes
+from themis.engines.aside import aside
 from themis.engines.attempts import Attempt
 from themis.engines.base import (
     Capabilities,
@@ -37,7 +38,7 @@ from themis.engines.metrics import Sample, Stretch
 from themis.engines.numbering import read_numbers, steady, write_numbers
 from themis.engines.owners import Account, Owners
 from themis.engines.probe import Choice, choose, sweep
-from themis.engines.sources import check_source, reader_for
+from themis.engines.sources import TENSORBOARD, check_source, reader_for
 from themis.engines.spawn import spawn
 from themis.engines.supervisor import EXITED, STOPPING, STUCK
 from themis.errors import RefusedError, UnavailableError
@@ -56,6 +57,8 @@ class _Watched:
         self.points = reader_for(attempt.source, attempt)
         """Not the one that measures progress, which never waits for anybody."""
         self.reading = asyncio.Lock()
+        # Event files are on storage that may be a file server's, and that may be down.
+        self.aloof = aside if attempt.source.kind == TENSORBOARD else asyncio.to_thread
         self.handle = -1
         self.pid = 0
         self.started_told = False
@@ -81,6 +84,7 @@ class LocalEngine:
         self._devices: tuple[str, ...] = ()
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._launching: set[asyncio.Task[None]] = set()
         self._notices = -1
         self._closed = False
 
@@ -171,7 +175,10 @@ class LocalEngine:
         account = self._owners.account(task.owner)
         self._starting[task.job] = task.gpus
         # The thread cannot be called back: what it started must be known even if we are cancelled.
-        await asyncio.shield(self._begin(self._launch(task, account)))
+        launch = self._begin(self._launch(task, account))
+        self._launching.add(launch)
+        launch.add_done_callback(self._launching.discard)
+        await asyncio.shield(launch)
 
     async def renew(self, job: str, token: int, end: float, grace: float | None = None) -> None:
         """Move the end of its lease."""
@@ -205,7 +212,7 @@ class LocalEngine:
         if watched is None:
             return ()
         async with watched.reading:
-            return await asyncio.to_thread(watched.reader.read)
+            return await watched.aloof(watched.reader.read)
 
     async def points(self, job: str, since: int, most: int) -> Stretch:
         """Samples of its latest start from a place on, as long as it is not forgotten."""
@@ -213,7 +220,7 @@ class LocalEngine:
         if watched is None:
             return Stretch((), since, more=False)
         async with watched.reading:
-            return await asyncio.to_thread(watched.points.stretch, since, most)
+            return await watched.aloof(watched.points.stretch, since, most)
 
     async def tail(self, job: str, limit: int = 4096) -> str:
         """The end of its output, whole lines if there are any."""
@@ -237,6 +244,9 @@ class LocalEngine:
         if self._closed:
             return
         self._closed = True
+        if self._launching:
+            # What is started now is better known to whoever comes next; but not at any price.
+            await asyncio.wait(self._launching, timeout=self._folder.limits.patience)
         for task in sorted(self._tasks, key=id):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -274,7 +284,7 @@ class LocalEngine:
         try:
             if task.job in self._watched:  # who starts it again knows how it ended
                 await self.forget(task.job, self._watched[task.job].attempt.token)
-            attempt, pid = await asyncio.to_thread(self._spawn, task, account)
+            attempt, pid = await aside(self._spawn, task, account)
         except OSError as error:
             raise UnavailableError(f"{task.job}: cannot be started here: {error}") from error
         finally:

@@ -16,7 +16,8 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from themis.engines import libc
 
@@ -27,6 +28,9 @@ MOST_VALUES, LONGEST_NAME = 8, 64
 """Values taken from one line, and the length of a name; the others are left out."""
 _LARGEST = 1e15
 _OWN = ("it", "t", "loss")
+_SHOWN = 60
+"""Bytes of a line that people are shown."""
+_TOO_LONG = f"a line of THEMIS_METRICS is longer than {MOST_LINE} bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ class Sample:
 
     iteration: float
     loss: float | None
-    """None if it was not said or is no finite number."""
+    """None if it was not said. What is no finite number is told of the metric only, as `nan`."""
     time: float | None
     """Seconds on the job's clock."""
     others: tuple[tuple[str, float], ...] = ()
@@ -58,8 +62,12 @@ class Stretch:
     """Where to go on; beyond the last sample if other lines follow it."""
     more: bool
     """Whether there are lines after it."""
+    trouble: str = ""
+    """What could not be read, as `Reader.trouble` has it."""
 
 
+# A job's lines are read for how far it is, and right afterwards for those who want to hear them.
+@lru_cache(maxsize=256)
 def parse_sample(line: bytes, metric: str = "loss") -> Sample | None:
     """The sample that a line tells, if it tells one.
 
@@ -76,7 +84,7 @@ def parse_sample(line: bytes, metric: str = "loss") -> Sample | None:
     iteration = _number(body.get("it"))
     if iteration is None or iteration < 0:
         return None
-    loss = _number(body.get("loss"))
+    loss = _value("loss", body.get("loss"), metric)
     most = MOST_VALUES - (loss is not None)
     return Sample(iteration, loss, _number(body.get("t")), _others(body, most, metric))
 
@@ -84,7 +92,7 @@ def parse_sample(line: bytes, metric: str = "loss") -> Sample | None:
 def _others(body: dict[str, object], most: int, metric: str) -> tuple[tuple[str, float], ...]:
     found = []
     for name, value in body.items():
-        number = _number(value)
+        number = _value(name, value, metric)
         if number is None or name in _OWN or not 0 < len(name) <= LONGEST_NAME:
             continue
         if name.isprintable() and _is_text(name):
@@ -96,6 +104,13 @@ def _others(body: dict[str, object], most: int, metric: str) -> tuple[tuple[str,
 def _is_text(name: str) -> bool:
     """Half a character, which JSON can say, cannot be sent on."""
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+def _value(name: str, value: object, metric: str) -> float | None:
+    """A number; `nan` for a metric that is none, for a job that has diverged must not do well."""
+    number = _number(value)
+    odd = number is None and isinstance(value, int | float) and not isinstance(value, bool)
+    return math.nan if odd and name == metric else number
 
 
 def _number(value: object) -> float | None:
@@ -124,25 +139,26 @@ class MetricsReader:
         self._file: tuple[int, int] | None = None
         """The file that the offset is in; None for whichever is there."""
         self._offset = 0
-        self._skipping = False
-        """Inside a line that is too long."""
+        self._skipping: bool | None = False
+        """Inside a line that is too long; None if that is to be found out."""
         self._behind = False
         """Whether the last read did not come to the end."""
+        self._trouble = ""
 
     @property
     def trouble(self) -> str:
-        """Nothing is left out but lines that are no samples."""
-        return ""
+        """The last line that is no sample, or why there is none at all."""
+        return self._trouble
 
     def seek(self, offset: int) -> None:
-        """Go on from where a line ended, as `Sample.end` said, if the file is still as long."""
-        self._file, self._offset, self._skipping = None, offset, False
+        """Go on from a place that `Sample.end` or `Stretch.end` named, if the file is as long."""
+        self._file, self._offset, self._skipping = None, offset, None
 
     def stretch(self, since: int, most: int) -> Stretch:
         """Samples from a place on."""
         self.seek(since)
         samples = self.read(most)
-        return Stretch(samples, self._offset, self._behind)
+        return Stretch(samples, self._offset, self._behind, self._trouble)
 
     def read(self, most: int | None = None) -> tuple[Sample, ...]:
         """New samples, oldest first, at most so many; none where there is no readable file."""
@@ -151,11 +167,18 @@ class MetricsReader:
             with self._as_owner():
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
                 fd = os.open(self._path, flags)
-        except OSError:
+        except FileNotFoundError:
+            return ()  # Nothing was reported yet.
+        except OSError as error:
+            self._trouble = f"THEMIS_METRICS cannot be read: {error.strerror}"
             return ()
         try:
-            return tuple(self._samples(fd, most)) if self._is_ours(fd) else ()
-        except OSError:
+            if self._is_ours(fd):
+                return tuple(self._samples(fd, most))
+            self._trouble = "THEMIS_METRICS is no plain file of the job's user"
+            return ()
+        except OSError as error:
+            self._trouble = f"THEMIS_METRICS cannot be read: {error.strerror}"
             return ()
         finally:
             os.close(fd)
@@ -185,6 +208,10 @@ class MetricsReader:
         return True
 
     def _samples(self, fd: int, most: int | None) -> Iterator[Sample]:
+        if self._skipping is None:
+            # No place is within a line but one at which a line had become too long.
+            before = os.pread(fd, 1, self._offset - 1) if self._offset else b"\n"
+            self._skipping = before != b"\n"
         text = os.pread(fd, MOST_READ, self._offset)
         *lines, rest = text.split(b"\n")
         self._behind = len(text) == MOST_READ
@@ -198,12 +225,19 @@ class MetricsReader:
                 self._skipping = False
                 continue
             if len(line) > MOST_LINE:
+                self._trouble = _TOO_LONG
                 continue
             sample = parse_sample(line, self._metric)
             if sample is not None:
                 count += 1
-                yield replace(sample, end=self._offset)
+                yield Sample(
+                    sample.iteration, sample.loss, sample.time, sample.others, self._offset
+                )
+            elif line.strip():
+                shown = line[:_SHOWN].decode("utf-8", "replace")
+                self._trouble = f'a line of THEMIS_METRICS is not like {{"it": 12, ...}}: {shown!r}'
         # Half a line waits for its other half, unless it is too long already.
         if len(rest) > MOST_LINE:
             self._skipping = True
+            self._trouble = _TOO_LONG
             self._offset += len(rest)

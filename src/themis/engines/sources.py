@@ -131,7 +131,7 @@ class _Nothing:
 
     def stretch(self, since: int, most: int) -> Stretch:
         """No samples."""
-        return Stretch((), since, more=False)
+        return Stretch((), since, more=False, trouble=self._trouble)
 
 
 def storage_time(folder: str) -> float:

@@ -218,7 +218,27 @@ class Findings:
     they are about, and of two chapters that tell of the same the later one is heard."""
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Something besides runs that an experiment rests on: made once, and kept beside them."""
+
+    what: str
+    """For people."""
+    path: Path
+    make: Callable[[Callable[[str], None]], bytes]
+    """Makes it, and says now and then how far it is."""
+
+    @property
+    def there(self) -> bool:
+        """Whether it was made."""
+        return self.path.is_file()
+
+
 def _no_runs(_: Results) -> Iterable[RunConfig]:
+    return ()
+
+
+def _no_pieces(_: Results) -> Iterable[Piece]:
     return ()
 
 
@@ -232,3 +252,5 @@ class Experiment:
     """What the paper says, in a sentence."""
     study: Callable[[Results], Findings]
     plan: Callable[[Results], Iterable[RunConfig]] = _no_runs
+    pieces: Callable[[Results], Iterable[Piece]] = _no_pieces
+    """What else it needs, after its runs."""

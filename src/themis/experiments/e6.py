@@ -138,7 +138,7 @@ def _overhead(results: Results, costs: dict[str, list[Timing]]) -> Claim:
 
 
 def _given(statement: str, paper: str, ours: str) -> Claim:
-    why = "Taken from the paper into the simulator; to be measured on the live system."
+    why = "Taken from the paper into the simulator; E17 measures what Themis itself takes."
     return alike(statement, Told(paper), Told(ours), Verdict.GIVEN, why)
 
 

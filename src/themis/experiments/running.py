@@ -97,6 +97,7 @@ def run_experiments(
         named = [config for item in experiments for config in item.plan(results)]
         new = {repr(config): config for config in named if repr(config) not in done}
         if not new:
+            _make_pieces(experiments, results, fresh=fresh, stop=stop, progress=progress)
             return results
         wanted = sorted(new.values(), key=lambda config: config.seed)
         todo = [config for config in wanted if fresh or not store.has(config)]
@@ -110,9 +111,33 @@ def run_experiments(
         done |= new.keys()
 
 
+def _make_pieces(
+    experiments: Sequence[Experiment],
+    results: Results,
+    *,
+    fresh: bool,
+    stop: Callable[[], bool],
+    progress: Progress | None,
+) -> None:
+    """Make what experiments need besides runs, one after the other, and keep each at once."""
+    pieces = [(item, piece) for item in experiments for piece in item.pieces(results)]
+    todo = [(item, piece) for item, piece in pieces if fresh or not piece.there]
+    for done, (item, piece) in enumerate(todo):
+        if stop():
+            return
+
+        def say(text: str, label: str = f"{item.id}: {piece.what}", done: int = done) -> None:
+            if progress is not None:
+                progress(done, len(todo), f"{label} {text}".rstrip())
+
+        say("")
+        write_whole(piece.path, piece.make(say))
+
+
 def missing(experiment: Experiment, results: Results) -> int:
     """How many runs an experiment still needs; a search may want more when it has seen them."""
-    return sum(not results.has(config) for config in experiment.plan(results))
+    runs = sum(not results.has(config) for config in experiment.plan(results))
+    return runs + sum(not piece.there for piece in experiment.pieces(results))
 
 
 def can_tell(experiment: Experiment, results: Results) -> bool:

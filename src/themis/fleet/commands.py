@@ -141,6 +141,8 @@ class RefuseRun:
     app: AppId
     key: str
     reason: str
+    home: str = ""
+    """The only machine that the job can go on on, if that is why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,8 @@ class PointsRead:
     points: tuple[Point, ...]
     more: bool = False
     """Whether there are others, which wait until some of these have been heard."""
+    trouble: str = ""
+    """What of it could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +260,8 @@ class PointsHeard:
     app: AppId
     run: int
     number: int
+    others: tuple[tuple[int, int], ...] = ()
+    """Other runs and numbers that it said at once: a node is answered when all of them count."""
 
 
 @dataclass(frozen=True, slots=True)

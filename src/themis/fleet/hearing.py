@@ -16,10 +16,12 @@ from themis.fleet.events import (
     TrialChosen,
 )
 from themis.fleet.kept import AgentSession, Release
+from themis.fleet.messages import RunState
 from themis.fleet.requests import objection
+from themis.fleet.roster import Node
 from themis.fleet.running import Running
-from themis.fleet.storage import storage_objection
-from themis.model import AppId, GpuId, Lease
+from themis.fleet.storage import binds, birth_of, storage_objection
+from themis.model import AppId, GpuId, JobId, Lease
 
 DISPLACED = "another agent speaks for this app since"
 """What an agent is told whose session is over."""
@@ -64,6 +66,9 @@ class Hearing(Running):
             reason = "something of an app of this name is still alive; take another name"
             self._refuse(app, reason)
             return
+        # A round may open at once, and has to know how far the others are.
+        for run in list(self._book.runs.values()):
+            self._store_progress(run)
         self._feed(event)
         if not known and app in self._arbiter.world.apps:
             self._book.trials.forget(app)
@@ -105,34 +110,56 @@ class Hearing(Running):
         if known is not None:
             self._commands.append(AcceptRun(event.app, event.key, known))
             return
-        reason = objection(event, self._arbiter, self._book) or self._storage_objection(event)
+        reason, home = objection(event, self._arbiter, self._book), ""
+        if not reason:
+            reason, home = self._storage_objection(event)
         if reason:
-            self._commands.append(RefuseRun(event.app, event.key, reason))
+            self._commands.append(RefuseRun(event.app, event.key, reason, home))
+            if home:
+                self._bound[event.app, event.job] = reason
             return
+        self._bound.pop((event.app, event.job), None)
         world = self._arbiter.world
-        held = world.ledger.holdings(event.app)
+        state, held = world.apps[event.app], world.ledger.holdings(event.app)
         gpus = tuple(sorted(set(event.gpus)))
         run = self._book.add(
             app=event.app,
-            owner=world.apps[event.app].spec.owner,
+            owner=state.spec.owner,
             job=event.job,
             key=event.key,
             gpus=gpus,
             tokens=tuple(held[gpu].token for gpu in gpus),
             program=event.program,
             limit=event.limit,
+            born=birth_of(event.app, state.spec.owner, state.submitted),
+            note=self._loss(event),
         )
         self._commands.append(AcceptRun(event.app, event.key, run.run))
 
-    def _storage_objection(self, event: RunRequested) -> str:
-        """Why a job would not find its checkpoints where it is to run."""
-        ended = [row for row in self._book.results(event.app) if row.job == event.job]
-        home = None
-        if ended and ended[-1].gpus and ended[-1].iterations > 0.0:
-            last = self._roster.machine_of[ended[-1].gpus[0]]
-            home = last if last.present else None  # What is gone has nothing to go on with.
+    def _storage_objection(self, event: RunRequested) -> tuple[str, str]:
+        """Why a job would not find its checkpoints where it is to run, and where it would."""
+        last = self._last_on(event.app, event.job)
+        home = last if last is not None and last.present else None
         machines = [self._roster.machine_of[gpu] for gpu in sorted(set(event.gpus))]
-        return storage_objection(machines, home, self._nonce)
+        if home is not None and binds(home, machines[0]):
+            reason = f"its checkpoints are on {home.name} alone, without shared_dir: it waits there"
+            return reason, home.name
+        return storage_objection(machines, home, self._nonce), ""
+
+    def _last_on(self, app: AppId, job: JobId) -> Node | None:
+        """The machine that has the checkpoints of a job, if it has any."""
+        runs = [run for run in self._book.of_job(app, job) if run.state is not RunState.STARTING]
+        ended = [row for row in self._book.results(app) if row.job == job and row.iterations > 0.0]
+        last = [row.gpus for row in ended if row.gpus] + [run.gpus for run in runs]
+        return self._roster.machine_of[last[-1][0]] if last else None
+
+    def _loss(self, event: RunRequested) -> str:
+        """What a job that begins has lost."""
+        last = self._last_on(event.app, event.job)
+        here = self._roster.machine_of[min(event.gpus)]
+        if last is None or last is here or last.present or not binds(last, here):
+            return ""
+        return f"it begins anew: its checkpoints are on {last.name}, which is gone"
 
     def _on_release(self, event: ReleaseRequested) -> None:
         """An agent says that it needs GPUs no more. Whether they are empty, nodes say."""

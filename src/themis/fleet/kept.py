@@ -40,6 +40,12 @@ class WantedRun:
     iterations: float = 0.0
     seconds: float = 0.0
     """Of training, as last told to the arbiter."""
+    born: str = ""
+    """Which app of its name its app is, as `birth_of` says."""
+    note: str = ""
+    """What people should know of it."""
+    since: float = 0.0
+    """When its nodes were told to start it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,8 @@ class RunResult:
     """Which of its values the app is judged by."""
     log_size: int = 0
     """Bytes that it has printed, as far as known."""
+    seconds: float = 0.0
+    """From when its nodes were told to start it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from themis.arbiter import Arbiter
 from themis.arbiter import commands as cmd
@@ -14,12 +15,25 @@ from themis.fleet.points import Streams
 from themis.fleet.roster import Node, Roster
 from themis.fleet.runbook import Runbook
 from themis.fleet.storage import Sharing, sharing_of
+from themis.fleet.talk import JobPast
 from themis.fleet.trials import Trials
 from themis.model import AppId, JobId
 
 NODE_TTL = 20.0
+NO_FAILURES = frozenset({0, 75, -15, -9, 128 + 15, 128 + 9})
+"""Exit codes of runs that ended well, were told to save and go, or were ended when they did not."""
 HEARTBEATS = 5
 """How many a node must live for: one that is answered late, and asks again, is not cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """How a run is, as far as its node tells."""
+
+    since: float
+    """When it last got on: it began to run, or did another iteration."""
+    trouble: str = ""
+    """What of its metrics could not be read."""
 
 
 class Knowing:
@@ -70,6 +84,10 @@ class Knowing:
         """Nodes whose kept report may have to be answered."""
         self._iterations: dict[int, tuple[float, float]] = {}
         """Iterations and seconds of runs as last reported; stored when a round needs them."""
+        self._watched: dict[int, Watched] = {}
+        """How runs are, for people; what is lost with a restart is seen again."""
+        self._bound: dict[tuple[AppId, JobId], str] = {}
+        """Why jobs wait for one machine; each is asked for, and refused, again after a restart."""
         self._log_sizes: dict[int, int] = {}
         """Bytes that runs have printed, as far as known."""
 
@@ -118,9 +136,35 @@ class Knowing:
             last.pop(run.job, None)
         return *alive, *last.values()
 
+    def ended_runs(self, app: AppId) -> list[RunResult]:
+        """How runs of an app that goes on have ended, the first one first."""
+        return self._book.results(app)
+
+    def pasts(self, app: AppId, now: float) -> tuple[JobPast, ...]:
+        """For how long jobs of an app have run, and how often they failed."""
+        seconds: dict[JobId, float] = {}
+        failures: dict[JobId, int] = {}
+        for row in self._book.results(app):
+            seconds[row.job] = seconds.get(row.job, 0.0) + row.seconds
+            if row.code is not None and row.code not in NO_FAILURES:
+                failures[row.job] = failures.get(row.job, 0) + 1
+        for run in self._book.runs.values():
+            if run.app == app and run.ordered:
+                lasted = max(0.0, now - run.since)
+                seconds[run.job] = seconds.get(run.job, 0.0) + lasted
+        return tuple(JobPast(job, seconds[job], failures.get(job, 0)) for job in sorted(seconds))
+
     def progress(self, run: int) -> tuple[float, float]:
         """Iterations and seconds of training of a run, as last reported."""
         return self._iterations.get(run, (0.0, 0.0))
+
+    def watched(self, run: int) -> "Watched | None":
+        """How a run is, if its node was heard since it began."""
+        return self._watched.get(run)
+
+    def bound(self, app: AppId, job: JobId) -> str:
+        """Why a job waits for one machine; empty if it does not."""
+        return self._bound.get((app, job), "")
 
     def fence_of(self, app: AppId) -> int:
         """The number of the session that is heard for an app; 0 if there is none."""

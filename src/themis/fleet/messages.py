@@ -101,6 +101,15 @@ class SlotReport:
     reason: str = ""
 
 
+NOT_FINITE = 1e15
+"""The value of a metric that is no finite number: messages have none that are not."""
+
+
+def finite(value: float | None) -> float | None:
+    """A value of a metric; None if there is none."""
+    return None if value is None or value >= NOT_FINITE else value
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     """What a job said of itself at one iteration, counted from its start."""
@@ -109,7 +118,7 @@ class Point:
     time: float | None = None
     """Seconds on the job's clock, if it said so."""
     values: tuple[tuple[str, float], ...] = ()
-    """Its loss and whatever else it measures, by name."""
+    """Its loss and whatever else it measures, by name; `NOT_FINITE` of a job that has diverged."""
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.values]
@@ -128,7 +137,8 @@ class Point:
 
 def weight_of(points: Iterable[Point]) -> int:
     """What points count for together."""
-    return sum(point.weight for point in points)
+    # `Point.weight`, spelled out because there are so many.
+    return sum([len(point.values) or 1 for point in points])
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +165,8 @@ class RunReport:
     """Whether others follow when these have been heard."""
     log_size: int = 0
     """Bytes that it has printed, once it is over."""
+    trouble: str = ""
+    """What of its metrics could not be read, and why."""
 
     def __post_init__(self) -> None:
         if weight_of(self.points) > MOST_POINTS:
@@ -257,6 +269,8 @@ class RunOrder:
     """How many nodes the run has."""
     rendezvous: str = ""
     """The machine of rank 0."""
+    born: str = ""
+    """Which app of its name its app is: the checkpoints of a namesake before it are not its."""
 
     @property
     def token(self) -> int:

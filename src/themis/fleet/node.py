@@ -68,6 +68,7 @@ class _Run:
     """Those after `heard`."""
     more: bool = False
     log_size: int = 0
+    trouble: str = ""
 
     @property
     def told_to_go(self) -> bool:
@@ -197,7 +198,11 @@ class NodeCore:
                 self._on_adoption(found)
             case _:
                 assert_never(event)
-        self._look_at_the_clock(event.at)
+        # What runs report changes no limit, and there is much of it: before the moment that this
+        # asked to be woken at nothing is due.
+        passing = isinstance(event, ev.Measured | ev.PointsRead)
+        if not passing or self._news or event.at >= self._asked:
+            self._look_at_the_clock(event.at)
         return self._out
 
     def _changed(self) -> None:
@@ -364,6 +369,7 @@ class NodeCore:
             # They wait for the next report: one that is under way must not be overtaken by each.
             run.points += event.points
             run.more = event.more
+            run.trouble = event.trouble
 
     def _want_logs(self, wanted: tuple[LogWanted, ...]) -> None:
         """Read what is wanted and not there yet; parts that nobody waits for any more go."""
@@ -514,4 +520,5 @@ def _told(run: _Run, count: int) -> RunReport:
         run.points[:count],
         run.more or count < len(run.points),
         run.log_size,
+        run.trouble,
     )

@@ -73,4 +73,5 @@ def _run_order(run: WantedRun, node: Node, machine_of: Mapping[GpuId, Node]) -> 
         names.index(node.name),
         len(names),
         names[0],
+        run.born,
     )

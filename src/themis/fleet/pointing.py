@@ -56,9 +56,13 @@ class Pointing(Knowing):
         return True  # It was not heard since this service began.
 
     def _on_heard(self, event: PointsHeard) -> None:
-        stream, source = self._streams.hear(event.app, event.run, event.number), None
+        for run, number in ((event.run, event.number), *event.others):
+            self._hear_of(event.app, run, number)
+
+    def _hear_of(self, app: AppId, number: int, last: int) -> None:
+        stream, source = self._streams.hear(app, number, last), None
         if stream is not None:
-            source = self._source(event.run)
+            source = self._source(number)
         if stream is None or source is None:
             return
         run, name = source

@@ -7,6 +7,7 @@ from themis.fleet.commands import Answer, TellRun
 from themis.fleet.events import ReportCame
 from themis.fleet.hearing import FROM_NODE, Hearing
 from themis.fleet.kept import WantedRun
+from themis.fleet.knowing import Watched
 from themis.fleet.messages import Orders, RunReport, RunState, SlotState, Terms
 from themis.fleet.roster import Node
 
@@ -104,10 +105,20 @@ class Reception(Hearing):
         run = self._book.runs.get(report.run)
         if run is None or self._roster.machine_of[run.gpus[0]] is not node:
             return
+        self._watch(run, report)
         self._iterations[run.run] = (report.iterations, report.seconds)
         if report.state is RunState.RUNNING and run.state is RunState.STARTING:
             self._book.put(replace(run, state=RunState.RUNNING))
             self._commands.append(TellRun(run.app, run.job, run.run, RunState.RUNNING))
+
+    def _watch(self, run: WantedRun, report: RunReport) -> None:
+        """Note whether a run gets on, and what is wrong with what it reports."""
+        known = self._watched.get(run.run)
+        before, _ = self._iterations.get(run.run, (0.0, 0.0))
+        begins = report.state is RunState.RUNNING and run.state is RunState.STARTING
+        gets_on = known is None or begins or report.iterations != before
+        since = self._now if known is None or gets_on else known.since
+        self._watched[run.run] = Watched(since, report.trouble)
 
     def _take_hardware(self, node: Node) -> None:
         """Let quarantine follow what the node says, and take the machine in when it is clear."""

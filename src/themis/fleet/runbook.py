@@ -124,7 +124,9 @@ class Runbook:
         self._index(run)
         self._store(run)
 
-    def finish(self, run: WantedRun, points_on: str = "", log_size: int = 0) -> RunResult:
+    def finish(
+        self, run: WantedRun, points_on: str = "", log_size: int = 0, seconds: float = 0.0
+    ) -> RunResult:
         """A run is over everywhere; its agent still has to hear of points that this node has."""
         self._drop(key_of(run))
         del self.runs[run.run]
@@ -150,6 +152,7 @@ class Runbook:
             points_on,
             run.program.metrics.name,
             log_size,
+            seconds,
         )
         self._index(result)
         self._store(result)

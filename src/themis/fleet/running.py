@@ -3,6 +3,7 @@
 How events are handed to the arbiter, and how runs begin and end by what comes of them.
 """
 
+import math
 from dataclasses import replace
 
 from themis.arbiter import commands as cmd
@@ -24,6 +25,8 @@ class Running(Printing):
 
     def _feed(self, event: ev.Event) -> None:
         """Hand an event to the arbiter, and carry its changes of leases to nodes and runs."""
+        if not isinstance(event, ev.ProgressMeasured) and self._arbiter.may_open_round(event):
+            self._store_all_progress()
         self._events.append(event)
         for command in self._arbiter.handle(event):
             match command:
@@ -41,6 +44,9 @@ class Running(Printing):
                     self._keep_logs(record.app)
                     self._book.close(record.app)
                     self._streams.close(record.app)
+                    self._bound = {
+                        key: why for key, why in self._bound.items() if key[0] != record.app
+                    }
                 case cmd.Refuse() if event is self._asked:
                     self._refusal = command
                 case _:
@@ -91,13 +97,16 @@ class Running(Printing):
         source = self._source(run.run)
         owed = source is not None and self._has_points(run, self._roster.nodes[source[1]])
         points_on = source[1] if owed and source is not None else ""
-        result = self._book.finish(run, points_on, self._log_sizes.pop(run.run, 0))
+        lasted = max(0.0, self._now - run.since) if run.ordered else 0.0
+        size = self._log_sizes.pop(run.run, 0)
+        result = self._book.finish(run, points_on, size, lasted)
         if not result.points_on:
             self._streams.drop(run.run)
         if run.app not in self._arbiter.world.apps:
             self._keep_logs(run.app)  # It outlasted its app.
             self._book.close(run.app)
         self._iterations.pop(run.run, None)
+        self._watched.pop(run.run, None)
         self._tell_end(result)
 
     def _take_back(self, run: WantedRun) -> None:
@@ -126,7 +135,7 @@ class Running(Printing):
         """Order the runs whose leases have begun and whose GPUs and job are free."""
         for run in list(self._book.waiting.values()):
             if self._may_start(run):
-                self._book.put(replace(run, ordered=True))
+                self._book.put(replace(run, ordered=True, since=self._now))
                 # From now on the GPUs are in use, though nothing runs there yet: orders are under
                 # way, and the arbiter must not take the GPUs for idle.
                 self._feed(ev.JobStarted(self._now, run.app, run.job, run.gpus))
@@ -143,7 +152,19 @@ class Running(Printing):
                 return False
         return all(not other.ordered for other in self._book.of_job(run.app, run.job))
 
-    def _store_progress(self, run: WantedRun) -> None:
+    def _store_all_progress(self) -> None:
+        """Tell the arbiter how far all runs are, before a round that is about to open.
+
+        Just before its alarm, if that is what opens it: told of the first run at that time, it
+        would open the round before it hears of the others.
+        """
+        alarm = self._arbiter.next_alarm
+        due = alarm is not None and alarm <= self._now
+        at = math.nextafter(alarm, 0.0) if due and alarm is not None else self._now
+        for run in list(self._book.runs.values()):
+            self._store_progress(run, at)
+
+    def _store_progress(self, run: WantedRun, at: float | None = None) -> None:
         """Tell the arbiter how far a run is, if it does not know."""
         iterations, seconds = self._iterations.get(run.run, (0.0, 0.0))
         state = self._arbiter.world.apps.get(run.app)
@@ -154,4 +175,5 @@ class Running(Printing):
         sample = ev.Sample(run.job, iterations, 0.0 if lost else seconds - run.seconds)
         self._book.put(replace(run, iterations=iterations, seconds=seconds))
         if not state.outcome:  # One that is over and about to leave takes no more.
-            self._feed(ev.ProgressMeasured(self._now, run.app, (sample,)))
+            at = self._now if at is None else at
+            self._feed(ev.ProgressMeasured(at, run.app, (sample,)))

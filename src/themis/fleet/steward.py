@@ -141,9 +141,6 @@ class Steward(Reception):
             self._give_up(node)
         alarm = self._arbiter.next_alarm
         if alarm is not None and alarm <= at:
-            if self._arbiter.round_due(at):
-                for run in list(self._book.runs.values()):
-                    self._store_progress(run)
             self._feed(ev.Woken(at))
 
     # Settling

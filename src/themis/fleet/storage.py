@@ -5,10 +5,12 @@ that report the same mark have the same folder before them: a mark has a text th
 before. What has not been looked at yet is not held against a node; what was seen to differ is.
 """
 
+import hashlib
 from collections.abc import Iterable
 from enum import StrEnum
 
 from themis.fleet.roster import Node
+from themis.model import AppId, OwnerId
 
 
 class Sharing(StrEnum):
@@ -24,6 +26,21 @@ class Sharing(StrEnum):
     """It sees something else than most others do."""
     TROUBLE = "trouble"
     """It cannot use it."""
+
+
+def birth_of(app: AppId, owner: OwnerId, submitted: float) -> str:
+    """What tells an app from all others of its name, those of other clusters too.
+
+    It is in the way to its checkpoints: a later app must not go on from those of a namesake, which
+    trained something else. An app that is paused, or whose jobs fail and are started again, is the
+    same one all the time.
+    """
+    return hashlib.sha256(f"{owner}/{app}/{submitted!r}".encode()).hexdigest()[:8]
+
+
+def checkpoints_of(app: AppId, owner: OwnerId, job: str, born: str) -> str:
+    """Where the checkpoints of a job are, below the folder that nodes keep them in."""
+    return "/".join(filter(None, (owner, app, born, job)))
 
 
 def mark_of(node: Node, nonce: str) -> str:
@@ -46,6 +63,16 @@ def sharing_of(node: Node, nodes: Iterable[Node], nonce: str) -> Sharing:
         return Sharing.SHARED
     most = max(sorted(set(marks)), key=marks.count)
     return Sharing.SHARED if own == most and marks.count(own) > 1 else Sharing.APART
+
+
+def binds(home: Node, first: Node) -> bool:
+    """Whether a job that saved at home would find nothing where its first part is to run.
+
+    So it is where no machine has a `shared_dir`. Where some have one, `storage_objection` tells.
+    """
+    if first is home or home.last is None or first.last is None:
+        return False
+    return not home.last.shared_dir and not first.last.shared_dir
 
 
 def storage_objection(machines: Iterable[Node], home: Node | None, nonce: str) -> str:

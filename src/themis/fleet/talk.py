@@ -25,6 +25,9 @@ from themis.model import (
     Topology,
 )
 
+MOST_BODY = 1 << 20
+"""Characters of an app file as JSON."""
+
 # From agents
 
 
@@ -178,6 +181,16 @@ class RunNews:
 
 
 @dataclass(frozen=True, slots=True)
+class JobPast:
+    """What counts of a job's runs, whoever spoke for its app then."""
+
+    job: JobId
+    seconds: float
+    """That they lasted in all, those that go on up to now."""
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """Everything an agent needs to begin, or to begin again."""
 
@@ -186,7 +199,7 @@ class Standing:
     leases: tuple[Lease, ...]
     runs: tuple[RunNews, ...]
     """Those that are not over, and of every other job how its last one ended: nobody may have heard
-    of it yet. One that has ended and not told all its points is still stopping."""
+    of it yet. One that has ended and not told all its points is still stopping. Without logs."""
     phase: int
     iterations: tuple[tuple[JobId, float], ...]
     """Done by each job since its start."""
@@ -196,6 +209,10 @@ class Standing:
     """What was said of jobs, the oldest first."""
     curves: tuple[Curve, ...] = ()
     """Of jobs that are not given up: how the app's metric went, thinned out."""
+    targets: tuple[tuple[JobId, float], ...] = ()
+    """The jobs of the phase, and how far each trains in it, counted from its start."""
+    past: tuple[JobPast, ...] = ()
+    """Of jobs that have run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +269,8 @@ class RefusalNews:
     reason: str
     final: bool = False
     """Whether it would be refused again, however often it is said."""
+    home: str = ""
+    """The only machine that a job can go on on, where that is why its run was refused."""
 
 
 @dataclass(frozen=True, slots=True)

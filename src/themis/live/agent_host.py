@@ -14,18 +14,30 @@ import math
 import random
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
-from themis.apps import AppFile, Plan, parse_app, plan_app
-from themis.apps.agency import Agency, MakeTuner
+from themis.agent.core import Agent
+from themis.apps import AppFile, Goal, Plan, parse_app, plan_app
+from themis.apps.agency import Agency
+from themis.apps.doing import MakeAgent
 from themis.apps.file import Method
+from themis.apps.space import Value
 from themis.errors import DeniedError, ThemisError, UnknownAppError
-from themis.fleet.talk import AgentReport, Hosted, News, OverNews, Said, Sheet, Standing
+from themis.fleet.talk import (
+    AgentReport,
+    Hosted,
+    News,
+    OverNews,
+    Said,
+    Sheet,
+    Standing,
+)
 from themis.live.agent_link import AgentLink
 from themis.live.grpc_client import Backoff
-from themis.model import AppId
+from themis.model import AppId, AppSpec, JobId
+from themis.tuners import Stepwise
 
 if TYPE_CHECKING:
     from themis.live.suggesting import Suggesting
@@ -61,28 +73,60 @@ class AppRunner:
     def __init__(
         self,
         client: Service,
-        sheet: Sheet,
+        written: AppFile,
+        plan: Plan,
         rng: random.Random,
         *,
-        make_tuner: MakeTuner | None = None,
+        suggesting: "Suggesting | None" = None,
+        own: Stepwise | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        session: str = "",
+        make_agent: MakeAgent = Agent,
     ) -> None:
+        """Bring the parts together.
+
+        Args:
+            client: The way to the service.
+            written: What was submitted.
+            plan: What it comes to.
+            rng: For spreading tries.
+            suggesting: Chooses trials one after the other, where that is asked for.
+            own: Somebody's own tuner, in place of the one that the app file names.
+            monotonic: The clock; a rehearsal has its own.
+            session: What this agent is known by; nobody else's, and made up unless given.
+            make_agent: Makes the core of it.
+        """
         self._monotonic = monotonic
         self._offset = 0.0
         """From this clock to the cluster's."""
         self._changed = asyncio.Event()
-        written = parse_app(json.loads(sheet.body))
-        session = secrets.token_hex(8)
-        plan = plan_app(written, sheet.app, sheet.owner, sheet.seed)
-        self._suggesting = _suggesting(written, plan, sheet.seed)
-        self._link = AgentLink(client, sheet.app, rng, session=session, longest_wait=_LONGEST_WAIT)
+        session = session or secrets.token_hex(8)
+        self._suggesting = suggesting
+        self._link = AgentLink(
+            client, plan.spec.id, rng, session=session, longest_wait=_LONGEST_WAIT
+        )
+        self._own = own
+        self._maximize = written.metric.goal is Goal.MAXIMIZE
+        self._drawn = {trial.job: trial.params for trial in plan.trials}
         self._agency = Agency(
             written,
             plan,
             session=session,
-            choose=None if self._suggesting is None else self._suggesting.choose,
-            make_tuner=make_tuner,
+            choose=self._choose,
+            make_tuner=None if own is None else self._make_tuner,
+            choose_all=own is not None,
+            make_agent=make_agent,
         )
+
+    @classmethod
+    def of_sheet(
+        cls, client: Service, sheet: Sheet, rng: random.Random, own: Stepwise | None = None
+    ) -> Self:
+        """The agent of an app that was submitted as a file."""
+        written = parse_app(json.loads(sheet.body))
+        plan = plan_app(written, sheet.app, sheet.owner, sheet.seed)
+        suggesting = _suggesting(written, plan, sheet.seed)
+        return cls(client, written, plan, rng, suggesting=suggesting, own=own)
 
     async def run(self) -> str:
         """Speak for the app until it is over; returns how it ended.
@@ -93,21 +137,41 @@ class AppRunner:
             StaleAnswerError: Another agent speaks for it.
             RefusedError: Something that this one said cannot be.
         """
+        talk = asyncio.create_task(self._talk())
         alarm = asyncio.create_task(self._watch_clock())
-        outcome = ""
         try:
-            async for item in self._link.news():
-                self._offset = self._link.at - self._monotonic()
-                if isinstance(item, Standing) and self._suggesting is not None:
-                    self._suggesting.relive(item)
-                if isinstance(item, OverNews):
-                    outcome = item.outcome
-                self._say(self._agency.hear(self._link.at, item))
-                self._changed.set()
+            await asyncio.wait({talk, alarm}, return_when=asyncio.FIRST_COMPLETED)
+            if alarm.done():
+                alarm.result()  # Only an error ends it, and nobody would start jobs again.
+            return await talk
         finally:
-            alarm.cancel()
-            await asyncio.gather(alarm, return_exceptions=True)
-        return outcome
+            for task in (talk, alarm):
+                task.cancel()
+            await asyncio.gather(talk, alarm, return_exceptions=True)
+
+    async def _talk(self) -> str:
+        async for item in self._link.news():
+            self._offset = self._link.at - self._monotonic()
+            if isinstance(item, Standing):
+                self._link.hush()  # What waits would be said twice, and differently.
+                if self._suggesting is not None:
+                    self._suggesting.relive(item)
+            self._say(self._agency.hear(self._link.at, item))
+            self._changed.set()
+            if isinstance(item, OverNews):
+                return item.outcome
+        return ""
+
+    def _choose(self, job: JobId) -> Mapping[str, Value]:
+        drawn = self._drawn.get(job)
+        if drawn is None and self._suggesting is not None:
+            drawn = self._suggesting.choose(job)
+        return (drawn or {}) if self._own is None else self._own.suggested(job, drawn)
+
+    def _make_tuner(self, spec: AppSpec) -> Stepwise:
+        assert self._own is not None
+        drawn = {job: params or {} for job, params in self._drawn.items()}
+        return self._own.enter(spec, drawn, maximize=self._maximize)
 
     async def _watch_clock(self) -> None:
         while True:
@@ -127,6 +191,8 @@ class AppRunner:
         if self._suggesting is not None:
             self._suggesting.note(said)
         self._link.say(*said)
+        if self._own is not None:
+            self._own.note_placement(self._agency.placement)
 
 
 def _suggesting(written: AppFile, plan: Plan, seed: int) -> "Suggesting | None":
@@ -184,7 +250,7 @@ class AgentHost:
         while True:
             try:
                 client = self._connect()  # Calls of its own, on one connection.
-                runner = AppRunner(client, await client.sheet(app), self._rng)
+                runner = AppRunner.of_sheet(client, await client.sheet(app), self._rng)
                 outcome = await runner.run()
                 _LOG.info("%s is over: %s", app, outcome)
                 return

@@ -17,10 +17,22 @@ from dataclasses import replace
 from typing import Protocol
 
 from themis.errors import LimitError, RefusedError, StaleAnswerError, UnavailableError
-from themis.fleet.talk import AgentReport, News, NewsItem, OverNews, PointsNews, Said
+from themis.fleet.talk import (
+    AgentReport,
+    News,
+    NewsItem,
+    OverNews,
+    PointsNews,
+    RunNews,
+    RunSaid,
+    Said,
+)
 from themis.live.grpc_client import Backoff
 from themis.live.rpcs import MOST_SAID
 from themis.model import AppId
+
+MOST_TEXT = 128 << 10
+"""Bytes of programs in one report: the service takes 256 KiB in all, unless told otherwise."""
 
 
 class Exchanges(Protocol):
@@ -66,6 +78,10 @@ class AgentLink:
         self._outbox.extend(said)
         self._spoke.set()
 
+    def hush(self) -> None:
+        """Leave unsaid what was not said yet: whoever begins anew decides anew."""
+        self._outbox.clear()
+
     async def news(self) -> AsyncIterator[NewsItem]:
         """What the app should know, as it comes; ends when the app is over.
 
@@ -84,7 +100,7 @@ class AgentLink:
 
     async def _exchange(self) -> list[NewsItem]:
         # The rest goes with the next report; nothing is said before the session has its number.
-        said = tuple(self._outbox[:MOST_SAID]) if self._fence else ()
+        said = self._next() if self._fence else ()
         self._number += 1
         while True:
             self._spoke.clear()
@@ -116,11 +132,20 @@ class AgentLink:
             self._backoff.succeeded()
             if news is None:  # There is more to say: what this call would have brought comes again.
                 del self._outbox[: len(said)]
-                said = tuple(self._outbox[:MOST_SAID])
+                said = self._next()
                 self._number += 1
                 continue
             del self._outbox[: len(said)]
             return self._new(news)
+
+    def _next(self) -> tuple[Said, ...]:
+        """What goes with one report: a longer one would be refused, however often it is sent."""
+        room, said = MOST_TEXT, self._outbox[:MOST_SAID]
+        for count, each in enumerate(said):
+            room -= _text(each)
+            if room < 0:
+                return tuple(said[: max(1, count)])
+        return tuple(said)
 
     async def _ask(self, report: AgentReport) -> News | None:
         """The answer; None if something was said while the service had nothing to tell."""
@@ -150,6 +175,8 @@ class AgentLink:
 
     def _unheard(self, item: NewsItem) -> NewsItem | None:
         """Points come once: those of before a restart of the service may be told again."""
+        if isinstance(item, RunNews) and item.state.over:
+            self._points.pop(item.run, None)  # Its points came before.
         if not isinstance(item, PointsNews):
             return item
         heard = self._points.get(item.run, 0)
@@ -159,3 +186,12 @@ class AgentLink:
         self._points[item.run] = last
         skip = max(0, heard + 1 - item.first)
         return replace(item, first=item.first + skip, points=item.points[skip:])
+
+
+def _text(said: Said) -> int:
+    """Bytes of text in what is said, as far as they can be many."""
+    if not isinstance(said, RunSaid):
+        return 0
+    words = [*said.program.argv, said.program.workdir]
+    words += [word for pair in said.program.env for word in pair]
+    return sum(len(word.encode("utf-8", "replace")) + 4 for word in words)

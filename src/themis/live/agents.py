@@ -6,6 +6,7 @@ agents.tell(app, OfferNews(...))        # waits on its desk until it is heard
 """
 
 import asyncio
+from dataclasses import replace
 from typing import Protocol
 
 from themis.arbiter import commands as cmd
@@ -40,6 +41,7 @@ from themis.fleet.talk import (
 from themis.live.desk import Desk
 from themis.live.keeping import Departed
 from themis.live.memory import Memory, longest_hold
+from themis.live.metrics import Metrics
 from themis.live.programs import trouble_with
 from themis.live.saying import event_of, run_news
 from themis.model import AppId
@@ -75,6 +77,10 @@ class Host(Protocol):
     async def settled(self) -> None:
         """Wait until all that was decided so far is durable."""
 
+    @property
+    def metrics(self) -> Metrics:
+        """Where the times of bids are counted."""
+
 
 class Agents:
     """All desks, and the calls that wait at them."""
@@ -84,8 +90,8 @@ class Agents:
         self._epoch = memory.epoch.number
         self.desks: dict[AppId, Desk] = {}
         self._waiting: dict[AppId, asyncio.Future[None]] = {}
-        self._offers: dict[AppId, OfferNews] = {}
-        """What each app was last asked, if it has not answered."""
+        self._offers: dict[AppId, tuple[OfferNews, float]] = {}
+        """What each app was last asked and when, if it has not answered."""
         self._absent = set(memory.absent)
         """Apps whose agents are waited for before the first round."""
         self._parted: set[AppId] = set()
@@ -155,13 +161,14 @@ class Agents:
 
     def ask(self, command: cmd.Ask) -> None:
         """An app is shown an offer."""
-        offer = self._offers[command.app] = OfferNews(command.offer, command.deadline)
+        offer = OfferNews(command.offer, command.deadline)
+        self._offers[command.app] = offer, self._host.now()
         self.tell(command.app, offer)
 
     def end_round(self, number: int) -> None:
         """Nobody waits for bids of a round any more."""
         self._offers = {
-            app: news for app, news in self._offers.items() if news.offer.round != number
+            app: asked for app, asked in self._offers.items() if asked[0].offer.round != number
         }
 
     def close(self, record: AppRecord) -> None:
@@ -254,8 +261,10 @@ class Agents:
             if not self._absent:
                 self._host.apply(ev.RoundsHeld(now, now))
         said = desk.take(report, now, fence)
-        for run, number in desk.heard_points():
-            self._host.apply(AgentSpoke(now, app, fence, PointsHeard(now, app, run, number)))
+        heard = desk.heard_points()
+        if heard:
+            points = PointsHeard(now, app, *heard[0], heard[1:])
+            self._host.apply(AgentSpoke(now, app, fence, points))
         for item in said:
             self._hear(app, fence, item)
         if not desk.pending:
@@ -365,15 +374,18 @@ class Agents:
                 state.spec,
                 arbiter.world.topology,
                 tuple(held[gpu] for gpu in sorted(held)),
-                tuple(run_news(run) for run in runs),
+                # The last lines of a thousand jobs would be too long for one message.
+                tuple(replace(run_news(run), log="") for run in runs),
                 state.phase,
                 tuple((job, progress.done) for job, progress in state.jobs.items()),
                 *self._host.steward.trials.told(desk.app),
+                tuple((job, progress.target) for job, progress in state.jobs.items()),
+                self._host.steward.pasts(desk.app, self._host.now()),
             )
         )
-        offer = self._offers.get(desk.app)
-        if offer is not None and offer.deadline > self._host.now():
-            desk.put(offer)  # It was asked while nobody was there to answer.
+        asked = self._offers.get(desk.app)
+        if asked is not None and asked[0].deadline > self._host.now():
+            desk.put(asked[0])  # It was asked while nobody was there to answer.
 
     def _hear(self, app: AppId, fence: int, said: Said) -> None:
         if isinstance(said, BidSaid) and said.bid.app != app:
@@ -382,8 +394,9 @@ class Agents:
         if isinstance(said, RunSaid) and (trouble := trouble_with(said.program)):
             self.tell(app, RefusalNews(said.key, trouble, final=True))
             return
-        if isinstance(said, BidSaid):
-            self._offers.pop(app, None)
+        asked = self._offers.pop(app, None) if isinstance(said, BidSaid) else None
+        if asked is not None:
+            self._host.metrics.note_bid(self._host.now() - asked[1])
         at = self._host.now()
         outcome = self._host.apply(AgentSpoke(at, app, fence, event_of(at, app, said)))
         if outcome.refusal is not None:

@@ -32,7 +32,6 @@ from themis.live.routes.logs import Logs
 from themis.live.routes.machines import Machines
 from themis.live.routes.pages import Pages
 from themis.live.routes.people import People
-from themis.live.sessions import cookie_name
 from themis.records.codec import loads
 
 __all__ = ["ENDPOINTS", "Api", "ApiSettings", "Endpoint", "make_api"]
@@ -62,6 +61,11 @@ class Api(About, Apps, Logs, Machines, People, History, Pages):
             return self._problem(endpoint, identity, wall, error)
         return found if isinstance(found, Response) else as_json(found)
 
+    def close(self) -> None:
+        """No more calls come: write down what was only counted."""
+        for row in self._refusals.close(self._settings.wall()):
+            self._service.writer.add(audit=row)
+
     def _identify(
         self, endpoint: Endpoint, request: Request, place: str, wall: float
     ) -> Identity | None:
@@ -69,14 +73,8 @@ class Api(About, Apps, Logs, Machines, People, History, Pages):
         if endpoint.kind is Kind.FILE:
             return None  # The same for all: also for who must be told how to log in again.
         settings, now = self._settings, self._service.now()
-        shown = request.headers.get("authorization")
-        if shown is None:
-            shown = request.cookies.get(cookie_name(tls=settings.tls))
-        if shown is None:
-            return None
-        self._strangers.check(place, shown, now)
         try:
-            identity = identify(
+            return identify(
                 self._vault,
                 request.headers,
                 request.cookies,
@@ -88,8 +86,6 @@ class Api(About, Apps, Logs, Machines, People, History, Pages):
         except UnknownCallerError:
             self._strangers.failed(place, now)
             raise
-        self._strangers.passed(place, shown)
-        return identity
 
     def _problem(
         self, endpoint: Endpoint, identity: Identity | None, wall: float, error: Exception

@@ -100,7 +100,8 @@ class Refusals:
     """Rows for what was refused: a flood of it must not fill the store.
 
     The first of a caller, verb and outcome is written at once; those of the next minute are
-    counted, and their number written when the minute is over and somebody asks (`due`).
+    counted, and their number written when the minute is over and somebody asks (`due`), or at the
+    end (`close`).
     """
 
     def __init__(self, seconds: float = 60.0, most: int = 10_000) -> None:
@@ -131,6 +132,10 @@ class Refusals:
                 break
             rows += self._ended(key, now)
         return rows
+
+    def close(self, now: float) -> list[AuditRow]:
+        """The rows of all that was counted: nobody will ask for them later."""
+        return [row for key in list(self._windows) for row in self._ended(key, now)]
 
     def _ended(self, key: tuple[str, str, str], now: float) -> list[AuditRow]:
         window = self._windows.pop(key)

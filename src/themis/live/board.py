@@ -8,6 +8,7 @@ see is left out of it afterwards.
 """
 
 import json
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,7 @@ from themis.dashboard.model import (
     MachineRow,
     Origin,
     PhaseRow,
+    Point,
     RoundList,
     Timeline,
     Viewer,
@@ -34,12 +36,15 @@ from themis.dashboard.model import (
 from themis.dashboard.recording import MOST_LEASES, SHORT
 from themis.dashboard.sheets import line_of
 from themis.errors import RefusedError
+from themis.explain import explain
 from themis.fleet.roster import Node
 from themis.live import views
 from themis.live.access import Access, Verb, decide
 from themis.live.credentials import Identity
+from themis.live.explaining import facts_of, facts_of_ended
 from themis.live.keeping import Ended
 from themis.live.past import Owned
+from themis.live.reasons import runs_by_app
 from themis.live.sealing import owns
 from themis.live.service import Service
 from themis.model import AppId, OwnerId
@@ -157,7 +162,16 @@ class LiveBoard:
             reasons=reasons,
             history=history.rho,
             held=history.held,
+            explanation=self._explained(name, state, ended),
         )
+
+    def _explained(
+        self, name: AppId, state: AppState | None, ended: Ended | None
+    ) -> tuple[str, ...]:
+        now = self._service.now()
+        if state is not None:
+            return explain(facts_of(self._service, name, now)).lines
+        return () if ended is None else explain(facts_of_ended(name, ended, now)).lines
 
     def change(self, identity: Identity | None, seen: Seen) -> Change:
         """What is new for a stream; notes that it was told."""
@@ -196,9 +210,11 @@ class LiveBoard:
             return
         self._at, self._of = now, past.changed
         steward = self._service.steward
-        stands = fairness_of(steward.arbiter.world, now)
+        stands, runs = fairness_of(steward.arbiter.world, now), runs_by_app(steward)
         rows = [
-            self._row(state, views.app_line(steward, state, stands.get(name)))
+            self._row(
+                state, views.app_line(steward, state, stands.get(name), runs.get(name, ()), now)
+            )
             for name, state in sorted(steward.arbiter.world.apps.items())
         ]
         active = {row.app for row in rows}
@@ -313,7 +329,7 @@ class LiveBoard:
             sheet = {"jobs": (), "metric": {"name": ""}, "best": trials.best(name)}
         known = {str(job["job"]): job for job in sheet["jobs"]}
         lines = (
-            [views.job_line(service.steward, state, job.id) for job in state.spec.jobs]
+            list(views.job_lines(service.steward, state).values())
             if state is not None
             else [{**job, "gpus": [], "message": job["failed"]} for job in known.values()]
         )
@@ -329,7 +345,7 @@ class LiveBoard:
                 metric=finite(line["metric"]),
                 message=line["message"],
                 params=_plain(known.get(line["job"], {}).get("params", {})),
-                curve=trials.curve(name, line["job"]),
+                curve=_finite(trials.curve(name, line["job"])),
                 best=line["job"] == sheet["best"],
             )
             for line in lines
@@ -398,6 +414,11 @@ def _phases(state: AppState) -> tuple[PhaseRow, ...]:
         )
         for number, phase in enumerate(state.spec.phases)
     )
+
+
+def _finite(curve: Iterable[Point]) -> tuple[Point, ...]:
+    """What can be drawn: a loss that is not a number is a gap."""
+    return tuple(point for point in curve if math.isfinite(point[0]) and math.isfinite(point[1]))
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

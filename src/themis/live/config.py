@@ -121,6 +121,9 @@ class Limits:
     rows: Annotated[int, About(Kind("count", 16, 10**6), "The rows of one bid or list.", _LIVE)] = (
         4096
     )
+    apps: Annotated[
+        int, About(Kind("count", 1, 10**6), "Apps of one owner that are not over.", _LIVE)
+    ] = 2000
     streams: Annotated[
         int, About(Kind("count", 1, 10**5), "Open streams of one caller.", _LIVE)
     ] = 64

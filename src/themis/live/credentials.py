@@ -9,7 +9,6 @@ rest there is only a hash, bound to the id. Who somebody is follows from the cre
 nothing else in a message.
 """
 
-import hashlib
 import hmac
 import math
 import re
@@ -195,8 +194,10 @@ def check_bearer(vault: Vault, header: object, *, now: float) -> Identity:
 
 def note_use(vault: Vault, number: str, *, now: float) -> None:
     """Keep that a token was used, if that is news by an hour."""
-    credential = find(vault, number)
-    if credential is None or now - (credential.used or 0.0) < USE_NOTED_EVERY:
+    used: Any = vault.read(_USED + number)
+    if used is not None and now - used["at"] < USE_NOTED_EVERY:
+        return
+    if find(vault, number) is None:
         return
     vault.write(_USED + number, {"at": _instant(now)})
 
@@ -258,7 +259,7 @@ def check_note(note: object) -> str:
 
 def digest_of(purpose: str, secret: str) -> str:
     """What is kept of a secret of 256 random bits; no salt or slow hash would add anything."""
-    return hmac.new(f"themis/{purpose}".encode(), secret.encode(), hashlib.sha256).hexdigest()
+    return hmac.digest(f"themis/{purpose}".encode(), secret.encode(), "sha256").hex()
 
 
 def _digest(number: str, secret: str) -> str:

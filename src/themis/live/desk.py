@@ -14,6 +14,7 @@ from themis.fleet.talk import (
     OverNews,
     PointsNews,
     ProgressNews,
+    RunNews,
     Said,
     Standing,
     TopologyNews,
@@ -24,6 +25,8 @@ MOST_ITEMS = 1000
 """News that wait; an agent that hears nothing for so long begins again with its standing."""
 MOST_VALUES = 1 << 12
 """Values of points in one answer, which take some 50 ms to write; the others come with the next."""
+TEXT_AS_A_VALUE = 16
+"""So many characters of a log count as one value."""
 
 
 class Desk:
@@ -134,7 +137,9 @@ class Desk:
         for item in self._items:
             if isinstance(item, PointsNews):
                 weight += sum(point.weight for point in item.points)
-            if weight > MOST_VALUES:
+            elif isinstance(item, RunNews):
+                weight += len(item.log) // TEXT_AS_A_VALUE
+            if items and weight > MOST_VALUES:
                 break
             items.append(item)
         told = tuple(items)

@@ -22,7 +22,7 @@ from themis.fleet.messages import Orders, Report
 from themis.fleet.talk import AgentReport, Hosted, HostedAsked, News, Sheet, SheetAsked
 from themis.live.config import Address, is_loopback
 from themis.live.credentials import Secret
-from themis.live.rpcs import EXCHANGE, HOSTED, NODE_BYTES, REPORT, SHEET, Rpc, error_of
+from themis.live.rpcs import EXCHANGE, HOSTED, LEAN, NODE_BYTES, REPORT, SHEET, Rpc, error_of
 from themis.live.tls import grpc_client
 from themis.live.tokenfile import read_token
 from themis.live.wire import Bounds, from_bytes, to_bytes
@@ -47,6 +47,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     # The service is named on purpose; a proxy for web pages is no way to it.
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
+    *LEAN,
 )
 
 _Answer = TypeVar("_Answer")
@@ -61,6 +62,8 @@ class Credentials:
     """Who signed the service's certificate; without, and on loopback only, there is no TLS."""
     cert: Path | None = None
     key: Path | None = None
+    token: Secret | None = None
+    """Itself, where there is no file."""
 
     @property
     def secure(self) -> bool:
@@ -161,10 +164,12 @@ class Connection:
         return self._channel
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        if self.credentials.token_file is None:
+        if self.credentials.token_file is None and self.credentials.token is None:
             return ()
         if self._token is None:
-            self._token = read_token(self.credentials.token_file)
+            path = self.credentials.token_file
+            self._token = self.credentials.token if path is None else read_token(path)
+        assert self._token is not None
         return (("authorization", f"Bearer {self._token.reveal()}"),)
 
 

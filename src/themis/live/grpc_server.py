@@ -29,6 +29,7 @@ from themis.live.limits import Rates, Streams, place_of
 from themis.live.rpcs import (
     EXCHANGE,
     HOSTED,
+    LEAN,
     NODE_BYTES,
     REPORT,
     RETRY_AFTER,
@@ -76,6 +77,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.server.max_pending_requests", _MOST_CALLS),
     ("grpc.server.max_pending_requests_hard_limit", 2 * _MOST_CALLS),
     ("grpc.max_metadata_size", 8192),
+    *LEAN,
     # Peers that are gone without a word are found out.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -209,15 +211,12 @@ class GrpcServer:
         """
         settings = self._settings
         place, now = place_of(peer.address), settings.monotonic()
-        shown = peer.bearer or ""
-        self._strangers.check(place, shown, now)
         try:
             identity = check_bearer(self._vault, peer.bearer, now=settings.wall())
             check_peer(identity, peer.certificate, required=settings.tls.require_client)
         except (UnknownCallerError, DeniedError):
             self._strangers.failed(place, now)
             raise
-        self._strangers.passed(place, shown)
         note_use(self._vault, identity.credential, now=settings.wall())
         return identity
 

@@ -20,6 +20,7 @@ from typing import Protocol
 from themis.errors import ThemisError
 from themis.live.config import Address, ServiceConfig
 from themis.live.credentials import Role, Vault, create_token, forget_token, tokens
+from themis.live.spare_host import SpareHost, log_file, token_file
 from themis.live.tokenfile import write_secret
 from themis.model import OwnerId
 
@@ -27,6 +28,7 @@ _LOG = logging.getLogger(__name__)
 
 NOTE = "agents of the service"
 """Of the tokens that hosts are given; those of an earlier service go at the start."""
+_SPARE_LOG = ".spare.log"
 _PATIENCE = 5.0
 """Seconds that a host gets to end."""
 _LINGER = 30.0
@@ -57,10 +59,12 @@ class HostCommand:
         """Where tokens and logs of hosts are."""
         return self.config.state_dir / "agents"
 
-    def argv(self, owner: OwnerId) -> list[str]:
-        """The command of an owner's host."""
+    def argv(self, owner: OwnerId | None = None) -> list[str]:
+        """The command of an owner's host, or of one that is told later whose it is."""
         command = [sys.executable, "-m", "themis", "agents", "--server", str(self.grpc)]
-        command += ["--token-file", str(self.folder() / f"{owner}.token")]
+        command += ["--folder", str(self.folder())]
+        if owner is not None:
+            command += ["--owner", owner]
         command += ["--log-level", self.config.log_level]
         if self.config.tls.ca is not None:
             command += ["--ca", str(self.config.tls.ca)]
@@ -91,21 +95,24 @@ class Hosts:
         self._wall = wall
         self._monotonic = monotonic
         self._hosts: dict[OwnerId, _Host] = {}
+        self._spare = SpareHost(lambda: self._start(command.folder() / _SPARE_LOG, command.argv()))
 
     async def run(self) -> None:
         """Keep a host for everybody who needs one, until cancelled."""
         self._forget(credential.id for credential in tokens(self._vault) if credential.note == NOTE)
         self._command.folder().mkdir(mode=0o700, exist_ok=True)
+        keeping = asyncio.create_task(self._spare.keep())
         try:
             while True:
                 self._match(set(self._demand.hosting()))
                 await self._demand.hosting_changed(_LINGER / 2)
         finally:
-            for host in self._hosts.values():
-                host.task.cancel()
-            await asyncio.gather(
-                *(host.task for host in self._hosts.values()), return_exceptions=True
-            )
+            tasks = [keeping, *(host.task for host in self._hosts.values())]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if self._spare.process is not None:
+                await _end(self._spare.process)
 
     def _match(self, owners: set[OwnerId]) -> None:
         now = self._monotonic()
@@ -138,22 +145,27 @@ class Hosts:
         """One process from its start to its end."""
         issued = create_token(self._vault, Role.TENANT, owner, now=self._wall(), note=NOTE)
         folder = self._command.folder()
-        secret = folder / f"{owner}.token"
+        secret = token_file(folder, owner)
         secret.unlink(missing_ok=True)  # Of an earlier one, which is not valid any more.
         write_secret(secret, issued.token)
-        with (folder / f"{owner}.log").open("ab", 0) as log:
-            process = await asyncio.create_subprocess_exec(
-                *self._command.argv(owner),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        process = await self._spare.take(owner)
+        if process is None:
+            process = await self._start(log_file(folder, owner), self._command.argv(owner))
         try:
             return await process.wait()
         finally:
             await _end(process)
             self._forget([issued.credential.id])
+
+    async def _start(self, log: Path, argv: list[str]) -> asyncio.subprocess.Process:
+        with log.open("ab", 0) as out:
+            return await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
 
     def _forget(self, numbers: Iterable[str]) -> None:
         for number in list(numbers):

@@ -7,6 +7,7 @@ Pure: the time is passed in (any clock that does not go back).
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 
 from themis.errors import LimitError
@@ -84,6 +85,7 @@ class Rates:
             raise LimitError(who, reason, wait)
 
 
+@lru_cache(maxsize=4096)
 def place_of(address: str) -> str:
     """Where somebody calls from, for counting: a whole network is one place where it is one's own.
 

@@ -11,6 +11,7 @@ storage, `Adoption` for what an earlier start left.
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import assert_never
@@ -60,6 +61,7 @@ class Node:
         refused: Refused | None = None,
         settings: NodeSettings | None = None,
         rng: random.Random | None = None,
+        now: Callable[[], float] = clock.now,
     ) -> None:
         """Bring the parts together.
 
@@ -74,7 +76,9 @@ class Node:
                 training goes on to the end of its leases; without, only as long as liveness lasts.
             settings: How often to look.
             rng: For spreading tries.
+            now: The clock of leases; a rehearsal has its own.
         """
+        self._now = now
         self._disk = disk
         self._settings = settings or NodeSettings()
         self._core = NodeCore(
@@ -88,7 +92,7 @@ class Node:
         )
         self._inbox: asyncio.Queue[Happened | None] = asyncio.Queue()
         self._runs = Runs()
-        self._adoption = Adoption(engine, disk, self._runs)
+        self._adoption = Adoption(engine, disk, self._runs, now)
         self._runner = RunWork(
             engine,
             disk,
@@ -96,9 +100,10 @@ class Node:
             self._put,
             overrun=self._settings.overrun,
             over=self._note_end,
+            now=now,
         )
-        self._logs = LogWork(engine, lambda: self.live, self._put)
-        self._talk = ServiceTalk(reporter, self._put, refused, rng or random.Random())
+        self._logs = LogWork(engine, lambda: self.live, self._put, now)
+        self._talk = ServiceTalk(reporter, self._put, refused, rng or random.Random(), now)
         self._health = Health(engine, storage, self._put, self._settings.health_every)
         self._timer: asyncio.TimerHandle | None = None
         self._disk_trouble = ""
@@ -146,8 +151,8 @@ class Node:
                 self._take_out(gpu)
         for number in self.live:
             self._runner.do(number, self._runner.ask_to_save)
-        deadline = clock.now() + seconds
-        while self.live and clock.now() < deadline:  # noqa: ASYNC110 - others wake it, too
+        deadline = self._now() + seconds
+        while self.live and self._now() < deadline:  # noqa: ASYNC110 - others wake it, too
             await asyncio.sleep(0.1)
         for number in self.live:
             self._runner.do(number, self._runner.kill)
@@ -182,7 +187,7 @@ class Node:
 
     async def _work(self) -> None:
         while (happened := await self._inbox.get()) is not None:
-            event = happened(clock.now())
+            event = happened(self._now())
             if isinstance(event, ev.OrdersCame):
                 self._talk.hear(event.orders.epoch, self.epoch)
             for command in self._core.handle(event):
@@ -213,7 +218,7 @@ class Node:
             case cmd.TickMe(at=at):
                 if self._timer is not None:
                     self._timer.cancel()
-                wait = max(0.0, at - clock.now())
+                wait = max(0.0, at - self._now())
                 self._timer = asyncio.get_running_loop().call_later(wait, self._put, ev.Ticked)
             case _:
                 assert_never(command)

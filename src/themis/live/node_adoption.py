@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+from collections.abc import Callable
 from functools import partial
 
 from themis.engines import base, clock
@@ -35,7 +36,14 @@ _STATES = {
 class Adoption:
     """Brings the engine's and the disk's memory together. Once, before anything else."""
 
-    def __init__(self, engine: Engine, disk: NodeDisk, runs: Runs) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        disk: NodeDisk,
+        runs: Runs,
+        now: Callable[[], float] = clock.now,
+    ) -> None:
+        self._now = now
         self._engine = engine
         self._disk = disk
         self._runs = runs
@@ -67,7 +75,7 @@ class Adoption:
     async def _take_over(self, record: RunRecord, item: base.Found) -> ev.Found:
         order = record.order
         run = self._runs.add(Run(order, record.early, record.lease_end))
-        run.began = clock.now() - item.age
+        run.began = self._now() - item.age
         run.trail = Trail(record.heard, record.place)
         run.trail.more = True
         state = _STATES[item.state]

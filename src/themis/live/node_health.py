@@ -6,6 +6,7 @@ from contextlib import suppress
 from functools import partial
 
 from themis.engines import base
+from themis.engines.aside import aside
 from themis.engines.base import Engine
 from themis.errors import ThemisError
 from themis.fleet import events as ev
@@ -14,17 +15,27 @@ from themis.live.node_storage import SharedStorage
 
 _LOG = logging.getLogger(__name__)
 
+PATIENCE = 30.0
+"""Seconds after which a shared folder that does not answer cannot be used."""
+_SILENT = "it does not answer; is its file server down?"
+
 
 class Health:
     """Says what has changed since the last look."""
 
     def __init__(
-        self, engine: Engine, storage: SharedStorage | None, put: Put, every: float
+        self,
+        engine: Engine,
+        storage: SharedStorage | None,
+        put: Put,
+        every: float,
+        patience: float = PATIENCE,
     ) -> None:
         self._engine = engine
         self._storage = storage
         self._put = put
         self._every = every
+        self._patience = patience
         self._sick: dict[int, str] = {}
         self._nonce = ""
         self._look_now = asyncio.Event()
@@ -49,6 +60,7 @@ class Health:
     async def watch_storage(self) -> None:
         """Say what is in the shared folder, when that changes."""
         seen = ("", "")
+        looking: asyncio.Task[str] | None = None
         while self._storage is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._every):
@@ -56,15 +68,28 @@ class Health:
             self._look_now.clear()
             if not self._nonce:
                 continue
-            try:
-                found = (await asyncio.to_thread(self._storage.look, self._nonce), "")
-            except OSError as error:
-                found = ("", f"{error.strerror} ({self._storage.root})"[:MOST_MESSAGE])
+            # One look at a time: of a server that is down each would wait for ever.
+            looking = looking or asyncio.create_task(aside(self._storage.look, self._nonce))
+            found = await self._seen_by(looking, self._storage)
+            looking = None if looking.done() else looking
             if found != seen:
                 seen = found
                 if found[1]:
                     _LOG.warning("the shared folder cannot be used: %s", found[1])
                 self._put(partial(ev.StorageSeen, mark=found[0], trouble=found[1]))
+
+    async def _seen_by(
+        self, looking: "asyncio.Task[str]", storage: SharedStorage
+    ) -> tuple[str, str]:
+        """The mark that a look finds, or what is wrong."""
+        try:
+            async with asyncio.timeout(self._patience):
+                return await asyncio.shield(looking), ""
+        except TimeoutError:
+            trouble = _SILENT
+        except OSError as error:
+            trouble = str(error.strerror)
+        return "", f"{trouble} ({storage.root})"[:MOST_MESSAGE]
 
     def _see(self, gpu: base.Gpu) -> None:
         before = self._sick.get(gpu.index, "")

@@ -30,7 +30,14 @@ LEAST = 64
 class LogWork:
     """Reads what people wait for."""
 
-    def __init__(self, engine: Engine, alive: Callable[[], Collection[int]], put: Put) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        alive: Callable[[], Collection[int]],
+        put: Put,
+        now: Callable[[], float] = clock.now,
+    ) -> None:
+        self._now = now
         self._engine = engine
         self._alive = alive
         self._put = put
@@ -62,7 +69,7 @@ class LogWork:
             pass
 
     async def _look(self) -> None:
-        now = clock.now()
+        now = self._now()
         self._not_before = {run: at for run, at in self._not_before.items() if at > now}
         found: list[tuple[LogWanted, LogPart]] = []
         for want in list(self._wanted):
@@ -80,7 +87,7 @@ class LogWork:
             if part is not None and want in self._wanted:
                 self._wanted.remove(want)
                 if part.next - part.offset < most and not part.end:
-                    self._not_before[want.run] = clock.now() + LOOK
+                    self._not_before[want.run] = self._now() + LOOK
                 found.append((want, part))
         if found:
             self._put(partial(ev.LogsRead, read=tuple(found)))

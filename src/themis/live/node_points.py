@@ -9,10 +9,13 @@ and a node that is started again goes on from what was heard.
 """
 
 import asyncio
+import math
 from collections import deque
 
 from themis.engines.metrics import Sample, Stretch
-from themis.fleet.messages import MOST_POINTS, Point
+from themis.fleet.messages import MOST_POINTS, NOT_FINITE, Point
+
+MOST_TROUBLE = 200
 
 
 class Trail:
@@ -23,6 +26,8 @@ class Trail:
         """Where to read on."""
         self.more = False
         """Whether the file has others."""
+        self.trouble = ""
+        """What could not be read."""
         self.lock = asyncio.Lock()
         """For who reads: a place must not be read twice."""
         self._heard = (heard, place)
@@ -43,6 +48,7 @@ class Trail:
 
     def take(self, stretch: Stretch) -> tuple[Point, ...]:
         """Number what was read, as far as there is room for it."""
+        self.trouble = stretch.trouble[:MOST_TROUBLE]
         taken: list[Point] = []
         for sample in stretch.samples:
             point = _point(sample)
@@ -68,4 +74,5 @@ class Trail:
 
 
 def _point(sample: Sample) -> Point:
-    return Point(sample.iteration, sample.time, sample.values)
+    values = ((name, NOT_FINITE if math.isnan(value) else value) for name, value in sample.values)
+    return Point(sample.iteration, sample.time, tuple(values))

@@ -46,6 +46,8 @@ class Run:
     measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
     """For who reads how far it is: two at once would each miss what the other has read."""
     trail: Trail = field(default_factory=Trail)
+    noted: float = -math.inf
+    """When it was last written down how far that was heard."""
 
     @property
     def record(self) -> RunRecord:
@@ -104,6 +106,7 @@ def task_for(order: RunOrder, limits: ev.Limits) -> Task:
         tokens=order.tokens,
         source=source_of(order.program.metrics),
         tag=tag_of(order),
+        place="/".join(filter(None, (order.app, order.born, order.job))),
     )
 
 

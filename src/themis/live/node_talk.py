@@ -33,8 +33,14 @@ class ServiceTalk:
     """The way to the service; one report at a time."""
 
     def __init__(
-        self, reporter: Reporter, put: Put, refused: Refused | None, rng: random.Random
+        self,
+        reporter: Reporter,
+        put: Put,
+        refused: Refused | None,
+        rng: random.Random,
+        now: Callable[[], float] = clock.now,
     ) -> None:
+        self._now = now
         self._reporter = reporter
         self._put = put
         self._refused = refused
@@ -79,7 +85,7 @@ class ServiceTalk:
             await asyncio.sleep(backoff.failed())
 
     async def _look_for_absence(self) -> None:
-        tried_at = clock.now()
+        tried_at = self._now()
         if self._refused is not None and await self._refused():
             self._put(partial(ev.ServiceAbsent, tried_at=tried_at))
 

@@ -34,6 +34,9 @@ _LOG = logging.getLogger(__name__)
 _WORTH_WRITING = 1.0
 """Seconds by which limits of a run must move to be written down; a restart may lose less."""
 
+_NOTE_EVERY = 10.0
+"""Seconds after which it is written down again how far a run's points were heard."""
+
 
 class RunWork:
     """Starts, watches and ends runs. What happens to them is put where the core takes it."""
@@ -47,6 +50,7 @@ class RunWork:
         *,
         overrun: float,
         over: Callable[[Run], None],
+        now: Callable[[], float] = clock.now,
     ) -> None:
         """Bring the parts together.
 
@@ -57,6 +61,7 @@ class RunWork:
             put: Takes what happens.
             overrun: What a run that passed its limit of iterations gets to save, in seconds.
             over: Called when a run is over, before that is put.
+            now: The clock of leases.
         """
         self._engine = engine
         self._disk = disk
@@ -64,6 +69,7 @@ class RunWork:
         self._put = put
         self._overrun = overrun
         self._over = over
+        self._now = now
         self._chains: dict[int, asyncio.Task[None]] = {}
 
     def cancel(self) -> None:
@@ -136,7 +142,9 @@ class RunWork:
 
     async def advance(self, run: Run, heard: int) -> None:
         """Keep how far a run's points were heard."""
-        if run.trail.hear(heard):
+        # Who begins again before that reads some of them anew, under the same numbers.
+        if run.trail.hear(heard) and clock.now() >= run.noted + _NOTE_EVERY:
+            run.noted = clock.now()
             await asyncio.to_thread(self._disk.put, run.record, durable=False)
 
     async def ask_to_save(self, run: Run) -> None:
@@ -185,7 +193,7 @@ class RunWork:
                 continue
             match event:
                 case base.Started():
-                    run.began = clock.now()
+                    run.began = self._now()
                     self._put(partial(ev.Started, run=run.order.run))
                 case base.Exited():
                     await self._measure(run)
@@ -218,7 +226,7 @@ class RunWork:
         """Read what a run has reported, as far as its agent has heard what was read before."""
         trail, number = run.trail, run.order.run
         async with trail.lock:
-            had_more = trail.more
+            before = (trail.more, trail.trouble)
             points: tuple[Point, ...] = ()
             if not self._runs.is_last(run):
                 trail.more = False  # Its job was started again.
@@ -227,8 +235,11 @@ class RunWork:
                 points = trail.take(found)
             else:
                 trail.more = True  # Perhaps not; but nobody must take its end for the end of them.
-            if points or trail.more != had_more:
-                self._put(partial(ev.PointsRead, run=number, points=points, more=trail.more))
+            if points or (trail.more, trail.trouble) != before:
+                more, trouble = trail.more, trail.trouble
+                self._put(
+                    partial(ev.PointsRead, run=number, points=points, more=more, trouble=trouble)
+                )
 
     async def _measure(self, run: Run) -> None:
         if math.isnan(run.began):
@@ -238,7 +249,7 @@ class RunWork:
         if not samples:
             return
         run.iterations = max(sample.iteration for sample in samples)
-        seconds = max(0.0, clock.now() - run.began)
+        seconds = max(0.0, self._now() - run.began)
         self._put(
             partial(ev.Measured, run=run.order.run, iterations=run.iterations, seconds=seconds)
         )

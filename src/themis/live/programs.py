@@ -3,13 +3,24 @@
 trouble_with(program)       # "metric.pattern: got '(', allowed: ..."; empty if it is sound
 """
 
+from themis.apps.file import Metric
 from themis.engines.base import Task
-from themis.engines.sources import check_source
+from themis.engines.sources import Source, check_source
 from themis.errors import ConfigError
 from themis.fleet.messages import Program
 from themis.live.node_runs import source_of
 
 LONGEST_GRACE = 3600.0
+
+
+def check_metric(metric: Metric) -> None:
+    """Let where an app's metric is read pass, as far as this machine can tell.
+
+    Raises:
+        ConfigError: No node could read it: a pattern that is none, a path that leads elsewhere.
+    """
+    source = Source(metric.name, str(metric.source), metric.path, metric.pattern)
+    check_source(source, elsewhere=True)
 
 
 def trouble_with(program: Program) -> str:

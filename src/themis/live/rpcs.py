@@ -41,6 +41,13 @@ from themis.live.access import Verb
 
 NODE_BYTES = 4 << 20
 """The longest report of a node, and the longest answer to anybody."""
+LEAN: tuple[tuple[str, int], ...] = (
+    # No pings to find out how fast a connection is: messages are small, and it would be one for
+    # nearly each of them, a fifth of what a call costs. The window stays as it is, 64 KiB, which
+    # also bounds what a stranger can make a service keep.
+    ("grpc.http2.bdp_probe", 0),
+)
+"""Options of both ends of a connection."""
 MOST_SAID = 256
 """Things said in one message: each is an event, and the loop does nothing else meanwhile."""
 _SAID_AS_A_CALL = 4.0

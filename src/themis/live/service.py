@@ -13,6 +13,7 @@ loop never waits for the disk or for an auction.
 import asyncio
 import json
 import logging
+import math
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -39,6 +40,7 @@ from themis.fleet.commands import (
 from themis.fleet.events import AgentSpoke, AppForgotten, ReportCame, StewardEvent
 from themis.fleet.messages import Orders, Report
 from themis.fleet.talk import (
+    MOST_BODY,
     AgentReport,
     LeaseNews,
     News,
@@ -52,6 +54,7 @@ from themis.live.entries import body_of
 from themis.live.keeping import Departed, Rows, Submissions
 from themis.live.log_desk import LogDesk
 from themis.live.memory import CLUSTER, Memory, fleet_rows
+from themis.live.metrics import Metrics
 from themis.live.past import Past
 from themis.live.rounds import RoundBook
 from themis.live.sheets import Sheets
@@ -123,6 +126,8 @@ class Service:
         """What was, for the pages."""
         self.watchers = Watchers()
         """Who looks at pages that change."""
+        self.metrics = Metrics(self)
+        """What Prometheus reads."""
         self.logs = LogDesk(self)
         """Who reads what jobs print."""
 
@@ -178,6 +183,17 @@ class Service:
     def store(self) -> Store:
         """The store; only through the writer's thread."""
         return self._store
+
+    @property
+    def last_seen(self) -> Mapping[AppId, float]:
+        """When the agent of each app was last heard."""
+        apps = self._steward.arbiter.world.apps
+        return {app: desk.seen for app, desk in self.agents.desks.items() if app in apps}
+
+    def seen(self, app: AppId) -> float | None:
+        """When the agent of an app was last heard."""
+        desk = self.agents.desks.get(app)
+        return desk.seen if desk is not None else None
 
     @property
     def kept(self) -> Mapping[str, str]:
@@ -304,6 +320,7 @@ class Service:
             waiting[1].set_result(answer.orders)
 
     def _do(self, command: StewardCommand) -> None:
+        self.metrics.note(command)
         match command:
             case cmd.Ask():
                 self.agents.ask(command)
@@ -322,7 +339,8 @@ class Service:
             case AcceptRun():
                 self.agents.accept_run(command.run)
             case RefuseRun():
-                self.agents.tell(command.app, RefusalNews(command.key, command.reason))
+                refusal = RefusalNews(command.key, command.reason, home=command.home)
+                self.agents.tell(command.app, refusal)
             case TellRun():
                 self.agents.tell_run(command)
             case TellPoints():
@@ -431,8 +449,21 @@ class Service:
 
     # People
 
-    async def submit(self, spec: AppSpec, key: str, audit: AuditRow | None = None) -> AppId:
+    async def submit(
+        self,
+        spec: AppSpec,
+        key: str,
+        audit: AuditRow | None = None,
+        *,
+        most: float = math.inf,
+    ) -> AppId:
         """Take an app in; durable when this returns. The same key again is the same app.
+
+        Args:
+            spec: What it is.
+            key: Of this submission.
+            audit: What the audit log says of it.
+            most: Apps that its owner may have at a time.
 
         Raises:
             RefusedError: It cannot be taken.
@@ -441,7 +472,7 @@ class Service:
         self._check_open()
         # One at a time: the same key, or the same name, may be under way twice.
         async with self._submitting:
-            return await self._submit(spec, key, audit)
+            return await self._submit(spec, key, audit, most=most)
 
     async def submit_file(
         self,
@@ -450,6 +481,8 @@ class Service:
         key: str,
         seed: int,
         audit: Callable[[AppId], AuditRow] | None = None,
+        *,
+        most: float = math.inf,
     ) -> AppId:
         """Take an app in as it was written; its agent is ours.
 
@@ -469,9 +502,12 @@ class Service:
             name = self._free_name(app.name)
             plan = plan_app(app, name, owner, seed)
             sheet = Sheet(name, owner, json.dumps(plain_app(app)), seed)
+            if len(sheet.body) > MOST_BODY:
+                reason = f"{len(sheet.body)} characters as JSON, allowed: at most {MOST_BODY}"
+                raise RefusedError(app.name, reason)
             rows = self.hosting.note(sheet)
             try:
-                await self._submit(plan.spec, key, audit and audit(name), rows)
+                await self._submit(plan.spec, key, audit and audit(name), rows, most=most)
             except BaseException:
                 self.hosting.forget(name)
                 raise
@@ -487,7 +523,13 @@ class Service:
         return name
 
     async def _submit(
-        self, spec: AppSpec, key: str, audit: AuditRow | None, more: Rows | None = None
+        self,
+        spec: AppSpec,
+        key: str,
+        audit: AuditRow | None,
+        more: Rows | None = None,
+        *,
+        most: float,
     ) -> AppId:
         known = self._submissions.find(spec.owner, key)
         if known is not None:
@@ -495,6 +537,11 @@ class Service:
                 raise RefusedError(key, f"this key was used for {known}")
             await self.settled()
             return spec.id
+        apps = self._steward.arbiter.world.apps.values()
+        mine = sum(state.spec.owner == spec.owner for state in apps)
+        if mine >= most:
+            reason = f"{mine} apps are not over, allowed: at most {most:g} (limits.apps)"
+            raise RefusedError(spec.owner, reason)
         # May fail for want of space, before anything depends on it.
         intent = f"intent/{spec.owner}/{key}"
         await self.writer.apart(Batch(kept={intent: spec.id}, essential=False))

@@ -89,6 +89,7 @@ class Serving:
         self._http_address: Address | None = None
         """With the port that was taken, where the configuration leaves it open."""
         self._grpc: GrpcServer | None = None
+        self._grpc_address: Address | None = None
         self._service: Service | None = None
 
     def stop(self) -> None:
@@ -169,7 +170,7 @@ class Serving:
         self, stack: AsyncExitStack, service: Service, vault: KeptVault, config: ServiceConfig
     ) -> Address:
         self._grpc = GrpcServer(service, vault, GrpcSettings(config.tls, config.limits))
-        address = await self._grpc.start(config.grpc)
+        address = self._grpc_address = await self._grpc.start(config.grpc)
         stack.push_async_callback(self._grpc.close, _DOOR_PATIENCE)
         service.listening()
         return address
@@ -200,7 +201,10 @@ class Serving:
             self._http_address = address
             # The port may have been chosen just now, and pages name it.
             self._api.change(self._api_settings(config))
-            yield address
+            try:
+                yield address
+            finally:
+                self._api.close()
 
     def _api_settings(self, config: ServiceConfig) -> ApiSettings:
         at = self._http_address or config.http
@@ -208,6 +212,7 @@ class Serving:
         return ApiSettings(
             hosts=frozenset(names),
             tls=config.tls.cert is not None,
+            grpc_port=(self._grpc_address or config.grpc).port,
             session=config.session,
             limits=config.limits,
             describe=self._describe,

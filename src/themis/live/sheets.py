@@ -9,9 +9,11 @@ of the app's owner only.
 """
 
 import asyncio
+import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 
+from themis.apps import Minder
 from themis.errors import RefusedError, UnknownAppError
 from themis.fleet.talk import Hosted, Sheet
 from themis.model import AppId, OwnerId
@@ -30,6 +32,8 @@ class Sheets:
         self._kept = kept
         self._active = active
         self._owners: dict[AppId, OwnerId] = {}
+        self._own: set[AppId] = set()
+        """Those that a process of their owner's speaks for."""
         self._revision = 1
         self._changed = asyncio.Event()
         for key, text in kept.items():
@@ -38,6 +42,8 @@ class Sheets:
 
     def _note(self, sheet: Sheet) -> None:
         self._owners[sheet.app] = sheet.owner
+        if json.loads(sheet.body).get("tuner") == Minder.OWN:
+            self._own.add(sheet.app)
 
     def note(self, sheet: Sheet) -> dict[str, str | None]:
         """The row of a new app; `tell` when it is there."""
@@ -47,6 +53,7 @@ class Sheets:
     def forget(self, app: AppId) -> dict[str, str | None]:
         """The row may go."""
         self._owners.pop(app, None)
+        self._own.discard(app)
         return {_SHEET + app: None} if _SHEET + app in self._kept else {}
 
     def __contains__(self, app: AppId) -> bool:
@@ -67,8 +74,15 @@ class Sheets:
 
     def hosting(self) -> set[OwnerId]:
         """Owners with apps that need an agent."""
+        return set(self._hosted().values())
+
+    def _hosted(self) -> dict[AppId, OwnerId]:
         active = self._active()
-        return {owner for app, owner in self._owners.items() if app in active}
+        return {
+            app: owner
+            for app, owner in self._owners.items()
+            if app in active and app not in self._own
+        }
 
     def tell(self) -> None:
         """Apps came or went."""
@@ -86,8 +100,7 @@ class Sheets:
         """The apps of an owner that need an agent; at once if that may have changed since."""
         if revision == self._revision:
             await self.hosting_changed(POLL)
-        active = self._active()
-        mine = [app for app, whose in self._owners.items() if whose == owner and app in active]
+        mine = [app for app, whose in self._hosted().items() if whose == owner]
         return Hosted(self._revision, tuple(sorted(mine)))
 
 

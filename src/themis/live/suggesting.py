@@ -9,6 +9,7 @@ The study is in memory: what it must know after a restart is what the service ha
 
 import json
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from themis.apps.file import Goal
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
     import optuna
 
 
+MISSING = (
+    "search.method optuna needs the package optuna on the machine of the service: "
+    "pip install 'themis-scheduler[optuna]'"
+)
+
+
+def is_able() -> bool:
+    """Whether trials can be suggested on this machine."""
+    return find_spec("optuna") is not None
+
+
 class Suggesting:
     """One app's study."""
 
@@ -28,10 +40,7 @@ class Suggesting:
         try:
             import optuna  # noqa: PLC0415 - in an extra
         except ImportError:
-            raise UnavailableError(
-                "search.method optuna needs the package optuna on the machine of the service: "
-                "pip install 'themis-scheduler[optuna]'"
-            ) from None
+            raise UnavailableError(MISSING) from None
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._optuna = optuna
         self._space = {name: _distribution(optuna, each) for name, each in space.items()}

@@ -11,13 +11,18 @@ from typing import Any
 from themis.apps import Plan, parse_app, plan_app
 from themis.arbiter.apps import AppState
 from themis.arbiter.offering import Fairness, fairness_of
+from themis.explain import Facts, explain
 from themis.fairness.ideal import Convention, ideal_time
 from themis.fairness.loads import declared_phases
 from themis.fleet import Steward
+from themis.fleet.kept import WantedRun
+from themis.fleet.messages import finite
 from themis.fleet.roster import Node
+from themis.fleet.storage import birth_of, checkpoints_of
 from themis.fleet.talk import Reached, Sheet
 from themis.fleet.trials import Trials
 from themis.live.keeping import Ended
+from themis.live.reasons import Crashes, crashes_of, reason_of, trouble_of
 from themis.model import AppId, JobId, Machine, OwnerId
 
 ANONYMOUS = "(another owner's)"
@@ -29,8 +34,10 @@ def app_sheet(steward: Steward, app: AppId, now: float) -> dict[str, Any]:
     held = steward.arbiter.ledger.holdings(app)
     runs = [run for run in steward.runs.values() if run.app == app]
     stands = fairness_of(steward.arbiter.world, now)
+    lines = job_lines(steward, state)
+    troubles = {run.job: trouble_of(steward, run, now) for run in runs}
     return {
-        **app_line(steward, state, stands.get(app)),
+        **app_line(steward, state, stands.get(app), runs, now),
         "weight": state.weight,
         "phase": state.phase,
         "phases": len(state.spec.phases),
@@ -41,12 +48,30 @@ def app_sheet(steward: Steward, app: AppId, now: float) -> dict[str, Any]:
              "end": lease.end}
             for gpu, lease in sorted(held.items())
         ],
-        "jobs": [job_line(steward, state, job.id) for job in state.spec.jobs],
+        "jobs": [
+            {
+                **lines[job.id],
+                "trouble": troubles.get(job.id) or steward.bound(app, job.id),
+            }
+            for job in state.spec.jobs
+        ],
         "runs": [
             {"run": run.run, "job": run.job, "state": run.state, "gpus": list(run.gpus)}
             for run in sorted(runs, key=lambda run: run.run)
         ],
     }  # fmt: skip
+
+
+def explanation_sheet(facts: Facts) -> dict[str, Any]:
+    """Why an app stands where it stands: a reason, and three lines."""
+    said = explain(facts)
+    return {
+        "app": facts.app,
+        "reason": said.reason,
+        "what": said.what,
+        "why": said.why,
+        "then": said.then,
+    }
 
 
 def ended_sheet(app: AppId, ended: Ended) -> dict[str, Any]:
@@ -69,38 +94,65 @@ def state_of(outcome: str) -> str:
     return outcome.partition(":")[0]
 
 
-def job_line(steward: Steward, state: AppState, job: JobId) -> dict[str, Any]:
-    """One job of an app that goes on."""
-    app, trials = state.id, steward.trials
-    said = [each for each in trials.reached(app) if each.job == job]
+def job_lines(steward: Steward, state: AppState) -> dict[JobId, dict[str, Any]]:
+    """The jobs of an app that goes on. All at once: there may be a thousand."""
+    app = state.id
+    said = {reached.job: reached for reached in steward.trials.reached(app)}
+    runs = {run.job: run for run in steward.runs.values() if run.app == app}
+    crashes = crashes_of(steward, app)
+    return {
+        job.id: _job_line(
+            state,
+            job.id,
+            said.get(job.id),
+            runs.get(job.id),
+            steward.trials.curve(app, job.id),
+            crashes.get(job.id, Crashes()),
+        )
+        for job in state.spec.jobs
+    }
+
+
+def _job_line(
+    state: AppState,
+    job: JobId,
+    said: Reached | None,
+    run: WantedRun | None,
+    curve: Sequence[tuple[float, float]],
+    crashes: Crashes,
+) -> dict[str, Any]:
     progress = state.jobs.get(job)
-    runs = [run for run in steward.runs.values() if run.app == app and run.job == job]
-    run = runs[-1] if runs else None
-    curve = trials.curve(app, job)
-    if said and said[-1].failed:
+    if said is not None and said.failed:
         now = "failed"
     elif run is not None:
         now = str(run.state)
     elif progress is not None and progress.done < progress.target:
         now = "waiting"
     else:
-        now = "finished" if progress is not None else "stopped" if said else "waiting"
+        now = "finished" if progress is not None else "stopped" if said is not None else "waiting"
     return {
         "job": job,
         "state": now,
         "gpus": list(run.gpus) if run is not None else [],
         "iterations": progress.done if progress is not None else _done(said),
+        "failures": crashes.times,
         "target": progress.target if progress is not None else None,
-        "metric": curve[-1][1] if curve else None,
-        "message": said[-1].failed if said else "",
+        "metric": finite(curve[-1][1]) if curve else None,
+        "message": (said.failed if said is not None else "") or crashes.message,
     }
 
 
-def _done(said: Sequence[Reached]) -> float:
-    return said[-1].iterations if said else 0.0
+def _done(said: Reached | None) -> float:
+    return said.iterations if said is not None else 0.0
 
 
-def app_line(steward: Steward, state: AppState, stands: Fairness | None) -> dict[str, Any]:
+def app_line(
+    steward: Steward,
+    state: AppState,
+    stands: Fairness | None,
+    runs: Sequence[WantedRun],
+    now: float,
+) -> dict[str, Any]:
     """One app as a line of a list."""
     held = steward.arbiter.ledger.holdings(state.id)
     return {
@@ -111,7 +163,8 @@ def app_line(steward: Steward, state: AppState, stands: Fairness | None) -> dict
         "submitted": state.submitted,
         "demand": state.demand,
         "held": len(held),
-        "reason": state.reason,
+        "estimated": state.audit.estimated,
+        "reason": reason_of(steward, state, runs, now),
     }
 
 
@@ -150,6 +203,17 @@ def plan_sheet(plan: Plan, gpus: int, owners: int) -> dict[str, Any]:
     }
 
 
+def parameters(steward: Steward, app: AppId, plan: Plan) -> dict[JobId, Any]:
+    """The parameters of each job of an app; None of one that is yet to be chosen."""
+    chosen = {job: json.loads(text) for job, text in steward.trials.params(app).items()}
+    return {trial.job: chosen.get(trial.job, trial.params) for trial in plan.trials}
+
+
+def plan_of(app: AppId, sheet: Sheet) -> Plan:
+    """What was submitted as a file, laid out."""
+    return plan_app(parse_app(json.loads(sheet.body)), app, sheet.owner, sheet.seed)
+
+
 def results_sheet(
     app: AppId, steward: Steward, sheet: Sheet, ended: Ended | None
 ) -> dict[str, Any]:
@@ -157,22 +221,25 @@ def results_sheet(
     written = parse_app(json.loads(sheet.body))
     plan = plan_app(written, app, sheet.owner, sheet.seed)
     trials, state = steward.trials, steward.arbiter.world.apps.get(app)
-    chosen = {job: json.loads(text) for job, text in trials.params(app).items()}
+    params = parameters(steward, app, plan)
     last = {reached.job: reached for reached in trials.reached(app)}
+    known = state or ended
+    born = birth_of(app, sheet.owner, known.submitted) if known is not None else ""
     jobs = []
+    lines = job_lines(steward, state) if state is not None else {}
     for trial in plan.trials:
         reached, curve = last.get(trial.job), trials.curve(app, trial.job)
-        live = job_line(steward, state, trial.job) if state is not None else None
+        live = lines.get(trial.job)
         metric = reached.metric if reached is not None else None
         jobs.append(
             {
                 "job": trial.job,
-                "params": chosen.get(trial.job, trial.params),
-                "iterations": live["iterations"] if live else _done([reached] if reached else []),
-                "metric": metric if metric is not None else curve[-1][1] if curve else None,
+                "params": params[trial.job],
+                "iterations": live["iterations"] if live else _done(reached),
+                "metric": metric if metric is not None or not curve else finite(curve[-1][1]),
                 "state": live["state"] if live else _ended_state(reached, trial.job, trials, app),
                 "failed": reached.failed if reached is not None else "",
-                "checkpoint": f"{sheet.owner}/{app}/{trial.job}",
+                "checkpoint": checkpoints_of(app, sheet.owner, trial.job, born),
             }
         )
     return {

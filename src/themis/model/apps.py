@@ -97,6 +97,8 @@ class AppSpec:
     checkpoint_seconds: float = 7.5
     restart_seconds: float = 35.0
     """Medians, used in bids."""
+    estimated: bool = False
+    """Whether nobody knows how long an iteration takes: the first that are measured say it."""
 
     def __post_init__(self) -> None:
         check_name("app", self.id)
@@ -105,6 +107,8 @@ class AppSpec:
         check_number(f"budget of {self.id}", self.budget)
         check_number(f"checkpoint_seconds of {self.id}", self.checkpoint_seconds)
         check_number(f"restart_seconds of {self.id}", self.restart_seconds)
+        if not isinstance(self.estimated, bool):
+            raise ConfigError(f"estimated of {self.id}", self.estimated, "true or false")
         if not self.jobs:
             raise ConfigError(f"jobs of {self.id}", 0, "at least one job")
         if len({job.id for job in self.jobs}) != len(self.jobs):

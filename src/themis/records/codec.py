@@ -279,6 +279,15 @@ def _object_decoder(kind: type) -> _Decode:
     )
 
     def take(data: Any) -> Any:
+        if type(data) is dict and len(data) == len(parts):
+            try:
+                # As many keys as fields, and each field is found: no key is odd.
+                return kind(*[part(data[name]) for name, part in parts])
+            except (KeyError, _MisfitError, ThemisError):
+                pass  # Below it is found out what is wrong, and where.
+        return look_closely(data)
+
+    def look_closely(data: Any) -> Any:
         if type(data) is not dict:
             raise _misfit(data, "an object")
         if data.keys() != known and not required <= data.keys() <= known:

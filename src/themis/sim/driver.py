@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol, assert_never
 
+from themis.agent import Agent
 from themis.agent import commands as agent_cmd
 from themis.agent import events as agent_ev
 from themis.arbiter import AppRecord, Arbiter, RoundRecord, Settings
@@ -27,7 +28,7 @@ from themis.sim.jobs import Costs, Nodes, iteration_limits
 from themis.sim.measuring import NO_LEARNING, Learning, Meter
 from themis.sim.outages import Outages
 from themis.sim.outcome import Outcome
-from themis.sim.seats import Seat, samples, seat_for, timings
+from themis.sim.seats import MakeAgent, Seat, samples, seat_for, timings
 from themis.sim.workloads import SimApp, Workload
 
 STUCK_BEATS = 1000
@@ -65,7 +66,9 @@ class Simulation:
         on_segment: Callable[[Lease], None] | None = None,
         on_progress: Callable[[float, int], None] | None = None,
         watch: Watch | None = None,
+        make_agent: MakeAgent = Agent,
     ) -> None:
+        self._make_agent = make_agent
         self._workload = workload
         self._policy = policy
         self._arbiter = Arbiter(topology, policy, settings, seed=seed)
@@ -163,7 +166,10 @@ class Simulation:
     def _arrive(self, app: SimApp, now: float) -> None:
         self._last_sign_of_life = now
         self._measure(now)
-        self._seats[app.spec.id] = seat_for(app, self._policy, learns=self._meter is not None)
+        learns = self._meter is not None
+        self._seats[app.spec.id] = seat_for(
+            app, self._policy, learns=learns, make_agent=self._make_agent
+        )
         self._nodes.add(
             app.spec.id,
             app.spec.jobs,

@@ -486,15 +486,15 @@ class Nodes:
 
     def _chance(self, purpose: str, training: Training) -> float:
         # The n-th start of a job costs the same under every policy: common random numbers.
-        return _chance(self.seed, purpose, training.app, training.spec.id, training.starts)
+        return chance(self.seed, purpose, training.app, training.spec.id, training.starts)
 
 
 def first_start(costs: Costs, seed: int, app: AppId, job: JobId) -> float:
     """The seconds that the first start of a job takes in a run with this seed."""
-    return costs.restart(_chance(seed, "restart", app, job, 1))
+    return costs.restart(chance(seed, "restart", app, job, 1))
 
 
-def _chance(seed: int, purpose: str, app: AppId, job: JobId, start: int) -> float:
+def chance(seed: int, purpose: str, app: AppId, job: JobId, start: int) -> float:
     """A number within (0, 1) that depends on these names alone.
 
     A hash: seeding a generator for a single draw takes ten times as long.

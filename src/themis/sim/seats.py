@@ -1,17 +1,19 @@
 """Apps in a simulation: the agent of each, the truth about it, and what is measured of its jobs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from themis.agent import Agent, Profiler
 from themis.agent import events as agent_ev
+from themis.agent.bidder import Standing
 from themis.arbiter import events as ev
-from themis.model import AppId
+from themis.model import AppId, AppSpec
 from themis.policies import Policy
 from themis.sim.jobs import Nodes
 from themis.sim.measuring import Meter
 from themis.sim.workloads import SimApp
-from themis.tuners import tuner_for
+from themis.tuners import Tuner, tuner_for
 
 
 @dataclass(slots=True)
@@ -34,10 +36,26 @@ class Seat:
         return True
 
 
-def seat_for(app: SimApp, policy: Policy, *, learns: bool) -> Seat:
+class MakeAgent(Protocol):
+    """Makes the agent of an app; `Agent` itself, or one that somebody listens to."""
+
+    def __call__(
+        self,
+        spec: AppSpec,
+        tuner: Tuner,
+        *,
+        sticky: bool,
+        restart_in_bids: bool,
+        in_bids: Callable[[Standing], Standing] | None,
+        profiler: Profiler | None,
+    ) -> Agent:
+        """An agent that knows nothing yet."""
+
+
+def seat_for(app: SimApp, policy: Policy, *, learns: bool, make_agent: MakeAgent = Agent) -> Seat:
     """The seat of an app that arrives, with an agent as the policy wants it."""
     planned = app.planned
-    agent = Agent(
+    agent = make_agent(
         planned,
         tuner_for(planned, app.tuner),
         sticky=policy.sticky_agents,

@@ -325,7 +325,7 @@ class FakeNode:
         self.machine = Machine(plan.name, plan.rack, plan.slots, "pretend")
         self.client = NodeClient(Connection(address, Credentials(Path(plan.token_file))))
         self.sights = sights
-        self.core = NodeCore(self.machine, cmd.Memory())
+        self.core = NodeCore(self.machine, cmd.Memory(), shared_dir="/shared")
         self.inbox: asyncio.Queue[Callable[[float], nev.NodeEvent]] = asyncio.Queue()
         self.running: dict[int, float] = {}
         self._sending: asyncio.Task[None] | None = None

@@ -247,6 +247,29 @@ class Stage:
         """Signal a node's own process."""
         os.kill(self.node_pid(name), number)
 
+    async def restart_node(self, name: str, *, after: float = 0.0) -> None:
+        """Kill a node's own process, and start it again as it was; jobs go on meanwhile."""
+        pid = self.node_pid(name)
+        command = _words(pid)
+        self.signal_node(name, signal.SIGKILL)
+        while processes.start_time(pid) is not None:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(after)
+        with (self.node_folder(name) / "node.log").open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=self.environment,
+            )
+        self._strays.append(process)
+        async with asyncio.timeout(_PATIENCE):
+            # A service that was started meanwhile may have been quicker.
+            while processes.start_time(self.node_pid(name)) is None:
+                await asyncio.sleep(0.02)
+
     # Agents and jobs
 
     def program(self, most: int = 0, script: str = TRAIN) -> Program:
@@ -262,10 +285,13 @@ class Stage:
         agent.start()
         return agent
 
-    def jobs_alive(self) -> list[int]:
-        """Processes of jobs."""
-        audit = f"AUDIT={self.audit}"
-        return processes.marked(audit)
+    def jobs_alive(self, audit: Path | None = None) -> list[int]:
+        """Processes of jobs that write to this folder, or to that of the stage."""
+        return processes.marked(f"AUDIT={audit or self.audit}")
+
+    def hosts(self) -> list[int]:
+        """Processes of agent hosts below the service."""
+        return [pid for pid in self._working_here() if b"agents" in _words(pid)]
 
     def lines(self) -> dict[str, tuple[Line, ...]]:
         """What jobs wrote, by GPU."""
@@ -302,13 +328,20 @@ class Stage:
 
     def _left(self) -> list[int]:
         """Processes of this stage: by their mark, and supervisors by the folder they work in."""
-        found = processes.marked(f"STAGE={self.mark}")
+        return [*processes.marked(f"STAGE={self.mark}"), *self._working_here()]
+
+    def _working_here(self) -> list[int]:
         folder = os.fsencode(self.folder)
-        for pid in processes.all_processes():
-            with suppress(OSError):
-                if folder in Path(f"/proc/{pid}/cmdline").read_bytes() and pid != os.getpid():
-                    found.append(pid)
-        return found
+        everybody = [pid for pid in processes.all_processes() if pid != os.getpid()]
+        return [pid for pid in everybody if any(folder in word for word in _words(pid))]
+
+
+def _words(pid: int) -> list[bytes]:
+    """The command line of a process; nothing if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
+    except OSError:
+        return []
 
 
 @asynccontextmanager

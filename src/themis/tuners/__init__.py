@@ -14,8 +14,11 @@ from themis.tuners.base import (
     Finished,
     Forecast,
     JobInfo,
+    Known,
     NextPhase,
     Outlook,
+    Past,
+    ResumableTuner,
     Stop,
     Tuner,
 )
@@ -24,6 +27,7 @@ from themis.tuners.fitting import Fit, LossCurve, Shape, fit_curves
 from themis.tuners.halving import Halving
 from themis.tuners.hyperband import Hyperband, has_brackets, hyperband_phases, jobs_needed
 from themis.tuners.single import Single
+from themis.tuners.stepwise import Stepwise, Trial
 
 TUNERS: Mapping[str, Callable[[AppSpec], Tuner]] = {
     "single": lambda app: Single(app.jobs, app.phases),
@@ -65,12 +69,17 @@ __all__ = [
     "Halving",
     "Hyperband",
     "JobInfo",
+    "Known",
     "LossCurve",
     "NextPhase",
     "Outlook",
+    "Past",
+    "ResumableTuner",
     "Shape",
     "Single",
+    "Stepwise",
     "Stop",
+    "Trial",
     "Tuner",
     "fit_curves",
     "has_brackets",

@@ -7,8 +7,9 @@ localitySensitivity (`slowdown`) what the paper leaves out: who the job is and h
 use. docs/guides/tuners.md has the whole mapping.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from themis.model import JobId, Phase, Slowdown
 
@@ -84,3 +85,42 @@ class Tuner(Protocol):
 
     def jobs_in_phase(self, phase: int) -> tuple[JobInfo, ...]:
         """The jobs of a phase: those chosen, or for a phase to come copies of a typical one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a job from before. Metrics: lower is better."""
+
+    job: JobId
+    iterations: tuple[float, ...] = ()
+    """Where it was each time it was said to be done, the oldest first."""
+    curve: tuple[tuple[float, float], ...] = ()
+    """Iterations and metrics, thinned out where there are many."""
+    params: Mapping[str, object] | None = None
+    """If they were chosen on the way."""
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Where an app is."""
+
+    phase: int
+    targets: tuple[tuple[JobId, float], ...]
+    """The jobs of the phase, and how far each trains in it."""
+    jobs: tuple[Known, ...]
+
+
+@runtime_checkable
+class ResumableTuner(Tuner, Protocol):
+    """One that is told what it decided before, and need not decide the same once more.
+
+    What people write may roll dice, or be changed between two starts.
+    """
+
+    def resume(self, past: Past) -> None:
+        """Be where the app is.
+
+        `begin` then gives the phase under way, and `reached` follows for those of its jobs that are
+        at their targets.
+        """

@@ -1,5 +1,6 @@
 """Logs are whatever jobs print; what looks like a reading is read once."""
 
+import math
 import os
 from pathlib import Path
 
@@ -79,7 +80,7 @@ def append(path: Path, text: str | bytes) -> None:
         pytest.param(
             "generic", "Epoch: 2 [Step 3/10] val/loss = -.5", 3, {"val/loss": -0.5}, id="of many"
         ),
-        pytest.param("generic", "global_step=9 loss=nan", 9, {}, id="a loss that is no number"),
+        pytest.param("generic", "global_step=9 lr=nan", 9, {}, id="what is no number"),
     ],
 )
 def test_what_a_line_tells(pattern: str, text: str, step: int, values: dict[str, float]) -> None:
@@ -87,6 +88,19 @@ def test_what_a_line_tells(pattern: str, text: str, step: int, values: dict[str,
     assert found is not None
     assert (found.iteration, dict(found.values)) == (step, values)
     assert matcher().match(text) is not None
+
+
+@pytest.mark.parametrize("pattern", ["tensorflow", "hf", "generic"])
+@pytest.mark.parametrize("loss", ["nan", "inf", "-inf", "1e40"])
+def test_a_metric_that_is_no_finite_number_is_told_as_such(pattern: str, loss: str) -> None:
+    text = f"{{'loss': {loss}, 'step': 9}}" if pattern == "hf" else f"loss = {loss}, step = 9"
+    found = matcher(pattern).match(text)
+    assert found is not None
+    assert found.iteration == 9
+    assert found.loss is not None
+    assert math.isnan(found.loss)
+    other = matcher(pattern, "accuracy").match(text)
+    assert other is None or other.values == ()
 
 
 @pytest.mark.parametrize(

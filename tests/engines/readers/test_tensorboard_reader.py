@@ -89,7 +89,7 @@ def test_a_file_of_tensorboardx_is_read_and_written_by_the_tests_own_writer_byte
     values = [value for *_, value in expected]
     assert [each.values[0][1] for each in old[:-1]] == pytest.approx(values)
     assert [each.time for each in old[:3]] == [1700000001.5, 1700000001.5, 1700000002.5]
-    assert old[-1] == Sample(6, None, 1700000007.0)  # the loss was infinite
+    assert old[-1] == Sample(6, math.nan, 1700000007.0)  # the loss was infinite
     written = b"".join(
         framed(event(step, 1700000000.5 + step, [simple(tag, value)]))
         for step, tag, value in expected

@@ -71,6 +71,7 @@ _SPEC = AppSpec(
     100.0,
     3.0,
     4.0,
+    True,
 )
 _TOPOLOGY = Topology((Machine("m0", "r0", (2, 2), "v100", 32.0),), "lab")
 _LEASE = Lease(GpuId(3), AppId("sweep"), 17, 1.0, 9.5, Source.LEFTOVER)
@@ -108,6 +109,7 @@ EXAMPLES = (
                 (ms.Point(3.0, 1.5, (("loss", 0.25), ("accuracy", 0.5))),),
                 True,
                 70_000,
+                "3 lines are no samples",
             ),
             ms.RunReport(2, AppId("sweep"), JobId("j1"), RunState.RUNNING),
         ),
@@ -140,6 +142,7 @@ EXAMPLES = (
                 1,
                 2,
                 "m1:29500",
+                "3f09a1b2",
             ),
         ),
         ms.Terms(0.5, 5.0, 1.0),
@@ -185,6 +188,8 @@ EXAMPLES = (
                 (talk.TrialSaid(JobId("j0"), "{}"),),
                 (_REACHED,),
                 (talk.Curve(JobId("j0"), ((7.0, 0.25),)),),
+                ((JobId("j0"), 9.0),),
+                (talk.JobPast(JobId("j0"), 12.5, 2),),
             ),
             talk.OfferNews(Offer(7, (GpuId(0),), (GpuId(1),), (GpuId(2),)), 12.5),
             talk.LeaseNews((_LEASE,), (_LEASE,), (_LEASE,), "round 7"),
@@ -192,7 +197,7 @@ EXAMPLES = (
             _RUN_NEWS,
             talk.ProgressNews(((JobId("j0"), 8.0),)),
             talk.PointsNews(4, JobId("j0"), 7, (ms.Point(9.0, 2.5, (("loss", 0.5),)),)),
-            talk.RefusalNews("bid", "too late", True),
+            talk.RefusalNews("bid", "too late", True, "m0"),
             talk.OverNews("finished"),
         ),
         5,
@@ -494,3 +499,10 @@ def test_a_report_has_so_many_points_of_a_run_and_no_more() -> None:
     said.points.append(points[0])
     with pytest.raises(RefusedError, match="at most 256"):
         from_message(ms.RunReport, said)
+
+
+def test_offers_that_are_made_once_for_many_apps_are_not_mixed_up() -> None:
+    offers = [Offer(number, (GpuId(number),), ()) for number in range(100)]
+    for offer in (*offers, *offers):
+        news = talk.News(1, 1, 1.0, 1, (talk.OfferNews(offer, 9.0),), 1)
+        assert from_bytes(talk.News, to_bytes(news)) == news

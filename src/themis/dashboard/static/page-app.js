@@ -70,17 +70,13 @@ function why(board, row, page, clock) {
     return el("li", {}, timeCell(clock, start), chip(told?.tone ?? "wait", told?.label ?? safe(code, 40)), end > start ? el("span.muted", {}, `for ${duration(end - start)}`) : null, el("span.what", {}, told?.what ?? ""));
   }).reverse();
   const told = el("ol.reasons", {}, spans.slice(0, 40));
+  const [what, reason, then] = page.explanation.length ? page.explanation : [words?.what ?? "", "", ""];
   return card("Why it stands where it stands",
-    words === undefined ? null : el("div.explain", {}, chip(words.tone, words.label), el("p", {}, sentence(words.what), numbers(row)), el("p.muted", {}, sentence(words.then))),
+    words === undefined ? null : el("div.explain", {}, chip(words.tone, words.label), el("p", {}, sentence(what)), reason ? el("p", {}, sentence(reason)) : null, then ? el("p.muted", {}, sentence(then)) : null),
     spans.length > 1 ? el("details", {}, el("summary", {}, `Reasons over time (${plural(spans.length, "change")})`), told, spans.length > 40 ? el("p.hint", {}, "the last 40") : null) : null);
 }
 
-const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + ".";
-
-function numbers(row) {
-  if (row.ended || row.demand === null) return "";
-  return ` It holds ${plural(row.held ?? 0, "GPU")} and could use ${number(row.demand)}.`;
-}
+const sentence = (text) => { const clean = safe(text, 400); return /^[a-z]/.test(clean) ? clean.charAt(0).toUpperCase() + clean.slice(1) + "." : clean + "."; };
 
 function chart(points, clock, {limit = null, step = false, zero = false, format, label, none}) {
   if (points.length < 2) return el("p.muted", {}, none);

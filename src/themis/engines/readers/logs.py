@@ -43,11 +43,12 @@ class LogReader:
         self._fresh = True
         """Whether the matcher has not seen the lines before the place."""
         self._behind = False
+        self._trouble = ""
 
     @property
     def trouble(self) -> str:
         """Nothing is left out of a log but lines that are too long."""
-        return ""
+        return self._trouble
 
     @property
     def place(self) -> int:
@@ -63,7 +64,7 @@ class LogReader:
         """Samples from a place on."""
         self.seek(since)
         samples = self.read(most)
-        return Stretch(samples, self._place, self._behind)
+        return Stretch(samples, self._place, self._behind, self._trouble)
 
     def read(self, most: int | None = None) -> tuple[Sample, ...]:
         """New samples, oldest first, at most so many; none where nothing can be read."""
@@ -92,7 +93,10 @@ class LogReader:
                 return
             line, at = text[at : end.start()], end.end()
             self._place = _place(known, len(seam) + at, offset + at)
-            found = None if skipping or len(line) > MOST_LINE else self._matcher.match(_plain(line))
+            long = skipping or len(line) > MOST_LINE
+            if long:
+                self._trouble = f"a line of the log is longer than {MOST_LINE} bytes"
+            found = None if long else self._matcher.match(_plain(line))
             skipping = False
             if found is not None:
                 count += 1

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from themis.engines.metrics import LONGEST_NAME, Sample
-from themis.engines.readers.points import parsed, sample
+from themis.engines.readers.points import number, parsed, sample
 from themis.errors import ConfigError
 
 MOST_PATTERN = 2048
@@ -265,6 +265,6 @@ def _taken(found: dict[str, float | None]) -> float | None:
     """The iteration among values, which is then none of them."""
     step = None
     for name in _STEPS:
-        value = found.pop(name, None)
+        value = number(found.pop(name, None))
         step = value if step is None else step
     return step

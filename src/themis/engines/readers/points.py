@@ -8,6 +8,7 @@ A place is a number that only its reader understands, but for 0, which is the be
 made anew goes on from a place as the old one would have.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -40,9 +41,9 @@ def number(value: object) -> float | None:
 
 
 def parsed(text: str | None) -> float | None:
-    """The finite number that a text spells, or None."""
+    """The number that a text spells, or None; it may be infinite, or not a number."""
     try:
-        return None if text is None else number(float(text))
+        return None if text is None else float(text)
     except ValueError:
         return None
 
@@ -59,12 +60,17 @@ def sample(
         iteration: Which, as it was found.
         time: Seconds on the job's clock.
         values: By name; of one name the first counts, and too many or odd ones are left out.
-        metric: The name that is never among those left out for being too many.
+        metric: The name that is never among those left out for being too many, or for being no
+            finite number: that is told as `nan`, for a job that has diverged must not do well.
     """
-    if iteration is None or iteration < 0:
+    step = number(iteration)
+    if step is None or step < 0:
         return None
     kept: dict[str, float] = {}
-    for name, value in values:
+    for name, given in values:
+        value = number(given)
+        if value is None and given is not None and name == metric:
+            value = math.nan
         if value is None or name in kept or not _is_name(name):
             continue
         if len(kept) < MOST_VALUES or name == metric:
@@ -73,7 +79,7 @@ def sample(
         last_other = [name for name in kept if name != metric][-1]
         del kept[last_other]
     loss = kept.pop("loss", None)
-    return Sample(iteration, loss, time, tuple(kept.items()))
+    return Sample(step, loss, number(time), tuple(kept.items()))
 
 
 def _is_name(name: str) -> bool:

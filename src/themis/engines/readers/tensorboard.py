@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from themis.engines.metrics import Sample, Stretch
 from themis.engines.readers.events import Step, Stop, parse_event, steps
 from themis.engines.readers.files import opened, opened_folder, owner_of
-from themis.engines.readers.points import number, sample
+from themis.engines.readers.points import sample
 
 MOST_READ = 512 << 10
 """Bytes taken at a time; more than any record that is read."""
@@ -93,7 +93,7 @@ class TensorBoardReader:
         """Samples from a place on."""
         self.seek(since)
         samples = self.read(most)
-        return Stretch(samples, self.place, self._behind)
+        return Stretch(samples, self.place, self._behind, self._trouble)
 
     def read(self, most: int | None = None) -> tuple[Sample, ...]:
         """New samples, oldest first, at most so many; none where nothing can be read."""
@@ -175,8 +175,7 @@ class TensorBoardReader:
         event = None if record is None else parse_event(record)
         if event is None or not event.scalars:
             return None
-        values = [(tag, number(value)) for tag, value in event.scalars]
-        return sample(number(event.step), number(event.wall_time), values, self._metric)
+        return sample(event.step, event.wall_time, event.scalars, self._metric)
 
 
 def _key(name: str, match: re.Match[str]) -> int:

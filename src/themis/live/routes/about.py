@@ -1,8 +1,11 @@
 """The service itself."""
 
+from starlette.responses import Response
+
 from themis import __version__
 from themis.live import openapi
-from themis.live.routes.base import Call, Data, Handlers
+from themis.live.metrics import CONTENT_TYPE
+from themis.live.routes.base import SAFE, Call, Data, Handlers
 from themis.live.routes.endpoints import ENDPOINTS
 from themis.live.sessions import cookie_name, csrf_of
 
@@ -20,8 +23,17 @@ class About(Handlers):
     async def describe(self, _: Call) -> Data:
         return openapi.document(ENDPOINTS)
 
+    async def metrics(self, call: Call) -> Response:
+        named = not self._allow(call)
+        page = self._service.metrics.text(named=named)
+        return Response(page, headers={**SAFE, "Content-Type": CONTENT_TYPE})
+
     async def about(self, _: Call) -> Data:
-        return {"version": __version__, "epoch": self._service.steward.epoch}
+        return {
+            "version": __version__,
+            "epoch": self._service.steward.epoch,
+            "grpc_port": self._settings.grpc_port,
+        }
 
     async def whoami(self, call: Call) -> Data:
         self._allow(call, call.identity.subject if call.identity else None)

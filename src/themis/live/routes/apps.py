@@ -4,13 +4,20 @@ import json
 import secrets
 import zlib
 
-from themis.apps import parse_app, plan_app
+from themis.apps import Minder, parse_app, plan_app
+from themis.apps.file import AppFile
+from themis.apps.plan import Plan, optuna_wanted
+from themis.apps.programs import program_of
 from themis.arbiter import events as ev
 from themis.arbiter.offering import fairness_of
 from themis.errors import MissingError, RefusedError
 from themis.live import views
 from themis.live.access import decide
+from themis.live.explaining import facts_of, facts_of_ended
+from themis.live.programs import check_metric, trouble_with
+from themis.live.reasons import runs_by_app
 from themis.live.routes.base import Call, Data, Handlers
+from themis.live.suggesting import MISSING, is_able
 from themis.model import AppId, AppSpec, OwnerId
 from themis.model.ids import check_name
 from themis.model.reasons import Reason
@@ -41,11 +48,13 @@ class Apps(Handlers):
         spec = decode(AppSpec, body["spec"])
         self._allow(call, spec.owner)
         row = self._row(call, spec.id, owner=spec.owner)
-        return {"app": await self._service.submit(spec, key, row)}
+        most = self._settings.limits.apps
+        return {"app": await self._service.submit(spec, key, row, most=most)}
 
     async def _submit_file(self, call: Call, key: str) -> Data:
         body = call.body
         written = parse_app(body["app"])
+        check_metric(written.metric)
         named = body.get("owner") or (call.identity.subject if call.identity else "")
         owner = OwnerId(check_name("owner", named))
         self._allow(call, owner)
@@ -54,13 +63,21 @@ class Apps(Handlers):
             # The same for the same submission, sent again.
             seed = zlib.crc32(f"{owner}/{key}".encode())
         plan = plan_app(written, AppId(written.name), owner, seed)
+        _check_runnable(written, plan)
         world = self._service.steward.arbiter.world
         owners = {state.spec.owner for state in world.apps.values()} | {owner}
         sheet = views.plan_sheet(plan, world.topology.gpus, len(owners))
+        if written.tuner is Minder.OWN:
+            sheet["tuner"] = str(written.tuner)
         if body.get("dry_run"):
             return {"app": None, "plan": sheet}
         app = await self._service.submit_file(
-            written, owner, key, seed, lambda name: self._row(call, name, owner=owner)
+            written,
+            owner,
+            key,
+            seed,
+            lambda name: self._row(call, name, owner=owner),
+            most=self._settings.limits.apps,
         )
         return {"app": app, "plan": sheet}
 
@@ -75,26 +92,30 @@ class Apps(Handlers):
         name = AppId(call.path("app"))
         self._allow(call, self._service.owner_of(name))
         sheet = self._service.hosting.sheet(name)
+        if name in self._service.steward.arbiter.world.apps:
+            raise RefusedError(name, "it is not over; `themis submit` begins another beside it")
         app = await self._service.submit_file(
             parse_app(json.loads(sheet.body)),
             sheet.owner,
             secrets.token_hex(16),
             sheet.seed,
             lambda again: self._row(call, again, owner=sheet.owner, of=name),
+            most=self._settings.limits.apps,
         )
         return {"app": app}
 
     async def list_apps(self, call: Call) -> Data:
         steward = self._service.steward
-        stands = fairness_of(steward.arbiter.world, self._service.now())
+        now = self._service.now()
+        stands, runs = fairness_of(steward.arbiter.world, now), runs_by_app(steward)
         lines = []
         for _, state in sorted(steward.arbiter.world.apps.items()):
             decision = decide(call.identity, call.endpoint.verb, state.spec.owner)
             if decision.anonymous:
                 lines.append(views.sealed_line(steward, state, stands.get(state.id)))
             elif decision.allowed:
-                lines.append(views.app_line(steward, state, stands.get(state.id)))
-        now = self._service.now()
+                mine = runs.get(state.id, ())
+                lines.append(views.app_line(steward, state, stands.get(state.id), mine, now))
         return {"apps": lines, "gpus": views.gpu_counts(steward), "now": now}
 
     async def status(self, call: Call) -> Data:
@@ -103,7 +124,22 @@ class Apps(Handlers):
         if ended is not None and name not in self._service.steward.arbiter.world.apps:
             self._allow(call, ended.owner)
             return {**views.ended_sheet(name, ended), "now": now}
-        return {**views.app_sheet(self._service.steward, self._app(call), now), "now": now}
+        steward, app = self._service.steward, self._app(call)
+        told = views.app_sheet(steward, app, now)
+        if app in self._service.hosting:
+            plan = views.plan_of(app, self._service.hosting.sheet(app))
+            params = views.parameters(steward, app, plan)
+            for line in told["jobs"]:
+                line["params"] = params.get(line["job"])
+        return {**told, "now": now}
+
+    async def explain(self, call: Call) -> Data:
+        name = AppId(call.path("app"))
+        now, ended = self._service.now(), self._service.departed.find(name)
+        if ended is not None and name not in self._service.steward.arbiter.world.apps:
+            self._allow(call, ended.owner)
+            return views.explanation_sheet(facts_of_ended(name, ended, now))
+        return views.explanation_sheet(facts_of(self._service, self._app(call), now))
 
     async def _suspend(self, call: Call, reason: Reason) -> Data:
         app = self._app(call)
@@ -129,3 +165,18 @@ class Apps(Handlers):
         app = self._app(call)
         event = ev.AppEnded(self._service.now(), app, "cancelled")
         return await self._carry_out(call, event, app)
+
+
+def _check_runnable(app: AppFile, plan: Plan) -> None:
+    """Refuse what would only fail when its jobs begin, or never begin.
+
+    Raises:
+        RefusedError: No node could run it, or nobody here could choose its trials.
+    """
+    if app.tuner is Minder.SERVICE and optuna_wanted(app.search) and not is_able():
+        raise RefusedError(app.name, MISSING)
+    blank = dict.fromkeys(app.search.params, "") if app.search is not None else {}
+    for trial in plan.trials:
+        trouble = trouble_with(program_of(app, blank if trial.params is None else trial.params))
+        if trouble:
+            raise RefusedError(app.name, trouble)

@@ -26,6 +26,13 @@ from themis.records.codec import dumps, loads
 
 Data = dict[str, Any]
 
+SAFE = {
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+"""Headers of answers that browsers do not keep, guess at or show inside another page."""
+
 
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
@@ -34,6 +41,8 @@ class ApiSettings:
     hosts: frozenset[str] = frozenset()
     """Names with ports under which browsers reach it."""
     tls: bool = False
+    grpc_port: int | None = None
+    """Where agents call."""
     session: float = 12 * 3600.0
     limits: Limits = field(default=Limits())
     describe: Callable[[], Data] = dict
@@ -121,12 +130,7 @@ def as_json(
     data: Mapping[str, Any] | bytes, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     """An answer that browsers do not keep, guess at or show inside another page."""
-    safe = {
-        "X-Content-Type-Options": "nosniff",
-        "Cache-Control": "no-store",
-        "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    }
-    told = {**safe, **(headers or {})}
+    told = {**SAFE, **(headers or {})}
     if isinstance(data, bytes):  # it was written before
         return Response(data, status, told, "application/json")
     return JSONResponse(data, status, told)

@@ -13,15 +13,21 @@ from enum import Enum
 from typing import Any, NamedTuple, NewType
 
 from themis.errors import InvariantError
+from themis.fleet.talk import MOST_BODY
 
 _SIGNED = frozenset({("RunReport", "code"), ("RunNews", "code")})
 """Whole numbers that may be negative: of what died of a signal. All others count something."""
-_LONG = frozenset(
-    {("Program", "argv"), ("Program", "env"), ("Program", "workdir"), ("LogPart", "text")}
-)
-"""Texts that may be as long as the kernel takes them, and output of jobs."""
 _MOST_ID = 255
 _MOST_LONG = 128 << 10
+_LONG = {
+    ("Program", "argv"): _MOST_LONG,
+    ("Program", "env"): _MOST_LONG,
+    ("Program", "workdir"): _MOST_LONG,
+    ("LogPart", "text"): _MOST_LONG,
+    ("TrialSaid", "params"): _MOST_LONG,
+    ("Sheet", "body"): MOST_BODY,
+}
+"""Texts that may be as long as the kernel takes them, output of jobs, and what people wrote."""
 _MOST_WHOLE = 2**62
 
 
@@ -88,7 +94,8 @@ def scalar_codec(hint: Any, place: Place) -> Codec:
     if isinstance(hint, NewType):
         return scalar_codec(hint.__supertype__, place)
     if hint is str and place.key in _LONG:
-        return _both(lambda column, _: _texts(column, _MOST_LONG))
+        most = _LONG[place.key]
+        return _both(lambda column, _: _texts(column, most))
     if hint is str:
         return _both(lambda column, bounds: _texts(column, bounds.text))
     if hint is int and place.key in _SIGNED:

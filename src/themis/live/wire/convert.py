@@ -24,7 +24,6 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin
 from typing import get_type_hints as hints_of
 
 from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
 
 from themis.errors import InvariantError, RefusedError, ThemisError
 from themis.live.wire import themis_pb2
@@ -37,10 +36,18 @@ from themis.live.wire.columns import (
     Place,
     scalar_codec,
 )
+from themis.model import Offer
 
 ONEOF = "kind"
 """The name of the oneof in messages that stand for unions."""
 _Kind = TypeVar("_Kind")
+Row = dict[str, Any]
+"""What a message is made from: its fields by name."""
+
+
+_ALIKE = frozenset({Offer})
+"""Of which many in a row are the same: in a round hundreds of apps are shown the same GPUs."""
+_MOST_ALIKE = 64
 
 
 DOWN = Bounds(size=4 << 20, rows=1 << 20)
@@ -53,7 +60,9 @@ def to_message(value: object) -> Message:
     Raises:
         RefusedError: It cannot be said: a number that is not finite, a text that is too long.
     """
-    return cast("Message", _at_top(type(value), _codec_of(type(value)).encode, value, DOWN))
+    kind = type(value)
+    row = cast("Row", _at_top(kind, _codec_of(kind).encode, value, DOWN))
+    return message_class(kind)(**row)
 
 
 def from_message(kind: type[_Kind], message: Message, bounds: Bounds | None = None) -> _Kind:
@@ -189,8 +198,9 @@ def _codec(kind: type) -> Codec:
 
     def encode(column: Column, bounds: Bounds) -> Column:
         said = [part.encode(column, bounds) for part in parts]
-        # A field that is given as None is left out.
-        return [message(**dict(zip(names, row, strict=True))) for row in zip(*said, strict=True)]
+        # Protobuf makes messages of mappings, in one go with the one they are part of: what is made
+        # here would be copied once for each level above it. A field that is None is left out.
+        return [dict(zip(names, row, strict=True)) for row in zip(*said, strict=True)]
 
     def decode(column: Column, bounds: Bounds) -> Column:
         values = [part.decode(column, bounds) for part in parts]
@@ -199,7 +209,30 @@ def _codec(kind: type) -> Codec:
         except ThemisError:
             return _make_one_by_one(kind, values)
 
-    return Codec(encode, decode)
+    return Codec(_remembering(message, encode) if kind in _ALIKE else encode, decode)
+
+
+def _remembering(kind: type[Message], encode: Convert) -> Convert:
+    """Messages made once for values that are equal; who holds one copies it."""
+    known: dict[object, Message] = {}
+
+    def run(column: Column, bounds: Bounds) -> Column:
+        out: Column = []
+        for index, value in enumerate(column):
+            message = known.get(value)
+            if message is None:
+                try:
+                    message = kind(**encode([value], bounds)[0])
+                except MisfitError as error:
+                    error.index = index
+                    raise
+                if len(known) >= _MOST_ALIKE:
+                    known.clear()
+                known[value] = message
+            out.append(message)
+        return out
+
+    return run
 
 
 def _make_one_by_one(kind: type, values: list[Column]) -> Column:
@@ -233,7 +266,6 @@ def _field_codec(hint: Any, place: Place) -> Codec:
 
 def _union_codec(kinds: list[type], place: Place) -> Codec:
     """One of several dataclasses: a message with one field for each in a oneof."""
-    message = GetMessageClass(place.inner)
     names = {item.message_type.name: item.name for item in place.inner.oneofs_by_name[ONEOF].fields}
     by_kind = {kind: (names[kind.__name__], _codec(kind)) for kind in kinds}
     by_name = dict(by_kind.values())
@@ -243,7 +275,7 @@ def _union_codec(kinds: list[type], place: Place) -> Codec:
         out = []
         for index, value in enumerate(column):
             name, codec = by_kind[type(value)]
-            out.append(message(**{name: _alone(codec.encode, value, bounds, index, name)}))
+            out.append({name: _alone(codec.encode, value, bounds, index, name)})
         return out
 
     def decode(column: Column, bounds: Bounds) -> Column:
@@ -300,7 +332,6 @@ def _check_lengths(lengths: list[int], most: int, length: int | None) -> None:
 
 def _record_codec(hints: tuple[Any, ...], place: Place) -> Codec:
     """A tuple of different things: a message with its fields in that order."""
-    message = GetMessageClass(place.inner)
     names = [item.name for item in sorted(place.inner.fields, key=lambda item: item.number)]
     parts = [
         (name, attrgetter(name), scalar_codec(hint, place))
@@ -313,7 +344,7 @@ def _record_codec(hints: tuple[Any, ...], place: Place) -> Codec:
             _named(part.encode, list(inner), bounds, name)
             for (name, _, part), inner in zip(parts, columns, strict=True)
         ]
-        return [message(**dict(zip(names, row, strict=True))) for row in zip(*said, strict=True)]
+        return [dict(zip(names, row, strict=True)) for row in zip(*said, strict=True)]
 
     def decode(column: Column, bounds: Bounds) -> Column:
         values = [

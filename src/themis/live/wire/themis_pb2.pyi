@@ -53,7 +53,7 @@ class Point(_message.Message):
     def __init__(self, iteration: _Optional[float] = ..., time: _Optional[float] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ...) -> None: ...
 
 class RunReport(_message.Message):
-    __slots__ = ("run", "app", "job", "state", "code", "iterations", "seconds", "message", "log", "first", "points", "more", "log_size")
+    __slots__ = ("run", "app", "job", "state", "code", "iterations", "seconds", "message", "log", "first", "points", "more", "log_size", "trouble")
     RUN_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +67,7 @@ class RunReport(_message.Message):
     POINTS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     LOG_SIZE_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
     run: int
     app: str
     job: str
@@ -80,7 +81,8 @@ class RunReport(_message.Message):
     points: _containers.RepeatedCompositeFieldContainer[Point]
     more: bool
     log_size: int
-    def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., job: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., seconds: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ..., first: _Optional[int] = ..., points: _Optional[_Iterable[_Union[Point, _Mapping]]] = ..., more: bool = ..., log_size: _Optional[int] = ...) -> None: ...
+    trouble: str
+    def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., job: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., seconds: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ..., first: _Optional[int] = ..., points: _Optional[_Iterable[_Union[Point, _Mapping]]] = ..., more: bool = ..., log_size: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
 
 class LogPart(_message.Message):
     __slots__ = ("run", "offset", "next", "text", "size", "end", "missing", "number")
@@ -199,7 +201,7 @@ class Program(_message.Message):
     def __init__(self, argv: _Optional[_Iterable[str]] = ..., env: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., workdir: _Optional[str] = ..., grace: _Optional[float] = ..., metrics: _Optional[_Union[MetricsSource, _Mapping]] = ...) -> None: ...
 
 class RunOrder(_message.Message):
-    __slots__ = ("run", "app", "owner", "job", "gpus", "tokens", "program", "limit", "stop", "rank", "world", "rendezvous")
+    __slots__ = ("run", "app", "owner", "job", "gpus", "tokens", "program", "limit", "stop", "rank", "world", "rendezvous", "born")
     RUN_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -212,6 +214,7 @@ class RunOrder(_message.Message):
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_FIELD_NUMBER: _ClassVar[int]
     RENDEZVOUS_FIELD_NUMBER: _ClassVar[int]
+    BORN_FIELD_NUMBER: _ClassVar[int]
     run: int
     app: str
     owner: str
@@ -224,7 +227,8 @@ class RunOrder(_message.Message):
     rank: int
     world: int
     rendezvous: str
-    def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., owner: _Optional[str] = ..., job: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[int]] = ..., program: _Optional[_Union[Program, _Mapping]] = ..., limit: _Optional[float] = ..., stop: bool = ..., rank: _Optional[int] = ..., world: _Optional[int] = ..., rendezvous: _Optional[str] = ...) -> None: ...
+    born: str
+    def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., owner: _Optional[str] = ..., job: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[int]] = ..., program: _Optional[_Union[Program, _Mapping]] = ..., limit: _Optional[float] = ..., stop: bool = ..., rank: _Optional[int] = ..., world: _Optional[int] = ..., rendezvous: _Optional[str] = ..., born: _Optional[str] = ...) -> None: ...
 
 class Terms(_message.Message):
     __slots__ = ("heartbeat", "node_ttl", "grace")
@@ -517,7 +521,7 @@ class Constraint(_message.Message):
     def __init__(self, gpu_model: _Optional[str] = ..., gpu_memory: _Optional[float] = ...) -> None: ...
 
 class AppSpec(_message.Message):
-    __slots__ = ("id", "owner", "jobs", "phases", "weight", "constraint", "budget", "checkpoint_seconds", "restart_seconds")
+    __slots__ = ("id", "owner", "jobs", "phases", "weight", "constraint", "budget", "checkpoint_seconds", "restart_seconds", "estimated")
     ID_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
@@ -527,6 +531,7 @@ class AppSpec(_message.Message):
     BUDGET_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     RESTART_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ESTIMATED_FIELD_NUMBER: _ClassVar[int]
     id: str
     owner: str
     jobs: _containers.RepeatedCompositeFieldContainer[JobSpec]
@@ -536,7 +541,8 @@ class AppSpec(_message.Message):
     budget: float
     checkpoint_seconds: float
     restart_seconds: float
-    def __init__(self, id: _Optional[str] = ..., owner: _Optional[str] = ..., jobs: _Optional[_Iterable[_Union[JobSpec, _Mapping]]] = ..., phases: _Optional[_Iterable[_Union[Phase, _Mapping]]] = ..., weight: _Optional[float] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ..., budget: _Optional[float] = ..., checkpoint_seconds: _Optional[float] = ..., restart_seconds: _Optional[float] = ...) -> None: ...
+    estimated: bool
+    def __init__(self, id: _Optional[str] = ..., owner: _Optional[str] = ..., jobs: _Optional[_Iterable[_Union[JobSpec, _Mapping]]] = ..., phases: _Optional[_Iterable[_Union[Phase, _Mapping]]] = ..., weight: _Optional[float] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ..., budget: _Optional[float] = ..., checkpoint_seconds: _Optional[float] = ..., restart_seconds: _Optional[float] = ..., estimated: bool = ...) -> None: ...
 
 class Topology(_message.Message):
     __slots__ = ("machines", "name")
@@ -585,7 +591,7 @@ class RunNews(_message.Message):
     def __init__(self, run: _Optional[int] = ..., job: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., key: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ...) -> None: ...
 
 class Standing(_message.Message):
-    __slots__ = ("spec", "topology", "leases", "runs", "phase", "iterations", "trials", "reached", "curves")
+    __slots__ = ("spec", "topology", "leases", "runs", "phase", "iterations", "trials", "reached", "curves", "targets", "past")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
@@ -595,6 +601,8 @@ class Standing(_message.Message):
     TRIALS_FIELD_NUMBER: _ClassVar[int]
     REACHED_FIELD_NUMBER: _ClassVar[int]
     CURVES_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    PAST_FIELD_NUMBER: _ClassVar[int]
     spec: AppSpec
     topology: Topology
     leases: _containers.RepeatedCompositeFieldContainer[Lease]
@@ -604,7 +612,19 @@ class Standing(_message.Message):
     trials: _containers.RepeatedCompositeFieldContainer[TrialSaid]
     reached: _containers.RepeatedCompositeFieldContainer[Reached]
     curves: _containers.RepeatedCompositeFieldContainer[Curve]
-    def __init__(self, spec: _Optional[_Union[AppSpec, _Mapping]] = ..., topology: _Optional[_Union[Topology, _Mapping]] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunNews, _Mapping]]] = ..., phase: _Optional[int] = ..., iterations: _Optional[_Iterable[_Union[JobIterations, _Mapping]]] = ..., trials: _Optional[_Iterable[_Union[TrialSaid, _Mapping]]] = ..., reached: _Optional[_Iterable[_Union[Reached, _Mapping]]] = ..., curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ...) -> None: ...
+    targets: _containers.RepeatedCompositeFieldContainer[JobIterations]
+    past: _containers.RepeatedCompositeFieldContainer[JobPast]
+    def __init__(self, spec: _Optional[_Union[AppSpec, _Mapping]] = ..., topology: _Optional[_Union[Topology, _Mapping]] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunNews, _Mapping]]] = ..., phase: _Optional[int] = ..., iterations: _Optional[_Iterable[_Union[JobIterations, _Mapping]]] = ..., trials: _Optional[_Iterable[_Union[TrialSaid, _Mapping]]] = ..., reached: _Optional[_Iterable[_Union[Reached, _Mapping]]] = ..., curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ..., targets: _Optional[_Iterable[_Union[JobIterations, _Mapping]]] = ..., past: _Optional[_Iterable[_Union[JobPast, _Mapping]]] = ...) -> None: ...
+
+class JobPast(_message.Message):
+    __slots__ = ("job", "seconds", "failures")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    seconds: float
+    failures: int
+    def __init__(self, job: _Optional[str] = ..., seconds: _Optional[float] = ..., failures: _Optional[int] = ...) -> None: ...
 
 class CurvePoint(_message.Message):
     __slots__ = ("iteration", "value")
@@ -711,14 +731,16 @@ class PointsNews(_message.Message):
     def __init__(self, run: _Optional[int] = ..., job: _Optional[str] = ..., first: _Optional[int] = ..., points: _Optional[_Iterable[_Union[Point, _Mapping]]] = ...) -> None: ...
 
 class RefusalNews(_message.Message):
-    __slots__ = ("what", "reason", "final")
+    __slots__ = ("what", "reason", "final", "home")
     WHAT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     FINAL_FIELD_NUMBER: _ClassVar[int]
+    HOME_FIELD_NUMBER: _ClassVar[int]
     what: str
     reason: str
     final: bool
-    def __init__(self, what: _Optional[str] = ..., reason: _Optional[str] = ..., final: bool = ...) -> None: ...
+    home: str
+    def __init__(self, what: _Optional[str] = ..., reason: _Optional[str] = ..., final: bool = ..., home: _Optional[str] = ...) -> None: ...
 
 class OverNews(_message.Message):
     __slots__ = ("outcome",)

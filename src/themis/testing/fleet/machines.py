@@ -216,7 +216,7 @@ class SimNode:
                 if run in self.processes:
                     self.processes[run].heard = heard
             case cmd.LookAtStorage() | cmd.ReadLogs():
-                pass  # Simulated machines have no shared_dir and print nothing.
+                pass  # Simulated machines never look at their shared_dir, and print nothing.
             case _:
                 assert_never(command)
 

@@ -116,7 +116,9 @@ class FleetSim:
             )
 
     def _core(self, machine: Machine, memory: Memory) -> NodeCore:
-        return self.broken.node(machine, memory, kill_patience=KILL_PATIENCE)
+        # With storage that all of them see: jobs move here as they like.
+        shared = "/shared"
+        return self.broken.node(machine, memory, kill_patience=KILL_PATIENCE, shared_dir=shared)
 
     # Time
 

@@ -1,0 +1,153 @@
+"""What the service knows of why an app waits, as facts to explain.
+
+explain(facts_of(service, app, now)).lines
+"""
+
+import math
+from typing import Protocol
+
+from themis.arbiter.apps import AppState
+from themis.arbiter.record import RoundRecord
+from themis.explain import Bidding, Facts, Ranking
+from themis.fleet import Steward
+from themis.fleet.kept import WantedRun
+from themis.fleet.messages import RunState
+from themis.live.keeping import Ended
+from themis.live.reasons import quiet_for, reason_of, trouble_of
+from themis.live.rounds import RoundBook
+from themis.model import AppId
+from themis.model.apps import Constraint
+from themis.model.reasons import Reason
+from themis.model.topology import ANY_MODEL
+
+
+class Host(Protocol):
+    """The service, as far as explanations are concerned."""
+
+    @property
+    def steward(self) -> Steward:
+        """The state; read only."""
+
+    @property
+    def book(self) -> RoundBook:
+        """The last rounds."""
+
+    def seen(self, app: AppId) -> float | None:
+        """When the agent of an app was last heard."""
+
+
+def facts_of(host: Host, app: AppId, now: float) -> Facts:
+    """What there is to say of an app that goes on."""
+    steward = host.steward
+    world, ledger = steward.arbiter.world, steward.arbiter.ledger
+    state = world.apps[app]
+    runs = [run for run in steward.runs.values() if run.app == app]
+    mine = ledger.holdings(app)
+    record = _last_round(host.book, app)
+    quiet = [each for run in runs if (each := quiet_for(steward, run, now)) is not None]
+    return Facts(
+        app=app,
+        reason=reason_of(steward, state, runs, now),
+        now=now,
+        held=len(mine),
+        demand=state.demand,
+        least=state.min_gang,
+        waiting_since=state.waiting_since if math.isfinite(state.waiting_since) else None,
+        cluster=world.present_gpus(Constraint()),
+        usable=world.present_gpus(state.spec.constraint),
+        wanted=_kind(state),
+        quota=world.quotas.get(state.spec.owner),
+        owner_held=sum(
+            len(ledger.holdings(other))
+            for other, each in world.apps.items()
+            if each.spec.owner == state.spec.owner
+        ),
+        ranking=_ranking(record, app),
+        bidding=_bidding(record, app),
+        next_round=steward.arbiter.next_round,
+        next_expiry=_next_expiry(steward, app, now),
+        lease_ends=min((lease.end for lease in mine.values()), default=None),
+        agent_seen=host.seen(app),
+        quiet=max(quiet, default=None),
+        idle_after=steward.arbiter.settings.idle_after or None,
+        phase=state.phase,
+        phases=len(state.spec.phases),
+        running=sum(run.state is RunState.RUNNING for run in runs),
+        trouble=_trouble(steward, runs, now),
+    )
+
+
+def facts_of_ended(app: AppId, ended: Ended, now: float) -> Facts:
+    """What there is to say of an app that is over."""
+    failed = ended.outcome.startswith("failed")
+    reason = Reason.FAILED if failed else Reason.ENDED
+    return Facts(app=app, reason=reason, now=now, outcome=ended.outcome, ended=ended.at)
+
+
+def _kind(state: AppState) -> str:
+    constraint = state.spec.constraint
+    if constraint.trivial:
+        return ""
+    model = "any model" if constraint.gpu_model == ANY_MODEL else constraint.gpu_model
+    memory = constraint.gpu_memory
+    return f"{model} with {memory:g} GB of memory or more" if memory > 0.0 else model
+
+
+def _last_round(book: RoundBook, app: AppId) -> RoundRecord | None:
+    """The newest round that says something of an app."""
+    for number in reversed(book.numbers()):
+        record, _ = book.round(number)
+        if any(line.app == app for line in record.apps):
+            return record
+    return None
+
+
+def _ranking(record: RoundRecord | None, app: AppId) -> Ranking | None:
+    if record is None:
+        return None
+    line = next(line for line in record.apps if line.app == app)
+    invited = sum(standing.invited for standing in record.notes.standings)
+    ranked = len(record.notes.standings) or len(record.apps)
+    return Ranking(
+        record.round,
+        record.settled,
+        ranked,
+        invited,
+        record.offered,
+        line.rank,
+        line.rho,
+        record.failed,
+    )
+
+
+def _bidding(record: RoundRecord | None, app: AppId) -> Bidding | None:
+    if record is None:
+        return None
+    notes = record.notes
+    bid = next((bid for bid in notes.bids if bid.app == app), None)
+    if bid is None and app not in notes.paid:
+        return None
+    others = {name: gpus for name, gpus in notes.won.items() if name != app and gpus}
+    return Bidding(
+        max((row.gpus for row in bid.rows), default=0) if bid is not None else 0,
+        len(notes.won.get(app, ())),
+        len(notes.paid.get(app, ())),
+        sum(map(len, others.values())),
+        len(others),
+    )
+
+
+def _next_expiry(steward: Steward, app: AppId, now: float) -> float | None:
+    ledger = steward.arbiter.ledger
+    ends = [
+        lease.end
+        for other in steward.arbiter.world.apps
+        if other != app
+        for lease in ledger.holdings(other).values()
+        if lease.end > now
+    ]
+    return min(ends, default=None)
+
+
+def _trouble(steward: Steward, runs: list[WantedRun], now: float) -> str:
+    return next((said for run in runs if (said := trouble_of(steward, run, now))), "")

@@ -1,0 +1,182 @@
+"""What Prometheus reads: how fair it is now, and how quick rounds, bids and checkpoints are.
+
+    metrics = Metrics(service)
+    metrics.note(command)                 # counts what happens
+    metrics.text(named=True)              # the page; without names for who must not see them
+
+Gauges are read from the service's state when they are asked for, so the series of an app is gone
+with the app. Counters and histograms begin anew with the service, as is usual.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from themis.arbiter import commands as cmd
+from themis.arbiter.leasing import GIVEN_BACK, SHARE_OVER
+from themis.arbiter.ledger import GpuState
+from themis.arbiter.offering import fairness_of
+from themis.arbiter.world import GONE
+from themis.fleet import Steward
+from themis.fleet.commands import StewardCommand
+from themis.model import AppId, GpuId
+from themis.model.reasons import Reason
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+_ROUND_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+_CHECKPOINT_SECONDS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+_REASONS = frozenset(map(str, Reason))
+_OUTCOMES = frozenset({"finished", "failed", "cancelled"})
+_CONTENT = frozenset({Reason.SERVED, Reason.ENDED, Reason.FAILED})
+
+
+def cause_of(reason: str) -> str:
+    """Why GPUs are taken from an app, as one of a few words."""
+    if reason in _REASONS:
+        return reason.lower()
+    if reason == GONE:
+        return "machine_left"
+    if not reason or reason == SHARE_OVER:
+        return "lease_over"
+    return "app_over" if reason.partition(":")[0] in _OUTCOMES else "gpu_lost"
+
+
+class Host(Protocol):
+    """The service, as far as its metrics are concerned."""
+
+    @property
+    def steward(self) -> Steward:
+        """The state; read only."""
+
+    @property
+    def last_seen(self) -> Mapping[AppId, float]:
+        """When the agent of each app was last heard."""
+
+    def now(self) -> float:
+        """The cluster's time."""
+
+
+class Metrics:
+    """Everything that is counted, and everything that is read."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._counted = CollectorRegistry()
+        self._rounds = Histogram(
+            "themis_auction_seconds", "From the opening of a round to its settlement",
+            buckets=_ROUND_SECONDS, registry=self._counted,
+        )  # fmt: skip
+        self._bids = Histogram(
+            "themis_bid_seconds", "From the offer to an app until its bid is here",
+            buckets=_ROUND_SECONDS, registry=self._counted,
+        )  # fmt: skip
+        self._checkpoints = Histogram(
+            "themis_checkpoint_seconds", "From the order to leave a GPU until it is empty",
+            buckets=_CHECKPOINT_SECONDS, registry=self._counted,
+        )  # fmt: skip
+        self._preemptions = Counter(
+            "themis_preemptions", "GPUs that were taken from apps, by cause",
+            ["cause"], registry=self._counted,
+        )  # fmt: skip
+        self._failed = Counter(
+            "themis_rounds_failed", "Rounds that failed; their holders went on",
+            registry=self._counted,
+        )  # fmt: skip
+        self._leaving: dict[tuple[GpuId, int], float] = {}
+        """Since when leases are told to end; a GPU has one such at a time, or two."""
+
+    def note(self, command: StewardCommand) -> None:
+        """Something is told: count what there is to count in it."""
+        match command:
+            case cmd.Report(record=record):
+                self._rounds.observe(max(0.0, record.settled - record.opened))
+                if record.failed:
+                    self._failed.inc()
+            case cmd.Assign(revoked=leases) if leases and command.reason != GIVEN_BACK:
+                self._preemptions.labels(cause_of(command.reason)).inc(len(leases))
+                now = self._host.now()
+                self._leaving.update({(lease.gpu, lease.token): now for lease in leases})
+            case cmd.End(leases=leases, at=at):
+                told = [self._leaving.pop((lease.gpu, lease.token), None) for lease in leases]
+                for since in told:
+                    if since is not None:
+                        self._checkpoints.observe(max(0.0, at - since))
+            case _:
+                pass
+
+    def note_bid(self, seconds: float) -> None:
+        """A bid came so long after its offer."""
+        self._bids.observe(max(0.0, seconds))
+
+    def text(self, *, named: bool) -> bytes:
+        """The page.
+
+        Args:
+            named: Whether the reader may see whose apps are how late; who may not sees the worst.
+        """
+        now = CollectorRegistry(auto_describe=False)
+        now.register(_Gauges(self._host, named=named))
+        return generate_latest(now) + generate_latest(self._counted)
+
+
+class _Gauges:
+    """Reads the state once for a page."""
+
+    def __init__(self, host: Host, *, named: bool) -> None:
+        self._host = host
+        self._named = named
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        arbiter, now = self._host.steward.arbiter, self._host.now()
+        stands = fairness_of(arbiter.world, now)
+        known = {app: each.rho for app, each in stands.items() if math.isfinite(each.rho)}
+        if self._named:
+            rho = GaugeMetricFamily(
+                "themis_app_rho",
+                "Finish-time fairness of an app as it stands",
+                labels=["app", "owner"],
+            )
+            for app, value in known.items():
+                rho.add_metric([app, arbiter.world.apps[app].spec.owner], value)
+            yield rho
+            seen = GaugeMetricFamily(
+                "themis_agent_last_seen_seconds", "Since an app's agent was heard", labels=["app"]
+            )
+            for app, at in self._host.last_seen.items():
+                seen.add_metric([app], max(0.0, now - at))
+            yield seen
+        worst = GaugeMetricFamily("themis_max_rho", "The rho of the app that is worst off")
+        worst.add_metric([], max(known.values(), default=0.0))
+        yield worst
+        yield self._gpus()
+        yield self._unserved()
+
+    def _gpus(self) -> Metric:
+        ledger = self._host.steward.arbiter.ledger
+        gpus = GaugeMetricFamily("themis_gpus", "GPUs by what they are in", labels=["state"])
+        counts = ledger.counts()
+        for state in GpuState:
+            gpus.add_metric([state], counts.get(state, 0))
+        return gpus
+
+    def _unserved(self) -> Metric:
+        apps = GaugeMetricFamily(
+            "themis_unserved_apps",
+            "Apps that want more, by reason",
+            labels=["reason"],
+        )
+        counts = dict.fromkeys((reason for reason in Reason if reason not in _CONTENT), 0)
+        for state in self._host.steward.arbiter.world.apps.values():
+            if not state.outcome and state.reason in counts:
+                counts[state.reason] += 1
+        for reason, count in counts.items():
+            apps.add_metric([reason], count)
+        return apps

@@ -1,0 +1,113 @@
+"""What Prometheus reads of a service."""
+
+import asyncio
+import json
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from themis.arbiter import commands as cmd
+from themis.arbiter.leasing import GIVEN_BACK, SHARE_OVER
+from themis.arbiter.world import GONE
+from themis.live.metrics import cause_of
+from themis.model import AppId, GpuId, Lease, Source
+from themis.model.reasons import Reason
+from themis.testing.http_desk import Desk, desk_of
+
+GRAFANA = Path(__file__).parents[2] / "packaging" / "grafana" / "themis.json"
+
+Page = dict[str, dict[tuple[str, ...], float]]
+
+
+async def read(desk: Desk, who: str) -> Page:
+    """The samples of a page by name and the values of labels, as Prometheus understands them."""
+    answer = await desk.call(who, "GET", "/metrics")
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/plain")
+    page: Page = {}
+    for family in text_string_to_metric_families(answer.text):
+        for sample in family.samples:
+            page.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+    return page
+
+
+def test_the_series_of_an_app_is_there_as_long_as_the_app(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            await desk.submit("ann", "sweep", "ann")
+            page = await read(desk, "root")
+            assert page["themis_agent_last_seen_seconds"].keys() == {("sweep",)}
+            assert page["themis_unserved_apps"]["PENDING_EVALUATION",] == 1
+            await desk.call("ann", "POST", "/v1/apps/sweep/cancel")
+            page = await read(desk, "root")
+            assert "themis_agent_last_seen_seconds" not in page
+            assert "themis_app_rho" not in page
+            assert page["themis_unserved_apps"]["PENDING_EVALUATION",] == 0
+            assert set(page["themis_gpus"]) == {
+                ("free",), ("leased",), ("fencing",), ("quarantined",),
+            }  # fmt: skip
+
+    asyncio.run(work())
+
+
+def test_who_must_not_see_names_sees_how_it_is_and_none(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            await desk.submit("ann", "secret-sweep", "ann")
+            text = (await desk.call("bob", "GET", "/metrics")).text
+            assert "themis_max_rho" in text
+            assert "secret" not in text
+            assert "ann" not in text
+            assert (await desk.call("", "GET", "/metrics")).status_code == 401
+
+    asyncio.run(work())
+
+
+def test_what_happens_is_counted(tmp_path: Path) -> None:
+    lease = Lease(GpuId(0), AppId("a"), 7, 0.0, 600.0, Source.AUCTION)
+
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            metrics = desk.service.metrics
+            before = desk.service.now()
+            metrics.note(cmd.Assign(AppId("a"), revoked=(lease,), reason=SHARE_OVER))
+            metrics.note(cmd.End(AppId("a"), (lease,), before + 5.0))
+            metrics.note(cmd.End(AppId("a"), (lease,), before + 9.0))
+            metrics.note(cmd.Assign(AppId("a"), revoked=(lease,), reason=GIVEN_BACK))
+            metrics.note_bid(0.25)
+            page = await read(desk, "root")
+            assert page["themis_preemptions_total"] == {("lease_over",): 1.0}
+            assert page["themis_checkpoint_seconds_count"][()] == 1.0
+            assert page["themis_checkpoint_seconds_sum"][()] == pytest.approx(5.0, abs=1.0)
+            assert page["themis_bid_seconds_sum"][()] == 0.25
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        (Reason.IDLE_RECLAIMED, "idle_reclaimed"),
+        (GONE, "machine_left"),
+        ("", "lease_over"),
+        ("failed: it exited with 3", "app_over"),
+        ("node: too hot <b>", "gpu_lost"),
+    ],
+)
+def test_causes_are_few_whatever_people_write(reason: str, cause: str) -> None:
+    assert cause_of(reason) == cause
+
+
+def test_the_dashboard_for_grafana_asks_for_what_there_is(tmp_path: Path) -> None:
+    board = json.loads(GRAFANA.read_text(encoding="utf-8"))
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    names = {name for expr in asked for name in re.findall(r"themis_\w+", expr)}
+
+    async def work() -> set[str]:
+        async with desk_of(tmp_path) as desk:
+            return set(re.findall(r"themis_\w+", (await desk.call("root", "GET", "/metrics")).text))
+
+    assert names <= asyncio.run(work())
+    assert len(names) >= 8

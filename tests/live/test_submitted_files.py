@@ -1,0 +1,125 @@
+"""App files at the door of the service: what could never run is refused before it waits."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from themis.apps.file import LONGEST_GRACE
+from themis.live import programs, suggesting
+from themis.live.config import Limits
+from themis.testing.http_desk import Desk, desk_of
+
+FILE: dict[str, Any] = {
+    "name": "sweep",
+    "command": ["train", "{lr}"],
+    "workdir": "/",
+    "search": {"n": 2, "params": {"lr": [0.1, 0.2]}},
+    "stop": {"max_iterations": 10},
+}
+
+
+def at_the_desk(path: Path, work: Callable[[Desk], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with desk_of(path) as desk:
+            await work(desk)
+
+    asyncio.run(run())
+
+
+async def submit(desk: Desk, key: str = "k", **change: Any) -> tuple[int, dict[str, Any]]:
+    body = {"app": FILE | change, "key": key}
+    answer = await desk.call("ann", "POST", "/v1/apps", body)
+    dry = await desk.call("ann", "POST", "/v1/apps", body | {"dry_run": True})
+    assert dry.status_code == answer.status_code, "a dry run says the same"
+    return answer.status_code, answer.json()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        pytest.param({"workdir": "code"}, "an absolute path", id="a folder of no machine"),
+        pytest.param({"checkpoint": {"grace": "2h"}}, "1 to 3600", id="too long a grace"),
+        pytest.param(
+            {"env": {f"V{n}": "x" * 30_000 for n in range(5)}}, "131072", id="much environment"
+        ),
+        pytest.param(
+            {"search": {"n": 1, "params": {"lr": ["x" * 1000]}}, "command": ["x", "{lr}" * 140]},
+            "131072",
+            id="parameters that make it long",
+        ),
+    ],
+)
+def test_what_no_node_could_run_is_refused_at_once(
+    tmp_path: Path, change: dict[str, Any], reason: str
+) -> None:
+    async def work(desk: Desk) -> None:
+        code, answer = await submit(desk, **change)
+        assert code == 422
+        assert reason in answer["reason"]
+
+    at_the_desk(tmp_path, work)
+
+
+def test_a_file_may_ask_for_the_grace_that_nodes_give() -> None:
+    assert LONGEST_GRACE == programs.LONGEST_GRACE
+
+
+@pytest.mark.parametrize("able", [True, False], ids=["with optuna", "without"])
+def test_optuna_is_refused_where_nobody_could_ask_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, able: bool
+) -> None:
+    async def work(desk: Desk) -> None:
+        code, answer = await submit(desk, search=FILE["search"] | {"method": "optuna"})
+        if able:
+            assert (code, answer["app"]) == (200, "sweep")
+        else:
+            assert code == 422
+            assert "pip install" in answer["reason"]
+
+    monkeypatch.setattr(suggesting, "find_spec", lambda name: object() if able else None)
+    at_the_desk(tmp_path, work)
+
+
+def test_only_an_app_that_is_over_is_tried_again(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        assert (await submit(desk))[0] == 200
+        early = await desk.call("ann", "POST", "/v1/apps/sweep/retry")
+        assert early.status_code == 422
+        assert "not over" in early.json()["reason"]
+        assert (await desk.call("ann", "POST", "/v1/apps/sweep/cancel")).status_code == 200
+        again = await desk.call("ann", "POST", "/v1/apps/sweep/retry")
+        assert again.json() == {"app": "sweep-2"}
+        assert (await desk.call("bob", "POST", "/v1/apps/sweep/retry")).status_code == 403
+
+    at_the_desk(tmp_path, work)
+
+
+def test_status_has_the_parameters_of_each_job(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        search = {"method": "grid", "params": {"lr": [0.1, 0.2]}}
+        assert (await submit(desk, search=search))[0] == 200
+        sheet = (await desk.call("ann", "GET", "/v1/apps/sweep")).json()
+        assert [job["params"] for job in sheet["jobs"]] == [{"lr": 0.1}, {"lr": 0.2}]
+
+    at_the_desk(tmp_path, work)
+
+
+def test_an_owner_has_a_bounded_number_of_apps_at_a_time(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path, Limits(apps=2)) as desk:
+            for key in "ab":
+                assert (await submit(desk, key))[0] == 200
+            answer = await desk.call("ann", "POST", "/v1/apps", {"app": FILE, "key": "c"})
+            assert answer.status_code == 422
+            assert "2 apps are not over, allowed: at most 2" in answer.json()["reason"]
+            assert (await desk.submit("ann", "spec", "ann")).status_code == 422
+            assert (await submit(desk, "a"))[1]["app"] == "sweep", "sent again it is the same"
+            other = await desk.call("bob", "POST", "/v1/apps", {"app": FILE, "key": "c"})
+            assert other.status_code == 200
+            await desk.call("ann", "POST", "/v1/apps/sweep/cancel")
+            assert (await desk.call("ann", "POST", "/v1/apps/sweep/retry")).status_code == 200
+
+    asyncio.run(work())
