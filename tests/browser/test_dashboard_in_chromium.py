@@ -1,5 +1,6 @@
 """The dashboard in a real browser: every page with data and without, live, by hand and by key."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -257,6 +258,22 @@ def test_a_tenant_sees_no_name_of_anybody_else(tabs: Tabs, service: Live) -> Non
     tab.forgiven = ("403",)
     tab.show("apps/secret-sweep")
     assert tab.page.inner_text("h1") == "This is not yours to see"
+
+
+def test_a_stream_ends_with_its_tab(tabs: Tabs, service: Live) -> None:
+    tab = tabs.open()
+    tab.enter(service.login("root"))
+    until(tab, "live")
+    streams = service.desk.api._streams
+
+    async def counted(wanted: int) -> None:
+        async with asyncio.timeout(LIMIT):
+            while sum(streams._open.values()) != wanted:
+                await asyncio.sleep(0.05)
+
+    service.do(counted(1))
+    tab.page.close()
+    service.do(counted(0))
 
 
 def test_a_browser_logs_out_and_one_that_lost_the_service_says_so(

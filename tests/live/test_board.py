@@ -169,6 +169,9 @@ def test_the_page_of_an_app_is_for_its_owner(tmp_path: Path) -> None:
             over = await told(desk, who, "/v1/board/apps/ann-second")
             assert over["outcome"] == "cancelled"
             assert over["reasons"][-1][1] == "ENDED"
+            # As `themis explain` says it.
+            said = await told(desk, who, "/v1/apps/ann-sweep/explain")
+            assert page["explanation"][0] == said["what"]
         for who in ("bob", "eve"):
             one = await desk.call(who, "GET", "/v1/board/apps/ann-sweep")
             two = await desk.call(who, "GET", "/v1/board/apps/nothing")

@@ -10,7 +10,7 @@ see is left out of it afterwards.
 import json
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from themis.arbiter.apps import AppState
@@ -103,7 +103,7 @@ class LiveBoard:
         service, settings = self._service, self._service.steward.arbiter.settings
         mine, others = self._sealed_rows(identity)
         numbers = service.book.numbers()
-        segments = (item.held.start for item in service.past.segments())
+        oldest = service.past.oldest
         topology = service.steward.arbiter.world.topology
         return Board(
             origin=Origin("live", topology.name, service.policy, topology.name, settings.lease),
@@ -114,7 +114,7 @@ class LiveBoard:
             ),
             now=service.now(),
             wall=self._wall(),
-            begin=min((service.now(), *segments)),
+            begin=service.now() if oldest is None else oldest.held.start,
             gpus=views.gpu_counts(service.steward),
             apps=(*mine, *others),
             machines=self._sealed_machines(identity),
@@ -146,6 +146,9 @@ class LiveBoard:
         if row is None and ended is not None:
             row = self._ended_row(name, ended)
         assert row is not None, "the caller has looked"
+        leases = tuple(self._leases(name))
+        if row.gpu_seconds is None:
+            row = replace(row, gpu_seconds=sum(item.end - item.start for item in leases))
         jobs, metric = self._jobs(name, state, ended)
         reasons = history.reasons
         if row.reason and (not reasons or reasons[-1][1] != row.reason):
@@ -158,7 +161,7 @@ class LiveBoard:
             metric=metric,
             phases=_phases(state) if state is not None else (),
             jobs=jobs,
-            leases=tuple(self._leases(name)),
+            leases=leases,
             reasons=reasons,
             history=history.rho,
             held=history.held,
@@ -199,6 +202,11 @@ class LiveBoard:
         seen.closed, seen.open, seen.rows = service.past.closed, present, rows
         seen.others, seen.machines, seen.last_round = others, machines, change.last_round
         return change
+
+    @property
+    def behind(self) -> bool:
+        """Whether something changed since the rows were worked out that all are shown."""
+        return self._service.past.changed != self._of
 
     # What they are made of, for everybody
 

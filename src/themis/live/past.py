@@ -133,6 +133,11 @@ class Past:
         count = min(self.closed - since, len(self._segments))
         return iter(tuple(islice(self._segments, len(self._segments) - count, None)))
 
+    @property
+    def oldest(self) -> Owned | None:
+        """The first segment that is kept."""
+        return self._segments[0] if self._segments else None
+
     def ended(self) -> Iterator[tuple[AppId, Ended]]:
         """Apps that are over, the newest first."""
         return iter(tuple(reversed(self._ended.items())))

@@ -48,11 +48,11 @@ export function lineChart({series, x, y, limit = null, label, height = 220}) {
   const px = (value) => box.left + (value - x0) / (x1 - x0) * (wide - box.left - box.right);
   const py = (value) => height - box.bottom - (value - y0) / (y1 - y0) * (height - box.top - box.bottom);
   const parts = [];
-  for (const tick of ticks(y0, y1, 4)) {
+  for (const tick of ticks(y0, y1, 4, y.whole)) {
     parts.push(svg("line.grid", {x1: box.left, x2: wide - box.right, y1: py(tick), y2: py(tick)}),
       svg("text.tick.end", {x: box.left - 6, y: py(tick) + 4}, (y.format ?? plain)(tick)));
   }
-  for (const tick of x.time ? timeTicks(x0, x1) : ticks(x0, x1, 5)) {
+  for (const tick of x.time ? timeTicks(x0, x1, x.origin ?? 0) : ticks(x0, x1, 5)) {
     parts.push(svg("line.mark", {x1: px(tick), x2: px(tick), y1: height - box.bottom, y2: height - box.bottom + 4}),
       svg("text.tick.middle", {x: px(tick), y: height - box.bottom + 17}, (x.format ?? plain)(tick)));
   }
@@ -89,19 +89,20 @@ function path(one, px, py) {
 
 const plain = (value) => number(value, Math.abs(value) < 10 && value % 1 ? 2 : 0);
 
-function ticks(low, high, count) {
+function ticks(low, high, count, whole = false) {
   const rough = (high - low) / count;
   const ten = 10 ** Math.floor(Math.log10(rough));
-  const step = ten * ([1, 2, 2.5, 5, 10].find((factor) => factor * ten >= rough) ?? 10);
+  const fine = ten * ([1, 2, 2.5, 5, 10].find((factor) => factor * ten >= rough) ?? 10);
+  const step = whole ? Math.ceil(fine) : fine;
   const found = [];
   for (let tick = Math.ceil(low / step) * step; tick <= high + step / 1e6; tick += step) found.push(Math.abs(tick) < step / 1e6 ? 0 : tick);
   return found;
 }
 
-function timeTicks(low, high) {
+function timeTicks(low, high, origin) {
   const step = niceStep((high - low) / 5);
   const found = [];
-  for (let tick = Math.ceil(low / step) * step; tick <= high; tick += step) found.push(tick);
+  for (let tick = Math.ceil((low - origin) / step) * step + origin; tick <= high; tick += step) found.push(tick);
   return found;
 }
 

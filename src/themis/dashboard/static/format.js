@@ -24,7 +24,7 @@ export function figure(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return NOTHING;
   const size = Math.abs(value);
   if (size !== 0 && (size < 0.001 || size >= 1e7)) return value.toExponential(2);
-  return number(value, size >= 1000 ? 0 : size >= 10 ? 2 : 4);
+  return number(value, Number.isInteger(value) || size >= 1000 ? 0 : size >= 10 ? 2 : 4);
 }
 
 export function percent(share, digits = 0) {
@@ -98,6 +98,13 @@ export class Clock {
   // The cluster's time, going on between two messages.
   time() {
     return this.wall === null ? this.now : this.now + (performance.now() - this.taken) / 1000;
+  }
+
+  // A time from which on ticks of an axis are counted, so that they are round.
+  get origin() {
+    if (this.wall === null) return this.begin;
+    const local = this.wall - 60 * new Date(1000 * this.wall).getTimezoneOffset();
+    return this.now - local;
   }
 
   words(at) {

@@ -3,7 +3,7 @@
 import {lineChart} from "./charts.js";
 import {el, replace} from "./dom.js";
 import {duration, figure, gpuTime, lateness, number, percent, plural, rho, safe} from "./format.js";
-import {card, chip, empty, heading, link, stateChip, swatch, tile, timeCell} from "./parts.js";
+import {card, chip, empty, heading, heldOf, link, stateChip, swatch, tile, timeCell} from "./parts.js";
 import {Table} from "./table.js";
 
 const AGAIN = 2500, LEASES = 40;
@@ -29,14 +29,14 @@ export async function app({source, palette, clock}, name) {
         tile("rho", rho(row.rho), lateness(row.rho, board.fair), (row.rho ?? 0) > board.fair ? "late" : "fair"),
         row.ended
           ? tile("Took", duration(row.elapsed), row.ideal_seconds ? `${duration(row.ideal_seconds)} on a fair share of its own` : "")
-          : tile("GPUs", row.demand ? `${number(row.held)} of ${number(row.demand)}` : number(row.held), "held of what it can use"),
+          : tile("GPUs", heldOf(row), "held of what it can use"),
         tile("GPU time", gpuTime(row.gpu_seconds), page.weight && page.weight !== 1 ? `weight ${number(page.weight, 2)}` : ""),
         tile("Submitted", timeCell(time, row.submitted), row.owner ? `by ${safe(row.owner, 60)}` : ""),
         row.ended ? tile("Ended", timeCell(time, row.ended), safe(page.outcome, 80)) : tile("Active for", duration(row.elapsed), row.ideal_seconds ? `${duration(row.ideal_seconds)} on a fair share of its own` : "")),
       why(board, row, page, time),
       el("div.columns", {},
         card("rho, round by round", chart(page.history, time, {limit: {at: board.fair, label: `fair: up to ${board.fair}`}, format: (value) => number(value, 2), label: "rho as rounds ranked it", none: "No round has looked at it yet."})),
-        card("GPUs held", chart(page.held, time, {step: true, zero: true, format: (value) => number(value), label: "GPUs held over time", none: "It has held none yet."}))),
+        card("GPUs held", chart(page.held, time, {step: true, zero: true, format: (value) => number(value), label: "GPUs held over time", whole: true, none: "It has held none yet."}))),
       page.phases.length ? card("Phases", phases(page, time)) : null,
       curves(page),
       card("Jobs", page.jobs === null ? empty("No jobs were kept", "A run folder has no word on single jobs. Its event log has: run the simulation once more with it.", "themis sim run --events --out run") : jobs.node),
@@ -72,17 +72,24 @@ function why(board, row, page, clock) {
   const told = el("ol.reasons", {}, spans.slice(0, 40));
   const [what, reason, then] = page.explanation.length ? page.explanation : [words?.what ?? "", "", ""];
   return card("Why it stands where it stands",
-    words === undefined ? null : el("div.explain", {}, chip(words.tone, words.label), el("p", {}, sentence(what)), reason ? el("p", {}, sentence(reason)) : null, then ? el("p.muted", {}, sentence(then)) : null),
+    words === undefined ? null : el("div.explain", {}, chip(words.tone, words.label), el("p", {}, sentence(what, safe(row.app, 500))), reason ? el("p", {}, sentence(reason)) : null, then ? el("p.muted", {}, sentence(then)) : null),
     spans.length > 1 ? el("details", {}, el("summary", {}, `Reasons over time (${plural(spans.length, "change")})`), told, spans.length > 40 ? el("p.hint", {}, "the last 40") : null) : null);
 }
 
-const sentence = (text) => { const clean = safe(text, 400); return /^[a-z]/.test(clean) ? clean.charAt(0).toUpperCase() + clean.slice(1) + "." : clean + "."; };
+// A line of text as a sentence; what stands in backquotes is to be typed.
+function sentence(text, name = "") {
+  const clean = safe(text, 500);
+  const told = name && clean.startsWith(`${name}: `) ? clean.slice(name.length + 2) : clean;
+  const parts = told.split("`").map((part, place) => (place % 2 ? el("code", {}, part) : part));
+  if (typeof parts[0] === "string") parts[0] = parts[0].charAt(0).toUpperCase() + parts[0].slice(1);
+  return [parts, "."];
+}
 
-function chart(points, clock, {limit = null, step = false, zero = false, format, label, none}) {
+function chart(points, clock, {limit = null, step = false, zero = false, whole = false, format, label, none}) {
   if (points.length < 2) return el("p.muted", {}, none);
   const span = points.at(-1)[0] - points[0][0];
   const told = `${label}: from ${format(points[0][1])} to ${format(points.at(-1)[1])} in ${duration(span)}`;
-  return lineChart({series: [{name: label, points, step}], x: {label: "time", time: true, format: (at) => clock.tick(at, span)}, y: {format, zero}, limit, label: told});
+  return lineChart({series: [{name: label, points, step}], x: {label: "time", time: true, origin: clock.origin, format: (at) => clock.tick(at, span)}, y: {format, zero, whole}, limit, label: told});
 }
 
 function phases(page, clock) {

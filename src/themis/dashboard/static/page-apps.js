@@ -3,7 +3,7 @@
 import {sparkline} from "./charts.js";
 import {el, replace} from "./dom.js";
 import {duration, gpuTime, number, plural, rho, safe} from "./format.js";
-import {appHref, appName, card, empty, heading, reasonChip, rhoCell, stateChip, timeCell} from "./parts.js";
+import {appHref, appName, card, empty, heading, heldOf, reasonChip, rhoCell, stateChip, timeCell} from "./parts.js";
 import {Table} from "./table.js";
 
 export async function apps({source, palette, clock}) {
@@ -20,7 +20,7 @@ export async function apps({source, palette, clock}) {
       {name: "rho", label: "rho", number: true, title: "How much longer it takes than with a private fair share; fair up to 1.05", value: (row) => row.rho, cell: (row) => rhoCell(row.rho, fair)},
       {name: "history", label: "History", low: true, cell: (row) => sparkline(row.history, {fair, label: row.history.length ? `rho from ${rho(row.history[0][1])} to ${rho(row.history.at(-1)[1])}` : ""})},
       live
-        ? {name: "held", label: "GPUs", number: true, value: (row) => row.held, cell: (row) => (row.demand ? `${number(row.held)} of ${number(row.demand)}` : number(row.held))}
+        ? {name: "held", label: "GPUs", number: true, value: (row) => row.held, cell: heldOf}
         : {name: "gpu", label: "GPU time", number: true, low: true, value: (row) => row.gpu_seconds, cell: (row) => gpuTime(row.gpu_seconds)},
       {name: "reason", label: live ? "Reason" : "State", value: (row) => row.reason, cell: (row) => (row.ended ? stateChip(row.state) : reasonChip(source.board, row.reason))},
       {name: "submitted", label: "Submitted", low: true, number: true, value: (row) => row.submitted, cell: (row) => timeCell(clock(), row.submitted)},

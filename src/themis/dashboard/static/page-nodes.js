@@ -65,7 +65,7 @@ export async function nodes({source, palette, clock}) {
 
   update();
   const legend = source.live
-    ? el("p.hint", {}, "Each square is a GPU in the colour of its app, in groups by slot. Empty ones are free, hatched ones are being left, crossed ones are out of use.")
+    ? el("p.hint", {}, "Each square is a GPU in the colour of its app, in groups by slot. Empty ones are free, pale ones with a dashed edge are being left, crossed ones are out of use.")
     : el("p.hint", {}, "Each square is a GPU, the darker the longer it was in use.");
   return {node: el("div.page", {}, heading("Nodes"), legend, room), title: "Nodes", close: source.listen(update)};
 }

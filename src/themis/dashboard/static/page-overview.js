@@ -15,6 +15,7 @@ export async function overview({source, palette, clock}) {
   const choice = el("select", {id: "highlight"});
   const timeline = new Timeline({palette, open: (name) => { location.hash = link(source.run, "apps", name); }});
   choice.addEventListener("change", () => timeline.setHighlight(choice.value === "" ? null : JSON.parse(choice.value)));
+  timeline.least = Math.min(300, Math.max(10, 2 * (source.board.origin.lease_seconds ?? 60)));
   const label = el("label", {for: "highlight"}, "Highlight ", choice);
   const hint = el("p.hint");
   const first = await source.lanes();

@@ -1,7 +1,7 @@
 // What several pages are made of.
 
 import {el} from "./dom.js";
-import {NOTHING, lateness, rho, safe} from "./format.js";
+import {NOTHING, lateness, number, rho, safe} from "./format.js";
 
 export const ANONYMOUS = "(another owner's)";
 
@@ -60,6 +60,12 @@ export function stateChip(state) {
 export function rhoCell(value, fair) {
   if (value === null || value === undefined) return el("span.muted", {}, NOTHING);
   return el(`span.rho.${value > fair ? "late" : "fair"}`, {title: lateness(value, fair)}, rho(value), value > fair ? el("span.unseen", {}, " late") : null);
+}
+
+// GPUs that an app has and wants; it may have more than it wants until its leases end.
+export function heldOf(row) {
+  if (!row.demand) return number(row.held);
+  return row.held > row.demand ? `${number(row.held)}, wants ${number(row.demand)}` : `${number(row.held)} of ${number(row.demand)}`;
 }
 
 export function timeCell(clock, at) {

@@ -5,7 +5,7 @@ import {duration, percent, safe} from "./format.js";
 import {Lanes} from "./lanes.js";
 
 const AXIS = 26, LEAST_LANE = 3, MOST_LANE = 18, GAP = 5, HEIGHT = 460, STRIP = 38;
-const NARROW = 560, LEAST = 300, DENSE = 10;
+const NARROW = 560, DENSE = 10;
 
 export class Timeline {
   #frame = 0;
@@ -24,6 +24,7 @@ export class Timeline {
     this.lanes = null;
     this.view = null;
     this.follows = true;
+    this.least = 60;
     this.#build();
   }
 
@@ -128,7 +129,7 @@ export class Timeline {
     const end = Math.max(known ? lanes.last : clock.begin, live ? clock.now : clock.begin + 1);
     const begin = known ? lanes.begin : clock.begin;
     // What began a moment ago is shown with the minutes before it.
-    return [live ? Math.min(begin, end - LEAST) : begin, end];
+    return [live ? Math.min(begin, end - this.least) : begin, end];
   }
 
   fit() {
@@ -341,7 +342,7 @@ export class Timeline {
     pen.textBaseline = "middle";
     const span = this.view[1] - this.view[0];
     const step = niceStep(span / Math.max(2, Math.floor((this.width - this.gutter) / 110)));
-    const origin = this.clock.wall === null ? this.clock.begin : 0;
+    const origin = this.clock.origin;
     for (let tick = Math.ceil((this.view[0] - origin) / step) * step + origin; tick <= this.view[1]; tick += step) {
       const x = this.x(tick);
       pen.beginPath();

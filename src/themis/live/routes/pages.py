@@ -94,6 +94,9 @@ class Pages(Handlers):
                 return
             change = self._board.change(call.identity, seen)
             yield b"event: change\ndata: %b\n\n" % dumps(change).encode()
+            if self._board.behind:
+                # Rows are worked out for all streams at once, and were a little old: once more.
+                self._service.watchers.tell()
 
     def _still(self, call: Call) -> bool:
         """Whether who opened the stream could open it now: tokens end, and sessions too."""
