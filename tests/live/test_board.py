@@ -20,6 +20,7 @@ from themis.live.config import Limits
 from themis.live.keeping import Departed
 from themis.live.past import MOST_ENDED, Past
 from themis.live.rounds import Arrival
+from themis.live.stored_board import open_stored_service
 from themis.live.watching import Watchers
 from themis.model import AppId, GpuId, Lease, OwnerId, Source
 from themis.model.reasons import Reason
@@ -364,3 +365,18 @@ def test_events_of_no_interest_change_nothing_but_the_count() -> None:
     past = Past(departed())
     past.take((ev.Woken(1.0),), [cmd.WakeMe(2.0)], owner)
     assert (past.changed, past.closed) == (1, 0)
+
+
+def test_a_store_tells_of_its_service_when_that_is_gone(tmp_path: Path) -> None:
+    at_desk(tmp_path, busy)
+    recording = open_stored_service(f"sqlite:///{tmp_path / 'store.sqlite'}")
+    rows = {row.app: row for row in recording.board().apps}
+    assert {name: row.owner for name, row in rows.items()} == {
+        "ann-sweep": "ann", "ann-second": "ann", "bob-sweep": "bob",
+    }  # fmt: skip
+    assert rows["ann-second"].state == "cancelled"
+    page = recording.app("ann-sweep")
+    assert page.jobs
+    assert page.leases
+    assert recording.rounds(None, 50).rounds
+    assert sum(len(machine.gpus) for machine in recording.board().machines) == 4

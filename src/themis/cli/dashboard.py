@@ -15,14 +15,16 @@ from themis.cli.remote import SERVER, Authority, Server, reach, say
 if TYPE_CHECKING:
     from themis.dashboard.recording import Recording
 
+_SQLITE = b"SQLite format 3\0"
+
 
 def dashboard(
     runs: Annotated[
         list[Path] | None,
         typer.Argument(
             metavar="[RUN...]",
-            help="Folders of `sim run --out` or `sim compare --out`, or event logs; several are "
-            "compared. Without any, the pages of the service.",
+            help="Folders of `sim run --out` or `sim compare --out`, event logs, or a service's "
+            "store or backup; several are compared. Without any, the pages of the service.",
         ),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of 127.0.0.1; 0 for any.")] = 0,
@@ -71,5 +73,22 @@ def _visit(url: str) -> None:
 def _opened(paths: list[Path]) -> list[Recording]:
     from themis.dashboard.opening import open_all  # noqa: PLC0415 - late, so that --help is quick
 
+    stores = [path for path in paths if _is_database(path)]
+    others = [path for path in paths if path not in stores]
     with progress_bar("reading", 100) as bar:
-        return open_all(paths, lambda done, total: bar.update(100 * done // max(1, total)))
+        found = open_all(others, lambda done, total: bar.update(100 * done // max(1, total)))
+        return [*found, *(_of_store(path) for path in stores)]
+
+
+def _of_store(path: Path) -> Recording:
+    from themis.live.stored_board import open_stored_service  # noqa: PLC0415 - late, see above
+
+    return open_stored_service(f"sqlite:///{path.resolve()}")
+
+
+def _is_database(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_SQLITE)) == _SQLITE
+    except OSError:
+        return False

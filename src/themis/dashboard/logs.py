@@ -19,7 +19,7 @@ from themis.dashboard.model import JobRow, Origin, PhaseRow, finite
 from themis.dashboard.recording import Apps, FoundRound, KnownApp, Recording
 from themis.dashboard.sheets import line_of
 from themis.fairness.ideal import Convention, ideal_time
-from themis.model import AppSpec, Lease
+from themis.model import AppSpec, Lease, Topology
 from themis.records.log import LogReader
 
 Progress = Callable[[int, int], None]
@@ -39,10 +39,11 @@ class _Told:
     jobs: dict[str, JobRow] = field(default_factory=dict)
 
 
-class _Reading:
-    """What a log has said so far."""
+class Reading:
+    """What a log has said so far: told event by event, with the commands that came of each."""
 
-    def __init__(self, convention: Convention) -> None:
+    def __init__(self, topology: Topology, convention: Convention) -> None:
+        self.topology = topology
         self.convention = convention
         self.apps = Apps()
         self.told: dict[str, _Told] = {}
@@ -82,6 +83,8 @@ class _Reading:
                     self._job(app, sample.job, iterations=finite(sample.iterations))
             case ev.AppEnded(app=app, at=at, outcome=outcome):
                 self.apps.add(app, ended=at, outcome=outcome)
+            case ev.MachineJoined(machine=new) if new.name not in self.topology.number_of:
+                self.topology = self.topology.joined_by(new)
             case _:
                 pass
 
@@ -139,7 +142,14 @@ class _Reading:
             gpu_seconds=finite(sum(record.attained.values())),
         )
 
-    def finish(self) -> None:
+    def recording(self, origin: Origin) -> Recording:
+        """All of it, when nothing more comes."""
+        self._finish()
+        self.held.sort(key=lambda item: (item.start, item.gpu))
+        topology = self.topology if self.topology.machines else None
+        return Recording(origin, topology, self.apps, tuple(self.held), self.histories, self.rounds)
+
+    def _finish(self) -> None:
         """What is open at the end lasted until then, and jobs are what they are."""
         for lease in (chain[0] for chain in self.promised.values() if chain):
             if lease.start < self.now:
@@ -184,22 +194,14 @@ def open_log(path: Path, progress: Progress | None = None) -> Recording:
     """
     with LogReader(path, forgive_cut=True) as log:
         header = log.header
-        reading = _Reading(header.settings.convention)
+        reading = Reading(header.topology, header.settings.convention)
         total = path.stat().st_size
-        topology = header.topology
         for entry in log:
             reading.event(entry.event)
-            match entry.event:
-                case ev.MachineJoined(machine=new) if new.name not in topology.number_of:
-                    topology = topology.joined_by(new)
-                case _:
-                    pass
             for command in entry.commands or ():
                 reading.command(command, path, entry.line)
             if progress is not None and entry.line % _EVERY == 0:
                 progress(log.bytes_read, total)
-    reading.finish()
-    reading.held.sort(key=lambda item: (item.start, item.gpu))
     origin = Origin(
         "log",
         path.resolve().parent.name if path.name == "events.jsonl" else path.name,
@@ -208,9 +210,7 @@ def open_log(path: Path, progress: Progress | None = None) -> Recording:
         header.settings.lease,
         header.seed,
     )
-    return Recording(
-        origin, topology, reading.apps, tuple(reading.held), reading.histories, reading.rounds
-    )
+    return reading.recording(origin)
 
 
 def with_jobs(recording: Recording, log: Recording) -> Recording:

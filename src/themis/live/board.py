@@ -353,7 +353,7 @@ class LiveBoard:
                 metric=finite(line["metric"]),
                 message=line["message"],
                 params=_plain(known.get(line["job"], {}).get("params", {})),
-                curve=_finite(trials.curve(name, line["job"])),
+                curve=drawable(trials.curve(name, line["job"])),
                 best=line["job"] == sheet["best"],
             )
             for line in lines
@@ -424,7 +424,7 @@ def _phases(state: AppState) -> tuple[PhaseRow, ...]:
     )
 
 
-def _finite(curve: Iterable[Point]) -> tuple[Point, ...]:
+def drawable(curve: Iterable[Point]) -> tuple[Point, ...]:
     """What can be drawn: a loss that is not a number is a gap."""
     return tuple(point for point in curve if math.isfinite(point[0]) and math.isfinite(point[1]))
 
