@@ -144,6 +144,7 @@ def test_the_presets_are_what_they_are_said_to_be() -> None:
         "horizon": "lease",
         "leftovers": "ranked",
         "guard_rounds": 5,
+        "call_in_gain": 0.05,
         "fresh_tables": False,
     }
     assert policy_options(paper) == {
@@ -157,5 +158,6 @@ def test_the_presets_are_what_they_are_said_to_be() -> None:
         "horizon": "end",
         "leftovers": "paper",
         "guard_rounds": 0,
+        "call_in_gain": 0.0,
         "fresh_tables": True,
     }

@@ -11,11 +11,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from themis.agent.carving import Carving, Gang, Shape, carve, seats_of_shape
+from themis.agent.widening import WORTH_MOVING, widened
 from themis.fairness.placement import best_rate
 from themis.model import LEVELS, GpuId, JobId, JobSpec, Seat, Slowdown, level_of
-
-WORTH_MOVING = 0.98
-"""Moving running jobs must save at least this much time, restarts included."""
 
 
 class Need(NamedTuple):
@@ -36,6 +34,7 @@ def assign(
     *,
     restart: float = 0.0,
     sticky: bool = True,
+    uneven: bool = False,
 ) -> Placement:
     """Place jobs on GPUs: gangs stay local, running jobs stay put unless moving pays.
 
@@ -45,22 +44,39 @@ def assign(
         running: Where jobs run now.
         restart: Seconds a moved job loses.
         sticky: Whether running jobs are left alone where that is no worse.
+        uneven: Whether the jobs that end last may have wider gangs than the others.
     """
+    placement, kept = _assigned(needs, seats, running, restart=restart, sticky=sticky)
+    if uneven:
+        placement = widened(longest_first(needs), seats, placement, kept, restart)
+    return _named(placement)
+
+
+def _assigned(
+    needs: Sequence[Need],
+    seats: Sequence[Seat],
+    running: Mapping[JobId, tuple[GpuId, ...]],
+    *,
+    restart: float,
+    sticky: bool,
+) -> tuple[dict[JobId, Gang], dict[JobId, Gang]]:
+    """Gangs of one size, and those of running jobs that could stay."""
     order = longest_first(needs)
     here = {seat.gpu: seat for seat in seats}
     kept = _still_standing(order, here, running)
     if not sticky or not kept:
-        return _named(_filled(order, seats, _fresh(order, seats, kept, restart).placement, restart))
+        fresh = _fresh(order, seats, kept, restart)
+        return _filled(order, seats, fresh.placement, restart), kept
     stay = _around(order, seats, kept, restart)
     mean = sum(need.work for need in order) / len(order)
     least = _least_makespan(_jobs_alike(order), len(order), len(seats))
     if least * mean + restart >= stay.makespan * mean * WORTH_MOVING:
-        return _named(_filled(order, seats, stay.placement, restart))
+        return _filled(order, seats, stay.placement, restart), kept
     fresh = _fresh(order, seats, kept, restart)
     moved = sum(1 for job, gpus in kept.items() if fresh.placement.get(job) != gpus)
     after = fresh.makespan * mean + (restart if moved else 0.0)
     best = fresh if after < stay.makespan * mean * WORTH_MOVING else stay
-    return _named(_filled(order, seats, best.placement, restart))
+    return _filled(order, seats, best.placement, restart), kept
 
 
 @lru_cache(maxsize=1024)

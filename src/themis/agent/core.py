@@ -427,15 +427,13 @@ class Agent:
         restart = self._costs.checkpoint + self._costs.restart
         # A GPU taken and given back in one go has a new token: the process must go all the same.
         going_on = {name: gang for name, gang in self._placement.items() if lost.isdisjoint(gang)}
-        homes = self._homes()
+        homes, sticky = self._homes(), self._sticky
         if not needs:
             wanted: Placement = {}
         elif homes:
-            wanted = assign_at_home(
-                needs, seats, going_on, homes, restart=restart, sticky=self._sticky
-            )
+            wanted = assign_at_home(needs, seats, going_on, homes, restart=restart, sticky=sticky)
         else:
-            wanted = assign(needs, seats, going_on, restart=restart, sticky=self._sticky)
+            wanted = assign(needs, seats, going_on, restart=restart, sticky=sticky, uneven=sticky)
         for name in sorted(self._placement):
             if name not in going_on or wanted.get(name) != self._placement[name]:
                 self._out.append(cmd.StopJob(name))

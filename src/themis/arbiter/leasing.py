@@ -16,6 +16,7 @@ from themis.model.reasons import Reason
 from themis.policies.base import Allotment, Plan, View
 
 LEASE_ENDS = "its lease ends"
+CALLED_IN = "called in for an app that cannot wait"
 
 GIVEN_BACK = "given back"
 SHARE_OVER = "its share of the lease is over"
@@ -172,10 +173,12 @@ class Leasing:
         ledger = self._world.ledger
         tail = ledger.tail(gpu)
         while tail is not None and (item is None or tail.app != item.app):
-            self.take_away(gpu, tail.app, LEASE_ENDS)
+            self.take_away(gpu, tail.app, LEASE_ENDS if view.at_beat else CALLED_IN)
             tail = ledger.tail(gpu)
         if item is not None and tail is not None:
-            self.renew(gpu, tail, item.source, view.end, item.until)
+            # Called in and won back, it is what it was.
+            source = item.source if view.at_beat else tail.source
+            self.renew(gpu, tail, source, view.end, item.until)
         elif item is not None:
             end = self._full_end(gpu, view) if item.until is None else item.until
             # Results tell apart what a round between beats gave, whatever settled it.

@@ -29,6 +29,23 @@ def offered_gpus(
     return offer, [(gpu, tail) for gpu, tail in tails if tail is not None]
 
 
+def lent_gpus(world: World, end: float) -> dict[GpuId, AppId]:
+    """Who holds or is promised each GPU that could be called in, of those leased up to a time.
+
+    Not where two share a lease's time: the first would get back less than it has, or more.
+    """
+    ledger = world.ledger
+    lent = {}
+    for gpu in map(GpuId, range(len(ledger))):
+        tail = ledger.tail(gpu)
+        if tail is None or tail.end < end - 1e-6 or not world.takes_leases(gpu):
+            continue
+        waiting = len(ledger.queue(gpu))
+        if waiting == 0 or (waiting == 1 and ledger.is_leaving(gpu)):
+            lent[gpu] = tail.app
+    return lent
+
+
 def view_of(
     world: World,
     offer: tuple[GpuId, ...],
@@ -72,7 +89,7 @@ def view_of(
         at_beat=at_beat,
         topology=world.topology,
         offer=offer,
-        holders=world.ledger.promised(offer) if at_beat else {},
+        holders=world.ledger.promised(offer),
         apps=apps,
         lease=settings.lease,
         end=end,

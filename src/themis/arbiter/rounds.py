@@ -1,6 +1,7 @@
 """Rounds: opened when GPUs are to be had, carried through the policy's questions, settled."""
 
 import math
+from collections.abc import Iterable
 
 from themis.arbiter import events as ev
 from themis.arbiter.alarms import Alarms, CloseAnswers
@@ -8,11 +9,11 @@ from themis.arbiter.apps import AppState
 from themis.arbiter.commands import Ask, Command, Report, Solve
 from themis.arbiter.conversation import OpenRound, bid_from_cache, check_plan, open_round
 from themis.arbiter.leasing import Leasing
-from themis.arbiter.offering import offered_gpus, settle_view, view_of
+from themis.arbiter.offering import lent_gpus, offered_gpus, settle_view, view_of
 from themis.arbiter.parts import RoundsPart
 from themis.arbiter.reasons import explain_round
 from themis.arbiter.record import RoundRecord
-from themis.arbiter.world import World, first_beat_after
+from themis.arbiter.world import World, first_beat_after, is_newcomer
 from themis.errors import InvariantError, StaleAnswerError
 from themis.model import AppId, Bid, GpuId, Offer, Source
 from themis.policies.base import Allotment, AskBids, AskSolve, Plan, Policy
@@ -45,10 +46,21 @@ class Rounds:
     def could_give(self) -> bool:
         """Whether a round between beats has something to give and somebody to give it to."""
         world = self._world
-        return any(map(world.takes_leases, world.ledger.free())) and any(
-            state.wanted > len(world.ledger.holdings(app)) and state.active
-            for app, state in world.apps.items()
-        )
+        wanting = self._wanting()
+        if not wanting:
+            return False
+        if any(map(world.takes_leases, world.ledger.free())):
+            return True
+        return self._policy.calls_in and self._any_newcomer(wanting)
+
+    def _any_newcomer(self, apps: Iterable[AppState]) -> bool:
+        return any(is_newcomer(state, self.now, self._world.settings) for state in apps)
+
+    def _wanting(self) -> list[AppState]:
+        """Apps that could use more than they have."""
+        holdings = self._world.ledger.holdings
+        apps = self._world.apps.items()
+        return [s for app, s in apps if s.active and s.wanted > len(holdings(app))]
 
     def begin(self, beat: float | None = None) -> None:
         """Open a round for this beat, or for what is free, if there is anything to offer."""
@@ -60,7 +72,9 @@ class Rounds:
                 self._leasing.renew(gpu, tail, tail.source, end)
             else:
                 self._leasing.take_away(gpu, tail.app, "its machine is draining")
-        if not offer:
+        called, objection = ((), "") if at_beat else self._called_in(offer, end)
+        offer = tuple(sorted((*offer, *called)))
+        if not offer and not objection:
             return
         if at_beat and beat != self._passed:  # It may be that of a round that was forgotten.
             self._passed = beat
@@ -76,9 +90,33 @@ class Rounds:
             end=end,
             seed=self._seed,
         )
-        trigger = "beat" if at_beat else "free"
+        trigger = "beat" if at_beat else "call" if called else "free"
         self.open = open_round(self.count, trigger, view, self._policy, self._seed)
-        self._advance(self.open, None)
+        if objection:
+            self.open.failed = objection
+            self._settle(self.open)
+        else:
+            self._advance(self.open, None)
+
+    def _called_in(self, free: tuple[GpuId, ...], end: float) -> tuple[tuple[GpuId, ...], str]:
+        """What the policy calls in for newcomers, and why that failed if it did."""
+        if not self._policy.calls_in or not self._any_newcomer(self._wanting()):
+            return (), ""
+        view = view_of(
+            self._world,
+            free,
+            now=self.now,
+            round_number=self.count + 1,
+            at_beat=False,
+            end=end,
+            seed=self._seed,
+        )
+        lent = lent_gpus(self._world, end)
+        try:
+            wanted = frozenset(self._policy.call_in(view, lent))
+        except Exception as error:  # a user's policy may raise anything; the round fails alone
+            return (), f"calling GPUs in: {type(error).__name__}: {error}"
+        return tuple(gpu for gpu in lent if gpu in wanted), ""
 
     @property
     def open_beat(self) -> float | None:

@@ -7,10 +7,14 @@ from typing import Generic, TypeVar
 
 from themis.arbiter.apps import AppState
 from themis.arbiter.settings import Inputs, Settings
+from themis.arbiter.world import is_newcomer
 from themis.fairness.ideal import ideal_time_of_sums
 from themis.fairness.rho import best_case_of_sums, rho, rho_of_nothing
 from themis.fairness.valuation import Valuation
 from themis.model import SLOT, AppId, Bid, Claim, GpuId, OwnerId, Topology
+
+MOST_OF_LEASE = 0.1
+"""No start is believed to take more of a lease."""
 
 LEAST_CAPACITY = 1e-6
 """GPUs."""
@@ -126,6 +130,11 @@ class Seen:
         return self._state.arrival
 
     @property
+    def newcomer(self) -> bool:
+        """Whether no round at a beat has opened since it arrived."""
+        return is_newcomer(self._state, self._around.now, self._around.settings)
+
+    @property
     def waiting_since(self) -> float:
         """Since when it has had no GPU."""
         return self._around.now if self.held else self._state.waiting_since
@@ -208,6 +217,13 @@ class Seen:
         least = best_case_of_sums(self._state.sums_left(), max(1.0, self._capacity))
         # Gangs wider than a slot are slowed wherever they are.
         return least * self._state.drag
+
+    @property
+    def starting_seconds(self) -> float:
+        """Seconds that starting takes in all its phases left, by what it declared."""
+        # It is the app that says so, and who takes long to start is not to gain by it.
+        once = min(self._state.spec.restart_seconds, MOST_OF_LEASE * self._around.settings.lease)
+        return once * len(self._state.sums_left())
 
     @property
     def remaining_work(self) -> float:

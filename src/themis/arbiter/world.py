@@ -533,3 +533,8 @@ def first_beat_after(now: float, settings: Settings) -> float:
     # A microsecond, because times as large as a calendar's are not exact to less.
     beats = math.floor((now + settings.round_lead + 1e-6) / settings.lease) + 1
     return beats * settings.lease
+
+
+def is_newcomer(state: AppState, now: float, settings: Settings) -> bool:
+    """Whether no round at a beat has opened since an app was submitted."""
+    return first_beat_after(state.submitted, settings) >= first_beat_after(now, settings)

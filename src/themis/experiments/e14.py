@@ -54,6 +54,7 @@ VARIANTS = (
     Variant("bidder: app", {"bidder": "app"}),
     Variant("valuation: asked afresh", {"fresh_tables": True}),
     Variant("invited: at least 1", {"min_invited": 1}),
+    Variant("call in: never", {"call_in_gain": 0.0}),
     Variant("guards: off", {"guard_rounds": 0, "idle_after": 0}),
     # The payment rule.
     Variant("payment: gpus", {"payment": "gpus"}),

@@ -15,7 +15,7 @@ nothing subclasses `DirectPolicy` and writes one function.
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -44,6 +44,10 @@ class AppView(Protocol):
     @property
     def arrival(self) -> float:
         """When it was submitted."""
+
+    @property
+    def newcomer(self) -> bool:
+        """Whether no round at a beat has opened since it arrived."""
 
     @property
     def waiting_since(self) -> float:
@@ -110,6 +114,10 @@ class AppView(Protocol):
         """Seconds still needed if it were given all it can use, of all there are, from now on."""
 
     @property
+    def starting_seconds(self) -> float:
+        """Seconds that starting takes in all its phases left, by what it declared."""
+
+    @property
     def remaining_work(self) -> float:
         """Serial seconds of declared work left."""
 
@@ -149,12 +157,12 @@ class View:
     now: float
     round: int
     at_beat: bool
-    """Whether leases end in this round, rather than only free GPUs being dealt."""
+    """Whether leases end in this round, rather than what is free or called in being dealt."""
     topology: Topology
     offer: tuple[GpuId, ...]
     """Every available GPU, sorted; no GPU is in two open offers."""
     holders: Mapping[GpuId, AppId]
-    """Who holds an offered GPU until the beat."""
+    """Who holds an offered GPU: until the beat, or if it does not win back what was called in."""
     apps: tuple[AppView, ...]
     """Every active app, sorted by name."""
     lease: float
@@ -279,6 +287,20 @@ class Policy(ABC):
     """Arbiter settings that go with this policy, unless the user says otherwise."""
     keeps_to_beats: ClassVar[bool] = True
     """Whether leases end together on a beat (else each ends on its own)."""
+    calls_in: bool = False
+    """Whether leases may end early for an app that has just come: see `call_in`."""
+
+    def call_in(self, view: View, lent: Mapping[GpuId, AppId]) -> Collection[GpuId]:
+        """Choose leased GPUs to offer beside those that are free, in a round between beats.
+
+        Asked only if `calls_in`, when an app has come that wants more than is free. What its holder
+        does not win back in the round it loses.
+
+        Args:
+            view: The round without them.
+            lent: Who holds or is promised each GPU that can be called in.
+        """
+        return ()
 
     @abstractmethod
     def hold_round(self, view: View, rng: random.Random) -> Round:

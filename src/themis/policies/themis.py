@@ -32,6 +32,7 @@ from themis.policies.base import (
     Standing,
     View,
 )
+from themis.policies.calling import call_in
 from themis.policies.leftovers import Hand
 from themis.policies.placing import Pool
 from themis.policies.ranking import invite, worst_off
@@ -109,6 +110,7 @@ class Themis(Policy):
         horizon: str = Horizon.LEASE,
         leftovers: str = Leftovers.RANKED,
         guard_rounds: int = 5,
+        call_in_gain: float = 0.05,
         fresh_tables: bool = False,
     ) -> None:
         self.f = check_number("f", f, high=1.0)
@@ -121,9 +123,15 @@ class Themis(Policy):
         self.horizon = _choice("horizon", horizon, Horizon)
         self.leftovers = _choice("leftovers", leftovers, Leftovers)
         self.guard_rounds = check_count("guard_rounds", guard_rounds, low=0)
+        self.call_in_gain = check_number("call_in_gain", call_in_gain, high=100.0)
+        self.calls_in = self.call_in_gain > 0.0
         if not isinstance(fresh_tables, bool):
             raise ConfigError("fresh_tables", fresh_tables, "true or false")
         self.fresh_tables = fresh_tables
+
+    def call_in(self, view: View, lent: Mapping[GpuId, AppId]) -> list[GpuId]:
+        """GPUs of who can wait, for newcomers who cannot."""
+        return call_in(view, lent, least_gain=self.call_in_gain)
 
     def hold_round(self, view: View, rng: random.Random) -> Round:
         """Rank, invite, ask, solve, settle, deal."""
@@ -421,6 +429,7 @@ class ThemisPaper(Themis):
         horizon: str = Horizon.END,
         leftovers: str = Leftovers.PAPER,
         guard_rounds: int = 0,
+        call_in_gain: float = 0.0,
         fresh_tables: bool = True,
     ) -> None:
         super().__init__(
@@ -434,6 +443,7 @@ class ThemisPaper(Themis):
             horizon=horizon,
             leftovers=leftovers,
             guard_rounds=guard_rounds,
+            call_in_gain=call_in_gain,
             fresh_tables=fresh_tables,
         )
 

@@ -63,6 +63,8 @@ class FakeApp:
     lease: float = 600.0
     done: float = 0.0
     """Serial seconds of work behind it."""
+    newcomer: bool = False
+    starting_seconds: float = 0.0
 
     @property
     def app(self) -> AppId:
