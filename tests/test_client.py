@@ -96,6 +96,7 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "POST /v1/apps": lambda c: c.submit({"name": "a"}, "k"),
     "/v1/apps": lambda c: c.apps(),
     "/v1/apps/{app}": lambda c: c.status("x"),
+    "/v1/apps/{app}/explain": lambda c: c.explain("x"),
     "/v1/apps/{app}/results": lambda c: c.results("x"),
     "/v1/apps/{app}/jobs/{job}/log": lambda c: c.logs("x", "x"),
     "POST /v1/apps/{app}/retry": lambda c: c.retry("x"),
@@ -137,7 +138,7 @@ def route(method: str, path: str) -> str:
 
 def test_every_route_for_people_has_a_method_that_calls_it() -> None:
     # Browsers and monitoring need none.
-    none, pages = {Verb.HEALTH, Verb.LOGOUT}, re.compile(r"/(static/.*|v1/board.*)?$")
+    none, pages = {Verb.HEALTH, Verb.LOGOUT, Verb.METRICS}, re.compile(r"/(static/.*|v1/board.*)?$")
     routes = {
         route(e.method, e.path) for e in ENDPOINTS if e.verb not in none and not pages.match(e.path)
     }
