@@ -671,7 +671,8 @@ def test_an_agent_reckons_how_far_jobs_are_that_report_rarely() -> None:
         return handle(event)
 
     core.handle = listen  # type: ignore[method-assign]
-    # Its clock is an hour ahead, and the second point was 30 s on its way.
+    # People's clocks are an hour ahead, and the second point was 30 s on its way.
+    stage.agency.behind = -3600.0
     for at, time, iteration in ((100.0, 3700.0, 100.0), (230.0, 3800.0, 200.0)):
         stage.at = at
         point = Point(iteration, time, (("loss", 1.0),))

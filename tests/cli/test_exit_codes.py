@@ -1,6 +1,9 @@
 """Exit codes: the same for every command, whatever went wrong."""
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +27,7 @@ Cli = Callable[..., Any]
     ("error", "code"),
     [
         (ConfigError("http", 1, "something"), 2),
-        (LimitError("vision", "too many"), 2),
+        (LimitError("vision", "too many"), 1),
         (MissingFileError("file", "x"), 3),
         (UnavailableError("nobody answers"), 4),
         (DeniedError("tenant vision", "may not"), 5),
@@ -46,3 +49,16 @@ def test_each_kind_of_trouble_has_its_code(
     # Of a token that is missing or not valid one is also told where to get one.
     assert done.err.startswith(f"error: {error}")
     assert done.err.count("\n") == 1
+
+
+def test_a_folder_that_is_gone_is_no_reason_to_fail(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = (
+        f"import os, sys; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r}); "
+        "sys.argv = ['themis', '--version']; from themis.cli import main; sys.exit(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

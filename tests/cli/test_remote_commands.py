@@ -194,7 +194,7 @@ def test_a_change_asks_for_itself_and_says_that_it_is_done(
         (DeniedError("tenant v", "`hold` is for admin"), 5, ""),
         (UnknownCallerError("tenant v", "this token has expired"), 5, "themis token create"),
         (RefusedError("x", "it has ended"), 2, ""),
-        (LimitError("caller", "too many calls", 1.0), 2, ""),
+        (LimitError("caller", "too many calls", 1.0), 1, ""),
         (ThemisError("the service failed"), 1, ""),
     ],
     ids=lambda item: type(item).__name__ if isinstance(item, Exception) else "",

@@ -367,6 +367,30 @@ def test_points_do_not_overtake_a_report_that_is_under_way() -> None:
     assert bench.report.number == number
 
 
+def test_points_wait_for_a_while_and_for_an_answer_if_none_comes_for_a_heartbeat() -> None:
+    bench = Bench()
+    calm = Terms(heartbeat=8.0, node_ttl=300.0, grace=2.0)
+    orders = bench.orders(leases=(lease(5, 600.0),), runs=(run(1, 5),))
+    bench.tell(1.0, replace(orders, terms=calm))
+    bench.handle(ev.Started(1.0, 1))
+    sent = []
+    for second in range(14):
+        at = 2.0 + second
+        before = bench.report.number
+        bench.handle(ev.PointsRead(at, 1, points(second + 1, second + 1)))
+        bench.handle(ev.Ticked(at))
+        if bench.report.number > before:
+            sent.append(at)
+    assert sent == [4.0, 7.0, 10.0, 13.0]
+    assert len(bench.report.runs[0].points) == 12
+    orders = bench.orders(leases=(lease(5, 600.0),), runs=(run(1, 5),))
+    bench.tell(16.0, replace(orders, terms=calm))
+    number = bench.report.number
+    bench.handle(ev.PointsRead(17.0, 1, points(15, 15)))
+    bench.handle(ev.Ticked(19.0))
+    assert bench.report.number == number + 1
+
+
 def test_a_run_that_is_over_still_tells_its_points() -> None:
     limits = ev.Limits(60.0, 50.0, 60.0)
     found = ev.Found(run(1, 5), RunState.EXITED, limits, 0, heard=4, more=True)

@@ -48,7 +48,7 @@ from themis.fleet.steward import Steward
 from themis.fleet.talk import News, Reached
 from themis.live.wire import from_bytes, to_bytes
 from themis.live.wire.convert import DOWN
-from themis.model import AppId, GpuId, JobId, Machine, OwnerId, Source, Topology
+from themis.model import AppId, GpuId, JobId, Machine, OwnerId, Phase, Source, Topology
 from themis.policies import Allotment, Plan
 from themis.policies.base import View
 from themis.testing.world import Puppet, simple_app
@@ -484,6 +484,28 @@ def test_a_job_that_did_not_end_well_at_its_target_may_get_gpus_again(
     assert job.done == 3.0, "its agent says that it has ended well since"
 
 
+def test_a_job_that_went_further_than_it_had_to_is_where_it_had_to_be() -> None:
+    desk = Desk().ready()
+    desk.owners = {0: A}
+    desk.take(ev.AppArrived(1.0, simple_app(A, iterations=3)))
+    desk.take(RunRequested(1.5, A, J0, (GpuId(0),), TRAIN, "k", 3.0))
+    desk.report(2.0)
+    further = replace(running(), iterations=5.0)
+    desk.report(2.5, further, busy=ON_0)
+    desk.report(3.5, replace(further, state=RunState.EXITED, code=75))
+    job = desk.steward.arbiter.world.apps[A].jobs[J0]
+    assert job.done == 2.0
+    desk.take(JobNoted(4.0, A, Reached(J0, 5.0, 0.5)))
+    assert job.done == 3.0, "else the next phase would be too far from there"
+
+
+def test_what_an_agent_says_of_a_job_that_is_not_in_this_phase_is_kept_and_harms_nobody() -> None:
+    desk = Desk().ready()
+    desk.take(ev.AppArrived(1.0, simple_app(A, jobs=2, phases=(Phase(1, 10), Phase(1, 10)))))
+    desk.take(JobNoted(2.0, A, Reached(JobId("j1"), 1.0, 0.5)))
+    assert [reached.job for reached in desk.steward.trials.reached(A)] == ["j1"]
+
+
 def test_quarantine_follows_the_node() -> None:
     desk = Desk().ready(A)
     desk.report(5.0, busy={1: SlotState.QUARANTINED})
@@ -805,6 +827,23 @@ def test_without_shared_storage_a_job_goes_on_where_its_checkpoints_are_and_says
     assert not desk.steward.bound(A, J0)
 
 
+@pytest.mark.parametrize("heard", ["", "m0", "m1"])
+def test_a_service_that_has_just_begun_lets_no_job_begin_where_it_may_find_nothing(
+    heard: str,
+) -> None:
+    desk = trained_on_m0(two_machines(NONE, NONE), "")
+    arbiter = desk.steward.arbiter
+    desk.steward = Steward(arbiter, epoch=2, at=7.0, node_ttl=20.0, saved=desk.rows)
+    slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
+    if heard:
+        desk.take(ReportCame(7.1, Report(heard, 1, 20, 1, 0, slots, ())))
+    refusal = answer_to(desk.ask(7.2, 2, key="k2"))
+    assert isinstance(refusal, RefuseRun)
+    assert not refusal.home
+    assert "has just begun" in refusal.reason
+    assert isinstance(answer_to(desk.ask(7.3, 0, key="k3")), AcceptRun), "home is home"
+
+
 def test_without_shared_storage_a_job_does_not_leave_the_machine_where_it_saves_just_now() -> None:
     desk = two_machines(NONE, NONE)
     desk.ask(5.0, 0)
@@ -959,6 +998,12 @@ def test_progress_is_known_before_an_event_that_comes_late_opens_a_round() -> No
     # Nobody woke the steward at the beat: what comes next rings the alarm.
     desk.take(ev.WeightChanged(150.0, 2.0, app=A))
     assert [(known[A], known[B]) for known in desk.known] == [(3.0, 4.0)]
+
+
+def test_a_round_that_an_arrival_opens_late_knows_how_far_all_jobs_are() -> None:
+    desk = Watching().run(A, B)
+    desk.take(ev.AppArrived(150.0, simple_app("c")))
+    assert (desk.known[0][A], desk.known[0][B]) == (3.0, 4.0)
 
 
 def born_of(outcome: Outcome) -> str:

@@ -43,6 +43,8 @@ LONGEST_WAIT = 60.0
 BOUND = 60.0
 """Seconds after which a job that waits for one machine asks for another all the same."""
 MOST_WINDOWS = 64
+LONGEST_WAY = 60.0
+"""Seconds that a word of a run is on its way to us at most; more is a clock that is wrong."""
 SILENCE = 3.0
 """A run that says nothing for so many times longer than before its last word is not believed to
 train on."""
@@ -166,8 +168,8 @@ class Doing:
         """Runs told to stop whose job may already have another, by key."""
         self._keep_home = False
         """Whether jobs find their checkpoints only where they wrote them, as was seen once."""
-        self._behind: dict[int, float] = {}
-        """By machine: the cluster's time less its own, as far as points tell that came quickly."""
+        self.behind = math.inf
+        """The cluster's time less that of people's clocks, which jobs go by, if it is known."""
         self._out: list[Said] = []
         self._at = 0.0
         self.over = False

@@ -1,9 +1,7 @@
 """What jobs report, on its way to the tuner and to what is believed of their speed."""
 
-import math
-
 from themis.agent import events as ev
-from themis.apps.doing import MOST_WINDOWS, SILENCE, Doing, Run
+from themis.apps.doing import LONGEST_WAY, MOST_WINDOWS, SILENCE, Doing, Run
 from themis.fleet.messages import Point, finite
 from themis.fleet.talk import (
     PointsNews,
@@ -71,11 +69,8 @@ class Measuring(Doing):
 
     def _note_times(self, run: Run, points: tuple[Point, ...]) -> None:
         """Note when a run said something, by its own clock if it tells."""
-        before, machine = run.last, self._machine_of(run)
+        before = run.last
         for point in points:
-            if point.time is not None:
-                behind = self._behind.get(machine, math.inf)
-                self._behind[machine] = min(behind, self._at - point.time)
             if before is not None and before.time is not None and point.time is not None:
                 run.gap = max(0.0, point.time - before.time)
             elif before is not None:
@@ -86,11 +81,9 @@ class Measuring(Doing):
         """When a run said its last word, which was some time on its way."""
         if run.last is None or run.last.time is None:
             return run.heard_at
-        return min(run.heard_at, run.last.time + self._behind[self._machine_of(run)])
-
-    def _machine_of(self, run: Run) -> int:
-        """Where the part of a run is that reports; its clock is the machine's."""
-        return -1 if self._topology is None else self._topology.seats[run.gpus[0]].machine
+        # Clocks may be set wrongly: nothing is believed to be long on its way.
+        said_at = max(run.last.time + self.behind, run.heard_at - LONGEST_WAY)
+        return min(run.heard_at, said_at)
 
     def _metric_of(self, point: Point) -> float | None:
         return dict(point.values).get(self._app.metric.name)

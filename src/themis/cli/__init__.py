@@ -4,12 +4,14 @@ themis sim run --policy themis --apps 20
 """
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from themis.errors import (
     ConfigError,
     CorruptLogError,
     DeniedError,
+    LimitError,
     MissingError,
     MissingFileError,
     RefusedError,
@@ -45,7 +47,8 @@ def main() -> int:
     )
 
     # Policies of one's own are found in the folder one works in, after everything installed.
-    sys.path.append(str(Path.cwd()))
+    with suppress(FileNotFoundError):  # The folder may be gone; most commands do not need it.
+        sys.path.append(str(Path.cwd()))
     try:
         args = _with_flags_first(sys.argv[1:])
         app = tree(next((arg for arg in args if arg not in EVERYWHERE), ""))
@@ -66,6 +69,8 @@ def main() -> int:
         return _complain(str(error), DENIED)
     except UnavailableError as error:
         return _complain(str(error), UNREACHABLE)
+    except LimitError as error:  # Nothing is wrong with what was typed.
+        return _complain(str(error), FAILED)
     except (ConfigError, CorruptLogError, RefusedError) as error:
         return _complain(str(error), USAGE)
     except ThemisError as error:

@@ -47,8 +47,8 @@ from themis.sim.workloads import SimApp
 
 STORE = "store.sqlite"
 NODE_TTL = 180.0
-LOOKS = 2.0
-"""A node looks at its jobs so many times in a heartbeat."""
+LOOK_EVERY = 2.0
+"""Seconds between a node's looks at its jobs."""
 _WALL = 1e9
 _GRACE = 30.0
 
@@ -220,7 +220,6 @@ class _Rehearsal:
         truth: Truth,
     ) -> None:
         """Start a node and wait until the cluster has it: GPUs are numbered as they come."""
-        look = self.prepared.settings.heartbeat / LOOKS
         disk = stack.enter_context(NodeDisk.open(self.folder / machine.name, machine.name))
         # Where jobs move as they do in the simulator, every machine sees their checkpoints.
         shared = self.folder / "shared"
@@ -232,7 +231,7 @@ class _Rehearsal:
             disk,
             storage=SharedStorage(shared, machine.name),
             trust_tenants=True,
-            settings=NodeSettings(measure_every=look, health_every=86400.0),
+            settings=NodeSettings(measure_every=LOOK_EVERY, health_every=86400.0),
             rng=random.Random(machine.name),
             now=asyncio.get_running_loop().time,
         )
@@ -266,6 +265,7 @@ class _Rehearsal:
             _plan(app),
             random.Random(name),
             monotonic=asyncio.get_running_loop().time,
+            wall=asyncio.get_running_loop().time,
             session=name,
             make_agent=Agent if self.book is None else self.book.open,
         )

@@ -66,9 +66,6 @@ class Hearing(Running):
             reason = "something of an app of this name is still alive; take another name"
             self._refuse(app, reason)
             return
-        # A round may open at once, and has to know how far the others are.
-        for run in list(self._book.runs.values()):
-            self._store_progress(run)
         self._feed(event)
         if not known and app in self._arbiter.world.apps:
             self._book.trials.forget(app)
@@ -141,6 +138,10 @@ class Hearing(Running):
         last = self._last_on(event.app, event.job)
         home = last if last is not None and last.present else None
         machines = [self._roster.machine_of[gpu] for gpu in sorted(set(event.gpus))]
+        silent = [node.name for node in (home, machines[0]) if node and node.last is None]
+        if home is not None and home is not machines[0] and silent:
+            # Soon it is: a node is heard within heartbeats, or given up.
+            return f"it is not known yet what {silent[0]} sees: the service has just begun", ""
         if home is not None and binds(home, machines[0]):
             reason = f"its checkpoints are on {home.name} alone, without shared_dir: it waits there"
             return reason, home.name

@@ -37,6 +37,9 @@ from themis.fleet.messages import (
 from themis.fleet.points import shared_out
 from themis.model import AppId, Machine
 
+POINTS_WAIT = 2.0
+"""Seconds that points wait for a report that is due anyway, before they make another overtake the
+one that is under way: for a heartbeat at most, then there must be an answer first."""
 KILL_PATIENCE = 10.0
 """What does not die for so long after being killed quarantines its GPUs."""
 
@@ -114,6 +117,8 @@ class NodeCore:
         self._answered = True
         self._introduces = True
         self._resend_at = math.inf
+        self._tell_points_at = math.inf
+        self._overtakes = 0
         self._patience = 0.0
         self._known_terms = memory.terms
         self._terms = memory.terms or Terms()
@@ -223,6 +228,7 @@ class NodeCore:
 
     def _on_orders(self, at: float, orders: Orders) -> None:
         self._answered = True
+        self._overtakes = 0
         if orders.outdated:
             # The disk has forgotten this node's past; the service has not.
             self._boot = orders.boot + 1
@@ -366,8 +372,10 @@ class NodeCore:
     def _on_points(self, event: ev.PointsRead) -> None:
         run = self._live.get(event.run) or self._over.get(event.run)
         if run is not None:
-            # They wait for the next report: one that is under way must not be overtaken by each.
+            # They wait a while: a report that is under way must not be overtaken by each of them.
             run.points += event.points
+            if event.points and self._overtakes < max(1.0, self._terms.heartbeat / POINTS_WAIT):
+                self._tell_points_at = min(self._tell_points_at, event.at + POINTS_WAIT)
             run.more = event.more
             run.trouble = event.trouble
 
@@ -434,9 +442,9 @@ class NodeCore:
                 self._act(at, run)
                 step = run.next_step(patience)
             first = min(first, step)
-        if self._news or self._resend_at <= at:
+        if self._news or min(self._resend_at, self._tell_points_at) <= at:
             self._report(at)
-        first = min(first, self._resend_at)
+        first = min(first, self._resend_at, self._tell_points_at)
         if first < self._asked or self._asked <= at:
             self._asked = first
             if first < math.inf:
@@ -455,6 +463,9 @@ class NodeCore:
 
     def _report(self, at: float) -> None:
         self._news = False
+        if self._tell_points_at <= at and not self._answered:
+            self._overtakes += 1  # A service that is slow must get to answer some report.
+        self._tell_points_at = math.inf
         if self._resend_at <= at and not self._answered:
             # Slow answers must not be overtaken for ever by the next report.
             self._patience = min(2.0 * self._patience, self._terms.node_ttl / 4.0)

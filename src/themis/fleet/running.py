@@ -124,8 +124,12 @@ class Running(Printing):
     def _give_back(self, app: AppId, job: JobId, iterations: float) -> None:
         """Count the last iteration of a job again: it was there, and has ended well since."""
         state = self._arbiter.world.apps[app]
-        if not state.outcome and iterations - 1.0 <= state.jobs[job].done < iterations:
-            self._measure(app, job, iterations)
+        progress = state.jobs.get(job)  # Agents may speak of any job, also of one of another phase.
+        if progress is None or state.outcome:
+            return
+        said = min(iterations, progress.target)  # It may have gone a little further.
+        if said - 1.0 <= progress.done < said:
+            self._measure(app, job, said)
 
     def _measure(self, app: AppId, job: JobId, iterations: float) -> None:
         """Tell the arbiter how far a job is, and nothing of how long it took."""

@@ -80,6 +80,7 @@ class AppRunner:
         suggesting: "Suggesting | None" = None,
         own: Stepwise | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
         session: str = "",
         make_agent: MakeAgent = Agent,
     ) -> None:
@@ -93,10 +94,12 @@ class AppRunner:
             suggesting: Chooses trials one after the other, where that is asked for.
             own: Somebody's own tuner, in place of the one that the app file names.
             monotonic: The clock; a rehearsal has its own.
+            wall: The clock that jobs go by.
             session: What this agent is known by; nobody else's, and made up unless given.
             make_agent: Makes the core of it.
         """
         self._monotonic = monotonic
+        self._wall = wall
         self._offset = 0.0
         """From this clock to the cluster's."""
         self._changed = asyncio.Event()
@@ -152,6 +155,7 @@ class AppRunner:
     async def _talk(self) -> str:
         async for item in self._link.news():
             self._offset = self._link.at - self._monotonic()
+            self._agency.behind = self._link.at - self._wall()
             if isinstance(item, Standing):
                 self._link.hush()  # What waits would be said twice, and differently.
                 if self._suggesting is not None:

@@ -71,6 +71,8 @@ class RunWork:
         self._over = over
         self._now = now
         self._chains: dict[int, asyncio.Task[None]] = {}
+        self._begun = asyncio.Event()
+        """Set when there may be something to measure."""
 
     def cancel(self) -> None:
         """Leave undone what is under way; jobs go on."""
@@ -110,6 +112,7 @@ class RunWork:
         gpus = ", ".join(map(str, order.gpus))
         _LOG.info("run %s: %s starts on GPUs %s", order.run, job_name(order), gpus)
         run = self._runs.add(Run(order, early, limits.lease_end))
+        self._begun.set()
         if not trouble:
             try:
                 await asyncio.to_thread(self._disk.put, run.record)
@@ -215,6 +218,9 @@ class RunWork:
         """Read what runs report, so often in seconds; until cancelled."""
         while True:
             await asyncio.sleep(every)
+            if not self._runs.by_number:
+                self._begun.clear()
+                await self._begun.wait()
             alive = live()
             for number, run in list(self._runs.by_number.items()):
                 if number in alive:
