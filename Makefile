@@ -35,7 +35,7 @@ demo: setup
 	@.venv/bin/themis demo $(ARGS)
 
 test: setup
-	@$(WITH_DATA) $(VENV_PYTHON) -m pytest -n $(WORKERS) $(ARGS)
+	@$(WITH_DATA) $(VENV_PYTHON) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 lint: setup
 	@$(VENV_PYTHON) -m ruff check .

@@ -35,6 +35,7 @@ class Desk:
     def __init__(self) -> None:
         self.apps: dict[str, str] = {}
         self.over: dict[str, str] = {}
+        self.forgotten: set[str] = set()
         self.sent: list[Mapping[str, Any]] = []
         self.away = 0
 
@@ -44,7 +45,7 @@ class Desk:
         return {"app": name}
 
     def status(self, app: str) -> dict[str, Any]:
-        if app not in self.apps.values() and app not in self.over:
+        if app in self.forgotten or (app not in self.apps.values() and app not in self.over):
             raise UnknownAppError(app, "there is no such app")
         return {"outcome": self.over[app]} if app in self.over else {"app": app}
 
@@ -68,6 +69,14 @@ def test_a_tuner_that_is_started_again_goes_on_with_the_app_under_way() -> None:
     second = _submitted(client_of(desk), written, None, None)
     assert second != first, "that one is over"
     assert _submitted(client_of(desk), written, None, None) == second
+
+
+def test_an_app_that_the_service_has_forgotten_is_over() -> None:
+    desk = Desk()
+    desk.forgotten.add(_submitted(client_of(desk), _written(APP), "own tuner, mine 1", None))
+    second = _submitted(client_of(desk), _written(APP), None, None)
+    assert second not in desk.forgotten
+    assert _submitted(client_of(desk), _written(APP), None, None) == second
 
 
 def test_with_a_key_there_is_one_app_also_when_it_is_over() -> None:

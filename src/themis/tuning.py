@@ -21,6 +21,7 @@ import logging
 import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -271,8 +272,10 @@ def _submitted(client: Client, written: AppFile, key: str | None, seed: int | No
         # Each run has a number; the first that is not over is the one that we are about.
         number += 1
         name = str(client.submit(data, f"own tuner, {written.name} {number}", seed=seed)["app"])
-        if "outcome" not in client.status(name):
-            return name
+        # One may have been over for so long that nobody knows how, or that another has its name.
+        with suppress(UnknownAppError, DeniedError):
+            if "outcome" not in client.status(name):
+                return name
 
 
 async def _to_the_end(

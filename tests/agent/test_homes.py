@@ -67,6 +67,20 @@ def test_what_others_run_on_is_left_to_them() -> None:
     assert placed == {J0: gpus(1), J1: gpus(0)}
 
 
+def test_a_job_on_several_machines_goes_on_when_it_is_bound_to_the_first() -> None:
+    spec = simple_app(A, gpus=4, min_gpus=4, iterations=100)
+    agent = Agent(spec, tuner_for(spec))
+    assert started(agent.handle(leased(0, 1, 2, 3))) == {J0: gpus(0, 1, 2, 3)}
+    assert agent.handle(ev.JobBound(1.0, J0, 0)) == []
+    assert agent.placement == {J0: gpus(0, 1, 2, 3)}
+
+
+def test_a_job_on_several_machines_does_not_stay_where_it_would_find_nothing() -> None:
+    seats = [TOPOLOGY.seats[gpu] for gpu in gpus(0, 1, 2, 3)]
+    placed = assign_at_home([need(J0, 4)], seats, {J0: gpus(1, 2)}, {J0: 1})
+    assert placed == {J0: gpus(2, 3)}
+
+
 def test_a_bid_asks_for_gpus_at_home_only() -> None:
     rows = (
         Row((Chunk(SLOT, 1),), 50.0),

@@ -577,6 +577,24 @@ def moves(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float | None, float | N
     return told
 
 
+def test_a_job_that_lost_what_it_had_is_where_it_begins() -> None:
+    stage = Stage(search=None, command=["train"], stop={"max_iterations": 100})
+    stage.grant(0)
+    (job,) = stage.running()
+    stage.hear(replace(stage.live[job], state=RunState.RUNNING))
+    stage.report(job, 100.0, 1.0)
+    stage.exit(job, None, RunState.LOST)  # Before it had saved: its machine is gone.
+    assert stage.running() == [job], "it is tried again"
+    run = replace(stage.live[job], state=RunState.RUNNING)
+    stage.hear(run)
+    points = tuple(Point(n, None, (("loss", 2.0),)) for n in (1.0, 5.0))
+    stage.hear(PointsNews(run.run, job, 1, points))
+    stage.done[job] = 5.0
+    stage.exit(job, 0)
+    assert not stage.reached, "5 iterations are not 100"
+    assert stage.end is None
+
+
 def test_how_long_a_job_takes_to_train_after_its_start_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

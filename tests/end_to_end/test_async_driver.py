@@ -224,11 +224,12 @@ class AsyncDriver:
         self._say(ev.Woken(now))
 
     def _measure(self, now: float) -> None:
+        at = self._arbiter.before_alarm(now)
         for app, runs in sorted(self._nodes.running.items()):
             samples = tuple(
                 ev.Sample(job, *self._nodes.sample(run, now)) for job, run in sorted(runs.items())
             )
-            self._say(ev.ProgressMeasured(now, app, samples))
+            self._say(ev.ProgressMeasured(at, app, samples))
 
     def _vacated(self, gpu: GpuId) -> None:
         tokens = self._leaving.pop(gpu, [])

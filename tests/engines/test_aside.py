@@ -2,10 +2,12 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 
 from themis.engines.aside import aside
+from themis.live.virtual import run_virtually
 
 
 def test_what_the_work_returns_or_raises_comes_back() -> None:
@@ -36,3 +38,12 @@ def test_neither_who_is_cancelled_nor_the_end_waits_for_it() -> None:
     assert not over.is_set()
     release.set()
     assert over.wait(60.0), "what it would tell is told to nobody, and hurts nobody"
+
+
+def test_virtual_time_does_not_outrun_it() -> None:
+    async def scene() -> float:
+        async with asyncio.timeout(1.0):
+            await aside(time.sleep, 0.05)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtually(scene()) == 0.0

@@ -116,6 +116,11 @@ def test_live_system_and_simulator_take_the_same_decisions(
     assert {app: record.end for app, record in played.apps.items()} == pytest.approx(
         {app: record.end for app, record in outcome.apps.items()}
     )
+    for app, record in played.apps.items():
+        # What rho is made of: no honest app is taken for a liar, for one.
+        assert record.phases == outcome.apps[app].phases
+        assert record.mean_contention == pytest.approx(outcome.apps[app].mean_contention)
+        assert not record.contradicted
     assert ours.starts_and_stops() == theirs.starts_and_stops()
     assert ours.bids() == theirs.bids()
     assert ours.grants() == theirs.grants()

@@ -506,6 +506,16 @@ def test_what_an_agent_says_of_a_job_that_is_not_in_this_phase_is_kept_and_harms
     assert [reached.job for reached in desk.steward.trials.reached(A)] == ["j1"]
 
 
+def test_an_agent_that_talks_and_talks_does_not_fill_the_store() -> None:
+    desk = Desk().ready(A)
+    outcomes = [desk.take(JobNoted(2.0, A, Reached(J0, 0.5, float(n)))) for n in range(20)]
+    assert len(desk.steward.trials.reached(A)) == 8
+    assert outcomes[7].refusal is None
+    assert outcomes[8].refusal is not None
+    assert desk.take(JobNoted(3.0, A, Reached(J0, 0.5, 1.0))).refusal is None, "it was said before"
+    assert desk.take(JobNoted(3.0, A, Reached(JobId("j1"), 0.5, 1.0))).refusal is None
+
+
 def test_quarantine_follows_the_node() -> None:
     desk = Desk().ready(A)
     desk.report(5.0, busy={1: SlotState.QUARANTINED})
@@ -1026,3 +1036,23 @@ def test_a_later_app_of_the_same_name_does_not_get_the_checkpoints_of_the_first(
     desk.report(11.0)
     second = born_of(desk.ask(11.2, 0, key="anew"))
     assert second not in {"", first}
+
+
+def test_what_a_job_takes_to_start_is_not_taken_for_iterations() -> None:
+    desk = Desk().ready(A)
+    desk.ask(1.5, 0)
+    desk.report(2.0)
+    desk.report(2.5, replace(running(), iterations=0.0, seconds=0.0), busy=ON_0)
+    # It trains after 35 s, an iteration a second; two of them are over when they are first seen.
+    told = []
+    for at in range(40, 60, 2):
+        went = replace(running(), iterations=at - 38.0, seconds=at - 2.5)
+        desk.report(float(at), went, busy=ON_0)
+        if at % 10 == 0:  # A round may open, and has to know how far it is.
+            arrival = ev.AppArrived(at + 0.5, simple_app(f"late-{at}", gpus=2))
+            events = desk.take(arrival).changes.events
+            measured = [event for event in events if isinstance(event, ev.ProgressMeasured)]
+            told += [sample for event in measured for sample in event.samples]
+    assert told[0] == ev.Sample(JobId("j0"), 2.0, 0.0)
+    assert told[-1] == ev.Sample(JobId("j0"), 12.0, 10.0)
+    assert sum(sample.seconds for sample in told) == 10.0

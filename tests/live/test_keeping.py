@@ -52,6 +52,19 @@ def test_a_key_is_known_for_a_week_and_is_its_owners() -> None:
     assert (keys.find(ANN, "k/1"), keys.find(BOB, "k/1")) == (None, "b")
 
 
+def test_keys_stay_up_to_the_last_of_an_app_that_is_under_way() -> None:
+    kept: dict[str, str] = {}
+    keys = Submissions(kept)
+    for number in range(3):
+        apply(kept, keys.note(ANN, f"tuner {number}", AppId(f"a{number}"), 10.0 + number))
+    apply(kept, keys.note(BOB, "k", AppId("b"), 5.0))
+    apply(kept, keys.old(20.0 + KEPT_FOR, active={AppId("a1")}))
+    assert [keys.find(ANN, f"tuner {number}") for number in range(3)] == ["a0", "a1", None]
+    assert keys.find(BOB, "k") is None
+    apply(kept, keys.old(20.0 + KEPT_FOR))
+    assert not kept
+
+
 def test_beyond_a_number_an_owner_loses_their_own_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping, "MOST_KEYS", 3)
     monkeypatch.setattr(keeping, "MOST_ENDED", 2)

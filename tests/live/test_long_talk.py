@@ -75,6 +75,12 @@ def test_a_program_longer_than_a_share_of_a_report_goes_alone() -> None:
     assert said_of(*runs) == runs
 
 
+def test_many_long_parameters_are_said_in_several_reports() -> None:
+    trials = [TrialSaid(JobId(str(job)), f'{{"q": "{"x" * 5000}"}}') for job in range(100)]
+    assert len(to_bytes(AgentReport(APP, "s", 1, 1, 0, tuple(trials), 5))) > Bounds().size
+    assert said_of(*trials) == trials
+
+
 class Restarting:
     """A service that ends and begins again when it has heard the first of several reports."""
 

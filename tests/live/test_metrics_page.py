@@ -86,6 +86,30 @@ def test_what_happens_is_counted(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
+def test_of_leases_that_are_over_nothing_is_kept(tmp_path: Path) -> None:
+    a, b = AppId("a"), AppId("b")
+
+    def lease(app: AppId, token: int) -> Lease:
+        return Lease(GpuId(0), app, token, 0.0, 600.0, Source.AUCTION)
+
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            metrics, now = desk.service.metrics, desk.service.now()
+            # Idle, or gone with its machine: the end is told first.
+            metrics.note(cmd.End(a, (lease(a, 7),), now))
+            metrics.note(cmd.Assign(a, revoked=(lease(a, 7),), reason=GONE))
+            # Taken back before it began.
+            metrics.note(cmd.Assign(b, revoked=(lease(b, 9),), reason=SHARE_OVER))
+            metrics.note(cmd.Assign(a, revoked=(lease(a, 8),), reason=SHARE_OVER))
+            metrics.note(cmd.End(a, (lease(a, 8),), now + 5.0))
+            metrics.note(cmd.End(a, (lease(a, 10),), now + 9.0))
+            assert not metrics._leaving
+            page = await read(desk, "root")
+            assert page["themis_checkpoint_seconds_count"][()] == 1.0
+
+    asyncio.run(work())
+
+
 @pytest.mark.parametrize(
     ("reason", "cause"),
     [

@@ -6,10 +6,13 @@ import pytest
 
 from themis.arbiter import Arbiter, Settings
 from themis.arbiter import events as ev
+from themis.explain import explain
 from themis.fleet import Steward
 from themis.fleet.events import ReportCame, RunRequested, StopRequested
-from themis.fleet.messages import Program, Report, RunReport, RunState, SlotReport, SlotState
+from themis.fleet.messages import Point, Program, Report, RunReport, RunState, SlotReport, SlotState
+from themis.live.explaining import facts_of
 from themis.live.reasons import QUIET, reason_of, runs_by_app, trouble_of
+from themis.live.rounds import RoundBook
 from themis.live.views import app_sheet
 from themis.model import AppId, GpuId, JobId, Machine, Source, Topology
 from themis.model.reasons import Reason
@@ -28,6 +31,10 @@ class Scene:
     limit: float = 100.0
     number: int = 0
     steward: Steward = field(init=False)
+    book: RoundBook = field(default_factory=RoundBook)
+
+    def seen(self, app: AppId) -> float | None:
+        return 0.0
 
     def __post_init__(self) -> None:
         policy = Puppet(lambda view: Plan((Allotment(A, (GpuId(0),), Source.DIRECT),)))
@@ -128,8 +135,20 @@ def test_an_app_all_of_whose_jobs_fail_again_and_again_is_in_a_crash_loop() -> N
     assert (job["failures"], job["message"]) == (2, "exit 3")
 
 
+def test_a_crash_loop_is_explained_by_what_the_job_said() -> None:
+    scene = Scene()
+    scene.train(3.0)
+    scene.end(4.0, 1, 3)
+    scene.again(6.0)
+    scene.end(7.0, 2, 3)
+    said = explain(facts_of(scene, A, 8.0))
+    assert said.reason is Reason.CRASH_LOOP
+    assert said.why == "job j0 failed 2 times: exit 3"
+    assert "retry" not in said.then, "that is for apps that are over"
+
+
 def test_a_job_that_was_told_to_go_has_not_crashed() -> None:
-    for code in (75, -15, -9):
+    for code in (75, -15, -9, 1):
         scene = Scene()
         scene.train(3.0, 5.0)
         scene.steward.handle(StopRequested(4.0, A, 1))
@@ -137,6 +156,8 @@ def test_a_job_that_was_told_to_go_has_not_crashed() -> None:
         assert scene.reason(6.0) is Reason.SERVED
         (job,) = app_sheet(scene.steward, A, 8.0)["jobs"]
         assert (job["failures"], job["message"]) == (0, "")
+        (past,) = scene.steward.pasts(A, 8.0)
+        assert past.failures == 0
 
 
 def test_what_counts_of_runs_outlasts_those_who_spoke_for_their_app() -> None:
@@ -151,3 +172,12 @@ def test_what_counts_of_runs_outlasts_those_who_spoke_for_their_app() -> None:
         (past,) = each.pasts(A, 25.0)
         assert (past.job, past.failures) == (J0, 1)
         assert past.seconds == pytest.approx(15.0, abs=0.5), "from 2 to 12, and from 20 to 25"
+
+
+def test_people_see_how_far_a_job_is_before_a_round_needs_it() -> None:
+    scene = Scene()
+    point = Point(7.0, None, (("loss", 0.5),))
+    scene.report(5.0, RunReport(1, A, J0, RunState.RUNNING, None, 7.0, 3.0, points=(point,)))
+    assert scene.steward.arbiter.world.apps[A].jobs[J0].done == 0.0, "no round has needed it"
+    [job] = app_sheet(scene.steward, A, 6.0)["jobs"]
+    assert (job["iterations"], job["metric"]) == (7.0, 0.5)

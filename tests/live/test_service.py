@@ -45,6 +45,7 @@ from themis.fleet.talk import (
     Said,
     Standing,
     StopSaid,
+    TrialSaid,
 )
 from themis.live.agents import AGENT_TTL
 from themis.live.clock import Sources
@@ -324,6 +325,21 @@ def test_a_program_that_could_run_nowhere_is_refused_when_it_is_asked_for(
             assert said in refusal.reason
             assert not nodes[0].started
             assert not cluster.service.steward.runs
+
+    virtually(work, tmp_path)
+
+
+@pytest.mark.parametrize("params", ["", "7", '{"q": NaN}', '{"q":' * 50_000, '{"q": 1}'])
+def test_parameters_that_nobody_could_be_shown_are_refused(tmp_path: Path, params: str) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path) as (cluster, _):
+            assert cluster.service is not None
+            await cluster.service.submit(app(jobs=1), "k1")
+            agent, job = Talker(cluster, AppId("sweep")), JobId(app().jobs[0].id)
+            await agent.until(lambda: len(agent.held) == 1)
+            await agent.talk(TrialSaid(job, params))
+            kept = cluster.service.steward.trials.params(AppId("sweep"))
+            assert kept == ({job: params} if params == '{"q": 1}' else {})
 
     virtually(work, tmp_path)
 
@@ -635,6 +651,8 @@ def test_an_agent_that_comes_while_a_round_is_open_can_bid_in_it(tmp_path: Path)
             assert offer.offer.round == arbiter.rounds
             still = arbiter.round_open
             assert still
+            await fresh.talk(BidSaid(offer.offer.round - 1, Bid(fresh.app)))
+            assert fresh.app in service.agents._offers, "that was for another round"
             await fresh.talk(BidSaid(offer.offer.round, Bid(fresh.app)))
             assert not arbiter.round_open
             # What was answered, or is over, is not asked again.

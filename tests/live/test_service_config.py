@@ -330,3 +330,13 @@ def test_a_configuration_that_was_loaded_is_frozen(file: Path) -> None:
     loaded: Loaded = load(written(file, FULL))
     with pytest.raises(AttributeError):
         loaded.config.seed = 2  # type: ignore[misc]  # that is what is tried
+
+
+def test_paths_are_whole_wherever_they_come_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes work in other folders, and outlive the service."""
+    monkeypatch.chdir(tmp_path)
+    Path("themis.yaml").write_text("state_dir: state\n", encoding="utf-8")
+    assert load(Path("themis.yaml")).config.state_dir == tmp_path / "state"
+    assert load(flags={"state_dir": "other"}).config.state_dir == tmp_path / "other"

@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
+from themis.live.config import GRPC, ServiceConfig
+from themis.live.credentials import tokens
+from themis.live.hosting import HostCommand, Hosts
 from themis.live.spare_host import SpareHost, log_file, wait_for_owner
 from themis.model import OwnerId
+from themis.testing.vaults import MemoryVault
 
 VISION = OwnerId("vision")
 
@@ -66,6 +70,40 @@ def test_who_is_taken_is_told_whose_it_is_and_another_takes_its_place(tmp_path: 
     _kept(f'read line && echo "$line" > {told}', check)
 
 
+def test_one_that_is_wanted_while_it_is_started_waits_for_the_next_who_comes() -> None:
+    async def run() -> None:
+        starts, begun, go = Starts("cat"), asyncio.Event(), asyncio.Event()
+
+        async def start() -> Process:
+            begun.set()
+            await go.wait()
+            return await starts.start()
+
+        spare = SpareHost(start, pause=0.0)
+        keeping = asyncio.create_task(spare.keep())
+        process = None
+        try:
+            async with asyncio.timeout(30):
+                await begun.wait()
+                assert await spare.take(VISION) is None
+                begun.clear()
+                go.set()
+                await starts.started.wait()
+                for _ in range(20):  # Of which one is enough to begin with another.
+                    await asyncio.sleep(0)
+                assert not begun.is_set(), "one that waits is enough"
+                process = spare.process
+                assert process is not None
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+            if process is not None:
+                process.kill()
+                await process.wait()
+
+    asyncio.run(run())
+
+
 def test_one_that_has_ended_is_given_to_nobody() -> None:
     async def check(spare: SpareHost, starts: Starts) -> None:
         assert spare.process is not None
@@ -99,3 +137,39 @@ def test_a_spare_host_waits_for_one_line(
     assert log.exists() == heard
     if heard:
         assert log.read_text(encoding="ascii") == "hello"
+
+
+class _Needed:
+    """Somebody needs a host, and goes on needing it."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def hosting(self) -> list[OwnerId]:
+        """One owner."""
+        return [VISION]
+
+    async def hosting_changed(self, seconds: float) -> None:
+        """Come again at once, for some time."""
+        self.asked += 1
+        if self.asked > 100:
+            raise TimeoutError
+        await asyncio.sleep(0)
+
+
+def test_a_host_that_cannot_be_started_leaves_no_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    async def refuse(*argv: str, **_: object) -> Process:
+        started.append(argv)
+        raise OSError("too many processes")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
+    vault = MemoryVault()
+    hosts = Hosts(_Needed(), vault, HostCommand(ServiceConfig(state_dir=tmp_path), GRPC))
+    with pytest.raises(TimeoutError):
+        asyncio.run(hosts.run())
+    assert started
+    assert not list(tokens(vault))

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from themis.arbiter import RoundRecord, Settings, events
-from themis.arbiter.commands import Command
+from themis.arbiter.commands import Ask, Command
 from themis.errors import InvariantError
 from themis.fairness.loads import total_work
 from themis.model import (
@@ -308,3 +308,17 @@ class _Broken(DirectPolicy):
 def test_a_policy_that_always_fails_is_named_with_its_line() -> None:
     with pytest.raises(InvariantError, match=r"ValueError: boom \(test_driver\.py, line \d+\)"):
         simulate(PAIR, workload_of(sim_app("a")), _Broken())
+
+
+def test_a_round_at_a_beat_knows_how_far_all_apps_are() -> None:
+    class Watch:
+        opened: ClassVar[list[str]] = []
+
+        def handled(self, event: events.Event, commands: Sequence[Command]) -> None:
+            if any(isinstance(command, Ask) for command in commands):
+                self.opened.append(type(event).__name__)
+
+    apps = (sim_app(f"a{n}", work=9000.0, jobs=2, max_gpus=8) for n in range(3))
+    simulate(EIGHT, workload_of(*apps), "themis", observers=[Watch()])
+    assert Watch.opened.count("Woken") > 5
+    assert "ProgressMeasured" not in Watch.opened

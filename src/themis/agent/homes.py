@@ -28,13 +28,19 @@ def assign_at_home(
 ) -> Placement:
     """Place jobs as `assign` does, those that have a home only there.
 
-    They come first on their machines, but for what others run on there.
+    They come first on their machines, but for what others run on there. One that runs on several
+    machines, its home the first of them, has what it needs and goes on.
     """
     free = {need.spec.id for need in needs if need.spec.id not in homes}
-    taken = {gpu for job in free for gpu in running.get(job, ())}
-    placement: Placement = {}
+    placement = _spread(needs, seats, running, homes)
+    staying = {*free, *placement}
+    taken = {gpu for job in staying for gpu in running.get(job, ())}
     for machine in sorted(set(homes.values())):
-        mine = [need for need in needs if homes.get(need.spec.id) == machine]
+        mine = [
+            need
+            for need in needs
+            if homes.get(need.spec.id) == machine and need.spec.id not in placement
+        ]
         here = [seat for seat in seats if seat.machine == machine and seat.gpu not in taken]
         if mine and here:
             placement |= assign(mine, here, _of(mine, running), restart=restart, sticky=sticky)
@@ -44,6 +50,22 @@ def assign_at_home(
     if others and rest:
         placement |= assign(others, rest, _of(others, running), restart=restart, sticky=sticky)
     return placement
+
+
+def _spread(
+    needs: Sequence[Need],
+    seats: Sequence[Seat],
+    running: Mapping[JobId, tuple[GpuId, ...]],
+    homes: Homes,
+) -> Placement:
+    """Jobs that run at home and elsewhere; the first of their processes is the one that saves."""
+    machine_of = {seat.gpu: seat.machine for seat in seats}
+    found: Placement = {}
+    for job, gang in _of(needs, running).items():
+        machines = {machine_of.get(gpu) for gpu in gang}
+        if job in homes and len(machines) > 1 and machine_of.get(min(gang)) == homes[job]:
+            found[job] = gang
+    return found
 
 
 def _of(

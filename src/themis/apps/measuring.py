@@ -19,6 +19,9 @@ class Measuring(Doing):
         trial = self._trials[news.job]
         if run is not None and ours:
             fresh = news.points[max(0, run.heard + 1 - news.first) :]
+            if fresh and not run.heard and news.first == 1:
+                # Where it begins tells what it has lost: all of it, if its machine is gone.
+                trial.done = min(trial.done, fresh[0].iteration)
             run.heard = max(run.heard, news.first + len(news.points) - 1)
             self._time_start(run, news)
             self._note_times(run, fresh)

@@ -122,6 +122,14 @@ class Arbiter:
         """When it next has something to do by itself, whether or not it asked to be woken."""
         return self._alarms.first
 
+    def before_alarm(self, at: float) -> float:
+        """When to tell it, at some time, how far all jobs are: just before an alarm that is due.
+
+        Told of the first one at that time, it would open a round before it hears of the others.
+        """
+        alarm = self.next_alarm
+        return at if alarm is None or alarm > at else math.nextafter(alarm, 0.0)
+
     @property
     def next_round(self) -> float | None:
         """When it opens a round by itself, as far as it knows."""

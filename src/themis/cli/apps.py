@@ -81,14 +81,14 @@ def explain(app: App, server: Server = SERVER, ca: Authority = None, json: Json 
 
 
 def pause(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
-    """Take no new GPUs for an app of yours; leases that are there end by themselves."""
+    """Let an app of yours save and give its GPUs back, and take no others until it is resumed."""
     _change(server, ca, app, lambda client: client.pause,
             "{} is paused; `themis resume` lets it go on", json=json)  # fmt: skip
 
 
 def resume(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
     """Let a paused app go on."""
-    _change(server, ca, app, lambda client: client.resume, "{} goes on", json=json)
+    _change(server, ca, app, lambda client: client.resume, "{} is paused no more", json=json)
 
 
 def cancel(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:

@@ -49,6 +49,7 @@ QUICK_SETTINGS = SETTINGS | {"lease": 6.0}
 _START_PATIENCE = 120.0
 _END_PATIENCE = 60.0
 _LOOK = 0.1
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +84,16 @@ class Session:
             ConfigError: The folder cannot be used, or jobs cannot run here.
         """
         account = Owners.trusting(JOB_ACCOUNT).everybody
-        folder = _kept(keep) if keep is not None else _temporary(account)
+        folder = None
         try:
+            with _made_whole():
+                folder = _kept(keep) if keep is not None else _temporary(account)
             if account is not None:
                 folder.chmod(folder.stat().st_mode | 0o111)
                 _check_way(folder, account)
             place = put_program(folder / "program", account)
         except BaseException:
-            if keep is None:
+            if keep is None and folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
         return Session(folder, place, keep=keep is not None, quick=quick)
@@ -115,6 +118,10 @@ class Session:
     # The beginning
 
     def _start(self) -> None:
+        # What is interrupted while it tries out its temporary folder leaves a file there.
+        scratch = self.folder / "tmp"
+        scratch.mkdir()
+        scratch.chmod(0o1777)
         file = self.folder / "cluster.yaml"
         file.write_text(yaml.safe_dump(_cluster_data()), encoding="utf-8")
         line = command(
@@ -127,7 +134,7 @@ class Session:
             line,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=_environment(),
+            env=_environment(scratch),
             start_new_session=True,
         )
         end = time.monotonic() + _START_PATIENCE
@@ -260,8 +267,7 @@ def undisturbed() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDS}
     try:
         yield
     finally:
@@ -306,6 +312,16 @@ def _kept(folder: Path) -> Path:
     return folder.resolve()
 
 
+@contextmanager
+def _made_whole() -> Iterator[None]:
+    """Who interrupts is heard afterwards: what is half made would be nobody's to remove."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _temporary(account: Account | None) -> Path:
     """A new folder, where jobs can get to."""
     here = tempfile.gettempdir()
@@ -329,13 +345,13 @@ def _check_way(folder: Path, account: Account) -> None:
         raise ConfigError("keep", given, f"a folder that jobs can reach: chmod o+x {closed}")
 
 
-def _environment() -> dict[str, str]:
+def _environment(scratch: Path) -> dict[str, str]:
     """Ours, without what would configure the service, and good in any folder."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("THEMIS_")}
     if env.get("PYTHONPATH"):
         parts = env["PYTHONPATH"].split(os.pathsep)
         env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in parts)
-    return env
+    return {**env, "TMPDIR": str(scratch)}
 
 
 def _cluster_data() -> dict[str, object]:

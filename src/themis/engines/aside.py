@@ -9,33 +9,35 @@ the process, which would wait for threads of `asyncio.to_thread`.
 import asyncio
 import threading
 from collections.abc import Callable
-from contextlib import suppress
-from typing import TypeVar
+from concurrent.futures import Executor, Future
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
 
+class Aside(Executor):
+    """A thread for each piece of work."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        """Begin it."""
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+
+        def run() -> None:
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:  # whoever waits hears of it
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        threading.Thread(target=run, name="aside", daemon=True).start()
+        return future
+
+
+_ASIDE = Aside()
+
+
 async def aside(work: Callable[..., _T], *args: object) -> _T:
     """What the work returns or raises."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[_T] = loop.create_future()
-
-    def tell(result: _T | None, error: BaseException | None) -> None:
-        if done.done():
-            return  # Nobody waits any more.
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type] # without an error it is one
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = work(*args)
-        except Exception as raised:
-            error = raised
-        with suppress(RuntimeError):  # The loop is closed by now.
-            loop.call_soon_threadsafe(tell, result, error)
-
-    threading.Thread(target=run, name="aside", daemon=True).start()
-    return await done
+    return await asyncio.get_running_loop().run_in_executor(_ASIDE, work, *args)

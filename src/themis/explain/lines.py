@@ -165,9 +165,10 @@ def _unreachable(facts: Facts) -> tuple[str, str]:
 
 
 def _crashing(facts: Facts) -> tuple[str, str]:
+    then = "they are tried again by themselves, as often as `retries` says"
     return (
-        facts.trouble or "each of its jobs failed more often than retries allow",
-        f"`themis logs {facts.app}` shows why; `themis retry {facts.app}` submits it once more",
+        facts.trouble or "each of its jobs has failed",
+        f"{then}; `themis logs {facts.app}` shows why they fail",
     )
 
 

@@ -29,6 +29,8 @@ FROM_NODE = "node: "
 """How reasons of quarantine begin that a node gave and may take back."""
 _SESSIONS = 8
 """How many sessions of an app are known by name."""
+_WORDS_IN_A_PHASE = 8
+"""How often it is kept that a job is done: once for each phase, and for agents that began anew."""
 
 
 class Hearing(Running):
@@ -79,10 +81,12 @@ class Hearing(Running):
             self._refuse(event.app, f"it has no job {job!r}")
         elif isinstance(event, TrialChosen):
             self._book.trials.choose(event.app, job, event.params)
-        else:
-            self._book.trials.reach(event.app, event.reached)
-            if not event.reached.failed:
-                self._give_back(event.app, job, event.reached.iterations)
+        elif not self._book.trials.reach(
+            event.app, event.reached, _WORDS_IN_A_PHASE * len(state.spec.phases)
+        ):
+            self._refuse(event.app, f"enough was said of job {job!r}")
+        elif not event.reached.failed:
+            self._give_back(event.app, job, event.reached.iterations)
 
     def _is_haunted(self, app: AppId) -> bool:
         """Whether runs outlasted the last app of this name: its next owner would be told of them.

@@ -13,6 +13,8 @@ COUNT = "runs"
 """The key of the one `RunCount`."""
 TTL = "ttl"
 """The key of the one `LongestTtl`."""
+NO_FAILURES = frozenset({0, 75, -15, -9, 128 + 15, 128 + 9})
+"""Exit codes of runs that ended well, were told to save and go, or were ended when they did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class WantedRun:
     """What people should know of it."""
     since: float = 0.0
     """When its nodes were told to start it."""
+    told: bool = False
+    """Whether it was told to go, and did not end by itself before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,16 @@ class RunResult:
     """Bytes that it has printed, as far as known."""
     seconds: float = 0.0
     """From when its nodes were told to start it."""
+    told: bool = False
+    """Whether it was told to go."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended badly by its own doing.
+
+        Those that are told to go may say so with any code: some launchers call it a failure.
+        """
+        return not self.told and self.code is not None and self.code not in NO_FAILURES
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,6 @@ from themis.fleet.trials import Trials
 from themis.model import AppId, JobId
 
 NODE_TTL = 20.0
-NO_FAILURES = frozenset({0, 75, -15, -9, 128 + 15, 128 + 9})
-"""Exit codes of runs that ended well, were told to save and go, or were ended when they did not."""
 HEARTBEATS = 5
 """How many a node must live for: one that is answered late, and asks again, is not cut off."""
 
@@ -88,6 +86,8 @@ class Knowing:
         """How runs are, for people; what is lost with a restart is seen again."""
         self._bound: dict[tuple[AppId, JobId], str] = {}
         """Why jobs wait for one machine; each is asked for, and refused, again after a restart."""
+        self._begun: dict[int, tuple[float, float]] = {}
+        """The same as first reported: from then on a run is known to train."""
         self._log_sizes: dict[int, int] = {}
         """Bytes that runs have printed, as far as known."""
 
@@ -146,7 +146,7 @@ class Knowing:
         failures: dict[JobId, int] = {}
         for row in self._book.results(app):
             seconds[row.job] = seconds.get(row.job, 0.0) + row.seconds
-            if row.code is not None and row.code not in NO_FAILURES:
+            if row.failed:
                 failures[row.job] = failures.get(row.job, 0) + 1
         for run in self._book.runs.values():
             if run.app == app and run.ordered:

@@ -106,7 +106,9 @@ class Reception(Hearing):
         if run is None or self._roster.machine_of[run.gpus[0]] is not node:
             return
         self._watch(run, report)
-        self._iterations[run.run] = (report.iterations, report.seconds)
+        measured = self._iterations[run.run] = (report.iterations, report.seconds)
+        if report.seconds > 0.0:
+            self._begun.setdefault(run.run, measured)
         if report.state is RunState.RUNNING and run.state is RunState.STARTING:
             self._book.put(replace(run, state=RunState.RUNNING))
             self._commands.append(TellRun(run.app, run.job, run.run, RunState.RUNNING))

@@ -153,6 +153,7 @@ class Runbook:
             run.program.metrics.name,
             log_size,
             seconds,
+            run.told,
         )
         self._index(result)
         self._store(result)

@@ -3,7 +3,6 @@
 How events are handed to the arbiter, and how runs begin and end by what comes of them.
 """
 
-import math
 from dataclasses import replace
 
 from themis.arbiter import commands as cmd
@@ -72,7 +71,7 @@ class Running(Printing):
         run = self._book.runs.get(run.run, run)
         if run.stop:
             return
-        run = replace(run, stop=True, message=run.message or reason)
+        run = replace(run, stop=True, told=True, message=run.message or reason)
         self._book.put(run)
         for gpu in run.gpus:
             self._touch(gpu)
@@ -107,6 +106,7 @@ class Running(Printing):
             self._book.close(run.app)
         self._iterations.pop(run.run, None)
         self._watched.pop(run.run, None)
+        self._begun.pop(run.run, None)
         self._tell_end(result)
 
     def _take_back(self, run: WantedRun) -> None:
@@ -157,14 +157,8 @@ class Running(Printing):
         return all(not other.ordered for other in self._book.of_job(run.app, run.job))
 
     def _store_all_progress(self) -> None:
-        """Tell the arbiter how far all runs are, before a round that is about to open.
-
-        Just before its alarm, if that is what opens it: told of the first run at that time, it
-        would open the round before it hears of the others.
-        """
-        alarm = self._arbiter.next_alarm
-        due = alarm is not None and alarm <= self._now
-        at = math.nextafter(alarm, 0.0) if due and alarm is not None else self._now
+        """Tell the arbiter how far all runs are, before a round that is about to open."""
+        at = self._arbiter.before_alarm(self._now)
         for run in list(self._book.runs.values()):
             self._store_progress(run, at)
 
@@ -174,10 +168,16 @@ class Running(Printing):
         state = self._arbiter.world.apps.get(run.app)
         if seconds <= run.seconds or state is None or run.job not in state.jobs:
             return
+        samples = []
+        since = run.seconds
+        if not since:
+            # What it took to start is no training, and says nothing of its iterations.
+            first, since = self._begun.get(run.run, (iterations, seconds))
+            samples.append(ev.Sample(run.job, first, 0.0))
         # A run that began again further back lost work: what it takes to get there says nothing.
         lost = iterations < state.jobs[run.job].done
-        sample = ev.Sample(run.job, iterations, 0.0 if lost else seconds - run.seconds)
+        samples.append(ev.Sample(run.job, iterations, 0.0 if lost else seconds - since))
         self._book.put(replace(run, iterations=iterations, seconds=seconds))
         if not state.outcome:  # One that is over and about to leave takes no more.
             at = self._now if at is None else at
-            self._feed(ev.ProgressMeasured(at, run.app, (sample,)))
+            self._feed(ev.ProgressMeasured(at, run.app, tuple(samples)))

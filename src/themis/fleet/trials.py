@@ -79,6 +79,8 @@ class Trials:
         self._drop = drop
         self._params: dict[AppId, dict[JobId, TrialRow]] = {}
         self._reached: dict[AppId, list[ReachedRow]] = {}
+        self._said: dict[AppId, dict[JobId, list[Reached]]] = {}
+        """The same by job."""
         self._curves: dict[AppId, dict[JobId, CurveRow]] = {}
         self._best: dict[AppId, BestRow] = {}
         self._written: dict[tuple[AppId, JobId], float] = {}
@@ -93,6 +95,9 @@ class Trials:
                 self._params.setdefault(row.app, {})[row.job] = row
             case ReachedRow():
                 self._reached.setdefault(row.app, []).append(row)
+                self._said.setdefault(row.app, {}).setdefault(row.reached.job, []).append(
+                    row.reached
+                )
             case CurveRow():
                 self._curves.setdefault(row.app, {})[row.job] = row
             case BestRow():
@@ -107,13 +112,16 @@ class Trials:
         if job not in self._params.get(app, {}):
             self._put(TrialRow(app, job, params))
 
-    def reach(self, app: AppId, reached: Reached) -> None:
-        """An agent says what became of a job."""
-        said = self._reached.get(app, [])
+    def reach(self, app: AppId, reached: Reached, most: int) -> bool:
+        """An agent says what became of a job; whether that is kept, of so many words at most."""
+        said = self._said.get(app, {}).get(reached.job, ())
         # Said again by an agent that began anew and did not know that it was heard.
-        if any(row.reached == reached for row in said if row.reached.job == reached.job):
-            return
-        self._put(ReachedRow(app, len(said) + 1, reached))
+        if reached in said:
+            return True
+        if len(said) >= most:
+            return False
+        self._put(ReachedRow(app, len(self._reached.get(app, ())) + 1, reached))
+        return True
 
     def win(self, app: AppId, job: JobId) -> None:
         """A job is the best of its app."""
@@ -188,6 +196,7 @@ class Trials:
             *self._reached.pop(app, []),
             *self._curves.pop(app, {}).values(),
         ]
+        self._said.pop(app, None)
         best = self._best.pop(app, None)
         rows += [best] if best is not None else []
         for row in rows:

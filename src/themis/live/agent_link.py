@@ -26,13 +26,14 @@ from themis.fleet.talk import (
     RunNews,
     RunSaid,
     Said,
+    TrialSaid,
 )
 from themis.live.grpc_client import Backoff
 from themis.live.rpcs import MOST_SAID
 from themis.model import AppId
 
 MOST_TEXT = 128 << 10
-"""Bytes of programs in one report: the service takes 256 KiB in all, unless told otherwise."""
+"""Bytes of programs and parameters in a report: the service takes 256 KiB unless told otherwise."""
 
 
 class Exchanges(Protocol):
@@ -190,8 +191,11 @@ class AgentLink:
 
 def _text(said: Said) -> int:
     """Bytes of text in what is said, as far as they can be many."""
-    if not isinstance(said, RunSaid):
+    if isinstance(said, TrialSaid):
+        words = [said.params]
+    elif isinstance(said, RunSaid):
+        words = [*said.program.argv, said.program.workdir]
+        words += [word for pair in said.program.env for word in pair]
+    else:
         return 0
-    words = [*said.program.argv, said.program.workdir]
-    words += [word for pair in said.program.env for word in pair]
     return sum(len(word.encode("utf-8", "replace")) + 4 for word in words)

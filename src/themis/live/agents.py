@@ -37,12 +37,13 @@ from themis.fleet.talk import (
     RunSaid,
     Said,
     Standing,
+    TrialSaid,
 )
 from themis.live.desk import Desk
 from themis.live.keeping import Departed
 from themis.live.memory import Memory, longest_hold
 from themis.live.metrics import Metrics
-from themis.live.programs import trouble_with
+from themis.live.programs import trouble_with, trouble_with_params
 from themis.live.saying import event_of, run_news
 from themis.model import AppId
 from themis.model.reasons import Reason
@@ -394,8 +395,13 @@ class Agents:
         if isinstance(said, RunSaid) and (trouble := trouble_with(said.program)):
             self.tell(app, RefusalNews(said.key, trouble, final=True))
             return
-        asked = self._offers.pop(app, None) if isinstance(said, BidSaid) else None
-        if asked is not None:
+        if isinstance(said, TrialSaid) and (trouble := trouble_with_params(said.params)):
+            self.tell(app, RefusalNews(said.job, trouble))
+            return
+        asked = self._offers.get(app) if isinstance(said, BidSaid) else None
+        # A bid for an earlier round leaves this offer open.
+        if isinstance(said, BidSaid) and asked is not None and said.round == asked[0].offer.round:
+            del self._offers[app]
             self._host.metrics.note_bid(self._host.now() - asked[1])
         at = self._host.now()
         outcome = self._host.apply(AgentSpoke(at, app, fence, event_of(at, app, said)))

@@ -13,7 +13,7 @@ from themis.fleet import Steward
 from themis.fleet.kept import WantedRun
 from themis.fleet.messages import RunState
 from themis.live.keeping import Ended
-from themis.live.reasons import quiet_for, reason_of, trouble_of
+from themis.live.reasons import crashes_of, quiet_for, reason_of, trouble_of
 from themis.live.rounds import RoundBook
 from themis.model import AppId
 from themis.model.apps import Constraint
@@ -45,9 +45,11 @@ def facts_of(host: Host, app: AppId, now: float) -> Facts:
     mine = ledger.holdings(app)
     record = _last_round(host.book, app)
     quiet = [each for run in runs if (each := quiet_for(steward, run, now)) is not None]
+    reason = reason_of(steward, state, runs, now)
+    crashing = reason is Reason.CRASH_LOOP
     return Facts(
         app=app,
-        reason=reason_of(steward, state, runs, now),
+        reason=reason,
         now=now,
         held=len(mine),
         demand=state.demand,
@@ -73,7 +75,7 @@ def facts_of(host: Host, app: AppId, now: float) -> Facts:
         phase=state.phase,
         phases=len(state.spec.phases),
         running=sum(run.state is RunState.RUNNING for run in runs),
-        trouble=_trouble(steward, runs, now),
+        trouble=_crash(steward, app) if crashing else _trouble(steward, runs, now),
     )
 
 
@@ -147,6 +149,17 @@ def _next_expiry(steward: Steward, app: AppId, now: float) -> float | None:
         if lease.end > now
     ]
     return min(ends, default=None)
+
+
+def _crash(steward: Steward, app: AppId) -> str:
+    """What a job of an app said when it failed last; of several, the one that failed most."""
+    last = {job: crashes for job, crashes in crashes_of(steward, app).items() if crashes.last}
+    if not last:
+        return ""
+    worst = max(sorted(last), key=lambda job: last[job].times)
+    times = last[worst].times
+    often = "once" if times == 1 else f"{times} times"
+    return f"job {worst} failed {often}: {last[worst].message}"
 
 
 def _trouble(steward: Steward, runs: list[WantedRun], now: float) -> str:

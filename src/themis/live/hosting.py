@@ -144,17 +144,18 @@ class Hosts:
     async def _one(self, owner: OwnerId) -> int | None:
         """One process from its start to its end."""
         issued = create_token(self._vault, Role.TENANT, owner, now=self._wall(), note=NOTE)
-        folder = self._command.folder()
-        secret = token_file(folder, owner)
-        secret.unlink(missing_ok=True)  # Of an earlier one, which is not valid any more.
-        write_secret(secret, issued.token)
-        process = await self._spare.take(owner)
-        if process is None:
-            process = await self._start(log_file(folder, owner), self._command.argv(owner))
+        folder, process = self._command.folder(), None
         try:
+            secret = token_file(folder, owner)
+            secret.unlink(missing_ok=True)  # Of an earlier one, which is not valid any more.
+            write_secret(secret, issued.token)
+            process = await self._spare.take(owner)
+            if process is None:
+                process = await self._start(log_file(folder, owner), self._command.argv(owner))
             return await process.wait()
         finally:
-            await _end(process)
+            if process is not None:
+                await _end(process)
             self._forget([issued.credential.id])
 
     async def _start(self, log: Path, argv: list[str]) -> asyncio.subprocess.Process:

@@ -5,11 +5,12 @@
     submissions.find(owner, key)    # the app that this key was used for
 
 Rows of the service's own, so that they outlast it. Both go by age, and beyond a number the oldest
-go first: nobody can fill the store with them.
+go first: nobody can fill the store with them. A key stays as long as its app is under way, and so
+do those before it: whoever numbers their submissions would begin with the first again.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -130,25 +131,46 @@ class Submissions:
         found = _read(_Submitted, text)
         return found.app if found is not None else AppId(text)
 
-    def old(self, now: float) -> Rows:
-        """Rows that may go; those without a time are dated from now."""
+    def old(self, now: float, active: Collection[AppId] = ()) -> Rows:
+        """Rows that may go; those without a time are dated from now.
+
+        Args:
+            now: The time.
+            active: Apps that are not over.
+        """
         uses: dict[str, list[tuple[float, str]]] = {}
+        needed: dict[str, float] = {}
+        """By owner: when the last app was submitted that is still under way."""
         rows: Rows = {}
         for key, used in _all(_Submitted, self._kept, _SUBMIT):
             if used is None:
                 rows[key] = dumps(_Submitted(AppId(self._kept[key]), now))
             else:
-                uses.setdefault(key.split("/")[1], []).append((used.at, key))
-        for mine in uses.values():
-            rows |= _outlived(sorted(mine), now, MOST_KEYS)
+                owner = key.split("/")[1]
+                uses.setdefault(owner, []).append((used.at, key))
+                if used.app in active:
+                    needed[owner] = max(used.at, needed.get(owner, used.at))
+        for owner, mine in uses.items():
+            rows |= _outlived(sorted(mine), now, MOST_KEYS, needed.get(owner, -math.inf))
         return rows
 
 
-def _outlived(dated: list[tuple[float, str]], now: float, most: int) -> Rows:
-    """Of rows by age, the oldest first, those that are too old or too many."""
+def _outlived(
+    dated: list[tuple[float, str]], now: float, most: int, needed: float = -math.inf
+) -> Rows:
+    """Of rows by age, the oldest first, those that are too old or too many.
+
+    Args:
+        dated: When they were written, and their keys.
+        now: The time.
+        most: How many may stay.
+        needed: Those up to then do not grow too old.
+    """
     many = len(dated) - most
     return {
-        key: None for index, (at, key) in enumerate(dated) if index < many or now - at > KEPT_FOR
+        key: None
+        for index, (at, key) in enumerate(dated)
+        if index < many or (now - at > KEPT_FOR and at > needed)
     }
 
 

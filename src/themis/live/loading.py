@@ -318,7 +318,8 @@ def _from_text(
 def _checked(name: str, item: _Given) -> Any:
     """The value that is meant, or for an entry of a mapping the entry's."""
     if name in KEYS:
-        return check_value(KEYS[name], item.value, item.folder)
+        # Whole: nodes and jobs work in other folders, and outlive the service.
+        return check_value(KEYS[name], item.value, item.folder.absolute())
     outer, _, inner = name.partition(".")
     return check_value(KEYS[outer], {inner: item.value})[inner]
 

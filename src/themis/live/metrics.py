@@ -23,7 +23,7 @@ from themis.arbiter.offering import fairness_of
 from themis.arbiter.world import GONE
 from themis.fleet import Steward
 from themis.fleet.commands import StewardCommand
-from themis.model import AppId, GpuId
+from themis.model import AppId, GpuId, Lease
 from themis.model.reasons import Reason
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -87,8 +87,10 @@ class Metrics:
             "themis_rounds_failed", "Rounds that failed; their holders went on",
             registry=self._counted,
         )  # fmt: skip
-        self._leaving: dict[tuple[GpuId, int], float] = {}
-        """Since when leases are told to end; a GPU has one such at a time, or two."""
+        self._leaving: dict[GpuId, dict[int, float]] = {}
+        """By GPU and token: since when leases are told to end."""
+        self._ended: dict[GpuId, int] = {}
+        """The token of the last lease that ended on each GPU; those before it are over too."""
 
     def note(self, command: StewardCommand) -> None:
         """Something is told: count what there is to count in it."""
@@ -100,14 +102,27 @@ class Metrics:
             case cmd.Assign(revoked=leases) if leases and command.reason != GIVEN_BACK:
                 self._preemptions.labels(cause_of(command.reason)).inc(len(leases))
                 now = self._host.now()
-                self._leaving.update({(lease.gpu, lease.token): now for lease in leases})
+                for lease in leases:
+                    # Of what is lost in one go the end is told first.
+                    if lease.token > self._ended.get(lease.gpu, 0):
+                        self._leaving.setdefault(lease.gpu, {})[lease.token] = now
             case cmd.End(leases=leases, at=at):
-                told = [self._leaving.pop((lease.gpu, lease.token), None) for lease in leases]
-                for since in told:
+                for lease in leases:
+                    since = self._end(lease)
                     if since is not None:
                         self._checkpoints.observe(max(0.0, at - since))
             case _:
                 pass
+
+    def _end(self, lease: Lease) -> float | None:
+        """Since when a lease was told to end that has ended; forget it and those before it."""
+        self._ended[lease.gpu] = max(lease.token, self._ended.get(lease.gpu, 0))
+        told = self._leaving.pop(lease.gpu, {})
+        # A lease that was taken back before it began never ends.
+        rest = {token: since for token, since in told.items() if token > lease.token}
+        if rest:
+            self._leaving[lease.gpu] = rest
+        return told.get(lease.token)
 
     def note_bid(self, seconds: float) -> None:
         """A bid came so long after its offer."""

@@ -146,8 +146,8 @@ class RunWork:
     async def advance(self, run: Run, heard: int) -> None:
         """Keep how far a run's points were heard."""
         # Who begins again before that reads some of them anew, under the same numbers.
-        if run.trail.hear(heard) and clock.now() >= run.noted + _NOTE_EVERY:
-            run.noted = clock.now()
+        if run.trail.hear(heard) and self._now() >= run.noted + _NOTE_EVERY:
+            run.noted = self._now()
             await asyncio.to_thread(self._disk.put, run.record, durable=False)
 
     async def ask_to_save(self, run: Run) -> None:

@@ -3,6 +3,8 @@
 trouble_with(program)       # "metric.pattern: got '(', allowed: ..."; empty if it is sound
 """
 
+import json
+
 from themis.apps.file import Metric
 from themis.engines.base import Task
 from themis.engines.sources import Source, check_source
@@ -21,6 +23,19 @@ def check_metric(metric: Metric) -> None:
     """
     source = Source(metric.name, str(metric.source), metric.path, metric.pattern)
     check_source(source, elsewhere=True)
+
+
+def trouble_with_params(text: str) -> str:
+    """Why a text cannot be the parameters of a trial; empty if it can. People are shown them."""
+    try:
+        found = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        found = None
+    return "" if isinstance(found, dict) else "parameters of a trial are a JSON object"
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)  # What is no finite number JSON does not know.
 
 
 def trouble_with(program: Program) -> str:

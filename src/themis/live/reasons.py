@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from themis.arbiter.apps import AppState
 from themis.fleet import Steward
 from themis.fleet.kept import WantedRun
-from themis.fleet.knowing import NO_FAILURES
 from themis.fleet.messages import RunState
 from themis.model import AppId, JobId
 from themis.model.reasons import Reason
@@ -42,12 +41,12 @@ class Crashes:
 
 
 def crashes_of(steward: Steward, app: AppId) -> dict[JobId, Crashes]:
-    """Jobs of an app whose runs failed. Signals that end runs which are told to go do not count."""
+    """Jobs of an app whose runs failed. Runs that were told to go do not count."""
     found: dict[JobId, Crashes] = {}
     for row in steward.ended_runs(app):
         if row.code == 0:
             found.pop(row.job, None)
-        elif row.code is None or row.code in NO_FAILURES:
+        elif not row.failed:
             found.setdefault(row.job, Crashes()).last = False
         else:
             crashes = found.setdefault(row.job, Crashes())

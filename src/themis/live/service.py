@@ -438,7 +438,8 @@ class Service:
         while True:
             now = self.now()
             ended = self.departed.old(now)
-            rows = {**ended, **self._submissions.old(now)}
+            active = self._steward.arbiter.world.apps
+            rows = {**ended, **self._submissions.old(now, active)}
             for app in self.departed.named(ended):
                 rows |= self.hosting.forget(app)
                 self.apply(AppForgotten(now, app))

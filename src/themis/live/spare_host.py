@@ -61,13 +61,15 @@ class SpareHost:
         pause = self._pause
         while True:
             await asyncio.sleep(pause)
-            self._taken.clear()
             try:
-                self._process = process = await self._start()
+                process = await self._start()
             except OSError as error:
                 _LOG.warning("agents cannot be started ahead of time: %s", error)
                 pause = _AGAIN
                 continue
+            # Who wanted one meanwhile got none: this one still waits, and must not be forgotten.
+            self._taken.clear()
+            self._process = process
             ended = asyncio.create_task(process.wait())
             taken = asyncio.create_task(self._taken.wait())
             try:

@@ -122,6 +122,8 @@ def _job_line(
     crashes: Crashes,
 ) -> dict[str, Any]:
     progress = state.jobs.get(job)
+    # The arbiter learns how far a job is when a round needs it; what it reports is newer.
+    seen = curve[-1][0] if curve and run is not None else 0.0
     if said is not None and said.failed:
         now = "failed"
     elif run is not None:
@@ -134,7 +136,7 @@ def _job_line(
         "job": job,
         "state": now,
         "gpus": list(run.gpus) if run is not None else [],
-        "iterations": progress.done if progress is not None else _done(said),
+        "iterations": max(progress.done, seen) if progress is not None else _done(said, curve),
         "failures": crashes.times,
         "target": progress.target if progress is not None else None,
         "metric": finite(curve[-1][1]) if curve else None,
@@ -142,8 +144,11 @@ def _job_line(
     }
 
 
-def _done(said: Reached | None) -> float:
-    return said.iterations if said is not None else 0.0
+def _done(said: Reached | None, curve: Sequence[tuple[float, float]]) -> float:
+    """How far a job came that trains no more: as its agent said, or as it reported itself."""
+    if said is not None:
+        return said.iterations
+    return curve[-1][0] if curve else 0.0
 
 
 def app_line(
@@ -235,7 +240,7 @@ def results_sheet(
             {
                 "job": trial.job,
                 "params": params[trial.job],
-                "iterations": live["iterations"] if live else _done(reached),
+                "iterations": live["iterations"] if live else _done(reached, curve),
                 "metric": metric if metric is not None or not curve else finite(curve[-1][1]),
                 "state": live["state"] if live else _ended_state(reached, trial.job, trials, app),
                 "failed": reached.failed if reached is not None else "",

@@ -12,6 +12,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
+from themis.engines.aside import Aside
+
 _Value = TypeVar("_Value")
 
 
@@ -47,7 +49,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, executor: Executor | None, func: Callable[..., _Value], *args: Any
     ) -> "asyncio.Future[_Value]":
         """Call it at once, unless somebody brings an executor: a thread would be outrun."""
-        return asyncio.wrap_future((executor or AtOnce()).submit(func, *args), loop=self)
+        if executor is None or isinstance(executor, Aside):
+            executor = AtOnce()
+        return asyncio.wrap_future(executor.submit(func, *args), loop=self)
 
 
 def run_virtually(work: Coroutine[Any, Any, _Value]) -> _Value:

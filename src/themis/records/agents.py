@@ -44,7 +44,9 @@ class AgentTerms:
             tuner_for(self.spec, self.tuner),
             sticky=self.sticky,
             restart_in_bids=self.restart_in_bids,
-            profiler=Profiler(self.spec.jobs) if self.learns else None,
+            profiler=Profiler(self.spec.jobs, estimated=self.spec.estimated)
+            if self.learns
+            else None,
         )
 
 

@@ -198,8 +198,9 @@ class Simulation:
             for seat, timed in timings(self._meter, self._nodes, self._seats, now):
                 self._tell(seat, timed)
         if self._policy.looks_at_progress:
+            at = self._arbiter.before_alarm(now)
             for event in samples(self._nodes, self._seats, now):
-                self._post(event)
+                self._post(replace(event, at=at))
 
     # The arbiter's commands
 
