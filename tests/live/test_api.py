@@ -19,6 +19,7 @@ from themis.live.access import TABLE, Access, Verb
 from themis.live.api import ENDPOINTS, Endpoint
 from themis.live.config import Limits
 from themis.live.credentials import Role
+from themis.live.routes.endpoints import Kind
 from themis.model import GpuId, Machine
 from themis.records.codec import dumps
 from themis.testing.http_desk import HOST, Desk, desk_of
@@ -286,7 +287,8 @@ def test_every_route_is_decided_by_the_table(tmp_path: Path) -> None:
         async with desk_of(tmp_path) as desk:
             roles = {"": None, "root": Role.ADMIN, "ann": Role.TENANT, "eve": Role.VIEWER,
                      "m0": Role.NODE}  # fmt: skip
-            for item in ENDPOINTS:
+            # Streams do not end by themselves: tests/live/test_board.py opens them.
+            for item in (each for each in ENDPOINTS if each.kind is not Kind.STREAM):
                 path = filled(item.path, NOTHING.__getitem__)
                 for who, role in roles.items():
                     answer = await desk.call(who, item.method, path)
@@ -396,7 +398,7 @@ QUERY = st.sampled_from(["", "0", "-1", "1e-3", "64", "nan", "inf", "9" * 30, "x
 
 def request_of(data: st.DataObject) -> tuple[Endpoint, str]:
     """A route, and a path to it: real things or nonsense, in the path and behind it."""
-    item = data.draw(st.sampled_from(ENDPOINTS))
+    item = data.draw(st.sampled_from([each for each in ENDPOINTS if each.kind is not Kind.STREAM]))
     real = data.draw(st.booleans())
 
     def value(name: str) -> str:
