@@ -23,8 +23,9 @@ def dashboard(
         list[Path] | None,
         typer.Argument(
             metavar="[RUN...]",
-            help="Folders of `sim run --out` or `sim compare --out`, event logs, or a service's "
-            "store or backup; several are compared. Without any, the pages of the service.",
+            help="Folders of `sim run --out` or `sim compare --out`, event logs, files of "
+            "`themis snapshot`, or a service's store or backup; several are compared. Without "
+            "any, the pages of the service.",
         ),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of 127.0.0.1; 0 for any.")] = 0,

@@ -152,7 +152,7 @@ class Reading:
     def _finish(self) -> None:
         """What is open at the end lasted until then, and jobs are what they are."""
         for lease in (chain[0] for chain in self.promised.values() if chain):
-            if lease.start < self.now:
+            if lease.start <= self.now:  # Of some nothing is known but that they have begun.
                 source = str(lease.source)
                 self.held.append(Held(lease.gpu, lease.app, lease.start, self.now, source))
         for name, told in self.told.items():

@@ -29,12 +29,14 @@ class Origin:
     """Where all of it comes from."""
 
     kind: str
-    """`live`, `run` or `log`."""
+    """`live`, `run`, `log` or `snapshot`."""
     title: str
     policy: str = ""
     cluster: str = ""
     lease_seconds: float | None = None
     seed: int | None = None
+    taken: float | None = None
+    """When a snapshot was taken, in seconds of the wall clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class GpuRow:
     """Its number on its machine."""
     slot: int
     state: str
-    """`free`, `leased`, `fencing`, `quarantined` or `gone`."""
+    """`free`, `leased`, `fencing`, `quarantined` or `absent`."""
     app: str | None = None
     until: float | None = None
     reason: str = ""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from themis.dashboard.logs import open_log, with_jobs
+from themis.dashboard.pictures import is_snapshot, open_snapshot
 from themis.dashboard.recording import Recording
 from themis.dashboard.runs import is_run, named_apart, open_run
 from themis.dashboard.stored import is_stored, open_stored, stored_runs
@@ -15,8 +16,8 @@ from themis.errors import ConfigError, MissingFileError
 Progress = Callable[[int, int], None]
 
 _ALLOWED = (
-    "a folder of `themis sim run --out`, of `themis sim compare --out`, or an event log "
-    "(events.jsonl)"
+    "a folder of `themis sim run --out`, of `themis sim compare --out`, an event log "
+    "(events.jsonl), or a file of `themis snapshot`"
 )
 
 
@@ -37,6 +38,8 @@ def open_all(paths: Sequence[Path], progress: Progress | None = None) -> list[Re
 def _open(path: Path, progress: Progress | None) -> list[Recording]:
     if not path.exists():
         raise MissingFileError("run", str(path), _ALLOWED)
+    if is_snapshot(path):
+        return [open_snapshot(path)]
     if path.is_file():
         return [open_stored(path) if is_stored(path) else open_log(path, progress)]
     if is_run(path):

@@ -26,13 +26,13 @@ from themis.dashboard.model import (
     LeaseRow,
     MachineRow,
     Origin,
-    PhaseRow,
     Point,
     RoundList,
     Timeline,
     Viewer,
     finite,
 )
+from themis.dashboard.pictures import phase_rows
 from themis.dashboard.recording import MOST_LEASES, SHORT
 from themis.dashboard.sheets import line_of
 from themis.errors import RefusedError
@@ -115,7 +115,7 @@ class LiveBoard:
             now=service.now(),
             wall=self._wall(),
             begin=service.now() if oldest is None else oldest.held.start,
-            gpus=views.gpu_counts(service.steward),
+            gpus=views.gpu_counts(service.steward, service.removed),
             apps=(*mine, *others),
             machines=self._sealed_machines(identity),
             last_round=numbers[-1] if numbers else None,
@@ -159,7 +159,7 @@ class LiveBoard:
             weight=state.weight if state is not None else None,
             outcome=ended.outcome if ended is not None and state is None else "",
             metric=metric,
-            phases=_phases(state) if state is not None else (),
+            phases=phase_rows(state) if state is not None else (),
             jobs=jobs,
             leases=leases,
             reasons=reasons,
@@ -191,7 +191,7 @@ class LiveBoard:
         change = Change(
             now=service.now(),
             wall=self._wall(),
-            gpus=views.gpu_counts(service.steward),
+            gpus=views.gpu_counts(service.steward, service.removed),
             last_round=numbers[-1] if numbers else None,
             rows=tuple(row for name, row in rows.items() if seen.rows.get(name) != row),
             gone=tuple(name for name in seen.rows if name not in rows),
@@ -229,8 +229,10 @@ class LiveBoard:
         rows += [self._ended_row(name, ended) for name, ended in past.ended() if name not in active]
         self._rows = tuple(rows)
         self._machines = tuple(
-            self._machine(node) for _, node in sorted(steward.nodes.items())
-        )  # fmt: skip
+            self._machine(node)
+            for name, node in sorted(steward.nodes.items())
+            if name not in self._service.removed
+        )
 
     def _row(self, state: AppState, line: dict[str, Any]) -> AppRow:
         history = self._service.past.histories.of(state.id)
@@ -411,17 +413,6 @@ def _anonymous(items: Iterable[Owned], identity: Identity | None) -> Iterable[He
         else Held(item.held.gpu, ANONYMOUS, item.held.start, item.held.end, "")
         for item in items
     ]
-
-
-def _phases(state: AppState) -> tuple[PhaseRow, ...]:
-    return tuple(
-        PhaseRow(
-            phase.jobs,
-            phase.iterations,
-            "over" if number < state.phase else "now" if number == state.phase else "to come",
-        )
-        for number, phase in enumerate(state.spec.phases)
-    )
 
 
 def drawable(curve: Iterable[Point]) -> tuple[Point, ...]:

@@ -76,6 +76,11 @@ export class Source {
     return this.board !== null && this.board.origin.kind === "live";
   }
 
+  // Whether it shows how things are, and not how they went.
+  get present() {
+    return this.live || this.board?.origin.kind === "snapshot";
+  }
+
   listen(listener) {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);

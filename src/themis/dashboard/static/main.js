@@ -147,9 +147,15 @@ function bar() {
     parts.push(el("button.small", {type: "button", onclick: logout}, "Log out"));
     if (status !== "live" && status !== "still") announce(`${text}: ${title}`);
   } else {
-    parts.push(el("span.muted.who", {}, `finished run, ${duration(board.now - board.begin)}`));
+    parts.push(el("span.muted.who", {}, ended(board)));
   }
   replace(origin, parts);
+}
+
+function ended(board) {
+  const {kind, taken} = board.origin;
+  if (kind !== "snapshot") return `finished run, ${duration(board.now - board.begin)}`;
+  return taken === null ? "snapshot" : `snapshot of ${new Date(1000 * taken).toLocaleString()}`;
 }
 
 async function logout() {

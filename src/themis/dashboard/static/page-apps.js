@@ -8,7 +8,7 @@ import {Table} from "./table.js";
 
 export async function apps({source, palette, clock}) {
   const fair = source.board.fair;
-  const live = source.live;
+  const live = source.present;
   const table = new Table({
     caption: "Apps", empty: "No app fits.",
     key: (row) => `${row.app}/${row.place ?? ""}`,

@@ -31,6 +31,7 @@ export async function auctions({source, clock}) {
     if (!rows.length) {
       replace(room, source.live
         ? empty("No round was held yet", "A round is held when apps and free GPUs are there, and at every beat.", "themis submit app.yaml")
+        : source.present ? empty("A snapshot has no rounds", "It is one moment. The service's store and its backups have them.", "themis backup themis.db\nthemis dashboard themis.db")
         : empty("No rounds were kept", "Runs of a comparison keep results only. A run of its own keeps every round.", "themis sim run --out run"));
       return;
     }

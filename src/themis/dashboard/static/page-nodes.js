@@ -7,7 +7,7 @@ import {Lanes} from "./lanes.js";
 
 export async function nodes({source, palette, clock}) {
   const room = el("div");
-  const lanes = source.live ? null : new Lanes(await source.lanes(), source.board.now);
+  const lanes = source.present ? null : new Lanes(await source.lanes(), source.board.now);
   let drawn = "";
 
   function update(what = "all") {
@@ -64,7 +64,7 @@ export async function nodes({source, palette, clock}) {
   }
 
   update();
-  const legend = source.live
+  const legend = source.present
     ? el("p.hint", {}, "Each square is a GPU in the colour of its app, in groups by slot. Empty ones are free, pale ones with a dashed edge are being left, crossed ones are out of use.")
     : el("p.hint", {}, "Each square is a GPU, the darker the longer it was in use.");
   return {node: el("div.page", {}, heading("Nodes"), legend, room), title: "Nodes", close: source.listen(update)};

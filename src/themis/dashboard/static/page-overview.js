@@ -99,7 +99,8 @@ export async function overview({source, palette, clock}) {
   return {node, title: "Overview", close: () => { off(); timeline.close(); }, timeline};
 }
 
-const live = (board) => board.origin.kind === "live";
+// A snapshot is shown as what it was then: the present.
+const live = (board) => ["live", "snapshot"].includes(board.origin.kind);
 
 function liveTiles(board, clock) {
   const {gpus} = board;

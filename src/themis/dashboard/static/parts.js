@@ -51,7 +51,7 @@ export function reasonChip(board, code) {
   return words === undefined ? chip("wait", safe(code, 40)) : chip(words.tone, words.label, words.what);
 }
 
-const STATES = {running: "good", finished: "good", waiting: "wait", suspended: "held", cancelled: "held", failed: "bad", present: "good", cordoned: "held", silent: "bad", leased: "good", free: "wait", fencing: "wait", quarantined: "bad", gone: "bad", stopped: "held", stopping: "wait", starting: "wait"};
+const STATES = {running: "good", finished: "good", waiting: "wait", suspended: "held", cancelled: "held", failed: "bad", present: "good", cordoned: "held", silent: "bad", leased: "good", free: "wait", fencing: "wait", quarantined: "bad", absent: "bad", stopped: "held", stopping: "wait", starting: "wait"};
 
 export function stateChip(state) {
   return chip(STATES[state] ?? "wait", safe(state, 30));
