@@ -20,13 +20,14 @@ from themis.live.config import Limits
 from themis.live.keeping import Departed
 from themis.live.past import MOST_ENDED, Past
 from themis.live.rounds import Arrival
+from themis.live.routes import pages
 from themis.live.stored_board import open_stored_service
 from themis.live.watching import Watchers
 from themis.model import AppId, GpuId, Lease, OwnerId, Source
 from themis.model.reasons import Reason
 from themis.policies.base import Notes
 from themis.records.codec import dumps
-from themis.testing.http_desk import Desk, desk_of
+from themis.testing.http_desk import Desk, desk_of, says_that_it_is_empty
 from themis.testing.world import simple_app
 
 SECRET = ("ann-sweep", "ann-second")
@@ -204,6 +205,14 @@ def test_pages_are_for_everybody_also_with_a_stale_cookie(tmp_path: Path) -> Non
     at_desk(tmp_path, work)
 
 
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams that make nobody wait."""
+    monkeypatch.setattr(pages, "PACE", 0.05)
+    monkeypatch.setattr(pages, "QUIET", 0.2)
+
+
+@pytest.mark.usefixtures("quick")
 def test_a_stream_tells_what_is_new_and_no_more(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
         reader = Reader(desk, "root")
@@ -219,6 +228,7 @@ def test_a_stream_tells_what_is_new_and_no_more(tmp_path: Path) -> None:
         assert change["timeline"]["names"] == ["sweep"]
         before = change["timeline"]["cursor"]
         await desk.call("ann", "POST", "/v1/apps/sweep/cancel")
+        says_that_it_is_empty(desk)
         while (change := await reader.change())["timeline"] is None:
             pass
         assert change["timeline"]["cursor"] > before
@@ -229,6 +239,7 @@ def test_a_stream_tells_what_is_new_and_no_more(tmp_path: Path) -> None:
     at_desk(tmp_path, work)
 
 
+@pytest.mark.usefixtures("quick")
 def test_streams_are_counted_and_end_with_their_token_and_with_the_service(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
         ends = desk.tokens["ann"][len("themis_") :][:12]
@@ -380,3 +391,17 @@ def test_a_store_tells_of_its_service_when_that_is_gone(tmp_path: Path) -> None:
     assert page.leases
     assert recording.rounds(None, 50).rounds
     assert sum(len(machine.gpus) for machine in recording.board().machines) == 4
+
+
+def test_machines_that_are_gone_for_good_are_not_on_the_pages(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        desk.service.steward._feed(ev.MachineLeft(desk.service.now(), "m0"))
+        board = await told(desk, "root", "/v1/board")
+        assert [machine["state"] for machine in board["machines"]] == ["present"]
+        assert {gpu["state"] for gpu in board["machines"][0]["gpus"]} == {"absent"}
+        assert (await desk.call("root", "POST", "/v1/nodes/m0/remove")).status_code == 200
+        desk.api._board._at = float("-inf")  # Rows are good for a second.
+        board = await told(desk, "root", "/v1/board")
+        assert (board["machines"], sum(board["gpus"].values())) == ([], 0)
+
+    at_desk(tmp_path, work)

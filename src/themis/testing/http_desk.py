@@ -16,6 +16,8 @@ import httpx
 
 from themis.arbiter import Settings
 from themis.arbiter import events as ev
+from themis.fleet.events import ReportCame
+from themis.fleet.messages import Report, SlotReport, SlotState
 from themis.live.api import Api, ApiSettings, make_api
 from themis.live.config import Limits
 from themis.live.credentials import Role, create_token
@@ -105,3 +107,14 @@ async def desk_of(
         finally:
             await service.close()
             store.close()
+
+
+def says_that_it_is_empty(desk: Desk) -> None:
+    """The one machine of four GPUs reports that nothing is on them."""
+    slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(4))
+    steward = desk.service.steward
+    for number, epoch in ((1, 0), (2, steward.epoch), (3, steward.epoch)):
+        # What it says last stands until it is told something else.
+        revision = steward.nodes["m0"].revision if number == 3 else 0
+        report = Report("m0", 1, number, epoch, revision, slots, (), Machine("m0", "r0", (2, 2)))
+        desk.service.apply(ReportCame(desk.service.now(), report))

@@ -22,7 +22,7 @@ export async function compare({source}) {
       ...measures.map((measure) => ({
         name: measure.name, label: measure.label, number: true, low: !["max_rho", "share_fair", "mean_completion_h"].includes(measure.name),
         value: (row) => row.measures[measure.name],
-        cell: (row) => [told(row.measures[measure.name], measure), best.get(measure.name) === row.title ? chip("good", "best") : null],
+        cell: (row) => [told(row.measures[measure.name], measure), best.get(measure.name) === row.title ? el("span.detail", {}, chip("good", "best")) : null],
       })),
     ],
   });
