@@ -3,13 +3,25 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from themis.arbiter import Settings
+from themis.arbiter.events import AppSuspended
+from themis.dashboard.pictures import open_snapshot
 from themis.dashboard.serving import serve
+from themis.model import AppId, Machine, Topology
+from themis.model.reasons import Reason
+from themis.policies import policy
+from themis.records.snapshots import write_snapshot
+from themis.sim.forking import Fork
+from themis.sim.jobs import NO_COSTS
 from themis.testing.browsers import LIMIT, Live, Tab, Tabs
+from themis.testing.http_desk import says_that_it_is_empty
 from themis.testing.recordings import small_run
+from themis.testing.sims import sim_app, workload_of
 from themis.testing.tools import missing
 
 pytestmark = pytest.mark.slow
@@ -41,6 +53,21 @@ def runs() -> Iterator[str]:
 def fresh() -> Iterator[str]:
     """A server of one's own: an address lets in any number of browsers."""
     with serve([small_run("run-a", NAMES)]) as url:
+        yield url
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Iterator[str]:
+    topology = Topology(tuple(Machine(f"m{number}", "r0", (2, 2)) for number in range(4)))
+    apps = workload_of(*(sim_app(name, work=2e5, max_gpus=4) for name in (*NAMES, "waits")))
+    fork = Fork(topology, apps, policy("equal-share"), Settings(), seed=1, costs=NO_COSTS)
+    fork.advance(1000.0)
+    fork.look(1000.0)
+    fork._post(AppSuspended(1000.0, AppId("waits"), Reason.PAUSED_BY_USER))
+    fork._work_off()
+    path = tmp_path / "monday.json"
+    write_snapshot(fork.snapshot("equal-share"), path)
+    with serve([open_snapshot(path)]) as url:
         yield url
 
 
@@ -234,7 +261,12 @@ def test_changes_arrive_by_themselves(tabs: Tabs, service: Live) -> None:
     tab.show("auctions", "live-auctions")
     until(tab, "Round 1")
     tab.show("apps/first-sweep", "live-app")
-    service.do(service.desk.call("ann", "POST", "/v1/apps/first-sweep/cancel"))
+
+    async def cancel() -> None:
+        await service.desk.call("ann", "POST", "/v1/apps/first-sweep/cancel")
+        says_that_it_is_empty(service.desk)
+
+    service.do(cancel())
     until(tab, "cancelled")
 
 
@@ -289,3 +321,20 @@ def test_a_browser_logs_out_and_one_that_lost_the_service_says_so(
     token = service.desk.tokens["ann"][len("themis_") :][:12]
     service.do(service.desk.call("root", "DELETE", f"/v1/tokens/{token}"))
     until(two, "logged out")
+
+
+def test_a_snapshot_is_shown_as_the_moment_that_it_is(tabs: Tabs, snapshot: str) -> None:
+    tab = tabs.open(loose=True)
+    tab.enter(snapshot)
+    assert "snapshot" in tab.page.inner_text("header")
+    hints = {
+        "": "of 16", "apps": "paused", f"apps/{NAMES[0]}": "held, ends", "auctions": "no rounds",
+        "nodes": "Each square is a GPU in the colour of its app", "compare": "themis dashboard",
+    }  # fmt: skip
+    for place, hint in hints.items():
+        tab.show(place, f"snapshot-{place.partition('/')[0] or 'overview'}")
+        assert hint in tab.text(), place
+        assert "NaN" not in tab.text()
+        assert "undefined" not in tab.text()
+        assert "has held none" not in tab.text()
+        assert accessible(tab.page) == [], place

@@ -34,7 +34,8 @@ export async function app({source, palette, clock}, name) {
         tile("Submitted", timeCell(time, row.submitted), row.owner ? `by ${safe(row.owner, 60)}` : ""),
         row.ended ? tile("Ended", timeCell(time, row.ended), safe(page.outcome, 80)) : tile("Active for", duration(row.elapsed), row.ideal_seconds ? `${duration(row.ideal_seconds)} on a fair share of its own` : "")),
       why(board, row, page, time),
-      el("div.columns", {},
+      // A snapshot has no past.
+      source.present && !source.live ? null : el("div.columns", {},
         card("rho, round by round", chart(page.history, time, {limit: {at: board.fair, label: `fair: up to ${board.fair}`}, format: (value) => number(value, 2), label: "rho as rounds ranked it", none: "No round has looked at it yet."})),
         card("GPUs held", chart(page.held, time, {step: true, zero: true, format: (value) => number(value), label: "GPUs held over time", whole: true, none: "It has held none yet."}))),
       page.phases.length ? card("Phases", phases(page, time)) : null,
