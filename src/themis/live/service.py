@@ -52,6 +52,7 @@ from themis.fleet.talk import (
 from themis.live.agents import Agents
 from themis.live.chronicle import lines_of
 from themis.live.entries import body_of
+from themis.live.foretelling import Forecasts
 from themis.live.keeping import Departed, Rows, Submissions
 from themis.live.log_desk import LogDesk
 from themis.live.memory import CLUSTER, Memory, fleet_rows
@@ -119,6 +120,8 @@ class Service:
         """What Prometheus reads."""
         self.logs = LogDesk(self)
         """Who reads what jobs print."""
+        self.forecasts = Forecasts()
+        """Who asks what would be."""
 
     # Life
 
@@ -153,6 +156,7 @@ class Service:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.forecasts.close()
         await self.writer.close()
         await self._solving.close()
 
@@ -491,7 +495,7 @@ class Service:
             if known is not None:
                 await self.settled()
                 return known
-            name = self._free_name(app.name)
+            name = self.free_name(app.name)
             plan = plan_app(app, name, owner, seed)
             sheet = _sheet(app, name, owner, seed)
             rows = self.hosting.note(sheet)
@@ -514,12 +518,13 @@ class Service:
         """
         self._check_open()
         if self._submissions.find(owner, key) is None:
-            name = self._free_name(app.name)
+            name = self.free_name(app.name)
             _sheet(app, name, owner, seed)
             self._check_room(owner, most)
             self._steward.arbiter.world.check_fits(plan_app(app, name, owner, seed).spec)
 
-    def _free_name(self, wanted: str) -> AppId:
+    def free_name(self, wanted: str) -> AppId:
+        """The name that an app gets which wants this one."""
         number, name = 1, AppId(wanted)
         # Of an app that is over something may still be alive; the next must not be told of it.
         alive = {run.app for run in self._steward.runs.values()}
