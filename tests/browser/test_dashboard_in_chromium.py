@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,9 @@ HOSTILE = (
     "x" * 5000,
     "__proto__",
 )
+LOOKS = [(1280, "light"), (390, "dark")]
+if os.environ.get("THEMIS_SCREENSHOTS"):  # Who wants pictures wants all of them.
+    LOOKS += [(1280, "dark"), (390, "light")]
 PAGES = {
     "overview": "", "apps": "apps", "app": f"apps/{NAMES[2]}", "auctions": "auctions",
     "round": "auctions/3", "nodes": "nodes", "compare": "compare",
@@ -71,8 +75,7 @@ def snapshot(tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
 def test_every_page_of_a_run_is_readable_and_fits(
     tabs: Tabs, runs: str, width: int, scheme: str
 ) -> None:
