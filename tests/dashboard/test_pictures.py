@@ -59,6 +59,7 @@ def test_a_snapshot_is_shown_as_it_was(path: Path) -> None:
     assert [machine.state for machine in board.machines] == [
         "present", "present", "present", "cordoned", "silent",
     ]  # fmt: skip
+    assert [machine.number for machine in board.machines] == [0, 1, 2, 3, 4]
     assert board.gpus["absent"] == 4
     assert sum(board.gpus.values()) == 20
     line = still.timeline()

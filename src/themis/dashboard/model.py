@@ -99,6 +99,8 @@ class MachineRow:
     gpus: tuple[GpuRow, ...]
     heard: float | None = None
     note: str = ""
+    number: int | None = None
+    """What bids call it; None for one that the arbiter has not met."""
 
 
 @dataclass(frozen=True, slots=True)

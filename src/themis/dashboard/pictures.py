@@ -229,6 +229,7 @@ def _machines(arbiter: Arbiter) -> tuple[MachineRow, ...]:
             "silent" if world.is_gone(number)
             else "cordoned" if world.is_cordoned(number) else "present",
             tuple(_gpu(arbiter, gpu, index) for index, gpu in enumerate(topology.gpus_of[number])),
+            number=number,
         )
         for number, machine in enumerate(topology.machines)
     )  # fmt: skip

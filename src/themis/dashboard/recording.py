@@ -310,6 +310,7 @@ class Recording:
                     machine.gpu_memory,
                     "present",
                     gpus,
+                    number=number,
                 )
             )
         return tuple(rows)

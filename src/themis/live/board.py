@@ -301,6 +301,7 @@ class LiveBoard:
             # It changes with every heartbeat, and matters only of those that are silent.
             heard=node.heard if state == "silent" else None,
             note=line["trouble"],
+            number=topology.number_of.get(node.name),
         )
 
     def _open(self) -> Iterable[Owned]:
@@ -395,6 +396,7 @@ class LiveBoard:
                     for gpu in item.gpus
                 ),
                 item.heard,
+                number=item.number,
             )
             for item in self._machines
         )  # fmt: skip

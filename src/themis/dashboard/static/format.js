@@ -134,13 +134,14 @@ export class Clock {
 
 const LEVELS = ["in one slot", "on one machine", "in one rack", "anywhere"];
 
-// A row of a bid in words.
-export function chunks(list) {
+// A row of a bid in words; machines by number, as bids name them.
+export function chunks(list, machines = new Map()) {
   const told = new Map();
   for (const chunk of list) {
     const where = chunk.machine === null || chunk.machine === undefined
-      ? LEVELS[chunk.level] ?? "anywhere" : `on machine ${chunk.machine}`;
-    const key = `${chunk.count === 1 ? "1 GPU" : `${chunk.count} GPUs ${where}`}`;
+      ? LEVELS[chunk.level] ?? "anywhere" : `on ${machines.get(chunk.machine) ?? `machine ${chunk.machine}`}`;
+    const alone = chunk.count === 1 && (chunk.machine ?? null) === null;
+    const key = alone ? "1 GPU" : `${plural(chunk.count, "GPU")} ${where}`;
     told.set(key, (told.get(key) ?? 0) + 1);
   }
   return [...told].map(([what, times]) => (times > 1 ? `${times} \u00d7 ${what}` : what)).join(" + ");

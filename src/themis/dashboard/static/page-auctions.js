@@ -94,6 +94,7 @@ export async function round({source, palette, clock}, text) {
   others?.update(sheet.others.map((row, place) => ({...row, place})));
   const bids = sheet.own.filter((row) => row.bid !== null);
   const last = board.last_round;
+  const names = new Map(board.machines.map((machine) => [machine.number, safe(machine.machine, 60)]));
   return {
     title: `Round ${sheet.round}`,
     close: () => {},
@@ -111,7 +112,7 @@ export async function round({source, palette, clock}, text) {
         tile("Answer", sheet.solver ? (sheet.exact ? "the best there is" : "perhaps not the best") : "no auction", sheet.solver ? certificate(sheet) : "the policy decided alone")),
       card("Apps", sheet.own.length ? table.node : el("p.muted", {}, apps ? "None of them is yours." : "No app was there.")),
       others === null ? null : card("Apps of other owners", el("p.hint", {}, "Bids of others are sealed."), others.node),
-      card("Bids", bids.length ? bids.map((row) => bid(row, palette)) : el("p.muted", {}, sheet.solver ? "None of yours." : "Nobody was asked for a bid."))),
+      card("Bids", bids.length ? bids.map((row) => bid(row, palette, names)) : el("p.muted", {}, sheet.solver ? "None of yours." : "Nobody was asked for a bid."))),
   };
 }
 
@@ -151,10 +152,10 @@ function otherTable() {
   });
 }
 
-function bid(row, palette) {
+function bid(row, palette, names) {
   const rows = [...row.bid.rows].sort((one, two) => one.seconds - two.seconds).slice(0, 60);
   return el("details", {},
     el("summary", {}, swatch(palette, row.app ?? row.line.app), el("bdi", {}, safe(row.line.app, 60)), el("span.muted", {}, ` ${plural(row.bid.rows.length, "row")}`)),
-    rows.length ? el("ul.bid", {}, rows.map((line) => el("li", {}, el("span", {}, `with ${chunks(line.chunks)}`), el("span.amount", {}, `${duration(line.seconds)} to go`)))) : el("p.muted", {}, "It wants nothing of the offer."),
+    rows.length ? el("ul.bid", {}, rows.map((line) => el("li", {}, el("span", {}, `with ${chunks(line.chunks, names)}`), el("span.amount", {}, `${duration(line.seconds)} to go`)))) : el("p.muted", {}, "It wants nothing of the offer."),
     row.bid.rows.length > 60 ? el("p.hint", {}, "the quickest 60") : null);
 }
