@@ -4,7 +4,7 @@
 # Paths are relative and tools run as modules, so a tree below a folder with spaces works too.
 
 .POSIX:
-.PHONY: help setup demo test lint format bench fuzz chaos protos results clean
+.PHONY: help setup demo test lint format bench fuzz chaos protos reference results clean
 
 ARGS =
 VENV_PYTHON = .venv/bin/python
@@ -25,6 +25,7 @@ help:
 	@echo "make fuzz     the property tests, randomised and longer"
 	@echo "make chaos    kills and faults, ten times as many as in the tests"
 	@echo "make protos   the code of the wire format from its .proto"
+	@echo "make reference  the generated parts of docs/reference/, after commands, keys or routes changed"
 	@echo "make results  the whole evaluation into reproduce-out/ and docs/results.md; many hours, resumes"
 	@echo "make clean    remove .venv, caches and reproduce-out/"
 
@@ -59,6 +60,9 @@ chaos: setup
 
 protos:
 	@PYTHON="$(PYTHON)" sh scripts/protos
+
+reference: setup
+	@sh scripts/reference $(ARGS)
 
 # ARGS='--minutes 50' makes it in parts: it fails until all of it is there.
 results: setup
