@@ -225,7 +225,7 @@ def rewrite() -> None:
     def block(_: re.Match[str]) -> str:
         shown = "".join(written(step) for step in next(blocks))
         shown = re.sub(r" +$", "", shown, flags=re.MULTILINE)
-        shown = shown.replace(here, "/home/me/themis").replace(f":{port}", ":7421")
+        shown = shown.replace(here, "/path/to/themis").replace(f":{port}", ":7421")
         return f"```console\n{shown}```"
 
     PAGE.write_text(_BLOCK.sub(block, text), "utf-8")
