@@ -25,7 +25,7 @@ help:
 	@echo "make fuzz     the property tests, randomised and longer"
 	@echo "make chaos    kills and faults, ten times as many as in the tests"
 	@echo "make protos   the code of the wire format from its .proto"
-	@echo "make reference  the generated parts of docs/reference/, after commands, keys or routes changed"
+	@echo "make reference  what is made from the code: parts of docs/reference/, pictures of docs/concepts/"
 	@echo "make docs     the documentation as a site, build/docs/index.html"
 	@echo "make results  the whole evaluation into reproduce-out/ and docs/results.md; many hours, resumes"
 	@echo "make clean    remove .venv, caches and reproduce-out/"
@@ -64,6 +64,7 @@ protos:
 
 reference: setup
 	@sh scripts/reference $(ARGS)
+	@$(VENV_PYTHON) docs/site/pictures.py
 
 docs: setup
 	@sh scripts/docs

@@ -2,7 +2,7 @@
 
 The pages are plain Markdown and read well where they are. What is added here is navigation, made of
 the lists of links in docs/README.md and in the indices of decisions and policies, so that there is
-one list of each. The build is strict: a link that leads nowhere, or a page that no list has, fails it.
+one list of each. The build is strict: a link that leads nowhere, or a page that no list has, fails.
 """
 
 import re
