@@ -1,4 +1,4 @@
-"""The pictures of the concepts: as docs/site/pictures.py draws them, harmless, told in words too."""
+"""The pictures of the concepts: as docs/site/pictures.py draws them, harmless, in words too."""
 
 import re
 import subprocess
