@@ -118,6 +118,10 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "DELETE /v1/tokens/{token}": lambda c: c.revoke_token("x"),
     "/v1/rounds": lambda c: c.rounds(),
     "/v1/rounds/{round}": lambda c: c.round(1),
+    "POST /v1/whatif": lambda c: c.ask({"app": {}}),
+    "/v1/whatif/{question}": lambda c: c.foretold("x"),
+    "DELETE /v1/whatif/{question}": lambda c: c.forget("x"),
+    "/v1/snapshot": lambda c: c.snapshot(),
     "/v1/audit": lambda c: c.audit(),
     "/v1/config": lambda c: c.config(),
     "POST /v1/config/reload": lambda c: c.reload(),
@@ -148,7 +152,7 @@ def test_every_route_for_people_has_a_method_that_calls_it() -> None:
             wanted = name
             for part, value in (("{index}", "1"), ("{round}", "1")):
                 wanted = wanted.replace(part, value)
-            for part in ("{app}", "{job}", "{node}", "{owner}", "{token}"):
+            for part in ("{app}", "{job}", "{node}", "{owner}", "{token}", "{question}"):
                 wanted = wanted.replace(part, "x")
             assert route(method, path.partition("?")[0]) == wanted
             assert headers["Authorization"] == f"Bearer {TOKEN}"

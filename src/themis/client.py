@@ -19,6 +19,7 @@ import secrets
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from ipaddress import ip_address
 from os import PathLike, fspath
@@ -58,6 +59,9 @@ CHUNK = 65536
 """Bytes of a log that come in one answer."""
 POLL = 20.0
 """Seconds that the service may keep a call for news of a log."""
+
+ANSWER_POLL = 10
+"""Seconds that it may keep a call for a better forecast."""
 
 _ERRORS: Mapping[str, Callable[[str, str], RefusedError]] = {
     "unknowncaller": UnknownCallerError,
@@ -311,6 +315,80 @@ class Client:
     def release(self, app: str) -> Answer:
         """Let a held app run again."""
         return self._app("POST", app, "/release")
+
+    # What if
+
+    def whatif(
+        self,
+        app: Mapping[str, Any],
+        *,
+        gpus: Sequence[int] = (),
+        stop: Sequence[str] = (),
+        at: Sequence[str | float] = (),
+        policy: Sequence[str] = (),
+        add_machines: Sequence[Any] = (),
+        seeds: int | None = None,
+        seconds: float | None = None,
+        seed: int | None = None,
+        owner: str | None = None,
+        each: Callable[[Answer], None] | None = None,
+    ) -> Answer:
+        """When an app would start and finish if it were submitted now; nothing is submitted.
+
+        Under `cases` is the app as written, then one case for each thing that is to be changed.
+        Times are seconds from now, as `low`, `mid` and `high` over what is drawn.
+
+        Args:
+            app: The keys of an app file.
+            gpus: Other numbers of GPUs that a job can use.
+            stop: Other rules of stopping, as `none` or `halving,eta=3`.
+            at: Other times: seconds from now, or as +8h.
+            policy: Other policies; for admins.
+            add_machines: So many more machines like the most common one, or a list of machines
+                with `name`, `rack`, `slots`, `gpu_model` and `gpu_memory`; for admins.
+            seeds: How often what is not known is drawn.
+            seconds: How long the answer may take.
+            seed: What a random search draws from.
+            owner: Whose it would be, if an admin asks.
+            each: Called with every answer on the way, which is less sure.
+        """
+        given = {"gpus": list(gpus), "stop": list(stop), "at": list(at), "policy": list(policy),
+                 "add_machines": list(add_machines), "seeds": seeds, "seconds": seconds,
+                 "seed": seed, "owner": owner}  # fmt: skip
+        wishes = {key: value for key, value in given.items() if value not in (None, [])}
+        question = str(self.ask({"app": dict(app), **wishes})["question"])
+        seen, final = 0, False
+        try:
+            while True:
+                news = self.foretold(question, seen=seen, wait=ANSWER_POLL)
+                answer: Answer = news.get("answer") or {}
+                fresh, seen = int(news.get("seen") or 0) > seen, int(news.get("seen") or 0)
+                final = bool(answer.get("final"))
+                if fresh and each is not None:
+                    each(answer)
+                if final:
+                    return answer
+        finally:
+            if not final:  # Nobody waits for it any more.
+                with suppress(ThemisError):
+                    self.forget(question)
+
+    def ask(self, body: Answer) -> Answer:
+        """Begin a forecast; its number is under `question`. `whatif` does all of it."""
+        return self._call("POST", "/v1/whatif", body)
+
+    def foretold(self, question: str, *, seen: int = 0, wait: int = 0) -> Answer:
+        """The newest `answer` to a question, once there is a newer one than the `seen`-th."""
+        path = f"/v1/whatif/{_part('question', question)}"
+        return self._get(path + _query(seen=seen, wait=wait))
+
+    def forget(self, question: str) -> Answer:
+        """Drop a question."""
+        return self._call("DELETE", f"/v1/whatif/{_part('question', question)}")
+
+    def snapshot(self) -> Answer:
+        """The state of the cluster, for `themis whatif --snapshot`; as an operator."""
+        return self._get("/v1/snapshot")
 
     # Machines
 

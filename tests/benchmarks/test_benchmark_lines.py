@@ -153,3 +153,11 @@ def test_leases_that_move_between_real_processes_are_measured() -> None:
     )
     (line,) = map(json.loads, done.stdout.splitlines())
     assert 0.0 < line["heard_s"] < line["change_s"], done.stderr
+
+
+def test_a_what_if_tells_when_it_was_answered_and_judges_no_small_cluster() -> None:
+    command = [sys.executable, str(FOLDER / "whatif.py"), "--apps", "3", "--seeds", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    line = json.loads(done.stdout)
+    assert (line["runs"], line["of"], line["seeds"], line["met"]) == (2, 2, 1, None)
+    assert line["rough"] <= line["first"] <= line["final"]

@@ -96,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(raw)
 
-    do_GET = do_POST = _answer  # noqa: N815 - http.server wants these names
+    do_GET = do_POST = do_DELETE = _answer  # noqa: N815 - http.server wants these names
 
     def log_message(self, *_: object) -> None:
         pass

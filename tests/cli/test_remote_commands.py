@@ -348,7 +348,7 @@ def test_how_a_machine_is_kept_from_use_is_told_apart(
         ("resume", {"changed": True, "suspended": []}, "x is paused no more", 0),
         ("resume", {"changed": False, "suspended": []}, "x was not paused", 0),
         ("resume", {"changed": False, "suspended": ["HELD_BY_ADMIN"]}, "not paused; an opera", 1),
-        ("release", {"changed": True, "suspended": ["PAUSED_BY_USER"]}, "no more; its owner", 1),
+        ("release", {"changed": True, "suspended": ["PAUSED_BY_USER"]}, "no more; it is paused", 1),
     ],
 )
 def test_who_lets_an_app_go_is_told_what_still_holds_it_back(

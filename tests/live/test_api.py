@@ -270,6 +270,7 @@ NOTHING = {
     "index": "0",
     "round": "1",
     "token": "0" * 12,
+    "question": "0" * 16,
     "code": "0" * 12 + "-" + "0" * 64,
 }
 """What may stand in paths and is not there."""

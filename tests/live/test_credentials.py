@@ -11,6 +11,7 @@ from themis.live.credentials import (
     TOKEN,
     Identity,
     Issued,
+    Proof,
     Role,
     Row,
     check_bearer,
@@ -143,6 +144,31 @@ def test_revoking_by_the_whole_token_does_not_repeat_it(vault: MemoryVault) -> N
 def test_a_header_without_a_token_is_nobody(vault: MemoryVault, header: object) -> None:
     with pytest.raises(UnknownCallerError):
         check_bearer(vault, header, now=NOW)
+
+
+def test_a_proof_lasts_as_long_as_its_token(vault: MemoryVault) -> None:
+    made, proof = issued(vault), Proof()
+    header = f"Bearer {made.token.reveal()}"
+    who = Identity(Role.TENANT, "vision", made.credential.id)
+    assert [proof.check(vault, header, now=NOW + later) for later in (0.0, 99.0)] == [who, who]
+    with pytest.raises(UnknownCallerError, match="expired"):
+        proof.check(vault, header, now=NOW + 100.0)
+    assert proof.check(vault, header, now=NOW) == who
+    revoke_token(vault, made.credential.id, now=NOW)
+    with pytest.raises(UnknownCallerError, match="revoked"):
+        proof.check(vault, header, now=NOW)
+
+
+def test_a_proof_says_nothing_of_another_token(vault: MemoryVault) -> None:
+    made, proof = issued(vault), Proof()
+    assert proof.check(vault, f"Bearer {made.token.reveal()}", now=NOW).subject == "vision"
+    text = made.token.reveal()
+    for header in (None, "", f"Bearer {text[:-1]}{'a' if text[-1] == 'b' else 'b'}"):
+        with pytest.raises(UnknownCallerError):
+            proof.check(vault, header, now=NOW)
+    vault.take(f"credential/{made.credential.id}")
+    with pytest.raises(UnknownCallerError):
+        proof.check(vault, f"Bearer {made.token.reveal()}", now=NOW)
 
 
 def test_a_bearer_header_is_read_whatever_its_case(vault: MemoryVault) -> None:

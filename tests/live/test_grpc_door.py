@@ -399,6 +399,23 @@ def test_calls_under_way_are_counted(tmp_path: Path) -> None:
     at_the_door(tmp_path, door=door, settings=Settings(heartbeat=60.0), node_ttl=300.0)(work)
 
 
+def test_tenants_leave_places_for_nodes(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        news = await world.agent("ann").exchange(says(number=1))
+        heard = replace(says(number=2), epoch=news.epoch, heard=news.first + len(news.items) - 1)
+        waits = asyncio.create_task(world.agent("ann").exchange(heard))
+        await until(lambda: world.service.agents._waiting)
+        with pytest.raises(LimitError, match="tenants have 1 streams open"):
+            await world.agent("ann").exchange(replace(heard, number=3))
+        assert (await world.node("m0").report(report_of("m0"))).answers == 1
+        waits.cancel()
+        await until(lambda: not world.service.agents._waiting)
+        await world.agent("ann").exchange(says(number=4))
+
+    door = GrpcSettings(for_tenants=1)
+    at_the_door(tmp_path, door=door, settings=Settings(heartbeat=60.0), node_ttl=300.0)(work)
+
+
 def test_a_message_of_an_agent_has_a_limit_of_its_own(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         with pytest.raises(RefusedError, match="allowed: at most 262144"):

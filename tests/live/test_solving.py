@@ -53,9 +53,10 @@ print(json.dumps({"ready": True}), flush=True)
 from themis.auction import solver
 from themis.live.solve_worker import questions
 from themis.records.codec import dumps
+from themis.records.packed import unpack
 for question in questions(sys.stdin.buffer):
     if %s:
-        best = solver("default").solve(question.problem)
+        best = solver("default").solve(unpack(question.packed))
         print(dumps({"id": question.number, "final": False, "solution": best}), flush=True)
     time.sleep(3600)
 """

@@ -72,8 +72,8 @@ def test_a_name_under_which_something_is_still_alive_gets_a_number(
     async def work(desk: Desk) -> None:
         left = {7: SimpleNamespace(app="sweep")}
         monkeypatch.setattr(type(desk.service.steward), "runs", property(lambda _: left))
-        assert desk.service._free_name("sweep") == "sweep-2"
-        assert desk.service._free_name("other") == "other"
+        assert desk.service.free_name("sweep") == "sweep-2"
+        assert desk.service.free_name("other") == "other"
         monkeypatch.undo()
 
     at_the_desk(tmp_path, work)

@@ -4,13 +4,24 @@ import heapq
 import random
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from themis.errors import ConfigError, InvariantError
-from themis.model import AppId, GpuId, JobId, JobSpec, Machine, Slowdown, Topology
-from themis.sim.jobs import NO_COSTS, Costs, Nodes
+from themis.model import (
+    AppId,
+    AppSpec,
+    GpuId,
+    JobId,
+    JobSpec,
+    Machine,
+    OwnerId,
+    Phase,
+    Slowdown,
+    Topology,
+)
+from themis.sim.jobs import NO_COSTS, Costs, Nodes, declared_costs
 
 TOPOLOGY = Topology((Machine("m0", "r0", (2, 2)), Machine("m1", "r0", (2, 2))))
 A, B = AppId("a"), AppId("b")
@@ -266,3 +277,12 @@ def test_a_job_that_moves_on_to_a_later_target_goes_on() -> None:
     clock.run()
     assert [what for _, what, _ in clock.story] == ["start", "stop", "start", "stop", "reach"]
     assert clock.story[-1][0] == 120.0
+
+
+def test_declared_costs_are_the_usual_ones_where_nobody_said_otherwise() -> None:
+    job = JobSpec(JobId("j0"), 1.0, 1)
+    spec = AppSpec(AppId("a"), OwnerId("a"), (job,), (Phase(1, 1),))
+    assert declared_costs(spec) == Costs()
+    none = replace(spec, checkpoint_seconds=0.0, restart_seconds=0.0)
+    assert declared_costs(none) == NO_COSTS
+    assert declared_costs(replace(spec, restart_seconds=1e9)).restart(0.5) == 86400.0

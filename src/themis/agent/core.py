@@ -365,7 +365,25 @@ class Agent:
                 self._placement[name] = gang
             else:
                 self._out.append(cmd.StopJob(name))
-        self._arrange()
+        if event.waiting is None:
+            self._arrange()
+            return
+        self._waiting, self._content = list(event.waiting), event.content
+
+    @property
+    def waiting(self) -> tuple[JobId, ...]:
+        """Jobs without GPUs since the last look at all of them, the longest last."""
+        return tuple(self._waiting)
+
+    @property
+    def content(self) -> bool:
+        """Whether freed GPUs are of no use to it."""
+        return self._content
+
+    @property
+    def targets(self) -> tuple[tuple[JobId, float], ...]:
+        """The jobs of this phase, and the iterations that each trains to."""
+        return tuple((name, job.target) for name, job in self._jobs.items())
 
     def _enter(self, phase: NextPhase) -> None:
         self._jobs = {}

@@ -11,6 +11,8 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from themis.agent.rates import Runs
+from themis.auction.problem import MAX_ROWS
+from themis.auction.thinning import thinned
 from themis.model import CLUSTER, MACHINE, SLOT, Chunk, Row, Seat, level_of
 
 
@@ -129,4 +131,4 @@ def best_rows(drafts: Sequence[Draft], values: Sequence[float]) -> tuple[Row, ..
             for level in range(draft.level + 1):
                 best[level] = min(best[level], seconds)
             kept.append(Row(draft.pinned + draft.extra, seconds))
-    return tuple(kept)
+    return thinned(kept, MAX_ROWS)

@@ -132,6 +132,11 @@ class Resumed:
     topology: Topology
     gpus: tuple[GpuId, ...]
     placement: tuple[tuple[JobId, tuple[GpuId, ...]], ...]
+    waiting: tuple[JobId, ...] | None = None
+    """Jobs without GPUs, the longest last, where all is as the agent before it had left it; None
+    lets it look at all of them anew."""
+    content: bool = False
+    """Whether freed GPUs were of no use to it."""
 
 
 AgentEvent = (

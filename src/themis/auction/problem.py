@@ -30,7 +30,10 @@ from themis.model import (
 )
 from themis.model.ids import check_count, check_number
 
-MAX_ROWS = 4096
+MAX_ROWS = 512
+"""Of a bid. A hundred jobs and 256 GPUs come to about forty."""
+MAX_TABLE = 4096
+"""Rows of a valuation, and GPUs of one of them."""
 MAX_CHUNKS = 1024
 
 
@@ -177,7 +180,7 @@ def check_bid_on(bid: Bid, offered: Mapping[int, int]) -> None:
     total = sum(offered.values())
     try:
         _check_size("rows", len(bid.rows), MAX_ROWS)
-        _check_size("rows of its valuation", len(bid.table), MAX_ROWS)
+        _check_size("rows of its valuation", len(bid.table), MAX_TABLE)
         for number, row in enumerate(bid.rows):
             if not 1 <= len(row.chunks) <= MAX_CHUNKS:
                 _check_size(f"chunks of row {number}", len(row.chunks), MAX_CHUNKS, low=1)
@@ -217,7 +220,7 @@ def _is_sound(shape: TableShape) -> bool:
         type(level) is int
         and 0 <= level <= CLUSTER
         and type(count) is int
-        and 1 <= count <= MAX_ROWS
+        and 1 <= count <= MAX_TABLE
         for level, count in shape.rows
     )
 
@@ -228,7 +231,7 @@ def _check_table(table: Sequence[TableRow]) -> None:
             type(entry.level) is int
             and 0 <= entry.level <= CLUSTER
             and type(entry.count) is int
-            and 1 <= entry.count <= MAX_ROWS
+            and 1 <= entry.count <= MAX_TABLE
             and type(entry.seconds) is float
             and 0.0 < entry.seconds < 1e15
         ):

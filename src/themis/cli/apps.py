@@ -13,7 +13,7 @@ from themis.cli.remote import SERVER, Authority, Server, reach, say, show, since
 from themis.cli.sheets import gpus_held, headlines, jobs_table, leases_table, troubles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from themis.client import Answer, Client
@@ -149,15 +149,6 @@ def _change(
         say(line.format(name))
 
 
-_HELD_BACK = {
-    "PAUSED_BY_USER": "its owner has paused it: `themis resume` lets it go on",
-    "HELD_BY_ADMIN": "an operator holds it back: only an operator's `themis release` lets it run",
-    "AGENT_UNREACHABLE": "its agent does not answer: it goes on when that is back",
-    "CRASH_LOOP": "its jobs fail again and again: `themis explain` says more",
-}
-"""What to say of each reason for which an app may be suspended."""
-
-
 def _let_go(
     server: str,
     ca: Path | None,
@@ -175,9 +166,19 @@ def _let_go(
     else:
         was = answer.get("changed", True)
         first = f"{name} is {state} no more" if was else f"{name} was not {state}"
-        say("; ".join([first, *(_HELD_BACK.get(reason, reason) for reason in left)]))
+        say("; ".join([first, *_held_back(left)]))
     if left:
         raise typer.Exit(FAILED)
+
+
+def _held_back(reasons: Sequence[str]) -> list[str]:
+    """Why an app does not run, in the words of `explain`, and where there is more."""
+    if not reasons:
+        return []
+    from themis.explain import WORDS  # noqa: PLC0415 - needed for this answer alone
+
+    words = {reason.value: said for reason, said in WORDS.items()}
+    return [*(words.get(each, each) for each in reasons), "`themis explain` says what to do"]
 
 
 def _rho(line: Mapping[str, Any]) -> str:

@@ -152,7 +152,7 @@ def _carry_out(
     run: Any, base: RunConfig, seeds: int, out: Path | None, csv: Path | None, *, wide: bool,
     json: bool,
 ) -> None:  # fmt: skip
-    from themis.sim.store import (  # noqa: PLC0415 - late, so that --help is quick
+    from themis.records.files import (  # noqa: PLC0415 - late, so that --help is quick
         check_writable,
         write_whole,
     )
@@ -191,7 +191,7 @@ def _with_progress(run: Any, out: Path | None) -> Comparison:
 def _keep(comparison: Comparison, out: Path, rows: bytes) -> list[Path]:
     """Tables and figures beside the runs."""
     from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
-    from themis.sim.store import write_whole  # noqa: PLC0415 - see above
+    from themis.records.files import write_whole  # noqa: PLC0415 - see above
 
     name = "sweep" if comparison.swept else "comparison"
     text = jsons.dumps(comparison.to_dict(), indent=1) + "\n"

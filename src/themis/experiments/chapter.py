@@ -17,7 +17,7 @@ from themis.errors import ConfigError, RefusedError
 from themis.experiments.base import Claim, Experiment, Figure, Findings, Scope, Table
 from themis.experiments.provenance import seed_text
 from themis.records.codec import decode, dumps, loads
-from themis.sim.store import writable, write_whole
+from themis.records.files import writable, write_whole
 from themis.sim.timing import UNKNOWN
 
 FILE = "findings.json"

@@ -13,8 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from themis.experiments.base import QUICK_APPS, Results
+from themis.records.files import writable
 from themis.sim.config import RunConfig
-from themis.sim.store import writable
 from themis.sim.traces import ImportOptions, Trace, plan_workload, read_trace, write_workload
 
 FILE = "philly_85apps_2weeks.csv"

@@ -10,7 +10,7 @@ a timer (`pretend`).
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +79,7 @@ def rehearse(
     patience: float | None = None,
     wire: bool = False,
     book: AgentBook | None = None,
+    looks: Mapping[float, Callable[[Service], None]] | None = None,
 ) -> Rehearsed:
     """Play a workload to its end on the live system.
 
@@ -89,11 +90,13 @@ def rehearse(
         patience: Virtual seconds after the last arrival in which all must be over.
         wire: Whether all that is said goes through the bytes of the wire, which takes longer.
         book: Where to note what agents are told and want, if anywhere.
+        looks: Called with the service at these times; they must change nothing.
 
     Raises:
         InvariantError: An app did not end well, or not in time.
     """
-    return run_virtually(_Rehearsal(prepared, folder, progress, wire, book).run(patience))
+    rehearsal = _Rehearsal(prepared, folder, progress, wire, book, looks or {})
+    return run_virtually(rehearsal.run(patience))
 
 
 class _Inline:
@@ -150,6 +153,7 @@ class _Rehearsal:
     progress: Callable[[int], None]
     wire: bool
     book: AgentBook | None
+    looks: Mapping[float, Callable[[Service], None]]
     done: int = 0
 
     async def run(self, patience: float | None) -> Rehearsed:
@@ -245,6 +249,9 @@ class _Rehearsal:
     async def _play(self, service: Service, door: _Door, patience: float | None) -> None:
         apps = self.prepared.workload.apps
         limit = None if patience is None else apps[-1].arrival + patience
+        loop = asyncio.get_running_loop()
+        for at, look in self.looks.items():
+            loop.call_at(at, look, service)
         try:
             async with asyncio.timeout(limit), asyncio.TaskGroup() as group:
                 for app in apps:

@@ -14,7 +14,7 @@ from themis.experiments.base import Claim, Experiment
 from themis.experiments.chapter import Chapter, Sheet
 from themis.experiments.registry import holdings
 from themis.experiments.report import extent, leads, origin
-from themis.sim.store import writable, write_whole
+from themis.records.files import writable, write_whole
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#])")
 MOST_ROWS = 120

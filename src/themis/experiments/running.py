@@ -22,9 +22,10 @@ from themis.experiments.provenance import commit_here, seed_text
 from themis.experiments.registry import EXPERIMENTS, holdings
 from themis.experiments.report import page
 from themis.records.codec import dumps
+from themis.records.files import writable, write_whole
 from themis.sim.config import RunConfig
 from themis.sim.pool import Progress, cores, finish_all
-from themis.sim.store import Store, writable, write_whole
+from themis.sim.store import Store
 from themis.sim.timing import UNKNOWN
 
 REPORT = "report.html"

@@ -134,6 +134,11 @@ class Point:
     """Its loss and whatever else it measures, by name; `NOT_FINITE` of a job that has diverged."""
 
     def __post_init__(self) -> None:
+        if len(self.values) == 1:  # Nearly all are like this, and there are so many.
+            name, value = self.values[0]
+            # A sum with a number that is none is none.
+            if 0 < len(name) <= LONGEST_NAME and math.isfinite(self.iteration + value):
+                return
         names = [name for name, _ in self.values]
         if len(names) > MOST_VALUES or len(set(names)) != len(names):
             raise RefusedError("values", f"at most {MOST_VALUES}, each name once")

@@ -29,6 +29,7 @@ from themis.live.routes.about import About
 from themis.live.routes.apps import Apps
 from themis.live.routes.base import ApiSettings, Call, Data, as_json
 from themis.live.routes.endpoints import ENDPOINTS, Endpoint
+from themis.live.routes.forecasts import Foretelling
 from themis.live.routes.history import History
 from themis.live.routes.logs import Logs
 from themis.live.routes.machines import Machines
@@ -38,7 +39,7 @@ from themis.records.codec import loads
 __all__ = ["ENDPOINTS", "Api", "ApiSettings", "Endpoint", "make_api"]
 
 
-class Api(About, Apps, Logs, Machines, People, History):
+class Api(About, Apps, Foretelling, Logs, Machines, People, History):
     """All handlers, and the frame around each of them."""
 
     async def answer(self, endpoint: Endpoint, request: Request) -> Response:

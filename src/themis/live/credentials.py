@@ -206,6 +206,37 @@ def check_bearer(vault: Vault, header: object, *, now: float) -> Identity:
     return check_token(vault, token if scheme.lower() == "bearer" else None, now=now)
 
 
+class Proof:
+    """That somebody on a stream has shown a token: the next message need not be hashed again.
+
+    It holds while nothing at all has changed in what is kept of the token.
+    """
+
+    __slots__ = ("_credential", "_header", "_row")
+
+    def __init__(self) -> None:
+        self._header: object = None
+        self._row: Row | None = None
+        self._credential: Credential | None = None
+
+    def check(self, vault: Vault, header: object, *, now: float) -> Identity:
+        """Who sends this `Authorization` header, which is the same object every time.
+
+        Raises:
+            UnknownCallerError: There is no valid token in it, or none any more.
+        """
+        known = self._credential
+        if known is not None and header is self._header:
+            same = vault.read(_PREFIX + known.id) is self._row
+            if same and not known.fault(now):
+                return known.identity
+        self._credential = None
+        identity = check_bearer(vault, header, now=now)
+        self._header, self._row = header, vault.read(_PREFIX + identity.credential)
+        self._credential = find(vault, identity.credential)
+        return identity
+
+
 def note_use(vault: Vault, number: str, *, now: float) -> None:
     """Keep that a token was used, if that is news by an hour."""
     used: Any = vault.read(_USED + number)
@@ -323,6 +354,7 @@ __all__ = [
     "Credential",
     "Identity",
     "Issued",
+    "Proof",
     "Role",
     "Row",
     "Secret",

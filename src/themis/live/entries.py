@@ -11,14 +11,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from themis.arbiter.commands import Ask, Command
+from themis.arbiter.commands import Ask, Command, Solve
 from themis.arbiter.events import Event
 from themis.fleet.commands import StewardCommand
 from themis.model import AppId, GpuId, Offer
 from themis.records.codec import TAG, command_from, decode, dumps, event_from
+from themis.records.packed import Packed, pack, unpack
 
 ASKS = "Asks"
 """The type of many questions in one."""
+AUCTION = "Auction"
+"""The type of an auction in few words; logs of older services have it in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,14 @@ class _Asks:
     deadline: float
     apps: tuple[tuple[AppId, tuple[GpuId, ...], tuple[GpuId, ...]], ...]
     """Each with what it keeps, and what of the offer it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Auction:
+    round: int
+    problem: Packed
+    work: int
+    deadline: float
 
 
 def body_of(events: Sequence[Event], commands: Sequence[StewardCommand]) -> str:
@@ -66,7 +77,11 @@ def _gathered(commands: Sequence[StewardCommand]) -> Iterator[object]:
             continue
         yield from _written(together)
         together = [command] if isinstance(command, Ask) else []
-        if not together:
+        if isinstance(command, Solve):
+            packed = pack(command.problem)
+            auction = _Auction(command.round, packed, command.work, command.deadline)
+            yield {TAG: AUCTION, "of": auction}
+        elif not together:
             yield command
     yield from _written(together)
 
@@ -94,6 +109,10 @@ def _written(asks: list[Ask]) -> Iterator[object]:
 
 
 def _commands_from(item: Any) -> Iterator[Command]:
+    if item[TAG] == AUCTION:
+        held = decode(_Auction, item["of"])
+        yield Solve(held.round, unpack(held.problem), held.work, held.deadline)
+        return
     if item[TAG] != ASKS:
         yield command_from(item)
         return

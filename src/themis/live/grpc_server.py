@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -31,7 +31,7 @@ from themis.live.access import require
 from themis.live.audit import Outcome, Refusals, audited, clean
 from themis.live.binding import check_bind, listen
 from themis.live.config import Address, Limits, Tls
-from themis.live.credentials import Identity, Vault, check_bearer, check_host, note_use
+from themis.live.credentials import Identity, Proof, Role, Vault, check_bearer, check_host, note_use
 from themis.live.limits import Rates, Streams, place_of
 from themis.live.loglines import current_request, marked, report_id, request_id
 from themis.live.pacing import Pace
@@ -115,6 +115,8 @@ class GrpcSettings:
     limits: Limits = field(default=Limits())
     wall: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
+    for_tenants: int = _MOST_CALLS * 3 // 4
+    """Streams that all tenants together may have: nodes always find a place beside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ class Peer:
     certificate: bytes | None
     secure: bool = False
     """Whether TLS is between."""
+    proof: Proof = field(default_factory=Proof, repr=False, compare=False)
 
 
 @dataclass(slots=True)
@@ -147,6 +150,8 @@ class GrpcServer:
         self._rates = Rates(self._settings.limits)
         self._strangers = Strangers(self._settings.limits)
         self._streams = Streams(self._settings.limits)
+        self._tenants = 0
+        """Streams that tenants have."""
         self._pace = Pace(_AT_A_TIME)
         self._owners = _Owners(service)
         self._refusals = Refusals(_REFUSED_AGAIN)
@@ -218,9 +223,7 @@ class GrpcServer:
 
     def change(self, limits: Limits) -> None:
         """Go by other limits from now on."""
-        self._settings = GrpcSettings(
-            self._settings.tls, limits, self._settings.wall, self._settings.monotonic
-        )
+        self._settings = replace(self._settings, limits=limits)
         self._rates.change(limits)
         self._strangers.change(limits)
         self._streams.change(limits)
@@ -366,7 +369,7 @@ class GrpcServer:
         settings = self._settings
         place, now = place_of(peer.address), settings.monotonic()
         try:
-            identity = check_bearer(self._vault, peer.bearer, now=settings.wall())
+            identity = peer.proof.check(self._vault, peer.bearer, now=settings.wall())
             if settings.tls.cert is not None and not peer.secure:
                 check_host(self._vault, identity)
             else:
@@ -436,13 +439,27 @@ class GrpcServer:
         self._rates.look(who, self._settings.monotonic(), self._share(identity))
         apps = self._owners.apps_of(identity.subject, self._settings.monotonic())
         # Not times what everybody may have: who has many apps would keep nodes from the door.
-        with self._counted(who, _STREAMS_EACH * apps):
+        with self._counted(who, _STREAMS_EACH * apps), self._counted_tenant(identity):
             try:
                 yield said
             finally:
                 if not said.anything:
                     with suppress(LimitError):
                         self._rates.take(who, self._settings.monotonic(), self._share(identity))
+
+    @contextmanager
+    def _counted_tenant(self, identity: Identity) -> Iterator[None]:
+        if identity.role is not Role.TENANT:
+            yield
+            return
+        if self._tenants >= self._settings.for_tenants:
+            reason = f"tenants have {self._tenants} streams open: the service is full"
+            raise LimitError(identity.subject, reason, _FULL_WAIT)
+        self._tenants += 1
+        try:
+            yield
+        finally:
+            self._tenants -= 1
 
 
 class _Owners:

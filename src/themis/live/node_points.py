@@ -52,12 +52,13 @@ class Trail:
         taken: list[Point] = []
         for sample in stretch.samples:
             point = _point(sample)
-            if self._weight + point.weight > MOST_POINTS:
+            weight = len(point.values) or 1
+            if self._weight + weight > MOST_POINTS:
                 self.more = True
                 return tuple(taken)
             self._read += 1
-            self._weight += point.weight
-            self._unheard.append((self._read, sample.end, point.weight))
+            self._weight += weight
+            self._unheard.append((self._read, sample.end, weight))
             self.place = sample.end
             taken.append(point)
         self.place, self.more = stretch.end, stretch.more
@@ -74,5 +75,5 @@ class Trail:
 
 
 def _point(sample: Sample) -> Point:
-    values = ((name, NOT_FINITE if math.isnan(value) else value) for name, value in sample.values)
+    values = [(name, NOT_FINITE if math.isnan(value) else value) for name, value in sample.values]
     return Point(sample.iteration, sample.time, tuple(values))

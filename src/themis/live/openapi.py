@@ -14,6 +14,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "number": (int, float),
     "boolean": (bool,),
     "null": (type(None),),
+    "array": (list,),
 }
 
 
@@ -113,6 +114,11 @@ def check(schema: Mapping[str, Any], value: object, where: str = "body") -> None
         _check_number(schema, value, where)
     if isinstance(value, dict):
         _check_object(schema, value, where)
+    if isinstance(value, list):
+        if len(value) > schema.get("maxItems", len(value)):
+            raise RefusedError(where, f"at most {schema['maxItems']} entries")
+        for index, item in enumerate(value):
+            check(schema.get("items", {}), item, f"{where}[{index}]")
 
 
 def _check_number(schema: Mapping[str, Any], value: float, where: str) -> None:

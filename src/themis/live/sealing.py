@@ -10,12 +10,14 @@ another. What is not known to be one's own is sealed.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from themis.arbiter.record import AppLine, RoundRecord
 from themis.live.access import Verb, require
 from themis.live.credentials import Identity, Role
 from themis.model import AppId, Bid, GpuId, OwnerId
 from themis.policies.base import Allotment
+from themis.records.questions import NOTICED
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +151,29 @@ def _gpus(allotments: tuple[Allotment, ...]) -> Mapping[AppId, Sequence[GpuId]]:
 
 def _by_content(row: SealedRow) -> tuple[int, int, float]:
     return (-row.held, -row.granted, row.rho_change or 0.0)
+
+
+def sealed_forecast(
+    answer: Mapping[str, Any], identity: Identity | None, *, sealed: bool
+) -> dict[str, Any]:
+    """A forecast as this identity may see it: others are counted, and named to admins alone.
+
+    Args:
+        answer: As the worker gave it; it may be empty.
+        identity: Who asked.
+        sealed: Whether others must be left nameless.
+    """
+    told = dict(answer)
+    told["cases"] = [_sealed_case(case, identity, sealed) for case in answer.get("cases", ())]
+    return told
+
+
+def _sealed_case(
+    case: Mapping[str, Any], identity: Identity | None, sealed: bool
+) -> dict[str, Any]:
+    others = case.get("others", ())
+    mids = [float(other["later"]["mid"]) for other in others]
+    later, sooner = sum(mid > NOTICED for mid in mids), sum(mid < -NOTICED for mid in mids)
+    named = [other for other in others if not sealed or _owns(identity, other["owner"])]
+    counts = {"later": later, "sooner": sooner, "same": len(mids) - later - sooner}
+    return {**case, "others": counts if others else None, "named": named}

@@ -54,6 +54,7 @@ from themis.live.agents import Agents
 from themis.live.audit import clean
 from themis.live.chronicle import lines_of
 from themis.live.entries import body_of
+from themis.live.foretelling import Forecasts
 from themis.live.keeping import Departed, Rows, Submissions
 from themis.live.log_desk import LogDesk
 from themis.live.loglines import current_request, marked
@@ -122,6 +123,8 @@ class Service:
         """What Prometheus reads."""
         self.logs = LogDesk(self)
         """Who reads what jobs print."""
+        self.forecasts = Forecasts()
+        """Who asks what would be."""
 
     # Life
 
@@ -156,6 +159,7 @@ class Service:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.forecasts.close()
         await self.writer.close()
         await self._solving.close()
 
@@ -508,7 +512,7 @@ class Service:
             if known is not None:
                 await self.settled()
                 return known
-            name = self._free_name(app.name)
+            name = self.free_name(app.name)
             plan = plan_app(app, name, owner, seed)
             sheet = _sheet(app, name, owner, seed)
             rows = self.hosting.note(sheet)
@@ -531,12 +535,13 @@ class Service:
         """
         self._check_open()
         if self._submissions.find(owner, key) is None:
-            name = self._free_name(app.name)
+            name = self.free_name(app.name)
             _sheet(app, name, owner, seed)
             self._check_room(owner, most)
             self._steward.arbiter.world.check_fits(plan_app(app, name, owner, seed).spec)
 
-    def _free_name(self, wanted: str) -> AppId:
+    def free_name(self, wanted: str) -> AppId:
+        """The name that an app gets which wants this one."""
         number, name = 1, AppId(wanted)
         # Of an app that is over something may still be alive; the next must not be told of it.
         alive = {run.app for run in self._steward.runs.values()}

@@ -1,6 +1,6 @@
 """The process that solves auctions for the service: one question in, one or two JSON lines out.
 
-    Question(7, due=5241.8, problem)                  by the clock that all processes share
+    Question(7, due=5241.8, pack(problem))            by the clock that all processes share
     {"id": 7, "final": false, "solution": {...}}      at once, in case the rest takes too long
     {"id": 7, "final": true, "solution": {...}}       or "failed": why there is none
 
@@ -23,10 +23,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any, TextIO
 
-from themis.auction import Problem, solver
+from themis.auction import solver
 from themis.auction.solver import preload
 from themis.errors import ThemisError
 from themis.records.codec import dumps
+from themis.records.packed import Packed, unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Question:
 
     number: int
     due: float
-    problem: Problem
+    packed: Packed
 
     def put(self, sink: IO[bytes]) -> None:
         """Ask it."""
@@ -68,8 +69,9 @@ def questions(source: IO[bytes]) -> Iterator[Question]:
 
 
 def _answer(name: str, question: Question, put: Callable[[dict[str, Any]], None]) -> None:
-    number, due, problem = question.number, question.due, question.problem
+    number, due = question.number, question.due
     try:
+        problem = unpack(question.packed)
         reserve = solver(name, lambda: 0.0).solve(problem)
         late = time.monotonic() >= due
         put({"id": number, "final": late, "solution": reserve})

@@ -25,6 +25,7 @@ from themis.engines.aside import aside
 from themis.errors import UnavailableError
 from themis.live.solve_worker import Question
 from themis.records.codec import decode, loads
+from themis.records.packed import pack
 
 _LOG = logging.getLogger(__name__)
 
@@ -141,7 +142,7 @@ def _ask(
         OSError, EOFError: It is gone.
     """
     assert process.stdin is not None
-    Question(number, due, problem).put(process.stdin)
+    Question(number, due, pack(problem)).put(process.stdin)
     while True:
         answer = _line(process)
         if answer.get("id") != number:

@@ -15,6 +15,7 @@ from themis.auction.payments import Award
 from themis.auction.payments import payment as payment_by_name
 from themis.auction.problem import Bidder, Candidate, Problem, Quota, offered_machines
 from themis.auction.solution import Solution
+from themis.auction.thinning import fair_rows, thinned
 from themis.errors import ConfigError, unknown_name
 from themis.model import AppId, Bid, GpuId, Source
 from themis.model.ids import check_count, check_number
@@ -217,6 +218,7 @@ class Themis(Policy):
 
     def _problem(self, auction: _Auction) -> Problem:
         bidders = []
+        most = fair_rows([len(bid.rows) for bid in auction.bids.values()])
         for app in sorted(auction.invited, key=lambda app: app.app):
             bid = auction.bids.get(app.app)
             worth = self._worth(app, auction.view)
@@ -225,7 +227,7 @@ class Themis(Policy):
                 continue
             rows = [
                 Candidate(row.chunks, rho)
-                for row in bid.rows
+                for row in thinned(bid.rows, most)
                 if row.gpus <= app.room and _sound(rho := worth(row.seconds))
             ]
             if rows:

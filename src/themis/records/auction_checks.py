@@ -7,13 +7,13 @@ written by anybody.
 from collections.abc import Collection
 
 from themis.auction import Bidder, Candidate, OfferedMachine, Problem, Quota
-from themis.auction.problem import MAX_CHUNKS, MAX_ROWS
+from themis.auction.problem import MAX_CHUNKS
 from themis.model import CLUSTER
 from themis.model.ids import check_name, check_number
 from themis.records.clusters import MAX_GPUS, MAX_SLOTS
 from themis.records.documents import Place
 
-MAX_BIDDERS = 100_000
+MAX_BIDDERS, MAX_ROWS = 100_000, 4096
 MIN_NUMBER, MAX_NUMBER = 1e-15, 1e15
 """Of weights and rho: beyond, the differences that payments are made of drown in rounding."""
 

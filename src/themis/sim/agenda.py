@@ -33,6 +33,15 @@ class Agenda:
         if len(self._heap) > self._tidy_at:
             self._drop_stale()
 
+    @property
+    def first(self) -> float | None:
+        """When the next thing is to be done; None when nothing is left."""
+        return self._heap[0][0] if self._heap else None
+
+    def coming(self) -> list[tuple[float, Action]]:
+        """All that is put down, in the order in which it will be done."""
+        return [(at, action) for at, _, action in sorted(self._heap, key=lambda entry: entry[:2])]
+
     def next(self) -> Action | None:
         """Go to the time of the next thing, and take it off; None when nothing is left."""
         if not self._heap:

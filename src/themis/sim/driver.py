@@ -4,6 +4,7 @@ outcome = Simulation(topology, workload, policy("themis"), Settings(), seed=1).r
 outcome.apps["w2-0001"].end
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,7 +20,7 @@ from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.auction.solver import Solver, solver
 from themis.errors import InvariantError, ThemisError
-from themis.model import AppId, GpuId, JobId, Lease, Topology
+from themis.model import AppId, AppSpec, GpuId, JobId, Lease, Topology
 from themis.policies import Policy
 from themis.sim.agenda import Agenda
 from themis.sim.faults import NO_FAULTS, Faults
@@ -67,11 +68,14 @@ class Simulation:
         on_progress: Callable[[float, int], None] | None = None,
         watch: Watch | None = None,
         make_agent: MakeAgent = Agent,
+        arbiter: Arbiter | None = None,
+        costs_of: Callable[[AppSpec], Costs] | None = None,
     ) -> None:
         self._make_agent = make_agent
+        self._costs_of: Callable[[AppSpec], Costs | None] = costs_of or (lambda _: None)
         self._workload = workload
         self._policy = policy
-        self._arbiter = Arbiter(topology, policy, settings, seed=seed)
+        self._arbiter = arbiter or Arbiter(topology, policy, settings, seed=seed)
         self._solver: Solver = solve_with or solver(solver_name)
         self._observers = tuple(observers)
         self._on_round = on_round
@@ -107,7 +111,7 @@ class Simulation:
             post=self._post,
         )
         self._meter = Meter(learning.iteration_noise, seed) if learning.learn else None
-        self._waited_for = len(workload.apps)
+        self._waited_for = {app.spec.id for app in workload.apps}
         for app in workload.apps:
             self._agenda.at(app.arrival, partial(self._arrive, app))
         self._outages.expect(faults, seed)
@@ -124,12 +128,7 @@ class Simulation:
             InvariantError: The run got stuck with apps unfinished, as with a policy that gives
                 nothing to anybody.
         """
-        while (action := self._agenda.next()) is not None:
-            self._outcome.events += 1
-            action(self._now)
-            self._work_off()
-            if not self._waited_for:
-                break
+        self.advance()
         if self._seats:
             raise InvariantError(
                 f"the simulation stopped at {self._now:g} s with "
@@ -141,6 +140,23 @@ class Simulation:
         self._outcome.scores = tuple(sorted(self._nodes.scores.items()))
         self._outcome.failures = self._nodes.failures
         self._outcome.outages = self._outages.count
+        return self._outcome
+
+    def advance(self, until: float = math.inf) -> float | None:
+        """Go on up to a time, or to the end of the last app; when there is more to do, if ever."""
+        while (first := self._agenda.first) is not None and first <= until:
+            action = self._agenda.next()
+            assert action is not None
+            self._outcome.events += 1
+            action(self._now)
+            self._work_off()
+            if not self._waited_for:
+                return None
+        return first
+
+    @property
+    def outcome(self) -> Outcome:
+        """What there is so far; read only."""
         return self._outcome
 
     @property
@@ -176,11 +192,12 @@ class Simulation:
             iteration_limits(app.submitted),
             ready=app.ready,
             dawdle=app.dawdle,
+            costs=self._costs_of(app.spec),
         )
         self._post(ev.AppArrived(now, app.submitted))
 
     def _wake(self, now: float) -> None:
-        if self._seats and not self._nodes.running:
+        if not self._nodes.running and not self._waited_for.isdisjoint(self._seats):
             patience = STUCK_BEATS * self._arbiter.settings.lease
             if now - self._last_sign_of_life > patience:
                 raise InvariantError(
@@ -198,9 +215,12 @@ class Simulation:
             for seat, timed in timings(self._meter, self._nodes, self._seats, now):
                 self._tell(seat, timed)
         if self._policy.looks_at_progress:
-            at = self._arbiter.before_alarm(now)
-            for event in samples(self._nodes, self._seats, now):
-                self._post(replace(event, at=at))
+            self._sample(now)
+
+    def _sample(self, now: float) -> None:
+        at = self._arbiter.before_alarm(now)
+        for event in samples(self._nodes, self._seats, now):
+            self._post(replace(event, at=at))
 
     # The arbiter's commands
 
@@ -262,7 +282,7 @@ class Simulation:
         seat = self._seats.get(AppId(who))
         if seat is not None and who not in self._arbiter.world.apps:
             del self._seats[AppId(who)]
-            self._waited_for -= 1
+            self._waited_for.discard(AppId(who))
 
     def _report(self, record: RoundRecord) -> None:
         wanted = sum(line.demand for line in record.apps)
@@ -281,9 +301,10 @@ class Simulation:
     def _close(self, record: AppRecord) -> None:
         self._outcome.apps[record.app] = record
         self._outcome.end = max(self._outcome.end, record.end)
-        seat = self._seats.pop(record.app)
-        self._waited_for -= 1
-        self._nodes.remove(record.app, seat.truth.spec.jobs)
+        self._waited_for.discard(record.app)
+        seat = self._seats.pop(record.app, None)
+        if seat is not None:  # One that had ended before a run which began in the middle has none.
+            self._nodes.remove(record.app, seat.truth.spec.jobs)
         if self._on_progress is not None:
             self._on_progress(self._now, len(self._outcome.apps))
 

@@ -4,7 +4,7 @@ The arbiter takes a GPU away at once, its process needs a while to go; only when
 may the arbiter hear so.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from themis.arbiter import events as ev
 from themis.model import AppId, GpuId, Lease, Source
@@ -50,6 +50,17 @@ class Handover:
             self._sources[lease.gpu, lease.token] = (lease.start, lease.source)
         for lease in renewed:
             self.end_segment(lease, now, lease.source)
+
+    def resume(
+        self, now: float, leaving: Iterable[Lease], releasing: Mapping[GpuId, AppId]
+    ) -> None:
+        """Begin in the middle: who was told to go, and what is given back once it is empty."""
+        for lease in leaving:
+            self._leaving[lease.gpu] = [lease.token]
+            if self._occupant(lease.gpu) != lease.app:
+                self.report_empty(now, lease.gpu)
+        for gpu, app in releasing.items():
+            self.release(now, app, (gpu,))
 
     def never_began(self, lease: Lease) -> None:
         """A lease was taken away before it began."""

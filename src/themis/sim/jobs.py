@@ -58,6 +58,20 @@ class Costs:
 
 NO_COSTS = Costs(0.0, 0.0, 0.0, 0.0)
 
+
+def declared_costs(spec: AppSpec) -> Costs:
+    """What an app says that moving its jobs takes, spread like the default costs."""
+    most = 86400.0
+    usual, restart, save = Costs(), spec.restart_seconds, spec.checkpoint_seconds
+    middle = (usual.checkpoint_low + usual.checkpoint_high) / 2.0
+    return Costs(
+        min(most, restart),
+        min(most, restart * usual.restart_p95 / usual.restart_median),
+        min(most, save * usual.checkpoint_low / middle),
+        min(most, save * usual.checkpoint_high / middle),
+    )
+
+
 Key = tuple[AppId, JobId]
 
 
@@ -86,6 +100,8 @@ class Training:
     spec: JobSpec
     limit: float = math.inf
     """Iterations declared: the node lets it do no more."""
+    costs: Costs | None = None
+    """Of starting and saving, if they are not as those of all others."""
     done: float = 0.0
     starts: int = 0
     run: "Run | None" = None
@@ -139,6 +155,8 @@ class Due:
 
     run: Run
     deed: Callable[[Run, float], None]
+    expects: State
+    """What the process must be doing then, else nothing comes of it."""
 
     def __call__(self, now: float) -> None:
         """Its time has come."""
@@ -147,7 +165,7 @@ class Due:
     @property
     def stale(self) -> bool:
         """Whether it will do nothing: the process runs no more."""
-        return self.run.state is not State.RUNNING
+        return self.expects is State.RUNNING and self.run.state is not State.RUNNING
 
 
 @dataclass(slots=True)
@@ -199,6 +217,7 @@ class Nodes:
         *,
         ready: float = 0.0,
         dawdle: float = 0.0,
+        costs: Costs | None = None,
     ) -> None:
         """Get to know the jobs of an app, and how many iterations were declared for each.
 
@@ -206,7 +225,9 @@ class Nodes:
         """
         for job in jobs:
             limit = limits[job.id] if limits is not None else math.inf
-            self.trainings[app, job.id] = Training(app, job, limit, ready=ready, dawdle=dawdle)
+            self.trainings[app, job.id] = Training(
+                app, job, limit, costs, ready=ready, dawdle=dawdle
+            )
         self.spent[app] = Ledgered()
 
     def raise_limit(self, app: AppId, job: JobId, limit: float) -> None:
@@ -232,7 +253,7 @@ class Nodes:
         run = Run(training, gpus, min(until, training.limit), number=self._runs)
         run.begins = max(training.ready, now + training.dawdle)
         if run.begins > now:
-            self.at(run.begins, lambda t: self._try(run, t))
+            self.at(run.begins, Due(run, self._try, State.WAITING))
         if training.run is not None:
             if training.waiting is not None or training.run.state is not State.CHECKPOINTING:
                 raise InvariantError(f"{app}/{job} is started twice")
@@ -265,19 +286,16 @@ class Nodes:
             self.moves += 1
         self.started(now, training.app, training.spec.id, run.gpus)
         # After a failure it holds its GPUs while it waits.
-        cost = self.costs.restart(self._chance("restart", training))
+        cost = self._restart(training)
         begin = max(now, training.not_before) + cost
-        self.at(begin, lambda t: self._run(run, t))
+        self.at(begin, Due(run, self._run, State.STARTING))
 
     def _run(self, run: Run, now: float) -> None:
         if run.state is not State.STARTING:
             return
         training = run.training
         self.spent[training.app].restart += len(run.gpus) * (now - run.since)
-        level = self.topology().level(run.gpus)
-        slowdown = training.spec.slowdown.at(level, len(run.gpus))
-        run.rate = len(run.gpus) / slowdown / training.spec.serial_iteration_time
-        run.score = 1.0 / slowdown
+        self._pace(run)
         run.state = State.RUNNING
         run.since = now
         self.running.setdefault(training.app, {})[training.spec.id] = run
@@ -286,9 +304,17 @@ class Nodes:
             self.seed, training.app, training.spec.id, training.starts, len(run.gpus)
         )
         if failure < seconds:
-            self.at(now + failure, Due(run, self._fail))
+            self.at(now + failure, Due(run, self._fail, State.RUNNING))
         else:
-            self.at(now + seconds, Due(run, self._reach))
+            self.at(now + seconds, Due(run, self._reach, State.RUNNING))
+
+    def _pace(self, run: Run) -> None:
+        """Find how fast a process trains where it is."""
+        spec = run.training.spec
+        level = self.topology().level(run.gpus)
+        slowdown = spec.slowdown.at(level, len(run.gpus))
+        run.rate = len(run.gpus) / slowdown / spec.serial_iteration_time
+        run.score = 1.0 / slowdown
 
     def _reach(self, run: Run, now: float) -> None:
         if run.state is not State.RUNNING:
@@ -361,10 +387,10 @@ class Nodes:
         else:
             self._settle(run, now)
             run.state = State.CHECKPOINTING
-            duration = self.costs.checkpoint(self._chance("checkpoint", training))
+            duration = self._saving(training)
             self.spent[app].checkpoint += len(run.gpus) * duration
             run.gone_at = now + duration
-            self.at(run.gone_at, lambda t: self._save(run, t))
+            self.at(run.gone_at, Due(run, self._save, State.CHECKPOINTING))
 
     # What goes wrong
 
@@ -483,6 +509,55 @@ class Nodes:
             queue.remove(run)
         if not queue:
             self._queued.pop(gpu, None)
+
+    # Beginning in the middle
+
+    def resume(self, training: Training, process: Run | None, successor: Run | None) -> None:
+        """Take processes of a job as they are; what becomes of them is put down by `go_on`."""
+        training.run, training.waiting = process, successor
+        for run in (process, successor):
+            if run is not None:
+                self._runs = max(self._runs, run.number)
+        if process is None:
+            return
+        for gpu in process.gpus:
+            if process.state is State.WAITING:
+                self._queued.setdefault(gpu, []).append(process)
+            else:
+                self._occupant[gpu] = process
+        if process.state in {State.RUNNING, State.CHECKPOINTING}:
+            self._pace(process)
+        if process.state is State.RUNNING:
+            self.running.setdefault(training.app, {})[training.spec.id] = process
+
+    def go_on(self, run: Run, at: float | None, now: float) -> None:
+        """Put down when the stage of a process ends: at a known time, or as chance has it."""
+        training = run.training
+        match run.state:
+            case State.WAITING:
+                if at is not None or run.begins > now:
+                    begins = run.begins if at is None else at
+                    self.at(begins, Due(run, self._try, State.WAITING))
+                elif training.run is run:
+                    self._try(run, now)
+            case State.STARTING:
+                end = run.since + self._restart(training)
+                self.at(end if at is None else at, Due(run, self._run, State.STARTING))
+            case State.RUNNING:
+                left = max(0.0, run.until - training.done) / run.rate
+                self.at(run.since + left if at is None else at, Due(run, self._reach, run.state))
+            case State.CHECKPOINTING:
+                run.gone_at = run.since + self._saving(training)
+                run.gone_at = run.gone_at if at is None else at
+                self.at(run.gone_at, Due(run, self._save, State.CHECKPOINTING))
+
+    def _restart(self, training: Training) -> float:
+        costs = self.costs if training.costs is None else training.costs
+        return costs.restart(self._chance("restart", training))
+
+    def _saving(self, training: Training) -> float:
+        costs = self.costs if training.costs is None else training.costs
+        return costs.checkpoint(self._chance("checkpoint", training))
 
     def _chance(self, purpose: str, training: Training) -> float:
         # The n-th start of a job costs the same under every policy: common random numbers.

@@ -17,11 +17,11 @@ from themis.arbiter import events as ev
 from themis.auction import Problem, Solution, Solver, solver
 from themis.policies import policy_options
 from themis.records.auctions import AuctionFile, Origin, auction_text, machines_not_offered
+from themis.records.files import write_whole
 from themis.records.log import LogReader
 from themis.sim.config import Prepared
 from themis.sim.driver import Simulation
 from themis.sim.selection import Everything, Selection
-from themis.sim.store import write_whole
 
 
 @dataclass(frozen=True, slots=True)

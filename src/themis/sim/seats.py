@@ -52,12 +52,27 @@ class MakeAgent(Protocol):
         """An agent that knows nothing yet."""
 
 
-def seat_for(app: SimApp, policy: Policy, *, learns: bool, make_agent: MakeAgent = Agent) -> Seat:
-    """The seat of an app that arrives, with an agent as the policy wants it."""
+def seat_for(
+    app: SimApp,
+    policy: Policy,
+    *,
+    learns: bool,
+    make_agent: MakeAgent = Agent,
+    tuner: Tuner | None = None,
+) -> Seat:
+    """The seat of an app, with an agent as the policy wants it.
+
+    Args:
+        app: The truth about it.
+        policy: By which it is scheduled.
+        learns: Whether its agent learns from what is measured.
+        make_agent: Makes the agent.
+        tuner: One that knows how far the app is; without it the app is only arriving.
+    """
     planned = app.planned
     agent = make_agent(
         planned,
-        tuner_for(planned, app.tuner),
+        tuner or tuner_for(planned, app.tuner),
         sticky=policy.sticky_agents,
         restart_in_bids=policy.restart_in_bids,
         in_bids=None if app.distortion.none else app.distortion.of,

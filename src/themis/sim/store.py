@@ -15,7 +15,6 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from themis import __version__
 from themis.errors import ConfigError, RefusedError
 from themis.model import AppId, GpuId, Source
 from themis.records.codec import decode, dumps, loads
+from themis.records.files import writable, write_whole
 from themis.sim.config import RunConfig
 from themis.sim.metrics import HOUR, AppResult
 from themis.sim.run import RunResult, Segment
@@ -213,48 +213,6 @@ def usage_of(segments: Sequence[Segment]) -> Usage:
         for index in range(int(item.start // step), min(len(seconds), math.ceil(item.end / step))):
             seconds[index] += min(item.end, (index + 1) * step) - max(item.start, index * step)
     return Usage(step, tuple(value / step for value in seconds))
-
-
-def write_whole(path: Path, data: bytes, key: str = "out") -> None:
-    """Write a file that has its name only when all of it is there.
-
-    Raises:
-        ConfigError: It cannot be written; blames the key.
-    """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with writable(path, key):
-        try:
-            draft.write_bytes(data)
-            draft.replace(path)
-        finally:
-            with suppress(OSError):
-                draft.unlink(missing_ok=True)
-
-
-@contextmanager
-def writable(path: Path, key: str = "out") -> Iterator[None]:
-    """Say of an error while writing which path it was, and which key named it."""
-    try:
-        yield
-    except OSError as error:
-        # Not all of the error: it names a draft that nobody asked for.
-        allowed = f"a place that can be written ({error.strerror})"
-        raise ConfigError(key, str(path), allowed) from error
-
-
-def check_writable(path: Path, key: str) -> None:
-    """Look whether a file could be written, before much work is done for it.
-
-    Raises:
-        ConfigError: It could not; blames the key.
-    """
-    folder = path.absolute().parent
-    if path.is_dir():
-        raise ConfigError(key, str(path), "a file, not a folder")
-    if not folder.is_dir():
-        raise ConfigError(key, str(path), f"a file in a folder that is there ({folder} is not)")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigError(key, str(path), f"a file in a folder that can be written ({folder})")
 
 
 def _timing(path: Path) -> Timing | None:

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from themis.auction.problem import MAX_ROWS
 from themis.errors import LimitError, ThemisError, UnavailableError
 from themis.fleet import NodeCore
 from themis.fleet import commands as cmd
@@ -270,7 +271,7 @@ class HostileAgent(Agent):
 
     async def _answer(self, number: int) -> list[Any]:
         bid = self._bid(number)
-        match self.rng.randrange(8):
+        match self.rng.randrange(9):
             case 0:
                 bid.bid.bid.rows[0].seconds = float("nan")
             case 1:
@@ -285,6 +286,10 @@ class HostileAgent(Agent):
                 return [bid] * 50
             case 6:
                 bid.bid.bid.rows.extend([bid.bid.bid.rows[0]] * 4000)
+            case 7:
+                # As many as are taken: each is looked at in the auction.
+                first = bid.bid.bid.rows[0]
+                bid.bid.bid.rows.extend([first] * (MAX_ROWS - len(bid.bid.bid.rows)))
             case _:
                 bid.bid.bid.rows[0].chunks[0].count = 2**40
         return [bid]

@@ -22,6 +22,7 @@ from themis.live.credentials import Role, create_token
 from themis.live.memory import recall
 from themis.live.service import Service
 from themis.live.store import open_store
+from themis.live.terms import Terms, terms_row
 from themis.live.vault import KeptVault
 from themis.model import Machine
 from themis.policies import policy
@@ -80,6 +81,7 @@ async def desk_of(
     memory = recall(store, policy("equal-share"), Settings(), "test")
     service = Service(memory, store, Inline(), AtOnce())
     await service.start()
+    service.keep(terms_row(service.kept, memory.epoch.number, Terms("equal-share")))
     if not known:
         service.steward._feed(ev.MachineJoined(service.now(), Machine("m0", "r0", (2, 2))))
         service.steward._meet("m0", service.now())

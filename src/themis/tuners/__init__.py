@@ -29,11 +29,14 @@ from themis.tuners.hyperband import Hyperband, has_brackets, hyperband_phases, j
 from themis.tuners.single import Single
 from themis.tuners.stepwise import Stepwise, Trial
 
+CURVES = "curves"
+"""The one under which a trial may end at any time."""
+
 TUNERS: Mapping[str, Callable[[AppSpec], Tuner]] = {
     "single": lambda app: Single(app.jobs, app.phases),
     "halving": lambda app: Halving(app.jobs, app.phases),
     "hyperband": lambda app: Hyperband(app.jobs, app.phases),
-    "curves": lambda app: Curves(app.jobs, app.phases),
+    CURVES: lambda app: Curves(app.jobs, app.phases),
 }
 """Tuners by name; a new one is a file and a line here."""
 
@@ -59,6 +62,7 @@ def tuner_for(app: AppSpec, method: str = "") -> Tuner:
 
 
 __all__ = [
+    "CURVES",
     "TUNERS",
     "CurveRule",
     "Curves",

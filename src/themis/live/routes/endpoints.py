@@ -7,6 +7,7 @@ from typing import Any
 from themis.fleet.messages import MOST_LOG
 from themis.live.access import Verb
 from themis.live.credentials import Role
+from themis.records.questions import LONGEST, MOST_SEEDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,31 @@ _ROWS = {
     "last": {"type": "integer", "maximum": MOST_ROWS, "description": "So many of the newest."},
 }
 
+_ANY_OF = {"type": "array", "maxItems": 7}
+_WHATIF = {
+    "type": "object",
+    "required": ["app"],
+    "properties": {
+        "app": {"type": "object"},
+        "owner": _TEXT,
+        "seed": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**63 - 1},
+        "gpus": {**_ANY_OF, "items": {"type": "integer", "minimum": 1}},
+        "stop": {**_ANY_OF, "items": _TEXT},
+        "at": {**_ANY_OF, "items": {"type": ["string", "number"]}},
+        "policy": {**_ANY_OF, "items": _TEXT},
+        "add_machines": {**_ANY_OF, "items": {"type": ["integer", "array"]}},
+        "seeds": {"type": "integer", "minimum": 1, "maximum": MOST_SEEDS},
+        "seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST},
+    },
+    "additionalProperties": False,
+}
+_SEEN = {
+    "seen": {"type": "integer", "minimum": 0, "default": 0,
+             "description": "The number of the answer that is known."},
+    "wait": {"type": "integer", "minimum": 0, "maximum": LONGEST_WAIT, "default": 0,
+             "description": "Seconds in which a newer one may come."},
+}  # fmt: skip
+
 ENDPOINTS = (
     Endpoint("GET", "/healthz", Verb.HEALTH, "health", "Whether the service lives"),
     Endpoint("GET", "/readyz", Verb.HEALTH, "ready", "Whether it can take work"),
@@ -117,6 +143,13 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/apps/{app}/retry", Verb.RETRY, "retry", "Submit it once more"),
     Endpoint("POST", "/v1/apps/{app}/hold", Verb.HOLD, "hold", "Keep an app from running"),
     Endpoint("POST", "/v1/apps/{app}/release", Verb.RELEASE, "release", "Let it run again"),
+    Endpoint("POST", "/v1/whatif", Verb.WHATIF, "whatif", "Ask when an app would finish", _WHATIF),
+    Endpoint(
+        "GET", "/v1/whatif/{question}", Verb.WHATIF, "foretold", "What is known so far",
+        query=_SEEN,
+    ),
+    Endpoint("DELETE", "/v1/whatif/{question}", Verb.WHATIF, "forget", "Drop a question"),
+    Endpoint("GET", "/v1/snapshot", Verb.SNAPSHOT, "snapshot", "The state, to ask offline"),
     Endpoint("GET", "/v1/nodes", Verb.NODES, "nodes", "Machines and their GPUs"),
     Endpoint("POST", "/v1/nodes/{node}/cordon", Verb.CORDON, "cordon", "No new leases there"),
     Endpoint("POST", "/v1/nodes/{node}/drain", Verb.DRAIN, "drain", "Nor renewals"),

@@ -26,6 +26,7 @@ from typing import get_type_hints as hints_of
 
 from google.protobuf.message import DecodeError, Message
 
+from themis.auction.problem import MAX_ROWS
 from themis.errors import InvariantError, RefusedError, ThemisError
 from themis.live.wire import themis_pb2
 from themis.live.wire.columns import (
@@ -38,6 +39,7 @@ from themis.live.wire.columns import (
     scalar_codec,
 )
 from themis.model import Offer
+from themis.model import Row as BidRow
 
 ONEOF = "kind"
 """The name of the oneof in messages that stand for unions."""
@@ -49,6 +51,8 @@ Row = dict[str, Any]
 _ALIKE = frozenset({Offer})
 """Of which many in a row are the same: in a round hundreds of apps are shown the same GPUs."""
 _MOST_ALIKE = 64
+_MOST = {BidRow: MAX_ROWS}
+"""Of which fewer are taken than of others: each of them takes time in every round."""
 _EASY_WHOLE, _EASY_TEXT = 2**53, 255
 """A whole number and a length of text that every field for such things takes."""
 
@@ -286,7 +290,7 @@ def _field_codec(hint: Any, place: Place) -> Codec:
             return _field_codec(kinds[0], place)
         return _union_codec(kinds, place)
     if _is_list(hint):
-        return _list_codec(_field_codec(arguments[0], place))
+        return _list_codec(_field_codec(arguments[0], place), most=_MOST.get(arguments[0]))
     if origin is tuple and place.inner is not None:
         return _record_codec(arguments, place)
     if origin is tuple:
@@ -338,13 +342,13 @@ def _alone(convert: Convert, value: Any, bounds: Bounds, index: int, name: str) 
         raise
 
 
-def _list_codec(inner: Codec, length: int | None = None) -> Codec:
+def _list_codec(inner: Codec, length: int | None = None, most: int | None = None) -> Codec:
     """Lists of different lengths: joined to one column, and cut apart again."""
 
     def through(convert: Convert, make: Callable[[Any], Any]) -> Convert:
         def run(column: Column, bounds: Bounds) -> Column:
             lengths = list(map(len, column))
-            _check_lengths(lengths, bounds.rows, length)
+            _check_lengths(lengths, bounds.rows if most is None else most, length)
             try:
                 if len(column) == 1:
                     return [make(convert(list(column[0]), bounds))]

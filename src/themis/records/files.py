@@ -1,0 +1,64 @@
+"""Files that people name: written as a whole or not at all.
+
+write_whole(Path("table.csv"), data, "csv")
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from themis.errors import ConfigError
+
+
+def write_whole(path: Path, data: bytes, key: str = "out", *, secret: bool = False) -> None:
+    """Write a file that has its name only when all of it is there.
+
+    Args:
+        path: Where. What is no file, such as a pipe, is written as it is.
+        data: All of it.
+        key: Who named the path.
+        secret: Whether nobody but its owner may read it.
+
+    Raises:
+        ConfigError: It cannot be written; blames the key.
+    """
+    with writable(path, key):
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+            return
+        draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            if secret:
+                draft.touch(mode=0o600)
+            draft.write_bytes(data)
+            draft.replace(path)
+        finally:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def writable(path: Path, key: str = "out") -> Iterator[None]:
+    """Say of an error while writing which path it was, and which key named it."""
+    try:
+        yield
+    except OSError as error:
+        # Not all of the error: it names a draft that nobody asked for.
+        allowed = f"a place that can be written ({error.strerror})"
+        raise ConfigError(key, str(path), allowed) from error
+
+
+def check_writable(path: Path, key: str) -> None:
+    """Look whether a file could be written, before much work is done for it.
+
+    Raises:
+        ConfigError: It could not; blames the key.
+    """
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise ConfigError(key, str(path), "a file, not a folder")
+    if not folder.is_dir():
+        raise ConfigError(key, str(path), f"a file in a folder that is there ({folder} is not)")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(key, str(path), f"a file in a folder that can be written ({folder})")

@@ -1,0 +1,279 @@
+"""Forecasts beside the service: bounded, ended in time, and sealed."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from themis.errors import LimitError, MissingError, RefusedError, UnavailableError
+from themis.live import foretelling
+from themis.live.credentials import Identity, Role
+from themis.live.foretelling import Forecasts
+from themis.live.sealing import sealed_forecast
+from themis.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
+from themis.records.questions import Case, Question
+from themis.records.snapshots import Snapshot, snapshot_from
+from themis.testing.http_desk import Desk, desk_of
+
+FILE: dict[str, Any] = {
+    "name": "sweep",
+    "command": ["train"],
+    "workdir": "/",
+    "stop": {"max_iterations": 10},
+    "iteration_seconds": 1.0,
+}
+SPEC = AppSpec(AppId("a"), OwnerId("ann"), (JobSpec(JobId("0"), 1.0, 1),), (Phase(1, 10),))
+QUESTION = Question((Case("as written", SPEC),), 1, 5.0)
+NOTHING = Snapshot(0.0, "fifo", 0, {}, ())
+
+
+def worker(program: str) -> tuple[str, ...]:
+    """A worker that reads its question, and then does as told."""
+    return (sys.executable, "-c", f"import json, sys, time\nsys.stdin.readline()\n{program}")
+
+
+def saying(*answers: dict[str, Any]) -> str:
+    lines = [json.dumps(answer) for answer in answers]
+    return f"print({chr(10).join(lines)!r}, flush=True)\n"
+
+
+SILENT = worker("sys.stdin.read()")
+ROUGH = {"answer": {"cases": [], "final": False}}
+DONE = {"answer": {"cases": [], "final": True}}
+
+
+async def until_done(forecasts: Forecasts, name: str, who: str = "ann") -> dict[str, Any]:
+    seen = 0
+    answer: dict[str, Any] = {}
+    while not answer.get("final"):
+        seen, answer = await forecasts.answer(who, name, seen=seen, wait=30.0)
+    return answer
+
+
+def test_answers_come_one_after_the_other_and_the_last_is_final() -> None:
+    async def work() -> None:
+        forecasts = Forecasts(worker(saying(ROUGH, ROUGH, DONE)))
+        name = await forecasts.ask("ann", NOTHING, QUESTION)
+        assert (await until_done(forecasts, name))["final"]
+        assert (await forecasts.answer("ann", name))[1]["final"]  # It is kept for a while.
+        await forecasts.close()
+        assert forecasts.running == 0
+
+    asyncio.run(work())
+
+
+def test_few_are_answered_at_a_time_and_one_for_each_who_asks() -> None:
+    async def work() -> None:
+        forecasts = Forecasts(SILENT, most=2)
+        first = await forecasts.ask("ann", NOTHING, QUESTION)
+        second = await forecasts.ask("ann", NOTHING, QUESTION)
+        with pytest.raises(MissingError):
+            await forecasts.answer("ann", first)
+        await forecasts.ask("bob", NOTHING, QUESTION)
+        assert forecasts.running == 2
+        with pytest.raises(LimitError, match="2 at a time"):
+            await forecasts.ask("cat", NOTHING, QUESTION)
+        await forecasts.drop("ann", second)
+        await forecasts.ask("cat", NOTHING, QUESTION)
+        await forecasts.close()
+        assert forecasts.running == 0
+
+    asyncio.run(work())
+
+
+def test_nobody_sees_the_questions_of_others() -> None:
+    async def work() -> None:
+        forecasts = Forecasts(worker(saying(DONE)))
+        name = await forecasts.ask("ann", NOTHING, QUESTION)
+        for call in (forecasts.answer("bob", name), forecasts.drop("bob", name)):
+            with pytest.raises(MissingError):
+                await call
+        await forecasts.close()
+
+    asyncio.run(work())
+
+
+def test_a_worker_that_takes_too_long_is_ended_and_what_it_said_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(foretelling, "_SLACK", 0.0)
+    quick = Question(QUESTION.cases, 1, 1.5)
+
+    async def work() -> None:
+        forecasts = Forecasts(worker(saying(ROUGH) + "sys.stdin.read()"))
+        name = await forecasts.ask("ann", NOTHING, quick)
+        assert (await until_done(forecasts, name))["final"]
+        await forecasts.close()
+        forecasts = Forecasts(SILENT)
+        name = await forecasts.ask("ann", NOTHING, quick)
+        with pytest.raises(UnavailableError, match="no answer in time"):
+            await until_done(forecasts, name)
+        await forecasts.close()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("program", "kind"),
+    [
+        pytest.param("sys.exit(3)", UnavailableError, id="it ends"),
+        pytest.param("print('no json', flush=True)", UnavailableError, id="it says nonsense"),
+        pytest.param(
+            saying({"refused": {"who": "zebra", "reason": "is bob's"}}),
+            UnavailableError,
+            id="it refuses for reasons that are not theirs to know",
+        ),
+        pytest.param(
+            saying({"refused": {"who": "a", "reason": "never"}}), RefusedError, id="it refuses"
+        ),
+    ],
+)
+def test_a_worker_that_fails_is_told(program: str, kind: type[Exception]) -> None:
+    async def work() -> None:
+        forecasts = Forecasts(worker(program))
+        name = await forecasts.ask("ann", NOTHING, QUESTION)
+        with pytest.raises(kind) as caught:
+            await until_done(forecasts, name)
+        assert "zebra" not in str(caught.value)
+        await forecasts.close()
+
+    asyncio.run(work())
+
+
+# Sealed
+
+
+def other(app: str, owner: str, mid: float) -> dict[str, Any]:
+    return {"app": app, "owner": owner, "later": {"low": mid, "mid": mid, "high": mid}}
+
+
+ANSWER = {
+    "final": True,
+    "cases": [
+        {
+            "label": "as written",
+            "others": [
+                other("zebra", "bob", 900.0),
+                other("gnu", "cat", -900.0),
+                other("mine", "ann", 400.0),
+                other("yak", "bob", 3.0),
+            ],
+        }
+    ],
+}
+
+
+def test_a_tenant_learns_how_many_others_are_affected_and_nothing_else() -> None:
+    ann = Identity(Role.TENANT, "ann", "0" * 12)
+    told = sealed_forecast(ANSWER, ann, sealed=True)
+    (case,) = told["cases"]
+    assert case["others"] == {"later": 2, "sooner": 1, "same": 1}
+    assert [each["app"] for each in case["named"]] == ["mine"]
+    for secret in ("zebra", "gnu", "yak", "bob", "cat", "900"):
+        assert secret not in json.dumps(told)
+
+
+def test_an_admin_sees_names() -> None:
+    root = Identity(Role.ADMIN, "root", "0" * 12)
+    (case,) = sealed_forecast(ANSWER, root, sealed=False)["cases"]
+    assert [each["app"] for each in case["named"]] == ["zebra", "gnu", "mine", "yak"]
+
+
+# Over HTTP
+
+
+def at_the_desk(path: Path, work: Callable[[Desk], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with desk_of(path) as desk:
+            await work(desk)
+
+    asyncio.run(run())
+
+
+async def ask(desk: Desk, who: str, **more: Any) -> tuple[int, dict[str, Any]]:
+    answer = await desk.call(who, "POST", "/v1/whatif", {"app": FILE, **more})
+    return answer.status_code, answer.json()
+
+
+def test_a_real_worker_answers_over_http_and_nothing_is_submitted(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.submit("bob", "theirs", "bob")
+        code, told = await ask(desk, "ann", gpus=[2], at=["+1h"], seeds=1, seconds=50.0)
+        assert code == 200, told
+        path, seen = f"/v1/whatif/{told['question']}", 0
+        answer: dict[str, Any] = {}
+        while not answer.get("final"):
+            got = await desk.call("ann", "GET", f"{path}?seen={seen}&wait=20")
+            assert got.status_code == 200, got.text
+            seen, answer = got.json()["seen"], got.json()["answer"]
+            assert "theirs" not in got.text
+        written, wider, later = answer["cases"]
+        assert written["seeds"] == 1
+        assert written["finish"]["mid"] > written["start"]["mid"] >= 0.0
+        assert wider["label"] == "gpus 2"
+        assert later["start"]["mid"] >= 3600.0
+        assert sum(written["others"].values()) == 1
+        assert (await desk.call("bob", "GET", path)).status_code == 404
+        assert (await desk.call("ann", "DELETE", path)).status_code == 200
+        assert (await desk.call("ann", "GET", path)).status_code == 404
+        assert set(desk.service.steward.arbiter.world.apps) == {"theirs"}
+
+    at_the_desk(tmp_path, work)
+
+
+def test_what_is_for_operators_is_denied_to_tenants(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        desk.service.forecasts = Forecasts(SILENT)
+        for more in ({"policy": ["fifo"]}, {"add_machines": [1]}, {"owner": "bob"}):
+            assert (await ask(desk, "ann", **more))[0] == 403, more
+            assert (await ask(desk, "root", **more))[0] == 200, more
+        assert (await ask(desk, "eve"))[0] == 403
+        assert (await ask(desk, "m0"))[0] == 403
+
+    at_the_desk(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"app": {"name": "x"}},
+        {"app": {**FILE, "gpus": {"per_job_max": 64, "per_job_min": 64}}},
+        {"gpus": ["4"]},
+        {"gpus": [0]},
+        {"gpus": [1] * 8},
+        {"stop": ["sometimes"]},
+        {"at": ["-1h"]},
+        {"at": [True]},
+        {"seeds": 0},
+        {"seeds": 1000},
+        {"seconds": -1},
+        {"surprise": 1},
+    ],
+    ids=json.dumps,
+)
+def test_a_question_that_makes_no_sense_is_refused(tmp_path: Path, more: dict[str, Any]) -> None:
+    async def work(desk: Desk) -> None:
+        desk.service.forecasts = Forecasts(SILENT)
+        code, told = await ask(desk, "ann", **more)
+        assert code == 422, told
+        assert told["reason"]
+        assert desk.service.forecasts.running == 0
+
+    at_the_desk(tmp_path, work)
+
+
+def test_a_snapshot_is_for_operators(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.submit("ann", "sweep", "ann")
+        for who in ("ann", "eve", "m0"):
+            assert (await desk.call(who, "GET", "/v1/snapshot")).status_code == 403
+        taken = snapshot_from((await desk.call("root", "GET", "/v1/snapshot")).json())
+        assert [picture.app for picture in taken.apps] == ["sweep"]
+        assert taken.policy == "equal-share"
+        assert taken.wall == desk.wall
+
+    at_the_desk(tmp_path, work)

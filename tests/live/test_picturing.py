@@ -1,0 +1,85 @@
+"""Snapshots of the live system, held against what really became of it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from themis.arbiter import AppRecord
+from themis.experiments.rehearsal import rehearse
+from themis.live.picturing import snapshot_of
+from themis.live.service import Service
+from themis.model import AppId, Phase, Slowdown
+from themis.policies import policy
+from themis.records.codec import loads
+from themis.records.snapshots import Snapshot, Stage, dumps_snapshot, snapshot_from
+from themis.sim.config import Prepared, RunConfig, prepare
+from themis.sim.forking import Fork
+from themis.testing.sims import sim_app, workload_of
+
+VGG = Slowdown((1.0, 1.05, 1.29, 1.44))
+COSTS = (7.5, 35.0)
+WORKLOAD = workload_of(
+    sim_app(
+        "a", arrival=5.0, jobs=4, max_gpus=2, slowdown=VGG, costs=COSTS,
+        phases=(Phase(4, 900), Phase(2, 700), Phase(1, 1200)),
+    ),
+    sim_app("b", arrival=40.0, work=7000.0, jobs=2, max_gpus=8, slowdown=VGG, costs=COSTS),
+    sim_app("c", arrival=890.0, work=900.0, jobs=6, max_gpus=4, costs=COSTS),
+)  # fmt: skip
+MOMENTS = (60.0, 100.0, 500.0, 900.0, 1300.0, 1700.0, 2000.0)
+
+Played = tuple[dict[AppId, AppRecord], dict[float, Snapshot]]
+
+
+def prepared() -> Prepared:
+    config = RunConfig(cluster="demo16", options={"heartbeat": 10.0, "learn": True})
+    return replace(prepare(config), workload=WORKLOAD)
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    taken: dict[float, Snapshot] = {}
+
+    def look(at: float, service: Service) -> None:
+        taken[at] = snapshot_from(loads(dumps_snapshot(snapshot_of(service))))
+
+    folder: Path = tmp_path_factory.mktemp("pictured")
+    looks = {at: (lambda service, at=at: look(at, service)) for at in MOMENTS}
+    done = rehearse(prepared(), folder, patience=1e5, looks=looks)
+    return done.apps, taken
+
+
+def test_a_fork_of_the_live_state_ends_when_the_live_system_did(played: Played) -> None:
+    lived, taken = played
+    setup = prepared()
+    truths = {app.spec.id: app for app in WORKLOAD.apps}
+    for at, snapshot in taken.items():
+        coming = [app for app in WORKLOAD.apps if app.arrival > at]
+        rule = policy(snapshot.policy, **dict(snapshot.options))
+        seed = setup.config.seed
+        fork = Fork.of(snapshot, truths, coming, rule, seed=seed, costs=setup.costs)
+        ended = fork.run().apps
+        assert set(ended) == {app for app, record in lived.items() if record.end > at}
+        for app, record in ended.items():
+            taken_in_all = lived[app].end - lived[app].arrival
+            assert record.end == pytest.approx(lived[app].end, abs=0.06 * taken_in_all), (at, app)
+
+
+def test_a_snapshot_knows_processes_in_all_stages(played: Played) -> None:
+    stages = {
+        process.stage
+        for snapshot in played[1].values()
+        for app in snapshot.apps
+        for job in app.jobs
+        for process in (job.process, job.successor)
+        if process is not None
+    }
+    assert stages >= {Stage.STARTING, Stage.RUNNING}
+
+
+def test_a_snapshot_tells_neither_what_runs_nor_the_seed(played: Played) -> None:
+    for snapshot in played[1].values():
+        assert snapshot.seed == 0
+        assert "pretend" not in json.dumps(json.loads(dumps_snapshot(snapshot)))
