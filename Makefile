@@ -4,7 +4,7 @@
 # Paths are relative and tools run as modules, so a tree below a folder with spaces works too.
 
 .POSIX:
-.PHONY: help setup demo test test-browser lint format bench fuzz chaos protos results clean
+.PHONY: help setup demo test test-browser lint format bench fuzz chaos protos reference docs results clean
 
 ARGS =
 VENV_PYTHON = .venv/bin/python
@@ -26,6 +26,8 @@ help:
 	@echo "make fuzz     the property tests, randomised and longer"
 	@echo "make chaos    kills and faults, ten times as many as in the tests"
 	@echo "make protos   the code of the wire format from its .proto"
+	@echo "make reference  what is made from the code: parts of docs/reference/, pictures of docs/concepts/"
+	@echo "make docs     the documentation as a site, build/docs/index.html"
 	@echo "make results  the whole evaluation into reproduce-out/ and docs/results.md; many hours, resumes"
 	@echo "make clean    remove .venv, caches, screenshots/ and reproduce-out/"
 
@@ -65,9 +67,16 @@ chaos: setup
 protos:
 	@PYTHON="$(PYTHON)" sh scripts/protos
 
+reference: setup
+	@sh scripts/reference $(ARGS)
+	@$(VENV_PYTHON) docs/site/pictures.py
+
+docs: setup
+	@sh scripts/docs
+
 # ARGS='--minutes 50' makes it in parts: it fails until all of it is there.
 results: setup
 	@$(WITH_DATA) .venv/bin/themis reproduce all --out reproduce-out --docs docs/results.md $(ARGS)
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis reproduce-out screenshots dist
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis reproduce-out screenshots dist build

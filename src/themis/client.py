@@ -6,7 +6,8 @@
     client.results(app)["best"]
 
 Methods are named like the verbs of the command line and answer what the service answers: plain
-data. What it refuses comes back as the errors of `themis.errors`, in its own words.
+data, which notebooks show as tables. What it refuses comes back as the errors of `themis.errors`,
+in its own words.
 """
 
 import json
@@ -25,6 +26,8 @@ from os import PathLike, fspath
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from themis.answers import Answer as Answered
+from themis.answers import Answers
 from themis.errors import (
     ConfigError,
     DeniedError,
@@ -290,7 +293,8 @@ class Client:
     def fair(self) -> list[Answer]:
         """The apps by finish-time fairness, those that are worst off first."""
         known = [line for line in self.apps()["apps"] if _rho(line) is not None]
-        return sorted(known, key=lambda line: (-(_rho(line) or 0.0), str(line.get("app"))))
+        worst = sorted(known, key=lambda line: (-(_rho(line) or 0.0), str(line.get("app"))))
+        return Answers(worst)
 
     def pause(self, app: str) -> Answer:
         """Take no new GPUs for an app."""
@@ -550,7 +554,7 @@ class Client:
                 f"{self._server}: what answers there (with status {status}) is no Themis service"
             )
         if status == 200:
-            return data
+            return Answered(data)
         raise _error(status, after, data)
 
 

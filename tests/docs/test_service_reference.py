@@ -1,32 +1,12 @@
-"""The reference of the service's configuration against its keys."""
+"""The guide for operators against roles and commands."""
 
 import re
 from pathlib import Path
 from typing import Any
 
-from themis.live.config import KEYS
 from themis.live.credentials import Role
 
 DOCS = Path(__file__).parents[2] / "docs"
-ROW = re.compile(r"^\| `([\w.]+)` \| `(\w+)` \| (.*?) \| (yes|) ?\| (.+) \|$", re.MULTILINE)
-
-
-def test_every_key_is_in_the_reference_as_it_is() -> None:
-    rows = ROW.findall((DOCS / "reference" / "service.md").read_text(encoding="utf-8"))
-    told = {name: (variable, live == "yes", text) for name, variable, _, live, text in rows}
-    assert told == {key.name: (key.variable, key.reload, key.help) for key in KEYS.values()}
-    assert [row[0] for row in rows] == list(KEYS)
-
-
-def test_defaults_in_the_reference_are_those_of_the_keys() -> None:
-    rows = ROW.findall((DOCS / "reference" / "service.md").read_text(encoding="utf-8"))
-    for name, _, default, _, _ in rows:
-        value = KEYS[name].default
-        shown = str(value).lower() if isinstance(value, bool) else str(value)
-        if default.strip():
-            assert default.strip().startswith(f"`{shown}`"), name
-        else:
-            assert value in (None, "", (), {}), name
 
 
 def test_the_guide_knows_every_role() -> None:

@@ -1,6 +1,7 @@
 """The node's driver with an engine and a service of the test's own: order, disk, odd findings."""
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ from themis.fleet.messages import (
     SlotState,
     Terms,
 )
+from themis.live.loglines import Marks, report_id
 from themis.live.node import Node, NodeSettings
 from themis.live.node_disk import NodeDisk, RunRecord
 from themis.live.node_runs import NO_PROGRAM_CODE, RESUMABLE_CODE, advice, task_for
@@ -210,6 +212,23 @@ def test_a_run_is_remembered_before_it_is_started(tmp_path: Path) -> None:
     ((memory, records),) = seen
     assert memory.tokens == (7, 0)
     assert [record.order for record in records] == [order()]
+
+
+def test_the_line_of_a_start_names_the_report_that_was_answered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
+        service.runs = (order(),)
+
+    async def scene(_: Node, engine: FakeEngine, service: FakeService, __: NodeDisk) -> None:
+        await until(lambda: service.state() is RunState.RUNNING)
+        sent = {report_id("m0", report.boot, report.number) for report in service.reports}
+        starts = [item for item in caplog.records if "starts on GPUs" in item.getMessage()]
+        assert [vars(item)["request"] in sent for item in starts] == [True]
+
+    caplog.handler.addFilter(Marks())
+    with caplog.at_level(logging.INFO, logger="themis"):
+        play(tmp_path, scene, prepare)
 
 
 def _memory_on(folder: Path) -> Memory:

@@ -16,6 +16,7 @@ def agents(
         str, typer.Option(help="Whose apps; without it, told on standard input.")
     ] = "",
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
 ) -> None:
     """Speak for the apps of one owner (internal: the service starts this).
 
@@ -27,4 +28,4 @@ def agents(
 
     whose = OwnerId(owner) if owner else wait_for_owner(folder)
     if whose is not None:
-        asyncio.run(run_host(server, token_file(folder, whose), log_level))
+        asyncio.run(run_host(server, token_file(folder, whose), log_level, log_format))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json as jsons
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +25,7 @@ from themis.cli.output import (
 
 if TYPE_CHECKING:
     from themis.sim import Comparison, RunConfig
-    from themis.sim.compare import Estimate, Metric
+    from themis.sim.compare import Metric
     from themis.sim.pool import Progress
 
 MAX_SEEDS = 10_000
@@ -252,12 +251,5 @@ def _table(title: str, comparison: Comparison, metrics: tuple[Metric, ...]) -> A
     for group in comparison.groups:
         found = group.estimates()
         label = f"{group.value}, {group.policy}" if swept else group.policy
-        rows.add_row(label, *(_cell(found[metric.name], metric.form) for metric in metrics))
+        rows.add_row(label, *(found[metric.name].shown(metric.form) for metric in metrics))
     return rows
-
-
-def _cell(item: Estimate, form: str) -> str:
-    if not math.isfinite(item.mean):  # the runs had no such number
-        return "-"
-    mean = format(item.mean, form)
-    return mean if item.half is None else f"{mean} ± {format(item.half, form).rstrip('%')}"

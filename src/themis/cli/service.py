@@ -11,7 +11,6 @@ knowing of them.
 from __future__ import annotations
 
 import inspect
-import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 VARIABLE = "THEMIS_CONFIG"
 _META = "themis.service.flags"
-_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _METAVARS = {
     "address": "HOST:PORT",
     "hosts": "NAME:PORT,...",
@@ -197,34 +195,7 @@ def _keeper(name: str) -> Callable[[typer.Context, Any], Any]:
 
 
 def start_logging(config: ServiceConfig) -> None:
-    """Log to standard error as the configuration says, without secrets."""
-    from themis.live.audit import Redaction  # noqa: PLC0415 - late, so that --help is quick
+    """Log to standard error as the configuration says."""
+    from themis.live import loglines  # noqa: PLC0415 - late, so that --help is quick
 
-    # gRPC writes to standard error by itself, also of what is none.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    handler = logging.StreamHandler()
-    handler.addFilter(Redaction())
-    handler.setFormatter(_Json() if config.log_format == "json" else _plain())
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    logging.getLogger("themis").setLevel(config.log_level.upper())
-
-
-def _plain() -> logging.Formatter:
-    return logging.Formatter(_FORMAT)
-
-
-class _Json(logging.Formatter):
-    """One JSON object a line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        import json  # noqa: PLC0415 - only where it is used
-
-        told = {
-            "at": record.created,
-            "level": record.levelname.lower(),
-            "from": record.name,
-            "what": record.getMessage(),
-        }
-        if record.exc_text or record.exc_info:
-            told["trace"] = record.exc_text or self.formatException(record.exc_info or (None,) * 3)
-        return json.dumps(told)
+    loglines.start_logging(config.log_level, config.log_format)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -22,6 +23,7 @@ from themis.live.access import decide, require
 from themis.live.audit import Outcome, audited
 from themis.live.credentials import Identity
 from themis.live.gate import identify, problem_of
+from themis.live.http_requests import RequestIds
 from themis.live.limits import place_of
 from themis.live.routes.about import About
 from themis.live.routes.apps import Apps
@@ -148,7 +150,8 @@ def make_api(api: Api) -> Starlette:
         for item in ENDPOINTS
     ]
     handlers: Any = {404: _nothing, 405: _nothing}
-    return Starlette(routes=routes, exception_handlers=handlers)
+    ids = [Middleware(RequestIds)]
+    return Starlette(routes=routes, exception_handlers=handlers, middleware=ids)
 
 
 def _handler(api: Api, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:

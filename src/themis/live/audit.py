@@ -21,14 +21,17 @@ from themis.live.store.base import AuditRow
 from themis.records.documents import shown as brief
 
 MAX_TEXT = 400
+MOST_LOGGED = 10_000
+"""Characters of a message, and of a traceback, that are logged."""
 
 _SECRETS = (
     (re.compile(r"themis_([0-9a-f]{12})_[A-Za-z0-9]+"), r"themis_\1_***"),
     # Codes of login links and cookies.
     (re.compile(r"\b([0-9a-f]{12})-[0-9a-f]{64}\b"), r"\1-***"),
     (re.compile(r"(?i)\b(bearer|basic) +[A-Za-z0-9._~+/=-]{8,}"), r"\1 ***"),
-    # Passwords in URLs of stores.
-    (re.compile(r"(\w+://[^\s:/@]*):[^\s/@]+@"), r"\1:***@"),
+    # Passwords in URLs of stores. From the beginning of a word: from each letter of a long one it
+    # would take the square of its length.
+    (re.compile(r"\b(\w{1,32}://[^\s:/@]*):[^\s/@]+@"), r"\1:***@"),
     (re.compile(r"(?i)\b(password|passwd|secret|api_?key)(['\"]?\s*[=:]\s*)\S+"), r"\1\2***"),
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(-----END [A-Z ]*-----|\Z)"), "***"),
 )
@@ -150,10 +153,10 @@ class Redaction(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let every record pass, cleaned; its arguments and its traceback too."""
-        record.msg = redact(record.getMessage())
+        record.msg = redact(record.getMessage()[:MOST_LOGGED])
         record.args = None
         if record.exc_info and not record.exc_text:
             record.exc_text = logging.Formatter().formatException(record.exc_info)
         if record.exc_text:
-            record.exc_text = redact(record.exc_text)
+            record.exc_text = redact(record.exc_text[-MOST_LOGGED:])
         return True

@@ -102,6 +102,10 @@ def _of_command(command: object) -> Iterator[Line]:
             yield say(f"app {record.app} of {record.owner} is over: {record.outcome}")
         case cmd.Report(record=record) if record.failed:
             yield _warning(f"round {record.round} failed, and holders go on: {record.failed}")
+        case cmd.Report(record=record):
+            given = record.offered - len(record.idle)
+            told = f"{given} of {record.offered} GPUs for {len(record.apps)} apps"
+            yield Line(logging.DEBUG, f"round {record.round} is over ({record.trigger}): {told}")
         case _:
             return
 

@@ -24,6 +24,7 @@ from themis.errors import (
     UnknownCallerError,
 )
 from themis.live.credentials import Identity, Vault, check_bearer, note_use
+from themis.live.loglines import current_request
 from themis.live.sessions import CSRF_HEADER, check_csrf, check_origin, check_session, cookie_name
 
 _LOG = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ def problem_of(error: Exception) -> Problem:
             reason = error.reason if isinstance(error, RefusedError) else str(error)
             name = kind.__name__.removesuffix("Error").lower()
             return Problem(status, name, reason, str(who))
-    reference = secrets.token_hex(6)
+    reference = current_request() or secrets.token_hex(6)
     _LOG.error("unexpected error %s", reference, exc_info=error)
     if isinstance(error, ThemisError | OSError):
         status, name = HTTPStatus.SERVICE_UNAVAILABLE, "unavailable"

@@ -10,7 +10,6 @@ inside gRPC, where it would look like our fault. Who calls follows from the cred
 
 import asyncio
 import logging
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -34,6 +33,7 @@ from themis.live.binding import check_bind, listen
 from themis.live.config import Address, Limits, Tls
 from themis.live.credentials import Identity, Proof, Role, Vault, check_bearer, check_host, note_use
 from themis.live.limits import Rates, Streams, place_of
+from themis.live.loglines import current_request, marked, report_id, request_id
 from themis.live.pacing import Pace
 from themis.live.rpcs import (
     EXCHANGE,
@@ -41,6 +41,7 @@ from themis.live.rpcs import (
     LEAN,
     NODE_BYTES,
     REPORT,
+    REQUEST_ID,
     RETRY_AFTER,
     RPCS,
     SAID_VERBS,
@@ -231,27 +232,32 @@ class GrpcServer:
 
     def _handler(self, rpc: Rpc) -> Callable[[Any, Any], Awaitable[bytes]]:
         async def handle(_: Any, context: Any) -> bytes:
-            peer = _peer(context)
-            try:
-                return await self.answer(rpc, await self._only(context, peer), peer)
-            except asyncio.CancelledError:
-                raise
-            except Exception as error:
-                self._note_refused(rpc, peer, error)
-                return await _abort(context, rpc, error)
+            peer, request = _peer(context), _request(context)
+            with marked(request=request):
+                try:
+                    context.set_trailing_metadata(((REQUEST_ID, request),))
+                    raw = await self._only(context, peer)
+                    with _told(rpc, peer):
+                        return await self.answer(rpc, raw, peer)
+                except asyncio.CancelledError:
+                    raise
+                except Exception as error:
+                    self._note_refused(rpc, peer, error)
+                    return await _abort(context, rpc, error)
 
         return handle
 
     def _stream_handler(self, rpc: Rpc) -> Callable[[Any, Any], Awaitable[None]]:
         async def handle(_: Any, context: Any) -> None:
             peer = _peer(context)
-            try:
-                await self._serve(rpc, context, peer)
-            except asyncio.CancelledError:
-                raise
-            except Exception as error:
-                self._note_refused(rpc, peer, error)
-                await _abort(context, rpc, error)
+            with marked(request=_request(context)):
+                try:
+                    await self._serve(rpc, context, peer)
+                except asyncio.CancelledError:
+                    raise
+                except Exception as error:
+                    self._note_refused(rpc, peer, error)
+                    await _abort(context, rpc, error)
 
         return handle
 
@@ -283,7 +289,9 @@ class GrpcServer:
             ThemisError: As `answer`, or it is one stream too many.
         """
         with self._counted_stream(self._identify(peer)) as said:
-            await context.send_initial_metadata(())  # Who calls is known.
+            stream, number = current_request(), 0
+            context.set_trailing_metadata(((REQUEST_ID, stream),))
+            await context.send_initial_metadata(((REQUEST_ID, stream),))  # Who calls is known.
             now = self._settings.monotonic
             ends = now() + _STREAM_LASTS
             while now() < ends:
@@ -291,7 +299,9 @@ class GrpcServer:
                 if raw is None:
                     return
                 said.anything = True
-                answer = await self.answer(rpc, raw, peer)
+                number += 1
+                with marked(request=f"{stream}.{number}"), _told(rpc, peer):
+                    answer = await self.answer(rpc, raw, peer)
                 try:
                     async with asyncio.timeout(_SILENCE):
                         await context.write(answer)
@@ -388,7 +398,9 @@ class GrpcServer:
 
     async def _report(self, identity: Identity, report: Report) -> Orders:
         require(identity, REPORT.verb, report.node)
-        with self._counted(f"{identity.credential} {report.node}"):
+        # The node knows it by the same name, whatever else it is called on its way.
+        request = report_id(report.node, report.boot, report.number)
+        with self._counted(f"{identity.credential} {report.node}"), marked(request=request):
             return await self._service.report(report)
 
     async def _exchange(self, identity: Identity, report: AgentReport) -> News:
@@ -483,16 +495,34 @@ def _peer(context: Any) -> Peer:
     return Peer(address, bearer, certificates[0] if certificates else None, secure)
 
 
+def _request(context: Any) -> str:
+    """The id of a call: the caller's own if they have one that is harmless."""
+    given = [value for key, value in context.invocation_metadata() or () if key == REQUEST_ID]
+    return request_id(given[0] if len(given) == 1 else None)
+
+
+@contextmanager
+def _told(rpc: Rpc, peer: Peer) -> Iterator[None]:
+    """A line of the log about a call, for who looks closely."""
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        if _LOG.isEnabledFor(logging.DEBUG):
+            seconds = time.monotonic() - began
+            _LOG.debug("%s from %s: %.3f s", rpc.path, clean(peer.address), seconds)
+
+
 async def _abort(context: Any, rpc: Rpc, error: Exception) -> bytes:
     import grpc  # noqa: PLC0415 - in an extra
 
     name, details = code_of(error), str(error)
     if name is None:
-        reference = secrets.token_hex(6)
+        reference = current_request()
         _LOG.error("unexpected error %s in %s", reference, rpc.path, exc_info=error)
         name, details = "INTERNAL", f"the service's log has more under {reference}"
-    trailing: tuple[tuple[str, str], ...] = ()
+    trailing: tuple[tuple[str, str], ...] = ((REQUEST_ID, current_request()),)
     if isinstance(error, LimitError) and error.retry_after is not None:
-        trailing = ((RETRY_AFTER, str(round(1000.0 * error.retry_after))),)
+        trailing = (*trailing, (RETRY_AFTER, str(round(1000.0 * error.retry_after))))
     await context.abort(grpc.StatusCode[name], details[:_MOST_DETAILS], trailing)
     raise AssertionError("abort raises")

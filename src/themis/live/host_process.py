@@ -1,7 +1,6 @@
 """An agent host as a process: connection, signals, and an end with whoever started it."""
 
 import asyncio
-import logging
 import os
 import random
 import signal
@@ -11,18 +10,17 @@ from pathlib import Path
 from themis.live.agent_host import AgentHost
 from themis.live.config import KEYS
 from themis.live.grpc_client import Connection, Credentials, HostClient
+from themis.live.loglines import start_logging
 from themis.live.values import check_value
 
 
-async def run_host(server: str, token_file: Path, log_level: str) -> None:
+async def run_host(server: str, token_file: Path, log_level: str, log_format: str = "text") -> None:
     """Host the agents of the token's owner until told to end, or until standard input is closed.
 
     Raises:
         ConfigError: The address, or a file, cannot be.
     """
-    logging.basicConfig(
-        level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    start_logging(log_level, log_format)
     address = check_value(KEYS["node.server"], server)
     connection = Connection(address, Credentials(token_file=token_file))
     connection.check()

@@ -64,7 +64,7 @@ class HostCommand:
         command += ["--folder", str(self.folder())]
         if owner is not None:
             command += ["--owner", owner]
-        command += ["--log-level", self.config.log_level]
+        command += ["--log-level", self.config.log_level, "--log-format", self.config.log_format]
         return command
 
 

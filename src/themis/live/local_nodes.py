@@ -125,6 +125,7 @@ def node_command(config: ServiceConfig, grpc: Address, machine: Machine) -> list
         # On one machine they share a folder whether or not others do.
         "--shared-dir": str(config.shared_dir or nodes_folder(config) / "checkpoints"),
         "--log-level": config.log_level,
+        "--log-format": config.log_format,
     }
     if config.trust_tenants:
         flags["--job-account"] = config.job_account

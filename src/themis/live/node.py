@@ -22,6 +22,7 @@ from themis.engines.base import Engine
 from themis.fleet import NodeCore
 from themis.fleet import commands as cmd
 from themis.fleet import events as ev
+from themis.live.loglines import marked, report_id
 from themis.live.node_adoption import Adoption
 from themis.live.node_disk import NodeDisk
 from themis.live.node_health import Health
@@ -79,6 +80,7 @@ class Node:
             now: The clock of leases; a rehearsal has its own.
         """
         self._now = now
+        self._name = machine.name
         self._disk = disk
         self._settings = settings or NodeSettings()
         self._core = NodeCore(
@@ -188,10 +190,17 @@ class Node:
     async def _work(self) -> None:
         while (happened := await self._inbox.get()) is not None:
             event = happened(self._now())
-            if isinstance(event, ev.OrdersCame):
-                self._talk.hear(event.orders.epoch, self.epoch)
-            for command in self._core.handle(event):
-                await self._do(command)
+            with marked(request=self._report_answered(event)):
+                if isinstance(event, ev.OrdersCame):
+                    self._talk.hear(event.orders.epoch, self.epoch)
+                for command in self._core.handle(event):
+                    await self._do(command)
+
+    def _report_answered(self, event: ev.NodeEvent) -> str:
+        """The id of the report whose answer this is: the service's log has it too."""
+        if not isinstance(event, ev.OrdersCame):
+            return ""
+        return report_id(self._name, event.orders.boot, event.orders.answers)
 
     async def _do(self, command: cmd.NodeCommand) -> None:
         match command:

@@ -12,6 +12,7 @@ from themis.errors import ThemisError, UnavailableError
 from themis.fleet import events as ev
 from themis.fleet.messages import Orders, Report
 from themis.live.grpc_client import Backoff
+from themis.live.loglines import marked, report_id
 from themis.live.node_runs import Put
 
 _LOG = logging.getLogger(__name__)
@@ -52,7 +53,8 @@ class ServiceTalk:
     def send(self, report: Report) -> None:
         """Send a report in place of the one that is under way."""
         self.cancel()
-        self._sending = asyncio.create_task(self._send(report))
+        with marked(request=report_id(report.node, report.boot, report.number)):
+            self._sending = asyncio.create_task(self._send(report))
 
     def cancel(self) -> None:
         """Give up what is under way."""

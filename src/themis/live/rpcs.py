@@ -95,6 +95,8 @@ SAID_VERBS: Mapping[type, Verb] = {
 }
 """What an agent says in an exchange has verbs of its own."""
 
+REQUEST_ID = "x-request-id"
+"""Metadata of a call: an id that the caller may give, and the one in the service's log."""
 RETRY_AFTER = "retry-after-ms"
 """Trailing metadata of a call that was one too many."""
 

@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
+from contextvars import Context
 from functools import partial
 from typing import Protocol, assert_never
 
@@ -50,11 +51,13 @@ from themis.fleet.talk import (
     TopologyNews,
 )
 from themis.live.agents import Agents
+from themis.live.audit import clean
 from themis.live.chronicle import lines_of
 from themis.live.entries import body_of
 from themis.live.foretelling import Forecasts
 from themis.live.keeping import Departed, Rows, Submissions
 from themis.live.log_desk import LogDesk
+from themis.live.loglines import current_request, marked
 from themis.live.memory import CLUSTER, Memory, fleet_rows
 from themis.live.metrics import Metrics
 from themis.live.past import Past
@@ -232,7 +235,8 @@ class Service:
         try:
             return self._steward.handle(event)
         except Exception as error:
-            _LOG.critical("the steward failed at %s", type(event).__name__, exc_info=error)
+            with marked(round=self._round_of()):
+                _LOG.critical("the steward failed at %s", type(event).__name__, exc_info=error)
             self.writer.fail(error)
             raise UnavailableError("the service failed and is stopping") from error
 
@@ -289,7 +293,9 @@ class Service:
             body = body_of(changes.events, commands)
             entry = LogEntry(self._steward.arbiter.now, kind, body)
         self.taken += 1
-        then = partial(self._let_out, outcome, self.taken)
+        # It is let out by whoever finds it on disk; its lines belong to who asked for it.
+        request, number = current_request(), self._round_of(outcome)
+        then = partial(self._let_out, outcome, self.taken, request, number)
         if entry is None and not changes.kept and audit is None:
             # Nothing to store, but what was decided before must be durable before this is told.
             self.writer.add(then=then)
@@ -303,7 +309,9 @@ class Service:
             self._timer = None
         if at is not None and not self._closing:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._clock.until(at), self._woken, at)
+            # In no request: it rings long after the one that happened to set it.
+            wait = self._clock.until(at)
+            self._timer = loop.call_later(wait, self._woken, at, context=Context())
 
     def _woken(self, at: float) -> None:
         # Timers may ring a hair early.
@@ -312,14 +320,23 @@ class Service:
 
     # What comes out
 
-    def _let_out(self, outcome: Outcome, number: int) -> None:
-        for line in lines_of(outcome, self._steward.arbiter.world.topology):
-            _LOG.log(line.level, "%s", line.text)
-        for answer in outcome.answers:
-            self._answer(answer)
-        for command in outcome.commands:
-            if not self.agents.is_told_anew(command, number):
-                self._do(command)
+    def _round_of(self, outcome: Outcome | None = None) -> int | None:
+        """The round that an outcome belongs to: the one it ends, else the one under way."""
+        for command in outcome.commands if outcome is not None else ():
+            if isinstance(command, cmd.Report):
+                return command.record.round
+        arbiter = self._steward.arbiter
+        return arbiter.rounds if arbiter.round_open else None
+
+    def _let_out(self, outcome: Outcome, number: int, request: str, round_: int | None) -> None:
+        with marked(request=request, round=round_):
+            for line in lines_of(outcome, self._steward.arbiter.world.topology):
+                _LOG.log(line.level, "%s", line.text)
+            for answer in outcome.answers:
+                self._answer(answer)
+            for command in outcome.commands:
+                if not self.agents.is_told_anew(command, number):
+                    self._do(command)
         if outcome.changes.any or outcome.commands:
             self.past.take(outcome.changes.events, outcome.commands, self.owner_of)
             self.watchers.tell()
@@ -345,7 +362,7 @@ class Service:
             case cmd.Close(record=over):
                 self.agents.close(over)
             case cmd.Refuse():
-                _LOG.info("refused: %s: %s", command.who, command.reason)
+                _LOG.info("refused: %s: %s", clean(command.who), clean(command.reason))
             case cmd.End():
                 lost = LeaseNews(revoked=command.leases, reason="over")
                 self.agents.tell(command.app, lost)

@@ -16,6 +16,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from themis import __version__
+from themis.display import Displayed, Sheet, Table
 from themis.errors import ConfigError, unknown_name
 from themis.sim.config import RunConfig, allowed_keys
 from themis.sim.frames import app_rows, frame
@@ -82,6 +83,13 @@ class Estimate:
     half: float | None
     runs: int
 
+    def shown(self, form: str) -> str:
+        """For people: 1.30 ± 0.05; a dash where the runs had no such number."""
+        if not math.isfinite(self.mean):
+            return "-"
+        mean = format(self.mean, form)
+        return mean if self.half is None else f"{mean} ± {format(self.half, form).rstrip('%')}"
+
 
 def estimate(values: Sequence[float]) -> Estimate:
     """The mean of independent values and how far from it the true one may well be."""
@@ -118,7 +126,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Comparison:
+class Comparison(Displayed):
     """What a comparison gives. `swept` is the key that was varied, if one was."""
 
     groups: tuple[Group, ...]
@@ -131,6 +139,18 @@ class Comparison:
         over = f", {self.swept} of {', '.join(map(str, self.values))}" if self.swept else ""
         runs = sum(len(group.runs) for group in self.groups)
         return f"Comparison({', '.join(self.policies)}{over}; runs: {runs})"
+
+    def _sheet(self) -> Sheet:
+        first = f"{self.swept}, policy" if self.swept else "policy"
+        columns = (first, "seeds", *(metric.label for metric in METRICS))
+        rows = []
+        for group in self.groups:
+            found = group.estimates()
+            label = f"{group.value}, {group.policy}" if self.swept else group.policy
+            cells = (found[metric.name].shown(metric.form) for metric in METRICS)
+            rows.append((label, len(group.runs), *cells))
+        note = "rho_ref, fair share; fair: at most 1.05; mean ± 95 % interval over seeds"
+        return Sheet("", (Table(columns, tuple(rows)),), (note,))
 
     @property
     def policies(self) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from themis.arbiter import RoundRecord
 from themis.arbiter.commands import Command
 from themis.arbiter.events import Event
+from themis.display import Displayed, Sheet, Table
 from themis.errors import ConfigError
 from themis.fairness.fluid import FluidResult
 from themis.fairness.ideal import Convention
@@ -42,7 +43,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class RunResult:
+class RunResult(Displayed):
     """What a run gives. Nothing in it depends on the machine."""
 
     prepared: Prepared
@@ -60,6 +61,26 @@ class RunResult:
             f"RunResult({told['policy']} on {told['cluster']}, {told['workload']}, "
             f"{told['apps']} apps, seed {told['seed']}: max rho_ref {worst:.2f})"
         )
+
+    def _sheet(self) -> Sheet:
+        told = self.summary
+        title = (
+            f"{told['policy']} on {told['cluster']}: {told['workload']}, {told['apps']} apps, "
+            f"seed {told['seed']}"
+        )
+        fair = Convention.FAIR_SHARE
+        columns = ("app", "arrival h", "completion h", "GPU hours", "rho", "rho_ref")
+        rows = tuple(
+            (
+                *(app.app, app.arrival / 3600, app.completion / 3600, app.gpu_seconds / 3600),
+                *(app.rho[fair], app.rho_ref[fair]),
+            )
+            for app in sorted(self.apps, key=lambda app: -app.rho_ref[fair])
+        )
+        worst = f"max rho_ref {told['max_rho_ref'][fair]:.2f}"
+        share = f"{told['share_fair_ref'][fair]:.0%} of the apps at most 1.05"
+        note = f"{worst}, {share}; fair share, the worst off first"
+        return Sheet(title, (Table(columns, rows),), (note,))
 
     @property
     def topology(self) -> Topology:

@@ -1,0 +1,67 @@
+"""The keys of files that people write, as tables."""
+
+from typing import Any
+
+from themis.apps import app_schema
+from themis.live.config import KEYS, Key
+from themis.live.values import plain
+
+
+def app_keys() -> str:
+    """Every key of the app file."""
+    head = ["| key | may be | meaning |", "|---|---|---|"]
+    return "\n".join([*head, *_rows(app_schema()), ""])
+
+
+def _rows(schema: dict[str, Any], above: str = "") -> list[str]:
+    """A row for every key, those of sections below their section."""
+    made = []
+    for name, item in schema["properties"].items():
+        made.append(f"| `{above}{name}` | {_kind(item)} | {item['description']} |")
+        if "properties" in item:
+            made += _rows(item, f"{above}{name}.")
+    return made
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    """What a value may be."""
+    if "enum" in schema:
+        return ", ".join(f"`{word}`" for word in schema["enum"])
+    match schema.get("type"):
+        case "integer":
+            return f"a whole number, {schema['minimum']} to {schema['maximum']}"
+        case "number":
+            return "a number above 0"
+        case "array":
+            return "a list"
+        case "object":
+            return "a mapping"
+        case "string":
+            return "a name" if "pattern" in schema else "a text"
+        case None:
+            return "a time"
+        case _:
+            return "a size"
+
+
+def service_keys() -> str:
+    """Every key of the service's configuration."""
+    head = [
+        "| key | variable | default | may change while it runs | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join([*head, *(_row(key) for key in KEYS.values()), ""])
+
+
+def _row(key: Key) -> str:
+    live = " yes " if key.reload else "  "
+    return f"| `{key.name}` | `{key.variable}` | {_default(key)} |{live}| {key.help} |"
+
+
+def _default(key: Key) -> str:
+    if key.name == "state_dir":  # What it is here says nothing of elsewhere.
+        return "`/var/lib/themis` as root, else `~/.local/state/themis`"
+    if key.default in (None, "", (), {}):
+        return ""
+    value = plain(key.default)
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"

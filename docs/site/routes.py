@@ -1,0 +1,48 @@
+"""The routes of the service over HTTP, as its table of endpoints and of access have them."""
+
+from themis.live.access import TABLE, Access, Verb
+from themis.live.credentials import Role
+from themis.live.routes.endpoints import ENDPOINTS, Endpoint
+
+
+def routes() -> str:
+    """Every route: who may, what it takes, what it does."""
+    head = ["| method | path | verb | who | query or body | what |", "|---|---|---|---|---|---|"]
+    return "\n".join([*head, *(_row(item) for item in ENDPOINTS), ""])
+
+
+def who(verb: Verb) -> str:
+    """Who may."""
+    if TABLE[verb, None, False] is Access.ALLOW:
+        return "everybody"
+    told = []
+    for role in Role:
+        own, others = (TABLE[verb, role, mine] for mine in (True, False))
+        if others is Access.ALLOW:
+            told.append(str(role))
+        elif others is Access.ANONYMOUS:
+            told.append(f"{role} (sealed)")
+        elif own is not Access.DENY:
+            told.append(f"{role} (own)")
+    return ", ".join(told)
+
+
+def _row(item: Endpoint) -> str:
+    cells = (
+        item.method,
+        f"`{item.path}`",
+        f"`{item.verb}`",
+        who(item.verb),
+        _takes(item),
+        item.summary,
+    )
+    return f"| {' | '.join(cells)} |".replace("|  |", "| |")
+
+
+def _takes(item: Endpoint) -> str:
+    told = [f"`?{name}=`" for name in item.query]
+    if item.body:
+        needed = item.body.get("required", ())
+        names = item.body["properties"]
+        told += [f"`{name}`" if name in needed else f"`{name}`?" for name in names]
+    return ", ".join(told)
