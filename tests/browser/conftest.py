@@ -14,8 +14,10 @@ from themis.testing.browsers import Live, Tabs, browser, live_service
 SHOTS_VARIABLE = "THEMIS_SCREENSHOTS"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
+    # Not for the whole session: as long as playwright is open it keeps an event loop in this
+    # thread, and tests elsewhere have their own.
     with browser() as found:
         yield found
 
