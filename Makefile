@@ -4,7 +4,7 @@
 # Paths are relative and tools run as modules, so a tree below a folder with spaces works too.
 
 .POSIX:
-.PHONY: help setup demo test lint format bench fuzz chaos protos reference docs results clean
+.PHONY: help setup demo test test-browser lint format bench fuzz chaos protos reference docs results clean
 
 ARGS =
 VENV_PYTHON = .venv/bin/python
@@ -18,6 +18,7 @@ WITH_DATA = if [ -z "$${THEMIS_DATA:-}" ] && [ -d ../shared/data ]; then \
 help:
 	@echo "make demo     three teams train on 16 pretend GPUs, for two minutes (ARGS=--quick for less)"
 	@echo "make test     run the tests                   (ARGS='-k auction' for some of them)"
+	@echo "make test-browser  the dashboard in Chromium, in all looks, with pictures in screenshots/"
 	@echo "make setup    create .venv with .venv/bin/themis (PYTHON=python3.12 to choose one)"
 	@echo "make lint     ruff, mypy and the import contracts"
 	@echo "make format   let ruff rewrite what it can"
@@ -28,7 +29,7 @@ help:
 	@echo "make reference  what is made from the code: parts of docs/reference/, pictures of docs/concepts/"
 	@echo "make docs     the documentation as a site, build/docs/index.html"
 	@echo "make results  the whole evaluation into reproduce-out/ and docs/results.md; many hours, resumes"
-	@echo "make clean    remove .venv, caches and reproduce-out/"
+	@echo "make clean    remove .venv, caches, screenshots/ and reproduce-out/"
 
 setup:
 	@PYTHON="$(PYTHON)" sh scripts/setup
@@ -38,6 +39,10 @@ demo: setup
 
 test: setup
 	@$(WITH_DATA) $(VENV_PYTHON) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+# Named, so that all looks are tried; `make test` tries two of the four.
+test-browser: setup
+	@THEMIS_SCREENSHOTS=screenshots $(VENV_PYTHON) -m pytest tests/browser $(ARGS)
 
 lint: setup
 	@$(VENV_PYTHON) -m ruff check .
@@ -74,4 +79,4 @@ results: setup
 	@$(WITH_DATA) .venv/bin/themis reproduce all --out reproduce-out --docs docs/results.md $(ARGS)
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis reproduce-out dist build
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis reproduce-out screenshots dist build

@@ -21,6 +21,7 @@ from themis.errors import (
     UnavailableError,
     UnknownAppError,
 )
+from themis.fairness.ideal import Convention
 from themis.fleet import NodeCore
 from themis.fleet import commands as cmd
 from themis.fleet import events as nev
@@ -48,7 +49,9 @@ from themis.fleet.talk import (
 )
 from themis.live.agents import AGENT_TTL
 from themis.live.clock import Sources
+from themis.live.keeping import Departed
 from themis.live.memory import longest_hold, recall
+from themis.live.past import Past
 from themis.live.replaying import PrunedLogError, replay_store
 from themis.live.rounds import Arrival, RoundBook, read_rounds
 from themis.live.service import Service
@@ -879,6 +882,10 @@ def test_rounds_from_before_a_restart_are_still_there(tmp_path: Path) -> None:
         few = RoundBook(most=1)
         few.remember(steps)
         assert few.numbers() == numbers[-1:]
+        past = Past(Departed({}, Convention.FAIR_SHARE))
+        past.remember(steps, {})
+        assert {(item.held.app, item.owner) for item in past.segments()} >= {("one", "ann")}
+        assert past.histories.of("one").rho or past.histories.of("one").reasons
 
 
 def test_a_name_that_was_refused_to_somebody_stays_whose_it_is(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ _VERBS = (
     _Verb("doctor", kind=_SERVICE),
     _Verb("node", kind=("node", "NodeCommand")),
     _Verb("replay"),
+    _Verb("dashboard"),
     _Verb("demo"),
     _Verb("reproduce"),
     _Verb("exec", function="execute", hidden=True),

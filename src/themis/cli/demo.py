@@ -80,7 +80,7 @@ def _play(keep: Path | None, *, quick: bool) -> dict[str, Any]:
 
 
 def _introduce(session: Session) -> None:
-    note(f"people: {session.address}")
+    note(f"dashboard (this link works once): {session.admin.login_link()}")
     note(f"look around: THEMIS_SERVER={session.address} \\")
     note(f"             THEMIS_TOKEN_FILE={shlex.quote(str(session.token_file))} themis ls")
     if session.place.borrowed:

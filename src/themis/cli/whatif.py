@@ -125,7 +125,7 @@ def snapshot(
         write_snapshot,
     )
 
-    taken = snapshot_from(reach(server, ca).snapshot())
+    taken = snapshot_from(dict(reach(server, ca).snapshot()))
     stamp = time.strftime("%Y%m%dT%H%M%S", time.localtime(taken.wall))
     path = out or Path(f"themis-{stamp}.json")
     write_snapshot(taken, path)

@@ -28,18 +28,19 @@ from themis.live.limits import place_of
 from themis.live.routes.about import About
 from themis.live.routes.apps import Apps
 from themis.live.routes.base import ApiSettings, Call, Data, as_json
-from themis.live.routes.endpoints import ENDPOINTS, Endpoint
+from themis.live.routes.endpoints import ENDPOINTS, Endpoint, Kind
 from themis.live.routes.forecasts import Foretelling
 from themis.live.routes.history import History
 from themis.live.routes.logs import Logs
 from themis.live.routes.machines import Machines
+from themis.live.routes.pages import Pages
 from themis.live.routes.people import People
 from themis.records.codec import loads
 
 __all__ = ["ENDPOINTS", "Api", "ApiSettings", "Endpoint", "make_api"]
 
 
-class Api(About, Apps, Foretelling, Logs, Machines, People, History):
+class Api(About, Apps, Foretelling, Logs, Machines, People, History, Pages):
     """All handlers, and the frame around each of them."""
 
     async def answer(self, endpoint: Endpoint, request: Request) -> Response:
@@ -72,6 +73,8 @@ class Api(About, Apps, Foretelling, Logs, Machines, People, History):
         self, endpoint: Endpoint, request: Request, place: str, wall: float
     ) -> Identity | None:
         """Who calls; wrong credentials are counted by where they come from."""
+        if endpoint.kind is Kind.FILE:
+            return None  # The same for all: also for who must be told how to log in again.
         settings, now = self._settings, self._service.now()
         try:
             return identify(

@@ -159,7 +159,7 @@ def recall(
         epoch=epoch.number,
         at=at,
         node_ttl=node_ttl,
-        saved=_fleet(saved, store.url),
+        saved=fleet_of(saved, store.url),
         nonce=secrets.token_hex(8),
     )
     absent = frozenset(
@@ -227,7 +227,12 @@ def _restored(saved: Saved, policy: Policy, seed: int, url: str, floor: int) -> 
         raise CorruptLogError(url, 0, f"{error.who}: {error.reason}") from None
 
 
-def _fleet(saved: Saved, url: str) -> dict[str, Kept]:
+def fleet_of(saved: Saved, url: str) -> dict[str, Kept]:
+    """The steward's rows in a store.
+
+    Raises:
+        CorruptLogError: One cannot be read.
+    """
     rows: dict[str, Kept] = {}
     for key, text in saved.kept.items():
         if key.startswith(FLEET):

@@ -42,6 +42,10 @@ class Described(Protocol):
         """What may stand behind the question mark."""
 
     @property
+    def kind(self) -> str:
+        """What it answers with."""
+
+    @property
     def verb(self) -> str:
         """What is decided by the table of access."""
 
@@ -59,7 +63,7 @@ def document(endpoints: Iterable[Described]) -> dict[str, Any]:
             ]
             + [{"name": name, "in": "query", "schema": item.query[name]} for name in item.query],
             "responses": {
-                "200": {"description": "Done", "content": {"application/json": {}}},
+                "200": {"description": "Done", "content": {str(item.kind): {}}},
                 "default": {
                     "description": "Refused",
                     "content": {

@@ -28,7 +28,7 @@ _LEAST = 2
 REMEMBERED = 2000
 """Entries of the log that are looked through for rounds after a start."""
 
-_WANTED = frozenset({cmd.Report.__name__, cmd.Refuse.__name__})
+_WANTED = frozenset({cmd.Report.__name__, cmd.Refuse.__name__, cmd.End.__name__})
 
 Owners = Mapping[AppId, OwnerId]
 
@@ -41,8 +41,8 @@ class Arrival:
     owner: OwnerId
 
 
-Steps = tuple[RoundRecord | Arrival, ...]
-"""What a part of the log says of rounds, in its order."""
+Steps = tuple[RoundRecord | Arrival | cmd.End, ...]
+"""What a part of the log says of rounds and of leases that are over, in its order."""
 
 
 class RoundBook:
@@ -87,6 +87,8 @@ class RoundBook:
             if isinstance(step, Arrival):
                 self._arrived.add(step.app)
                 self._name(step.app, step.owner)
+            elif isinstance(step, cmd.End):
+                continue
             elif not self.full and step.round not in self._rounds:
                 self._bytes += size_of(step)
                 owners: dict[AppId, OwnerId] = {}
@@ -140,7 +142,7 @@ def size_of(record: RoundRecord) -> int:
 
 def read_rounds(store: Store, first: int, last: int) -> Steps:
     """Look through a part of the log. What cannot be read is left out: nothing depends on it."""
-    steps: list[RoundRecord | Arrival] = []
+    steps: list[RoundRecord | Arrival | cmd.End] = []
     for stored in store.entries(first, last):
         with suppress(RefusedError, KeyError, TypeError):
             body: Any = loads(stored.entry.body)
@@ -152,5 +154,9 @@ def read_rounds(store: Store, first: int, last: int) -> Steps:
                     # Who tries a name that is somebody else's does not get it.
                     if isinstance(event, ev.AppArrived) and event.app.id not in refused:
                         steps.append(Arrival(event.app.id, event.app.owner))
-            steps += [item.record for item in told if isinstance(item, cmd.Report)]
+            for item in told:
+                if isinstance(item, cmd.Report):
+                    steps.append(item.record)
+                elif isinstance(item, cmd.End):
+                    steps.append(item)
     return tuple(steps)

@@ -60,10 +60,12 @@ from themis.live.log_desk import LogDesk
 from themis.live.loglines import current_request, marked
 from themis.live.memory import CLUSTER, Memory, fleet_rows
 from themis.live.metrics import Metrics
+from themis.live.past import Past
 from themis.live.removed import Removed
 from themis.live.rounds import RoundBook
 from themis.live.sheets import Sheets
 from themis.live.store.base import AuditRow, Batch, LogEntry, Store
+from themis.live.watching import Watchers
 from themis.live.writing import Writer
 from themis.model import AppId, AppSpec, OwnerId
 
@@ -93,8 +95,16 @@ class Service:
     """Drives the steward. All methods belong to one event loop."""
 
     def __init__(
-        self, memory: Memory, store: Store, solving: Solver, thread: Executor | None = None
+        self,
+        memory: Memory,
+        store: Store,
+        solving: Solver,
+        thread: Executor | None = None,
+        *,
+        policy: str = "",
     ) -> None:
+        self.policy = policy
+        """What decides, by name; for who looks."""
         self._thread = thread
         self._memory = memory
         self._store = store
@@ -119,6 +129,10 @@ class Service:
         """Apps that were submitted as files."""
         self.book = RoundBook()
         """The last rounds."""
+        self.past = Past(self.departed)
+        """What was, for the pages."""
+        self.watchers = Watchers()
+        """Who looks at pages that change."""
         self.metrics = Metrics(self)
         """What Prometheus reads."""
         self.logs = LogDesk(self)
@@ -145,6 +159,7 @@ class Service:
         """Take nothing more, and end the calls that wait."""
         self._closing = True
         self.logs.close()
+        self.watchers.close()
         gone = UnavailableError("the service is stopping")
         for _, poll in self._polls.values():
             if not poll.done():
@@ -322,6 +337,9 @@ class Service:
             for command in outcome.commands:
                 if not self.agents.is_told_anew(command, number):
                     self._do(command)
+        if outcome.changes.any or outcome.commands:
+            self.past.take(outcome.changes.events, outcome.commands, self.owner_of)
+            self.watchers.tell()
 
     def _answer(self, answer: Answer) -> None:
         waiting = self._polls.get(answer.node)

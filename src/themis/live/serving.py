@@ -34,7 +34,7 @@ from themis.live.local_nodes import LocalNodes, local_machines
 from themis.live.memory import Memory, recall
 from themis.live.notifying import READY, STOPPING, notify
 from themis.live.reloading import plan_reload
-from themis.live.rounds import REMEMBERED, read_rounds
+from themis.live.rounds import REMEMBERED, Steps, read_rounds
 from themis.live.service import Service
 from themis.live.sessions import sweep
 from themis.live.solving import Solving
@@ -169,7 +169,7 @@ class Serving:
             await solving.close()
             raise
         await loading
-        service = Service(memory, store, solving)
+        service = Service(memory, store, solving, policy=config.policy)
         await service.start()
         terms = Terms(config.policy, dict(self._loaded.policy_options), self._loaded.settings)
         service.keep(terms_row(service.kept, memory.epoch.number, terms))
@@ -348,8 +348,10 @@ async def _ended(task: asyncio.Task[None]) -> None:
 async def _remember(service: Service) -> None:
     """Read the last rounds of earlier starts, a little at a time: nobody waits for them."""
     apps = service.steward.arbiter.world.apps
-    owners = {name: state.spec.owner for name, state in apps.items()}
+    present = {name: state.spec.owner for name, state in apps.items()}
+    gone = {name: ended.owner for name, ended in service.departed.all() if name not in apps}
     store = service.store
+    steps: Steps = ()
     try:
         usage: Any = await service.writer.run(store.usage)
         first, end = max(usage.first_entry, usage.next_entry - REMEMBERED), usage.next_entry
@@ -357,10 +359,12 @@ async def _remember(service: Service) -> None:
             begin = max(first, end - _ENTRIES_AT_ONCE)
             found: Any = await service.writer.run(partial(read_rounds, store, begin, end - 1))
             service.book.remember(found)
+            steps = (*found, *steps)
             end = begin
-        service.book.conclude(owners)
+        service.book.conclude(present)
     except ThemisError as error:
         _LOG.warning("earlier rounds cannot be shown: %s", error)
+    service.past.remember(steps, {**gone, **present})
 
 
 def _recall_at_once(

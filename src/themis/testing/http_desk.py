@@ -7,7 +7,7 @@ async with desk_of(folder) as desk:
 """
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ import httpx
 
 from themis.arbiter import Settings
 from themis.arbiter import events as ev
+from themis.fleet.events import ReportCame
+from themis.fleet.messages import Report, SlotReport, SlotState
 from themis.live.api import Api, ApiSettings, make_api
 from themis.live.config import Limits
 from themis.live.credentials import Role, create_token
@@ -39,8 +41,11 @@ WALL = 2000.0
 class Desk:
     """A service, its API, and a token for everybody."""
 
-    def __init__(self, service: Service, vault: KeptVault, client: httpx.AsyncClient) -> None:
+    def __init__(
+        self, service: Service, vault: KeptVault, client: httpx.AsyncClient, api: Api
+    ) -> None:
         self.service = service
+        self.api = api
         self.client = client
         self.wall = WALL
         self.tokens: dict[str, str] = {}
@@ -68,14 +73,19 @@ class Desk:
 
 @asynccontextmanager
 async def desk_of(
-    path: Path, limits: Limits | None = None, *, known: bool = False
+    path: Path,
+    limits: Limits | None = None,
+    *,
+    known: bool = False,
+    machines: Sequence[Machine] = (Machine("m0", "r0", (2, 2)),),
 ) -> AsyncIterator[Desk]:
     """A service with one machine of four GPUs, on a store in this folder.
 
     Args:
         path: The folder.
         limits: Of its API.
-        known: Whether the store is that of an earlier one, which has the machine.
+        known: Whether the store is that of an earlier one, which has the machines.
+        machines: Others instead of the one.
     """
     store = open_store(f"sqlite:///{path / 'store.sqlite'}", reserve_bytes=0)
     memory = recall(store, policy("equal-share"), Settings(), "test")
@@ -83,16 +93,28 @@ async def desk_of(
     await service.start()
     service.keep(terms_row(service.kept, memory.epoch.number, Terms("equal-share")))
     if not known:
-        service.steward._feed(ev.MachineJoined(service.now(), Machine("m0", "r0", (2, 2))))
-        service.steward._meet("m0", service.now())
+        for machine in machines:
+            service.steward._feed(ev.MachineJoined(service.now(), machine))
+            service.steward._meet(machine.name, service.now())
     vault = KeptVault(service.kept, service.keep)
     settings = ApiSettings(frozenset({HOST}), limits=limits or Limits(), wall=lambda: desk.wall)
     api = Api(service, vault, service.book, settings)
     transport = httpx.ASGITransport(make_api(api))
     async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
-        desk = Desk(service, vault, client)
+        desk = Desk(service, vault, client, api)
         try:
             yield desk
         finally:
             await service.close()
             store.close()
+
+
+def says_that_it_is_empty(desk: Desk) -> None:
+    """The one machine of four GPUs reports that nothing is on them."""
+    slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(4))
+    steward = desk.service.steward
+    for number, epoch in ((1, 0), (2, steward.epoch), (3, steward.epoch)):
+        # What it says last stands until it is told something else.
+        revision = steward.nodes["m0"].revision if number == 3 else 0
+        report = Report("m0", 1, number, epoch, revision, slots, (), Machine("m0", "r0", (2, 2)))
+        desk.service.apply(ReportCame(desk.service.now(), report))

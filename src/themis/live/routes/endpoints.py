@@ -2,12 +2,23 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from themis.fleet.messages import MOST_LOG
 from themis.live.access import Verb
 from themis.live.credentials import Role
 from themis.records.questions import LONGEST, MOST_SEEDS
+
+
+class Kind(StrEnum):
+    """What an answer is."""
+
+    JSON = "application/json"
+    FILE = "text/html"
+    """A file of the pages, whoever asks."""
+    STREAM = "text/event-stream"
+    """It goes on until one of both has enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +34,7 @@ class Endpoint:
     """The JSON Schema of what is sent, if anything is."""
     query: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What may stand behind the question mark, by name: JSON Schema."""
+    kind: Kind = Kind.JSON
 
     @property
     def writes(self) -> bool:
@@ -95,6 +107,9 @@ _LOG = {
 _ROWS = {
     "first": {"type": "integer", "minimum": 1, "description": "Rows from this one on."},
     "last": {"type": "integer", "maximum": MOST_ROWS, "description": "So many of the newest."},
+}
+_SINCE = {
+    "since": {"type": "integer", "minimum": 0, "description": "`cursor` of the timeline."},
 }
 
 _ANY_OF = {"type": "array", "maxItems": 7}
@@ -173,4 +188,18 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/login-links", Verb.LOGIN, "link", "A link that logs a browser in"),
     Endpoint("GET", "/login/{code}", Verb.ABOUT, "login", "Use such a link"),
     Endpoint("POST", "/v1/logout", Verb.LOGOUT, "logout", "End the browser's session"),
+    Endpoint("GET", "/", Verb.ABOUT, "page", "The dashboard", kind=Kind.FILE),
+    Endpoint("GET", "/static/{name}", Verb.ABOUT, "file", "Its files", kind=Kind.FILE),
+    Endpoint("GET", "/v1/board", Verb.DASHBOARD, "board", "What its pages show"),
+    Endpoint("GET", "/v1/board/timeline", Verb.DASHBOARD, "timeline", "Who held which GPU when"),
+    Endpoint("GET", "/v1/board/apps/{app}", Verb.STATUS, "board_app", "The page of an app"),
+    Endpoint(
+        "GET", "/v1/board/rounds", Verb.AUCTION_SHOW, "board_rounds", "The last rounds in short",
+        query=_PAGE,
+    ),
+    Endpoint("GET", "/v1/board/runs", Verb.DASHBOARD, "board_runs", "Runs to compare"),
+    Endpoint(
+        "GET", "/v1/board/stream", Verb.DASHBOARD, "stream", "What changes, as it happens",
+        query=_SINCE, kind=Kind.STREAM,
+    ),
 )  # fmt: skip

@@ -71,7 +71,7 @@ class People(Handlers):
         )
         cookie = set_cookie(session, tls=settings.tls, now=call.wall)
         headers = {"Set-Cookie": cookie, "Referrer-Policy": "no-referrer"}
-        return RedirectResponse("/v1/whoami", 303, headers)
+        return RedirectResponse("/", 303, headers)
 
     async def logout(self, call: Call) -> Response:
         self._allow(call, call.identity.subject if call.identity else None)

@@ -1,0 +1,122 @@
+"""How apps stood from round to round, in bounded room.
+
+histories.note(record_opened, lines)
+histories.of(app).rho            # points, thinned
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from themis.dashboard.model import Point, finite
+
+MOST_POINTS = 256
+"""Kept of a curve; of longer ones every second is left out."""
+MOST_REASONS = 200
+"""Changes of reason that are kept; the oldest go first."""
+MOST_APPS = 5000
+
+
+class Line(Protocol):
+    """An app in the record of a round, as far as a history goes."""
+
+    @property
+    def app(self) -> str:
+        """Its name."""
+
+    @property
+    def rho(self) -> float | None:
+        """How it stood."""
+
+    @property
+    def held(self) -> int:
+        """GPUs after the round."""
+
+    @property
+    def reason(self) -> str:
+        """Why."""
+
+
+class AppHistory:
+    """One app from round to round."""
+
+    def __init__(self) -> None:
+        self._rho: list[Point] = []
+        self._held: list[Point] = []
+        self._reasons: list[tuple[float, str]] = []
+
+    def note(self, at: float, rho: float | None, held: int, reason: str) -> None:
+        """One more round."""
+        known = finite(rho)
+        if known is not None:
+            self._rho.append((at, known))
+            if len(self._rho) > 2 * MOST_POINTS:
+                self._rho = thinned(self._rho, MOST_POINTS)
+        if not self._held or self._held[-1][1] != held:
+            self._held.append((at, float(held)))
+            if len(self._held) > 2 * MOST_POINTS:
+                del self._held[:MOST_POINTS]
+        self.explain(at, reason)
+
+    def explain(self, at: float, reason: str) -> None:
+        """From now on it is for this reason."""
+        if not self._reasons or self._reasons[-1][1] != reason:
+            self._reasons.append((at, reason))
+            del self._reasons[:-MOST_REASONS]
+
+    @property
+    def rho(self) -> tuple[Point, ...]:
+        """How late it was expected to be."""
+        return tuple(self._rho)
+
+    @property
+    def held(self) -> tuple[Point, ...]:
+        """GPUs, from each time on."""
+        return tuple(self._held)
+
+    @property
+    def reasons(self) -> tuple[tuple[float, str], ...]:
+        """From when on which one held."""
+        return tuple(self._reasons)
+
+    def short(self, most: int) -> tuple[Point, ...]:
+        """Rho in so many points at most."""
+        return tuple(thinned(self._rho, most))
+
+
+_NONE = AppHistory()
+
+
+class Histories:
+    """Of all apps; those that were not in a round for longest are forgotten first."""
+
+    def __init__(self, most: int = MOST_APPS) -> None:
+        self._most = most
+        self._apps: OrderedDict[str, AppHistory] = OrderedDict()
+
+    def note(self, at: float, lines: Iterable[Line]) -> None:
+        """A round with all its apps."""
+        for line in lines:
+            mine = self._apps.get(line.app)
+            if mine is None:
+                mine = self._apps[line.app] = AppHistory()
+            self._apps.move_to_end(line.app)
+            mine.note(at, line.rho, line.held, str(line.reason))
+        while len(self._apps) > self._most:
+            self._apps.popitem(last=False)
+
+    def of(self, app: str) -> AppHistory:
+        """One app's; an empty one if it was in no round."""
+        return self._apps.get(app, _NONE)
+
+    def forget(self, app: str) -> None:
+        """Its name is used anew."""
+        self._apps.pop(app, None)
+
+
+def thinned(points: Sequence[Point], most: int) -> list[Point]:
+    """Some of the points, the first and the last among them."""
+    if len(points) <= most:
+        return list(points)
+    step = (len(points) - 1) / (most - 1)
+    return [points[round(index * step)] for index in range(most)]

@@ -1,0 +1,150 @@
+"""The dashboard: files of its pages, what they show, and what changes meanwhile."""
+
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from functools import cached_property, partial
+
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from themis.dashboard.assets import HEADERS, INDEX, asset
+from themis.dashboard.model import Comparison
+from themis.errors import MissingError, RefusedError, UnavailableError
+from themis.live.access import require
+from themis.live.board import LiveBoard, Seen
+from themis.live.gate import identify
+from themis.live.limits import Streams
+from themis.live.routes.base import ApiSettings, Call, Handlers, as_json, whole
+from themis.live.routes.endpoints import MOST_ROUNDS, ROUNDS
+from themis.model import AppId
+from themis.records.codec import dumps
+
+PACE = 1.0
+"""Seconds between two messages of a stream, at least."""
+QUIET = 5.0
+"""Seconds after which one comes although nothing changed: rho does, by itself."""
+LONGEST = 3600.0
+"""Seconds after which a stream ends, and its browser comes anew."""
+
+
+class Pages(Handlers):
+    """What browsers ask for."""
+
+    async def page(self, call: Call) -> Response:
+        return _file(call, INDEX)
+
+    async def file(self, call: Call) -> Response:
+        return _file(call, call.path("name"))
+
+    @cached_property
+    def _board(self) -> LiveBoard:
+        return LiveBoard(self._service, self._settings.wall)
+
+    @cached_property
+    def _streams(self) -> Streams:
+        return Streams(self._settings.limits)
+
+    def change(self, settings: ApiSettings) -> None:
+        """Go by other settings from now on."""
+        super().change(settings)
+        self._streams.change(settings.limits)
+
+    async def board(self, call: Call) -> Response:
+        self._allow(call)
+        return _told(self._board.board(call.identity))
+
+    async def timeline(self, call: Call) -> Response:
+        self._allow(call)
+        return _told(self._board.timeline(call.identity))
+
+    async def board_app(self, call: Call) -> Response:
+        name = AppId(call.path("app"))
+        self._allow(call, self._service.owner_of(name))
+        if self._service.owner_of(name) is None:
+            raise MissingError(name[:200], "there is no such app, or it was forgotten")
+        return _told(self._board.app(name))
+
+    async def board_rounds(self, call: Call) -> Response:
+        self._allow(call)
+        before = whole(call, "before", 0, "the number of a round")
+        limit = whole(call, "limit", ROUNDS, f"how many rounds, at most {MOST_ROUNDS}", low=1)
+        return _told(self._board.rounds(before, min(limit, MOST_ROUNDS)))
+
+    async def board_runs(self, call: Call) -> Response:
+        self._allow(call)
+        return _told(Comparison(()))
+
+    # What changes
+
+    async def stream(self, call: Call) -> Response:
+        self._allow(call)
+        if self._service.watchers.closed:
+            raise UnavailableError("the service is stopping")
+        since = whole(call, "since", 0, "how many segments are known")
+        self._streams.open(call.caller)
+        headers = {**HEADERS, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        over = partial(self._streams.close, call.caller)
+        return _Stream(self._messages(call, Seen(since)), over, headers)
+
+    async def _messages(self, call: Call, seen: Seen) -> AsyncGenerator[bytes]:
+        until = time.monotonic() + LONGEST
+        yield b": begins\n\n"
+        async for _ in self._service.watchers.turns(pace=PACE, quiet=QUIET):
+            if time.monotonic() > until or not self._still(call):
+                return
+            change = self._board.change(call.identity, seen)
+            yield b"event: change\ndata: %b\n\n" % dumps(change).encode()
+            if self._board.behind:
+                # Rows are worked out for all streams at once, and were a little old: once more.
+                self._service.watchers.tell()
+
+    def _still(self, call: Call) -> bool:
+        """Whether who opened the stream could open it now: tokens end, and sessions too."""
+        settings, request = self._settings, call.request
+        try:
+            identity = identify(
+                self._vault,
+                request.headers,
+                request.cookies,
+                writes=False,
+                hosts=settings.hosts,
+                tls=settings.tls,
+                now=settings.wall(),
+            )
+            require(identity, call.endpoint.verb)
+        except RefusedError:
+            return False
+        return identity == call.identity
+
+
+class _Stream(StreamingResponse):
+    """An answer that goes on; tells when it is over, however that came about."""
+
+    def __init__(
+        self,
+        messages: AsyncGenerator[bytes],
+        over: Callable[[], None],
+        headers: Mapping[str, str],
+    ) -> None:
+        super().__init__(messages, headers=headers, media_type="text/event-stream")
+        self._messages = messages
+        self._over = over
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until the reader goes or nothing more comes."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._over()
+            await self._messages.aclose()
+
+
+def _told(value: object) -> Response:
+    return as_json(dumps(value).encode())
+
+
+def _file(call: Call, name: str) -> Response:
+    found = asset(name)
+    if call.request.headers.get("if-none-match") == found.tag:
+        return Response(status_code=304, headers=found.headers)
+    return Response(found.data, headers=found.headers, media_type=found.media_type)

@@ -1,0 +1,93 @@
+"""What a service's store says of the past, for the pages: also without the service, or of a backup.
+
+    open_stored_service("sqlite:///backup.sqlite")
+
+The log is read from its first entry that was not pruned; curves, parameters and winners of trials
+are in rows beside it.
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from themis.dashboard.logs import Reading
+from themis.dashboard.model import Origin
+from themis.dashboard.recording import Recording
+from themis.errors import CorruptLogError, RefusedError
+from themis.fleet.kept import Kept
+from themis.fleet.trials import BestRow, CurveRow, TrialRow
+from themis.live.board import drawable
+from themis.live.entries import commands_in, events_in
+from themis.live.memory import fleet_of
+from themis.live.store import open_store
+from themis.live.terms import Terms, terms_of
+from themis.model import Topology
+from themis.records.codec import loads
+
+
+def open_stored_service(url: str) -> Recording:
+    """What a store has kept. Nothing in it is changed, and a service may be using it.
+
+    Raises:
+        StoreError: It cannot be used.
+        CorruptLogError: Something in it cannot be read.
+    """
+    with open_store(url, read_only=True) as store:
+        saved = store.load()
+        known = terms_of(saved.kept, store.url)
+        terms = list(known.values())[-1] if known else Terms("")
+        reading = Reading(Topology(()), terms.settings.convention)
+        for stored in store.entries():
+            try:
+                body = loads(stored.entry.body)
+                for event in events_in(body):
+                    reading.event(event)
+                for command in commands_in(body):
+                    reading.command(command, Path(), stored.number)
+            except (RefusedError, KeyError, TypeError) as error:
+                raise CorruptLogError(store.url, stored.number, str(error)) from None
+        rows = fleet_of(saved, store.url)
+        name = store.url
+    title = name.rpartition("/")[2] or name
+    origin = Origin("log", title, terms.policy, reading.topology.name, terms.settings.lease)
+    return _with_trials(reading.recording(origin), rows)
+
+
+def _with_trials(recording: Recording, rows: Mapping[str, Kept]) -> Recording:
+    """The same with what is kept of trials."""
+    curves: dict[tuple[str, str], CurveRow] = {}
+    params: dict[tuple[str, str], TrialRow] = {}
+    best: dict[str, str] = {}
+    for row in rows.values():
+        if isinstance(row, CurveRow):
+            curves[row.app, row.job] = row
+        elif isinstance(row, TrialRow):
+            params[row.app, row.job] = row
+        elif isinstance(row, BestRow):
+            best[row.app] = row.job
+    for name, app in recording.apps.found.items():
+        jobs = []
+        for job in app.jobs or ():
+            curve, trial = curves.get((name, job.job)), params.get((name, job.job))
+            points = drawable(curve.points) if curve is not None else ()
+            jobs.append(
+                replace(
+                    job,
+                    curve=points,
+                    metric=points[-1][1] if points else None,
+                    params=_chosen(trial),
+                    best=best.get(name) == job.job,
+                )
+            )
+        recording.apps.add(name, jobs=tuple(jobs) or app.jobs)
+    return recording
+
+
+def _chosen(trial: TrialRow | None) -> dict[str, object]:
+    if trial is not None:
+        with suppress(ValueError):
+            found = json.loads(trial.params)
+            return found if isinstance(found, dict) else {}
+    return {}
