@@ -30,11 +30,11 @@ from themis.testing.http_desk import desk_of
 
 TOKEN = "themis_0123456789ab_" + "a" * 32
 HOSTILE = [
-    "x\n2026-01-01 00:00:00 INFO themis: root logged in",
-    "\x1b[2J\x1b]0;title\x07",
-    "\u202eevil\u2066",
-    "\r\x00\x85\u2028",
-    "\ud800 half a character",
+    pytest.param("x\n2026-01-01 00:00:00 INFO themis: root logged in", id="a line of its own"),
+    pytest.param("\x1b[2J\x1b]0;title\x07", id="escapes"),
+    pytest.param("\u202eevil\u2066", id="from right to left"),
+    pytest.param("\r\x00\x85\u2028", id="other ends of lines"),
+    pytest.param("\ud800", id="half a character"),
 ]
 
 
