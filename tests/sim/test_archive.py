@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from themis.errors import ConfigError
+from themis.errors import ConfigError, MissingFileError
 from themis.sim import RunConfig, run
 from themis.sim.archive import LONGEST, pack, unpack
 from themis.sim.store import Store, stored
@@ -84,3 +84,8 @@ def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="finished runs"):
         pack(tmp_path, tmp_path / "all.xz")
     assert not list(tmp_path.iterdir())
+
+
+def test_an_archive_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match=r"none\.xz: there is no such file"):
+        unpack(tmp_path / "none.xz", tmp_path / "runs")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from themis.errors import ConfigError, RefusedError
+from themis.errors import ConfigError, MissingFileError, RefusedError
 from themis.records.codec import dumps, loads
 from themis.records.files import check_writable, writable, write_whole
 
@@ -71,6 +71,8 @@ def _files(archive: Path) -> Iterator[tuple[str, str]]:
     try:
         with lzma.open(archive, "rb") as file:
             yield from _lines(file, archive)
+    except FileNotFoundError as error:
+        raise MissingFileError("unpack", str(archive)) from error
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise ConfigError("unpack", str(error), "an archive of runs", str(archive)) from error
 
