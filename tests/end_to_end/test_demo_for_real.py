@@ -161,7 +161,7 @@ def test_an_ordinary_user_who_interrupts_it_is_left_with_nothing(
 
 def test_a_demo_that_is_killed_is_cleared_away_behind_it(folder: Path) -> None:
     with start(folder, Who(sys.executable, {})) as process:
-        until_told(process, "people:")
+        until_told(process, "dashboard")
         process.kill()
     end = time.monotonic() + PATIENCE
     while left(folder) or os.listdir(folder):

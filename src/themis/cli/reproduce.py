@@ -47,6 +47,12 @@ def reproduce(
         Path | None,
         typer.Option(help="Write what --out holds as this Markdown page, figures beside it."),
     ] = None,
+    unpack: Annotated[
+        Path | None, typer.Option(help="First take the runs in this file; --out keeps its own.")
+    ] = None,
+    pack: Annotated[
+        Path | None, typer.Option(help="At the end write all runs in --out as this file (.xz).")
+    ] = None,
     workers: Workers = None,
     fresh: Fresh = False,
     json: options.Json = False,
@@ -59,15 +65,20 @@ def reproduce(
 
     With --minutes a long evaluation goes in parts: the exit code is 1 until all of it is there, and
     what is there is told with the seeds that it rests on. With --docs and no names nothing is run.
+    With --pack and --unpack runs go from one machine to another, or to readers who check a figure.
     """
     from themis.experiments import chosen  # noqa: PLC0415 - late, so that --help is quick
 
+    if unpack is not None:
+        _unpack(unpack, out)
     if not experiments:
-        if docs is None:
-            _list(json=json)
-        else:
+        if docs is not None:
             _evaluate_there(out, _scope(quick, seeds))
             _write_docs(out, docs, json=json)
+        elif pack is None and unpack is None:
+            _list(json=json)
+        if pack is not None:
+            _pack(out, pack)
         return
     wanted, scope = chosen(experiments), _scope(quick, seeds)
     asked = _Asked(wanted, scope, out, workers, fresh, minutes)
@@ -88,6 +99,8 @@ def reproduce(
     if docs is not None:
         # Also of a part, which says what it is: an evaluation may take days.
         _write_docs(out, docs, json=False)
+    if pack is not None:
+        _pack(out, pack)
     if done.left:
         for name, count in done.left.items():
             note(f"{name}: {counted(count, 'run')} left")
@@ -225,6 +238,22 @@ def _write_docs(out: Path, page: Path, *, json: bool) -> None:
         return
     for path in files:
         note(f"written: {path}")
+
+
+def _unpack(archive: Path, out: Path) -> None:
+    from themis.sim.archive import unpack  # noqa: PLC0415 - late, so that --help is quick
+
+    with progress_bar("unpacking", 1) as bar:
+        came = unpack(archive, out / "runs", lambda done: bar.update(0, f"{done} files"))
+    note(f"{counted(came, 'file')} of runs from {archive}")
+
+
+def _pack(out: Path, archive: Path) -> None:
+    from themis.sim.archive import pack  # noqa: PLC0415 - late, so that --help is quick
+
+    with progress_bar("packing", 1) as bar:
+        count = pack(out / "runs", archive, lambda done: bar.update(0, f"{done} files"))
+    note(f"written: {archive}, with {counted(count, 'file')} of runs")
 
 
 @contextmanager

@@ -30,6 +30,7 @@ class EqualShare(DirectPolicy):
         hand.deal(sorted(order, key=lambda app: (-app.gang, -limits[app.app])), limits=limits)
         # What gangs and constraints left goes to whoever can use it, the least served first.
         hand.deal(order)
+        hand.deal_rest(order)
         return Plan(hand.allotments(Source.DIRECT))
 
 

@@ -48,7 +48,9 @@ def fill_anywhere(view: View, order: Sequence[AppView], rng: random.Random) -> P
 def fill_packed(view: View, order: Iterable[AppView]) -> Plan:
     """Each app gang by gang, near what it has, as long as it gets faster."""
     hand = Hand(view, Pool(view.topology, view.offer))
-    hand.deal(order)
+    apps = list(order)
+    hand.deal(apps)
+    hand.deal_rest(apps)
     return Plan(hand.allotments(Source.DIRECT))
 
 

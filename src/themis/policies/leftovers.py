@@ -7,7 +7,7 @@ hand.allotments(Source.LEFTOVER)
 
 import bisect
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from themis.model import SLOT, AppId, GpuId, OwnerId, Source
 from themis.policies.base import Allotment, AppView, View
@@ -17,6 +17,11 @@ _FASTER = 1e-9
 
 Limits = Mapping[AppId, int] | None
 """The most GPUs that apps may be given in this round; None for all they can use."""
+
+Barred = Mapping[AppId, Sequence[GpuId]]
+"""GPUs that an app may not be given, by app."""
+
+NOBODY: Barred = {}
 
 
 class Hand:
@@ -83,6 +88,41 @@ class Hand:
         for app in apps:
             while self._deal_once(app, barred, limits):
                 pass
+
+    def deal_rest(self, apps: Iterable[AppView], barred: Barred = NOBODY) -> None:
+        """What nobody was faster with, by tables that have rows for whole gangs only.
+
+        Three GPUs beyond four gangs of four are worth nothing by such a table. An app may train on
+        them all the same, in narrower gangs: one that runs on them goes on, for it would have to
+        cut the others anew; then come those with more jobs than GPUs.
+        """
+        order = list(apps)
+        for app in order:
+            if len(app.kept) + len(self._given.get(app.app, ())):
+                self._top_up(app, self.room(app), barred.get(app.app, ()), own=True)
+        for app in order:
+            have = len(app.kept) + len(self._given.get(app.app, ()))
+            spare = app.runnable_jobs * app.min_gang - have
+            if have and spare > 0:
+                most = min(self.room(app), spare) // app.min_gang * app.min_gang
+                self._top_up(app, most, barred.get(app.app, ()))
+
+    def _top_up(
+        self, app: AppView, most: int, barred: Collection[GpuId], *, own: bool = False
+    ) -> None:
+        if most <= 0 or not len(self._pool):
+            return
+        if own:
+            mine = [gpu for gpu in app.expiring if gpu in self._pool and gpu not in barred]
+            self.note(app, self._pool.take_own(most, mine, app.gang))
+            return
+        out = [gpu for gpu in barred if gpu in self._pool]
+        self._pool.remove(out)
+        near = (*app.kept, *self._given.get(app.app, ()))
+        gpus = self._pool.take(most, gang=app.gang, near=near, machines=app.machines)
+        over = len(gpus) % app.min_gang
+        self._return([*out, *gpus[len(gpus) - over :]])
+        self.note(app, gpus[: len(gpus) - over])
 
     def _deal_once(self, app: AppView, barred: Collection[GpuId], limits: Limits) -> bool:
         room = self.room(app, limits)

@@ -31,6 +31,7 @@ class MinMaxRho(DirectPolicy):
         hand.deal(sorted(order, key=lambda app: (-app.gang, -limits[app.app])), limits=limits)
         # What gangs and constraints left goes to whoever can use it, the worst off first.
         hand.deal(order)
+        hand.deal_rest(order)
         return Plan(hand.allotments(Source.DIRECT))
 
 

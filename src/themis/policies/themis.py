@@ -5,7 +5,7 @@ Two presets of one mechanism: `themis`, our best, and `themis-paper`, the text t
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, TypeVar
@@ -34,16 +34,13 @@ from themis.policies.base import (
     View,
 )
 from themis.policies.calling import call_in
-from themis.policies.leftovers import Hand
+from themis.policies.leftovers import Barred, Hand
 from themis.policies.placing import Pool
 from themis.policies.ranking import invite, worst_off
 
 _DAY = 86_400.0
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
-
-Barred = Mapping[AppId, Sequence[GpuId]]
-"""GPUs that an app may not be given, by app."""
 
 
 class Rank(StrEnum):
@@ -326,6 +323,7 @@ class Themis(Policy):
         if self.leftovers is Leftovers.RANKED:
             for app in auction.ranked:
                 hand.deal([app], barred=barred.get(app.app, ()))
+            hand.deal_rest(auction.ranked, barred)
             return
         asked = {app.app for app in auction.invited}
         outside = [app for app in auction.ranked if app.app not in asked]
@@ -338,6 +336,7 @@ class Themis(Policy):
         for app in auction.ranked:
             if app.app in asked:
                 hand.deal([app], barred=barred.get(app.app, ()))
+        hand.deal_rest(auction.ranked, barred)
 
     def _award_allotments(self, auction: _Auction) -> list[Allotment]:
         start, length = _span(auction.view)

@@ -20,5 +20,7 @@ class WorstFirst(DirectPolicy):
     def plan(self, view: View, rng: random.Random) -> Plan:
         """Fill apps in falling order of their present rho."""
         hand = Hand(view, Pool(view.topology, view.offer))
-        hand.deal(worst_off(view, view.apps, lambda app: app.rho_now))
+        order = worst_off(view, view.apps, lambda app: app.rho_now)
+        hand.deal(order)
+        hand.deal_rest(order)
         return Plan(hand.allotments(Source.DIRECT))

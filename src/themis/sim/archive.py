@@ -1,0 +1,98 @@
+"""Finished runs of a folder as one file: to be published, or to go on with on another machine.
+
+pack(Path("out/runs"), Path("runs.jsonl.xz"))
+unpack(Path("runs.jsonl.xz"), Path("elsewhere/runs"))     # what is there already stays
+
+One line for each file, in order of names, so that the same runs give the same bytes. Who held which
+GPU when is left out: it is most of the bytes, and no experiment asks for it.
+"""
+
+import io
+import lzma
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from themis.errors import ConfigError, MissingFileError, RefusedError
+from themis.records.codec import dumps, loads
+from themis.records.files import check_writable, writable, write_whole
+
+KINDS = ("json", "live", "timing")
+"""The last part of the names of files that are packed."""
+LONGEST = 32 << 20
+"""Bytes of a line. A few kilobytes of an archive can stand for gigabytes."""
+
+_NAME = re.compile(rf"[0-9a-z-]{{1,80}}\.(?:{'|'.join(KINDS)})\Z")
+
+Heard = Callable[[int], None]
+"""Called with how many files have been looked at."""
+
+
+def pack(folder: Path, archive: Path, heard: Heard = lambda _: None) -> int:
+    """Write the finished runs of a folder as one file; returns how many files it holds.
+
+    Raises:
+        ConfigError: There are none, or it cannot be written.
+    """
+    check_writable(archive, "pack")
+    names = sorted(path.name for path in folder.glob("*") if _NAME.match(path.name))
+    if not names:
+        raise ConfigError("pack", str(folder), "a folder with finished runs")
+    packed = io.BytesIO()
+    with lzma.open(packed, "wb", preset=6) as file:
+        for number, name in enumerate(names):
+            text = (folder / name).read_text("utf-8")
+            file.write((dumps({"file": name, "text": text}) + "\n").encode())
+            heard(number)
+    write_whole(archive, packed.getvalue(), "pack")
+    return len(names)
+
+
+def unpack(archive: Path, folder: Path, heard: Heard = lambda _: None) -> int:
+    """Put the runs of an archive into a folder, but for those it has; returns how many came.
+
+    Raises:
+        ConfigError: It is no archive of runs, or the folder cannot be written. What was read before
+            the bad line stays: each file is a whole one.
+    """
+    with writable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    came = 0
+    for number, (name, text) in enumerate(_files(archive)):
+        if not (folder / name).exists():
+            write_whole(folder / name, text.encode())
+            came += 1
+        heard(number)
+    return came
+
+
+def _files(archive: Path) -> Iterator[tuple[str, str]]:
+    try:
+        with lzma.open(archive, "rb") as file:
+            yield from _lines(file, archive)
+    except FileNotFoundError as error:
+        raise MissingFileError("unpack", str(archive)) from error
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise ConfigError("unpack", str(error), "an archive of runs", str(archive)) from error
+
+
+def _lines(file: BinaryIO | lzma.LZMAFile, archive: Path) -> Iterator[tuple[str, str]]:
+    number = 0
+    while line := file.readline(LONGEST + 1):
+        number += 1
+        if len(line) > LONGEST:
+            raise ConfigError("line", "more", f"{LONGEST} bytes", f"{archive}:{number}")
+        yield _file(line, f"{archive}:{number}")
+
+
+def _file(line: bytes, where: str) -> tuple[str, str]:
+    try:
+        told = loads(line.decode())
+    except (UnicodeDecodeError, RefusedError) as error:
+        raise ConfigError("line", str(error), "a JSON object", where) from error
+    match told:
+        case {"file": str(name), "text": str(text)} if _NAME.match(name):
+            return name, text
+        case _:
+            raise ConfigError("line", line[:60], 'a "file" of a run and its "text"', where)

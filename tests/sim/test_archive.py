@@ -1,0 +1,91 @@
+"""Finished runs as one file."""
+
+import json
+import lzma
+from pathlib import Path
+
+import pytest
+
+from themis.errors import ConfigError, MissingFileError
+from themis.sim import RunConfig, run
+from themis.sim.archive import LONGEST, pack, unpack
+from themis.sim.store import Store, stored
+
+CONFIG = RunConfig(cluster="demo16", policy="fifo", apps=1, seed=3)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    store = Store(tmp_path / "runs")
+    store.make()
+    store.save(CONFIG, stored(run(CONFIG)))
+    return store.folder
+
+
+def test_a_run_is_found_again_after_it_went_through_an_archive(runs: Path, tmp_path: Path) -> None:
+    assert pack(runs, tmp_path / "all.xz") == 1
+    assert unpack(tmp_path / "all.xz", tmp_path / "other") == 1
+    there, came = Store(runs).load(CONFIG), Store(tmp_path / "other").load(CONFIG)
+    assert there is not None
+    assert came == there
+
+
+def test_the_same_runs_give_the_same_bytes(runs: Path, tmp_path: Path) -> None:
+    pack(runs, tmp_path / "one.xz")
+    unpack(tmp_path / "one.xz", tmp_path / "other")
+    pack(tmp_path / "other", tmp_path / "two.xz")
+    assert (tmp_path / "one.xz").read_bytes() == (tmp_path / "two.xz").read_bytes()
+
+
+def test_what_is_there_already_stays(runs: Path, tmp_path: Path) -> None:
+    pack(runs, tmp_path / "all.xz")
+    record = next(runs.glob("*.json"))
+    record.write_text("mine\n")
+    assert unpack(tmp_path / "all.xz", runs) == 0
+    assert record.read_text() == "mine\n"
+
+
+def _archive(path: Path, *lines: bytes) -> Path:
+    path.write_bytes(lzma.compress(b"".join(line + b"\n" for line in lines)))
+    return path
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(b"{", id="no JSON"),
+        pytest.param(b"\xff", id="no text"),
+        pytest.param(b"[1]", id="no object"),
+        pytest.param(json.dumps({"file": "../x.json", "text": ""}).encode(), id="a way out"),
+        pytest.param(json.dumps({"file": "x.py", "text": ""}).encode(), id="another kind"),
+        pytest.param(json.dumps({"file": "x.json\n", "text": ""}).encode(), id="a longer name"),
+        pytest.param(json.dumps({"file": "x.json", "text": 1}).encode(), id="no text in it"),
+        pytest.param(b" " * (LONGEST + 1), id="too long"),
+    ],
+)
+def test_a_bad_line_is_refused_with_its_number(line: bytes, tmp_path: Path) -> None:
+    good = json.dumps({"file": "a.json", "text": "{}\n"}).encode()
+    archive = _archive(tmp_path / "bad.xz", good, line)
+    with pytest.raises(ConfigError, match=r"bad\.xz:2"):
+        unpack(archive, tmp_path / "runs")
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["bad.xz", "a.json"]
+
+
+@pytest.mark.parametrize("cut", [0, 40])
+def test_what_is_no_archive_or_half_of_one_is_refused(cut: int, runs: Path, tmp_path: Path) -> None:
+    pack(runs, tmp_path / "all.xz")
+    whole = (tmp_path / "all.xz").read_bytes()
+    (tmp_path / "bad.xz").write_bytes(whole[:-40] if cut else b"hello")
+    with pytest.raises(ConfigError, match=r"bad\.xz"):
+        unpack(tmp_path / "bad.xz", tmp_path / "other")
+
+
+def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="finished runs"):
+        pack(tmp_path, tmp_path / "all.xz")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_archive_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match=r"none\.xz: there is no such file"):
+        unpack(tmp_path / "none.xz", tmp_path / "runs")
