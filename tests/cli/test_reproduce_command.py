@@ -161,3 +161,22 @@ def test_a_folder_that_cannot_be_written_is_told(cli: Cli, tmp_path: Path) -> No
     done = cli("reproduce", "E13", "--out", tmp_path / "file")
     assert done.code == 2
     assert "can be written" in done.err
+
+
+def test_runs_are_packed_and_unpacked_without_running_anything(cli: Cli, tmp_path: Path) -> None:
+    runs = tmp_path / "one" / "runs"
+    runs.mkdir(parents=True)
+    (runs / "0a.json").write_text("{}\n")
+    packed = cli("reproduce", "--out", tmp_path / "one", "--pack", tmp_path / "runs.xz")
+    assert (packed.code, packed.out) == (0, "")
+    assert "with 1 file of runs" in packed.err
+    there = cli("reproduce", "--out", tmp_path / "two", "--unpack", tmp_path / "runs.xz")
+    assert there.code == 0
+    assert (tmp_path / "two" / "runs" / "0a.json").read_text() == "{}\n"
+
+
+def test_a_policy_that_is_not_there_is_named(cli: Cli, tmp_path: Path) -> None:
+    done = cli("reproduce", "E1", "--policies", "themi", "--out", tmp_path)
+    assert done.code == 2
+    assert "themi" in done.err
+    assert "themis" in done.err

@@ -202,3 +202,10 @@ def test_every_experiment_says_what_the_paper_says() -> None:
         assert item.id == name
         assert item.title
         assert item.paper.endswith(".")
+
+
+def test_of_some_policies_only_their_runs_begin(tmp_path: Path) -> None:
+    configs = [SHORT, replace(SHORT, policy="drf")]
+    both = replace(SMALL, plan=lambda _: configs)
+    results = run_experiments([both], Scope(), tmp_path, workers=1, policies=("drf",))
+    assert [results.has(config) for config in configs] == [False, True]

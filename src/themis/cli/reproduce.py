@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from themis.cli import options
-from themis.cli.compare import Fresh, Workers, seed_numbers
+from themis.cli.compare import Fresh, Workers, policy_names, seed_numbers
 from themis.cli.output import FAILED, console, counted, note, print_json, progress_bar, span, table
 
 if TYPE_CHECKING:
@@ -42,6 +42,10 @@ def reproduce(
     minutes: Annotated[
         float | None,
         typer.Option(min=0, help="Begin no run after so many minutes; the same command goes on."),
+    ] = None,
+    policies: Annotated[
+        str | None,
+        typer.Option(help="Begin only runs of these policies: themis,equal-share; or all."),
     ] = None,
     docs: Annotated[
         Path | None,
@@ -81,7 +85,7 @@ def reproduce(
             _pack(out, pack)
         return
     wanted, scope = chosen(experiments), _scope(quick, seeds)
-    asked = _Asked(wanted, scope, out, workers, fresh, minutes)
+    asked = _Asked(wanted, scope, out, workers, fresh, minutes, _policies(policies))
     done = _carry_out(asked)
     if json:
         from themis.experiments.running import report_data  # noqa: PLC0415 - see above
@@ -131,6 +135,19 @@ def _scope(quick: bool, seeds: str | None) -> Scope:
     return Scope(quick=quick, seeds=_some(numbers, seeds), data=data_folder())
 
 
+def _policies(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    from themis.errors import unknown_name  # noqa: PLC0415 - late, so that --help is quick
+    from themis.policies import POLICIES  # noqa: PLC0415 - as above
+
+    names = tuple(policy_names(text))
+    for name in names:
+        if name not in POLICIES:
+            raise unknown_name("policies", name, list(POLICIES))
+    return names
+
+
 def _evaluate_there(out: Path, scope: Scope) -> None:
     """Tell of runs that somebody made and nobody has looked at."""
     from themis.experiments import Results, evaluate_there, write_report  # noqa: PLC0415
@@ -161,6 +178,7 @@ class _Asked:
     workers: int | None
     fresh: bool
     minutes: float | None
+    policies: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +213,7 @@ def _carry_out(asked: _Asked) -> _Done:
             fresh=asked.fresh,
             stop=lambda: end is not None and time.monotonic() >= end,
             expect=_tell_expected,
+            policies=asked.policies,
         )
     chapters, left = [], {}
     with _resumable(asked.out), progress_bar("evaluating", len(asked.wanted)) as bar:

@@ -11,7 +11,7 @@ import io
 import json
 import shlex
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,12 +78,13 @@ def run_experiments(
     fresh: bool = False,
     stop: Callable[[], bool] = lambda: False,
     expect: Forecast | None = None,
+    policies: Collection[str] = (),
 ) -> Results:
     """Finish all runs that the experiments name, those of all of them side by side.
 
     Seed by seed, so that the time left can be told early and what is there can be compared. Once
-    `stop` says so, no other run begins; `missing` tells what is left. Other arguments as in
-    `reproduce`.
+    `stop` says so, no other run begins; of `policies`, if there are any, only those begin.
+    `missing` tells what is left. Other arguments as in `reproduce`.
     """
     store = Store(out / "runs", commit=commit_here())
     store.make()
@@ -95,7 +96,12 @@ def run_experiments(
     results = Results(scope, store, heard)
     done: set[str] = set()
     while True:
-        named = [config for item in experiments for config in item.plan(results)]
+        named = [
+            config
+            for item in experiments
+            for config in item.plan(results)
+            if not policies or config.policy in policies
+        ]
         new = {repr(config): config for config in named if repr(config) not in done}
         if not new:
             _make_pieces(experiments, results, fresh=fresh, stop=stop, progress=progress)
