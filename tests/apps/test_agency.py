@@ -10,7 +10,7 @@ from themis.agent.core import Agent
 from themis.agent.events import MoveTimed, Progressed
 from themis.apps import parse_app, plan_app
 from themis.apps.agency import Agency
-from themis.apps.doing import FIRST_WAIT, RESUMABLE
+from themis.apps.doing import FIRST_WAIT, NEW, RESUMABLE
 from themis.fleet.messages import NOT_FINITE, Point, RunState
 from themis.fleet.talk import (
     Curve,
@@ -819,10 +819,8 @@ def test_jobs_that_run_on_are_not_moved_where_one_could_not() -> None:
     assert all(said.job != stays for said in stage.asked[count:]), "its checkpoints are elsewhere"
 
 
-def test_an_agent_reckons_how_far_jobs_are_that_report_rarely() -> None:
-    stage = Stage(search=None, stop={"max_iterations": 4000}, command=["train"])
-    stage.grant(0, 1)
-    (run,) = stage.live.values()
+def _listened(stage: Stage) -> list[float]:
+    """How far its one job is, as the agent is told from now on."""
     told: list[float] = []
     core = stage.agency._agent
     assert core is not None
@@ -834,6 +832,21 @@ def test_an_agent_reckons_how_far_jobs_are_that_report_rarely() -> None:
         return handle(event)
 
     core.handle = listen  # type: ignore[method-assign]
+    return told
+
+
+ONE_LONG_JOB: dict[str, Any] = {
+    "search": None,
+    "stop": {"max_iterations": 4000},
+    "command": ["train"],
+}
+
+
+def test_an_agent_reckons_how_far_jobs_are_that_report_rarely() -> None:
+    stage = Stage(**ONE_LONG_JOB)
+    stage.grant(0, 1)
+    (run,) = stage.live.values()
+    told = _listened(stage)
     # People's clocks are an hour ahead, and the second point was 30 s on its way.
     stage.agency.behind = -3600.0
     for at, time, iteration in ((100.0, 3700.0, 100.0), (230.0, 3800.0, 200.0)):
@@ -848,3 +861,39 @@ def test_an_agent_reckons_how_far_jobs_are_that_report_rarely() -> None:
     stage.grant(2, 3)
     # So long it never was silent: something is wrong with it.
     assert told[-1] == pytest.approx(500.0, abs=0.1)
+
+
+def test_a_job_that_has_not_reported_yet_is_reckoned_to_train_after_its_start() -> None:
+    stage = Stage(**ONE_LONG_JOB)
+    stage.grant(0, 1)
+    (run,) = stage.live.values()
+    core = stage.agency._agent
+    assert core is not None
+    assert core.start_seconds > 1.0
+    told = _listened(stage)
+    stage.hear(replace(run, state=RunState.RUNNING))
+
+    def after(seconds: float, gpu: int) -> float:
+        stage.at = seconds
+        stage.grant(gpu, gpu + 1)
+        return told[-1]
+
+    assert after(core.start_seconds - 1.0, 1) == 0.0
+    assert after(core.start_seconds + 20.0, 2) == pytest.approx(20.0, abs=0.1)
+    # By then it should have said something.
+    assert after(core.start_seconds + 500.0, 3) == pytest.approx(NEW)
+
+
+def test_a_job_that_has_reported_once_is_reckoned_to_train_on_for_a_while() -> None:
+    stage = Stage(**ONE_LONG_JOB)
+    stage.grant(0, 1)
+    (run,) = stage.live.values()
+    told = _listened(stage)
+    stage.at = 50.0
+    stage.hear(PointsNews(run.run, run.job, 1, (Point(10.0, None, (("loss", 1.0),)),)))
+    stage.at = 70.0
+    stage.grant(1, 2)
+    assert told[-1] == pytest.approx(30.0, abs=0.1)
+    stage.at = 1000.0
+    stage.grant(2, 3)
+    assert told[-1] == pytest.approx(10.0 + NEW)

@@ -115,6 +115,11 @@ class Agent:
         rate = spec.slowdown.rate(self._topology.level(gang), len(gang))
         return rate / spec.serial_iteration_time
 
+    @property
+    def start_seconds(self) -> float:
+        """How long a job takes from its start to its first iteration, as believed."""
+        return self._costs.restart
+
     def handle(self, event: ev.AgentEvent) -> list[cmd.AgentCommand]:
         """Take one event; returns what is to be done, in order."""
         self._out = []

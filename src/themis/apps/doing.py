@@ -48,6 +48,8 @@ LONGEST_WAY = 60.0
 SILENCE = 3.0
 """A run that says nothing for so many times longer than before its last word is not believed to
 train on."""
+NEW = 60.0
+"""For so many seconds a run is believed to train that has told us once, or not at all yet."""
 SLACK = 1e-6
 
 Choose = Callable[[JobId], Mapping[str, Value]]

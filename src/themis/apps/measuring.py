@@ -1,7 +1,7 @@
 """What jobs report, on its way to the tuner and to what is believed of their speed."""
 
 from themis.agent import events as ev
-from themis.apps.doing import LONGEST_WAY, MOST_WINDOWS, SILENCE, Doing, Run
+from themis.apps.doing import LONGEST_WAY, MOST_WINDOWS, NEW, SILENCE, Doing, Run
 from themis.fleet.messages import Point, finite
 from themis.fleet.talk import (
     PointsNews,
@@ -64,13 +64,21 @@ class Measuring(Doing):
         expected = []
         for job, run in self._runs.items():
             target = self._target(job)
-            if target is None or run.stopping or run.last is None:
+            if target is None or run.stopping:
                 continue
-            trained = min(self._at - self._said_at(run), SILENCE * run.gap)
-            done = max(run.last.iteration, self._trials[job].done)
-            expected.append((job, min(target, done + trained * self._agent.pace(job))))
+            done = self._trials[job].done + self._trained_since(run) * self._agent.pace(job)
+            expected.append((job, min(target, done)))
         if expected:
             self._tell(ev.Progressed(self._at, tuple(expected)))
+
+    def _trained_since(self, run: Run) -> float:
+        """Seconds for which a run should have trained since it last told how far it is."""
+        if run.last is not None:
+            most = SILENCE * run.gap if run.gap else NEW
+            return min(self._at - self._said_at(run), most)
+        if run.running_since is None or self._agent is None:
+            return 0.0
+        return min(max(0.0, self._at - run.running_since - self._agent.start_seconds), NEW)
 
     def _note_times(self, run: Run, points: tuple[Point, ...]) -> None:
         """Note when a run said something, by its own clock if it tells."""
