@@ -111,7 +111,10 @@ def _standing(facts: Facts) -> str:
 
 
 def _invalid(facts: Facts) -> tuple[str, str]:
-    return facts.trouble or "its specification was refused", "mend it and submit it again"
+    return (
+        facts.trouble or "its specification was refused",
+        f"mend its app file, `themis cancel {facts.app}` and submit it again",
+    )
 
 
 def _too_large(facts: Facts) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from themis.fleet.kept import WantedRun
 from themis.fleet.messages import RunState
 from themis.live.keeping import Ended
 from themis.live.outlook import kind_of
-from themis.live.reasons import crashes_of, quiet_for, reason_of, trouble_of
+from themis.live.reasons import amiss, crashes_of, quiet_for, reason_of
 from themis.live.rounds import RoundBook
 from themis.model import AppId
 from themis.model.apps import Constraint
@@ -45,7 +45,7 @@ def facts_of(host: Host, app: AppId, now: float) -> Facts:
     record = _last_round(host.book, app)
     quiet = [each for run in runs if (each := quiet_for(steward, run, now)) is not None]
     reason = reason_of(steward, state, runs, now)
-    crashing = reason is Reason.CRASH_LOOP
+    crashing = reason in {Reason.CRASH_LOOP, Reason.INVALID_SPEC}
     return Facts(
         app=app,
         reason=reason,
@@ -154,4 +154,4 @@ def _crash(steward: Steward, app: AppId) -> str:
 
 
 def _trouble(steward: Steward, runs: list[WantedRun], now: float) -> str:
-    return next((said for run in runs if (said := trouble_of(steward, run, now))), "")
+    return next((said for run in runs if (said := amiss(steward, run, now))), "")
