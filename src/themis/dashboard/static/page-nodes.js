@@ -80,6 +80,6 @@ export async function nodes({source, palette, clock}) {
   update();
   const legend = source.present
     ? el("p.hint", {}, "Each square is a GPU in the colour of its app, in groups by slot. Empty ones are free, pale ones with a dashed edge are being left, crossed ones are out of use.")
-    : el("p.hint", {}, "Each square is a GPU, the darker the longer it was in use.");
+    : el("p.hint", {}, "Each square is a GPU, with the share of the time in which it was in use.");
   return {node: el("div.page", {}, heading("Nodes"), legend, room), title: "Nodes", close: source.listen(update)};
 }
