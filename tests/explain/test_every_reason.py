@@ -20,7 +20,16 @@ from themis.fleet.events import ReportCame, RunRequested, StopRequested
 from themis.fleet.messages import Program, Report, RunReport, RunState, SlotReport, SlotState
 from themis.live import reasons as of_runs
 from themis.model import (
-    AppId, Bid, Chunk, Constraint, GpuId, JobId, Machine, OwnerId, Row, Source,
+    AppId,
+    Bid,
+    Chunk,
+    Constraint,
+    GpuId,
+    JobId,
+    Machine,
+    OwnerId,
+    Row,
+    Source,
 )  # fmt: skip
 from themis.model.reasons import Reason
 from themis.policies import Allotment, Notes, Plan
@@ -192,6 +201,11 @@ def too_late(stage: Stage) -> None:
     stage.submit()
 
 
+def lazy(stage: Stage) -> None:
+    stage.submit()
+    stage.until(Reason.IDLE_RECLAIMED)
+
+
 def saving(stage: Stage) -> None:
     stage.trains()
     stage.happens(lambda now: StopRequested(now, APP, 1))
@@ -243,7 +257,7 @@ SCENES = {
     Reason.NO_FREE_GPUS: Scene(Stage.submit, says="it wants 1 GPU"),
     Reason.PLACEMENT_TOO_SLOW: Scene(Stage.submit, notes(declined=(APP,)), says="too far apart"),
     Reason.IDLE_RECLAIMED: Scene(
-        lambda stage: (stage.submit(), stage.until(Reason.IDLE_RECLAIMED))[0],
+        lazy,
         once(gives(sweep=(0,))),
         settings=Settings(pooling=0.0, idle_after=0.05),
         says="taken back",
@@ -335,6 +349,8 @@ def test_a_reason_comes_about_and_is_the_same_wherever_it_is_told(
     assert timeless(page["explanation"]) == lines
 
     metrics = stage.call("root", "GET", "/metrics")
-    counted = dict(re.findall(r'^themis_unserved_apps\{reason="(\w+)"\} (\S+)$', metrics, re.M))
+    counted = dict(
+        re.findall(r'^themis_unserved_apps\{reason="(\w+)"\} (\S+)$', metrics, re.MULTILINE)
+    )
     assert set(counted) == {str(each) for each in Reason if each not in NOT_COUNTED}
     assert float(counted.get(reason, 0)) == (0 if reason in NOT_COUNTED else 1)

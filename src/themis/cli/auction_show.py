@@ -41,6 +41,7 @@ def show_command(
         _sheet(answer)
         _bids(answer["own"], whole=bids)
 
+
 _TRIGGERS = {
     "beat": "leases ended at a beat",
     "free": "GPUs came free",

@@ -88,7 +88,7 @@ def reason_of(steward: Steward, state: AppState, runs: Sequence[WantedRun], now:
     """Why an app with these runs does not run, or runs with less than it wants."""
     if state.suspended:
         return state.reason
-    found = [_standing(steward, state)]
+    found: list[Reason | None] = [_standing(steward, state)]
     if not steward.arbiter.ledger.holdings(state.id) and state.demand:
         # There may have been no round since, and there may never be one.
         spec, world = state.spec, steward.arbiter.world
