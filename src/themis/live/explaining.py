@@ -118,7 +118,7 @@ def _bidding(record: RoundRecord | None, app: AppId) -> Bidding | None:
         return None
     notes = record.notes
     bid = next((bid for bid in notes.bids if bid.app == app), None)
-    if bid is None and app not in notes.paid:
+    if bid is None and app not in notes.paid and app not in record.refused:
         return None
     others = {name: gpus for name, gpus in notes.won.items() if name != app and gpus}
     return Bidding(
@@ -127,6 +127,7 @@ def _bidding(record: RoundRecord | None, app: AppId) -> Bidding | None:
         len(notes.paid.get(app, ())),
         sum(map(len, others.values())),
         len(others),
+        record.refused.get(app, ""),
     )
 
 
