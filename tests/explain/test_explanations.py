@@ -136,3 +136,14 @@ def test_one_app_was_asked_and_several_were() -> None:
     told = Ranking(12, 940.0, 2, 1, 16, 2, 1.31)
     facts = replace(KNOWN, reason=Reason.NOT_IN_AUCTION, ranking=told)
     assert "; 1 was asked to bid" in explain(facts).why
+
+
+@pytest.mark.parametrize(
+    ("bidding", "why"),
+    [
+        (None, "; no bid of it was there in time"),
+        (Bidding(refused="it asks for 9 of 4 GPUs"), "; its bid was refused: it asks for 9 of 4"),
+    ],
+)
+def test_who_lost_without_a_bid_is_told_so(bidding: Bidding | None, why: str) -> None:
+    assert why in explain(replace(KNOWN, reason=Reason.OUTBID, bidding=bidding)).why

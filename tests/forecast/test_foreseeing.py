@@ -236,7 +236,14 @@ def test_two_processes_in_one_place_are_refused() -> None:
 
 def test_what_could_never_run_is_refused() -> None:
     with pytest.raises(RefusedError, match="needs 64 GPUs"):
-        of(state(), Case("as written", spec("new", 1.0, gpus=64, least=64)))
+        # Before anything is said of when it would be done.
+        next(
+            iter(
+                foresee(
+                    state(), Question((Case("", spec("new", 1.0, gpus=64, least=64)),)), Ticks()
+                )
+            )
+        )
 
 
 def test_what_no_machine_can_run_now_is_not_promised() -> None:

@@ -47,14 +47,17 @@ def logged(formatter: logging.Formatter, level: int = logging.DEBUG) -> Iterator
     handler.addFilter(Redaction())
     handler.setFormatter(formatter)
     root = logging.getLogger("themis")
-    before = root.level
+    before, passed_on = root.level, root.propagate
     root.addHandler(handler)
     root.setLevel(level)
+    # Not for pytest too: a worker cannot tell half a character to who gathers the reports.
+    root.propagate = False
     try:
         yield out
     finally:
         root.removeHandler(handler)
         root.setLevel(before)
+        root.propagate = passed_on
 
 
 def objects(out: io.StringIO) -> list[dict[str, Any]]:

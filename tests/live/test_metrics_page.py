@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
-from themis.arbiter.leasing import GIVEN_BACK, SHARE_OVER
+from themis.arbiter.leasing import CALLED_IN, DRAINING, GIVEN_BACK, LEASE_ENDS, SHARE_OVER
 from themis.arbiter.world import GONE
 from themis.live.metrics import cause_of
 from themis.model import AppId, GpuId, Lease, Source
@@ -148,6 +148,10 @@ def test_of_leases_that_are_over_nothing_is_kept(tmp_path: Path) -> None:
         (Reason.IDLE_RECLAIMED, "idle_reclaimed"),
         (GONE, "machine_left"),
         ("", "lease_over"),
+        (LEASE_ENDS, "lease_over"),
+        (SHARE_OVER, "lease_over"),
+        (CALLED_IN, "called_in"),
+        (DRAINING, "draining"),
         ("failed: it exited with 3", "app_over"),
         ("node: too hot <b>", "gpu_lost"),
     ],

@@ -17,6 +17,7 @@ from themis.policies.base import Allotment, Plan, View
 
 LEASE_ENDS = "its lease ends"
 CALLED_IN = "called in for an app that cannot wait"
+DRAINING = "its machine is draining"
 
 GIVEN_BACK = "given back"
 SHARE_OVER = "its share of the lease is over"

@@ -8,7 +8,7 @@ from themis.arbiter.alarms import Alarms, CloseAnswers
 from themis.arbiter.apps import AppState
 from themis.arbiter.commands import Ask, Command, Report, Solve
 from themis.arbiter.conversation import OpenRound, bid_from_cache, check_plan, open_round
-from themis.arbiter.leasing import Leasing
+from themis.arbiter.leasing import DRAINING, Leasing
 from themis.arbiter.offering import lent_gpus, offered_gpus, settle_view, view_of
 from themis.arbiter.parts import RoundsPart
 from themis.arbiter.reasons import explain_round
@@ -71,7 +71,7 @@ class Rounds:
             if self._world.keeps_leases(gpu):
                 self._leasing.renew(gpu, tail, tail.source, end)
             else:
-                self._leasing.take_away(gpu, tail.app, "its machine is draining")
+                self._leasing.take_away(gpu, tail.app, DRAINING)
         called, objection = ((), "") if at_beat else self._called_in(offer, end)
         offer = tuple(sorted((*offer, *called)))
         if not offer and not objection:

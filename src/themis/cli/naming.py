@@ -73,7 +73,10 @@ def _missing(client: Client, app: str, error: RefusedError) -> RefusedError:
     except ThemisError:
         own = False
     return (
-        UnknownAppError(app, "you have no app of this name, nor one that begins so")
+        UnknownAppError(
+            app,
+            "you have no app of this name, nor one that begins so; `themis ls --all` shows yours",
+        )
         if own
         else error
     )

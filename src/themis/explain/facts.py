@@ -35,6 +35,8 @@ class Bidding:
     taken: int = 0
     """GPUs that went to others in this round."""
     winners: int = 0
+    refused: str = ""
+    """Why its bid was not taken."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,10 @@ def _standing(facts: Facts) -> str:
 
 
 def _invalid(facts: Facts) -> tuple[str, str]:
-    return facts.trouble or "its specification was refused", "mend it and submit it again"
+    return (
+        facts.trouble or "its specification was refused",
+        f"mend its app file, `themis cancel {facts.app}` and submit it again",
+    )
 
 
 def _too_large(facts: Facts) -> tuple[str, str]:
@@ -181,13 +184,15 @@ def _not_asked(facts: Facts) -> tuple[str, str]:
 
 def _outbid(facts: Facts) -> tuple[str, str]:
     bid = facts.bidding
-    lost = (
-        f"; it bid for up to {_gpus(bid.gpus)}, and {_gpus(bid.taken)} went to "
-        f"{bid.winners} {'app' if bid.winners == 1 else 'apps'}"
-        if bid is not None
-        else ""
+    if bid is None or bid.refused:
+        why = f"its bid was refused: {bid.refused}" if bid else "no bid of it was there in time"
+        lost = f"; {why}" if bid is not None or facts.ranking is not None else ""
+        return f"{_standing(facts)}{lost}", f"it is asked again: {_round(facts)}"
+    went = f"{_gpus(bid.taken)} went to {bid.winners} {'app' if bid.winners == 1 else 'apps'}"
+    return (
+        f"{_standing(facts)}; it bid for up to {_gpus(bid.gpus)}, and {went}",
+        f"its bid is worth more as it waits: {_round(facts)}",
     )
-    return f"{_standing(facts)}{lost}", f"its bid is worth more as it waits: {_round(facts)}"
 
 
 def _paid(facts: Facts) -> tuple[str, str]:

@@ -175,6 +175,8 @@ def _rough(snapshot: Snapshot, case: Case) -> CaseAnswer:
     rule = policy(snapshot.policy, **dict(snapshot.options))
     world = arbiter_from(snapshot.state, rule, seed=snapshot.seed).world
     spec, phases = case.spec, declared_phases(case.spec)
+    if not case.machines:
+        world.check_fits(spec)  # Before anything is said of when it would be done.
     usable = world.usable_gpus(spec.constraint)
     usable += sum(each.gpus for each in case.machines if spec.constraint.allows(each))
     capacity = max(1.0, float(usable))

@@ -44,7 +44,7 @@ from themis.live.credentials import Identity
 from themis.live.explaining import facts_of, facts_of_ended
 from themis.live.keeping import Ended
 from themis.live.past import Owned
-from themis.live.reasons import runs_by_app
+from themis.live.reasons import runs_by_app, trouble_of
 from themis.live.sealing import owns
 from themis.live.service import Service
 from themis.model import AppId, OwnerId
@@ -346,6 +346,9 @@ class LiveBoard:
         )
         if not lines:
             return None, ""
+        now = service.now()
+        troubles = {run.job: trouble_of(service.steward, run, now)
+                    for run in service.steward.runs.values() if run.app == name}  # fmt: skip
         rows = tuple(
             JobRow(
                 job=line["job"],
@@ -354,7 +357,7 @@ class LiveBoard:
                 iterations=finite(line["iterations"]),
                 target=finite(line.get("target")),
                 metric=finite(line["metric"]),
-                message=line["message"],
+                message="; ".join(filter(None, (line["message"], troubles.get(line["job"])))),
                 params=_plain(known.get(line["job"], {}).get("params", {})),
                 curve=drawable(trials.curve(name, line["job"])),
                 best=line["job"] == sheet["best"],

@@ -13,7 +13,7 @@ from themis.fleet.kept import WantedRun
 from themis.fleet.messages import RunState
 from themis.live.keeping import Ended
 from themis.live.outlook import kind_of
-from themis.live.reasons import crashes_of, quiet_for, reason_of, trouble_of
+from themis.live.reasons import amiss, crashes_of, quiet_for, reason_of
 from themis.live.rounds import RoundBook
 from themis.model import AppId
 from themis.model.apps import Constraint
@@ -45,7 +45,7 @@ def facts_of(host: Host, app: AppId, now: float) -> Facts:
     record = _last_round(host.book, app)
     quiet = [each for run in runs if (each := quiet_for(steward, run, now)) is not None]
     reason = reason_of(steward, state, runs, now)
-    crashing = reason is Reason.CRASH_LOOP
+    crashing = reason in {Reason.CRASH_LOOP, Reason.INVALID_SPEC}
     return Facts(
         app=app,
         reason=reason,
@@ -118,7 +118,7 @@ def _bidding(record: RoundRecord | None, app: AppId) -> Bidding | None:
         return None
     notes = record.notes
     bid = next((bid for bid in notes.bids if bid.app == app), None)
-    if bid is None and app not in notes.paid:
+    if bid is None and app not in notes.paid and app not in record.refused:
         return None
     others = {name: gpus for name, gpus in notes.won.items() if name != app and gpus}
     return Bidding(
@@ -127,6 +127,7 @@ def _bidding(record: RoundRecord | None, app: AppId) -> Bidding | None:
         len(notes.paid.get(app, ())),
         sum(map(len, others.values())),
         len(others),
+        record.refused.get(app, ""),
     )
 
 
@@ -154,4 +155,4 @@ def _crash(steward: Steward, app: AppId) -> str:
 
 
 def _trouble(steward: Steward, runs: list[WantedRun], now: float) -> str:
-    return next((said for run in runs if (said := trouble_of(steward, run, now))), "")
+    return next((said for run in runs if (said := amiss(steward, run, now))), "")

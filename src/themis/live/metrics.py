@@ -17,7 +17,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from themis.arbiter import commands as cmd
-from themis.arbiter.leasing import GIVEN_BACK, SHARE_OVER
+from themis.arbiter.leasing import CALLED_IN, DRAINING, GIVEN_BACK, LEASE_ENDS, SHARE_OVER
 from themis.arbiter.ledger import GpuState
 from themis.arbiter.offering import fairness_of
 from themis.arbiter.world import GONE
@@ -33,6 +33,14 @@ _ROUND_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _CHECKPOINT_SECONDS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 _REASONS = frozenset(map(str, Reason))
 _OUTCOMES = frozenset({"finished", "failed", "cancelled"})
+_CAUSES = {
+    "": "lease_over",
+    LEASE_ENDS: "lease_over",
+    SHARE_OVER: "lease_over",
+    CALLED_IN: "called_in",
+    DRAINING: "draining",
+    GONE: "machine_left",
+}
 _CONTENT = frozenset({Reason.SERVED, Reason.ENDED, Reason.FAILED})
 
 
@@ -40,10 +48,8 @@ def cause_of(reason: str) -> str:
     """Why GPUs are taken from an app, as one of a few words."""
     if reason in _REASONS:
         return reason.lower()
-    if reason == GONE:
-        return "machine_left"
-    if not reason or reason == SHARE_OVER:
-        return "lease_over"
+    if reason in _CAUSES:
+        return _CAUSES[reason]
     return "app_over" if reason.partition(":")[0] in _OUTCOMES else "gpu_lost"
 
 

@@ -20,6 +20,10 @@ from themis.model.reasons import Reason
 QUIET = 300.0
 """Seconds without an iteration after which a job counts as one that reports nothing."""
 
+CANNOT_BEGIN = frozenset({78, 126, 127})
+"""Exit codes of runs whose program could not be started: there is no such file or folder on the
+node, or it is none to run (78 is the nodes' own word for it, the others are those of shells)."""
+
 _WITH_GPUS = (Reason.SERVED, Reason.PARTLY_SERVED)
 _PRECEDENCE = {reason: rank for rank, reason in enumerate(Reason)}
 
@@ -40,6 +44,8 @@ class Crashes:
     message: str = ""
     last: bool = False
     """Whether its last run did."""
+    code: int | None = None
+    """What that exited with."""
 
 
 def crashes_of(steward: Steward, app: AppId) -> dict[JobId, Crashes]:
@@ -52,7 +58,7 @@ def crashes_of(steward: Steward, app: AppId) -> dict[JobId, Crashes]:
             found.setdefault(row.job, Crashes()).last = False
         else:
             crashes = found.setdefault(row.job, Crashes())
-            crashes.times, crashes.last = crashes.times + 1, True
+            crashes.times, crashes.last, crashes.code = crashes.times + 1, True, row.code
             crashes.message = _early(steward, row) or row.message or f"exited with {row.code}"
     return {job: crashes for job, crashes in found.items() if crashes.times}
 
@@ -65,31 +71,43 @@ def _early(steward: Steward, row: RunResult) -> str:
     return early_end(max(row.iterations, curve[-1][0] if curve else 0.0), row.limit)
 
 
-def _is_crashing(steward: Steward, state: AppState) -> bool:
-    """Whether every job that has something to do has failed, and waits to be tried again."""
+def _crashing(steward: Steward, state: AppState) -> Reason | None:
+    """What to call it if every job that has something to do has failed, and waits for another try.
+
+    If none of them could even begin, it is the app file that is wrong.
+    """
     left = [job for job, progress in state.jobs.items() if progress.done < progress.target]
     crashes = crashes_of(steward, state.id) if left else {}
-    return bool(left) and all(job in crashes and crashes[job].last for job in left)
+    if not left or not all(job in crashes and crashes[job].last for job in left):
+        return None
+    never = all(crashes[job].code in CANNOT_BEGIN for job in left)
+    return Reason.INVALID_SPEC if never else Reason.CRASH_LOOP
 
 
 def reason_of(steward: Steward, state: AppState, runs: Sequence[WantedRun], now: float) -> Reason:
     """Why an app with these runs does not run, or runs with less than it wants."""
     if state.suspended:
         return state.reason
-    found = _of_runs(steward, runs, now)
-    if not runs and _is_crashing(steward, state):
-        found = Reason.CRASH_LOOP
-    standing = state.reason
-    if not steward.arbiter.ledger.holdings(state.id):
+    found: list[Reason | None] = [_standing(steward, state)]
+    if not steward.arbiter.ledger.holdings(state.id) and state.demand:
+        # There may have been no round since, and there may never be one.
         spec, world = state.spec, steward.arbiter.world
-        never = never_served(world, spec.owner, spec.constraint, state.min_gang)
-        if never is not None and state.demand:
-            return never  # There may have been no round since, and there may never be one.
-        if standing in _WITH_GPUS:
-            standing = Reason.PENDING_EVALUATION  # It has given them back since the last round.
-    if found is None:
-        return standing
-    return min(standing, found, key=_PRECEDENCE.__getitem__)
+        found.append(never_served(world, spec.owner, spec.constraint, state.min_gang))
+    found.append(_of_runs(steward, runs, now) if runs else _crashing(steward, state))
+    return min(filter(None, found), key=_PRECEDENCE.__getitem__)
+
+
+def _standing(steward: Steward, state: AppState) -> Reason:
+    """What the last round said of an app, as far as it is still so."""
+    held = len(steward.arbiter.ledger.holdings(state.id))
+    if not state.demand:
+        return Reason.WAITING_PHASE
+    if state.reason not in _WITH_GPUS:
+        return state.reason
+    if not held:
+        return Reason.PENDING_EVALUATION  # It has given them back since.
+    # A phase may have begun since that wants more, or fewer.
+    return Reason.SERVED if held >= state.demand else Reason.PARTLY_SERVED
 
 
 def quiet_for(steward: Steward, run: WantedRun, now: float) -> float | None:
@@ -104,18 +122,24 @@ def quiet_for(steward: Steward, run: WantedRun, now: float) -> float | None:
 
 def trouble_of(steward: Steward, run: WantedRun, now: float) -> str:
     """What people should know of what a run reports; empty if all is well."""
+    silent = quiet_for(steward, run, now)
+    told = amiss(steward, run, now)
+    return told if silent is None else f"no iteration for {silent / 60.0:.0f} min: {told}"
+
+
+def amiss(steward: Steward, run: WantedRun, now: float) -> str:
+    """What is wrong with what a run reports, without how long it has been so."""
     watched, silent = steward.watched(run.run), quiet_for(steward, run, now)
     trouble = watched.trouble if watched is not None else ""
     if silent is None:
         return trouble or run.note
-    told = trouble or "nothing was found where its metrics should be"
-    return f"no iteration for {silent / 60.0:.0f} min: {told}"
+    return trouble or "nothing was found where its metrics should be"
 
 
 def _of_runs(steward: Steward, runs: Sequence[WantedRun], now: float) -> Reason | None:
     if any(quiet_for(steward, run, now) is not None for run in runs):
         return Reason.NO_METRICS
-    if not runs or any(map(_trains, runs)):
+    if any(map(_trains, runs)):
         return None
     if any(run.stop and run.ordered for run in runs):
         return Reason.CHECKPOINTING

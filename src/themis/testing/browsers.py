@@ -169,14 +169,14 @@ class Live:
 
 
 @contextmanager
-def live_service(path: Path, machines: Sequence[Machine]) -> Iterator[Live]:
-    """A service with these machines."""
+def live_service(path: Path, machines: Sequence[Machine], **options: Any) -> Iterator[Live]:
+    """A service with these machines; options are those of `desk_of`."""
     begun: list[Live] = []
     there, over = threading.Event(), threading.Event()
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
-        async with desk_of(path, machines=machines) as desk:
+        async with desk_of(path, machines=machines, **options) as desk:
             guard, at = Guard(Limits()), Address("127.0.0.1", 0)
             async with open_http(make_api(desk.api), at, guard, Tls()) as address:
                 settings = desk.api._settings

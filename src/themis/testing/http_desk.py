@@ -27,7 +27,7 @@ from themis.live.store import open_store
 from themis.live.terms import Terms, terms_row
 from themis.live.vault import KeptVault
 from themis.model import Machine
-from themis.policies import policy
+from themis.policies import Policy, policy
 from themis.records.codec import dumps
 from themis.testing.doors import Inline
 from themis.testing.virtual import AtOnce
@@ -78,6 +78,8 @@ async def desk_of(
     *,
     known: bool = False,
     machines: Sequence[Machine] = (Machine("m0", "r0", (2, 2)),),
+    rule: Policy | None = None,
+    settings: Settings | None = None,
 ) -> AsyncIterator[Desk]:
     """A service with one machine of four GPUs, on a store in this folder.
 
@@ -86,9 +88,11 @@ async def desk_of(
         limits: Of its API.
         known: Whether the store is that of an earlier one, which has the machines.
         machines: Others instead of the one.
+        rule: What decides, instead of equal shares.
+        settings: Of its arbiter.
     """
     store = open_store(f"sqlite:///{path / 'store.sqlite'}", reserve_bytes=0)
-    memory = recall(store, policy("equal-share"), Settings(), "test")
+    memory = recall(store, rule or policy("equal-share"), settings or Settings(), "test")
     service = Service(memory, store, Inline(), AtOnce())
     await service.start()
     service.keep(terms_row(service.kept, memory.epoch.number, Terms("equal-share")))
@@ -97,8 +101,8 @@ async def desk_of(
             service.steward._feed(ev.MachineJoined(service.now(), machine))
             service.steward._meet(machine.name, service.now())
     vault = KeptVault(service.kept, service.keep)
-    settings = ApiSettings(frozenset({HOST}), limits=limits or Limits(), wall=lambda: desk.wall)
-    api = Api(service, vault, service.book, settings)
+    around = ApiSettings(frozenset({HOST}), limits=limits or Limits(), wall=lambda: desk.wall)
+    api = Api(service, vault, service.book, around)
     transport = httpx.ASGITransport(make_api(api))
     async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
         desk = Desk(service, vault, client, api)

@@ -24,10 +24,20 @@ export function sparkline(points, {fair = null, label = ""} = {}) {
     svg("circle.dot", {cx: x(x1), cy: y(ys[ys.length - 1]), r: 2.2}));
 }
 
-// series: [{name, points, step}]; x and y: {label, format, time}.
-export function lineChart({series, x, y, limit = null, label, height = 220}) {
-  const wide = 640;
-  const box = {left: 56, right: 26, top: 12, bottom: 38};
+// How wide a chart is drawn, so that its text is as large as other text: about the width of the card
+// that it will be in. Where that is wrong, or changes, it is scaled.
+function room(full) {
+  const page = Math.min(1400, document.documentElement.clientWidth);
+  const inside = page - (page <= 760 ? 58 : 90);
+  const beside = !full && page >= 904;  // two cards in a row
+  return Math.max(280, beside ? (page - 148) / 2 : inside);
+}
+
+// series: [{name, points, step}]; x and y: {label, format, time}; full: in a card as wide as the page.
+export function lineChart({series, x, y, limit = null, label, height = 220, full = false}) {
+  const wide = room(full);
+  const box = {left: 48, right: 26, top: 12, bottom: 38};
+  const few = Math.max(2, Math.min(8, Math.floor(wide / 110)));
   const shown = series.filter((one) => one.points.length);
   if (!shown.length) return null;
   let [x0, x1, y0, y1] = [Infinity, -Infinity, Infinity, -Infinity];
@@ -52,7 +62,7 @@ export function lineChart({series, x, y, limit = null, label, height = 220}) {
     parts.push(svg("line.grid", {x1: box.left, x2: wide - box.right, y1: py(tick), y2: py(tick)}),
       svg("text.tick.end", {x: box.left - 6, y: py(tick) + 4}, (y.format ?? plain)(tick)));
   }
-  for (const tick of x.time ? timeTicks(x0, x1, x.origin ?? 0) : ticks(x0, x1, 5)) {
+  for (const tick of x.time ? timeTicks(x0, x1, x.origin ?? 0, few) : ticks(x0, x1, few)) {
     parts.push(svg("line.mark", {x1: px(tick), x2: px(tick), y1: height - box.bottom, y2: height - box.bottom + 4}),
       svg("text.tick.middle", {x: px(tick), y: height - box.bottom + 17}, (x.format ?? plain)(tick)));
   }
@@ -99,8 +109,8 @@ function ticks(low, high, count, whole = false) {
   return found;
 }
 
-function timeTicks(low, high, origin) {
-  const step = niceStep((high - low) / 5);
+function timeTicks(low, high, origin, count) {
+  const step = niceStep((high - low) / count);
   const found = [];
   for (let tick = Math.ceil((low - origin) / step) * step + origin; tick <= high; tick += step) found.push(tick);
   return found;

@@ -53,7 +53,8 @@ export function plural(count, word, many = word + "s") {
 export function duration(seconds) {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return NOTHING;
   if (seconds < 0) return "\u2212" + duration(-seconds);
-  if (seconds < 10) return `${number(seconds, seconds < 0.05 ? 0 : 1)} s`;
+  if (seconds > 0 && seconds < 0.1) return `${number(Math.max(1, 1000 * seconds))} ms`;
+  if (seconds < 10) return `${number(seconds, seconds ? 1 : 0)} s`;
   if (seconds < MINUTE) return `${number(seconds)} s`;
   if (seconds < 10 * MINUTE) return two(seconds, MINUTE, "min", 1, "s");
   if (seconds < HOUR) return `${number(seconds / MINUTE)} min`;
@@ -72,7 +73,8 @@ function two(seconds, large, largeName, small, smallName) {
 export function gpuTime(seconds) {
   if (seconds === null || seconds === undefined) return NOTHING;
   const hours = seconds / HOUR;
-  return hours < 0.1 ? `${number(seconds / MINUTE, 1)} GPU min` : `${number(hours, hours < 100 ? 1 : 0)} GPU h`;
+  if (seconds < MINUTE) return `${number(seconds)} GPU s`;
+  return hours < 1 ? `${number(seconds / MINUTE, 1)} GPU min` : `${number(hours, hours < 100 ? 1 : 0)} GPU h`;
 }
 
 // Words for a distance in time: positive is in the future.

@@ -155,7 +155,7 @@ function bar() {
 function ended(board) {
   const {kind, taken} = board.origin;
   if (kind !== "snapshot") return `finished run, ${duration(board.now - board.begin)}`;
-  return taken === null ? "snapshot" : `snapshot of ${new Date(1000 * taken).toLocaleString()}`;
+  return taken === null ? "snapshot" : `snapshot of ${new Date(1000 * taken).toLocaleString("en-GB", {dateStyle: "medium", timeStyle: "short"})}`;
 }
 
 async function logout() {

@@ -12,7 +12,7 @@ export async function app({source, palette, clock}, name) {
   const node = el("div.page");
   let page = await source.app(name);
   let timer = null;
-  const jobs = jobTable();
+  const jobs = jobTable(page.metric ? safe(page.metric, 30) : "Metric");
   const leases = leaseTable(clock);
 
   function draw() {
@@ -37,7 +37,7 @@ export async function app({source, palette, clock}, name) {
       // A snapshot has no past.
       source.present && !source.live ? null : el("div.columns", {},
         card("rho, round by round", chart(page.history, time, {limit: {at: board.fair, label: `fair: up to ${board.fair}`}, format: (value) => number(value, 2), label: "rho as rounds ranked it", none: "No round has looked at it yet."})),
-        card("GPUs held", chart(page.held, time, {step: true, zero: true, format: (value) => number(value), label: "GPUs held over time", whole: true, none: "It has held none yet."}))),
+        card("GPUs held", chart(until(page.held, row.ended ?? page.now), time, {step: true, zero: true, format: (value) => number(value), label: "GPUs held over time", whole: true, none: "It has held none yet."}))),
       page.phases.length ? card("Phases", phases(page, time)) : null,
       curves(page),
       card("Jobs", page.jobs === null ? empty("No jobs were kept", "A run folder has no word on single jobs. Its event log has: run the simulation once more with it.", "themis sim run --events --out run") : jobs.node),
@@ -93,6 +93,12 @@ function chart(points, clock, {limit = null, step = false, zero = false, whole =
   return lineChart({series: [{name: label, points, step}], x: {label: "time", time: true, origin: clock.origin, format: (at) => clock.tick(at, span)}, y: {format, zero, whole}, limit, label: told});
 }
 
+// What was the last change is so to this day.
+function until(points, at) {
+  const last = points.at(-1);
+  return last !== undefined && at > last[0] ? [...points, [at, last[1]]] : points;
+}
+
 function phases(page, clock) {
   return el("ol.phases", {}, page.phases.map((phase, place) => el(`li${phase.state === "now" ? ".now" : phase.state === "over" ? ".over" : ""}`, {"aria-current": phase.state === "now" ? "step" : null},
     el("strong", {}, `Phase ${place + 1}`), el("span", {}, `${plural(phase.jobs, "job")}, ${plural(phase.iterations, "iteration")}`),
@@ -105,19 +111,19 @@ function curves(page) {
   const label = page.metric ? safe(page.metric, 40) : "metric";
   return card(`Curves of ${label}`, lineChart({
     series: with_.map((job) => ({name: [el("bdi", {}, safe(job.job, 30)), job.best ? " (best)" : ""], points: job.curve})),
-    x: {label: "iterations"}, y: {format: figure}, label: `${label} by iterations of ${plural(with_.length, "job")}`, height: 260,
+    x: {label: "iterations"}, y: {format: figure}, label: `${label} by iterations of ${plural(with_.length, "job")}`, height: 260, full: true,
   }));
 }
 
-function jobTable() {
+function jobTable(metric) {
   return new Table({
     caption: "Jobs", key: (row) => row.job, empty: "It has no jobs.", sort: null,
     columns: [
       {name: "job", label: "Job", value: (row) => row.job, cell: (row) => [el("bdi", {}, safe(row.job, 60)), row.best ? chip("good", "best") : null]},
       {name: "state", label: "State", value: (row) => row.state, cell: (row) => [stateChip(row.state), row.message ? el("span.message", {}, safe(row.message, 200)) : null]},
-      {name: "gpus", label: "GPUs", number: true, value: (row) => row.gpus.length, cell: (row) => (row.gpus.length ? el("span", {title: `GPU ${row.gpus.join(", ")}`}, number(row.gpus.length)) : "\u2013")},
+      {name: "gpus", label: "GPUs", number: true, low: true, value: (row) => row.gpus.length, cell: (row) => (row.gpus.length ? el("span", {title: `GPU ${row.gpus.join(", ")}`}, number(row.gpus.length)) : "\u2013")},
       {name: "iterations", label: "Iterations", number: true, value: (row) => row.iterations, cell: (row) => (row.target ? progress(row) : number(row.iterations))},
-      {name: "metric", label: "Metric", number: true, value: (row) => row.metric, cell: (row) => figure(row.metric)},
+      {name: "metric", label: metric, number: true, value: (row) => row.metric, cell: (row) => figure(row.metric)},
       {name: "params", label: "Parameters", low: true, cell: (row) => el("span.params", {}, Object.entries(row.params).slice(0, 12).map(([key, value]) => el("span", {}, `${safe(key, 30)} ${safe(typeof value === "number" ? figure(value) : JSON.stringify(value), 40)}`)))},
     ],
   });
@@ -146,7 +152,7 @@ function leaseTable(clock) {
     columns: [
       {name: "gpu", label: "GPUs", cell: (row) => [el("span", {title: `GPU ${row.gpus.join(", ")}`}, plural(row.gpus.length, "GPU")), el("span.muted", {}, " on ", el("bdi", {}, safe(row.machine, 60)))]},
       {name: "from", label: "From", number: true, value: (row) => row.start, cell: (row) => timeCell(clock(), row.start)},
-      {name: "for", label: "For", number: true, value: (row) => row.end - row.start, cell: (row) => (row.open ? ["so far ", duration(clock().time() - row.start)] : duration(row.end - row.start))},
+      {name: "for", label: "For", number: true, low: true, value: (row) => row.end - row.start, cell: (row) => (row.open ? ["so far ", duration(clock().time() - row.start)] : duration(row.end - row.start))},
       {name: "until", label: "State", cell: (row) => (row.open ? ["held, ends ", timeCell(clock(), row.end)] : "over")},
       {name: "source", label: "Given by", low: true, value: (row) => row.source, cell: (row) => safe(row.source, 20)},
     ],

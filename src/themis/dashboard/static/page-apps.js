@@ -15,16 +15,16 @@ export async function apps({source, palette, clock}) {
     href: (row) => appHref(source.run, row),
     sort: {name: "rho", down: true},
     columns: [
-      {name: "app", label: "App", value: (row) => row.app, cell: (row) => appName(palette, row)},
-      {name: "owner", label: "Owner", low: true, value: (row) => row.owner, cell: (row) => el("bdi", {}, safe(row.owner || "\u2013", 60))},
-      {name: "rho", label: "rho", number: true, title: "How much longer it takes than with a private fair share; fair up to 1.05", value: (row) => row.rho, cell: (row) => rhoCell(row.rho, fair)},
-      {name: "history", label: "History", low: true, cell: (row) => sparkline(row.history, {fair, label: row.history.length ? `rho from ${rho(row.history[0][1])} to ${rho(row.history.at(-1)[1])}` : ""})},
+      {name: "app", label: "App", value: (row) => row.app, stamp: (row) => row.app, cell: (row) => appName(palette, row)},
+      {name: "owner", label: "Owner", low: true, value: (row) => row.owner, stamp: (row) => row.owner, cell: (row) => el("bdi", {}, safe(row.owner || "\u2013", 60))},
+      {name: "rho", label: "rho", number: true, title: "How much longer it takes than with a private fair share; fair up to 1.05", value: (row) => row.rho, stamp: (row) => rho(row.rho), cell: (row) => rhoCell(row.rho, fair)},
+      {name: "history", label: "History", low: true, stamp: (row) => String([row.history.length, row.history[0], row.history.at(-1)]), cell: (row) => sparkline(row.history, {fair, label: row.history.length ? `rho from ${rho(row.history[0][1])} to ${rho(row.history.at(-1)[1])}` : ""})},
       live
-        ? {name: "held", label: "GPUs", number: true, value: (row) => row.held, cell: heldOf}
+        ? {name: "held", label: "GPUs", number: true, value: (row) => row.held, stamp: heldOf, cell: heldOf}
         : {name: "gpu", label: "GPU time", number: true, low: true, value: (row) => row.gpu_seconds, cell: (row) => gpuTime(row.gpu_seconds)},
-      {name: "reason", label: live ? "Reason" : "State", value: (row) => row.reason, cell: (row) => (row.ended ? stateChip(row.state) : reasonChip(source.board, row.reason))},
-      {name: "submitted", label: "Submitted", low: true, number: true, value: (row) => row.submitted, cell: (row) => timeCell(clock(), row.submitted)},
-      {name: "elapsed", label: live ? "Active for" : "Took", low: true, number: true, value: (row) => row.elapsed, cell: (row) => duration(row.elapsed)},
+      {name: "reason", label: live ? "Reason" : "State", value: (row) => row.reason, stamp: (row) => `${row.reason} ${row.ended === null ? "" : row.state}`, cell: (row) => (row.ended ? stateChip(row.state) : reasonChip(source.board, row.reason))},
+      {name: "submitted", label: "Submitted", low: true, number: true, value: (row) => row.submitted, stamp: (row) => clock().words(row.submitted), cell: (row) => timeCell(clock(), row.submitted)},
+      {name: "elapsed", label: live ? "Active for" : "Took", low: true, number: true, value: (row) => row.elapsed, stamp: (row) => duration(row.elapsed), cell: (row) => duration(row.elapsed)},
     ],
   });
   const filter = el("input", {type: "search", id: "filter", placeholder: "name, owner or reason", autocomplete: "off", spellcheck: "false"});

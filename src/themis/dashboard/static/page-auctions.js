@@ -5,7 +5,7 @@ import {chunks, duration, figure, number, percent, plural, rho, safe} from "./fo
 import {appHref, card, chip, empty, heading, link, reasonChip, rhoCell, swatch, tile, timeCell} from "./parts.js";
 import {Table} from "./table.js";
 
-const TRIGGERS = {beat: "leases end at a beat", free: "GPUs came free", arrival: "an app arrived"};
+const TRIGGERS = {beat: "leases end at a beat", free: "GPUs came free", call: "an app could not wait"};
 
 export async function auctions({source, clock}) {
   const table = new Table({
@@ -130,8 +130,8 @@ function roundTable(source, palette, sheet) {
     columns: [
       {name: "app", label: "App", value: (row) => row.app, cell: (row) => [swatch(palette, row.app), el("bdi", {}, safe(row.app, 60))]},
       {name: "rank", label: "Rank", number: true, low: true, title: "By rho, the furthest behind first", value: (row) => row.line.rank, cell: (row) => number(row.line.rank)},
-      {name: "rho", label: "rho", number: true, value: (row) => row.line.rho, cell: (row) => [rhoCell(row.line.rho, fair), row.rho_change ? el("span.muted", {}, ` ${row.rho_change > 0 ? "+" : "\u2212"}${rho(Math.abs(row.rho_change))}`) : null]},
-      {name: "invited", label: "Asked", value: (row) => Number(row.line.invited), cell: (row) => (row.line.invited ? chip("good", "asked") : el("span.muted", {}, "no"))},
+      {name: "rho", label: "rho", number: true, value: (row) => row.line.rho, cell: (row) => [rhoCell(row.line.rho, fair), row.rho_change ? el("span.muted.low", {}, ` ${row.rho_change > 0 ? "+" : "\u2212"}${rho(Math.abs(row.rho_change))}`) : null]},
+      {name: "invited", label: "Asked", low: true, value: (row) => Number(row.line.invited), cell: (row) => (row.line.invited ? chip("good", "asked") : el("span.muted", {}, "no"))},
       {name: "won", label: "Won", number: true, low: true, value: (row) => row.won, cell: (row) => number(row.won)},
       {name: "paid", label: "Paid", number: true, low: true, title: "Its hidden payment: GPUs it won and gave up", value: (row) => row.paid, cell: (row) => (row.kept_fraction === null ? number(row.paid) : el("span", {title: `it keeps ${percent(row.kept_fraction, 1)} of what it wins`}, number(row.paid)))},
       {name: "got", label: "Got", number: true, value: (row) => row.line.granted, cell: (row) => [number(row.line.granted), el("span.detail", {}, Object.entries(row.given_by).map(([from, count]) => `${number(count)} ${safe(from, 20)}`).join(", "))]},

@@ -30,7 +30,7 @@ export async function compare({source}) {
   const alike = new Set(runs.map((run) => `${run.cluster}/${run.workload}/${run.seed}`)).size === 1;
   return page(
     alike ? null : el("p.notice", {}, "These runs differ in cluster, workload or seed: compare their numbers with care."),
-    card("Numbers", table.node),
+    card("Numbers", table.node, el("p.hint", {}, "rho is rho_ref where a run has it: against a reference that is the same for every policy. The other pages show the rho that apps had in their own run.")),
     el("div.columns", {},
       card("rho of all apps", curve(runs, "rhos", `rho; fair up to ${fair}`, "apps up to this rho")),
       card("Completion of all apps", curve(runs, "completions", "hours from submission to end", "apps done within"))));

@@ -2,8 +2,10 @@
 
 import {el, replace} from "./dom.js";
 import {ago, number, percent, plural, safe} from "./format.js";
-import {ANONYMOUS, empty, heading, link, roving, stateChip} from "./parts.js";
+import {ANONYMOUS, empty, heading, link, roving, stateChip, swatch} from "./parts.js";
 import {Lanes} from "./lanes.js";
+
+const KEY = 28;
 
 export async function nodes({source, palette, clock}) {
   const room = el("div");
@@ -23,10 +25,22 @@ export async function nodes({source, palette, clock}) {
     const focused = document.activeElement?.dataset?.gpu;
     const racks = new Map();
     for (const machine of machines) racks.set(machine.rack, [...(racks.get(machine.rack) ?? []), machine]);
-    replace(room, [...racks].map(([rack, inside]) => el("section.rack", {},
+    replace(room, key(machines), [...racks].map(([rack, inside]) => el("section.rack", {},
       el("h2", {}, "Rack ", el("bdi", {}, safe(rack, 60)), el("span.muted", {}, ` ${plural(inside.length, "machine")}, ${plural(inside.reduce((sum, machine) => sum + machine.gpus.length, 0), "GPU")}`)),
       el("div.machines", {}, inside.map((machine) => machineCard(machine))))));
     if (focused !== undefined) room.querySelector(`[data-gpu="${CSS.escape(focused)}"]`)?.focus({preventScroll: true});
+  }
+
+  // Which colour is whose: of apps that are on a GPU now.
+  function key(machines) {
+    const names = new Set(machines.flatMap((machine) => machine.gpus.map((gpu) => gpu.app)).filter((name) => name !== null));
+    if (lanes !== null || !names.size) return null;
+    const sorted = [...names].sort((one, two) => (one === ANONYMOUS) - (two === ANONYMOUS) || (one < two ? -1 : 1));
+    const rest = sorted.length - KEY;
+    return el("ul.key", {"aria-label": "Apps by colour"}, sorted.slice(0, KEY).map((name) => {
+      const text = [swatch(palette, name), el("bdi", {}, safe(name, 60))];
+      return el("li", {}, name === ANONYMOUS ? text : el("a", {href: link(source.run, "apps", name)}, text));
+    }), rest > 0 ? el("li.muted", {}, `and ${plural(rest, "other app")}`) : null);
   }
 
   function machineCard(machine) {
@@ -66,6 +80,6 @@ export async function nodes({source, palette, clock}) {
   update();
   const legend = source.present
     ? el("p.hint", {}, "Each square is a GPU in the colour of its app, in groups by slot. Empty ones are free, pale ones with a dashed edge are being left, crossed ones are out of use.")
-    : el("p.hint", {}, "Each square is a GPU, the darker the longer it was in use.");
+    : el("p.hint", {}, "Each square is a GPU, with the share of the time in which it was in use.");
   return {node: el("div.page", {}, heading("Nodes"), legend, room), title: "Nodes", close: source.listen(update)};
 }

@@ -29,7 +29,7 @@ export async function overview({source, palette, clock}) {
     if (source.board.machines.length) {
       replace(room, card("GPU timeline", el("div.bar", {}, timeline.tools, label), timeline.node, hint));
     } else {
-      replace(room, card("GPU timeline", empty("No machines yet", "A machine is here as soon as a node runs on it. For a try without GPUs, the demo pretends to have some.", "themis node --server HOST:PORT        or        themis demo")));
+      replace(room, card("GPU timeline", empty("No machines yet", "A machine is here as soon as a node runs on it. For a try without GPUs, the demo pretends to have some.", "themis node --server HOST:PORT --token-file FILE\nthemis demo")));
     }
     timeline.setMachines(source.board.machines);
     hint.textContent = `${timeline.hides ? `Scroll for all ${plural(timeline.rows.length, "GPU")}. ` : ""}Drag to move, Ctrl and the wheel to zoom, arrow keys from lease to lease, Enter to open an app.`;

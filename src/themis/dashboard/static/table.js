@@ -2,14 +2,21 @@
 
 import {el, replace} from "./dom.js";
 
-// columns: [{name, label, title, number, low (hidden when narrow), cell(row), value(row)}]
-// key(row) names a row; href(row) is where its first cell leads, or null.
+// How many rows that are out of sight are drawn anew with each change.
+const ASIDE = 25;
+
+// columns: [{name, label, title, number, low (hidden when narrow), cell(row), value(row), stamp(row)}]
+// key(row) names a row; href(row) is where its first cell leads, or null. A cell is drawn anew when
+// its stamp changes; without one it is with its row.
 export class Table {
   #rows = new Map();
   #shown = [];
+  #seen = new Set();
+  #sight;
 
   constructor({caption, columns, key, href = () => null, sort = null, empty = ""}) {
     Object.assign(this, {columns, key, href, sort, empty});
+    this.#sight = new IntersectionObserver((entries) => this.#look(entries), {rootMargin: "300px"});
     this.head = el("tr");
     this.body = el("tbody", {onkeydown: (event) => this.#keys(event)});
     this.node = el("div.scroll", {},
@@ -38,26 +45,61 @@ export class Table {
     if (had) this.head.children[this.columns.indexOf(column)].querySelector("button")?.focus();
   }
 
-  // Rows that are the same as before keep their elements, and with them the focus.
+  // Rows keep their elements, and with them the focus. Of many rows that change all the time those in
+  // sight are drawn anew at once, and some of the others each time, so that none is old for long.
   update(rows) {
     this.#shown = rows;
     const ordered = this.#sorted(rows);
     const known = new Map();
     const focused = this.body.contains(document.activeElement) ? document.activeElement.closest("tr")?.dataset.key : null;
+    let aside = ASIDE;
     for (const row of ordered) {
       const key = this.key(row);
       const stamp = JSON.stringify(row);
-      const before = this.#rows.get(key);
-      known.set(key, before !== undefined && before.stamp === stamp ? before : {stamp, node: this.#row(row, key)});
+      const item = this.#rows.get(key) ?? this.#made(row, key);
+      if (item.stamp !== stamp) Object.assign(item, {row, stamp, stale: true});
+      known.set(key, item);
     }
-    this.#rows = known;
-    const nodes = [...known.values()].map((item) => item.node);
-    const children = this.body.children;
-    if (nodes.length !== children.length || nodes.some((node, place) => node !== children[place])) {
-      this.body.replaceChildren(...nodes);
+    for (const [key, item] of this.#rows) if (!known.has(key)) this.#drop(item);
+    // Those that have waited longest are first in their turn.
+    for (const item of this.#rows.values()) {
+      if (item.stale && (this.#seen.has(item.node) || aside-- > 0)) this.#draw(item);
     }
-    if (!nodes.length) replace(this.body, el("tr", {}, el("td.empty", {colspan: this.columns.length}, this.empty)));
+    this.#rows = new Map([...this.#rows].filter(([key, item]) => known.has(key) && item.stale));
+    for (const [key, item] of known) if (!item.stale) this.#rows.set(key, item);
+    if (known.size) this.#place([...known.values()].map((item) => item.node));
+    else replace(this.body, el("tr", {}, el("td.empty", {colspan: this.columns.length}, this.empty)));
     this.#rove(focused);
+  }
+
+  // Puts rows into this order, and moves few of them.
+  #place(nodes) {
+    const wanted = new Set(nodes);
+    for (const child of [...this.body.children]) if (!wanted.has(child)) child.remove();
+    let next = this.body.firstChild;
+    for (const node of nodes) {
+      if (next !== null && next !== node && next.nextSibling === node) {
+        const later = next;
+        next = node;
+        later.remove();
+      }
+      if (next === node) next = node.nextSibling;
+      else this.body.insertBefore(node, next);
+    }
+  }
+
+  #drop({node}) {
+    this.#sight.unobserve(node);
+    this.#seen.delete(node);
+  }
+
+  #look(entries) {
+    for (const {target, isIntersecting} of entries) {
+      if (!isIntersecting) this.#seen.delete(target);
+      else this.#seen.add(target);
+      const item = isIntersecting ? this.#rows.get(target.dataset.key) : undefined;
+      if (item?.stale) this.#draw(item);
+    }
   }
 
   #sorted(rows) {
@@ -74,16 +116,25 @@ export class Table {
       .map((item) => item[2]);
   }
 
-  #row(row, key) {
-    const href = this.href(row);
-    const cells = this.columns.map((column, place) => {
-      const inside = column.cell(row);
-      if (place) return el(`td${classes(column)}`, {}, inside);
-      return el(`th${classes(column)}`, {scope: "row"}, href === null ? inside : el("a", {href, tabindex: -1}, inside));
+  #made(row, key) {
+    const cells = this.columns.map((column, place) => el(`${place ? "td" : "th"}${classes(column)}`, place ? {} : {scope: "row"}));
+    const item = {row, stamp: JSON.stringify(row), stale: false, cells, stamps: [], node: el("tr", {}, cells)};
+    item.node.dataset.key = key;
+    this.#draw(item);
+    this.#sight.observe(item.node);
+    return item;
+  }
+
+  #draw(item) {
+    const {row, cells, stamps} = item;
+    this.columns.forEach((column, place) => {
+      const stamp = column.stamp ? column.stamp(row) : item.stamp;
+      if (stamps[place] === stamp) return;
+      stamps[place] = stamp;
+      const href = place ? null : this.href(row);
+      replace(cells[place], href === null ? column.cell(row) : el("a", {href, tabindex: -1}, column.cell(row)));
     });
-    const node = el("tr", {}, cells);
-    node.dataset.key = key;
-    return node;
+    item.stale = false;
   }
 
   // One row at a time is reached by Tab, the others by arrows.
@@ -91,8 +142,8 @@ export class Table {
     const links = [...this.body.querySelectorAll("th a")];
     if (!links.length) return;
     const chosen = links.find((link) => link.closest("tr").dataset.key === key);
-    for (const link of links) link.tabIndex = -1;
-    (chosen ?? links[0]).tabIndex = 0;
+    const one = chosen ?? links[0];
+    for (const link of links) if (link.tabIndex !== (link === one ? 0 : -1)) link.tabIndex = link === one ? 0 : -1;
     if (chosen !== undefined && document.activeElement !== chosen) chosen.focus({preventScroll: true});
   }
 

@@ -35,7 +35,8 @@ class Apps(Handlers):
         name = AppId(call.path("app"))
         self._allow(call, self._service.owner_of(name))
         if name not in self._service.steward.arbiter.world.apps:
-            raise MissingError(name, "there is no such app, or it has ended")
+            shown = "`themis ls --all` shows what there is"
+            raise MissingError(name, f"there is no such app, or it has ended; {shown}")
         return name
 
     async def submit(self, call: Call) -> Data:

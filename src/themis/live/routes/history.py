@@ -44,8 +44,9 @@ class History(Handlers):
             # Others have their turn between two: a sheet takes milliseconds.
             await asyncio.sleep(0)
         earlier = numbers[-len(sheets)] if len(sheets) < len(numbers) else None
-        told = b'{"rounds":[%b],"before":%b}'
-        return as_json(told % (b",".join(reversed(sheets)), dumps(earlier).encode()))
+        told = b'{"now":%b,"rounds":[%b],"before":%b}'
+        shown = b",".join(reversed(sheets))
+        return as_json(told % (self._now(), shown, dumps(earlier).encode()))
 
     async def round(self, call: Call) -> Response:
         self._allow(call)
@@ -54,7 +55,12 @@ class History(Handlers):
             kept = self._book.numbers()
             span = f"{kept[0]} to {kept[-1]} are kept" if kept else "there was none yet"
             raise MissingError(f"round {number[:20]}", span)
-        return as_json(_written(call, self._kept(int(number))))
+        sheet = _written(call, self._kept(int(number)))
+        return as_json(b'{"now":%b,%b' % (self._now(), sheet[1:]))
+
+    def _now(self) -> bytes:
+        """The cluster's time, by which people tell how long ago a round was."""
+        return dumps(self._service.now()).encode()
 
     def _kept(self, number: int) -> _Kept:
         record, before = self._book.round(number)
