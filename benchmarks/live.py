@@ -223,6 +223,8 @@ def _rounds(
     rounds = [
         item for item in lab.rounds() if item.trigger == "beat" and zero + item.opened > ready
     ]
+    if not rounds:
+        raise RuntimeError("no round passed: the machine has too much else to do")
     told = [
         max((at for at in sights["leases"] if 0 <= at - zero - item.opened < lease), default=0.0)
         - zero

@@ -21,6 +21,7 @@ from themis.engines.owners import Owners
 from themis.engines.readers import LogReader, TensorBoardReader, patterns
 from themis.engines.readers.events import masked_crc
 from themis.engines.sources import Source, check_source, reader_for, storage_time
+from themis.engines.together import Together
 from themis.errors import ConfigError
 from themis.testing.engines import Stage, play
 
@@ -107,7 +108,7 @@ def test_points_that_are_read_ahead_are_those_of_the_file(
     reader = MetricsReader(str(file))
     monkeypatch.setattr(local, "reader_for", lambda *_: MetricsReader(str(file)))
     attempt = SimpleNamespace(source=Source())
-    watched: Any = local._Watched(attempt, None)  # type: ignore[arg-type]
+    watched: Any = local._Watched(attempt, None, Together())  # type: ignore[arg-type]
 
     def write(first: int, last: int) -> None:
         with file.open("a") as out:

@@ -271,6 +271,26 @@ def test_lightning_at_its_limit_saves_and_returns_and_does_not_begin_again(job: 
     assert left.value.code == 0
 
 
+def test_lightning_with_nothing_left_to_do_says_once_more_how_far_it_is(job: Path) -> None:
+    made, trainer = lightning.ThemisCallback(), Trainer(step=9)
+    made.on_train_start(trainer, None)
+    batch(made, trainer, 10)
+    again, later = lightning.ThemisCallback(), Trainer(step=10)
+    later.callback_metrics = {}  # Lightning does not keep them.
+    again.load_state_dict(made.state_dict())
+    with pytest.raises(SystemExit):
+        again.on_train_start(later, None)
+    assert told(job) == [{"it": 10, "loss": 0.5, "val_loss": 0.25}] * 2
+
+
+def test_lightning_with_a_checkpoint_of_before_says_how_far_it_is_at_least(job: Path) -> None:
+    made = lightning.ThemisCallback()
+    made.load_state_dict({})
+    with pytest.raises(SystemExit):
+        made.on_train_start(Trainer(step=10), None)
+    assert [each["it"] for each in told(job)] == [10]
+
+
 def test_lightning_keeps_two_periodic_checkpoints_and_no_half_ones(
     job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -19,6 +19,7 @@ from themis.live.credentials import Role, revoke_token
 from themis.live.grpc_client import Connection, NodeClient
 from themis.live.grpc_server import GrpcSettings
 from themis.live.grpc_talk import Talk
+from themis.live.pacing import Pace
 from themis.live.rpcs import EXCHANGE, EXCHANGES, REPORT, REPORTS, RPCS, Rpc
 from themis.live.service import Service
 from themis.live.wire import to_bytes
@@ -268,6 +269,72 @@ def test_a_service_without_streams_is_called(
     at_the_door(tmp_path)(work)
 
 
+def test_a_node_does_not_stand_in_line_behind_a_crowd_of_agents(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        world.server._pace = Pace(0)  # It is nobody's turn.
+        agent = asyncio.create_task(world.agent("ann").exchange(AgentReport(SWEEP, "s", 1, 0, 0)))
+        assert (await world.node("m0").report(report_of(1))).answers == 1
+        assert not agent.done()
+        agent.cancel()
+
+    at_the_door(tmp_path)(work)
+
+
+class OldService:
+    """Stands for the way to a service that has no streams, and may not be there."""
+
+    class Stream:
+        async def initial_metadata(self) -> None:
+            pass
+
+        def done(self) -> bool:
+            return True
+
+        async def code(self) -> grpc.StatusCode:
+            return grpc.StatusCode.UNIMPLEMENTED
+
+        async def details(self) -> str:
+            return "Method not found!"
+
+        async def trailing_metadata(self) -> tuple[()]:
+            return ()
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.there = True
+
+    def metadata(self) -> tuple[()]:
+        return ()
+
+    def stream(self, rpc: Rpc) -> Stream:
+        self.made.append(rpc.path)
+        return self.Stream()
+
+    async def call(self, rpc: Rpc, message: bytes, seconds: float) -> bytes:
+        self.made.append(rpc.path)
+        if not self.there:
+            raise UnavailableError("nobody answers")
+        return message
+
+
+def test_a_service_that_was_away_may_have_streams_when_it_is_back() -> None:
+    async def work() -> None:
+        way = OldService()
+        talk = Talk(cast("Connection", way), REPORTS, REPORT)
+        for _ in range(2):
+            assert await talk.ask(b"hello", 1.0) == b"hello"
+        assert way.made == [REPORTS.path, REPORT.path, REPORT.path]
+        way.there = False
+        with pytest.raises(UnavailableError):
+            await talk.ask(b"hello", 1.0)
+        way.made.clear()
+        way.there = True
+        assert await talk.ask(b"hello", 1.0) == b"hello"
+        assert way.made == [REPORTS.path, REPORT.path]
+
+    asyncio.run(work())
+
+
 def test_what_is_given_up_is_not_waited_for_any_more(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         agent = world.agent("ann")
@@ -299,7 +366,8 @@ def test_a_door_closes_while_a_silence_comes_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(world: World) -> None:
-        await world.node("m0").report(report_of(1))
+        node = world.node("m0")  # Kept: a stream ends with who opened it.
+        await node.report(report_of(1))
         stop = asyncio.sleep
 
         async def expires(seconds: float) -> None:

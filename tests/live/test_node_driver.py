@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -179,10 +180,11 @@ def play(
     folder: Path,
     scene: Scene,
     prepare: Callable[[FakeEngine, FakeService, NodeDisk], None] = lambda *_: None,
+    make: type[FakeEngine] = FakeEngine,
     **settings: Any,
 ) -> None:
     async def inside() -> None:
-        engine, service = FakeEngine(), FakeService()
+        engine, service = make(), FakeService()
         quick = NodeSettings(measure_every=0.01, health_every=0.01, overrun=0.05)
         with NodeDisk.open(folder / "state", "m0") as disk:
             prepare(engine, service, disk)
@@ -368,6 +370,32 @@ def test_what_a_run_reports_before_its_start_was_heard_of_is_not_lost(tmp_path: 
         await until(lambda: (run := service.run()) is not None and run.iterations == 5.0)
 
     play(tmp_path, scene, prepare)
+
+
+def test_a_run_whose_files_do_not_answer_keeps_no_other_from_being_read(tmp_path: Path) -> None:
+    class Hanging(FakeEngine):
+        async def measure(self, job: str) -> tuple[Sample, ...]:
+            self.log.append(("measure", job))
+            if job.endswith("j0"):
+                await asyncio.Event().wait()
+            return await super().measure(job)
+
+    async def scene(node: Node, engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
+        service.runs = (order(1), order(2, job=JobId("j1"), gpus=(1,), tokens=(8,)))
+        await until(lambda: service.state(1) == service.state(2) == RunState.RUNNING)
+        await until(lambda: any(entry[1].endswith("j0") for entry in engine.told("measure")))
+        for iteration in (5.0, 9.0):
+            engine.samples.append(Sample(iteration, None, None, (), 10))
+            await until(partial(has_reached, service, 2, iteration))
+        asked = [entry[1] for entry in engine.told("measure") if entry[1].endswith("j0")]
+        assert len(asked) == 1, "it is not asked again while it does not answer"
+
+    play(tmp_path, scene, make=Hanging)
+
+
+def has_reached(service: FakeService, number: int, iterations: float) -> bool:
+    run = service.run(number)
+    return run is not None and run.iterations == iterations
 
 
 def test_how_far_a_run_is_is_read_by_one_at_a_time(tmp_path: Path) -> None:

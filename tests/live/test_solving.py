@@ -76,6 +76,62 @@ def test_a_worker_that_hangs_is_killed_and_its_first_answer_counts() -> None:
     during(work, sys.executable, "-c", SLOW % "True")
 
 
+def test_a_worker_that_is_late_is_not_waited_for_and_lives_on() -> None:
+    async def work(solving: Solving) -> None:
+        await solving.start()
+        worker = solving.process_id
+        problem = make_problem(3)
+        # It sleeps for an hour after its first answer: whoever waits for it meets the guard.
+        assert await solving.solve(problem, 3.0, 2 * LONG) == solver("default").solve(problem)
+        assert solving.process_id == worker
+
+    during(work, sys.executable, "-c", SLOW % "True")
+
+
+def test_a_worker_that_is_far_too_late_is_killed_behind_the_round_s_back() -> None:
+    async def work(solving: Solving) -> None:
+        await solving.start()
+        worker = solving.process_id
+        problem = make_problem(3)
+        await solving.solve(problem, 3.0, 0.3)
+        while solving.process_id in (worker, None):
+            await asyncio.sleep(0.01)
+        assert await solving.solve(problem, 3.0) == solver("default").solve(problem)
+
+    during(work, sys.executable, "-c", SLOW % "True")
+
+
+FAILING = """
+import json, sys
+print(json.dumps({"ready": True}), flush=True)
+from themis.auction import solver
+from themis.live.solve_worker import questions
+from themis.records.codec import dumps
+from themis.records.packed import unpack
+for question in questions(sys.stdin.buffer):
+    if %s:
+        best = solver("default").solve(unpack(question.packed))
+        print(dumps({"id": question.number, "final": False, "solution": best}), flush=True)
+    print(json.dumps({"id": question.number, "final": True, "failed": "no memory"}), flush=True)
+"""
+
+
+def test_the_first_answer_counts_when_the_search_for_a_better_one_fails() -> None:
+    async def work(solving: Solving) -> None:
+        problem = make_problem(3)
+        assert await solving.solve(problem, LONG) == solver("default").solve(problem)
+
+    during(work, sys.executable, "-c", FAILING % "True")
+
+
+def test_a_solver_that_fails_at_once_says_why() -> None:
+    async def work(solving: Solving) -> None:
+        with pytest.raises(UnavailableError, match="no memory"):
+            await solving.solve(make_problem(3), LONG)
+
+    during(work, sys.executable, "-c", FAILING % "False")
+
+
 def test_without_a_first_answer_the_round_has_to_do_without() -> None:
     async def work(solving: Solving) -> None:
         await solving.start()

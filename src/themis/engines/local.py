@@ -42,18 +42,19 @@ from themis.engines.recall import keep_sample, recall_sample
 from themis.engines.sources import TENSORBOARD, check_source, reader_for
 from themis.engines.spawn import spawn
 from themis.engines.supervisor import EXITED, STOPPING, STUCK
+from themis.engines.together import Together
 from themis.errors import RefusedError, UnavailableError
 
 _LOOK_WITHOUT_NOTICES = 0.05
 _BURYING = 0.02
-_FRESH = 0.2
+_FRESH = 0.5
 """Seconds for which what was read ahead is as good as read now."""
 
 
 class _Watched:
     """A start of a job that this engine follows."""
 
-    def __init__(self, attempt: Attempt, lease: Lease) -> None:
+    def __init__(self, attempt: Attempt, lease: Lease, together: Together) -> None:
         self.attempt = attempt
         self.lease = lease
         self.reader = reader_for(attempt.source, attempt)
@@ -65,7 +66,7 @@ class _Watched:
         """Points read ahead: from where, what was found, and when."""
         self.reading = asyncio.Lock()
         # Event files are on storage that may be a file server's, and that may be down.
-        self.aloof = aside if attempt.source.kind == TENSORBOARD else asyncio.to_thread
+        self.aloof = aside if attempt.source.kind == TENSORBOARD else together
         self.handle = -1
         self.pid = 0
         self.started_told = False
@@ -106,6 +107,7 @@ class LocalEngine:
         self._owners = owners
         self._choice = choice
         self._watched: dict[str, _Watched] = {}
+        self._together = Together()
         self._starting: dict[str, tuple[int, ...]] = {}
         self._first: Discovered | None = None
         """The machine as it was when its GPUs got their numbers."""
@@ -332,7 +334,7 @@ class LocalEngine:
             raise UnavailableError(f"{task.job}: cannot be started here: {error}") from error
         finally:
             del self._starting[task.job]
-        watched = _Watched(attempt, Lease(task.token, task.end, task.grace))
+        watched = _Watched(attempt, Lease(task.token, task.end, task.grace), self._together)
         watched.pid = pid
         self._watched[task.job] = watched
         try:
@@ -351,7 +353,7 @@ class LocalEngine:
 
     async def _take_over(self, attempt: Attempt) -> Found:
         lease = attempt.lease or Lease(attempt.token, 0.0, 0.0)
-        watched = self._watched[attempt.job] = _Watched(attempt, lease)
+        watched = self._watched[attempt.job] = _Watched(attempt, lease, self._together)
         page = await asyncio.to_thread(attempt.settled)
         if page.get("state") != EXITED and page.get("boot") != clock.boot_id():
             attempt.write_end(LOST, "the machine has restarted")

@@ -28,8 +28,9 @@ class ThemisCallback:
     """Reports, saves when asked to and periodically, and stops at the limit.
 
     After SIGTERM it saves and leaves the program with the code 75. At `THEMIS_MAX_ITERATIONS` it
-    saves and lets `fit` return after a validation; a program that is started again there leaves
-    with 0 before the first step. Checkpoints are `themis-STEP.ckpt` in the job's folder.
+    saves and lets `fit` return after a validation; a program that is started again there says once
+    more how far it is, and leaves with 0 before the first step. Checkpoints are
+    `themis-STEP.ckpt` in the job's folder.
     """
 
     def __new__(cls, *_args: Any, **_more: Any) -> Self:
@@ -49,6 +50,8 @@ class ThemisCallback:
         """
         self._every = every_n_steps
         self._step = -1
+        self._told: dict[str, float] = {}
+        """What was last said of each metric."""
         reporting.should_stop()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -59,8 +62,19 @@ class ThemisCallback:
         """Take SIGTERM over, and do no step more than asked for."""
         self._step = trainer.global_step
         if _is_reached(trainer):
+            # Perhaps nobody heard what was reported last.
+            if trainer.is_global_zero:
+                reporting.report(trainer.global_step, **self._told)
             sys.exit(0)
         _take_over(trainer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What goes into checkpoints, for a start with nothing left to do."""
+        return {"told": dict(self._told)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Remember it."""
+        self._told = dict(state_dict.get("told", {}))
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
@@ -69,7 +83,7 @@ class ThemisCallback:
         step, reached = trainer.global_step, _is_reached(trainer)
         every = self._every or trainer.log_every_n_steps or 1
         if step != self._step and (step % every == 0 or reached):
-            _report(trainer, outputs)
+            self._report(trainer, outputs)
         due = step != self._step and _agreed(trainer, reporting.checkpoint_due())
         self._step = step
         if reached:
@@ -92,13 +106,22 @@ class ThemisCallback:
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Report what validation found."""
         if _is_fitting(trainer):
-            _report(trainer)
+            self._report(trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Lightning leaves with 0 at a SIGTERM that it saw itself, which would mean finished."""
         left = isinstance(exception, SystemExit) and not exception.code
         if left and reporting.should_stop() and not _is_reached(trainer):
             exception.code = reporting.GRACEFUL_EXIT  # type: ignore[attr-defined] # as `left` says
+
+    def _report(self, trainer: Any, outputs: Any = None) -> None:
+        if not trainer.is_global_zero:
+            return
+        told = numbers(trainer.callback_metrics.items())
+        if "loss" not in told and isinstance(outputs, dict):
+            told = numbers([("loss", outputs.get("loss"))]) | told
+        self._told |= told
+        reporting.report(trainer.global_step, **told)
 
 
 def save_checkpoint(trainer: Any) -> None:
@@ -139,15 +162,6 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-def _report(trainer: Any, outputs: Any = None) -> None:
-    if not trainer.is_global_zero:
-        return
-    told = numbers(trainer.callback_metrics.items())
-    if "loss" not in told and isinstance(outputs, dict):
-        told = numbers([("loss", outputs.get("loss"))]) | told
-    reporting.report(trainer.global_step, **told)
 
 
 def _is_reached(trainer: Any) -> bool:

@@ -153,6 +153,8 @@ class GrpcServer:
         self._tenants = 0
         """Streams that tenants have."""
         self._pace = Pace(_AT_A_TIME)
+        self._nodes_pace = Pace(_AT_A_TIME)
+        """Nodes do not stand in line behind a crowd of agents: silence costs them their leases."""
         self._owners = _Owners(service)
         self._refusals = Refusals(_REFUSED_AGAIN)
         self._server: grpc.aio.Server | None = None
@@ -342,7 +344,7 @@ class GrpcServer:
         Raises:
             ThemisError: Who calls is unknown or may not, or what they say is refused.
         """
-        await self._pace.turn()
+        await (self._nodes_pace if rpc.takes is Report else self._pace).turn()
         identity = self._identify(peer)
         limits = self._settings.limits
         bounds = Bounds(rpc.size or limits.message_bytes, limits.rows)

@@ -67,7 +67,11 @@ class Talk:
                     return answer
         if not self._by_call:
             raise UnavailableError("the service ended the talk")
-        return await self._connection.call(self._instead, message, seconds)
+        try:
+            return await self._connection.call(self._instead, message, seconds)
+        except UnavailableError:
+            self._by_call = False  # Whoever answers next may be a later version.
+            raise
 
     def close(self) -> None:
         """End the stream that is open."""

@@ -35,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 _WORTH_WRITING = 1.0
 """Seconds by which limits of a run must move to be written down; a restart may lose less."""
 
-_NOTE_EVERY = 10.0
+_NOTE_EVERY = 30.0
 """Seconds after which it is written down again how far a run's points were heard."""
 
 
@@ -222,17 +222,32 @@ class RunWork:
 
     async def measure(self, every: float, live: Callable[[], Collection[int]]) -> None:
         """Read what runs report, so often in seconds; until cancelled."""
-        while True:
-            await asyncio.sleep(every)
-            if not self._runs.by_number:
-                self._begun.clear()
-                await self._begun.wait()
-            alive = live()
-            for number, run in list(self._runs.by_number.items()):
-                if number in alive:
-                    await self._measure(run)
-                if number in alive or run.trail.more:
-                    await self._read_points(run)
+        looking: dict[int, asyncio.Task[None]] = {}
+        try:
+            while True:
+                await asyncio.sleep(every)
+                if not self._runs.by_number:
+                    self._begun.clear()
+                    await self._begun.wait()
+                alive = live()
+                for number, run in self._runs.by_number.items():
+                    if number not in looking and (number in alive or run.trail.more):
+                        look = self._look(run, alive=number in alive)
+                        looking[number] = asyncio.create_task(look)
+                # Together, so that the engine may go to their files in one trip. Who reads from a
+                # file server that is down is waited for by nobody else.
+                if looking:
+                    await asyncio.wait(looking.values(), timeout=every)
+                for number in [number for number, task in looking.items() if task.done()]:
+                    looking.pop(number).result()
+        finally:
+            for task in looking.values():
+                task.cancel()
+
+    async def _look(self, run: Run, *, alive: bool) -> None:
+        if alive:
+            await self._measure(run)
+        await self._read_points(run)
 
     async def _read_points(self, run: Run) -> None:
         """Read what a run has reported, as far as its agent has heard what was read before."""

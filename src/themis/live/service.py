@@ -53,6 +53,7 @@ from themis.fleet.talk import (
 from themis.live.agents import Agents
 from themis.live.audit import clean
 from themis.live.chronicle import lines_of
+from themis.live.deadlines import Deadlines
 from themis.live.entries import body_of
 from themis.live.foretelling import Forecasts
 from themis.live.keeping import Departed, Rows, Submissions
@@ -71,8 +72,6 @@ from themis.model import AppId, AppSpec, OwnerId
 
 _LOG = logging.getLogger(__name__)
 
-_IN_TIME = 0.1
-"""Seconds before the arbiter's deadline at which a solution must be here."""
 _FORGET_EVERY = 600.0
 _HANG = 15.0
 """Seconds beyond a heartbeat in which a report must have been answered."""
@@ -85,7 +84,7 @@ class Solver(Protocol):
         """Get ready."""
 
     async def solve(self, problem: Problem, seconds: float, slack: float = 0.0) -> Solution:
-        """The best answer after so many seconds; it is here within `slack` more."""
+        """The best answer after so many seconds; the first one, if it takes `slack` longer."""
 
     async def close(self) -> None:
         """Let go of everything."""
@@ -114,6 +113,7 @@ class Service:
         self._writer: Writer | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._polls: dict[str, tuple[tuple[int, int], asyncio.Future[Orders]]] = {}
+        self._deadlines = Deadlines()
         self._submitting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -353,6 +353,7 @@ class Service:
         self.metrics.note(command)
         match command:
             case cmd.Ask():
+                self._deadlines.note(command)
                 self.agents.ask(command)
             case cmd.Solve():
                 self._spawn(self._solve(command))
@@ -387,11 +388,11 @@ class Service:
                 assert_never(command)
 
     async def _solve(self, command: cmd.Solve) -> None:
-        # The arbiter's deadline is for the answer to be here, the budget for the solver itself.
-        left = max(0.0, self._clock.until(command.deadline) - _IN_TIME)
-        seconds = min(left, self._steward.arbiter.settings.solve_budget)
+        due = self._deadlines.of(command, self._steward.arbiter.settings)
+        last = max(0.0, self._clock.until(due.last))
+        seconds = min(last, max(0.0, self._clock.until(due.ready)))
         try:
-            solution = await self._solving.solve(command.problem, seconds, left - seconds)
+            solution = await self._solving.solve(command.problem, seconds, last - seconds)
         except ThemisError as error:
             self.apply(ev.SolveFailed(self.now(), command.round, str(error)))
         else:

@@ -377,6 +377,9 @@ def _recall_at_once(
             store, rule, settings, __version__, seed=config.seed, node_ttl=config.node_ttl
         )
         gc.freeze()
+        # A crowd's bids are made to stay until the next round: looking through them after every
+        # few hundred finds nothing.
+        gc.set_threshold(10_000, 10, 10)
         return memory
     finally:
         gc.enable()

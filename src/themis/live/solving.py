@@ -5,7 +5,8 @@
     solution = await solving.solve(problem, seconds=2.0)
 
 The worker answers twice: at once with something feasible, then with the best it has when time is
-up. If it says nothing in time it is killed and the first answer counts; another worker is started.
+up. If it says nothing more in time the first answer counts. On a busy machine it may be a little
+late: it is killed only when it is very late, and another worker is started.
 
 A thread talks to the worker: an auction of hundreds of bidders is megabytes, and a loop that is
 busy with late bids would need seconds to get them through a pipe.
@@ -16,7 +17,7 @@ import logging
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -30,7 +31,7 @@ from themis.records.packed import pack
 _LOG = logging.getLogger(__name__)
 
 SLACK = 0.1
-"""Seconds after its time is up in which the worker may still answer, if nothing else is said."""
+"""Seconds after its time is up in which its last answer is waited for if there is a first one."""
 _LONGEST_LINE = 256 * 2**20
 _PATIENCE = 60.0
 """Seconds in which a worker must have loaded its libraries."""
@@ -48,7 +49,8 @@ class Solving:
         self._process: _Worker | None = None
         self._turn = asyncio.Lock()
         self._count = 0
-        self._replacing: asyncio.Task[None] | None = None
+        self._after: set[asyncio.Task[None]] = set()
+        """What goes on when an answer has been given."""
 
     @property
     def process_id(self) -> int | None:
@@ -70,42 +72,94 @@ class Solving:
         Args:
             problem: The auction.
             seconds: From now on; the worker may use what is left of them when it has the auction.
-            slack: How much later its answer may be here: auctions of many bidders take time on
-                their way, and so does a busy machine.
+            slack: How much later its first answer may be here: auctions of many bidders take
+                time on their way, and so does a busy machine.
 
         Raises:
             UnavailableError: There is none: the worker failed, or had not even a first answer.
         """
         due = time.monotonic() + seconds
-        first: list[Solution] = []
+        first: asyncio.Future[Solution] = asyncio.get_running_loop().create_future()
+        asking = asyncio.create_task(self._asked(problem, due, first))
+        either: set[asyncio.Future[Solution]] = {asking, first}
         try:
-            async with asyncio.timeout_at(due + slack), self._turn:
-                process = await self._ready()
-                self._count += 1
-                return await aside(_ask, process, self._count, problem, due, first)
-        except TimeoutError:
+            await asyncio.wait({asking}, timeout=seconds + min(SLACK, slack))
+            wait = due + slack - time.monotonic()
+            await asyncio.wait(either, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            asking.cancel()
+            raise
+        if asking.done() or time.monotonic() >= due + slack:
+            try:
+                last = await self._ended(asking)
+            except UnavailableError as error:
+                if not first.done():
+                    raise
+                _LOG.warning("%s; its first answer counts", error)
+            else:
+                if last is not None:
+                    return last
+        else:
+            self._go_on(self._see_off(asking, due + slack))
+        if not first.done():
+            raise UnavailableError("the solver had no answer in time")
+        return first.result()
+
+    async def _asked(
+        self, problem: Problem, due: float, first: "asyncio.Future[Solution]"
+    ) -> Solution:
+        loop = asyncio.get_running_loop()
+
+        def hear(solution: Solution) -> None:
+            loop.call_soon_threadsafe(first.set_result, solution)
+
+        async with self._turn:
+            process = await self._ready()
+            self._count += 1
+            return await aside(_ask, process, self._count, problem, due, hear)
+
+    async def _see_off(self, asking: "asyncio.Task[Solution]", end: float) -> None:
+        """Let a worker finish that is late; nobody waits for what it says."""
+        try:
+            await asyncio.wait({asking}, timeout=end - time.monotonic())
+            with suppress(UnavailableError):
+                await self._ended(asking)
+        finally:
+            asking.cancel()
+
+    async def _ended(self, asking: "asyncio.Task[Solution]") -> Solution | None:
+        """What was answered; None if nothing was, and then the worker is replaced.
+
+        Raises:
+            UnavailableError: The worker says that it failed, or there is none.
+        """
+        asking.cancel()
+        try:
+            return await asking
+        except asyncio.CancelledError:
+            if not asking.cancelled():
+                raise
             _LOG.warning("the solver did not answer in time and is replaced")
-            await self._replace()
         except (OSError, EOFError):
             _LOG.warning("the solver's process ended and is replaced")
-            await self._replace()
-        if not first:
-            raise UnavailableError("the solver had no answer in time")
-        return first[0]
+        await self._kill()
+        self._go_on(self._try_start())
+        return None
 
     async def close(self) -> None:
         """End the worker."""
-        if self._replacing is not None:
-            self._replacing.cancel()
-            await asyncio.gather(self._replacing, return_exceptions=True)
+        for task in self._after:
+            task.cancel()
+        await asyncio.gather(*self._after, return_exceptions=True)
         await self._kill()
 
-    async def _replace(self) -> None:
-        """End the worker, and have another load its libraries before the next auction."""
-        await self._kill()
-        self._replacing = asyncio.create_task(self._try_start())
+    def _go_on(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._after.add(task)
+        task.add_done_callback(self._after.discard)
 
     async def _try_start(self) -> None:
+        """Have another worker load its libraries before the next auction."""
         try:
             await self.start()
         except (UnavailableError, OSError) as error:
@@ -133,9 +187,9 @@ class Solving:
 
 
 def _ask(
-    process: _Worker, number: int, problem: Problem, due: float, first: list[Solution]
+    process: _Worker, number: int, problem: Problem, due: float, hear: Callable[[Solution], None]
 ) -> Solution:
-    """The worker's last answer; its first one is put into the list as soon as it is there.
+    """The worker's last answer; its first one is told as soon as it is there.
 
     Raises:
         UnavailableError: It says that it failed.
@@ -152,7 +206,7 @@ def _ask(
         solution = decode(Solution, answer["solution"])
         if answer["final"]:
             return solution
-        first.append(solution)
+        hear(solution)
 
 
 def _line(process: _Worker) -> dict[str, Any]:

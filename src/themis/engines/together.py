@@ -1,0 +1,57 @@
+"""Short pieces of blocking work in one trip to a thread and back.
+
+    together = Together()
+    first, second = await asyncio.gather(together(read, "a"), together(read, "b"))
+
+A trip takes longer than to read a few lines, and a node reads those of a hundred jobs every second.
+What is wanted in the same turn of the loop goes together; the pieces are done one after the other.
+For what may never come back there is `aside`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+_Piece = tuple["asyncio.Future[Any]", Callable[[], Any]]
+
+
+class Together:
+    """Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: list[_Piece] = []
+        self._trips: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, work: Callable[..., _T], *args: object) -> _T:
+        """What the work returns or raises."""
+        done: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        if not self._waiting:
+            trip = asyncio.create_task(self._go())
+            self._trips.add(trip)
+            trip.add_done_callback(self._trips.discard)
+        self._waiting.append((done, lambda: work(*args)))
+        return await done
+
+    async def _go(self) -> None:
+        # One turn more: who was woken in the same turn as we were comes along.
+        await asyncio.sleep(0)
+        pieces, self._waiting = self._waiting, []
+        ends = await asyncio.to_thread(_do_all, [work for _, work in pieces])
+        for (done, _), (result, error) in zip(pieces, ends, strict=True):
+            if done.done():
+                continue  # Nobody waits for it any more.
+            if error is None:
+                done.set_result(result)
+            else:
+                done.set_exception(error)
+
+
+def _do_all(works: list[Callable[[], Any]]) -> list[tuple[Any, Exception | None]]:
+    ends: list[tuple[Any, Exception | None]] = []
+    for work in works:
+        try:
+            ends.append((work(), None))
+        except Exception as error:  # whoever waits hears of it
+            ends.append((None, error))
+    return ends
