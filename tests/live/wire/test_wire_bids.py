@@ -23,5 +23,5 @@ def test_a_bid_has_no_more_rows_than_are_looked_at() -> None:
 def test_a_service_may_take_fewer() -> None:
     bounds = Bounds(rows=16)
     assert len(from_message(BidSaid, bid_of(16), bounds).bid.rows) == 16
-    with pytest.raises(RefusedError, match="rows.*17.*at most 16"):
+    with pytest.raises(RefusedError, match=r"rows.*17.*at most 16"):
         from_message(BidSaid, bid_of(17), bounds)
