@@ -91,6 +91,8 @@ def _file(line: bytes, where: str) -> tuple[str, bytes]:
         match loads(line.decode()):
             case {"file": str(name), "text": str(text)} if _NAME.match(name):
                 return name, text.encode()  # JSON can hold halves of characters.
+            case _:
+                pass
     except (UnicodeError, RefusedError) as error:
         raise ConfigError("line", str(error), "a JSON object", where) from error
     raise ConfigError("line", line[:60], 'a "file" of a run and its "text"', where)
