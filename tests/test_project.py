@@ -155,3 +155,22 @@ def is_installed(name: str) -> bool:
     except metadata.PackageNotFoundError:
         return False
     return True
+
+
+def test_every_module_has_its_place_in_the_import_contracts() -> None:
+    contracts = {item["name"]: item for item in pyproject()["tool"]["importlinter"]["contracts"]}
+    layers = contracts["imports point downwards"]["layers"]
+    placed = {name for layer in layers for name in layer.split(" | ")}
+    there = {path.stem for path in (ROOT / "src" / "themis").iterdir() if path.suffix == ".py"}
+    there |= {path.parent.name for path in (ROOT / "src" / "themis").glob("*/__init__.py")}
+    # What training programs import has a contract of its own.
+    assert there - placed <= {"__init__", "__main__", "reporting", "integrations"}
+    below = layers.index("sim | live | client")
+    low = {name for layer in layers[below:] for name in layer.split(" | ")} - {"errors"}
+    for name, own in (
+        ("the client needs nothing but its errors", {"client", "answers", "display"}),
+        ("training programs get nothing but the standard library", set()),
+    ):
+        assert low - own <= {
+            module.removeprefix("themis.") for module in contracts[name]["forbidden_modules"]
+        }

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from themis.apps import parse_app
+from themis.apps import AppFile, Plan, parse_app, plan_app, varying
 from themis.apps.varying import Wishes, cases_of, delay_of, more_machines, wishes_from
 from themis.errors import ConfigError, RefusedError
 from themis.model import AppId, Machine, OwnerId, Topology
@@ -43,6 +43,23 @@ def test_the_app_as_written_comes_first_and_each_wish_changes_one_thing() -> Non
     assert (fifo.policy, fifo.spec) == ("fifo", written.spec)
     assert [machine.name for machine in more.machines] == ["s0-more", "s0-more-2"]
     assert {machine.slots for machine in more.machines} == {(2,)}
+
+
+def test_an_app_is_planned_once_for_all_cases_that_leave_it_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planned: list[str] = []
+
+    def plan(app: AppFile, name: AppId, owner: OwnerId, seed: int) -> Plan:
+        planned.append(name)
+        return plan_app(app, name, owner, seed)
+
+    monkeypatch.setattr(varying, "plan_app", plan)
+    cases(Wishes((4,), ("none",), ("+8h", 60.0), ("fifo",), (2,)))
+    assert len(planned) == 3
+    with pytest.raises(ConfigError, match="at most 7 things"):
+        cases(Wishes(gpus=tuple(range(2, 10))))
+    assert len(planned) == 3  # Too many wishes are not planned at all.
 
 
 def test_nothing_of_what_would_run_is_in_a_case() -> None:

@@ -175,6 +175,14 @@ def test_runs_are_packed_and_unpacked_without_running_anything(cli: Cli, tmp_pat
     assert (tmp_path / "two" / "runs" / "0a.json").read_text() == "{}\n"
 
 
+def test_policies_are_of_experiments(cli: Cli, tmp_path: Path) -> None:
+    for more in ((), ("--docs", tmp_path / "page.md"), ("--unpack", tmp_path / "runs.xz")):
+        done = cli("reproduce", "--policies", "themis", "--out", tmp_path, *more)
+        assert done.code == 2
+        assert "names of experiments" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_policy_that_is_not_there_is_named(cli: Cli, tmp_path: Path) -> None:
     done = cli("reproduce", "E1", "--policies", "themi", "--out", tmp_path)
     assert done.code == 2

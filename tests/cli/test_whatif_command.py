@@ -219,6 +219,17 @@ def test_a_state_that_contradicts_itself_is_told(cli: Cli, file: Path) -> None:
     assert "Traceback" not in done.err
 
 
+@pytest.mark.parametrize("user", ["Joe_Doe", "", "ann"])
+def test_any_user_may_ask_a_file(
+    cli: Cli, file: Path, monkeypatch: pytest.MonkeyPatch, user: str
+) -> None:
+    monkeypatch.setenv("USER", user)
+    path = file.parent / "state.json"
+    saved(path)
+    done = cli("whatif", file, "--snapshot", path, "--seeds", 1)
+    assert done.code == 0, done.err
+
+
 @pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "0"])
 def test_a_time_that_is_none_is_refused(cli: Cli, file: Path, seconds: str) -> None:
     path = file.parent / "state.json"

@@ -7,8 +7,9 @@ import pytest
 
 from themis.arbiter import Settings
 from themis.arbiter.events import AppSuspended
-from themis.errors import RefusedError
+from themis.errors import InvariantError, RefusedError
 from themis.forecast import Answer, CaseAnswer, Interval, foresee
+from themis.forecast.running import Ahead
 from themis.model import AppId, AppSpec, JobId, JobSpec, Machine, OwnerId, Phase, Topology
 from themis.model.apps import Constraint
 from themis.model.reasons import Reason
@@ -16,6 +17,7 @@ from themis.policies import policy
 from themis.records.codec import decode, dumps, loads
 from themis.records.questions import Case, Question
 from themis.records.snapshots import Snapshot
+from themis.sim.driver import StuckError
 from themis.sim.forking import Fork
 from themis.sim.jobs import NO_COSTS
 from themis.sim.workloads import SimApp, Workload
@@ -244,6 +246,39 @@ def test_what_could_never_run_is_refused() -> None:
                 )
             )
         )
+
+
+def test_who_is_refused_is_told_their_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = Ahead(state(), Case("", spec("new", 1.0, gpus=64, least=64)), 1)
+    advance = ahead.fork.advance
+
+    def others_too(until: float) -> float | None:
+        found = advance(until)
+        ahead.fork.outcome.refused.append("theirs: it has no such GPU")
+        return found
+
+    monkeypatch.setattr(ahead.fork, "advance", others_too)
+    with pytest.raises(RefusedError, match="new: a job needs 64 GPUs") as caught:
+        list(ahead.steps())
+    assert "theirs" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [StuckError, InvariantError])
+def test_only_a_run_that_is_stuck_counts_as_never_served(
+    monkeypatch: pytest.MonkeyPatch, kind: type[InvariantError]
+) -> None:
+    ahead = Ahead(state(), Case("", spec("new", 1.0)), 1)
+
+    def broken_off(until: float) -> float | None:
+        raise kind("something is wrong")
+
+    monkeypatch.setattr(ahead.fork, "advance", broken_off)
+    if kind is StuckError:
+        assert list(ahead.steps()) == []
+        assert ahead.stuck
+    else:
+        with pytest.raises(InvariantError, match="something is wrong"):
+            list(ahead.steps())
 
 
 def test_what_no_machine_can_run_now_is_not_promised() -> None:

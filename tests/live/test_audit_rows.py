@@ -8,7 +8,16 @@ import pytest
 
 from themis.errors import ConfigError
 from themis.live.access import Verb
-from themis.live.audit import MAX_TEXT, Outcome, Redaction, Refusals, audited, clean, redact
+from themis.live.audit import (
+    MAX_TEXT,
+    MOST_LOGGED,
+    Outcome,
+    Redaction,
+    Refusals,
+    audited,
+    clean,
+    redact,
+)
 from themis.live.credentials import Identity, Role, create_token
 from themis.live.sessions import make_link
 from themis.live.store.base import AuditRow
@@ -99,6 +108,34 @@ def test_logs_hold_no_secrets_in_messages_arguments_or_tracebacks() -> None:
     assert TOKEN not in text
     assert "with 7" in text
     assert "ValueError" in text
+
+
+KEY = "-----BEGIN PRIVATE KEY-----\n" + "abcdef0123\n" * 300 + "-----END PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize("secret", [TOKEN, KEY], ids=["token", "key"])
+@pytest.mark.parametrize(
+    "around", ["", f"bearer {'y' * 1500} " * 20], ids=["alone", "among others"]
+)
+def test_logs_are_cut_where_no_secret_is(secret: str, around: str) -> None:
+    part = secret[-36:-30]
+    for more in range(0, len(secret), 1 + len(secret) // 20):
+        for plain in (MOST_LOGGED - more, MOST_LOGGED + 8192 - len(around) - more):
+            record = logging.LogRecord("x", 20, "x", 1, around + "." * plain + secret, (), None)
+            record.exc_text = secret + "." * plain + around
+            assert Redaction().filter(record)
+            for shown in (record.getMessage(), record.exc_text):
+                assert part not in shown
+                assert len(shown) <= MOST_LOGGED
+
+
+def test_of_a_long_message_the_beginning_is_logged_and_of_a_traceback_the_end() -> None:
+    record = logging.LogRecord("x", 20, "x", 1, "a" + "." * 10**6 + "b", (), None)
+    record.exc_text = "a" + "." * 10**6 + "b"
+    Redaction().filter(record)
+    message, traceback = record.getMessage(), record.exc_text
+    assert (message[0], len(message)) == ("a", MOST_LOGGED)
+    assert (traceback[-1], len(traceback)) == ("b", MOST_LOGGED)
 
 
 def refused(who: Identity, at: float, verb: Verb = Verb.CANCEL) -> AuditRow:

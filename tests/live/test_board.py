@@ -353,6 +353,40 @@ def test_a_name_that_is_used_anew_begins_without_a_past(tmp_path: Path) -> None:
     at_desk(tmp_path, work)
 
 
+def test_who_tries_a_name_that_is_taken_does_not_touch_its_past(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await busy(desk)
+        histories = desk.service.past.histories
+        before = histories.of("ann-sweep")
+        assert before.rho
+        answer = await desk.call("bob", "POST", "/v1/apps", {
+            "key": "theirs", "spec": json.loads(_spec("ann-sweep", "bob"))})  # fmt: skip
+        assert answer.status_code == 422, answer.text
+        # A name that is free, for what never fits.
+        spec = {**json.loads(_spec("ann-second", "bob"))}
+        spec["jobs"] = [{**job, "max_gpus": 64, "min_gpus": 64} for job in spec["jobs"]]
+        answer = await desk.call("bob", "POST", "/v1/apps", {"key": "large", "spec": spec})
+        assert answer.status_code == 422, answer.text
+        assert histories.of("ann-sweep").rho[: len(before.rho)] == before.rho
+        assert [app for app, _ in desk.service.past.ended()] == ["ann-second"]
+
+    at_desk(tmp_path, work)
+    recording = open_stored_service(f"sqlite:///{tmp_path / 'store.sqlite'}")
+    rows = {row.app: row for row in recording.board().apps}
+    assert (rows["ann-sweep"].owner, rows["ann-second"].owner) == ("ann", "ann")
+
+
+def test_a_name_that_is_used_anew_right_after_a_restart_begins_without_a_past() -> None:
+    past = Past(departed())
+    arrived = ev.AppArrived(25.0, simple_app("twice", owner="bob"))
+    past.take((arrived,), [], owner)
+    past.take((), [cmd.Report(record(3, "twice"))], owner)
+    steps = (record(1, "twice"), over("twice", 9.0, lease("twice", 1, 3, 7.0)))
+    past.remember(steps, {AppId("twice"): OwnerId("bob")})
+    assert past.histories.of("twice").rho == ((30.0, 3.0),)
+    assert [item.owner for item in past.segments()] == [None]
+
+
 def _spec(name: str, owner_: str) -> str:
     return dumps(simple_app(name, gpus=1, jobs=2, owner=owner_))
 

@@ -12,7 +12,8 @@ import pytest
 from themis.errors import LimitError, MissingError, RefusedError, UnavailableError
 from themis.live import foretelling
 from themis.live.credentials import Identity, Role
-from themis.live.foretelling import Forecasts
+from themis.live.foretelling import Forecasts, Prepare
+from themis.live.routes import forecasts as routes
 from themis.live.sealing import sealed_forecast
 from themis.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
 from themis.records.questions import Case, Question
@@ -29,6 +30,13 @@ FILE: dict[str, Any] = {
 SPEC = AppSpec(AppId("a"), OwnerId("ann"), (JobSpec(JobId("0"), 1.0, 1),), (Phase(1, 10),))
 QUESTION = Question((Case("as written", SPEC),), 1, 5.0)
 NOTHING = Snapshot(0.0, "fifo", 0, {}, ())
+
+
+def ready(question: Question) -> Prepare:
+    async def prepare() -> tuple[Snapshot, Question]:
+        return NOTHING, question
+
+    return prepare
 
 
 def worker(program: str) -> tuple[str, ...]:
@@ -57,7 +65,7 @@ async def until_done(forecasts: Forecasts, name: str, who: str = "ann") -> dict[
 def test_answers_come_one_after_the_other_and_the_last_is_final() -> None:
     async def work() -> None:
         forecasts = Forecasts(worker(saying(ROUGH, ROUGH, DONE)))
-        name = await forecasts.ask("ann", NOTHING, QUESTION)
+        name = await forecasts.ask("ann", ready(QUESTION))
         assert (await until_done(forecasts, name))["final"]
         assert (await forecasts.answer("ann", name))[1]["final"]  # It is kept for a while.
         await forecasts.close()
@@ -68,19 +76,104 @@ def test_answers_come_one_after_the_other_and_the_last_is_final() -> None:
 
 def test_few_are_answered_at_a_time_and_one_for_each_who_asks() -> None:
     async def work() -> None:
-        forecasts = Forecasts(SILENT, most=2)
-        first = await forecasts.ask("ann", NOTHING, QUESTION)
-        second = await forecasts.ask("ann", NOTHING, QUESTION)
+        forecasts = Forecasts(SILENT, most=2, every=0.0)
+        first = await forecasts.ask("ann", ready(QUESTION))
+        second = await forecasts.ask("ann", ready(QUESTION))
         with pytest.raises(MissingError):
             await forecasts.answer("ann", first)
-        await forecasts.ask("bob", NOTHING, QUESTION)
+        await forecasts.ask("bob", ready(QUESTION))
         assert forecasts.running == 2
         with pytest.raises(LimitError, match="2 at a time"):
-            await forecasts.ask("cat", NOTHING, QUESTION)
+            await forecasts.ask("cat", ready(QUESTION))
         await forecasts.drop("ann", second)
-        await forecasts.ask("cat", NOTHING, QUESTION)
+        await forecasts.ask("cat", ready(QUESTION))
         await forecasts.close()
         assert forecasts.running == 0
+
+    asyncio.run(work())
+
+
+def test_who_asks_several_times_at_once_has_one_place() -> None:
+    async def work() -> None:
+        forecasts = Forecasts(SILENT, most=2, every=0.0)
+        await forecasts.ask("ann", ready(QUESTION))
+        asked = [forecasts.ask("ann", ready(QUESTION)) for _ in range(3)]
+        told = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(each) for each in told] == [str, LimitError, LimitError]
+        assert forecasts.running == 1
+        await forecasts.ask("bob", ready(QUESTION))
+        await forecasts.close()
+
+    asyncio.run(work())
+
+
+def test_nothing_is_prepared_without_a_place_and_a_failure_gives_it_back() -> None:
+    prepared: list[str] = []
+
+    async def failing() -> tuple[Snapshot, Question]:
+        prepared.append("once")
+        raise RefusedError("a", "never")
+
+    async def work() -> None:
+        forecasts = Forecasts(SILENT, most=1, every=0.0)
+        with pytest.raises(RefusedError):
+            await forecasts.ask("ann", failing)
+        assert forecasts.running == 0
+        name = await forecasts.ask("bob", ready(QUESTION))
+        with pytest.raises(LimitError):
+            await forecasts.ask("ann", failing)
+        with pytest.raises(RefusedError):
+            await forecasts.ask("bob", failing)
+        assert prepared == ["once", "once"]
+        assert await forecasts.answer("bob", name) == (0, {})  # It is still being answered.
+        await forecasts.close()
+
+    asyncio.run(work())
+
+
+def test_one_place_is_left_for_admins() -> None:
+    async def work() -> None:
+        forecasts = Forecasts(SILENT, most=1, every=0.0)
+        await forecasts.ask("tenant ann", ready(QUESTION))
+        with pytest.raises(LimitError):
+            await forecasts.ask("tenant bob", ready(QUESTION))
+        await forecasts.ask("admin root", ready(QUESTION), admin=True)
+        with pytest.raises(LimitError, match="2 at a time"):
+            await forecasts.ask("admin other", ready(QUESTION), admin=True)
+        await forecasts.close()
+
+    asyncio.run(work())
+
+
+def test_an_answer_stays_until_the_next_question_is_taken() -> None:
+    async def work() -> None:
+        forecasts = Forecasts(worker(saying(DONE)), most=1, every=0.0)
+        name = await forecasts.ask("ann", ready(QUESTION))
+        await until_done(forecasts, name)
+        async with asyncio.timeout(30):
+            while forecasts.running:  # Its worker is seen off first.
+                await asyncio.sleep(0.01)
+        forecasts._command = SILENT
+        await forecasts.ask("bob", ready(QUESTION))
+        with pytest.raises(LimitError):
+            await forecasts.ask("ann", ready(QUESTION))
+        assert (await forecasts.answer("ann", name))[1]["final"]
+        await forecasts.close()
+
+    asyncio.run(work())
+
+
+def test_the_next_question_of_an_asker_comes_a_while_later() -> None:
+    async def work() -> None:
+        forecasts = Forecasts(SILENT, every=1000.0)
+        name = await forecasts.ask("ann", ready(QUESTION))
+        with pytest.raises(LimitError, match="one question in 1000 s") as caught:
+            await forecasts.ask("ann", ready(QUESTION))
+        assert caught.value.retry_after is not None
+        assert 900.0 < caught.value.retry_after <= 1000.0
+        assert await forecasts.answer("ann", name) == (0, {})
+        await forecasts.ask("bob", ready(QUESTION))
+        await forecasts.close()
 
     asyncio.run(work())
 
@@ -88,7 +181,7 @@ def test_few_are_answered_at_a_time_and_one_for_each_who_asks() -> None:
 def test_nobody_sees_the_questions_of_others() -> None:
     async def work() -> None:
         forecasts = Forecasts(worker(saying(DONE)))
-        name = await forecasts.ask("ann", NOTHING, QUESTION)
+        name = await forecasts.ask("ann", ready(QUESTION))
         for call in (forecasts.answer("bob", name), forecasts.drop("bob", name)):
             with pytest.raises(MissingError):
                 await call
@@ -105,11 +198,11 @@ def test_a_worker_that_takes_too_long_is_ended_and_what_it_said_counts(
 
     async def work() -> None:
         forecasts = Forecasts(worker(saying(ROUGH) + "sys.stdin.read()"))
-        name = await forecasts.ask("ann", NOTHING, quick)
+        name = await forecasts.ask("ann", ready(quick))
         assert (await until_done(forecasts, name))["final"]
         await forecasts.close()
         forecasts = Forecasts(SILENT)
-        name = await forecasts.ask("ann", NOTHING, quick)
+        name = await forecasts.ask("ann", ready(quick))
         with pytest.raises(UnavailableError, match="no answer in time"):
             await until_done(forecasts, name)
         await forecasts.close()
@@ -135,7 +228,7 @@ def test_a_worker_that_takes_too_long_is_ended_and_what_it_said_counts(
 def test_a_worker_that_fails_is_told(program: str, kind: type[Exception]) -> None:
     async def work() -> None:
         forecasts = Forecasts(worker(program))
-        name = await forecasts.ask("ann", NOTHING, QUESTION)
+        name = await forecasts.ask("ann", ready(QUESTION))
         with pytest.raises(kind) as caught:
             await until_done(forecasts, name)
         assert "zebra" not in str(caught.value)
@@ -227,7 +320,7 @@ def test_a_real_worker_answers_over_http_and_nothing_is_submitted(tmp_path: Path
 
 def test_what_is_for_operators_is_denied_to_tenants(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
-        desk.service.forecasts = Forecasts(SILENT)
+        desk.service.forecasts = Forecasts(SILENT, every=0.0)
         for more in ({"policy": ["fifo"]}, {"add_machines": [1]}, {"owner": "bob"}):
             assert (await ask(desk, "ann", **more))[0] == 403, more
             assert (await ask(desk, "root", **more))[0] == 200, more
@@ -235,6 +328,34 @@ def test_what_is_for_operators_is_denied_to_tenants(tmp_path: Path) -> None:
         assert (await ask(desk, "m0"))[0] == 403
 
     at_the_desk(tmp_path, work)
+
+
+def test_who_has_no_place_costs_no_plan_and_no_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    for name in ("cases_of", "snapshot_of"):
+        real = getattr(routes, name)
+        monkeypatch.setattr(routes, name, noted(name, real, made))
+
+    async def work(desk: Desk) -> None:
+        desk.service.forecasts = Forecasts(SILENT, most=1)
+        assert (await ask(desk, "ann"))[0] == 200
+        assert sorted(made) == ["cases_of", "snapshot_of"]
+        for who in ("bob", "ann"):
+            assert (await ask(desk, who))[0] == 429
+        assert len(made) == 2
+        assert (await ask(desk, "root"))[0] == 200
+
+    at_the_desk(tmp_path, work)
+
+
+def noted(name: str, real: Callable[..., Any], made: list[str]) -> Callable[..., Any]:
+    def call(*given: Any, **named: Any) -> Any:
+        made.append(name)
+        return real(*given, **named)
+
+    return call
 
 
 @pytest.mark.parametrize(

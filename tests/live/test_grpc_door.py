@@ -5,6 +5,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -39,7 +40,7 @@ from themis.live.access import TABLE, Access
 from themis.live.agent_link import AgentLink
 from themis.live.authority import make_authority, make_client, make_server
 from themis.live.config import Address, Limits, Tls, is_loopback
-from themis.live.credentials import HOST_NOTE, Role, Secret, create_token, revoke_token
+from themis.live.credentials import HOST_NOTE, Identity, Role, Secret, create_token, revoke_token
 from themis.live.desk import MOST_VALUES, Desk
 from themis.live.grpc_client import (
     AgentClient,
@@ -49,7 +50,7 @@ from themis.live.grpc_client import (
     NodeClient,
     refused,
 )
-from themis.live.grpc_server import GrpcSettings
+from themis.live.grpc_server import GrpcServer, GrpcSettings
 from themis.live.grpc_talk import Talk
 from themis.live.rpcs import (
     EXCHANGE,
@@ -414,6 +415,31 @@ def test_tenants_leave_places_for_nodes(tmp_path: Path) -> None:
 
     door = GrpcSettings(for_tenants=1)
     at_the_door(tmp_path, door=door, settings=Settings(heartbeat=60.0), node_ttl=300.0)(work)
+
+
+def test_tenants_leave_places_for_each_other() -> None:
+    nothing: Any = None  # Only places are counted here.
+    server = GrpcServer(nothing, nothing, GrpcSettings(for_tenants=16))
+    with ExitStack() as streams:
+
+        def opened(who: str) -> int:
+            """How many streams somebody gets."""
+            identity = Identity(Role.TENANT, who, "0" * 12)
+            for count in range(20):
+                try:
+                    streams.enter_context(server._counted_tenant(identity))
+                except LimitError:
+                    return count
+            return 20
+
+        # The first takes what is there, but not the last places; others find some of them.
+        assert opened("ann") == 12
+        assert 0 < opened("bob") < 16 - 12
+        assert opened("ann") == 0
+        assert opened("cat") > 0
+    assert not server._tenants  # All of it is given back.
+    with ExitStack() as streams:
+        assert (opened("ann"), opened("ann")) == (12, 0)
 
 
 def test_a_message_of_an_agent_has_a_limit_of_its_own(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Snapshots of the live system, held against what really became of it."""
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -8,15 +9,19 @@ import pytest
 
 from themis.arbiter import AppRecord
 from themis.experiments.rehearsal import rehearse
+from themis.fleet.talk import Sheet
 from themis.live.picturing import snapshot_of
 from themis.live.service import Service
-from themis.model import AppId, Phase, Slowdown
+from themis.live.sheets import Sheets
+from themis.model import AppId, OwnerId, Phase, Slowdown
 from themis.policies import policy
 from themis.records.codec import loads
 from themis.records.snapshots import Snapshot, Stage, dumps_snapshot, snapshot_from
 from themis.sim.config import Prepared, RunConfig, prepare
 from themis.sim.forking import Fork
+from themis.testing.http_desk import desk_of
 from themis.testing.sims import sim_app, workload_of
+from themis.tuners import CURVES
 
 VGG = Slowdown((1.0, 1.05, 1.29, 1.44))
 COSTS = (7.5, 35.0)
@@ -77,6 +82,30 @@ def test_a_snapshot_knows_processes_in_all_stages(played: Played) -> None:
         if process is not None
     }
     assert stages >= {Stage.STARTING, Stage.RUNNING}
+
+
+def test_whether_trials_may_end_at_any_time_is_known_without_reading_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sheet(self: Sheets, app: AppId) -> Sheet:
+        raise AssertionError(f"the file of {app} is read")
+
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            for name, method in (("ends", "curve"), ("stays", "none")):
+                await desk.submit("ann", name, "ann")
+                body = json.dumps({"stop": {"method": method, "max_iterations": 10}})
+                rows = desk.service.hosting.note(Sheet(AppId(name), OwnerId("ann"), body, 1))
+                desk.service.keep(rows)
+            monkeypatch.setattr(Sheets, "sheet", sheet)
+            found = {app.app: app.tuner for app in snapshot_of(desk.service).apps}
+            assert found == {"ends": CURVES, "stays": ""}
+            again = Sheets(desk.service.kept, lambda: ())
+            assert again.stop_of(AppId("ends")) == "curve"
+            again.forget(AppId("ends"))
+            assert again.stop_of(AppId("ends")) == ""
+
+    asyncio.run(work())
 
 
 def test_a_snapshot_tells_neither_what_runs_nor_the_seed(played: Played) -> None:

@@ -60,6 +60,7 @@ def _archive(path: Path, *lines: bytes) -> Path:
         pytest.param(json.dumps({"file": "x.py", "text": ""}).encode(), id="another kind"),
         pytest.param(json.dumps({"file": "x.json\n", "text": ""}).encode(), id="a longer name"),
         pytest.param(json.dumps({"file": "x.json", "text": 1}).encode(), id="no text in it"),
+        pytest.param(b'{"file": "x.json", "text": "\\ud800"}', id="half a character"),
         pytest.param(b" " * (LONGEST + 1), id="too long"),
     ],
 )

@@ -40,6 +40,11 @@ class Wishes:
     """More machines like the most common one, or these."""
 
     @property
+    def count(self) -> int:
+        """How many things are changed, each for itself."""
+        return sum(len(getattr(self, each.name)) for each in fields(self))
+
+    @property
     def of_operators(self) -> bool:
         """Whether something is changed that is the operators' to change."""
         return bool(self.policy or self.add_machines)
@@ -66,22 +71,27 @@ def cases_of(
     Raises:
         ConfigError: A wish that cannot be, or comes to something that cannot be.
     """
+    # First of all: what comes of a wish may take a while to plan.
+    if wishes.count >= MOST_CASES:
+        raise ConfigError("what is changed", wishes.count, f"at most {MOST_CASES - 1} things")
 
-    def case(label: str, varied: AppFile, **changes: Any) -> Case:
+    def case(label: str, varied: AppFile) -> Case:
         plan = plan_app(varied, name, owner, seed)
-        return Case(label, plan.spec, plan.tuner, **changes)
+        return Case(label, plan.spec, plan.tuner)
 
-    cases = [case(AS_WRITTEN, app)]
+    written = case(AS_WRITTEN, app)
+    cases = [written]
     cases += [case(f"gpus {count}", _wider(app, count)) for count in wishes.gpus]
     cases += [case(f"stop {rule}", _stopped(app, rule)) for rule in wishes.stop]
-    cases += [case(f"at {_when(at)}", app, delay=delay_of(at)) for at in wishes.at]
-    cases += [case(f"policy {rule}", app, policy=_policy(rule)) for rule in wishes.policy]
+    # The app is the same in these, and planned once.
+    cases += [replace(written, label=f"at {_when(at)}", delay=delay_of(at)) for at in wishes.at]
+    cases += [
+        replace(written, label=f"policy {rule}", policy=_policy(rule)) for rule in wishes.policy
+    ]
     for wish in wishes.add_machines:
         machines = more_machines(wish, topology)
         label = f"add-machines {len(machines)} ({sum(each.gpus for each in machines)} GPUs)"
-        cases.append(case(label, app, machines=machines))
-    if len(cases) > MOST_CASES:
-        raise ConfigError("what is changed", len(cases) - 1, f"at most {MOST_CASES - 1} things")
+        cases.append(replace(written, label=label, machines=machines))
     return tuple(cases)
 
 

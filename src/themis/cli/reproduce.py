@@ -71,8 +71,11 @@ def reproduce(
     what is there is told with the seeds that it rests on. With --docs and no names nothing is run.
     With --pack and --unpack runs go from one machine to another, or to readers who check a figure.
     """
-    from themis.experiments import chosen  # noqa: PLC0415 - late, so that --help is quick
+    from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
+    from themis.experiments import chosen  # noqa: PLC0415 - see above
 
+    if policies is not None and not experiments:
+        raise ConfigError("policies", policies, "only with names of experiments, or `all`")
     if unpack is not None:
         _unpack(unpack, out)
     if not experiments:

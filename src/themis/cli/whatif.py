@@ -173,6 +173,17 @@ def _labelled(answer: Mapping[str, Any], labels: Mapping[int, str]) -> dict[str,
     return {**answer, "cases": cases}
 
 
+def _myself() -> str:
+    """Whose app it is if nobody says so: names of users are not all names of owners."""
+    from themis.errors import ConfigError  # noqa: PLC0415 - only for this
+    from themis.model.ids import check_name  # noqa: PLC0415 - see above
+
+    try:
+        return check_name("USER", os.environ.get("USER"))
+    except ConfigError:
+        return "me"
+
+
 def _offline(
     written: AppFile,
     path: Path,
@@ -204,7 +215,7 @@ def _offline(
         written,
         wishes_from(wishes),
         name=AppId(_free(written.name, taken)),
-        owner=OwnerId(owner or os.environ.get("USER") or "me"),
+        owner=OwnerId(owner or _myself()),
         seed=seed or 0,
         topology=topology,
     )

@@ -9,13 +9,14 @@ from themis.arbiter import AppRecord, Settings
 from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
 from themis.arbiter.parts import Part, SettingsPart
-from themis.errors import InvariantError, RefusedError
+from themis.errors import RefusedError
 from themis.fairness.ideal import ideal_time
 from themis.forecast.drawing import arriving, draw
 from themis.model import AppId
 from themis.policies import policy
 from themis.records.questions import Case
 from themis.records.snapshots import Snapshot
+from themis.sim.driver import StuckError
 from themis.sim.forking import Fork
 from themis.sim.jobs import declared_costs
 
@@ -52,6 +53,7 @@ class Ahead:
         self.at = snapshot.at
         self.start: float | None = None
         self.stuck = False
+        self._refusal: str | None = None
         self._app = None if case is None else case.spec.id
         self._due = snapshot.at if case is None else snapshot.at + case.delay
         drawn = draw(snapshot, seed)
@@ -72,7 +74,12 @@ class Ahead:
         self.first = self.work(self.at)
 
     def handled(self, event: ev.Event, commands: Sequence[cmd.Command]) -> None:
-        """Note when the app begins."""
+        """Note when the app begins, and why it was not taken in."""
+        if isinstance(event, ev.AppArrived) and event.app.id == self._app:
+            for command in commands:
+                # Also others may be refused something; that is nobody else's to know.
+                if isinstance(command, cmd.Refuse) and command.who == self._app:
+                    self._refusal = command.reason
         if isinstance(event, ev.JobStarted) and event.app == self._app and self.start is None:
             self.start = event.at
 
@@ -99,11 +106,8 @@ class Ahead:
             if not self._advance(until):
                 break
             yield
-        if self.record is None and until > self._due:
-            refused = self.fork.outcome.refused
-            if refused and self._app not in self.fork.arbiter.world.apps:
-                reason = refused[-1].removeprefix(f"{self._app}: ")
-                raise RefusedError(str(self._app), reason)
+        if self._refusal is not None:
+            raise RefusedError(str(self._app), self._refusal.removeprefix(f"{self._app}: "))
         self.stuck = self.record is None
 
     def go_on(self, until: float) -> Iterator[None]:
@@ -120,7 +124,7 @@ class Ahead:
         """Whether there is more to come."""
         try:
             return self.fork.advance(until) is not None
-        except InvariantError:
+        except StuckError:
             return False  # Nobody who waits can ever be served.
 
     def work(self, at: float) -> dict[AppId, float]:

@@ -5,14 +5,18 @@
     {"refused": {"who": ..., "reason": ...}}      instead, if there is none
 
 It lives as long as its standard input: when the service is gone, or nobody wants the answer any
-more, so is the worker. It is as nice as it can be: auctions that count come first.
+more, so is the worker. It is as nice as it can be: auctions that count come first. Should memory
+run short, the worker goes, and not the service.
 """
 
 import gc
 import os
+import resource
 import sys
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, TextIO
 
 from themis.errors import ConfigError, RefusedError, ThemisError
@@ -22,6 +26,10 @@ from themis.records.questions import Question
 from themis.records.snapshots import snapshot_from
 
 _NICE = 10
+_MOST_MEMORY = 8 << 30
+"""Bytes of addresses; a fork of thousands of apps takes some hundred megabytes."""
+_OOM_SCORE = 800
+"""Of 1000, beside what it uses: the first to be ended when the machine is out of memory."""
 
 
 def answer_to(text: str, sink: TextIO) -> None:
@@ -45,6 +53,17 @@ def spare_memory_checks() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
+def yield_to_others() -> None:
+    """Take what others leave: of processors and of memory."""
+    os.nice(_NICE)
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    bound = _MOST_MEMORY if most == resource.RLIM_INFINITY else min(most, _MOST_MEMORY)
+    with suppress(OSError, ValueError):  # Not every system has such a limit, or the file.
+        resource.setrlimit(resource.RLIMIT_AS, (bound, most))
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
+
+
 def _put(sink: TextIO, data: dict[str, Any]) -> None:
     sink.write(dumps(data) + "\n")
     sink.flush()
@@ -57,7 +76,7 @@ def _end_with(source: TextIO) -> None:
 
 
 if __name__ == "__main__":
-    os.nice(_NICE)
+    yield_to_others()
     spare_memory_checks()
     asked = sys.stdin.readline()
     threading.Thread(target=_end_with, args=(sys.stdin,), daemon=True).start()

@@ -23,6 +23,9 @@ from themis.records.documents import shown as brief
 MAX_TEXT = 400
 MOST_LOGGED = 10_000
 """Characters of a message, and of a traceback, that are logged."""
+_MARGIN = 8192
+"""Characters beyond those that are shown in which secrets are looked for: as long as a key is."""
+_SHORT_MARGIN = 3 * MAX_TEXT
 
 _SECRETS = (
     (re.compile(r"themis_([0-9a-f]{12})_[A-Za-z0-9]+"), r"themis_\1_***"),
@@ -82,12 +85,25 @@ def redact(text: str) -> str:
     return text
 
 
+def _shortened(text: str, most: int, margin: int, *, last: bool = False) -> str:
+    """The beginning of a text, or its end, without secrets; what is far away costs nothing.
+
+    Half a secret looks like none. So what is looked at is longer than what is shown, and what
+    stands where it was cut, a margin wide, is left out.
+    """
+    if len(text) <= most + margin:
+        shown = redact(text)
+        return shown[-most:] if last else shown[:most]
+    if last:
+        return redact(text[-most - margin :])[margin:][-most:]
+    return redact(text[: most + margin])[:-margin][:most]
+
+
 def clean(text: object) -> str:
     """A short text on one line that neither tells a secret nor steers a terminal."""
-    # Cut first, so that a text of megabytes costs nothing; and again, for what was put in.
     # Integers of thousands of digits are no text to Python.
     given = brief(text) if isinstance(text, int) else text
-    shown = redact(str(given)[: 4 * MAX_TEXT])[:MAX_TEXT]
+    shown = _shortened(str(given), MAX_TEXT, _SHORT_MARGIN)
     return "".join(ch if ch.isprintable() else "\ufffd" for ch in shown)
 
 
@@ -153,10 +169,10 @@ class Redaction(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let every record pass, cleaned; its arguments and its traceback too."""
-        record.msg = redact(record.getMessage()[:MOST_LOGGED])
+        record.msg = _shortened(record.getMessage(), MOST_LOGGED, _MARGIN)
         record.args = None
         if record.exc_info and not record.exc_text:
             record.exc_text = logging.Formatter().formatException(record.exc_info)
         if record.exc_text:
-            record.exc_text = redact(record.exc_text[-MOST_LOGGED:])
+            record.exc_text = _shortened(record.exc_text, MOST_LOGGED, _MARGIN, last=True)
         return True

@@ -118,9 +118,9 @@ class Limits:
     message_bytes: Annotated[
         int, About(Kind("bytes", 4096, 64 * 2**20), "The longest message.", _LIVE)
     ] = 256 * 1024
-    rows: Annotated[int, About(Kind("count", 16, 10**6), "The rows of one bid or list.", _LIVE)] = (
-        4096
-    )
+    rows: Annotated[
+        int, About(Kind("count", 16, 10**6), "The rows of one list; a bid has 512 at most.", _LIVE)
+    ] = 4096
     apps: Annotated[
         int, About(Kind("count", 1, 10**6), "Apps of one owner that are not over.", _LIVE)
     ] = 2000

@@ -1,9 +1,10 @@
 """Forecasts beside the event loop: each question has a process of its own, for a minute at most.
 
-    number = await forecasts.ask("tenant ann", snapshot, question)
+    number = await forecasts.ask("tenant ann", prepare)     # makes snapshot and question
     await forecasts.answer("tenant ann", number, seen=0, wait=10.0)     # (1, {"cases": ...})
 
-Few at a time, one for each who asks, and none that nobody comes back for.
+Few at a time, one for each who asks, and none that nobody comes back for. Whether there is a place
+is decided before anything is prepared.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import json
 import logging
 import secrets
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +26,9 @@ from themis.records.snapshots import Snapshot, dumps_snapshot
 _LOG = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 2
-"""Processes: they share the machine with the service."""
+"""Processes: they share the machine with the service. Admins always find one more."""
+EVERY = 3.0
+"""Seconds from one question of an asker to the next: each ends a process and starts another."""
 MOST_KEPT = 32
 """Answers that are kept for who asked."""
 LINGER = 20.0
@@ -34,6 +37,8 @@ _SLACK = 20.0
 """Seconds beyond its own time in which a worker must be done; it has to load its libraries."""
 _LONGEST_LINE = 64 << 20
 _BUSY = 5.0
+
+Prepare = Callable[[], Awaitable[tuple[Snapshot, Question]]]
 
 
 @dataclass(slots=True, eq=False)
@@ -51,6 +56,11 @@ class _Asked:
     news: asyncio.Event = field(default_factory=asyncio.Event)
     task: "asyncio.Task[None] | None" = None
 
+    @property
+    def preparing(self) -> bool:
+        """Whether it has a place and no worker yet."""
+        return self.task is None
+
     def tell(self) -> None:
         """Wake who waits."""
         self.news.set()
@@ -60,36 +70,66 @@ class _Asked:
 class Forecasts:
     """All questions that are being answered, or were a while ago."""
 
-    def __init__(self, command: Sequence[str] = (), *, most: int = MOST_AT_ONCE) -> None:
+    def __init__(
+        self, command: Sequence[str] = (), *, most: int = MOST_AT_ONCE, every: float = EVERY
+    ) -> None:
         self._command = tuple(command) or (sys.executable, "-m", "themis.forecast.worker")
         self._most = most
+        self._every = every
         self._asked: dict[str, _Asked] = {}
+        self._begun: dict[str, float] = {}
+        """When the last question of somebody began, if that was not long ago."""
 
     @property
     def running(self) -> int:
         """How many are being answered."""
         return sum(not asked.done for asked in self._asked.values())
 
-    async def ask(self, who: str, snapshot: Snapshot, question: Question) -> str:
+    async def ask(self, who: str, prepare: Prepare, *, admin: bool = False) -> str:
         """Begin to answer; another question of the same asker is dropped.
 
+        Args:
+            who: The asker.
+            prepare: Makes what the worker is told; called only if there is a place.
+            admin: Whether the place may be the one that is left for admins.
+
         Raises:
-            LimitError: Others ask just now.
+            LimitError: Others ask just now, or the same asker did a moment ago.
         """
-        for name, before in list(self._asked.items()):
-            if before.who == who:
-                await self._drop(name, "a newer one of yours took its place")
-        while len(self._asked) >= MOST_KEPT:
-            over = next(name for name, each in self._asked.items() if each.done)
-            await self._drop(over)
-        if self.running >= self._most:
-            reason = f"{self.running} forecasts are under way, allowed: {self._most} at a time"
-            raise LimitError("whatif", reason, _BUSY)
+        loop = asyncio.get_running_loop()
+        self._check_place(who, loop.time(), self._most + admin)
+        # From here on the place is taken, whoever asks while this one waits.
         name, asked = secrets.token_hex(8), _Asked(who)
-        asked.heard = asyncio.get_running_loop().time()
         self._asked[name] = asked
+        try:
+            snapshot, question = await prepare()
+            for earlier, before in list(self._asked.items()):
+                if before.who == who and before is not asked:
+                    await self._drop(earlier, "a newer one of yours took its place")
+            while len(self._asked) > MOST_KEPT:
+                over = next(key for key, each in self._asked.items() if each.done)
+                await self._drop(over)
+            if name not in self._asked:
+                raise UnavailableError("the service ends")
+        except BaseException:
+            self._asked.pop(name, None)
+            raise
+        asked.heard = self._begun[who] = loop.time()
         asked.task = asyncio.create_task(self._work(asked, snapshot, question))
         return name
+
+    def _check_place(self, who: str, now: float, most: int) -> None:
+        self._begun = {key: at for key, at in self._begun.items() if now < at + self._every}
+        if any(each.who == who and each.preparing for each in self._asked.values()):
+            raise LimitError("whatif", "your last question is still being prepared", _BUSY)
+        if who in self._begun:
+            wait = self._begun[who] + self._every - now
+            reason = f"one question in {self._every:g} s is allowed; the next in {wait:.1f} s"
+            raise LimitError("whatif", reason, wait)
+        others = sum(not each.done and each.who != who for each in self._asked.values())
+        if others >= most:
+            reason = f"{others} forecasts are under way, allowed: {most} at a time"
+            raise LimitError("whatif", reason, _BUSY)
 
     async def answer(
         self, who: str, name: str, *, seen: int = 0, wait: float = 0.0

@@ -11,6 +11,7 @@ inside gRPC, where it would look like our fault. Who calls follows from the cred
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -80,6 +81,8 @@ _FEWEST_STREAMS = 1024
 _AT_A_TIME = 16
 """Messages that are taken in before the loop looks at its timers again: some milliseconds."""
 _MOST_CALLS = 16_384
+_PLENTY = 0.75
+"""Of the streams for tenants; beyond it they are shared out."""
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", NODE_BYTES),
     ("grpc.max_send_message_length", NODE_BYTES),
@@ -150,8 +153,8 @@ class GrpcServer:
         self._rates = Rates(self._settings.limits)
         self._strangers = Strangers(self._settings.limits)
         self._streams = Streams(self._settings.limits)
-        self._tenants = 0
-        """Streams that tenants have."""
+        self._tenants: Counter[str] = Counter()
+        """Streams that tenants have, each of them."""
         self._pace = Pace(_AT_A_TIME)
         self._nodes_pace = Pace(_AT_A_TIME)
         """Nodes do not stand in line behind a crowd of agents: silence costs them their leases."""
@@ -454,14 +457,26 @@ class GrpcServer:
         if identity.role is not Role.TENANT:
             yield
             return
-        if self._tenants >= self._settings.for_tenants:
-            reason = f"tenants have {self._tenants} streams open: the service is full"
-            raise LimitError(identity.subject, reason, _FULL_WAIT)
-        self._tenants += 1
+        self._check_room(identity.subject)
+        self._tenants[identity.subject] += 1
         try:
             yield
         finally:
-            self._tenants -= 1
+            self._tenants[identity.subject] -= 1
+            if not self._tenants[identity.subject]:
+                del self._tenants[identity.subject]
+
+    def _check_room(self, tenant: str) -> None:
+        """Once places run short, nobody has more than are left: so there are always some left."""
+        most, taken = self._settings.for_tenants, self._tenants.total()
+        if taken >= most:
+            reason = f"tenants have {taken} streams open: the service is full"
+            raise LimitError(tenant, reason, _FULL_WAIT)
+        mine = self._tenants[tenant]
+        # Streams end after a while, and who has many is not let in again: shares become equal.
+        if taken >= _PLENTY * most and mine > most - taken:
+            reason = f"{mine} of {taken} streams of tenants are yours: the service is nearly full"
+            raise LimitError(tenant, reason, _FULL_WAIT)
 
 
 class _Owners:

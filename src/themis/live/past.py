@@ -8,17 +8,17 @@ it: a name may be somebody else's by now.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from themis.arbiter import commands as cmd
 from themis.arbiter import events as ev
-from themis.arbiter.record import AppLine, RoundRecord
+from themis.arbiter.record import RoundRecord
 from themis.dashboard.columns import Held
 from themis.dashboard.history import Histories
 from themis.live.keeping import Departed, Ended
-from themis.live.rounds import Arrival, Steps
+from themis.live.rounds import Arrival, Steps, arrivals
 from themis.model import AppId, OwnerId
 
 MOST_SEGMENTS = 100_000
@@ -47,19 +47,18 @@ class Past:
         for app, ended in sorted(departed.all(), key=lambda item: item[1].at)[-MOST_ENDED:]:
             self._ended[app] = ended
         self._departed = departed
-        self._since: list[tuple[float, tuple[AppLine, ...]]] | None = []
-        """Rounds since the start, until those from before it are known."""
+        self._since: list[RoundRecord | Arrival] | None = []
+        """Rounds and arrivals since the start, until those from before it are known."""
 
     def take(
         self,
         events: Sequence[ev.Event],
-        commands: Iterable[object],
+        commands: Sequence[object],
         owner_of: Callable[[AppId], OwnerId | None],
     ) -> None:
         """Something happened, and is durable."""
-        for event in events:
-            if isinstance(event, ev.AppArrived):
-                self._begin(event.app.id)
+        for arrival in arrivals(events, commands):
+            self._begin(arrival)
         for command in commands:
             match command:
                 case cmd.End(app=app, leases=leases, at=at):
@@ -70,17 +69,19 @@ class Past:
                 case cmd.Report(record=record):
                     self.histories.note(record.opened, record.apps)
                     if self._since is not None:
-                        self._since.append((record.opened, record.apps))
+                        self._since.append(record)
                 case cmd.Close(record=over):
                     self._end(over.app)
                 case _:
                     pass
         self.changed += 1
 
-    def _begin(self, app: AppId) -> None:
+    def _begin(self, arrival: Arrival) -> None:
         """A name is used, perhaps anew."""
-        self.histories.forget(app)
-        self._ended.pop(app, None)
+        self.histories.forget(arrival.app)
+        self._ended.pop(arrival.app, None)
+        if self._since is not None:
+            self._since.append(arrival)
 
     def _end(self, app: AppId) -> None:
         ended = self._departed.find(app)
@@ -102,24 +103,25 @@ class Past:
             steps: What a part of the log says.
             owners: Of apps that are there, or over and not forgotten.
         """
-        arrived = {step.app for step in steps if isinstance(step, Arrival)}
+        since = self._since or []
+        arrived = {step.app for step in (*steps, *since) if isinstance(step, Arrival)}
         known = {app: owner for app, owner in owners.items() if app not in arrived}
         before: list[Owned] = []
         histories = Histories()
         for step in steps:
             if isinstance(step, Arrival):
                 known[step.app] = step.owner
-                histories.forget(step.app)
-            elif isinstance(step, RoundRecord):
-                histories.note(step.opened, step.apps)
-            else:
+            if isinstance(step, cmd.End):
                 for lease in step.leases:
                     if lease.start < step.at:
                         source = str(lease.source)
                         held = Held(lease.gpu, lease.app, lease.start, step.at, source)
                         before.append(Owned(held, known.get(lease.app)))
-        for at, lines in self._since or ():
-            histories.note(at, lines)
+        for step in (*steps, *since):
+            if isinstance(step, Arrival):
+                histories.forget(step.app)
+            elif isinstance(step, RoundRecord):
+                histories.note(step.opened, step.apps)
         self._since = None
         self.histories = histories
         room = (self._segments.maxlen or 0) - len(self._segments)

@@ -6,10 +6,8 @@ The arbiter's own state is exact. Of processes the service knows what nodes have
 runs, and how far its job was when it last got on. When they end what they are doing is not known.
 """
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from themis.apps.file import Rule
 from themis.arbiter.apps import SLACK, AppState
@@ -52,11 +50,7 @@ def snapshot_of(service: Service, wall: float | None = None) -> Snapshot:
 
 def _tuner(service: Service, app: AppId) -> str:
     """Whether trials of an app may end at any time; all else its phases tell."""
-    if app not in service.hosting:
-        return ""
-    body: Any = json.loads(service.hosting.sheet(app).body)
-    stop = body.get("stop") if isinstance(body, dict) else None
-    return CURVES if isinstance(stop, dict) and stop.get("method") == Rule.CURVE else ""
+    return CURVES if service.hosting.stop_of(app) == Rule.CURVE else ""
 
 
 def _picture(

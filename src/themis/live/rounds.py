@@ -7,7 +7,7 @@ Whose the apps of a round are is kept with the round: a name may have been someb
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -140,6 +140,17 @@ def size_of(record: RoundRecord) -> int:
     return 2000 + 250 * lines + rows + 80 * table + 16 * gpus + words
 
 
+def arrivals(events: Iterable[ev.Event], commands: Iterable[object]) -> Iterator[Arrival]:
+    """The apps that arrived with an outcome, without those that were refused.
+
+    Who tries a name that is somebody else's does not get it.
+    """
+    refused = {item.who for item in commands if isinstance(item, cmd.Refuse)}
+    for event in events:
+        if isinstance(event, ev.AppArrived) and event.app.id not in refused:
+            yield Arrival(event.app.id, event.app.owner)
+
+
 def read_rounds(store: Store, first: int, last: int) -> Steps:
     """Look through a part of the log. What cannot be read is left out: nothing depends on it."""
     steps: list[RoundRecord | Arrival | cmd.End] = []
@@ -147,13 +158,9 @@ def read_rounds(store: Store, first: int, last: int) -> Steps:
         with suppress(RefusedError, KeyError, TypeError):
             body: Any = loads(stored.entry.body)
             told = [command_from(item) for item in body["commands"] if item.get(TAG) in _WANTED]
-            refused = {item.who for item in told if isinstance(item, cmd.Refuse)}
-            for item in body["events"]:
-                if item.get(TAG) == ev.AppArrived.__name__:
-                    event = event_from(item)
-                    # Who tries a name that is somebody else's does not get it.
-                    if isinstance(event, ev.AppArrived) and event.app.id not in refused:
-                        steps.append(Arrival(event.app.id, event.app.owner))
+            tag = ev.AppArrived.__name__
+            came = [event_from(item) for item in body["events"] if item.get(TAG) == tag]
+            steps.extend(arrivals(came, told))
             for item in told:
                 if isinstance(item, cmd.Report):
                     steps.append(item.record)

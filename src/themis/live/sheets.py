@@ -12,6 +12,7 @@ import asyncio
 import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from typing import Any
 
 from themis.apps import Minder
 from themis.errors import RefusedError, UnknownAppError
@@ -34,6 +35,7 @@ class Sheets:
         self._owners: dict[AppId, OwnerId] = {}
         self._own: set[AppId] = set()
         """Those that a process of their owner's speaks for."""
+        self._stops: dict[AppId, str] = {}
         self._revision = 1
         self._changed = asyncio.Event()
         for key, text in kept.items():
@@ -42,8 +44,11 @@ class Sheets:
 
     def _note(self, sheet: Sheet) -> None:
         self._owners[sheet.app] = sheet.owner
-        if json.loads(sheet.body).get("tuner") == Minder.OWN:
+        body: Any = json.loads(sheet.body)
+        if body.get("tuner") == Minder.OWN:
             self._own.add(sheet.app)
+        stop = body.get("stop")
+        self._stops[sheet.app] = str(stop.get("method", "")) if isinstance(stop, dict) else ""
 
     def note(self, sheet: Sheet) -> dict[str, str | None]:
         """The row of a new app; `tell` when it is there."""
@@ -54,6 +59,7 @@ class Sheets:
         """The row may go."""
         self._owners.pop(app, None)
         self._own.discard(app)
+        self._stops.pop(app, None)
         return {_SHEET + app: None} if _SHEET + app in self._kept else {}
 
     def __contains__(self, app: AppId) -> bool:
@@ -69,6 +75,13 @@ class Sheets:
         if text is None:
             raise UnknownAppError(app, "there is no such app, or it was not submitted as a file")
         return _read(text)
+
+    def stop_of(self, app: AppId) -> str:
+        """The rule by which its trials are stopped, if a file says so.
+
+        Kept apart: files are long, and forecasts ask for that of all apps.
+        """
+        return self._stops.get(app, "")
 
     # Who needs an agent
 

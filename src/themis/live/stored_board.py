@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from themis.arbiter.events import AppArrived
 from themis.dashboard.logs import Reading
 from themis.dashboard.model import Origin
 from themis.dashboard.recording import Recording
@@ -21,6 +22,7 @@ from themis.fleet.trials import BestRow, CurveRow, TrialRow
 from themis.live.board import drawable
 from themis.live.entries import commands_in, events_in
 from themis.live.memory import fleet_of
+from themis.live.rounds import arrivals
 from themis.live.store import open_store
 from themis.live.terms import Terms, terms_of
 from themis.model import Topology
@@ -42,9 +44,12 @@ def open_stored_service(url: str) -> Recording:
         for stored in store.entries():
             try:
                 body = loads(stored.entry.body)
-                for event in events_in(body):
-                    reading.event(event)
-                for command in commands_in(body):
+                events, commands = events_in(body), commands_in(body)
+                taken = {arrival.app for arrival in arrivals(events, commands)}
+                for event in events:
+                    if not isinstance(event, AppArrived) or event.app.id in taken:
+                        reading.event(event)
+                for command in commands:
                     reading.command(command, Path(), stored.number)
             except (RefusedError, KeyError, TypeError) as error:
                 raise CorruptLogError(store.url, stored.number, str(error)) from None

@@ -61,13 +61,13 @@ def unpack(archive: Path, folder: Path, heard: Heard = lambda _: None) -> int:
     came = 0
     for number, (name, text) in enumerate(_files(archive)):
         if not (folder / name).exists():
-            write_whole(folder / name, text.encode())
+            write_whole(folder / name, text)
             came += 1
         heard(number)
     return came
 
 
-def _files(archive: Path) -> Iterator[tuple[str, str]]:
+def _files(archive: Path) -> Iterator[tuple[str, bytes]]:
     try:
         with lzma.open(archive, "rb") as file:
             yield from _lines(file, archive)
@@ -77,7 +77,7 @@ def _files(archive: Path) -> Iterator[tuple[str, str]]:
         raise ConfigError("unpack", str(error), "an archive of runs", str(archive)) from error
 
 
-def _lines(file: BinaryIO | lzma.LZMAFile, archive: Path) -> Iterator[tuple[str, str]]:
+def _lines(file: BinaryIO | lzma.LZMAFile, archive: Path) -> Iterator[tuple[str, bytes]]:
     number = 0
     while line := file.readline(LONGEST + 1):
         number += 1
@@ -86,13 +86,13 @@ def _lines(file: BinaryIO | lzma.LZMAFile, archive: Path) -> Iterator[tuple[str,
         yield _file(line, f"{archive}:{number}")
 
 
-def _file(line: bytes, where: str) -> tuple[str, str]:
+def _file(line: bytes, where: str) -> tuple[str, bytes]:
     try:
-        told = loads(line.decode())
-    except (UnicodeDecodeError, RefusedError) as error:
+        match loads(line.decode()):
+            case {"file": str(name), "text": str(text)} if _NAME.match(name):
+                return name, text.encode()  # JSON can hold halves of characters.
+            case _:
+                pass
+    except (UnicodeError, RefusedError) as error:
         raise ConfigError("line", str(error), "a JSON object", where) from error
-    match told:
-        case {"file": str(name), "text": str(text)} if _NAME.match(name):
-            return name, text
-        case _:
-            raise ConfigError("line", line[:60], 'a "file" of a run and its "text"', where)
+    raise ConfigError("line", line[:60], 'a "file" of a run and its "text"', where)

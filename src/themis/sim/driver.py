@@ -39,6 +39,10 @@ Watch = Callable[[str], AbstractContextManager[None]]
 """Times what happens within it: a "bid" or an "auction"."""
 
 
+class StuckError(InvariantError):
+    """A run in which nobody who waits will ever be served."""
+
+
 class Observer(Protocol):
     """Sees every event and what the arbiter made of it."""
 
@@ -125,12 +129,12 @@ class Simulation:
         """Run to the end of the last app.
 
         Raises:
-            InvariantError: The run got stuck with apps unfinished, as with a policy that gives
+            StuckError: The run got stuck with apps unfinished, as with a policy that gives
                 nothing to anybody.
         """
         self.advance()
         if self._seats:
-            raise InvariantError(
+            raise StuckError(
                 f"the simulation stopped at {self._now:g} s with "
                 f"{len(self._outcome.apps)} of {len(self._workload.apps)} apps finished"
             )
@@ -200,7 +204,7 @@ class Simulation:
         if not self._nodes.running and not self._waited_for.isdisjoint(self._seats):
             patience = STUCK_BEATS * self._arbiter.settings.lease
             if now - self._last_sign_of_life > patience:
-                raise InvariantError(
+                raise StuckError(
                     f"{len(self._seats)} apps wait and nothing has run since "
                     f"{self._last_sign_of_life:g} s, for {STUCK_BEATS} beats"
                     f"{self._outcome.failed_of(self._arbiter.rounds)}"

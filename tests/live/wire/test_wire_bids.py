@@ -5,7 +5,7 @@ import pytest
 from themis.auction.problem import MAX_ROWS
 from themis.errors import RefusedError
 from themis.fleet.talk import BidSaid
-from themis.live.wire import themis_pb2
+from themis.live.wire import Bounds, themis_pb2
 from themis.live.wire.convert import from_message
 
 
@@ -18,3 +18,10 @@ def test_a_bid_has_no_more_rows_than_are_looked_at() -> None:
     assert len(from_message(BidSaid, bid_of(MAX_ROWS)).bid.rows) == MAX_ROWS
     with pytest.raises(RefusedError, match=f"rows.*{MAX_ROWS + 1}.*at most {MAX_ROWS}"):
         from_message(BidSaid, bid_of(MAX_ROWS + 1))
+
+
+def test_a_service_may_take_fewer() -> None:
+    bounds = Bounds(rows=16)
+    assert len(from_message(BidSaid, bid_of(16), bounds).bid.rows) == 16
+    with pytest.raises(RefusedError, match=r"rows.*17.*at most 16"):
+        from_message(BidSaid, bid_of(17), bounds)

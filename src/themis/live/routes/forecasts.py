@@ -15,7 +15,7 @@ from themis.live.sealing import sealed_forecast
 from themis.model import OwnerId
 from themis.model.ids import check_name
 from themis.records.questions import LONGEST, SEEDS, Question
-from themis.records.snapshots import dumps_snapshot
+from themis.records.snapshots import Snapshot, dumps_snapshot
 
 _COST = 5.0
 """Calls that a question counts as."""
@@ -36,23 +36,30 @@ class Foretelling(Handlers):
             raise DeniedError(_who(call), "`policy` and `add_machines` are for admins to ask about")
         self._charge(call, _COST)
         written = parse_app(body["app"])
-        world = service.steward.arbiter.world
+        name = service.free_name(written.name)
         seed = body.get("seed")
-        cases = cases_of(
-            written,
-            wishes,
-            name=service.free_name(written.name),
-            owner=owner,
-            seed=zlib.crc32(written.name.encode()) if seed is None else seed,
-            topology=world.topology,
-        )
-        for case in cases:
-            if not case.machines:
-                world.check_fits(case.spec)
         seconds = min(LONGEST, float(body.get("seconds", LONGEST)))
-        question = Question(cases, body.get("seeds", SEEDS), seconds)
-        number = await service.forecasts.ask(_who(call), snapshot_of(service), question)
-        return {"question": number, "app": cases[0].spec.id}
+
+        async def prepare() -> tuple[Snapshot, Question]:
+            world = service.steward.arbiter.world
+            # All trials of an app are drawn, for each case that differs in them.
+            cases = await asyncio.to_thread(
+                cases_of,
+                written,
+                wishes,
+                name=name,
+                owner=owner,
+                seed=zlib.crc32(written.name.encode()) if seed is None else seed,
+                topology=world.topology,
+            )
+            for case in cases:
+                if not case.machines:
+                    world.check_fits(case.spec)
+            question = Question(cases, body.get("seeds", SEEDS), seconds)
+            return snapshot_of(service), question
+
+        number = await service.forecasts.ask(_who(call), prepare, admin=not sealed)
+        return {"question": number, "app": name}
 
     async def foretold(self, call: Call) -> Data:
         sealed = self._allow(call)

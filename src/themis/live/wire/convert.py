@@ -358,7 +358,7 @@ def _list_codec(inner: Codec, length: int | None = None, most: int | None = None
     def through(convert: Convert, make: Callable[[Any], Any]) -> Convert:
         def run(column: Column, bounds: Bounds) -> Column:
             lengths = list(map(len, column))
-            _check_lengths(lengths, bounds.rows if most is None else most, length)
+            _check_lengths(lengths, bounds.rows if most is None else min(bounds.rows, most), length)
             try:
                 if len(column) == 1:
                     return [make(convert(list(column[0]), bounds))]
