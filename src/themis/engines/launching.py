@@ -1,6 +1,6 @@
 """What a cluster's own scheduler does for a `RemoteEngine`: start supervisors, and end them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -48,10 +48,12 @@ class Launcher(Protocol):
     def found_in(self) -> tuple[str, ...]:
         """Variables that tell a supervisor which GPUs it was given; the first one set counts."""
 
-    async def discover(self) -> Discovered:
+    async def discover(self, busy: Collection[int]) -> Discovered:
         """The machine and its GPUs as they are now; all in slots of one GPU each.
 
-        A GPU that others use has a trouble, whichever number of the ledger's it gets.
+        Args:
+            busy: Numbers that jobs of ours run under. What others use is the trouble of any of the
+                rest: which one they use cannot be known, and does not matter.
         """
 
     async def launch(

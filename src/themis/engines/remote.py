@@ -51,6 +51,8 @@ class _Far(Watched):
         self.boot = ""
         """Whose clock its lease was written by."""
         self.calling_off = False
+        self.unwanted = asyncio.Event()
+        """Set when it is to go: what was not launched yet need not be."""
         self.telling = asyncio.Lock()
 
 
@@ -72,6 +74,7 @@ class RemoteEngine(PagedEngine):
         self._boot = boot
         self._clocks = Clocks(boot)
         self._changed = asyncio.Event()
+        self._releasing: set[asyncio.Task[None]] = set()
         self._looked = 0.0
         """When the scheduler was last asked where its jobs are."""
 
@@ -127,7 +130,9 @@ class RemoteEngine(PagedEngine):
 
     async def discover(self) -> tuple[Discovered, ...]:
         """This one machine."""
-        found = await self._launcher.discover()
+        live = [item.attempt.gpus for item in self._far() if not item.over]
+        busy = {gpu for gpus in (*live, *self._starting.values()) for gpu in gpus}
+        found = await self._launcher.discover(busy)
         self._gpus = max(self._gpus, found.machine.gpus)
         return (found,)
 
@@ -160,6 +165,9 @@ class RemoteEngine(PagedEngine):
         if self._closed:
             return
         self._closed = True
+        if self._releasing:
+            # What is over holds GPUs until the scheduler is told so; but not at any price.
+            await asyncio.wait(self._releasing, timeout=self._folder.limits.patience)
         for task in sorted(self._tasks, key=id):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -201,9 +209,17 @@ class RemoteEngine(PagedEngine):
         name, errors = self._name(attempt), attempt.folder / "errors"
         argv = self._launcher.argv(attempt.folder / "task.json")
         until, why = self._now() + self._times.pending, ""
-        while self._now() < min(until, watched.lease.end) and watched.lease.stop == RUN:
+        unwanted = self._begin(_until_set(watched.unwanted))
+        while self._now() < min(until, watched.lease.end) and not unwanted.done():
+            launch = self._begin(self._launcher.launch(name, argv, gpus, errors, self._changed.set))
+            await asyncio.wait({launch, unwanted}, return_when=asyncio.FIRST_COMPLETED)
+            if not launch.done():
+                launch.cancel()
             try:
-                await self._launcher.launch(name, argv, gpus, errors, self._changed.set)
+                await launch
+            except asyncio.CancelledError:
+                if not unwanted.done():
+                    raise
             except RefusedError as error:
                 await self._end(watched, NEVER_RAN, error.reason)
                 return
@@ -212,9 +228,11 @@ class RemoteEngine(PagedEngine):
                 why = str(error)
                 await asyncio.sleep(1.0)
             else:
+                unwanted.cancel()
                 watched.launched = watched.heard = self._now()
                 self._changed.set()
                 return
+        unwanted.cancel()
         await self._end(watched, NEVER_RAN, why or "it was called off before it began")
 
     # Following
@@ -258,7 +276,7 @@ class RemoteEngine(PagedEngine):
                 await self._tell(watched)
         self._take(watched, page)
         if watched.over:
-            self._begin(self._cancel(self._name(watched.attempt)))
+            self._release(watched.attempt)
             return
         late = watched.lease.stop != RUN or now > watched.launched + self._times.pending
         if not page.get("supervisor") and watched.launched and late and not watched.calling_off:
@@ -305,7 +323,7 @@ class RemoteEngine(PagedEngine):
             _LOG.warning("the end of %s cannot be written: %s", watched.attempt.job, error)
             page = {"state": EXITED, "outcome": outcome, "reason": reason}
         self._take(watched, page)
-        self._begin(self._cancel(self._name(watched.attempt)))
+        self._release(watched.attempt)
 
     # Ending
 
@@ -318,6 +336,7 @@ class RemoteEngine(PagedEngine):
                 watched.attempt.write_lease, Lease(lease.token, end, lease.grace, lease.stop, boot)
             )
         if lease.stop != RUN:
+            watched.unwanted.set()
             self._changed.set()
 
     async def _insist(self, watched: Watched) -> None:
@@ -356,9 +375,14 @@ class RemoteEngine(PagedEngine):
             return "it was called off before it began"
         return f"the scheduler did not start it within {self._times.pending:g} s"
 
-    async def _cancel(self, name: str) -> None:
+    def _release(self, attempt: Attempt) -> None:
         """Give back what the scheduler holds for a start that is over."""
-        while not self._closed:
+        task = self._begin(self._cancel(self._name(attempt)))
+        self._releasing.add(task)
+        task.add_done_callback(self._releasing.discard)
+
+    async def _cancel(self, name: str) -> None:
+        while True:
             try:
                 await self._launcher.cancel(name, hard=False)
             except UnavailableError:
@@ -408,6 +432,10 @@ class RemoteEngine(PagedEngine):
 
     def _far(self) -> list[_Far]:
         return [item for item in self._watched.values() if isinstance(item, _Far)]
+
+
+async def _until_set(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 def _read_pages(attempts: Sequence[Attempt]) -> list[Page]:

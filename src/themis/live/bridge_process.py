@@ -9,13 +9,15 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
 from themis.engines.base import Cluster, Engine
+from themis.engines.slurm.cluster import SlurmCluster, SlurmSettings
 from themis.errors import ConfigError
 from themis.live.bridge import Bridge, Driven, bridge_folder
-from themis.live.config import ServiceConfig
+from themis.live.config import ServiceConfig, Slurm
 from themis.live.grpc_client import Connection, Credentials, NodeClient, refused
 from themis.live.node import Node
 from themis.live.node_disk import NodeDisk
@@ -47,7 +49,14 @@ def open_cluster(config: ServiceConfig) -> Cluster:
         ConfigError: It is none, or what it needs is not installed.
     """
     folder = engine_folder(config)
-    raise ConfigError("engine", config.engine, f"an engine of clusters; see {folder}")
+    if config.engine == "slurm":
+        return SlurmCluster(folder, slurm_settings(config), checkpoints=config.shared_dir)
+    raise ConfigError("engine", config.engine, "an engine of clusters: slurm")
+
+
+def slurm_settings(config: ServiceConfig) -> SlurmSettings:
+    """What the section `slurm` says."""
+    return SlurmSettings(**{item.name: getattr(config.slurm, item.name) for item in fields(Slurm)})
 
 
 async def run_bridge(

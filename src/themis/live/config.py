@@ -185,6 +185,9 @@ class Slurm:
     account: Annotated[str, About(_PLAIN, "Whom its allocations are charged to.")] = ""
     qos: Annotated[str, About(_PLAIN, "Their quality of service.")] = ""
     reservation: Annotated[str, About(_PLAIN, "The reservation that they use.")] = ""
+    memory: Annotated[
+        str, About(_PLAIN, "Memory for each GPU, as Slurm writes it: 64G (default: Slurm's own).")
+    ] = ""
     cpus: Annotated[
         int, About(Kind("count", 1, 4096), "CPUs that a job gets for each of its GPUs.")
     ] = 1

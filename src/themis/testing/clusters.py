@@ -11,7 +11,7 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -106,7 +106,7 @@ class PretendLauncher:
         """Like those of real ones."""
         return Capabilities(engine="pretend", chooses_indices=False, control="tree")
 
-    async def discover(self) -> Discovered:
+    async def discover(self, busy: Collection[int]) -> Discovered:
         """The machine, always well."""
         self._scheduler.check()
         machine = machine_of(self._machine, self._scheduler.machines[self._machine])
