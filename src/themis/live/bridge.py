@@ -29,6 +29,8 @@ _LOG = logging.getLogger(__name__)
 WANTED = "wanted.json"
 """The machines that need tokens, for the service to read."""
 TOKEN = "token"
+_SOON = 0.5
+"""Seconds between looks while a machine waits for its token."""
 _AGAIN = 5.0
 """Seconds before a node that failed is tried again."""
 
@@ -111,8 +113,10 @@ class Bridge:
         try:
             while not self._stop.is_set():
                 await self._look()
+                # Tokens come soon after they were asked for.
+                every = min(self._every, _SOON) if self._tokenless() else self._every
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._every):
+                    async with asyncio.timeout(every):
                         await self._stop.wait()
         finally:
             await asyncio.gather(*(self._end(name) for name in list(self._drivers)))
@@ -149,6 +153,9 @@ class Bridge:
             await self._end(name)
         elif not seen.trouble and driver is None and (self._folder / name / TOKEN).exists():
             self._drivers[name] = _Driver(asyncio.create_task(self._drive(name)))
+
+    def _tokenless(self) -> bool:
+        return any(not (self._folder / name / TOKEN).exists() for name in self._wanted or ())
 
     def _want(self, names: tuple[str, ...]) -> None:
         """Ask the service for tokens; it gives one to each machine that has none."""

@@ -122,6 +122,14 @@ class SlurmCluster:
                 raise UnavailableError(f"Slurm does not come up: {states}\n{self.logs()}")
             time.sleep(0.1)
 
+    def until_up(self) -> None:
+        """Wait until the controller answers."""
+        until = time.monotonic() + _PATIENCE
+        while not self.states():
+            if time.monotonic() > until:
+                raise UnavailableError(f"Slurm does not answer\n{self.logs()}")
+            time.sleep(0.1)
+
     def logs(self) -> str:
         """The ends of all logs."""
         files = sorted((self.folder / "log").iterdir())
