@@ -24,6 +24,10 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
 LONG = 120.0
 SETTINGS = {**SHORT, "lease": 20.0}
+PATIENT = {
+    **SHORT, "lease": 120.0, "grace": 2.0, "bid_deadline": 30.0, "solve_budget": 15.0,
+}  # fmt: skip
+"""Rounds begin long before leases end: a service that is killed is back in time."""
 
 TRAIN = """
 cd "$THEMIS_CHECKPOINT_DIR"
@@ -132,7 +136,7 @@ def test_nothing_is_shared_or_started_twice_whatever_is_killed(place: Path) -> N
     require_slurm()
 
     async def scene(cluster: SlurmCluster) -> None:
-        async with staged(cluster, place, policy="fifo") as stage:
+        async with staged(cluster, place, policy="fifo", settings=PATIENT) as stage:
             agent = await toys(stage, "sweep", 3)
             await until(lambda: agent.running == 3 and len(stage.starts()) == 3, LONG)
             before = stage.starts()
@@ -198,9 +202,9 @@ def test_a_job_on_several_machines_runs_on_all_of_them_or_none(place: Path) -> N
     async def scene(cluster: SlurmCluster) -> None:
         async with staged(cluster, place, policy="fifo") as stage:
             app = {
-                "name": "wide", "owner": "ann", "command": ["/bin/sh", "-c", train],
-                "env": {"AUDIT": str(stage.audit)}, "gpus": 4, "min_gpus": 4, "iterations": 100,
-                "iteration_seconds": 1.0, "workdir": "/",
+                "name": "wide", "command": ["/bin/sh", "-c", train],
+                "env": {"AUDIT": str(stage.audit)}, "workdir": "/",
+                "gpus": {"per_job_min": 4, "per_job_max": 4}, "duration": "1h",
             }  # fmt: skip
             await asyncio.to_thread(stage.client().submit, app, None)
             said: Callable[[], set[str]] = lambda: {  # noqa: E731 - asked again and again
