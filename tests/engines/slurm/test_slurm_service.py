@@ -17,6 +17,7 @@ from themis.model import AppSpec
 from themis.testing.doors import until
 from themis.testing.slurm import SlurmCluster, require_slurm, slurm_cluster
 from themis.testing.staging import OWNER, SHORT, Stage, open_stage
+from themis.testing.tools import only_engines
 from themis.testing.toys import ToyAgent
 from themis.testing.world import simple_app
 
@@ -131,6 +132,7 @@ def test_three_tenants_sweep_on_sixteen_machines_to_the_end(place: Path) -> None
         play(scene(cluster))
 
 
+@only_engines
 def test_nothing_is_shared_or_started_twice_whatever_is_killed(place: Path) -> None:
     """The service, the bridge, slurmctld; then a machine, whose jobs go on elsewhere."""
     require_slurm()

@@ -125,6 +125,8 @@ class SlurmCluster:
         """Allocations in which nothing runs, by their names."""
         self._racks: dict[str, str] | None = None
         self._asking = asyncio.Lock()
+        self._others: dict[str, int] = {}
+        """GPUs that others seemed to use, at the last look at each machine."""
         self._engines: dict[str, RemoteEngine] = {}
         self._away: dict[str, tuple[float, float]] = {}
         """Machines whose supervisors fell silent: until when they rest, and for how long."""
@@ -229,6 +231,9 @@ class SlurmCluster:
         else:
             ours = await self._ours_on(facts.name)
             others = max(0, facts.used - ours) if ours is not None else 0
+            # Two questions are not one moment: what counts is what two looks agree on.
+            before, self._others[name] = self._others.get(name, 0), others
+            others = min(before, others)
             troubles = ["used by jobs of Slurm's that are not Themis's"] * others
         trouble: dict[int, str] = {}
         # Which ones they are cannot be known, and does not matter: the last that we do not use.

@@ -13,6 +13,8 @@ def expand(text: str) -> tuple[str, ...]:
         ValueError: It is none, or far too long.
     """
     names: list[str] = []
+    if text.count("[") != text.count("]"):
+        raise ValueError(f"no list of names: {text[:80]!r}")
     for part in _split(text):
         found = [""]
         if not re.fullmatch(r"(?:[^\[\],]|\[[^\[\]]+\])+", part):
