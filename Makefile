@@ -4,7 +4,7 @@
 # Paths are relative and tools run as modules, so a tree below a folder with spaces works too.
 
 .POSIX:
-.PHONY: help setup demo test test-browser lint format bench fuzz chaos protos reference docs results clean
+.PHONY: help setup demo test test-browser test-engines lint format bench fuzz chaos protos reference docs results clean
 
 ARGS =
 VENV_PYTHON = .venv/bin/python
@@ -19,6 +19,7 @@ help:
 	@echo "make demo     three teams train on 16 pretend GPUs, for two minutes (ARGS=--quick for less)"
 	@echo "make test     run the tests                   (ARGS='-k auction' for some of them)"
 	@echo "make test-browser  the dashboard in Chromium, in all looks, with pictures in screenshots/"
+	@echo "make test-engines  on a real Slurm, installed if it is missing and this is root"
 	@echo "make setup    create .venv with .venv/bin/themis (PYTHON=python3.12 to choose one)"
 	@echo "make lint     ruff, mypy and the import contracts"
 	@echo "make format   let ruff rewrite what it can"
@@ -43,6 +44,11 @@ test: setup
 # Named, so that all looks are tried; `make test` tries two of the four.
 test-browser: setup
 	@THEMIS_SCREENSHOTS=screenshots $(VENV_PYTHON) -m pytest tests/browser $(ARGS)
+
+# Others start slowly and many: one after the other they take a few minutes.
+test-engines: setup
+	@sh scripts/engines
+	@THEMIS_ENGINES=1 $(VENV_PYTHON) -m pytest tests/engines -m slurm $(ARGS)
 
 lint: setup
 	@$(VENV_PYTHON) -m ruff check .

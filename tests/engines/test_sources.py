@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from themis.engines import clock, local, sources
+from themis.engines import clock, paged, sources
 from themis.engines.attempts import Attempt
 from themis.engines.base import Engine
 from themis.engines.gpus import Pretend
@@ -106,9 +106,9 @@ def test_points_that_are_read_ahead_are_those_of_the_file(
 ) -> None:
     file = state.parent / "metrics"
     reader = MetricsReader(str(file))
-    monkeypatch.setattr(local, "reader_for", lambda *_: MetricsReader(str(file)))
+    monkeypatch.setattr(paged, "reader_for", lambda *_: MetricsReader(str(file)))
     attempt = SimpleNamespace(source=Source())
-    watched: Any = local._Watched(attempt, None, Together())  # type: ignore[arg-type]
+    watched: Any = paged.Watched(attempt, None, Together())  # type: ignore[arg-type]
 
     def write(first: int, last: int) -> None:
         with file.open("a") as out:

@@ -124,22 +124,48 @@ def test_it_exits_as_its_job_did(state: Path, owners: Owners, script: str, code:
 def test_where_another_scheduler_chose_the_gpus_it_reports_them(
     state: Path, owners: Owners
 ) -> None:
-    made = attempt(state, owners, "echo $THEMIS_GPUS $CUDA_VISIBLE_DEVICES", gpus=())
-    file = made.folder / "task.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"gpus": None}))
+    made = attempt(state, owners, "echo $THEMIS_GPUS $CUDA_VISIBLE_DEVICES", gpus=(0, 1))
+    scheduled(made, found_in=["NONE_SUCH", "CUDA_VISIBLE_DEVICES"])
     code, page, _ = ran(made, CUDA_VISIBLE_DEVICES="3, GPU-ab12")
     assert code == 0
     assert page["gpus"] == ["3", "GPU-ab12"]
-    assert (made.folder / "log").read_text() == "3,GPU-ab12 3,GPU-ab12\n"
-    assert sorted(path.name for path in (state / "gpus").iterdir()) == ["3", "GPU-ab12"]
+    assert (made.folder / "log").read_text() == "3,GPU-ab12 3, GPU-ab12\n"
+    # Tokens go with the ledger's numbers; the GPUs themselves are only held.
+    tokens = {path.name: path.read_text().strip() for path in (state / "gpus").iterdir()}
+    assert tokens == {"0": "7", "1": "7", "device-3": "", "device-GPU-ab12": ""}
 
 
-def test_names_of_gpus_that_are_paths_are_refused(state: Path, owners: Owners) -> None:
-    made = attempt(state, owners, "exit 0", gpus=())
+def test_an_older_lease_may_get_a_gpu_that_a_younger_one_had(state: Path, owners: Owners) -> None:
+    for number, token in ((0, 9), (1, 7)):
+        made = attempt(state, owners, "exit 0", gpus=(number,), token=token)
+        scheduled(made, found_in=["CUDA_VISIBLE_DEVICES"])
+        assert ran(made, CUDA_VISIBLE_DEVICES="3")[0] == 0
+
+
+def scheduled(made: Attempt, **more: object) -> None:
     file = made.folder / "task.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"gpus": None}))
-    code, page, _ = ran(made, CUDA_VISIBLE_DEVICES="../../etc/passwd")
+    file.write_text(json.dumps(json.loads(file.read_text()) | more))
+
+
+@pytest.mark.parametrize("given", ["../../etc/passwd", "0,1", "", "0,0"])
+def test_other_gpus_than_one_lease_is_for_are_refused(
+    state: Path, owners: Owners, given: str
+) -> None:
+    made = attempt(state, owners, "exit 0", gpus=(0,))
+    scheduled(made, found_in=["CUDA_VISIBLE_DEVICES"])
+    code, page, _ = ran(made, CUDA_VISIBLE_DEVICES=given)
     assert (code, page["outcome"]) == (78, "never-ran")
+
+
+def test_a_lease_on_another_machines_clock_is_no_lease(state: Path, owners: Owners) -> None:
+    made = attempt(state, owners, "echo ran")
+    lease = made.lease
+    assert lease is not None
+    lease.boot = "another machine's"
+    made.write_lease(lease)
+    code, page, _ = ran(made)
+    assert (code, page["outcome"]) == (78, "never-ran")
+    assert "no lease" in str(page["reason"])
 
 
 @pytest.mark.parametrize(

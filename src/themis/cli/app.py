@@ -73,6 +73,7 @@ _VERBS = (
     _Verb("serve", kind=_SERVICE),
     _Verb("doctor", kind=_SERVICE),
     _Verb("node", kind=("node", "NodeCommand")),
+    _Verb("bridge", kind=("bridge", "BridgeCommand")),
     _Verb("replay"),
     _Verb("dashboard"),
     _Verb("demo"),

@@ -36,6 +36,7 @@ _METAVARS = {
     "seconds": "TIME",
     "store": "URL",
     "account": "USER",
+    "engine": "ENGINE",
     "accounts": "OWNER=USER",
 }
 
@@ -96,6 +97,7 @@ _GROUPS = {
     "retention": "What is kept of the past (retention)",
     "limits": "What is taken from one caller (limits)",
     "node": "For `themis node` (node)",
+    "slurm": "With `--engine slurm` (slurm)",
 }
 
 

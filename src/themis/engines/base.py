@@ -20,6 +20,7 @@ from typing import Literal, Protocol
 
 from themis.engines.deadlines import RESUMABLE_CODE
 from themis.engines.metrics import Sample, Stretch
+from themis.engines.owners import Owners
 from themis.engines.sources import OWN_LINES, Source
 from themis.errors import ConfigError
 from themis.model import Machine
@@ -232,6 +233,41 @@ class LogPiece:
     """Of all of it, so far."""
     over: bool
     """Whether the job is over: nothing follows behind `size`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A machine of a cluster, as the cluster's own scheduler sees it now."""
+
+    machine: Machine
+    trouble: str = ""
+    """Why it cannot be used, if so: it is down, is being drained, or does not answer."""
+
+
+class Cluster(Protocol):
+    """The machines that an engine reaches, each with an engine of its own.
+
+    `themis.live.bridge` runs one node for each machine that is well; it stops the node of one that
+    is not, and the leases there end as those of a machine that fell silent do.
+    """
+
+    async def look(self) -> tuple[Sighting, ...]:
+        """All machines, in a lasting order.
+
+        Raises:
+            UnavailableError: The scheduler does not answer. Nothing is known then, and nothing
+                changes: leases are held by supervisors and need no scheduler.
+        """
+
+    async def open(self, machine: str, owners: Owners) -> "Engine":
+        """The engine of one machine, which `look` has seen; to be closed before it is opened again.
+
+        Raises:
+            UnavailableError: It cannot be used now.
+        """
+
+    async def close(self) -> None:
+        """Let go of everything. Jobs run on."""
 
 
 class Engine(Protocol):

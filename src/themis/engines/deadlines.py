@@ -17,17 +17,22 @@ RESUMABLE_CODE = 75
 class Lease:
     """Until when a job may run, and what its node wants of it meanwhile."""
 
-    __slots__ = ("end", "grace", "stop", "token")
+    __slots__ = ("boot", "end", "grace", "stop", "token")
 
-    def __init__(self, token: int, end: float, grace: float, stop: str = RUN) -> None:
+    def __init__(
+        self, token: int, end: float, grace: float, stop: str = RUN, boot: str = ""
+    ) -> None:
         self.token = token
         self.end = end
         self.grace = grace
         self.stop = stop
+        self.boot = boot
+        """Which machine's clock `end` is on, since which of its boots; empty: the reader's own."""
 
     def page(self) -> dict[str, object]:
         """As the file has it."""
-        return {"token": self.token, "end": self.end, "grace": self.grace, "stop": self.stop}
+        page: dict[str, object] = {"token": self.token, "end": self.end, "grace": self.grace}
+        return page | {"stop": self.stop, "boot": self.boot}
 
     @staticmethod
     def from_page(page: dict[str, object] | None, token: int) -> "Lease | None":
@@ -39,7 +44,7 @@ class Lease:
             return None
         if stop not in {RUN, CHECKPOINT, KILL}:
             return None
-        return Lease(token, float(end), float(grace), str(stop))
+        return Lease(token, float(end), float(grace), str(stop), str(page.get("boot", "")))
 
 
 def due(now: float, lease: Lease, *, asked: bool) -> str:

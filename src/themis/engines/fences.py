@@ -8,8 +8,12 @@ The lock belongs to the supervisor's process, so it cannot outlive it and is not
 the second line: the node has asked its own memory of tokens before.
 """
 
+import errno
 import fcntl
 import os
+
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+"""A file system without locks. Tokens are compared there all the same."""
 
 
 class RefusedStartError(Exception):
@@ -36,13 +40,8 @@ class Fence:
         """
         taken: list[tuple[int, int]] = []
         for gpu, own in sorted(zip(gpus, tokens or [token] * len(gpus), strict=True)):
-            fd = os.open(f"{self._folder}/{gpu}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            self._held.append(fd)
+            fd = self._lock(gpu)
             taken.append((fd, own))
-            try:
-                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RefusedStartError(f"GPU {gpu} is held by another supervisor") from None
             highest = _token_in(fd)
             if own < highest:
                 raise RefusedStartError(
@@ -52,6 +51,25 @@ class Fence:
             if own > _token_in(fd):
                 os.pwrite(fd, b"%-24d\n" % own, 0)
                 os.fsync(fd)
+
+    def hold(self, names: list[str]) -> None:
+        """Hold these too, whatever tokens have been there.
+
+        Raises:
+            RefusedStartError: Another supervisor holds one.
+        """
+        for name in sorted(names):
+            self._lock(name)
+
+    def _lock(self, name: str) -> int:
+        fd = os.open(f"{self._folder}/{name}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._held.append(fd)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise RefusedStartError(f"GPU {name} is held by another supervisor") from None
+        return fd
 
     def release(self) -> None:
         """Let go, before the job's end is told: the next owner may start at once."""

@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -73,9 +73,27 @@ class StateFolder:
             shutil.rmtree(left, ignore_errors=True)
 
     def create(
-        self, task: Task, devices: list[str], account: Account | None, control: str, base: str
+        self,
+        task: Task,
+        devices: list[str],
+        account: Account | None,
+        control: str,
+        base: str,
+        *,
+        boot: str = "",
+        more: Mapping[str, object] | None = None,
     ) -> Attempt:
-        """Write all that a supervisor needs; the folder gets its name when it is complete."""
+        """Write all that a supervisor needs; the folder gets its name when it is complete.
+
+        Args:
+            task: What is started.
+            devices: The names CUDA has for its GPUs.
+            account: Whom it runs as, if not as this user.
+            control: How its processes are held,
+            base: and below which folder, where that is a group.
+            boot: Whose clock its lease is on, if not that of the machine it runs on.
+            more: Further fields of the task's file.
+        """
         run = uuid.uuid4().hex
         metrics = self.metrics / run
         checkpoint = task.checkpoint_dir or str(
@@ -109,12 +127,14 @@ class StateFolder:
             "rank": task.rank,
             "source": asdict(task.source),
             "since": storage_time(checkpoint) if task.source.kind == TENSORBOARD else 0.0,
+            **(more or {}),
         }
         folder = self.tasks / f"{_UNFINISHED}{run}"
         folder.mkdir(0o700)
         with open(folder / "task.json", "x", encoding="utf-8", opener=_private) as out:
             json.dump(body, out)
-        create_page(str(folder / "lease"), Lease(task.token, task.end, task.grace, RUN).page())
+        lease = Lease(task.token, task.end, task.grace, RUN, boot)
+        create_page(str(folder / "lease"), lease.page())
         create_page(str(folder / "status"), first_page(task.job, task.token, run))
         return read_attempt(folder.rename(self.tasks / f"{slug(task.job)}-{task.token}-{run}"))
 

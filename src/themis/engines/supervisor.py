@@ -17,6 +17,7 @@ import signal
 import sys
 
 from themis.engines import clock, processes
+from themis.engines.chosen import chosen_devices, passed_on
 from themis.engines.control import NAMESPACE, RUN_VARIABLE, Control, control_from
 from themis.engines.deadlines import (
     FAILED,
@@ -26,6 +27,7 @@ from themis.engines.deadlines import (
     NEVER_RAN,
     RESUMABLE,
     RESUMABLE_CODE,
+    RUN,
     Lease,
     due,
     outcome_of,
@@ -38,8 +40,10 @@ from themis.engines.pages import read_page, write_page
 from themis.engines.taskfile import TaskFile
 
 STARTING, RUNNING, STOPPING, STUCK, EXITED = "starting", "running", "stopping", "stuck", "exited"
-LOOK, LOOK_FAST, LOOK_KILL = 0.25, 0.02, 0.01
-"""Seconds between looks at lease and log: as a rule, when the log grows fast, while killing."""
+LOOK_FAST, LOOK_KILL, LOOK_STUCK = 0.02, 0.01, 0.25
+"""Seconds between looks: when the log grows fast, while killing, when that does not help."""
+OVERTIME = 2.0
+"""Seconds behind the end of the lease at which the kernel kills a supervisor that hangs."""
 REFUSED_CODE = 78
 _SIGNALS = (
     signal.SIGCHLD,
@@ -66,19 +70,23 @@ class Supervisor:
         self.killed = ""
         """Why, once it was killed."""
         self.children = True
-        pid = os.getpid()
+        self.armed = 0.0
+        """The end of the lease that the kernel knows of."""
+        self.beat_at = 0.0
+        pid, self.boot = os.getpid(), clock.boot_id()
         self.page: dict[str, object] = {
             "job": task.job,
             "token": task.token,
             "run": task.run,
             "tag": task.tag,
-            "boot": clock.boot_id(),
+            "boot": self.boot,
+            "clock": clock.now(),
             "supervisor": [pid, processes.start_time(pid)],
             "state": STARTING,
             "outcome": "",
             "code": None,
             "reason": "",
-            "gpus": [str(gpu) for gpu in task.gpus or []],
+            "gpus": [str(gpu) for gpu in task.gpus],
             "control": task.control,
             "group": task.group,
             "first": [0, 0],
@@ -108,19 +116,34 @@ class Supervisor:
 
     def check(self) -> None:
         """Refuse what must not start: a lease that is over, a stale token, a GPU in use."""
-        lease = Lease.from_page(read_page(self.task.path("lease")), self.task.token)
+        task = self.task
+        until = clock.now() + task.hello
+        while (lease := self.read_lease()) is None and clock.now() < until:
+            signal.sigtimedwait(_SIGNALS, LOOK_FAST)
         if lease is None:
-            raise RefusedStartError(f"there is no lease with token {self.task.token}")
+            raise RefusedStartError(f"there is no lease with token {task.token}")
         if due(clock.now(), lease, asked=True) == KILL:
             raise RefusedStartError("its lease is over")
         self.lease = lease
-        if self.task.gpus is None:
-            self.page["gpus"] = _visible_devices()
-            self.task.env["THEMIS_GPUS"] = ",".join(_visible_devices())
-            self.task.env["CUDA_VISIBLE_DEVICES"] = self.task.env["THEMIS_GPUS"]
-        gpus = self.page["gpus"]
-        assert isinstance(gpus, list)
-        self.fence.take(gpus, self.task.token, self.task.tokens)
+        numbers = [str(gpu) for gpu in task.gpus]
+        if task.found_in:
+            chosen = chosen_devices(task.found_in, len(numbers))
+            self.page["gpus"] = chosen
+            task.env |= {"THEMIS_GPUS": ",".join(chosen)} | passed_on(chosen)
+            # Tokens belong to the numbers in the ledger, which are not the GPUs' own here.
+            self.fence.hold([f"device-{name}" for name in chosen])
+        self.fence.take(numbers, task.token, task.tokens)
+
+    def read_lease(self) -> Lease | None:
+        """What the node said last; None if that is damaged, or not on this machine's clock."""
+        lease = Lease.from_page(read_page(self.task.path("lease")), self.task.token)
+        if lease is None or lease.boot in {"", self.boot}:
+            return lease
+        # Nobody has seen our clock yet, or not since this machine restarted. To go is to go.
+        stop = lease.stop if lease.stop != RUN else self.lease.stop
+        if self.lease.end or stop == KILL:
+            return Lease(self.lease.token, self.lease.end, self.lease.grace, stop)
+        return None
 
     def start(self) -> Control:
         """Make the job's files and fork; `listen` hears whether it became its program."""
@@ -177,14 +200,15 @@ class Supervisor:
                 if clock.now() - since > self.task.patience and self.page["state"] != STUCK:
                     self.page["reason"] = "SIGKILL was sent, and something is still alive"
                     self.tell(STUCK)
-                self.sleep(control, LOOK_KILL if self.page["state"] != STUCK else LOOK)
+                self.sleep(control, LOOK_KILL if self.page["state"] != STUCK else LOOK_STUCK)
                 continue
             growing = [file.trim() for file in self.files]
-            most = LOOK_FAST if any(growing) else LOOK
+            most = LOOK_FAST if any(growing) else self.task.look
             self.sleep(control, wait(clock.now(), self.lease, asked=self.asked, most=most))
 
     def finish_off(self, control: Control) -> None:
         """Kill, and nothing else."""
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
         while not control.is_empty(children=self.children):
             control.kill()
             self.reap(control)
@@ -192,17 +216,30 @@ class Supervisor:
 
     def keep_lease(self, control: Control) -> None:
         """Look at the lease and do what is due."""
-        self.lease = (
-            Lease.from_page(read_page(self.task.path("lease")), self.task.token) or self.lease
-        )
+        self.arm()
+        self.lease = self.read_lease() or self.lease
         now = clock.now()
+        if self.task.beat and now >= self.beat_at:
+            self.beat_at = now + self.task.beat
+            self.tell(str(self.page["state"]))
         match due(now, self.lease, asked=self.asked):
             case "checkpoint":
                 self.ask(control)
             case "kill":
                 self.killed = "its lease ended" if now >= self.lease.end else "its node said so"
+                signal.setitimer(signal.ITIMER_REAL, 0.0)  # We are here to do it.
             case _:
                 pass
+
+    def arm(self) -> None:
+        """Let the kernel kill us a little after the end, should we hang in a file system then.
+
+        What we started dies with us, or with what the engine holds us in.
+        """
+        if self.armed != self.lease.end:
+            self.armed = self.lease.end
+            left = max(0.0, self.lease.end - clock.now()) + OVERTIME
+            signal.setitimer(signal.ITIMER_REAL, left)
 
     def ask(self, control: Control) -> None:
         """Ask for a checkpoint, once."""
@@ -282,6 +319,7 @@ class Supervisor:
     def tell(self, state: str = STARTING) -> None:
         """Write the status page. A disk that fails is no reason to let go of the lease."""
         self.page["state"] = state
+        self.page["clock"] = clock.now()
         self.page["reason"] = str(self.page["reason"])[:_REASON]
         with contextlib.suppress(OSError):
             write_page(self.task.path("status"), self.page)
@@ -294,16 +332,6 @@ def _told(outcome: str, code: int, asked: bool) -> str:
     if code == -signal.SIGKILL:
         end += ", which was not Themis; was it out of memory?"
     return f"{end} after a checkpoint was asked for" if asked else end
-
-
-def _visible_devices() -> list[str]:
-    """The GPUs that another scheduler gave this process."""
-    text = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    names = [part.strip() for part in text.split(",") if part.strip()]
-    odd = [name for name in names if not name.replace("-", "").isalnum()]
-    if odd:
-        raise RefusedStartError(f"CUDA_VISIBLE_DEVICES names {odd[0][:80]!r}")
-    return names
 
 
 def main(path: str) -> int:

@@ -20,8 +20,17 @@ class TaskFile:
         self.checkpoint: str = body["checkpoint"]
         self.account: list[int] | None = body["account"]
         """User, group, further groups."""
-        self.gpus: list[int] | None = body["gpus"]
-        """None where the engine's own scheduler chooses: CUDA_VISIBLE_DEVICES then says."""
+        self.gpus: list[int] = body["gpus"] or []
+        """The GPUs that its leases name."""
+        self.found_in: list[str] = body.get("found_in", [])
+        """Variables that tell which GPUs the engine's own scheduler chose, the first one set
+        counts; empty: those are the ones that its leases name."""
+        self.look: float = body.get("look", 0.25)
+        """Seconds between looks at its lease."""
+        self.beat: float = body.get("beat", 0.0)
+        """Seconds between signs of life in its status; 0: none are wanted."""
+        self.hello: float = body.get("hello", 0.0)
+        """Seconds that it waits for a lease on its own machine's clock."""
         self.tokens: list[int] = body.get("tokens", [])
         """Of each GPU's lease; empty: `token` for all."""
         self.fence: str = body["fence"]

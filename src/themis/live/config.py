@@ -78,6 +78,7 @@ HTTP = Address("127.0.0.1", 7421)
 
 _PATH = Kind("path")
 _FLAG = Kind("flag")
+_PLAIN = Kind("plain or empty")
 _ADDRESS = Kind("address")
 _DAY = 86400.0
 _LIVE = True
@@ -171,6 +172,32 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Slurm:
+    """With `engine: slurm`: what Themis may use of the cluster, and how it asks for it."""
+
+    partition: Annotated[
+        str,
+        About(_PLAIN, "The partition whose machines it shares (default: Slurm's own)."),
+    ] = ""
+    nodes: Annotated[
+        str, About(_PLAIN, "Only these machines, as Slurm writes them: gpu[01-16].")
+    ] = ""
+    account: Annotated[str, About(_PLAIN, "Whom its allocations are charged to.")] = ""
+    qos: Annotated[str, About(_PLAIN, "Their quality of service.")] = ""
+    reservation: Annotated[str, About(_PLAIN, "The reservation that they use.")] = ""
+    memory: Annotated[
+        str, About(_PLAIN, "Memory for each GPU, as Slurm writes it: 64G (default: Slurm's own).")
+    ] = ""
+    cpus: Annotated[
+        int, About(Kind("count", 1, 4096), "CPUs that a job gets for each of its GPUs.")
+    ] = 1
+    pending: Annotated[
+        float,
+        About(Kind("seconds", 1.0, 3600.0), "A job that Slurm does not start for so long."),
+    ] = 60.0
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceConfig:
     """Everything that `themis serve` and `themis node` are told. Times are seconds."""
 
@@ -198,8 +225,12 @@ class ServiceConfig:
         About(Kind("scalars"), "Options of the policy and settings of the arbiter.", _LIVE),
     ] = field(default_factory=dict)
     engine: Annotated[
-        str, About(Kind("choice", choices=("local",)), "What starts jobs on machines.")
+        str, About(Kind("engine"), "What starts jobs on machines: local, or slurm.")
     ] = "local"
+    engine_dir: Annotated[
+        Path | None,
+        About(_PATH, "Files of the engine that all machines see (default: engine in shared_dir)."),
+    ] = None
     local_nodes: Annotated[
         Path | None, About(_PATH, "A cluster file: nodes to start on this host as well.")
     ] = None
@@ -236,6 +267,7 @@ class ServiceConfig:
     retention: Retention = field(default=Retention())
     limits: Limits = field(default=Limits())
     node: Node = field(default=Node())
+    slurm: Slurm = field(default=Slurm())
 
 
 def _keys(kind: type, prefix: str = "") -> Iterator[Key]:

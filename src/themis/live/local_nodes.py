@@ -46,10 +46,10 @@ class LocalNodes:
             folder = nodes_folder(config) / name
             make_way(folder)
             # Also for one that runs: it reads the file again when it is told that nobody knows it.
-            _ensure_token(vault, folder / "token", name, now)
+            ensure_token(vault, folder / "token", name, now, "a local node")
             if is_running(folder):
                 continue
-            self._children[name] = _spawn(command, folder)
+            self._children[name] = spawn(command, folder)
             started.append(name)
         _LOG.info("started %d local nodes", len(started))
         return started
@@ -83,7 +83,7 @@ def local_machines(config: ServiceConfig) -> tuple[Machine, ...]:
     return machines
 
 
-def _ensure_token(vault: Vault, path: Path, name: str, now: float) -> None:
+def ensure_token(vault: Vault, path: Path, name: str, now: float, note: str) -> None:
     """Give a node a token unless it has one that the store knows, or knows to be revoked.
 
     A store that was brought back from before the node was added does not know it, and neither does
@@ -97,7 +97,7 @@ def _ensure_token(vault: Vault, path: Path, name: str, now: float) -> None:
         if find(vault, number) is not None:
             return
         path.unlink()
-    issued = create_token(vault, Role.NODE, name, now=now, note="a local node")
+    issued = create_token(vault, Role.NODE, name, now=now, note=note)
     write_secret(path, issued.token)
 
 
@@ -142,7 +142,8 @@ def node_command(config: ServiceConfig, grpc: Address, machine: Machine) -> list
     return command
 
 
-def _spawn(command: list[str], folder: Path) -> "subprocess.Popen[bytes]":
+def spawn(command: list[str], folder: Path) -> "subprocess.Popen[bytes]":
+    """Start a node, or a bridge to many, in a session of its own, with its log in the folder."""
     # What the service was told by its environment is in the command line, as far as it concerns
     # a node; systemd waits for the service's word only.
     env = {

@@ -62,6 +62,8 @@ def _kind(key: Key) -> dict[str, Any]:
         "name": {"type": "string", "pattern": _NAME},
         "name or empty": {"type": "string", "maxLength": 63},
         "choice": {"enum": list(kind.choices)},
+        "engine": {"enum": ["local", "slurm"]},
+        "plain or empty": {"type": "string", "pattern": r"^([A-Za-z0-9_][A-Za-z0-9_.,:@\[\]-]*)?$"},
         "flag": {"type": "boolean"},
         "count": {"type": "integer", "minimum": int(kind.low), "maximum": int(kind.high)},
         "number": {"type": "number", **number},

@@ -24,6 +24,7 @@ from themis.arbiter import events as ev
 from themis.errors import ConfigError, FatalStoreError, ThemisError
 from themis.live.api import Api, ApiSettings, make_api
 from themis.live.binding import check_bind, listen
+from themis.live.bridge_child import BridgeChild, check_bridge
 from themis.live.config import KEYS, Address, ServiceConfig, value_of
 from themis.live.grpc_server import GrpcServer, GrpcSettings
 from themis.live.hosting import HostCommand, Hosts
@@ -52,6 +53,9 @@ _LOG = logging.getLogger(__name__)
 _PRUNE_EVERY = 3600.0
 _SWEEP_EVERY = 600.0
 _REAP_EVERY = 2.0
+_TEND_EVERY = 0.5
+LOCAL = "local"
+"""The engine whose machines have nodes of their own."""
 _ENTRIES_AT_ONCE = 50
 _DOOR_PATIENCE = 3.0
 """Seconds that calls under way get when the service stops."""
@@ -109,7 +113,9 @@ class Serving:
             check_bind(key, address, config.tls)
         check_files(config.tls, now=time.time())
         # What would end it later ends it before there is a store or a token of it.
-        if config.local_nodes is not None:
+        if config.engine != LOCAL:
+            check_bridge(config)
+        elif config.local_nodes is not None:
             local_machines(config)
         if is_new(config.store):
             for key, address in (("http", config.http), ("grpc", config.grpc)):
@@ -134,7 +140,11 @@ class Serving:
             hosting.add_done_callback(_tell_failure)
             stack.push_async_callback(_ended, hosting)
             epoch = service.steward.epoch
-            if config.local_nodes is not None:
+            if config.engine != LOCAL:
+                bridge = BridgeChild(config, grpc)
+                bridge.tend(vault, now=time.time())
+                stack.callback(asyncio.create_task(_tend(bridge, vault)).cancel)
+            elif config.local_nodes is not None:
                 nodes = LocalNodes(config, grpc)
                 nodes.start(vault, now=time.time())
                 await service.settled()
@@ -331,6 +341,12 @@ async def _reap(nodes: LocalNodes) -> None:
     while True:
         await asyncio.sleep(_REAP_EVERY)
         nodes.reap()
+
+
+async def _tend(bridge: BridgeChild, vault: KeptVault) -> None:
+    while True:
+        await asyncio.sleep(_TEND_EVERY)
+        bridge.tend(vault, now=time.time())
 
 
 def _tell_failure(task: asyncio.Task[None]) -> None:

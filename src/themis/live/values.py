@@ -25,6 +25,7 @@ _V6 = re.compile(r"[0-9A-Fa-f:.]{2,45}\Z")
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?(|[kKMGTP]i?)B?\Z")
 _POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _ACCOUNT = re.compile(r"[a-z_][a-z0-9_.-]{0,31}\Z|([0-9]{1,10})(?::([0-9]{1,10}))?\Z")
+_PLAIN = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.,:@\[\]-]{0,4000})?\Z")
 _STORE = re.compile(r"(sqlite:///|postgresql://)[^\s\0]+\Z")
 _PASSWORD = re.compile(r"(\w+://[^\s:/@]*):[^\s@]*@|([?&](?:ssl)?password=)[^\s&]*")
 _TEXTUAL = {
@@ -37,6 +38,8 @@ _TEXTUAL = {
     "store",
     "hosts",
     "account",
+    "engine",
+    "plain or empty",
 }
 
 
@@ -167,6 +170,18 @@ def _choice(name: str, value: object, kind: Kind) -> str:
     return value
 
 
+def _plain_or_empty(name: str, value: object, kind: Kind) -> str:
+    if not isinstance(value, str) or not _PLAIN.match(value):
+        raise ConfigError(name, shown(value), "letters, digits and ._,:@[]- as Slurm has them")
+    return value
+
+
+def _engine(name: str, value: object, kind: Kind) -> str:
+    if not isinstance(value, str) or value not in {"local", "slurm"}:
+        raise unknown_name(name, shown(value), ("local", "slurm"))
+    return value
+
+
 def _flag(name: str, value: object, kind: Kind) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(name, shown(value), "true or false")
@@ -265,6 +280,8 @@ _CHECKS: dict[str, Callable[[str, object, Kind], Any]] = {
     "name or empty": _name_or_empty,
     "text": _text,
     "choice": _choice,
+    "engine": _engine,
+    "plain or empty": _plain_or_empty,
     "flag": _flag,
     "count": _count,
     "number": _number,

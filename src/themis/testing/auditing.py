@@ -63,13 +63,19 @@ def _line(text: str) -> Line:
     return Line(what, int(token), run, job, float(at))
 
 
-def audit(folder: Path) -> list[str]:
-    """What the files say went wrong."""
-    return objections(read_lines(folder))
+def audit(folder: Path, *, chosen: bool = True) -> list[str]:
+    """What the files say went wrong; `chosen` as in `objections`."""
+    return objections(read_lines(folder), chosen=chosen)
 
 
-def objections(lines: Mapping[str, Iterable[Line]]) -> list[str]:
-    """What is wrong with these lines, by GPU."""
+def objections(lines: Mapping[str, Iterable[Line]], *, chosen: bool = True) -> list[str]:
+    """What is wrong with these lines, by GPU.
+
+    Args:
+        lines: What was written.
+        chosen: Whether leases name the GPUs that their jobs get. Where another scheduler chooses,
+            a job with an older lease may rightly get a GPU that a younger one had.
+    """
     found = []
     for gpu, written in lines.items():
         seen: set[str] = set()
@@ -78,7 +84,7 @@ def objections(lines: Mapping[str, Iterable[Line]]) -> list[str]:
             line = next(group)
             if run in seen:
                 found.append(f"GPU {gpu}: {line.job} wrote while another job had it")
-            elif line.token < highest:
+            elif chosen and line.token < highest:
                 found.append(f"GPU {gpu}: {line.job} with token {line.token} after {highest}")
             seen.add(run)
             highest = max(highest, line.token)

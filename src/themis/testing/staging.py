@@ -62,8 +62,11 @@ class Stage:
         node_ttl: float = 6.0,
         policy: str = "themis",
         host: str = "127.0.0.1",
+        engine: str = "",
     ) -> None:
         self.folder = folder
+        self.engine = engine
+        """Of a cluster, whose machines are then named here; its commands are on the PATH."""
         self.state = folder / "state"
         self.audit = folder / "audit"
         self.mark = secrets.token_hex(8)
@@ -82,7 +85,13 @@ class Stage:
         self.audit.mkdir()
         self.audit.chmod(0o777)
         self.nodes = tuple(machines)
-        if machines:
+        if engine:
+            # Jobs find the name of their machine behind `-nodes/`, as on machines of our own.
+            shared, files = folder / "shared", folder / "engine-nodes"
+            make_way(shared)
+            self._flags += ("--engine", engine, "--shared-dir", str(shared))
+            self._flags += ("--engine-dir", str(files))
+        elif machines:
             lines = [{"name": name, "slots": [gpus]} for name, gpus in machines.items()]
             cluster = {"racks": [{"name": "r0", "machines": lines}]}
             file = folder / "cluster.yaml"
@@ -172,8 +181,8 @@ class Stage:
         return (self.folder / "service.log").read_text(encoding="utf-8", errors="replace")
 
     def node_log(self, name: str) -> str:
-        """What a node has logged."""
-        path = self.node_folder(name) / "node.log"
+        """What a node has logged; those of a bridge, together."""
+        path = self.node_folder(".bridge" if self.engine else name) / "node.log"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     # People
@@ -307,7 +316,7 @@ class Stage:
         Raises:
             InvariantError: It was.
         """
-        wrong = audit(self.audit)
+        wrong = audit(self.audit, chosen=not self.engine)
         if wrong:
             raise InvariantError("; ".join(wrong))
 
@@ -356,7 +365,7 @@ async def open_stage(
         yield stage
     except BaseException:
         sys.stderr.write(stage.log()[-8000:])
-        for name in stage.nodes:
+        for name in stage.nodes[:1] if stage.engine else stage.nodes:
             sys.stderr.write(f"--- {name}\n{stage.node_log(name)[-4000:]}")
         raise
     finally:

@@ -1,0 +1,279 @@
+"""Engines side by side: wall-clock times, medians, one JSON line per engine.
+
+python benchmarks/engines.py --rounds 10 --engines local,slurm
+
+start_ms       lease granted to process running: from `start` to `Started`
+revoke_ms      from `checkpoint` to `Exited`, of a job that goes when it is asked to
+change_ms      both, with the next job on the same GPUs: a lease that goes to somebody else
+bare_ms        the same change without Themis: the engine's own commands
+overhead_ms    what Themis adds to it; at most 200
+crowd_s        100 jobs started at once, until all run
+death_s        from a machine's power cut to its job running on another one (with --deaths), where
+               leases are of 120 s, a node lives unheard for 8 s, and the guard is 3 s
+
+Exits 1 when the overhead is above the bar. Engines that are not installed say so, and are left out.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+from themis.engines import clock
+from themis.engines.base import Engine, Exited, Started, Task
+from themis.engines.gpus import Pretend
+from themis.engines.local import LocalEngine
+from themis.engines.owners import Owners
+from themis.engines.slurm.cluster import SlurmCluster as Slurm
+from themis.testing.doors import until
+from themis.testing.slurm import PACKAGES, SlurmCluster, slurm_cluster
+from themis.testing.staging import OWNER, SHORT, open_stage
+from themis.testing.world import simple_app
+
+BAR_MS = 200.0
+CROWD = 100
+GPUS = 8
+JOB = ("/bin/sh", "-c", "trap 'exit 75' TERM; sleep 600 & wait $!")
+PATIENT = {**SHORT, "lease": 120.0, "grace": 2.0, "bid_deadline": 30.0, "solve_budget": 15.0}
+OWNERS = Owners.trusting("nobody")
+Bare = Callable[[Path], float]
+"""One change without Themis, in seconds."""
+
+
+async def changes(engine: Engine, rounds: int) -> dict[str, float]:
+    """One job after the other on all GPUs of a machine."""
+    events = engine.watch()
+    starts: list[float] = []
+    revokes: list[float] = []
+    both: list[float] = []
+    for token in range(1, rounds + 2):
+        task = Task(f"job-{token}", "ann", token, tuple(range(GPUS)), JOB, end=clock.now() + 120)
+        began = time.perf_counter()
+        await engine.start(task)
+        assert isinstance(event := await anext(events), Started), event
+        starts.append(time.perf_counter() - began)
+        if revokes:
+            both.append(revokes[-1] + starts[-1])
+        began = time.perf_counter()
+        await engine.checkpoint(task.job, token)
+        assert isinstance(event := await anext(events), Exited), event
+        revokes.append(time.perf_counter() - began)
+        await engine.forget(task.job, token)
+    await engine.close()
+    return {"start_ms": ms(starts), "revoke_ms": ms(revokes), "change_ms": ms(both)}
+
+
+async def crowd(engines: list[Engine]) -> float:
+    """Many jobs at once, spread over machines; until all of them run."""
+
+    async def one(engine: Engine, count: int) -> None:
+        events = engine.watch()
+        end = clock.now() + 300
+        tasks = [Task(f"c{n}", "ann", 10_000 + n, (n,), JOB, end=end) for n in range(count)]
+        await asyncio.gather(*(engine.start(task) for task in tasks))
+        for _ in tasks:
+            assert isinstance(event := await anext(events), Started), event
+
+    shares = [CROWD // len(engines) + (n < CROWD % len(engines)) for n in range(len(engines))]
+    pairs = list(zip(engines, shares, strict=True))
+    began = time.perf_counter()
+    await asyncio.gather(*(one(engine, count) for engine, count in pairs))
+    took = time.perf_counter() - began
+    for engine, count in pairs:
+        await asyncio.gather(*(engine.kill(f"c{n}", 10_000 + n) for n in range(count)))
+    for engine, count in pairs:
+        events = engine.watch()
+        for _ in range(count):
+            await anext(events)
+        await engine.close()
+    return took
+
+
+async def measured(
+    name: str, open_one: Callable[[int], Awaitable[Engine]], machines: int, bare: Bare, rounds: int
+) -> dict[str, object]:
+    """All figures of an engine but that of deaths."""
+    line: dict[str, object] = {"benchmark": "engines", "engine": name, "rounds": rounds}
+    found = await changes(await open_one(0), rounds)
+    place = Path(tempfile.mkdtemp(prefix="themis-bare-"))
+    try:
+        bares = [await asyncio.to_thread(bare, place) for _ in range(rounds)]
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    took = await crowd([await open_one(number) for number in range(machines)])
+    return (
+        line
+        | found
+        | {
+            "bare_ms": ms(bares),
+            "overhead_ms": round(found["change_ms"] - ms(bares), 1),
+            "crowd_s": round(took, 2),
+            "bar_ms": BAR_MS,
+            "load": round(os.getloadavg()[0], 1),
+        }
+    )
+
+
+def ms(seconds: list[float]) -> float:
+    """The median in milliseconds, with a tenth."""
+    return round(statistics.median(seconds) * 1000, 1)
+
+
+def wait_for(file: Path) -> None:
+    """Until a job has written it."""
+    until = time.monotonic() + 60
+    while not file.exists() and time.monotonic() < until:
+        time.sleep(0.002)
+
+
+def bare_local(place: Path) -> float:
+    """A process, told to go, and the next one."""
+    began = took = 0.0
+    for name in ("one", "two"):
+        file = place / name
+        script = f"trap 'exit 75' TERM; : > {file}; sleep 600 & wait $!"
+        quiet = subprocess.DEVNULL
+        child = subprocess.Popen(["/bin/sh", "-c", script], start_new_session=True, stdout=quiet)
+        wait_for(file)
+        took = time.perf_counter() - began
+        if name == "one":
+            began = time.perf_counter()
+        os.killpg(child.pid, signal.SIGTERM)
+        child.wait()
+        file.unlink()
+    return took
+
+
+def bare_slurm(cluster: SlurmCluster) -> Bare:
+    """An allocation and a step in it, told to go and given back, and the next one."""
+
+    def change(place: Path) -> float:
+        place.chmod(0o777)
+        began = took = 0.0
+        for name in ("one", "two"):
+            file = place / name
+            job = f"bare-{name}"
+            cluster.run("salloc", "--no-shell", f"-J{job}", "-wn0", f"--gres=gpu:{GPUS}")
+            number = cluster.run("squeue", "-h", f"--name={job}", "-o%i").strip()
+            script = f"trap 'exit 75' TERM; : > {file}; sleep 600 & wait $!"
+            step = subprocess.Popen(
+                ["srun", "-Q", f"--jobid={number}", "-n1", "/bin/sh", "-c", script],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            wait_for(file)
+            took = time.perf_counter() - began
+            if name == "one":
+                began = time.perf_counter()
+            cluster.run("scancel", "--signal=TERM", f"{number}.0", check=False)
+            step.wait()
+            cluster.run("scancel", number, check=False)
+            file.unlink()
+        return took
+
+    return change
+
+
+def death(cluster: SlurmCluster | None) -> float:
+    """From a power cut to the job running elsewhere, through a service."""
+    with folder() as place:
+        return asyncio.run(_death(place, cluster))
+
+
+async def _death(place: Path, cluster: SlurmCluster | None) -> float:
+    machines = dict.fromkeys(cluster.nodes, GPUS) if cluster else {"n0": 1, "n1": 1}
+    engine = "slurm" if cluster else ""
+    stage_of = open_stage(
+        place, machines, settings=PATIENT, node_ttl=8.0, policy="fifo", engine=engine
+    )
+    async with stage_of as stage:
+        spec = simple_app("app", owner=OWNER)
+        await stage.submit(spec)
+        await stage.agent(spec)
+        await until(lambda: bool(stage.starts()), 60.0)
+        (machine,) = {gpu.partition(".")[0] for gpu in stage.lines()}
+        began = time.perf_counter()
+        if cluster:
+            await asyncio.to_thread(cluster.kill, machine)
+        else:
+            for pid in (stage.node_pid(machine), *stage.jobs_alive()):
+                os.kill(pid, signal.SIGKILL)
+        await until(lambda: len(stage.starts()) > 1, 120.0)
+        return time.perf_counter() - began
+
+
+@contextlib.contextmanager
+def folder() -> Iterator[Path]:
+    """A place that jobs of other users can pass through."""
+    place = Path(tempfile.mkdtemp(prefix="themis-bench-"))
+    place.chmod(0o755)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def run_local(rounds: int, deaths: bool) -> dict[str, object]:
+    """The local engine."""
+    with folder() as place:
+
+        async def open_one(number: int) -> Engine:
+            machine = Pretend(f"m{number}", slots=(CROWD,))
+            return await LocalEngine.open(place / f"m{number}", machine, OWNERS)
+
+        line = asyncio.run(measured("local", open_one, 1, bare_local, rounds))
+    return line | ({"death_s": round(death(None), 1)} if deaths else {})
+
+
+def run_slurm(rounds: int, deaths: bool) -> dict[str, object]:
+    """Sixteen machines of Slurm, of eight GPUs each."""
+    missing = [name for name in PACKAGES if shutil.which(name) is None]
+    if missing or os.geteuid() != 0:
+        why = f"needs root, and {', '.join(missing) or 'nothing else'}"
+        return {"benchmark": "engines", "engine": "slurm", "skipped": why}
+    with slurm_cluster(nodes=16, gpus=GPUS) as cluster, folder() as place:
+        os.environ.update(cluster.environment)
+        shared = Slurm(place)
+
+        async def open_one(number: int) -> Engine:
+            await shared.look()
+            return await shared.open(f"n{number}", OWNERS)
+
+        line = asyncio.run(measured("slurm", open_one, 16, bare_slurm(cluster), rounds))
+    if deaths:
+        with slurm_cluster(nodes=2, gpus=GPUS) as cluster:
+            os.environ.update(cluster.environment)
+            line["death_s"] = round(death(cluster), 1)
+    return line
+
+
+def main() -> int:
+    """Measure each engine that works here."""
+    parser = argparse.ArgumentParser(description="Engines side by side.")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--engines", default="local,slurm")
+    parser.add_argument("--deaths", action="store_true")
+    given = parser.parse_args()
+    runs = {"local": run_local, "slurm": run_slurm}
+    slow = False
+    for name in given.engines.split(","):
+        line = runs[name](max(2, given.rounds), given.deaths)
+        print(json.dumps(line), flush=True)
+        over = line.get("overhead_ms", 0.0)
+        slow = slow or (isinstance(over, float) and over > BAR_MS)
+    return 1 if slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

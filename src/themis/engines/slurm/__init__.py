@@ -1,0 +1,1 @@
+"""Slurm: machines, allocations and steps, by its own commands; no root, no library of its own."""

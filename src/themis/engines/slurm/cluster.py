@@ -1,0 +1,316 @@
+"""A Slurm cluster: its machines, and the way to each.
+
+    cluster = SlurmCluster(folder, SlurmSettings(partition="gpu"))
+    for seen in await cluster.look(): ...
+    engine = await cluster.open("n0", owners)
+
+A start is one allocation (`salloc --no-shell`) and one step in it (`srun --jobid`), under the name
+of the start: by that it is found again. `sbatch` is not used: Slurm takes up to three seconds to
+begin a batch job where it begins an allocation at once.
+"""
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from themis.engines import clock
+from themis.engines.base import Capabilities, Discovered, Gpu, Sighting
+from themis.engines.folders import Limits
+from themis.engines.launching import Place, Times
+from themis.engines.owners import Owners
+from themis.engines.remote import RemoteEngine
+from themis.engines.slurm.commands import Commands
+from themis.engines.slurm.facts import (
+    JOB_FORMAT,
+    JobFacts,
+    NodeFacts,
+    jobs_from,
+    nodes_from_json,
+    nodes_from_text,
+    racks_from,
+    steps_from,
+)
+from themis.engines.slurm.hostlists import expand
+from themis.errors import RefusedError, UnavailableError
+from themis.model import Machine
+
+_LOG = logging.getLogger(__name__)
+
+_FRESH = 0.5
+"""Seconds for which what Slurm said is as good as asked now."""
+_GRANTED = re.compile(r"[Gg]ranted job allocation (\d+)")
+_WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "RESV_DEL_HOLD", "REQUEUE_HOLD", "SPECIAL_EXIT"}
+_PLACED = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"}
+_LOST = {"NODE_FAIL", "BOOT_FAIL"}
+_AWAY = 60.0
+"""Seconds that a machine rests whose supervisors fell silent; twice as long each time."""
+_LONGEST_AWAY = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmSettings:
+    """What Themis may use of the cluster, and how it asks for it."""
+
+    partition: str = ""
+    nodes: str = ""
+    account: str = ""
+    qos: str = ""
+    reservation: str = ""
+    memory: str = ""
+    """Of each GPU's share."""
+    cpus: int = 1
+    """For each GPU."""
+    pending: float = 60.0
+
+    def options(self, gpus: int) -> list[str]:
+        """For `salloc`, with so many GPUs on one machine."""
+        named = {
+            "partition": self.partition,
+            "account": self.account,
+            "qos": self.qos,
+            "reservation": self.reservation,
+            "mem-per-gpu" if gpus else "mem": self.memory,
+            "gres": f"gpu:{gpus}" if gpus else "",
+            "cpus-per-task": str(self.cpus * max(1, gpus)),
+        }
+        return [f"--{name}={value}" for name, value in named.items() if value]
+
+
+class SlurmCluster:
+    """The machines with GPUs that Slurm knows, as far as the settings let them in."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: SlurmSettings | None = None,
+        *,
+        commands: Commands | None = None,
+        times: Times | None = None,
+        limits: Limits | None = None,
+        checkpoints: Path | None = None,
+        now: Callable[[], float] = clock.now,
+    ) -> None:
+        """Bring the parts together; Slurm is not asked yet.
+
+        Args:
+            folder: Where engines keep their files, on storage that all machines share.
+            settings: What may be used.
+            commands: Slurm's.
+            times: What engines wait for.
+            limits: Sizes and patience of engines.
+            checkpoints: Where jobs that name no folder keep theirs.
+            now: The clock of leases.
+
+        Raises:
+            ConfigError: One of Slurm's commands is not there, or `nodes` is no list of names.
+        """
+        self.settings = settings or SlurmSettings()
+        self.commands = commands or Commands()
+        self.commands.check()
+        self._folder = folder
+        self._times = replace(times or Times(), pending=self.settings.pending)
+        self._limits = limits
+        self._checkpoints = checkpoints
+        self._now = now
+        self._only = frozenset(expand(self.settings.nodes))
+        self._nodes: dict[str, NodeFacts] = {}
+        """By the name that Themis has for it."""
+        self._nodes_at = self._jobs_at = -1e9
+        self._jobs: dict[str, JobFacts] = {}
+        self._stepless: frozenset[str] = frozenset()
+        """Allocations in which nothing runs, by their names."""
+        self._racks: dict[str, str] | None = None
+        self._asking = asyncio.Lock()
+        self._others: dict[str, int] = {}
+        """GPUs that others seemed to use, at the last look at each machine."""
+        self._engines: dict[str, RemoteEngine] = {}
+        self._away: dict[str, tuple[float, float]] = {}
+        """Machines whose supervisors fell silent: until when they rest, and for how long."""
+
+    # Machines
+
+    async def look(self) -> tuple[Sighting, ...]:
+        """All machines; one is unwell if Slurm has it down, or its supervisors are silent."""
+        nodes = await self.nodes()
+        return tuple(Sighting(self.machine(name), self._trouble(name)) for name in nodes)
+
+    async def open(self, machine: str, owners: Owners) -> RemoteEngine:
+        """The engine of one machine."""
+        from themis.engines.slurm.launcher import SlurmLauncher  # noqa: PLC0415 - it knows us
+
+        engine = self._engines[machine] = await RemoteEngine.open(
+            self._folder / machine,
+            SlurmLauncher(self, machine),
+            owners,
+            times=self._times,
+            limits=self._limits,
+            checkpoints=self._checkpoints,
+            now=self._now,
+        )
+        return engine
+
+    async def close(self) -> None:
+        """Nothing to let go of: what runs in Slurm runs on."""
+
+    def _trouble(self, name: str) -> str:
+        facts, now = self._nodes[name], self._now()
+        if facts.down:
+            self._away.pop(name, None)  # Slurm knows: when it has it up again, it is.
+            return facts.down
+        until, length = self._away.get(name, (0.0, _AWAY / 2))
+        engine = self._engines.get(name)
+        if engine is not None and engine.quiet and now >= until:
+            until, length = self._away[name] = now + 2 * length, min(2 * length, _LONGEST_AWAY)
+            del self._engines[name]
+        if now < until:
+            return "its supervisors are silent, and Slurm does not say why"
+        return ""
+
+    async def nodes(self) -> dict[str, NodeFacts]:
+        """Machines with GPUs that may be used, by the names that Themis has for them.
+
+        Raises:
+            UnavailableError: Slurm is away.
+        """
+        async with self._asking:
+            if self._now() - self._nodes_at > _FRESH:
+                if self._racks is None:
+                    self._racks = await self._topology()
+                found = await self._ask_nodes()
+                self._nodes = {
+                    themis_name(facts.name): facts for facts in found if self._takes(facts)
+                }
+                self._nodes_at = self._now()
+            return self._nodes
+
+    def _takes(self, facts: NodeFacts) -> bool:
+        settings = self.settings
+        inside = not settings.partition or settings.partition in facts.partitions
+        return bool(facts.gpus) and inside and (not self._only or facts.name in self._only)
+
+    async def _ask_nodes(self) -> tuple[NodeFacts, ...]:
+        for argv in (("scontrol", "show", "nodes", "--json"), ("sinfo", "--json")):
+            with contextlib.suppress(RefusedError, ValueError):
+                text, _ = await self.commands.run(*argv)
+                return nodes_from_json(text)
+        try:
+            text, _ = await self.commands.run("scontrol", "show", "nodes", "--oneliner")
+        except RefusedError as error:
+            raise UnavailableError(str(error)) from error
+        return nodes_from_text(text)
+
+    async def _topology(self) -> dict[str, str]:
+        try:
+            text, _ = await self.commands.run("scontrol", "show", "topology")
+            return racks_from(text)
+        except (RefusedError, ValueError):  # without a topology plugin there is none
+            return {}
+
+    def machine(self, name: str) -> Machine:
+        """One machine as Themis knows machines: each GPU a slot, because nobody chooses them."""
+        facts = self._nodes[name]
+        rack = themis_name((self._racks or {}).get(facts.name, "r0"))
+        return Machine(name, rack, (1,) * facts.gpus, themis_name(facts.model or "gpu"))
+
+    def node(self, name: str) -> str:
+        """Slurm's name of a machine."""
+        return self._nodes[name].name
+
+    async def discover(self, name: str, busy: Collection[int]) -> Discovered:
+        """A machine with its GPUs, of which some may be others'."""
+        nodes = await self.nodes()
+        if name not in nodes:
+            raise UnavailableError(f"Slurm has no machine {name} with GPUs any more")
+        facts, machine = nodes[name], self.machine(name)
+        if facts.closed:
+            troubles = [facts.closed] * machine.gpus
+        else:
+            ours = await self._ours_on(facts.name)
+            others = max(0, facts.used - ours) if ours is not None else 0
+            # Two questions are not one moment: what counts is what two looks agree on.
+            before, self._others[name] = self._others.get(name, 0), others
+            others = min(before, others)
+            troubles = ["used by jobs of Slurm's that are not Themis's"] * others
+        trouble: dict[int, str] = {}
+        # Which ones they are cannot be known, and does not matter: the last that we do not use.
+        for index in reversed(range(machine.gpus)):
+            if troubles and index not in busy:
+                trouble[index] = troubles.pop()
+        gpus = tuple(
+            Gpu(index, model=facts.model, trouble=trouble.get(index, ""))
+            for index in range(machine.gpus)
+        )
+        return Discovered(machine, gpus)
+
+    async def _ours_on(self, node: str) -> int | None:
+        jobs = await self.jobs()
+        if jobs is None:
+            return None
+        gone = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"} | _LOST
+        return sum(job.gpus for job in jobs.values() if job.node == node and job.state not in gone)
+
+    # Allocations
+
+    async def jobs(self) -> Mapping[str, JobFacts] | None:
+        """Allocations of ours by name, those that are over for a while too; None: Slurm is away."""
+        async with self._asking:
+            if self._now() - self._jobs_at > _FRESH:
+                user = f"--user={self.commands.user}"
+                try:
+                    steps, _ = await self.commands.run("squeue", "-h", user, "--steps", "-o", "%i")
+                    text, _ = await self.commands.run(
+                        "squeue", "-h", user, "--states=all", "-o", JOB_FORMAT
+                    )
+                except (UnavailableError, RefusedError) as error:
+                    _LOG.debug("squeue: %s", error)
+                    return None
+                found = [job for job in jobs_from(text) if job.name.startswith("themis-")]
+                alive = steps_from(steps)
+                self._jobs = {job.name: job for job in found}
+                self._stepless = frozenset(job.name for job in found if job.number not in alive)
+                self._jobs_at = self._now()
+            return self._jobs
+
+    async def places(self, launching: Collection[str]) -> Mapping[str, Place] | None:
+        """Where starts are. One whose step is over is gone, but for those that have none yet."""
+        jobs = await self.jobs()
+        if jobs is None:
+            return None
+        found = {}
+        for name, job in jobs.items():
+            if job.state in _LOST:
+                found[name] = Place("lost", f"Slurm: {job.state}")
+            elif job.state in _WAITING:
+                found[name] = Place("waiting", job.why)
+            elif job.state in _PLACED and (name not in self._stepless or name in launching):
+                found[name] = Place("placed", job.state)
+        return found
+
+
+def themis_name(text: str) -> str:
+    """A name of Slurm's as Themis can have it."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:63] or "x"
+
+
+def granted(text: str) -> str:
+    """The number of the allocation that `salloc` says it got.
+
+    Raises:
+        UnavailableError: It does not say.
+    """
+    found = _GRANTED.search(text)
+    if found is None:
+        raise UnavailableError(f"salloc did not say what it got: {text[-200:]}")
+    return found[1]
+
+
+CAPABILITIES = Capabilities(
+    engine="slurm",
+    chooses_indices=False,
+    control="tree",
+    control_reasons=("what escapes it is Slurm's own tracking of processes to end",),
+)

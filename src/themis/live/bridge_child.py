@@ -1,0 +1,101 @@
+"""The bridge as the service sees it: a child that it starts, gives tokens to, and starts again."""
+
+import logging
+import os
+import subprocess
+import sys
+
+from themis.errors import ConfigError
+from themis.live.bridge import bridge_folder, wanted_machines
+from themis.live.bridge_process import engine_folder
+from themis.live.config import KEYS, Address, ServiceConfig, value_of
+from themis.live.credentials import Vault
+from themis.live.local_nodes import ensure_token, nodes_folder, spawn
+from themis.live.node_disk import is_running, make_way
+from themis.live.node_process import owners_of
+from themis.live.values import plain
+from themis.model.ids import check_name
+
+_LOG = logging.getLogger(__name__)
+
+_PASSED_ON = ("engine", "engine_dir", "shared_dir", "log_level", "log_format")
+"""Keys that a bridge goes by as the service does, besides the engine's own sections."""
+_SECTIONS = ("slurm",)
+_PAUSE = 5.0
+"""Seconds between starts of a bridge that ends."""
+
+
+class BridgeChild:
+    """The bridge of a service whose engine is a cluster's."""
+
+    def __init__(self, config: ServiceConfig, grpc: Address) -> None:
+        self._config = config
+        self._grpc = grpc
+        self._folder = nodes_folder(config)
+        self._child: subprocess.Popen[bytes] | None = None
+        self._started = float("-inf")
+        self._refused: dict[str, str] = {}
+        """Machines that could get no token, and why: said once."""
+
+    def tend(self, vault: Vault, *, now: float) -> None:
+        """Start it if it is not running, and give it the tokens that it wants.
+
+        An earlier service may have started it: bridges outlive services, as nodes do.
+        """
+        if self._child is not None and self._child.poll() is not None:
+            code, log = self._child.returncode, bridge_folder(self._folder) / "node.log"
+            _LOG.error("the bridge has ended with %d; its log is %s", code, log)
+            self._child = None
+        idle = self._child is None and not is_running(bridge_folder(self._folder))
+        if idle and now - self._started > _PAUSE:
+            self._started = now
+            command = bridge_command(self._config, self._grpc)
+            self._child = spawn(command, bridge_folder(self._folder))
+            _LOG.info("started the bridge to %s", self._config.engine)
+        for name in wanted_machines(self._folder):
+            self._give_token(vault, name, now)
+
+    def _give_token(self, vault: Vault, name: str, now: float) -> None:
+        try:
+            check_name("machine", name)
+            folder = self._folder / name
+            make_way(folder)
+            ensure_token(vault, folder / "token", name, now, "a machine of the engine")
+        except (ConfigError, OSError) as error:
+            if self._refused.get(name) != str(error):
+                self._refused[name] = str(error)
+                _LOG.error("machine %s gets no token: %s", name[:80], error)
+
+
+def check_bridge(config: ServiceConfig) -> None:
+    """Whether a bridge could be started: known before anything is made.
+
+    Raises:
+        ConfigError: It could not, and why.
+    """
+    if config.local_nodes is not None:
+        raise ConfigError("local_nodes", str(config.local_nodes), f"none with {config.engine}")
+    if config.tls.require_client:
+        raise ConfigError("engine", config.engine, "local, with tls.require_client")
+    owners_of(config)
+    engine_folder(config)
+
+
+def bridge_command(config: ServiceConfig, grpc: Address) -> list[str]:
+    """The command line of the bridge: all that it goes by, and nothing else."""
+    command = [sys.executable, "-m", "themis", "bridge", "--server", str(grpc)]
+    command += ["--state", str(nodes_folder(config))]
+    sections = [name for name in KEYS if name.partition(".")[0] in _SECTIONS]
+    for name in (*_PASSED_ON, *sections):
+        value = value_of(config, name)
+        if value is not None and value != KEYS[name].default:
+            command += [KEYS[name].flag, str(plain(value))]
+    if config.trust_tenants:
+        command += ["--trust-tenants", "--job-account", config.job_account]
+    elif config.node.owner and os.geteuid() != 0:
+        command += ["--owner", config.node.owner]
+    if config.tls.ca is not None:
+        command += ["--ca", str(config.tls.ca)]
+    for owner, account in config.accounts.items():
+        command += ["--accounts", f"{owner}={account}"]
+    return command

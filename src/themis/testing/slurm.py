@@ -1,0 +1,295 @@
+"""A Slurm cluster of one's own, for tests: many machines on this one, with loopback only.
+
+    with slurm_cluster(nodes=16, gpus=8) as cluster:
+        os.environ |= cluster.environment       # sbatch, squeue, ... find it
+        cluster.run("sinfo")
+        cluster.kill("n3")                      # a power cut; `start` brings it back
+        cluster.kill("ctld"); cluster.start("ctld")
+
+All of it is in a network and PID namespace of its own, with its own munge key, and pretend GPUs.
+The first process in there ends when the one that started it does, however it does, and with it all
+others; it removes the folder too. Needs root, and the Debian packages in `PACKAGES`.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from themis.errors import UnavailableError
+from themis.testing import slurm_keeper
+from themis.testing.tools import missing, require_tool
+
+PACKAGES = {
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "salloc": "slurm-client",
+    "munged": "munge",
+    "unshare": "util-linux",
+    "ip": "iproute2",
+}
+"""Programs, and the Debian packages that bring them."""
+CLIENTS = ("salloc", "srun", "sbatch", "squeue", "sinfo", "scontrol", "scancel")
+_ADDRESS = "10.254.254.1"
+_SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PATIENCE = 60.0
+
+
+def require_slurm() -> None:
+    """Skip the running test where something of Slurm is missing, and name the package."""
+    os.environ["PATH"] = _with_sbin(os.environ.get("PATH", ""))
+    for program, package in PACKAGES.items():
+        require_tool(program, package)
+    if os.geteuid() != 0:
+        missing("a cluster in a namespace of its own needs root")
+
+
+def _with_sbin(path: str) -> str:
+    return path if "/usr/sbin" in path.split(":") else f"{path}:/usr/sbin:/sbin"
+
+
+@dataclass
+class SlurmCluster:
+    """One that is running."""
+
+    folder: Path
+    nodes: tuple[str, ...]
+    gpus: int
+    keeper: "subprocess.Popen[bytes]"
+    inside: int = 0
+    """The keeper itself, below the `unshare` that made its namespaces."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables by which Slurm's commands, wrapped, find this cluster."""
+        path = os.environ.get("PATH", _SBIN)
+        return {
+            "PATH": f"{self.folder / 'bin'}:{path}",
+            "SLURM_CONF": str(self.folder / "slurm.conf"),
+        }
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """Run a command of Slurm's; what it prints."""
+        env = os.environ | self.environment
+        done = subprocess.run(
+            [str(self.folder / "bin" / command[0]), *command[1:]],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        if check and done.returncode:
+            raise UnavailableError(f"{command[0]}: {done.stderr.strip()}")
+        return done.stdout
+
+    def start(self, name: str) -> None:
+        """Start `ctld`, `munged` or a machine."""
+        self._tell(f"start {name}")
+
+    def kill(self, name: str) -> None:
+        """Kill it, with all that runs there."""
+        self._tell(f"kill {name}")
+
+    def stop(self, name: str) -> None:
+        """Stop all processes there, as a machine that hangs."""
+        self._tell(f"stop {name}")
+
+    def go_on(self, name: str) -> None:
+        """Let them go on."""
+        self._tell(f"continue {name}")
+
+    def states(self) -> dict[str, str]:
+        """The state of each machine, as `sinfo` has it."""
+        lines = self.run("sinfo", "-h", "-N", "-o", "%N %T", check=False).split("\n")
+        return dict(line.split(" ", 1) for line in lines if " " in line)
+
+    def until_idle(self) -> None:
+        """Wait until all machines are there."""
+        until = time.monotonic() + _PATIENCE
+        while (states := self.states()).keys() != set(self.nodes) or set(states.values()) - {
+            "idle"
+        }:
+            if time.monotonic() > until:
+                raise UnavailableError(f"Slurm does not come up: {states}\n{self.logs()}")
+            time.sleep(0.1)
+
+    def until_up(self) -> None:
+        """Wait until the controller answers."""
+        until = time.monotonic() + _PATIENCE
+        while not self.states():
+            if time.monotonic() > until:
+                raise UnavailableError(f"Slurm does not answer\n{self.logs()}")
+            time.sleep(0.1)
+
+    def logs(self) -> str:
+        """The ends of all logs."""
+        files = sorted((self.folder / "log").iterdir())
+        return "\n".join(f"{file.name}: {file.read_text('utf-8')[-600:]}" for file in files)
+
+    def _tell(self, line: str) -> None:
+        assert self.keeper.stdin is not None
+        assert self.keeper.stdout is not None
+        self.keeper.stdin.write(f"{line}\n".encode())
+        self.keeper.stdin.flush()
+        answer = self.keeper.stdout.readline().decode().strip()
+        if answer != "ok":
+            raise UnavailableError(f"{line}: {answer}")
+
+
+@contextmanager
+def slurm_cluster(
+    nodes: int = 16, gpus: int = 8, racks: int = 2, **settings: str
+) -> Iterator[SlurmCluster]:
+    """A cluster, for as long as the context lasts.
+
+    Args:
+        nodes: Machines, n0 and so on.
+        gpus: Pretend GPUs of each.
+        racks: Leaf switches, r0 and so on, that they are spread over.
+        settings: Further lines of slurm.conf.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="themis-slurm-"))
+    folder.chmod(0o755)
+    names = tuple(f"n{number}" for number in range(nodes))
+    try:
+        _write(folder, names, gpus, racks, settings)
+        keeper = subprocess.Popen(
+            ["unshare", "--net", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc",
+             sys.executable, "-I", slurm_keeper.__file__, str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )  # fmt: skip
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    cluster = SlurmCluster(folder, names, gpus, keeper)
+    try:
+        assert keeper.stdout is not None
+        if keeper.stdout.readline().strip() != b"ready":
+            raise UnavailableError("the namespaces of a cluster cannot be made here")
+        _wrap(folder, _only_child(keeper.pid))
+        for name in ("munged", "ctld", *names):
+            cluster.start(name)
+        cluster.until_idle()
+        yield cluster
+    finally:
+        assert keeper.stdin is not None
+        keeper.stdin.close()
+        try:
+            keeper.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            keeper.kill()
+            keeper.wait()
+        if keeper.stdout is not None:
+            keeper.stdout.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _only_child(pid: int) -> int:
+    (child,) = slurm_keeper.offspring(pid, deep=False)
+    return child
+
+
+def _wrap(folder: Path, inside: int) -> None:
+    """Commands of Slurm that are run inside, but by processes and from folders of outside."""
+    programs = folder / "bin"
+    programs.mkdir()
+    for name in CLIENTS:
+        real = shutil.which(name, path=_SBIN)
+        script = programs / name
+        script.write_text(
+            f'#!/bin/sh\nexec nsenter --target {inside} --net --pid -- {real} "$@"\n',
+            encoding="utf-8",
+        )
+        script.chmod(0o755)
+
+
+def _write(
+    folder: Path, names: tuple[str, ...], gpus: int, racks: int, settings: dict[str, str]
+) -> None:
+    """All files of a cluster."""
+    host = socket.gethostname().partition(".")[0]
+    for part in ("run", "state", "spool", "log", "dev"):
+        (folder / part).mkdir(mode=0o755)
+    key = folder / "munge.key"
+    key.write_bytes(os.urandom(1024))
+    key.chmod(0o600)
+    for name in names:
+        for gpu in range(gpus):
+            os.mknod(folder / "dev" / f"{name}-{gpu}", 0o020666, os.makedev(1, 3))
+    count = len(names)
+    given = {
+        "ClusterName": "themis-test",
+        "SlurmctldHost": f"{host}({_ADDRESS})",
+        "SlurmctldPort": "16817",
+        "SlurmUser": "root",
+        "SlurmdUser": "root",
+        "AuthType": "auth/munge",
+        "AuthInfo": f"socket={folder}/run/munge.socket",
+        "StateSaveLocation": f"{folder}/state",
+        "SlurmdSpoolDir": f"{folder}/spool/%n",
+        "SlurmctldPidFile": f"{folder}/run/ctld.pid",
+        "SlurmdPidFile": f"{folder}/run/%n.pid",
+        "SlurmctldLogFile": f"{folder}/log/ctld.log",
+        "SlurmdLogFile": f"{folder}/log/%n.log",
+        "ProctrackType": "proctrack/linuxproc",
+        "TaskPlugin": "task/none",
+        "SchedulerType": "sched/backfill",
+        "SelectType": "select/cons_tres",
+        "SelectTypeParameters": "CR_Core",
+        "GresTypes": "gpu",
+        "SlurmdParameters": "config_overrides",
+        "ReturnToService": "2",
+        "SlurmdTimeout": "10",
+        "KillWait": "5",
+        "MpiDefault": "none",
+        "JobAcctGatherType": "jobacct_gather/none",
+        "AccountingStorageType": "accounting_storage/none",
+        "SwitchType": "switch/none",
+        "TopologyPlugin": "topology/tree",
+    } | settings
+    lines = [f"{name}={value}" for name, value in given.items()]
+    every = f"n[0-{count - 1}]"
+    ports, cpus = f"Port=[17000-{16999 + count}]", f"CPUs={max(16, 2 * gpus)} RealMemory=1000"
+    lines += [
+        f"NodeName={every} NodeHostname={host} NodeAddr={_ADDRESS} {ports} {cpus} Gres=gpu:{gpus}",
+        f"PartitionName=main Nodes={every} Default=YES MaxTime=INFINITE State=UP",
+    ]
+    (folder / "slurm.conf").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    gres = [f"NodeName={n} Name=gpu File={folder}/dev/{n}-[0-{gpus - 1}]" for n in names]
+    (folder / "gres.conf").write_text("\n".join(gres) + "\n", encoding="utf-8")
+    each = -(-count // racks)
+    groups = [names[first : first + each] for first in range(0, count, each)]
+    switches = [f"SwitchName=r{n} Nodes={','.join(group)}" for n, group in enumerate(groups)]
+    switches.append(f"SwitchName=core Switches=r[0-{len(groups) - 1}]")
+    (folder / "topology.conf").write_text("\n".join(switches) + "\n", encoding="utf-8")
+    plan = {
+        "address": f"{_ADDRESS}/32",
+        "env": {"PATH": _SBIN, "SLURM_CONF": f"{folder}/slurm.conf"},
+        "programs": {
+            "munged": [
+                "munged", "--foreground", "--force", f"--key-file={key}",
+                f"--socket={folder}/run/munge.socket", f"--pid-file={folder}/run/munged.pid",
+                f"--log-file={folder}/log/munged.log", f"--seed-file={folder}/run/seed",
+            ],
+            "ctld": ["slurmctld", "-D", "-f", f"{folder}/slurm.conf"],
+        }
+        | {name: _machine(name, folder) for name in names},
+    }  # fmt: skip
+    (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+
+
+def _machine(name: str, folder: Path) -> list[str]:
+    """A machine is a PID namespace; its first process collects orphans, as an init does."""
+    daemon = f"slurmd -D -N {name} -f {folder}/slurm.conf & wait $!"
+    unshare = ["unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
+    return [*unshare, "sh", "-c", daemon]

@@ -1,0 +1,25 @@
+"""A small Slurm for the tests of one process, and one that is made anew for those that break it."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from themis.testing.slurm import SlurmCluster, require_slurm, slurm_cluster
+
+
+@pytest.fixture(scope="session")
+def small() -> Iterator[SlurmCluster]:
+    require_slurm()
+    with slurm_cluster(nodes=2, gpus=4) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def slurm(small: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> SlurmCluster:
+    """With its commands on the PATH, and nothing of an earlier test in its queue."""
+    for name, value in small.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert os.environ["SLURM_CONF"]
+    return small

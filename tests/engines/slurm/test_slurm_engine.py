@@ -1,0 +1,143 @@
+"""The engine of Slurm against the contract, on a real Slurm."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from themis.engines.base import Discovered, Engine
+from themis.engines.owners import Owners
+from themis.engines.slurm.cluster import SlurmCluster as Slurm
+from themis.engines.slurm.cluster import SlurmSettings
+from themis.testing.engines import (
+    FOREVER,
+    READY,
+    EngineContract,
+    OpenEngine,
+    Stage,
+    play,
+    until,
+)
+from themis.testing.slurm import SlurmCluster, require_slurm
+
+pytestmark = pytest.mark.slurm
+
+
+class TestSlurm(EngineContract):
+    @pytest.fixture
+    def open_engine(self, state: Path, owners: Owners, slurm: SlurmCluster) -> OpenEngine:
+        async def open_one() -> Engine:
+            cluster = Slurm(state)
+            await cluster.look()
+            return await cluster.open("n0", owners)
+
+        return open_one
+
+
+def troubles(found: Discovered) -> list[str]:
+    return [gpu.trouble for gpu in found.gpus if gpu.trouble]
+
+
+def test_gpus_that_others_use_are_not_used(
+    state: Path, owners: Owners, slurm: SlurmCluster
+) -> None:
+    async def scene() -> None:
+        cluster = Slurm(state)
+        seen = await cluster.look()
+        assert [item.machine.name for item in seen] == ["n0", "n1"]
+        assert [item.machine.rack for item in seen] == ["r0", "r1"]
+        engine = await cluster.open("n1", owners)
+        slurm.run("salloc", "--no-shell", "--job-name=foreign", "--nodelist=n1", "--gres=gpu:3")
+        try:
+            found: tuple[Discovered, ...] = ()
+            while len(troubles(found[0])) != 3 if found else True:
+                await asyncio.sleep(0.6)
+                found = await engine.discover()
+            assert not found[0].gpus[0].trouble
+            assert "not Themis's" in found[0].gpus[3].trouble
+        finally:
+            slurm.run("scancel", "--name=foreign")
+            await engine.close()
+
+    play(scene())
+
+
+def test_on_a_machine_that_is_drained_nothing_begins_and_what_runs_goes_on(
+    state: Path, owners: Owners, slurm: SlurmCluster
+) -> None:
+    async def scene() -> None:
+        cluster = Slurm(state)
+        await cluster.look()
+        stage = Stage(await cluster.open("n1", owners), "ann")
+        task = await stage.start(READY + FOREVER)
+        slurm.run("scontrol", "update", "nodename=n1", "state=drain", "reason=fan broken")
+        try:
+            await asyncio.sleep(0.6)
+            assert [item.trouble for item in await cluster.look()] == ["", ""]
+            (found,) = await stage.engine.discover()
+            assert [bool(gpu.trouble) for gpu in found.gpus] == [False, True, True, True]
+            assert "fan broken" in found.gpus[1].trouble
+            await stage.report()
+            await stage.engine.kill(task.job, task.token)
+            await stage.ending()
+        finally:
+            slurm.run("scontrol", "update", "nodename=n1", "state=resume")
+            await stage.clean()
+
+    play(scene())
+
+
+def test_a_start_that_slurm_keeps_pending_is_called_off(
+    state: Path, owners: Owners, slurm: SlurmCluster
+) -> None:
+    async def scene() -> None:
+        cluster = Slurm(state, SlurmSettings(pending=2.0))
+        await cluster.look()
+        stage = Stage(await cluster.open("n1", owners), "ann")
+        slurm.run("salloc", "--no-shell", "--job-name=foreign", "--nodelist=n1", "--gres=gpu:4")
+        try:
+            await stage.engine.start(stage.task("exit 0"))
+            ending = await stage.ending()
+            assert ending.outcome == "never-ran"
+            await until(lambda: "themis-" not in slurm.run("squeue", "-h", "-o", "%j"))
+        finally:
+            slurm.run("scancel", "--name=foreign")
+            await stage.clean()
+
+    play(scene())
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_cluster_of_a_test_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
+    require_slurm()
+    script = (
+        "import sys, time; from themis.testing.slurm import slurm_cluster\n"
+        "with slurm_cluster(nodes=1, gpus=1) as cluster:\n"
+        "    print(cluster.folder, flush=True); time.sleep(600)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    folder = Path(child.stdout.readline().strip())
+    assert folder.is_dir()
+    child.kill()
+    child.wait()
+    child.stdout.close()
+
+    def left() -> bool:
+        words = [
+            path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()
+        ]
+        return folder.exists() or any(bytes(folder) in line for line in words)
+
+    async def scene() -> None:
+        await until(lambda: not left())
+
+    play(scene())

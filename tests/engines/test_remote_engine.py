@@ -1,0 +1,198 @@
+"""Engines of clusters against the contract, with a scheduler that is pretended."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from themis.engines import clock
+from themis.engines.base import Engine, Exited, Started
+from themis.engines.owners import Owners
+from themis.engines.remote import RemoteEngine
+from themis.testing.clusters import QUICK, PretendCluster, PretendScheduler
+from themis.testing.engines import (
+    FOREVER,
+    LONG,
+    READY,
+    EngineContract,
+    KillContract,
+    OpenEngine,
+    Stage,
+    play,
+    until,
+)
+
+AHEAD = 1e6
+"""Seconds by which the clock of the bridge's machine is ahead of the jobs' one."""
+
+
+@pytest.fixture
+def scheduler() -> Iterator[PretendScheduler]:
+    scheduler = PretendScheduler({"m0": 4})
+    yield scheduler
+    scheduler.end()
+
+
+class TestRemote(EngineContract):
+    @pytest.fixture
+    def open_engine(self, state: Path, owners: Owners, scheduler: PretendScheduler) -> OpenEngine:
+        async def open_one() -> Engine:
+            return await PretendCluster(scheduler, state).open("m0", owners)
+
+        return open_one
+
+
+async def on_stage(state: Path, owners: Owners, scheduler: PretendScheduler) -> Stage:
+    return Stage(await PretendCluster(scheduler, state).open("m0", owners), "ann")
+
+
+def test_gpus_are_told_by_the_names_that_the_scheduler_chose(
+    state: Path, owners: Owners, scheduler: PretendScheduler
+) -> None:
+    async def scene() -> None:
+        stage = await on_stage(state, owners, scheduler)
+        await stage.engine.start(stage.task(READY + FOREVER, gpus=(0, 1)))
+        event = await stage.next()
+        assert event == Started("job-1", 7, ("2", "3"))
+        await stage.engine.kill("job-1", 7)
+        await stage.ending()
+        await stage.clean()
+
+    play(scene())
+
+
+def test_a_start_that_stays_pending_is_called_off(
+    state: Path, owners: Owners, scheduler: PretendScheduler
+) -> None:
+    async def scene() -> None:
+        cluster = PretendCluster(scheduler, state, times=replace(QUICK, pending=0.5))
+        stage = Stage(await cluster.open("m0", owners), "ann")
+        scheduler.full = True
+        await stage.engine.start(stage.task("exit 0"))
+        ending = await stage.ending()
+        assert ending.outcome == "never-ran"
+        assert "within 0.5 s" in ending.reason
+        await until(lambda: not scheduler.held)
+        await stage.clean()
+
+    play(scene())
+
+
+def test_a_scheduler_that_does_not_answer_changes_nothing_for_what_runs(
+    state: Path, owners: Owners, scheduler: PretendScheduler
+) -> None:
+    async def scene() -> None:
+        stage = await on_stage(state, owners, scheduler)
+        task = await stage.start(READY + FOREVER, end=clock.now() + 5.0, grace=0.0)
+        scheduler.absent = True
+        await stage.engine.renew(task.job, task.token, clock.now() + LONG)
+        await until(lambda: clock.now() > task.end)
+        await stage.report()
+        # And what is to start waits for it.
+        await stage.engine.start(stage.task("exit 0", job="job-2", gpus=(1,)))
+        scheduler.absent = False
+        told = [await stage.next(), await stage.next()]
+        assert [type(event) for event in told] == [Started, Exited]
+        await stage.engine.kill(task.job, task.token)
+        await stage.ending()
+        await stage.clean()
+
+    play(scene())
+
+
+def test_a_supervisor_that_is_gone_without_a_word_is_noticed(
+    state: Path, owners: Owners, scheduler: PretendScheduler
+) -> None:
+    async def scene() -> None:
+        stage = await on_stage(state, owners, scheduler)
+        await stage.start(READY + FOREVER)
+        scheduler.kill("m0")
+        ending = await stage.ending()
+        assert ending.outcome == "lost"
+        await stage.clean()
+
+    play(scene())
+
+
+def test_what_is_lost_with_its_machine_is_over_when_its_lease_is(
+    state: Path, owners: Owners, scheduler: PretendScheduler
+) -> None:
+    """The machine may only be cut off, and the job alive."""
+
+    async def scene() -> None:
+        stage = await on_stage(state, owners, scheduler)
+        engine = stage.engine
+        assert isinstance(engine, RemoteEngine)
+        task = await stage.start(READY + FOREVER)
+        end = clock.now() + 2.0
+        await engine.renew(task.job, task.token, end)
+        scheduler.down["m0"] = "it does not answer"
+        scheduler.kill("m0")
+        ending = await stage.ending()
+        assert clock.now() > end
+        assert ending.outcome == "resumable"
+        await stage.clean()
+
+    play(scene())
+
+
+def test_a_machine_whose_supervisors_are_silent_is_quiet(
+    state: Path, owners: Owners, scheduler: PretendScheduler
+) -> None:
+    async def scene() -> None:
+        stage = await on_stage(state, owners, scheduler)
+        engine = stage.engine
+        assert isinstance(engine, RemoteEngine)
+        await stage.start(READY + FOREVER)
+        assert not engine.quiet
+        scheduler.absent = True  # or it would say that the supervisor is gone
+        scheduler.kill("m0")
+        await until(lambda: engine.quiet)
+        scheduler.absent = False
+        assert (await stage.ending()).outcome == "lost"
+        await stage.clean()
+
+    play(scene())
+
+
+class TestAnotherClock(KillContract):
+    """The bridge is on another machine than its jobs, with a clock far ahead of theirs."""
+
+    @pytest.fixture
+    def open_engine(
+        self,
+        state: Path,
+        owners: Owners,
+        scheduler: PretendScheduler,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> OpenEngine:
+        real = clock.now
+        # This process only: supervisors are processes of their own.
+        monkeypatch.setattr(clock, "now", lambda: real() + AHEAD)
+
+        async def open_one() -> Engine:
+            cluster = PretendCluster(
+                scheduler, state, now=lambda: real() + AHEAD, boot="the bridge's machine"
+            )
+            return await cluster.open("m0", owners)
+
+        return open_one
+
+    def test_a_job_is_found_again_with_its_lease(self, open_engine: OpenEngine) -> None:
+        async def scene() -> None:
+            first = Stage(await open_engine(), self.owner)
+            end = clock.now() + LONG
+            task = await first.start(READY + FOREVER, end=end)
+            await first.report()
+            await first.engine.close()
+            async with self.stage(open_engine) as stage:
+                (found,) = await stage.engine.reattach()
+                stage.took_over(found, first)
+                assert found.state == "running"
+                assert abs(found.end - end) < 5.0
+                assert 0.0 < found.age < 60.0
+                await stage.engine.kill(task.job, task.token)
+                assert (await stage.ending()).outcome == "resumable"
+
+        play(scene())
