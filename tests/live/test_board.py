@@ -187,6 +187,27 @@ def test_the_page_of_an_app_is_for_its_owner(tmp_path: Path) -> None:
     at_desk(tmp_path, work)
 
 
+def test_the_page_of_an_app_is_there_before_the_list_has_it(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.submit("ann", "first", "ann")
+        await told(desk, "root", "/v1/board")
+        desk.api._board._at = desk.service.now() + 3600.0  # The list stays as it is.
+        await desk.submit("ann", "second", "ann")
+        page = await told(desk, "ann", "/v1/board/apps/second")
+        assert (page["row"]["app"], page["row"]["owner"]) == ("second", "ann")
+        # The list has the name, and it is somebody else's by now.
+        await desk.call("ann", "POST", "/v1/apps/first/cancel")
+        assert (await told(desk, "ann", "/v1/board/apps/first"))["row"]["state"] == "cancelled"
+        spec = json.loads(_spec("first", "bob"))
+        answer = await desk.call("bob", "POST", "/v1/apps", {"key": "again", "spec": spec})
+        assert answer.status_code == 200, answer.text
+        assert (await told(desk, "bob", "/v1/board/apps/first"))["row"]["owner"] == "bob"
+        rows = (await told(desk, "root", "/v1/board"))["apps"]
+        assert [(row["app"], row["owner"]) for row in rows] == [("first", "ann")]
+
+    at_desk(tmp_path, work)
+
+
 def test_pages_are_for_everybody_also_with_a_stale_cookie(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
         for cookie in ("", "themis=" + "0" * 12 + "-" + "1" * 64):

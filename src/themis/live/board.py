@@ -150,10 +150,7 @@ class LiveBoard:
         state = service.steward.arbiter.world.apps.get(name)
         history = service.past.histories.of(name)
         ended = service.departed.find(name)
-        row = next((row for row in self._rows if row.app == name), None)
-        if row is None and ended is not None:
-            row = self._ended_row(name, ended)
-        assert row is not None, "the caller has looked"
+        row = self._row_now(name, state, ended)
         leases = tuple(self._leases(name))
         if row.gpu_seconds is None:
             row = replace(row, gpu_seconds=sum(item.end - item.start for item in leases))
@@ -254,6 +251,23 @@ class LiveBoard:
         self._gpus = views.gpu_counts(steward, self._service.removed)
         self._sights.clear()
         self._fresh = max(FRESH, _SPARING * (perf_counter() - began))
+
+    def _row_now(self, name: AppId, state: AppState | None, ended: Ended | None) -> AppRow:
+        """The row of an app whose page is asked for.
+
+        The list may be a little older than the app, or have another one of this name.
+        """
+        if state is None:
+            assert ended is not None, "the caller has looked"
+            return self._ended_row(name, ended)
+        this = (name, state.spec.owner, state.submitted, None)
+        for row in self._rows:
+            if (row.app, row.owner, row.submitted, row.ended) == this:
+                return row
+        now, steward = self._service.now(), self._service.steward
+        stands, runs = fairness_of(steward.arbiter.world, now), runs_by_app(steward)
+        line = views.app_line(steward, state, stands.get(name), runs.get(name, ()), now)
+        return self._row(state, line)
 
     def _row(self, state: AppState, line: dict[str, Any]) -> AppRow:
         history = self._service.past.histories.of(state.id)
