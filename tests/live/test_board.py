@@ -285,6 +285,25 @@ def test_streams_are_counted_and_end_with_their_token_and_with_the_service(tmp_p
 
 
 @pytest.mark.usefixtures("quick")
+def test_who_does_not_say_what_is_known_is_told_what_comes(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        past = desk.service.past
+        for number in range(50):
+            past._add(0, "old", 10.0 * number, 10.0 * number + 5.0, "auction", None)
+        await desk.submit("ann", "sweep", "ann")
+        so_far = {}
+        for query in ("", "since=48", "since=0"):
+            reader = Reader(desk, "root", query)
+            while (change := await reader.change())["timeline"] is None:
+                pass
+            await reader.end()
+            so_far[query] = len(change["timeline"]["closed"]["gpu"])
+        assert so_far == {"": 0, "since=48": 2, "since=0": 50}
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.usefixtures("quick")
 def test_one_caller_has_few_streams_whatever_else_is_allowed(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
         readers = [Reader(desk, "ann") for _ in range(pages.MOST_STREAMS)]

@@ -87,7 +87,10 @@ class Pages(Handlers):
         self._allow(call)
         if self._service.watchers.closed:
             raise UnavailableError("the service is stopping")
-        since = whole(call, "since", 0, "how many segments are known")
+        # Who does not say what they know asks for what comes from now on.
+        closed = self._service.past.closed
+        given = "since" in call.request.query_params
+        since = whole(call, "since", 0, "how many segments are known") if given else closed
         self._streams.open(call.caller)
         headers = {**HEADERS, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         over = partial(self._streams.close, call.caller)
