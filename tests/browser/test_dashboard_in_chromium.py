@@ -273,6 +273,108 @@ def test_changes_arrive_by_themselves(tabs: Tabs, service: Live) -> None:
     until(tab, "cancelled")
 
 
+# A source of its own in a page, with a service that answers when and what the test says. A timeline
+# of n segments is those that began at 1 to n.
+_PRETENDED = """async () => {
+    const {Source} = await import('/static/data.js');
+    const part = (first, cursor) => {
+        const start = [];
+        for (let at = first + 1; at <= cursor; at += 1) start.push(at);
+        const zeros = start.map(() => 0);
+        const closed = {gpu: zeros, app: zeros, start, end: start, source: zeros};
+        const none = {gpu: [], app: [], start: [], end: [], source: []};
+        return {names: ['a'], sources: ['auction'], closed, open: none, cursor};
+    };
+    const asked = [];
+    window.fetch = (path) => path.startsWith('/v1/board/timeline')
+        ? new Promise(answer => asked.push(
+            cursor => answer({ok: true, json: async () => part(0, cursor)})))
+        : Promise.resolve({ok: true, json: async () => ({origin: {kind: 'live'}, apps: []})});
+    const opened = [];
+    window.EventSource = class extends EventTarget {
+        constructor(url) { super(); this.url = url; opened.push(this); }
+        close() {}
+    };
+    const source = new Source();
+    await source.load();
+    const tell = (first, cursor) => opened.at(-1).dispatchEvent(new MessageEvent('change', {data:
+        JSON.stringify({now: 1, wall: 1, gpus: {}, rows: [], gone: [], others: null,
+                        machines: null, last_round: null, timeline: part(first, cursor)})}));
+    const wanted = async (count) => {
+        for (let turn = 0; asked.length < count; turn += 1) {
+            if (turn > 2000) throw new Error('nobody asked');
+            await new Promise(done => setTimeout(done, 10));
+        }
+        return asked[count - 1];
+    };
+    const starts = () => source.timeline.closed.start.join();
+    const settled = () => new Promise(done => setTimeout(done, 50));
+    window.pretended = {source, opened, tell, wanted, starts, settled};
+}"""
+
+
+def test_what_changes_while_the_timeline_is_on_its_way_is_in_it_once(
+    tabs: Tabs, fresh: str
+) -> None:
+    tab = tabs.open()
+    tab.enter(fresh)
+    tab.page.evaluate(_PRETENDED)
+    told = tab.page.evaluate(
+        """async () => {
+            const {source, opened, tell, wanted, starts} = window.pretended;
+            const told = [];
+            source.follow();
+            told.push(opened[0].url);
+            const lanes = [source.lanes(), source.lanes()];
+            tell(1, 2);    // older than what is answered
+            tell(2, 5);    // in part
+            tell(5, 6);    // newer
+            (await wanted(1))(3);
+            await Promise.all(lanes);
+            told.push(starts());
+            tell(6, 6);
+            tell(4, 8);
+            told.push(starts());
+            return told;
+        }"""
+    )
+    assert told == ["/v1/board/stream", "1,2,3,4,5,6", "1,2,3,4,5,6,7,8"]
+
+
+def test_a_timeline_that_lacks_something_is_asked_for_anew(tabs: Tabs, fresh: str) -> None:
+    tab = tabs.open()
+    tab.enter(fresh)
+    tab.page.evaluate(_PRETENDED)
+    told = tab.page.evaluate(
+        """async () => {
+            const {source, opened, tell, wanted, starts, settled} = window.pretended;
+            const told = [];
+            const lanes = source.lanes();
+            (await wanted(1))(3);
+            await lanes;
+            source.follow();
+            told.push(opened[0].url);
+            tell(5, 6);    // the fourth and fifth are missing
+            (await wanted(2))(6);
+            await settled();
+            told.push(starts());
+            source.pause();
+            source.follow();
+            told.push(opened[1].url);
+            tell(0, 2);    // a service that began anew
+            (await wanted(3))(2);
+            await settled();
+            told.push(starts());
+            tell(2, 3);
+            told.push(starts());
+            return told;
+        }"""
+    )
+    assert told == [
+        "/v1/board/stream?since=3", "1,2,3,4,5,6", "/v1/board/stream?since=6", "1,2", "1,2,3",
+    ]  # fmt: skip
+
+
 def test_a_tenant_sees_no_name_of_anybody_else(tabs: Tabs, service: Live) -> None:
     service.submit("ann", "secret-sweep")
     service.submit("bob", "own-sweep")

@@ -53,11 +53,28 @@ def cookie_of(url: str) -> str:
 def test_only_who_has_the_address_gets_in(url: str) -> None:
     for path in ("/", "/static/main.js", "/v1/board", "/?key=wrong", "/?key=%ff"):
         assert get(url, path)[0] == 403
-    assert get(url, "/", Cookie="themis-dashboard=wrong")[0] == 403
+    name = cookie_of(url).partition("=")[0]
+    assert get(url, "/", Cookie=f"{name}=wrong")[0] == 403
     assert get(url, "/", Cookie="\x01=;;;")[0] == 403
     cookie = cookie_of(url)
     assert get(url, "/", Cookie=cookie)[0] == 200
     assert get(url, "/", Cookie=cookie, Host="evil.example")[0] == 403
+
+
+def test_two_servers_on_one_machine_let_the_same_browser_in(url: str) -> None:
+    with serve([recording("three")]) as other:
+        jar = dict(cookie_of(each).split("=", 1) for each in (url, other))
+        both = "; ".join(f"{name}={value}" for name, value in jar.items())
+        assert [get(each, "/", Cookie=both)[0] for each in (url, other)] == [200, 200]
+
+
+def test_the_port_of_a_server_that_ended_can_be_had_at_once() -> None:
+    with serve([recording("one")]) as first:
+        port = urlsplit(first).port
+        assert port is not None
+        assert get(first, "/")[0] == 403
+    with serve([recording("two")], port) as second:
+        assert get(second, "/")[0] == 403
 
 
 def test_the_model_is_answered_as_json(url: str) -> None:

@@ -16,7 +16,10 @@ from themis.arbiter.record import AppLine, RoundRecord
 from themis.dashboard.assets import POLICY
 from themis.dashboard.model import ANONYMOUS
 from themis.fairness.ideal import Convention
+from themis.live import board as live_board
+from themis.live.board import Seen
 from themis.live.config import Limits
+from themis.live.credentials import Identity, Role
 from themis.live.keeping import Departed
 from themis.live.past import MOST_ENDED, Past
 from themis.live.rounds import Arrival
@@ -184,6 +187,27 @@ def test_the_page_of_an_app_is_for_its_owner(tmp_path: Path) -> None:
     at_desk(tmp_path, work)
 
 
+def test_the_page_of_an_app_is_there_before_the_list_has_it(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.submit("ann", "first", "ann")
+        await told(desk, "root", "/v1/board")
+        desk.api._board._at = desk.service.now() + 3600.0  # The list stays as it is.
+        await desk.submit("ann", "second", "ann")
+        page = await told(desk, "ann", "/v1/board/apps/second")
+        assert (page["row"]["app"], page["row"]["owner"]) == ("second", "ann")
+        # The list has the name, and it is somebody else's by now.
+        await desk.call("ann", "POST", "/v1/apps/first/cancel")
+        assert (await told(desk, "ann", "/v1/board/apps/first"))["row"]["state"] == "cancelled"
+        spec = json.loads(_spec("first", "bob"))
+        answer = await desk.call("bob", "POST", "/v1/apps", {"key": "again", "spec": spec})
+        assert answer.status_code == 200, answer.text
+        assert (await told(desk, "bob", "/v1/board/apps/first"))["row"]["owner"] == "bob"
+        rows = (await told(desk, "root", "/v1/board"))["apps"]
+        assert [(row["app"], row["owner"]) for row in rows] == [("first", "ann")]
+
+    at_desk(tmp_path, work)
+
+
 def test_pages_are_for_everybody_also_with_a_stale_cookie(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
         for cookie in ("", "themis=" + "0" * 12 + "-" + "1" * 64):
@@ -258,6 +282,82 @@ def test_streams_are_counted_and_end_with_their_token_and_with_the_service(tmp_p
             await two.task
 
     at_desk(tmp_path, work, Limits(streams=1))
+
+
+@pytest.mark.usefixtures("quick")
+def test_who_does_not_say_what_is_known_is_told_what_comes(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        past = desk.service.past
+        for number in range(50):
+            past._add(0, "old", 10.0 * number, 10.0 * number + 5.0, "auction", None)
+        await desk.submit("ann", "sweep", "ann")
+        so_far = {}
+        for query in ("", "since=48", "since=0"):
+            reader = Reader(desk, "root", query)
+            while (change := await reader.change())["timeline"] is None:
+                pass
+            await reader.end()
+            so_far[query] = len(change["timeline"]["closed"]["gpu"])
+        assert so_far == {"": 0, "since=48": 2, "since=0": 50}
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.usefixtures("quick")
+def test_one_caller_has_few_streams_whatever_else_is_allowed(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        readers = [Reader(desk, "ann") for _ in range(pages.MOST_STREAMS)]
+        for reader in readers:
+            await reader.change()
+        extra = Reader(desk, "ann")
+        async with asyncio.timeout(20):
+            await extra.task
+        assert extra.status == 429
+        other = Reader(desk, "bob")
+        await other.change()
+        for reader in (*readers, other):
+            await reader.end()
+
+    at_desk(tmp_path, work)
+
+
+def test_what_is_seen_is_made_once_for_all_who_see_the_same(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await busy(desk)
+        board = desk.api._board
+        one, two = (Identity(Role.TENANT, "ann", each) for each in ("token-1", "token-2"))
+        seen, again, other = Seen(0), Seen(0), Seen(0)
+        board._at = float("-inf")
+        first = board.change(one, seen)
+        board._at = desk.service.now() + 3600.0
+        assert [row.app for row in first.rows] == ["ann-sweep", "ann-second"]
+        board.change(two, again)
+        board.change(Identity(Role.TENANT, "bob", "token-3"), other)
+        assert again.sight is seen.sight
+        assert "ann-sweep" not in other.sight.named
+        assert board.change(Identity(Role.ADMIN, "root", "token-4"), Seen(0)).others is None
+        quiet = board.change(one, seen)
+        assert (quiet.rows, quiet.gone, quiet.others, quiet.machines) == ((), (), None, None)
+
+    at_desk(tmp_path, work)
+
+
+def test_rows_are_good_for_longer_when_they_take_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(100))
+    monkeypatch.setattr(live_board, "perf_counter", lambda: 0.2 * next(clock))
+
+    async def work(desk: Desk) -> None:
+        board = desk.api._board
+        await told(desk, "root", "/v1/board")
+        assert board._fresh == pytest.approx(4.0)
+        await desk.submit("ann", "sweep", "ann")
+        for ago, shown in ((1.9, 0), (2.1, 1)):
+            board._at = desk.service.now() - ago
+            assert len((await told(desk, "root", "/v1/board"))["apps"]) == shown
+
+    at_desk(tmp_path, work)
 
 
 def test_only_who_may_look_gets_a_stream(tmp_path: Path) -> None:

@@ -156,21 +156,25 @@ def test_every_answer_has_an_id_and_the_log_has_it_too(tmp_path: Path) -> None:
     assert not [line for line in objects(data) if line.get("request") in ids[1:]]
 
 
-def test_an_unexpected_error_is_told_under_the_id_of_its_request(
+def test_an_unexpected_error_is_told_under_a_reference_that_nobody_chose(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work() -> Any:
         async with desk_of(tmp_path) as desk:
             monkeypatch.setattr(desk.service, "now", lambda: 1 / 0)
-            answer = await desk.call("ann", "GET", "/v1/apps")
+            token = desk.tokens["ann"]
+            headers = {HEADER: "mine-1", "authorization": f"Bearer {token}"}
+            answer = await desk.client.get("/v1/apps", headers=headers)
             monkeypatch.undo()
             return answer
 
     with logged(JsonLines(), logging.INFO) as data:
         answer = asyncio.run(work())
-    assert answer.json()["reference"] == answer.headers[HEADER]
+    reference = answer.json()["reference"]
+    assert "mine-1" not in reference
     [line] = [line for line in objects(data) if line.get("trace")]
-    assert line["request"] == answer.headers[HEADER]
+    assert reference in line["what"]
+    assert line["request"] == answer.headers[HEADER] == "mine-1"
     assert "ZeroDivisionError" in line["trace"]
 
 

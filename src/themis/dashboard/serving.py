@@ -28,7 +28,6 @@ from themis.records.codec import dumps
 _LOG = logging.getLogger(__name__)
 
 _LOOPBACK = "127.0.0.1"
-_COOKIE = "themis-dashboard"
 _MOST_ROUNDS = 200
 _STATUS = ((DeniedError, 403), (MissingError, 404), (RefusedError, 422))
 
@@ -80,10 +79,13 @@ def _whole(query: dict[str, str], name: str, default: int) -> int:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One request. A class of its own for each server, which has the three values below."""
+    """One request. A class of its own for each server, which has the four values below."""
 
     pages: Pages
     secret: str
+    cookie: str
+    """Its name. Browsers know cookies by host alone: with the port in it, servers side by side
+    do not take each other's place."""
     hosts: frozenset[str]
     protocol_version = "HTTP/1.1"
     timeout = 60
@@ -124,13 +126,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _welcome(self, path: str) -> None:
         """Let a browser in, and take the secret out of its address."""
-        cookie = f"{_COOKIE}={self.secret}; Path=/; HttpOnly; SameSite=Strict"
+        cookie = f"{self.cookie}={self.secret}; Path=/; HttpOnly; SameSite=Strict"
         where = {"Location": "/" if not path.startswith("/static") else path}
         self._send(303, b"", "text/plain", {**HEADERS, **where, "Set-Cookie": cookie})
 
     def _known(self) -> bool:
         try:
-            found = SimpleCookie(self.headers.get("Cookie", "")).get(_COOKIE)
+            found = SimpleCookie(self.headers.get("Cookie", "")).get(self.cookie)
         except CookieError:
             return False
         shown = found.value if found is not None else ""
@@ -155,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    # A port that somebody else listens on is not shared with them.
+    # The port of a server that just ended can be had at once. One that somebody listens on cannot.
     allow_reuse_address = True
 
 
@@ -176,8 +178,10 @@ def serve(recordings: Sequence[Recording], port: int = 0) -> Iterator[str]:
         server = _Server((_LOOPBACK, port), handler)
     except OSError as error:
         raise ConfigError("port", port, f"a free port ({error.strerror})") from None
-    at = f"{_LOOPBACK}:{server.server_address[1]}"
-    handler.hosts = frozenset({at, f"localhost:{server.server_address[1]}"})  # type: ignore[attr-defined]  # see above
+    used = server.server_address[1]
+    at = f"{_LOOPBACK}:{used}"
+    handler.hosts = frozenset({at, f"localhost:{used}"})  # type: ignore[attr-defined]  # see above
+    handler.cookie = f"themis-dashboard-{used}"  # type: ignore[attr-defined]  # see above
     thread = threading.Thread(target=server.serve_forever, name="dashboard", daemon=True)
     thread.start()
     try:

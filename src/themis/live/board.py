@@ -1,23 +1,22 @@
 """The live service as the pages show it: the model of `themis.dashboard`, sealed for its viewer.
 
-    board = LiveBoard(service)
-    board.board(identity), board.timeline(identity), board.change(identity, seen)
+    board = LiveBoard(service, wall)
+    board.board(identity), await board.timeline(identity), board.change(identity, seen)
 
 What costs much is worked out once for all who look, at most once a second; what a viewer may not
-see is left out of it afterwards.
+see is left out of it afterwards, once for all who see the same.
 """
 
 import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Any
 
 from themis.arbiter.apps import AppState
 from themis.arbiter.offering import fairness_of
-from themis.dashboard.columns import Gathering, Held
 from themis.dashboard.model import (
-    ANONYMOUS,
     AppPage,
     AppRow,
     Board,
@@ -39,21 +38,32 @@ from themis.errors import RefusedError
 from themis.explain import explain
 from themis.fleet.roster import Node
 from themis.live import views
-from themis.live.access import Access, Verb, decide
 from themis.live.credentials import Identity
 from themis.live.explaining import facts_of, facts_of_ended
 from themis.live.keeping import Ended
+from themis.live.lanes import Lanes
 from themis.live.past import Owned
 from themis.live.reasons import runs_by_app, trouble_of
-from themis.live.sealing import owns
 from themis.live.service import Service
-from themis.model import AppId, OwnerId
+from themis.live.veiling import Eye, eye_of
+from themis.model import AppId
 from themis.model.reasons import Reason
 
 FRESH = 1.0
-"""Seconds for which rows are good."""
+"""Seconds for which rows are good, half of it once something changed."""
+_SPARING = 20.0
+"""Rows are good for so many times what they took to work out, if that is longer."""
 _DIGITS = 3
 """Of rho: what changes less is no change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What all see who may see the same, until rows are worked out anew."""
+
+    named: dict[str, AppRow] = field(default_factory=dict)
+    others: tuple[AppRow, ...] = ()
+    machines: tuple[MachineRow, ...] = ()
 
 
 @dataclass(slots=True)
@@ -61,11 +71,8 @@ class Seen:
     """What one stream was told already."""
 
     closed: int
-    open: tuple[Held, ...] = ()
-    rows: dict[str, AppRow] = field(default_factory=dict)
-    others: tuple[AppRow, ...] = ()
-    machines: tuple[MachineRow, ...] = ()
-    last_round: int | None = None
+    open: tuple[Owned, ...] = ()
+    sight: Sight = field(default_factory=Sight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +99,12 @@ class LiveBoard:
         self._wall = wall
         self._rows: tuple[AppRow, ...] = ()
         self._machines: tuple[MachineRow, ...] = ()
+        self._gpus: dict[str, int] = {}
+        self._sights: dict[Eye, Sight] = {}
+        self._lanes = Lanes(service)
         self._at = float("-inf")
         self._of = -1
+        self._fresh = FRESH
 
     # Pages
 
@@ -101,8 +112,8 @@ class LiveBoard:
         """The state of everything."""
         self._refresh()
         service, settings = self._service, self._service.steward.arbiter.settings
-        mine, others = self._sealed_rows(identity)
-        numbers = service.book.numbers()
+        eye = eye_of(identity)
+        sight = self._sight(eye)
         oldest = service.past.oldest
         topology = service.steward.arbiter.world.topology
         return Board(
@@ -110,23 +121,20 @@ class LiveBoard:
             viewer=Viewer(
                 str(identity.role) if identity else "",
                 identity.subject if identity else "",
-                _sealed(identity),
+                eye.sealed,
             ),
             now=service.now(),
             wall=self._wall(),
             begin=service.now() if oldest is None else oldest.held.start,
-            gpus=views.gpu_counts(service.steward, service.removed),
-            apps=(*mine, *others),
-            machines=self._sealed_machines(identity),
-            last_round=numbers[-1] if numbers else None,
+            gpus=self._gpus,
+            apps=(*sight.named.values(), *sight.others),
+            machines=sight.machines,
+            last_round=self._last_round(),
         )
 
-    def timeline(self, identity: Identity | None, since: int | None = None) -> Timeline:
-        """Who holds and held which GPU."""
-        past, gathering = self._service.past, Gathering()
-        closed = gathering.columns(_anonymous(past.segments(since), identity))
-        present = gathering.columns(_anonymous(self._open(), identity))
-        return gathering.timeline(closed, present, past.closed)
+    async def timeline(self, identity: Identity | None) -> bytes:
+        """Who holds and held which GPU, as JSON: there may be much of it."""
+        return await self._lanes.told(eye_of(identity))
 
     def rounds(self, before: int, limit: int) -> RoundList:
         """A page of rounds: numbers that everybody may see."""
@@ -141,11 +149,8 @@ class LiveBoard:
         service = self._service
         state = service.steward.arbiter.world.apps.get(name)
         history = service.past.histories.of(name)
-        row = next((row for row in self._rows if row.app == name), None)
         ended = service.departed.find(name)
-        if row is None and ended is not None:
-            row = self._ended_row(name, ended)
-        assert row is not None, "the caller has looked"
+        row = self._row_now(name, state, ended)
         leases = tuple(self._leases(name))
         if row.gpu_seconds is None:
             row = replace(row, gpu_seconds=sum(item.end - item.start for item in leases))
@@ -179,29 +184,38 @@ class LiveBoard:
     def change(self, identity: Identity | None, seen: Seen) -> Change:
         """What is new for a stream; notes that it was told."""
         self._refresh()
-        service = self._service
-        mine, others = self._sealed_rows(identity)
-        rows = {row.app: row for row in mine}
-        machines, present = (
-            self._sealed_machines(identity),
-            tuple(item.held for item in self._open()),
-        )
-        numbers = service.book.numbers()
+        service, eye = self._service, eye_of(identity)
+        sight, before, present = self._sight(eye), seen.sight, self._lanes.open()
         moved = service.past.closed != seen.closed or present != seen.open
+        # Mostly it is the very same, and nothing has to be compared.
+        same = sight is before
         change = Change(
             now=service.now(),
             wall=self._wall(),
-            gpus=views.gpu_counts(service.steward, service.removed),
-            last_round=numbers[-1] if numbers else None,
-            rows=tuple(row for name, row in rows.items() if seen.rows.get(name) != row),
-            gone=tuple(name for name in seen.rows if name not in rows),
-            others=others if others != seen.others else None,
-            machines=machines if machines != seen.machines else None,
-            timeline=self.timeline(identity, seen.closed) if moved else None,
+            gpus=self._gpus,
+            last_round=self._last_round(),
+            rows=() if same else tuple(
+                row for name, row in sight.named.items() if before.named.get(name) != row
+            ),
+            gone=() if same else tuple(name for name in before.named if name not in sight.named),
+            others=None if same or sight.others == before.others else sight.others,
+            machines=None if same or sight.machines == before.machines else sight.machines,
+            timeline=self._lanes.since(eye, seen.closed) if moved else None,
         )  # fmt: skip
-        seen.closed, seen.open, seen.rows = service.past.closed, present, rows
-        seen.others, seen.machines, seen.last_round = others, machines, change.last_round
+        seen.closed, seen.open, seen.sight = service.past.closed, present, sight
         return change
+
+    def _last_round(self) -> int | None:
+        numbers = self._service.book.numbers()
+        return numbers[-1] if numbers else None
+
+    def _sight(self, eye: Eye) -> Sight:
+        sight = self._sights.get(eye)
+        if sight is None:
+            mine, others = eye.rows(self._rows)
+            machines = eye.machines(self._machines, self._service.owner_of)
+            sight = self._sights[eye] = Sight({row.app: row for row in mine}, others, machines)
+        return sight
 
     @property
     def behind(self) -> bool:
@@ -212,10 +226,11 @@ class LiveBoard:
 
     def _refresh(self) -> None:
         now, past = self._service.now(), self._service.past
-        if past.changed == self._of and now - self._at < FRESH:
+        if past.changed == self._of and now - self._at < self._fresh:
             return
-        if now - self._at < FRESH / 2:
+        if now - self._at < self._fresh / 2:
             return
+        began = perf_counter()
         self._at, self._of = now, past.changed
         steward = self._service.steward
         stands, runs = fairness_of(steward.arbiter.world, now), runs_by_app(steward)
@@ -233,6 +248,26 @@ class LiveBoard:
             for name, node in sorted(steward.nodes.items())
             if name not in self._service.removed
         )
+        self._gpus = views.gpu_counts(steward, self._service.removed)
+        self._sights.clear()
+        self._fresh = max(FRESH, _SPARING * (perf_counter() - began))
+
+    def _row_now(self, name: AppId, state: AppState | None, ended: Ended | None) -> AppRow:
+        """The row of an app whose page is asked for.
+
+        The list may be a little older than the app, or have another one of this name.
+        """
+        if state is None:
+            assert ended is not None, "the caller has looked"
+            return self._ended_row(name, ended)
+        this = (name, state.spec.owner, state.submitted, None)
+        for row in self._rows:
+            if (row.app, row.owner, row.submitted, row.ended) == this:
+                return row
+        now, steward = self._service.now(), self._service.steward
+        stands, runs = fairness_of(steward.arbiter.world, now), runs_by_app(steward)
+        line = views.app_line(steward, state, stands.get(name), runs.get(name, ()), now)
+        return self._row(state, line)
 
     def _row(self, state: AppState, line: dict[str, Any]) -> AppRow:
         history = self._service.past.histories.of(state.id)
@@ -304,18 +339,6 @@ class LiveBoard:
             number=topology.number_of.get(node.name),
         )
 
-    def _open(self) -> Iterable[Owned]:
-        ledger, service = self._service.steward.arbiter.ledger, self._service
-        owners: dict[str, OwnerId | None] = {}
-        for gpu in range(len(ledger)):
-            lease = ledger.lease(gpu)  # type: ignore[arg-type]  # GPU ids are dense
-            if lease is None:
-                continue
-            if lease.app not in owners:
-                owners[lease.app] = service.owner_of(lease.app)
-            held = Held(gpu, lease.app, lease.start, lease.end, str(lease.source))
-            yield Owned(held, owners[lease.app])
-
     def _leases(self, name: AppId) -> Iterable[LeaseRow]:
         steward = self._service.steward
         owner = self._service.owner_of(name)
@@ -323,7 +346,7 @@ class LiveBoard:
                   if item.held.app == name and item.owner == owner]  # fmt: skip
         for item, is_open in (
             *((held, False) for held in closed[-MOST_LEASES:]),
-            *((item.held, True) for item in self._open() if item.held.app == name),
+            *((item.held, True) for item in self._lanes.open() if item.held.app == name),
         ):
             machine = views.machine_of(steward, item.gpu)
             yield LeaseRow(item.gpu, machine, item.start, item.end, item.source, is_open)
@@ -365,59 +388,6 @@ class LiveBoard:
             for line in lines
         )
         return rows, str(sheet["metric"]["name"])
-
-    # Sealed for a viewer
-
-    def _sealed_rows(self, identity: Identity | None) -> tuple[tuple[AppRow, ...], ...]:
-        """Rows with names, and rows of others, of whom there are only those that go on."""
-        if not _sealed(identity):
-            return self._rows, ()
-        mine = tuple(row for row in self._rows if owns(identity, OwnerId(row.owner)))
-        others = [
-            AppRow(ANONYMOUS, ANONYMOUS, "", rho=row.rho, held=row.held, demand=row.demand,
-                   sealed=True)
-            for row in self._rows
-            if row.ended is None and not owns(identity, OwnerId(row.owner))
-        ]  # fmt: skip
-        others.sort(key=lambda row: (-(row.held or 0), -(row.demand or 0), row.rho or 0.0))
-        return mine, tuple(others)
-
-    def _sealed_machines(self, identity: Identity | None) -> tuple[MachineRow, ...]:
-        if not _sealed(identity):
-            return self._machines
-        service = self._service
-        return tuple(
-            MachineRow(
-                item.machine, item.rack, item.gpu_model, item.gpu_memory, item.state,
-                tuple(
-                    gpu
-                    if gpu.app is not None and owns(identity, service.owner_of(AppId(gpu.app)))
-                    else GpuRow(gpu.gpu, gpu.index, gpu.slot, gpu.state,
-                                None if gpu.app is None else ANONYMOUS,
-                                # The text may name an app.
-                                reason="out of use" if gpu.reason else "")
-                    for gpu in item.gpus
-                ),
-                item.heard,
-                number=item.number,
-            )
-            for item in self._machines
-        )  # fmt: skip
-
-
-def _sealed(identity: Identity | None) -> bool:
-    return decide(identity, Verb.DASHBOARD).access is not Access.ALLOW
-
-
-def _anonymous(items: Iterable[Owned], identity: Identity | None) -> Iterable[Held]:
-    if not _sealed(identity):
-        return [item.held for item in items]
-    return [
-        item.held
-        if owns(identity, item.owner)
-        else Held(item.held.gpu, ANONYMOUS, item.held.start, item.held.end, "")
-        for item in items
-    ]
 
 
 def drawable(curve: Iterable[Point]) -> tuple[Point, ...]:

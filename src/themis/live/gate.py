@@ -24,7 +24,6 @@ from themis.errors import (
     UnknownCallerError,
 )
 from themis.live.credentials import Identity, Vault, check_bearer, note_use
-from themis.live.loglines import current_request
 from themis.live.sessions import CSRF_HEADER, check_csrf, check_origin, check_session, cookie_name
 
 _LOG = logging.getLogger(__name__)
@@ -67,7 +66,8 @@ def problem_of(error: Exception) -> Problem:
             reason = error.reason if isinstance(error, RefusedError) else str(error)
             name = kind.__name__.removesuffix("Error").lower()
             return Problem(status, name, reason, str(who))
-    reference = current_request() or secrets.token_hex(6)
+    # Never the caller's own id, which could lead to another error; the line has that one beside it.
+    reference = secrets.token_hex(6)
     _LOG.error("unexpected error %s", reference, exc_info=error)
     if isinstance(error, ThemisError | OSError):
         status, name = HTTPStatus.SERVICE_UNAVAILABLE, "unavailable"

@@ -10,6 +10,7 @@ inside gRPC, where it would look like our fault. Who calls follows from the cred
 
 import asyncio
 import logging
+import secrets
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -535,7 +536,8 @@ async def _abort(context: Any, rpc: Rpc, error: Exception) -> bytes:
 
     name, details = code_of(error), str(error)
     if name is None:
-        reference = current_request()
+        # As over HTTP: the caller's own id stands beside it in the log.
+        reference = secrets.token_hex(6)
         _LOG.error("unexpected error %s in %s", reference, rpc.path, exc_info=error)
         name, details = "INTERNAL", f"the service's log has more under {reference}"
     trailing: tuple[tuple[str, str], ...] = ((REQUEST_ID, current_request()),)

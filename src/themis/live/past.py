@@ -136,6 +136,11 @@ class Past:
         return iter(tuple(islice(self._segments, len(self._segments) - count, None)))
 
     @property
+    def kept(self) -> int:
+        """How many segments are kept."""
+        return len(self._segments)
+
+    @property
     def oldest(self) -> Owned | None:
         """The first segment that is kept."""
         return self._segments[0] if self._segments else None

@@ -1,5 +1,7 @@
 // What pages ask for, of a live service and of finished runs alike, and what changes meanwhile.
 
+const GAP = 200; // milliseconds until a timeline that lacks something is asked for anew
+
 export class Problem extends Error {
   constructor(status, reason) {
     super(reason);
@@ -30,6 +32,9 @@ export class Source {
   #listeners = new Set();
   #stream = null;
   #retry = null;
+  #since = null; // the cursor that the stream was opened with
+  #loading = null;
+  #late = null; // what came while the timeline was on its way
 
   constructor(run = 0) {
     this.run = run;
@@ -48,10 +53,53 @@ export class Source {
   }
 
   async lanes() {
-    if (this.timeline === null) {
-      this.timeline = await ask("/v1/board/timeline", this.#params);
-    }
+    if (this.timeline === null) await this.#reload();
     return this.timeline;
+  }
+
+  // The whole timeline, once for all who want it. What changes meanwhile comes behind it.
+  #reload() {
+    this.#loading ??= this.#fetch().finally(() => { this.#loading = null; });
+    return this.#loading;
+  }
+
+  async #fetch() {
+    const late = [];
+    this.#late = late;
+    try {
+      this.timeline = await ask("/v1/board/timeline", this.#params);
+    } finally {
+      this.#late = null;
+    }
+    for (const more of late) this.#lengthen(more);
+  }
+
+  #lengthen(more) {
+    if (this.#late !== null) {
+      this.#late.push(more);
+      return;
+    }
+    if (this.timeline === null) return;
+    // Fewer than it was told that we know: it is another service by now.
+    const other = this.#since !== null && more.cursor < this.#since;
+    const longer = other ? null : merged(this.timeline, more);
+    if (longer !== null) {
+      this.timeline = longer;
+      return;
+    }
+    this.#since = null;
+    setTimeout(() => this.#fill(more), GAP);
+  }
+
+  // Something is missing before this: all of it anew. If that fails, the next change tries again.
+  async #fill(more) {
+    try {
+      await this.#reload();
+    } catch {
+      return;
+    }
+    this.#lengthen(more);
+    this.#tell("change");
   }
 
   app(name) {
@@ -92,7 +140,8 @@ export class Source {
 
   follow() {
     if (!this.live || this.#stream !== null) return;
-    const since = this.timeline === null ? "" : `?since=${this.timeline.cursor}`;
+    this.#since = this.timeline?.cursor ?? null;
+    const since = this.#since === null ? "" : `?since=${this.#since}`;
     const stream = new EventSource(`/v1/board/stream${since}`);
     this.#stream = stream;
     stream.addEventListener("change", (event) => this.#change(JSON.parse(event.data)));
@@ -110,9 +159,8 @@ export class Source {
   async #again() {
     try {
       const board = await ask("/v1/board", this.#params);
-      const timeline = this.timeline === null ? null : await ask("/v1/board/timeline", this.#params);
+      if (this.timeline !== null) await this.#reload();
       this.board = board;
-      this.timeline = timeline;
       this.#tell("all");
       this.follow();
     } catch (problem) {
@@ -143,7 +191,7 @@ export class Source {
     if (change.machines) board.machines = change.machines;
     if (change.last_round !== null) board.last_round = change.last_round;
     this.board = board;
-    if (change.timeline && this.timeline !== null) this.timeline = merged(this.timeline, change.timeline);
+    if (change.timeline) this.#lengthen(change.timeline);
     this.#tell("change");
   }
 
@@ -166,8 +214,12 @@ export class Source {
   }
 }
 
-// What came since, behind what was there. Names get the places that they have here.
+// What came since, behind what was there, each segment once; null if some between the two are missing.
+// Names get the places that they have here.
 export function merged(old, more) {
+  if (more.cursor < old.cursor) return old; // it was under way for longer, and all of it is known
+  const known = old.cursor - (more.cursor - more.closed.gpu.length);
+  if (known < 0) return null;
   const names = [...old.names];
   const places = new Map(names.map((name, place) => [name, place]));
   const shift = more.names.map((name) => {
@@ -180,6 +232,6 @@ export function merged(old, more) {
   const moved = (columns) => ({...columns, app: columns.app.map((place) => shift[place])});
   const closed = moved(more.closed);
   const joined = {};
-  for (const key of Object.keys(old.closed)) joined[key] = old.closed[key].concat(closed[key]);
+  for (const key of Object.keys(old.closed)) joined[key] = old.closed[key].concat(closed[key].slice(known));
   return {...old, names, closed: joined, open: moved(more.open), cursor: more.cursor};
 }

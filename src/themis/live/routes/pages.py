@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 
 from starlette.responses import Response, StreamingResponse
@@ -12,6 +13,7 @@ from themis.dashboard.model import Comparison
 from themis.errors import MissingError, RefusedError, UnavailableError
 from themis.live.access import require
 from themis.live.board import LiveBoard, Seen
+from themis.live.config import Limits
 from themis.live.gate import identify
 from themis.live.limits import Streams
 from themis.live.routes.base import ApiSettings, Call, Handlers, as_json, whole
@@ -25,6 +27,10 @@ QUIET = 5.0
 """Seconds after which one comes although nothing changed: rho does, by itself."""
 LONGEST = 3600.0
 """Seconds after which a stream ends, and its browser comes anew."""
+MOST_STREAMS = 8
+"""Of one caller, whatever else is allowed: each costs something every second."""
+_SEGMENTS_AS_A_CALL = 2000.0
+"""So many segments to write count as one call more."""
 
 
 class Pages(Handlers):
@@ -42,12 +48,12 @@ class Pages(Handlers):
 
     @cached_property
     def _streams(self) -> Streams:
-        return Streams(self._settings.limits)
+        return Streams(_few(self._settings.limits))
 
     def change(self, settings: ApiSettings) -> None:
         """Go by other settings from now on."""
         super().change(settings)
-        self._streams.change(settings.limits)
+        self._streams.change(_few(settings.limits))
 
     async def board(self, call: Call) -> Response:
         self._allow(call)
@@ -55,7 +61,8 @@ class Pages(Handlers):
 
     async def timeline(self, call: Call) -> Response:
         self._allow(call)
-        return _told(self._board.timeline(call.identity))
+        self._charge(call, self._service.past.kept / _SEGMENTS_AS_A_CALL)
+        return as_json(await self._board.timeline(call.identity))
 
     async def board_app(self, call: Call) -> Response:
         name = AppId(call.path("app"))
@@ -80,7 +87,10 @@ class Pages(Handlers):
         self._allow(call)
         if self._service.watchers.closed:
             raise UnavailableError("the service is stopping")
-        since = whole(call, "since", 0, "how many segments are known")
+        # Who does not say what they know asks for what comes from now on.
+        closed = self._service.past.closed
+        given = "since" in call.request.query_params
+        since = whole(call, "since", 0, "how many segments are known") if given else closed
         self._streams.open(call.caller)
         headers = {**HEADERS, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         over = partial(self._streams.close, call.caller)
@@ -137,6 +147,10 @@ class _Stream(StreamingResponse):
         finally:
             self._over()
             await self._messages.aclose()
+
+
+def _few(limits: Limits) -> Limits:
+    return replace(limits, streams=min(limits.streams, MOST_STREAMS))
 
 
 def _told(value: object) -> Response:
