@@ -21,8 +21,9 @@ from themis.testing.engines import (
     until,
 )
 from themis.testing.slurm import SlurmCluster, require_slurm
+from themis.testing.tools import only_engines
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, only_engines]
 
 
 class TestSlurm(EngineContract):

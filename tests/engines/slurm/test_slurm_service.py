@@ -21,7 +21,7 @@ from themis.testing.tools import only_engines
 from themis.testing.toys import ToyAgent
 from themis.testing.world import simple_app
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+pytestmark = [pytest.mark.slurm, only_engines, pytest.mark.slow]
 
 LONG = 120.0
 SETTINGS = {**SHORT, "lease": 20.0}
