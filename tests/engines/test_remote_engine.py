@@ -156,6 +156,30 @@ def test_a_machine_whose_supervisors_are_silent_is_quiet(
     play(scene())
 
 
+def test_starts_that_nobody_follows_are_called_off(
+    state: Path, owners: Owners, scheduler: PretendScheduler
+) -> None:
+    """The scheduler took a launch after all that was given up, and holds GPUs for it."""
+
+    async def scene() -> None:
+        stage = await on_stage(state, owners, scheduler)
+        await stage.engine.reattach()
+        task = await stage.start(READY + FOREVER)
+        (name,) = scheduler.held
+        stray = f"{name.rpartition('-')[0]}-stray"
+        scheduler.held[stray] = replace(scheduler.held[name], gpus=(0,), process=None)
+        scheduler.held["another-service"] = replace(scheduler.held[stray], gpus=(1,))
+        await stage.engine.discover()
+        await until(lambda: stray not in scheduler.held)
+        assert set(scheduler.held) == {name, "another-service"}
+        await stage.report()
+        await stage.engine.kill(task.job, task.token)
+        await stage.ending()
+        await stage.clean()
+
+    play(scene())
+
+
 class TestAnotherClock(KillContract):
     """The bridge is on another machine than its jobs, with a clock far ahead of theirs."""
 

@@ -32,9 +32,15 @@ class Times:
 class Place:
     """Where a start is, as the scheduler has it."""
 
-    state: Literal["waiting", "placed", "lost"]
-    """waiting for its GPUs; placed on them; lost with its machine, perhaps alive there."""
+    state: Literal["waiting", "placed", "lost", "empty"]
+    """waiting for its GPUs; placed on them; lost with its machine, perhaps alive there; empty: it
+    has its GPUs, and nothing of it runs any more."""
     why: str = ""
+
+    @staticmethod
+    def is_gone(place: "Place | None") -> bool:
+        """Whether nothing of a start is alive or to come."""
+        return place is None or place.state == "empty"
 
 
 class Launcher(Protocol):

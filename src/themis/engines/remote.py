@@ -74,6 +74,8 @@ class RemoteEngine(PagedEngine):
         self._boot = boot
         self._clocks = Clocks(boot)
         self._changed = asyncio.Event()
+        self._reattached = False
+        """Whether what an earlier engine left is known."""
         self._releasing: set[asyncio.Task[None]] = set()
         self._looked = 0.0
         """When the scheduler was last asked where its jobs are."""
@@ -134,6 +136,7 @@ class RemoteEngine(PagedEngine):
         busy = {gpu for gpus in (*live, *self._starting.values()) for gpu in gpus}
         found = await self._launcher.discover(busy)
         self._gpus = max(self._gpus, found.machine.gpus)
+        self._begin(self._sweep())
         return (found,)
 
     async def reattach(self) -> tuple[Found, ...]:
@@ -145,12 +148,21 @@ class RemoteEngine(PagedEngine):
                 found.append(await self._take_over(attempt, places))
             elif attempt.run != self._watched[attempt.job].attempt.run:
                 await aside(self._folder.retire, attempt)
+        self._reattached = True
+        await self._sweep()
+        return tuple(found)
+
+    async def _sweep(self) -> None:
+        """Call off starts that nobody follows: GPUs would be held for them, and for nothing.
+
+        Their engine did not live to tell, or gave up a launch that the scheduler took after all.
+        """
+        places = await self._launcher.places() if self._reattached else None
         known = {self._name(item.attempt) for item in self._far() if not item.over}
         for name in places or ():
-            # Of this machine's folder, so an earlier engine asked for it and did not live to tell.
             if name.startswith(self._folder.prefix) and name not in known:
-                self._begin(self._cancel(name))
-        return tuple(found)
+                with contextlib.suppress(UnavailableError):  # then the next time
+                    await self._launcher.cancel(name, hard=True)
 
     async def start(self, task: Task) -> None:
         """Write the task and have its supervisor started."""
@@ -292,10 +304,10 @@ class RemoteEngine(PagedEngine):
             place = places.get(self._name(watched.attempt))
             if watched.over or not watched.launched:
                 continue
-            if place is None:
+            if Place.is_gone(place):
                 if watched.seen or self._now() > watched.launched + self._times.settle:
                     await self._bury(watched, "")
-            elif place.state == "lost":
+            elif place is not None and place.state == "lost":
                 # Its machine may only be cut off: it is over when its supervisor has ended it.
                 if self._now() > watched.lease.end + OVERTIME + self._times.beat:
                     await self._bury(watched, place.why)
@@ -358,7 +370,7 @@ class RemoteEngine(PagedEngine):
                 places = None
             if places is not None:
                 place = places.get(name)
-                if place is None:
+                if Place.is_gone(place):
                     why = "" if watched.started_told else self._why_not(watched)
                     await self._bury(watched, why)
                     return
@@ -407,7 +419,7 @@ class RemoteEngine(PagedEngine):
             # Written by a clock that nobody has, and nobody has taken it up.
             lease.end = now
         self._watched[attempt.job] = watched
-        gone = places is not None and self._name(attempt) not in places
+        gone = places is not None and Place.is_gone(places.get(self._name(attempt)))
         if page.get("state", STARTING) != EXITED and gone:
             over = now >= lease.end or lease.stop == KILL
             ran = page.get("began") is not None

@@ -206,10 +206,10 @@ def _wrap(folder: Path, inside: int) -> None:
     for name in CLIENTS:
         real = shutil.which(name, path=_SBIN)
         script = programs / name
-        script.write_text(
-            f'#!/bin/sh\nexec nsenter --target {inside} --net --pid -- {real} "$@"\n',
-            encoding="utf-8",
-        )
+        # What lives long ends with the cluster; the others get their signals themselves.
+        where = "--net --pid" if name == "srun" else "--net"
+        line = f'exec nsenter --target {inside} {where} -- {real} "$@"'
+        script.write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
         script.chmod(0o755)
 
 

@@ -1,6 +1,7 @@
 """A small Slurm for the tests of one process, and one that is made anew for those that break it."""
 
 import os
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -16,10 +17,14 @@ def small() -> Iterator[SlurmCluster]:
 
 
 @pytest.fixture
-def slurm(small: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> SlurmCluster:
-    """With its commands on the PATH, and nothing of an earlier test in its queue."""
+def slurm(small: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
+    """With its commands on the PATH; fails the test if an allocation outlives it."""
     for name, value in small.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert os.environ["SLURM_CONF"]
-    return small
+    yield small
+    until = time.monotonic() + 30.0
+    while left := small.run("squeue", "-h", "-o", "%j %T"):
+        assert time.monotonic() < until, f"GPUs are still held: {left}"
+        time.sleep(0.1)

@@ -102,7 +102,10 @@ def test_a_start_that_slurm_keeps_pending_is_called_off(
             await stage.engine.start(stage.task("exit 0"))
             ending = await stage.ending()
             assert ending.outcome == "never-ran"
-            await until(lambda: "themis-" not in slurm.run("squeue", "-h", "-o", "%j"))
+            await stage.engine.reattach()
+            while "themis-" in slurm.run("squeue", "-h", "-o", "%j"):
+                await stage.engine.discover()  # as a node does, which sweeps
+                await asyncio.sleep(0.5)
         finally:
             slurm.run("scancel", "--name=foreign")
             await stage.clean()

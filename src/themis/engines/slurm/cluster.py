@@ -276,7 +276,7 @@ class SlurmCluster:
             return self._jobs
 
     async def places(self, launching: Collection[str]) -> Mapping[str, Place] | None:
-        """Where starts are. One whose step is over is gone, but for those that have none yet."""
+        """Where starts are. One without a step is empty, unless it is about to get one."""
         jobs = await self.jobs()
         if jobs is None:
             return None
@@ -286,8 +286,9 @@ class SlurmCluster:
                 found[name] = Place("lost", f"Slurm: {job.state}")
             elif job.state in _WAITING:
                 found[name] = Place("waiting", job.why)
-            elif job.state in _PLACED and (name not in self._stepless or name in launching):
-                found[name] = Place("placed", job.state)
+            elif job.state in _PLACED:
+                alive = name not in self._stepless or name in launching
+                found[name] = Place("placed" if alive else "empty", job.state)
         return found
 
 
