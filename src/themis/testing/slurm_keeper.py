@@ -19,6 +19,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,17 @@ class Keeper:
         for pid in set(offspring(os.getpid(), deep=False)) - own:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
+
+    def end(self) -> None:
+        """Kill all there is in this namespace."""
+        while left := offspring(os.getpid()):
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                    pass
+            time.sleep(0.01)
 
     def obey(self, word: str, name: str) -> None:
         """Do what a line says."""
@@ -113,8 +125,11 @@ def say(line: str) -> None:
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
+    keeper = Keeper(place)
     try:
-        Keeper(place).serve()
+        keeper.serve()
     finally:
-        # Who gave the commands may have been killed, and nobody else tidies up.
+        # Who gave the commands may have been killed, and nobody else tidies up. Daemons first: they
+        # would go on writing into the folder while it is being removed.
+        keeper.end()
         shutil.rmtree(place, ignore_errors=True)
