@@ -38,11 +38,6 @@ class BelievesAnyToken(LocalEngine):
         await super().kill(job, self._watched[job].attempt.token)
 
 
-class StartsTwice(LocalEngine):
-    def _check(self, task: Task) -> None:
-        pass
-
-
 class TakesOldTokens(LocalEngine):
     def _check_tokens(self, task: Task) -> None:
         pass
@@ -75,7 +70,6 @@ CONTRACT = EngineContract()
         (AsksTwice, "test_a_checkpoint_is_asked_for_once"),
         (ForgetsToRenew, "test_a_renewed_lease_leaves_the_process_alone"),
         (BelievesAnyToken, "test_messages_with_another_token_change_nothing"),
-        (StartsTwice, "test_what_cannot_be_is_refused"),
         (TakesOldTokens, "test_a_stale_token_starts_nothing"),
         (FindsNothing, "test_an_end_that_nobody_heard_is_told_until_it_is_forgotten"),
         (NeverForgets, "test_an_end_that_nobody_heard_is_told_until_it_is_forgotten"),
