@@ -2,6 +2,7 @@
 
 import json
 import lzma
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,34 @@ def test_the_same_runs_give_the_same_bytes(runs: Path, tmp_path: Path) -> None:
     unpack(tmp_path / "one.xz", tmp_path / "other")
     pack(tmp_path / "other", tmp_path / "two.xz")
     assert (tmp_path / "one.xz").read_bytes() == (tmp_path / "two.xz").read_bytes()
+
+
+def test_where_files_lay_is_not_told(tmp_path: Path) -> None:
+    lab = tmp_path / "somebodys" / "lab.yaml"
+    lab.parent.mkdir()
+    lab.write_text("racks: [{machines: [{name: a, slots: 1x4}]}]", "utf-8")
+    config = replace(CONFIG, cluster=str(lab))
+    store = Store(tmp_path / "runs")
+    store.make()
+    store.save(config, stored(run(config)))
+    before = store.load(config)
+    assert before is not None
+    assert before.config.cluster == str(lab)
+    pack(store.folder, tmp_path / "all.xz")
+    assert b"somebodys" not in lzma.decompress((tmp_path / "all.xz").read_bytes())
+    unpack(tmp_path / "all.xz", tmp_path / "other")
+    assert Store(tmp_path / "other").load(config) == replace(
+        before, config=replace(config, cluster="lab.yaml")
+    )
+
+
+def test_a_file_that_is_no_run_is_packed_as_it_is(runs: Path, tmp_path: Path) -> None:
+    (runs / "half.json").write_text('{"config": ')
+    (runs / "list.json").write_text("[1]\n")
+    pack(runs, tmp_path / "all.xz")
+    unpack(tmp_path / "all.xz", tmp_path / "other")
+    assert (tmp_path / "other" / "half.json").read_text() == '{"config": '
+    assert (tmp_path / "other" / "list.json").read_text() == "[1]\n"
 
 
 def test_what_is_there_already_stays(runs: Path, tmp_path: Path) -> None:

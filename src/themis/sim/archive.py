@@ -4,7 +4,8 @@ pack(Path("out/runs"), Path("runs.jsonl.xz"))
 unpack(Path("runs.jsonl.xz"), Path("elsewhere/runs"))     # what is there already stays
 
 One line for each file, in order of names, so that the same runs give the same bytes. Who held which
-GPU when is left out: it is most of the bytes, and no experiment asks for it.
+GPU when is left out: it is most of the bytes, and no experiment asks for it. So is where files of
+workloads and clusters lay: it says something of the machine and nothing of the run.
 """
 
 import io
@@ -12,7 +13,7 @@ import lzma
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from themis.errors import ConfigError, MissingFileError, RefusedError
 from themis.records.codec import dumps, loads
@@ -42,11 +43,27 @@ def pack(folder: Path, archive: Path, heard: Heard = lambda _: None) -> int:
     packed = io.BytesIO()
     with lzma.open(packed, "wb", preset=6) as file:
         for number, name in enumerate(names):
-            text = (folder / name).read_text("utf-8")
+            text = _without_folders((folder / name).read_text("utf-8"))
             file.write((dumps({"file": name, "text": text}) + "\n").encode())
             heard(number)
     write_whole(archive, packed.getvalue(), "pack")
     return len(names)
+
+
+def _without_folders(text: str) -> str:
+    """A file of a run whose configuration names files, without where they are."""
+    try:
+        data: Any = loads(text)
+    except RefusedError:
+        return text  # No run, or a damaged one: whoever reads it says so.
+    match data:
+        case {"config": {"cluster": str(cluster), "workload": str(workload)}}:
+            named = {"cluster": Path(cluster).name, "workload": Path(workload).name}
+            if "/" in cluster + workload:
+                return dumps({**data, "config": {**data["config"], **named}}) + "\n"
+        case _:
+            pass
+    return text
 
 
 def unpack(archive: Path, folder: Path, heard: Heard = lambda _: None) -> int:
