@@ -174,7 +174,8 @@ def _level(measured: Measured, scenario: str) -> Claim:
         verdict,
         f"Fair: rho_ref at most 1.05. Max rho_ref is {told(floor, unit='x').text} the floor, which "
         f"no policy could go below, and {told(over_placed, unit='x').text} the floor with jobs in "
-        f"the best places that the cluster has for them, which is {told(placed).text}.",
+        f"the best places that the cluster has for them, which is {told(placed).text}"
+        + (f": above {MOST_RHO:g} for every policy." if placed > MOST_RHO else "."),
     )
 
 
