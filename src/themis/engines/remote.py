@@ -374,7 +374,7 @@ class RemoteEngine(PagedEngine):
                     why = "" if watched.started_told else self._why_not(watched)
                     await self._bury(watched, why)
                     return
-            if self._now() > began + self._folder.limits.patience and not watched.stuck_told:
+            if self._now() > began + self._times.patience and not watched.stuck_told:
                 watched.stuck_told = True
                 reason = f"the scheduler does not end it: {place.why if place else 'no answer'}"
                 self._events.put_nowait(

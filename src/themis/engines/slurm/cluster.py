@@ -65,6 +65,11 @@ class SlurmSettings:
     cpus: int = 1
     """For each GPU."""
     pending: float = 60.0
+    """Seconds that Slurm may keep a start waiting."""
+    patience: float = 30.0
+    """Seconds that one of its commands may take, or the end of a job that was called off."""
+    silence: float = 15.0
+    """Seconds without a word of any supervisor after which a machine is not well."""
 
     def options(self, gpus: int) -> list[str]:
         """For `salloc`, with so many GPUs on one machine."""
@@ -109,10 +114,15 @@ class SlurmCluster:
             ConfigError: One of Slurm's commands is not there, or `nodes` is no list of names.
         """
         self.settings = settings or SlurmSettings()
-        self.commands = commands or Commands()
+        self.commands = commands or Commands(limit=self.settings.patience)
         self.commands.check()
         self._folder = folder
-        self._times = replace(times or Times(), pending=self.settings.pending)
+        self._times = replace(
+            times or Times(),
+            pending=self.settings.pending,
+            patience=self.settings.patience,
+            silence=self.settings.silence,
+        )
         self._limits = limits
         self._checkpoints = checkpoints
         self._now = now
