@@ -14,16 +14,18 @@ others; it removes the folder too. Needs root, and the Debian packages in `PACKA
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from themis.engines import processes
 from themis.errors import UnavailableError
 from themis.testing import slurm_keeper
 from themis.testing.tools import missing, require_tool
@@ -66,6 +68,8 @@ class SlurmCluster:
     keeper: "subprocess.Popen[bytes]"
     inside: int = 0
     """The keeper itself, below the `unshare` that made its namespaces."""
+    engine: str = "slurm"
+    head: str = "ctld"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -75,6 +79,32 @@ class SlurmCluster:
             "PATH": f"{self.folder / 'bin'}:{path}",
             "SLURM_CONF": str(self.folder / "slurm.conf"),
         }
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What a service is told that uses it: patience, for machines with much else to do."""
+        return ("--slurm-patience", "120s", "--slurm-silence", "60s", "--slurm-pending", "120s")
+
+    def held(self) -> str:
+        """Allocations that are not over."""
+        return self.run("squeue", "-h", "-o", "%j %T")
+
+    def cut(self, name: str) -> None:
+        """Let the controller not reach a machine, whose jobs go on."""
+        os.kill(self._daemon(name), signal.SIGSTOP)
+
+    def mend(self, name: str) -> None:
+        """Let it be reached again."""
+        os.kill(self._daemon(name), signal.SIGCONT)
+
+    def _daemon(self, name: str) -> int:
+        words = ["slurmd", "-D", "-N", name, "-f", str(self.folder / "slurm.conf")]
+        wanted = b"".join(word.encode() + b"\0" for word in words)
+        for pid in processes.all_processes():
+            with suppress(OSError):
+                if Path(f"/proc/{pid}/cmdline").read_bytes() == wanted:
+                    return pid
+        raise UnavailableError(f"machine {name} has no slurmd")
 
     def run(self, *command: str, check: bool = True) -> str:
         """Run a command of Slurm's; what it prints."""
@@ -176,7 +206,8 @@ def slurm_cluster(
         assert keeper.stdout is not None
         if keeper.stdout.readline().strip() != b"ready":
             raise UnavailableError("the namespaces of a cluster cannot be made here")
-        _wrap(folder, _only_child(keeper.pid))
+        cluster.inside = _only_child(keeper.pid)
+        _wrap(folder, cluster.inside)
         for name in ("munged", "ctld", *names):
             cluster.start(name)
         cluster.until_idle()
@@ -263,6 +294,8 @@ def _write(
     lines += [
         f"NodeName={every} NodeHostname={host} NodeAddr={_ADDRESS} {ports} {cpus} Gres=gpu:{gpus}",
         f"PartitionName=main Nodes={every} Default=YES MaxTime=INFINITE State=UP",
+        # The last machine alone, which is in both.
+        f"PartitionName=last Nodes={names[-1]} MaxTime=INFINITE State=UP",
     ]
     (folder / "slurm.conf").write_text("\n".join(lines) + "\n", encoding="utf-8")
     gres = [f"NodeName={n} Name=gpu File={folder}/dev/{n}-[0-{gpus - 1}]" for n in names]
