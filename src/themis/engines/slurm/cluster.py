@@ -133,6 +133,7 @@ class SlurmCluster:
         self._jobs: dict[str, JobFacts] = {}
         self._stepless: frozenset[str] = frozenset()
         """Allocations in which nothing runs, by their names."""
+        self._told_none = False
         self._racks: dict[str, str] | None = None
         self._asking = asyncio.Lock()
         self._others: dict[str, int] = {}
@@ -195,7 +196,16 @@ class SlurmCluster:
                     themis_name(facts.name): facts for facts in found if self._takes(facts)
                 }
                 self._nodes_at = self._now()
+                self._tell_none()
             return self._nodes
+
+    def _tell_none(self) -> None:
+        """Say so if there is nothing to use, once: a name may be written wrongly."""
+        if not self._nodes and not self._told_none:
+            given = (("partition", self.settings.partition), ("nodes", self.settings.nodes))
+            inside = "".join(f", {name} {value}" for name, value in given if value)
+            _LOG.warning("Slurm has no machine with GPUs%s", inside)
+        self._told_none = not self._nodes
 
     def _takes(self, facts: NodeFacts) -> bool:
         settings = self.settings
