@@ -34,6 +34,9 @@ from themis.errors import RefusedError, UnavailableError
 
 _LOG = logging.getLogger(__name__)
 
+_BEATS = 3.0
+"""Beats without which a supervisor is not alive, where its scheduler says so too."""
+
 
 class _Far(Watched):
     """A start on another machine."""
@@ -305,8 +308,11 @@ class RemoteEngine(PagedEngine):
             if watched.over or not watched.launched:
                 continue
             if Place.is_gone(place):
+                # A scheduler that has forgotten everything does not know better than its own beat.
+                since = watched.heard + _BEATS * self._times.beat
                 if watched.seen or self._now() > watched.launched + self._times.settle:
-                    await self._bury(watched, "")
+                    if self._now() > since:
+                        await self._bury(watched, "")
             elif place is not None and place.state == "lost":
                 # Its machine may only be cut off: it is over when its supervisor has ended it.
                 if self._now() > watched.lease.end + OVERTIME + self._times.beat:
@@ -419,13 +425,8 @@ class RemoteEngine(PagedEngine):
             # Written by a clock that nobody has, and nobody has taken it up.
             lease.end = now
         self._watched[attempt.job] = watched
-        gone = places is not None and Place.is_gone(places.get(self._name(attempt)))
-        if page.get("state", STARTING) != EXITED and gone:
-            over = now >= lease.end or lease.stop == KILL
-            ran = page.get("began") is not None
-            outcome = (RESUMABLE if over else LOST) if ran else NEVER_RAN
-            await aside(attempt.write_end, outcome, await aside(attempt.complaint))
-            page = (await aside(_read_pages, [attempt]))[0]
+        # If its scheduler does not have it, its beat is awaited all the same.
+        watched.seen = True
         watched.over = page.get("state") == EXITED
         watched.started_told = page.get("began") is not None
         if not watched.over and not page.get("supervisor"):

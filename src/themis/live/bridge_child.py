@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 
 _PASSED_ON = ("engine", "engine_dir", "shared_dir", "log_level", "log_format")
 """Keys that a bridge goes by as the service does, besides the engine's own sections."""
-_SECTIONS = ("slurm",)
+_SECTIONS = ("slurm", "ray")
 _PAUSE = 5.0
 """Seconds between starts of a bridge that ends."""
 
