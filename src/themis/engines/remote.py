@@ -29,7 +29,7 @@ from themis.engines.folders import Limits, StateFolder
 from themis.engines.launching import Launcher, Place, Times
 from themis.engines.owners import Account, Owners
 from themis.engines.paged import PagedEngine, Watched
-from themis.engines.supervisor import EXITED, OVERTIME, STARTING, STOPPING
+from themis.engines.supervisor import EXITED, OVERTIME, STOPPING
 from themis.errors import RefusedError, UnavailableError
 
 _LOG = logging.getLogger(__name__)
@@ -216,7 +216,9 @@ class RemoteEngine(PagedEngine):
             "hello": self._times.pending,
         }
         boot = there or self._boot
-        timed = replace(task, end=self._clocks.there(boot, task.end))
+        machine, colon, port = task.rendezvous.rpartition(":")
+        meet = f"{self._launcher.address(machine)}{colon}{port}" if colon else ""
+        timed = replace(task, end=self._clocks.there(boot, task.end), rendezvous=meet)
         return self._folder.create(timed, [], account, TREE, "", boot=boot, more=more)
 
     async def _launch(self, watched: _Far, gpus: int) -> None:
@@ -309,10 +311,10 @@ class RemoteEngine(PagedEngine):
                 continue
             if Place.is_gone(place):
                 # A scheduler that has forgotten everything does not know better than its own beat.
-                since = watched.heard + _BEATS * self._times.beat
-                if watched.seen or self._now() > watched.launched + self._times.settle:
-                    if self._now() > since:
-                        await self._bury(watched, "")
+                silent = self._now() > watched.heard + _BEATS * self._times.beat
+                settled = self._now() > watched.launched + self._times.settle
+                if silent and (watched.seen or settled):
+                    await self._bury(watched, "")
             elif place is not None and place.state == "lost":
                 # Its machine may only be cut off: it is over when its supervisor has ended it.
                 if self._now() > watched.lease.end + OVERTIME + self._times.beat:

@@ -249,7 +249,10 @@ class ServiceConfig:
         About(Kind("scalars"), "Options of the policy and settings of the arbiter.", _LIVE),
     ] = field(default_factory=dict)
     engine: Annotated[
-        str, About(Kind("engine"), "What starts jobs on machines: local, slurm, ray or ray://HOST:PORT.")
+        str,
+        About(
+            Kind("engine"), "What starts jobs on machines: local, slurm, ray or ray://HOST:PORT."
+        ),
     ] = "local"
     engine_dir: Annotated[
         Path | None,

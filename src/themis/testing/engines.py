@@ -27,7 +27,7 @@ from themis.errors import RefusedError
 
 OpenEngine = Callable[[], Awaitable[Engine]]
 """Opens an engine, each time on the same machines and the same state."""
-HANGS_AFTER = 60.0
+HANGS_AFTER = 300.0
 LONG = 600.0
 """Seconds of a lease that does not end in a test."""
 

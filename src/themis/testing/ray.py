@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from themis.testing.kept import NEEDED, SBIN, Kept, keep, machine, require_programs
@@ -98,12 +99,9 @@ class RayCluster(Kept):
 
     def until_up(self, *names: str) -> None:
         """Wait until these, or all, have said that they run."""
-        for name in names or ("head", *self.nodes):
-            log = self.folder / "log" / f"{name}.out"
-            self.until(
-                lambda log=log: log.exists() and "runtime started" in log.read_text("utf-8"),
-                f"Ray's {name} does not come up",
-            )
+        logs = [self.folder / "log" / f"{name}.out" for name in names or ("head", *self.nodes)]
+        for log in logs:
+            self.until(partial(_has_started, log), f"Ray's {log.stem} does not come up")
 
     def start(self, name: str) -> None:
         """Start `head` or a machine; what an earlier one said is forgotten."""
@@ -147,6 +145,10 @@ def ray_cluster(
         yield cluster
 
 
+def _has_started(log: Path) -> bool:
+    return log.exists() and "runtime started" in log.read_text("utf-8")
+
+
 def _environment(folder: Path) -> dict[str, str]:
     return {
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -156,9 +158,7 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _programs(
-    folder: Path, names: tuple[str, ...], gpus: int, racks: int
-) -> dict[str, list[str]]:
+def _programs(folder: Path, names: tuple[str, ...], gpus: int, racks: int) -> dict[str, list[str]]:
     ray = f"{sys.executable} -m ray.scripts.scripts start --block --disable-usage-stats"
     ray += " --include-log-monitor=False --object-store-memory=80000000"
     each = -(-len(names) // racks)

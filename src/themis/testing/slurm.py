@@ -179,4 +179,6 @@ def _write(
             f"--log-file={folder}/log/munged.log", f"--seed-file={folder}/run/seed",
         ],
         "ctld": ["slurmctld", "-D", "-f", f"{folder}/slurm.conf"],
-    } | {name: machine(f"slurmd -D -N {name} -f {folder}/slurm.conf") for name in names}  # fmt: skip
+    } | {
+        name: machine(f"slurmd -D -N {name} -f {folder}/slurm.conf") for name in names
+    }  # fmt: skip

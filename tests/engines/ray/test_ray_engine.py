@@ -1,7 +1,5 @@
 """The engine of Ray against the contract, on a real Ray."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -37,7 +35,7 @@ class TestRay(EngineContract):
     @pytest.fixture
     def open_engine(self, state: Path, owners: Owners, ray: RayCluster) -> OpenEngine:
         async def open_one() -> Engine:
-            cluster = Ray(state, settings=RaySettings(python=str(ray.python)))
+            cluster = Ray(state, settings=RaySettings(python=str(ray.python), pending=200.0))
             await cluster.look()
             return Whole(cluster, await cluster.open("n0", owners))  # type: ignore[return-value]
 

@@ -140,7 +140,9 @@ class RayCluster:
     async def look(self) -> tuple[Sighting, ...]:
         """All machines; one is unwell if Ray has it dead, or its supervisors are silent."""
         seen = await self._ask()
-        return tuple(Sighting(self.machine(name), self._trouble(seen, name)) for name in self._known)
+        return tuple(
+            Sighting(self.machine(name), self._trouble(seen, name)) for name in self._known
+        )
 
     async def open(self, machine: str, owners: Owners) -> RemoteEngine:
         """The engine of one machine."""
@@ -189,6 +191,10 @@ class RayCluster:
         if node is None or not node.alive:
             raise UnavailableError(f"Ray has no machine {name} now")
         return node.id
+
+    def address(self, name: str) -> str:
+        """Where a machine is reached."""
+        return self._known[name].address if name in self._known else name
 
     async def discover(self, name: str, busy: Collection[int]) -> Discovered:
         """A machine with its GPUs, of which some may be others'."""

@@ -42,6 +42,9 @@ class Holder:
     leaves behind comes to this process, and is killed.
     """
 
+    def __init__(self) -> None:
+        self._told = False
+
     def run(self, argv: list[str], env: dict[str, str], errors: str) -> None:
         """Until all of it is over; then this process ends too."""
         import ray  # noqa: PLC0415 - see above
@@ -60,12 +63,19 @@ class Holder:
                 start_new_session=True,
             )
         child.wait()
-        self.kill()
+        self._end_all()
+        if self._told:
+            time.sleep(1.0)  # Who said so waits to hear that it is done.
         # By itself, and not as Ray would have it: what has ended must not be waited for.
         os._exit(0)
 
     def kill(self) -> bool:
         """Kill all that was started here, and see it dead."""
+        self._told = True
+        self._end_all()
+        return True
+
+    def _end_all(self) -> None:
         while found := _offspring(os.getpid()):
             for number in (signal.SIGSTOP, signal.SIGKILL):
                 for pid in found:
@@ -75,7 +85,6 @@ class Holder:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
             time.sleep(0.01)
-        return True
 
 
 def _offspring(pid: int) -> list[int]:

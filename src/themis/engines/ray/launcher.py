@@ -111,6 +111,10 @@ class RayLauncher:
         async with self._writing:
             await aside(_write, self._file, dict(self._nodes))
 
+    def address(self, machine: str) -> str:
+        """The one that Ray has for it."""
+        return self._cluster.address(machine)
+
     def argv(self, task_file: Path) -> list[str]:
         """A supervisor, by the Python of this process: it is on storage that all machines see."""
         return command("themis.engines.supervisor", str(task_file))

@@ -211,6 +211,10 @@ class SlurmCluster:
         """Slurm's name of a machine."""
         return self._nodes[name].name
 
+    def address(self, name: str) -> str:
+        """Where a machine is reached."""
+        return self._nodes[name].name if name in self._nodes else name
+
     async def discover(self, name: str, busy: Collection[int]) -> Discovered:
         """A machine with its GPUs, of which some may be others'."""
         nodes = await self.nodes()
