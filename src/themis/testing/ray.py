@@ -62,10 +62,10 @@ class RayCluster(Kept):
         """Where a machine is."""
         return f"127.0.0.{3 + self.nodes.index(node)}"
 
-    def run(self, script: str, limit: float = 120.0) -> str:
-        """Run a script as a client inside; what it prints."""
+    def run(self, script: str, *words: str, limit: float = 300.0) -> str:
+        """Run a script as a driver inside; what it prints."""
         done = subprocess.run(
-            [str(self.python), "-c", script],
+            [str(self.python), "-c", script, *words],
             env=os.environ | self.environment,
             capture_output=True,
             text=True,
