@@ -91,5 +91,8 @@ class Launcher(Protocol):
             UnavailableError: The scheduler does not answer.
         """
 
+    def address(self, machine: str) -> str:
+        """Where jobs on other machines reach this one; its name if nobody knows better."""
+
     def argv(self, task_file: Path) -> list[str]:
         """The command that supervises a task, on the machine itself."""

@@ -29,10 +29,13 @@ from themis.engines.folders import Limits, StateFolder
 from themis.engines.launching import Launcher, Place, Times
 from themis.engines.owners import Account, Owners
 from themis.engines.paged import PagedEngine, Watched
-from themis.engines.supervisor import EXITED, OVERTIME, STARTING, STOPPING
+from themis.engines.supervisor import EXITED, OVERTIME, STOPPING
 from themis.errors import RefusedError, UnavailableError
 
 _LOG = logging.getLogger(__name__)
+
+_BEATS = 3.0
+"""Beats without which a supervisor is not alive, where its scheduler says so too."""
 
 
 class _Far(Watched):
@@ -213,7 +216,9 @@ class RemoteEngine(PagedEngine):
             "hello": self._times.pending,
         }
         boot = there or self._boot
-        timed = replace(task, end=self._clocks.there(boot, task.end))
+        machine, colon, port = task.rendezvous.rpartition(":")
+        meet = f"{self._launcher.address(machine)}{colon}{port}" if colon else ""
+        timed = replace(task, end=self._clocks.there(boot, task.end), rendezvous=meet)
         return self._folder.create(timed, [], account, TREE, "", boot=boot, more=more)
 
     async def _launch(self, watched: _Far, gpus: int) -> None:
@@ -305,7 +310,10 @@ class RemoteEngine(PagedEngine):
             if watched.over or not watched.launched:
                 continue
             if Place.is_gone(place):
-                if watched.seen or self._now() > watched.launched + self._times.settle:
+                # A scheduler that has forgotten everything does not know better than its own beat.
+                silent = self._now() > watched.heard + _BEATS * self._times.beat
+                settled = self._now() > watched.launched + self._times.settle
+                if silent and (watched.seen or settled):
                     await self._bury(watched, "")
             elif place is not None and place.state == "lost":
                 # Its machine may only be cut off: it is over when its supervisor has ended it.
@@ -419,13 +427,8 @@ class RemoteEngine(PagedEngine):
             # Written by a clock that nobody has, and nobody has taken it up.
             lease.end = now
         self._watched[attempt.job] = watched
-        gone = places is not None and Place.is_gone(places.get(self._name(attempt)))
-        if page.get("state", STARTING) != EXITED and gone:
-            over = now >= lease.end or lease.stop == KILL
-            ran = page.get("began") is not None
-            outcome = (RESUMABLE if over else LOST) if ran else NEVER_RAN
-            await aside(attempt.write_end, outcome, await aside(attempt.complaint))
-            page = (await aside(_read_pages, [attempt]))[0]
+        # If its scheduler does not have it, its beat is awaited all the same.
+        watched.seen = True
         watched.over = page.get("state") == EXITED
         watched.started_told = page.get("began") is not None
         if not watched.over and not page.get("supervisor"):

@@ -22,7 +22,7 @@ _LOG = logging.getLogger(__name__)
 
 _PASSED_ON = ("engine", "engine_dir", "shared_dir", "log_level", "log_format")
 """Keys that a bridge goes by as the service does, besides the engine's own sections."""
-_SECTIONS = ("slurm",)
+_SECTIONS = ("slurm", "ray")
 _LAST = 2000
 """Characters of its log that are looked at when it has ended."""
 _PAUSE = 5.0

@@ -28,6 +28,11 @@ EXAMPLES = 50
 CHAOS = bool(os.environ.get(CHAOS_VARIABLE))
 """Whether this is `make chaos`: all kills and faults, and ten times as many."""
 
+only_engines = pytest.mark.skipif(
+    not (CHAOS or os.environ.get(ENGINES_VARIABLE)), reason="run by `make test-engines`"
+)
+"""For tests of engines that take minutes."""
+
 only_chaos = pytest.mark.skipif(not CHAOS, reason="run by `make chaos`")
 """For tests that take too long for an ordinary run."""
 
