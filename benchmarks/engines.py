@@ -1,13 +1,13 @@
 """Engines side by side: wall-clock times, medians, one JSON line per engine.
 
-python benchmarks/engines.py --rounds 10 --engines local,slurm
+python benchmarks/engines.py --rounds 10 --engines local,slurm,ray
 
 start_ms       lease granted to process running: from `start` to `Started`
 revoke_ms      from `checkpoint` to `Exited`, of a job that goes when it is asked to
 change_ms      both, with the next job on the same GPUs: a lease that goes to somebody else
 bare_ms        the same change without Themis: the engine's own commands
 overhead_ms    what Themis adds to it; at most 200
-crowd_s        100 jobs started at once, until all run
+crowd_s        100 jobs (--crowd) started at once, until all run
 death_s        from a machine's power cut to its job running on another one (with --deaths), where
                leases are of 120 s, a node lives unheard for 8 s, and the guard is 3 s
 
@@ -17,6 +17,7 @@ Exits 1 when the overhead is above the bar. Engines that are not installed say s
 import argparse
 import asyncio
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
@@ -34,8 +35,11 @@ from themis.engines.base import Engine, Exited, Started, Task
 from themis.engines.gpus import Pretend
 from themis.engines.local import LocalEngine
 from themis.engines.owners import Owners
+from themis.engines.ray.cluster import RayCluster as Ray
+from themis.engines.ray.cluster import RaySettings
 from themis.engines.slurm.cluster import SlurmCluster as Slurm
 from themis.testing.doors import until
+from themis.testing.ray import RayCluster, ray_cluster
 from themis.testing.slurm import PACKAGES, SlurmCluster, slurm_cluster
 from themis.testing.staging import OWNER, SHORT, open_stage
 from themis.testing.world import simple_app
@@ -73,7 +77,7 @@ async def changes(engine: Engine, rounds: int) -> dict[str, float]:
     return {"start_ms": ms(starts), "revoke_ms": ms(revokes), "change_ms": ms(both)}
 
 
-async def crowd(engines: list[Engine]) -> float:
+async def crowd(engines: list[Engine], jobs: int) -> float:
     """Many jobs at once, spread over machines; until all of them run."""
 
     async def one(engine: Engine, count: int) -> None:
@@ -84,7 +88,7 @@ async def crowd(engines: list[Engine]) -> float:
         for _ in tasks:
             assert isinstance(event := await anext(events), Started), event
 
-    shares = [CROWD // len(engines) + (n < CROWD % len(engines)) for n in range(len(engines))]
+    shares = [jobs // len(engines) + (n < jobs % len(engines)) for n in range(len(engines))]
     pairs = list(zip(engines, shares, strict=True))
     began = time.perf_counter()
     await asyncio.gather(*(one(engine, count) for engine, count in pairs))
@@ -100,9 +104,14 @@ async def crowd(engines: list[Engine]) -> float:
 
 
 async def measured(
-    name: str, open_one: Callable[[int], Awaitable[Engine]], machines: int, bare: Bare, rounds: int
+    name: str,
+    open_one: Callable[[int], Awaitable[Engine]],
+    machines: int,
+    bare: Bare,
+    given: argparse.Namespace,
 ) -> dict[str, object]:
     """All figures of an engine but that of deaths."""
+    rounds = max(2, given.rounds)
     line: dict[str, object] = {"benchmark": "engines", "engine": name, "rounds": rounds}
     found = await changes(await open_one(0), rounds)
     place = Path(tempfile.mkdtemp(prefix="themis-bare-"))
@@ -110,7 +119,7 @@ async def measured(
         bares = [await asyncio.to_thread(bare, place) for _ in range(rounds)]
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    took = await crowd([await open_one(number) for number in range(machines)])
+    took = await crowd([await open_one(number) for number in range(machines)], given.crowd)
     return (
         line
         | found
@@ -118,6 +127,7 @@ async def measured(
             "bare_ms": ms(bares),
             "overhead_ms": round(found["change_ms"] - ms(bares), 1),
             "crowd_s": round(took, 2),
+            "crowd": given.crowd,
             "bar_ms": BAR_MS,
             "load": round(os.getloadavg()[0], 1),
         }
@@ -185,15 +195,75 @@ def bare_slurm(cluster: SlurmCluster) -> Bare:
     return change
 
 
-def death(cluster: SlurmCluster | None) -> float:
+def bare_ray(cluster: RayCluster) -> Bare:
+    """A placement group and an actor in it, told to go and removed, and the next one."""
+    child = subprocess.Popen(
+        [cluster.python, "-c", _BARE_RAY, str(GPUS)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+    def change(place: Path) -> float:
+        place.chmod(0o777)
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(f"{place}\n")
+        child.stdin.flush()
+        return float(child.stdout.readline())
+
+    return change
+
+
+_BARE_RAY = """
+import os, subprocess, sys, time
+import ray
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as In
+ray.init("auto", log_to_driver=False)
+
+@ray.remote(max_concurrency=2)
+class Job:
+    def run(self, file):
+        script = f"trap 'exit 75' TERM; : > {file}; sleep 600 & wait $!"
+        self.child = subprocess.Popen(["/bin/sh", "-c", script])
+        self.child.wait()
+    def end(self):
+        self.child.terminate()
+        self.child.wait()
+
+gpus = int(sys.argv[1])
+(node,) = [n["NodeID"] for n in ray.nodes() if n["Labels"].get("machine") == "n0"]
+for line in sys.stdin:
+    began = took = 0.0
+    for name in ("one", "two"):
+        file = os.path.join(line.strip(), name)
+        labels = [{"ray.io/node-id": node}]
+        group = ray.util.placement_group([{"GPU": gpus, "CPU": 1}], bundle_label_selector=labels)
+        group.wait(60)
+        kind = Job.options(num_gpus=gpus, num_cpus=1, scheduling_strategy=In(group, 0))
+        job = kind.remote()
+        job.run.remote(file)
+        while not os.path.exists(file):
+            time.sleep(0.002)
+        took = time.perf_counter() - began
+        if name == "one":
+            began = time.perf_counter()
+        ray.get(job.end.remote())
+        ray.util.remove_placement_group(group)
+        os.unlink(file)
+    print(took, flush=True)
+"""
+
+
+def death(cluster: SlurmCluster | RayCluster | None, engine: str = "") -> float:
     """From a power cut to the job running elsewhere, through a service."""
     with folder() as place:
-        return asyncio.run(_death(place, cluster))
+        return asyncio.run(_death(place, cluster, engine))
 
 
-async def _death(place: Path, cluster: SlurmCluster | None) -> float:
+async def _death(place: Path, cluster: SlurmCluster | RayCluster | None, engine: str) -> float:
     machines = dict.fromkeys(cluster.nodes, GPUS) if cluster else {"n0": 1, "n1": 1}
-    engine = "slurm" if cluster else ""
     stage_of = open_stage(
         place, machines, settings=PATIENT, node_ttl=8.0, policy="fifo", engine=engine
     )
@@ -201,7 +271,7 @@ async def _death(place: Path, cluster: SlurmCluster | None) -> float:
         spec = simple_app("app", owner=OWNER)
         await stage.submit(spec)
         await stage.agent(spec)
-        await until(lambda: bool(stage.starts()), 60.0)
+        await until(lambda: bool(stage.starts()), 120.0)
         (machine,) = {gpu.partition(".")[0] for gpu in stage.lines()}
         began = time.perf_counter()
         if cluster:
@@ -209,7 +279,7 @@ async def _death(place: Path, cluster: SlurmCluster | None) -> float:
         else:
             for pid in (stage.node_pid(machine), *stage.jobs_alive()):
                 os.kill(pid, signal.SIGKILL)
-        await until(lambda: len(stage.starts()) > 1, 120.0)
+        await until(lambda: len(stage.starts()) > 1, 240.0)
         return time.perf_counter() - began
 
 
@@ -224,19 +294,19 @@ def folder() -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def run_local(rounds: int, deaths: bool) -> dict[str, object]:
+def run_local(given: argparse.Namespace) -> dict[str, object]:
     """The local engine."""
     with folder() as place:
 
         async def open_one(number: int) -> Engine:
-            machine = Pretend(f"m{number}", slots=(CROWD,))
+            machine = Pretend(f"m{number}", slots=(max(GPUS, given.crowd),))
             return await LocalEngine.open(place / f"m{number}", machine, OWNERS)
 
-        line = asyncio.run(measured("local", open_one, 1, bare_local, rounds))
-    return line | ({"death_s": round(death(None), 1)} if deaths else {})
+        line = asyncio.run(measured("local", open_one, 1, bare_local, given))
+    return line | ({"death_s": round(death(None), 1)} if given.deaths else {})
 
 
-def run_slurm(rounds: int, deaths: bool) -> dict[str, object]:
+def run_slurm(given: argparse.Namespace) -> dict[str, object]:
     """Sixteen machines of Slurm, of eight GPUs each."""
     missing = [name for name in PACKAGES if shutil.which(name) is None]
     if missing or os.geteuid() != 0:
@@ -250,11 +320,41 @@ def run_slurm(rounds: int, deaths: bool) -> dict[str, object]:
             await shared.look()
             return await shared.open(f"n{number}", OWNERS)
 
-        line = asyncio.run(measured("slurm", open_one, 16, bare_slurm(cluster), rounds))
-    if deaths:
+        line = asyncio.run(measured("slurm", open_one, 16, bare_slurm(cluster), given))
+    if given.deaths:
         with slurm_cluster(nodes=2, gpus=GPUS) as cluster:
             os.environ.update(cluster.environment)
-            line["death_s"] = round(death(cluster), 1)
+            line["death_s"] = round(death(cluster, "slurm"), 1)
+    return line
+
+
+def run_ray(given: argparse.Namespace) -> dict[str, object]:
+    """Four machines of Ray, with as many GPUs as the crowd needs."""
+    if importlib.util.find_spec("ray") is None or os.geteuid() != 0:
+        why = "needs root, and the Python package ray"
+        return {"benchmark": "engines", "engine": "ray", "skipped": why}
+    gpus = max(GPUS, -(-given.crowd // 4))
+    with ray_cluster(nodes=4, gpus=gpus) as cluster, folder() as place:
+        os.environ.update(cluster.environment)
+
+        async def all_of_it() -> dict[str, object]:
+            settings = RaySettings(python=str(cluster.python), pending=300.0)
+            shared = Ray(place, settings=settings)
+
+            async def open_one(number: int) -> Engine:
+                await shared.look()
+                return await shared.open(f"n{number}", OWNERS)
+
+            try:
+                return await measured("ray", open_one, 4, bare_ray(cluster), given)
+            finally:
+                await shared.close()
+
+        line = asyncio.run(all_of_it())
+    if given.deaths:
+        with ray_cluster(nodes=2, gpus=GPUS) as cluster:
+            os.environ.update(cluster.environment)
+            line["death_s"] = round(death(cluster, "ray"), 1)
     return line
 
 
@@ -262,13 +362,14 @@ def main() -> int:
     """Measure each engine that works here."""
     parser = argparse.ArgumentParser(description="Engines side by side.")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--engines", default="local,slurm")
+    parser.add_argument("--engines", default="local,slurm,ray")
+    parser.add_argument("--crowd", type=int, default=CROWD)
     parser.add_argument("--deaths", action="store_true")
     given = parser.parse_args()
-    runs = {"local": run_local, "slurm": run_slurm}
+    runs = {"local": run_local, "slurm": run_slurm, "ray": run_ray}
     slow = False
     for name in given.engines.split(","):
-        line = runs[name](max(2, given.rounds), given.deaths)
+        line = runs[name](given)
         print(json.dumps(line), flush=True)
         over = line.get("overhead_ms", 0.0)
         slow = slow or (isinstance(over, float) and over > BAR_MS)

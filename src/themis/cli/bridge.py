@@ -1,4 +1,4 @@
-"""`themis bridge`: the nodes of a cluster that Slurm or another scheduler rules."""
+"""`themis bridge`: the nodes of a cluster that Slurm, Ray or another scheduler rules."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class BridgeCommand(TyperCommand):
         """Its own parameters, then one for every key."""
         from themis.live.config import KEYS  # noqa: PLC0415 - late, so that --help is quick
 
-        engines = {key.name: key.flag for key in KEYS.values() if key.name.startswith("slurm.")}
+        mine = [key for key in KEYS.values() if key.name.startswith(("slurm.", "ray."))]
+        engines = {key.name: key.flag for key in mine}
         return [*super().get_params(ctx), *key_options(_FLAGS | engines)]
 
 
@@ -52,7 +53,7 @@ def bridge(
         ),
     ] = None,
 ) -> None:
-    """Be the nodes of a cluster; `themis serve --engine slurm` starts it by itself.
+    """Be the nodes of a cluster; `themis serve --engine slurm` or `ray` starts it by itself.
 
     Stops on SIGTERM or Ctrl-C; jobs go on, and the next one takes them over.
     """

@@ -98,6 +98,7 @@ _GROUPS = {
     "limits": "What is taken from one caller (limits)",
     "node": "For `themis node` (node)",
     "slurm": "With `--engine slurm` (slurm)",
+    "ray": "With `--engine ray` (ray)",
 }
 
 

@@ -45,6 +45,8 @@ LOOK_FAST, LOOK_KILL, LOOK_STUCK = 0.02, 0.01, 0.25
 OVERTIME = 2.0
 """Seconds behind the end of the lease at which the kernel kills a supervisor that hangs."""
 REFUSED_CODE = 78
+HOLDER_VARIABLE = "THEMIS_HOLDER"
+"""The process that an engine's own scheduler knows: without it others may have the GPUs."""
 _SIGNALS = (
     signal.SIGCHLD,
     signal.SIGTERM,
@@ -73,6 +75,8 @@ class Supervisor:
         self.armed = 0.0
         """The end of the lease that the kernel knows of."""
         self.beat_at = 0.0
+        self.holder = int(os.environ.get(HOLDER_VARIABLE, "0"))
+        """The process that holds our GPUs, if our parent has to be one."""
         pid, self.boot = os.getpid(), clock.boot_id()
         self.page: dict[str, object] = {
             "job": task.job,
@@ -118,7 +122,7 @@ class Supervisor:
         """Refuse what must not start: a lease that is over, a stale token, a GPU in use."""
         task = self.task
         until = clock.now() + task.hello
-        while (lease := self.read_lease()) is None and clock.now() < until:
+        while (lease := self.read_lease()) is None and clock.now() < until and self.is_held():
             signal.sigtimedwait(_SIGNALS, LOOK_FAST)
         if lease is None:
             raise RefusedStartError(f"there is no lease with token {task.token}")
@@ -222,6 +226,10 @@ class Supervisor:
         if self.task.beat and now >= self.beat_at:
             self.beat_at = now + self.task.beat
             self.tell(str(self.page["state"]))
+        if not self.is_held():
+            self.killed = "the process that held its GPUs is gone"
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            return
         match due(now, self.lease, asked=self.asked):
             case "checkpoint":
                 self.ask(control)
@@ -230,6 +238,10 @@ class Supervisor:
                 signal.setitimer(signal.ITIMER_REAL, 0.0)  # We are here to do it.
             case _:
                 pass
+
+    def is_held(self) -> bool:
+        """Whether the process that has to hold our GPUs still does."""
+        return not self.holder or os.getppid() == self.holder
 
     def arm(self) -> None:
         """Let the kernel kill us a little after the end, should we hang in a file system then.

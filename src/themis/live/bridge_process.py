@@ -14,10 +14,11 @@ from functools import partial
 from pathlib import Path
 
 from themis.engines.base import Cluster, Engine
+from themis.engines.ray.cluster import RayCluster, RaySettings
 from themis.engines.slurm.cluster import SlurmCluster, SlurmSettings
 from themis.errors import ConfigError
 from themis.live.bridge import Bridge, Driven, bridge_folder
-from themis.live.config import ServiceConfig, Slurm
+from themis.live.config import Ray, ServiceConfig, Slurm
 from themis.live.grpc_client import Connection, Credentials, NodeClient, refused
 from themis.live.node import Node
 from themis.live.node_disk import NodeDisk
@@ -51,12 +52,21 @@ def open_cluster(config: ServiceConfig) -> Cluster:
     folder = engine_folder(config)
     if config.engine == "slurm":
         return SlurmCluster(folder, slurm_settings(config), checkpoints=config.shared_dir)
-    raise ConfigError("engine", config.engine, "an engine of clusters: slurm")
+    if config.engine == "ray" or config.engine.startswith("ray://"):
+        address = "auto" if config.engine == "ray" else config.engine
+        return RayCluster(folder, address, ray_settings(config), checkpoints=config.shared_dir)
+    raise ConfigError("engine", config.engine, "an engine of clusters: slurm or ray")
 
 
 def slurm_settings(config: ServiceConfig) -> SlurmSettings:
     """What the section `slurm` says."""
     return SlurmSettings(**{item.name: getattr(config.slurm, item.name) for item in fields(Slurm)})
+
+
+def ray_settings(config: ServiceConfig) -> RaySettings:
+    """What the section `ray` says."""
+    given = {item.name: getattr(config.ray, item.name) for item in fields(Ray)}
+    return RaySettings(**given | {"python": str(config.ray.python or "")})
 
 
 async def run_bridge(

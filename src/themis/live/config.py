@@ -79,6 +79,7 @@ HTTP = Address("127.0.0.1", 7421)
 _PATH = Kind("path")
 _FLAG = Kind("flag")
 _PLAIN = Kind("plain or empty")
+_LABEL = Kind("label or empty")
 _ADDRESS = Kind("address")
 _DAY = 86400.0
 _LIVE = True
@@ -195,6 +196,43 @@ class Slurm:
         float,
         About(Kind("seconds", 1.0, 3600.0), "A job that Slurm does not start for so long."),
     ] = 60.0
+    patience: Annotated[
+        float,
+        About(
+            Kind("seconds", 1.0, 3600.0),
+            "What a command of Slurm's may take, and the end of a job that was called off.",
+        ),
+    ] = 30.0
+    silence: Annotated[
+        float,
+        About(
+            Kind("seconds", 5.0, 3600.0),
+            "A machine of whose jobs nothing is heard for so long is not used.",
+        ),
+    ] = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ray:
+    """With `engine: ray`: what Themis may use of the cluster, and how it asks for it."""
+
+    python: Annotated[
+        Path | None, About(_PATH, "The Python that has Ray (default: Themis's own).")
+    ] = None
+    only: Annotated[
+        str, About(_LABEL, "Only machines with this label: pool=themis (default: all with GPUs).")
+    ] = ""
+    machine_label: Annotated[
+        str, About(_LABEL, "The label that names a machine; without it, its host name does.")
+    ] = "machine"
+    rack_label: Annotated[str, About(_LABEL, "The label that names a machine's rack.")] = "rack"
+    cpus: Annotated[
+        int, About(Kind("count", 1, 4096), "CPUs that a job gets for each of its GPUs.")
+    ] = 1
+    pending: Annotated[
+        float,
+        About(Kind("seconds", 1.0, 3600.0), "A job that Ray does not start for so long."),
+    ] = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +263,10 @@ class ServiceConfig:
         About(Kind("scalars"), "Options of the policy and settings of the arbiter.", _LIVE),
     ] = field(default_factory=dict)
     engine: Annotated[
-        str, About(Kind("engine"), "What starts jobs on machines: local, or slurm.")
+        str,
+        About(
+            Kind("engine"), "What starts jobs on machines: local, slurm, ray or ray://HOST:PORT."
+        ),
     ] = "local"
     engine_dir: Annotated[
         Path | None,
@@ -268,6 +309,7 @@ class ServiceConfig:
     limits: Limits = field(default=Limits())
     node: Node = field(default=Node())
     slurm: Slurm = field(default=Slurm())
+    ray: Ray = field(default=Ray())
 
 
 def _keys(kind: type, prefix: str = "") -> Iterator[Key]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from themis.arbiter import SETTING_NAMES
 from themis.live.config import KEYS, SECTIONS, Key
-from themis.live.values import plain
+from themis.live.values import ENGINES, LABEL, RAY_ADDRESS, plain
 
 _NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
 _ADDRESS = r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}$"
@@ -62,8 +62,9 @@ def _kind(key: Key) -> dict[str, Any]:
         "name": {"type": "string", "pattern": _NAME},
         "name or empty": {"type": "string", "maxLength": 63},
         "choice": {"enum": list(kind.choices)},
-        "engine": {"enum": ["local", "slurm"]},
+        "engine": {"anyOf": [{"enum": list(ENGINES)}, _text(RAY_ADDRESS)]},
         "plain or empty": {"type": "string", "pattern": r"^([A-Za-z0-9_][A-Za-z0-9_.,:@\[\]-]*)?$"},
+        "label or empty": _text(LABEL),
         "flag": {"type": "boolean"},
         "count": {"type": "integer", "minimum": int(kind.low), "maximum": int(kind.high)},
         "number": {"type": "number", **number},

@@ -27,6 +27,9 @@ _POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _ACCOUNT = re.compile(r"[a-z_][a-z0-9_.-]{0,31}\Z|([0-9]{1,10})(?::([0-9]{1,10}))?\Z")
 _PLAIN = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.,:@\[\]-]{0,4000})?\Z")
 _STORE = re.compile(r"(sqlite:///|postgresql://)[^\s\0]+\Z")
+ENGINES = ("local", "slurm", "ray")
+RAY_ADDRESS = r"^ray://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}$"
+LABEL = r"^([A-Za-z0-9][A-Za-z0-9_./-]{0,250}(=[A-Za-z0-9_.-]{1,250})?)?$"
 _PASSWORD = re.compile(r"(\w+://[^\s:/@]*):[^\s@]*@|([?&](?:ssl)?password=)[^\s&]*")
 _TEXTUAL = {
     "address",
@@ -40,6 +43,7 @@ _TEXTUAL = {
     "account",
     "engine",
     "plain or empty",
+    "label or empty",
 }
 
 
@@ -176,9 +180,17 @@ def _plain_or_empty(name: str, value: object, kind: Kind) -> str:
     return value
 
 
+def _label_or_empty(name: str, value: object, kind: Kind) -> str:
+    if not isinstance(value, str) or not re.match(LABEL, value):
+        raise ConfigError(name, shown(value), "a label, or label=value, as Ray has them")
+    return value
+
+
 def _engine(name: str, value: object, kind: Kind) -> str:
-    if not isinstance(value, str) or value not in {"local", "slurm"}:
-        raise unknown_name(name, shown(value), ("local", "slurm"))
+    if isinstance(value, str) and re.match(RAY_ADDRESS, value):
+        return value
+    if not isinstance(value, str) or value not in ENGINES:
+        raise unknown_name(name, shown(value), (*ENGINES, "ray://HOST:PORT"))
     return value
 
 
@@ -282,6 +294,7 @@ _CHECKS: dict[str, Callable[[str, object, Kind], Any]] = {
     "choice": _choice,
     "engine": _engine,
     "plain or empty": _plain_or_empty,
+    "label or empty": _label_or_empty,
     "flag": _flag,
     "count": _count,
     "number": _number,

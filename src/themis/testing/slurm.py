@@ -11,70 +11,78 @@ The first process in there ends when the one that started it does, however it do
 others; it removes the folder too. Needs root, and the Debian packages in `PACKAGES`.
 """
 
-import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from themis.engines import processes
 from themis.errors import UnavailableError
-from themis.testing import slurm_keeper
-from themis.testing.tools import missing, require_tool
+from themis.testing.kept import NEEDED, SBIN, Kept, keep, machine, require_programs
 
 PACKAGES = {
     "slurmctld": "slurmctld",
     "slurmd": "slurmd",
     "salloc": "slurm-client",
     "munged": "munge",
-    "unshare": "util-linux",
-    "ip": "iproute2",
-}
+} | NEEDED
 """Programs, and the Debian packages that bring them."""
 CLIENTS = ("salloc", "srun", "sbatch", "squeue", "sinfo", "scontrol", "scancel")
 _ADDRESS = "10.254.254.1"
-_SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_PATIENCE = 60.0
 
 
 def require_slurm() -> None:
     """Skip the running test where something of Slurm is missing, and name the package."""
-    os.environ["PATH"] = _with_sbin(os.environ.get("PATH", ""))
-    for program, package in PACKAGES.items():
-        require_tool(program, package)
-    if os.geteuid() != 0:
-        missing("a cluster in a namespace of its own needs root")
+    require_programs(PACKAGES)
 
 
-def _with_sbin(path: str) -> str:
-    return path if "/usr/sbin" in path.split(":") else f"{path}:/usr/sbin:/sbin"
+class SlurmCluster(Kept):
+    """One that is running. Its programs: `munged`, `ctld` and the machines."""
 
-
-@dataclass
-class SlurmCluster:
-    """One that is running."""
-
-    folder: Path
-    nodes: tuple[str, ...]
-    gpus: int
-    keeper: "subprocess.Popen[bytes]"
-    inside: int = 0
-    """The keeper itself, below the `unshare` that made its namespaces."""
+    nodes: tuple[str, ...] = ()
+    gpus: int = 0
+    engine = "slurm"
+    head = "ctld"
 
     @property
     def environment(self) -> dict[str, str]:
         """Variables by which Slurm's commands, wrapped, find this cluster."""
-        path = os.environ.get("PATH", _SBIN)
+        path = os.environ.get("PATH", SBIN)
         return {
             "PATH": f"{self.folder / 'bin'}:{path}",
             "SLURM_CONF": str(self.folder / "slurm.conf"),
         }
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What a service is told that uses it: patience, for machines with much else to do."""
+        return ("--slurm-patience", "120s", "--slurm-silence", "60s", "--slurm-pending", "120s")
+
+    def held(self) -> str:
+        """Allocations that are not over."""
+        return self.run("squeue", "-h", "-o", "%j %T")
+
+    def cut(self, name: str) -> None:
+        """Let the controller not reach a machine, whose jobs go on."""
+        os.kill(self._daemon(name), signal.SIGSTOP)
+
+    def mend(self, name: str) -> None:
+        """Let it be reached again."""
+        os.kill(self._daemon(name), signal.SIGCONT)
+
+    def _daemon(self, name: str) -> int:
+        words = ["slurmd", "-D", "-N", name, "-f", str(self.folder / "slurm.conf")]
+        wanted = b"".join(word.encode() + b"\0" for word in words)
+        for pid in processes.all_processes():
+            with suppress(OSError):
+                if Path(f"/proc/{pid}/cmdline").read_bytes() == wanted:
+                    return pid
+        raise UnavailableError(f"machine {name} has no slurmd")
 
     def run(self, *command: str, check: bool = True) -> str:
         """Run a command of Slurm's; what it prints."""
@@ -91,22 +99,6 @@ class SlurmCluster:
             raise UnavailableError(f"{command[0]}: {done.stderr.strip()}")
         return done.stdout
 
-    def start(self, name: str) -> None:
-        """Start `ctld`, `munged` or a machine."""
-        self._tell(f"start {name}")
-
-    def kill(self, name: str) -> None:
-        """Kill it, with all that runs there."""
-        self._tell(f"kill {name}")
-
-    def stop(self, name: str) -> None:
-        """Stop all processes there, as a machine that hangs."""
-        self._tell(f"stop {name}")
-
-    def go_on(self, name: str) -> None:
-        """Let them go on."""
-        self._tell(f"continue {name}")
-
     def states(self) -> dict[str, str]:
         """The state of each machine, as `sinfo` has it."""
         lines = self.run("sinfo", "-h", "-N", "-o", "%N %T", check=False).split("\n")
@@ -114,35 +106,12 @@ class SlurmCluster:
 
     def until_idle(self) -> None:
         """Wait until all machines are there."""
-        until = time.monotonic() + _PATIENCE
-        while (states := self.states()).keys() != set(self.nodes) or set(states.values()) - {
-            "idle"
-        }:
-            if time.monotonic() > until:
-                raise UnavailableError(f"Slurm does not come up: {states}\n{self.logs()}")
-            time.sleep(0.1)
+        wanted = dict.fromkeys(self.nodes, "idle")
+        self.until(lambda: self.states() == wanted, "Slurm does not come up")
 
     def until_up(self) -> None:
         """Wait until the controller answers."""
-        until = time.monotonic() + _PATIENCE
-        while not self.states():
-            if time.monotonic() > until:
-                raise UnavailableError(f"Slurm does not answer\n{self.logs()}")
-            time.sleep(0.1)
-
-    def logs(self) -> str:
-        """The ends of all logs."""
-        files = sorted((self.folder / "log").iterdir())
-        return "\n".join(f"{file.name}: {file.read_text('utf-8')[-600:]}" for file in files)
-
-    def _tell(self, line: str) -> None:
-        assert self.keeper.stdin is not None
-        assert self.keeper.stdout is not None
-        self.keeper.stdin.write(f"{line}\n".encode())
-        self.keeper.stdin.flush()
-        answer = self.keeper.stdout.readline().decode().strip()
-        if answer != "ok":
-            raise UnavailableError(f"{line}: {answer}")
+        self.until(lambda: bool(self.states()), "Slurm does not answer")
 
 
 @contextmanager
@@ -160,63 +129,24 @@ def slurm_cluster(
     folder = Path(tempfile.mkdtemp(prefix="themis-slurm-"))
     folder.chmod(0o755)
     names = tuple(f"n{number}" for number in range(nodes))
-    try:
-        _write(folder, names, gpus, racks, settings)
-        keeper = subprocess.Popen(
-            ["unshare", "--net", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc",
-             sys.executable, "-I", slurm_keeper.__file__, str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )  # fmt: skip
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    cluster = SlurmCluster(folder, names, gpus, keeper)
-    try:
-        assert keeper.stdout is not None
-        if keeper.stdout.readline().strip() != b"ready":
-            raise UnavailableError("the namespaces of a cluster cannot be made here")
-        _wrap(folder, _only_child(keeper.pid))
-        for name in ("munged", "ctld", *names):
+    programs = _write(folder, names, gpus, racks, settings)
+    env = {"PATH": SBIN, "SLURM_CONF": f"{folder}/slurm.conf"}
+    with keep(folder, programs, env, [f"{_ADDRESS}/32"]) as kept:
+        cluster = SlurmCluster(kept.folder, kept.process, kept.inside)
+        cluster.nodes, cluster.gpus = names, gpus
+        for name in CLIENTS:
+            # What lives long ends with the cluster; the others get their signals themselves.
+            cluster.wrapper(name, str(shutil.which(name, path=SBIN)), pids=name == "srun")
+        for name in programs:
             cluster.start(name)
         cluster.until_idle()
         yield cluster
-    finally:
-        assert keeper.stdin is not None
-        keeper.stdin.close()
-        try:
-            keeper.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            keeper.kill()
-            keeper.wait()
-        if keeper.stdout is not None:
-            keeper.stdout.close()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _only_child(pid: int) -> int:
-    (child,) = slurm_keeper.offspring(pid, deep=False)
-    return child
-
-
-def _wrap(folder: Path, inside: int) -> None:
-    """Commands of Slurm that are run inside, but by processes and from folders of outside."""
-    programs = folder / "bin"
-    programs.mkdir()
-    for name in CLIENTS:
-        real = shutil.which(name, path=_SBIN)
-        script = programs / name
-        # What lives long ends with the cluster; the others get their signals themselves.
-        where = "--net --pid" if name == "srun" else "--net"
-        line = f'exec nsenter --target {inside} {where} -- {real} "$@"'
-        script.write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
-        script.chmod(0o755)
 
 
 def _write(
     folder: Path, names: tuple[str, ...], gpus: int, racks: int, settings: dict[str, str]
-) -> None:
-    """All files of a cluster."""
+) -> dict[str, list[str]]:
+    """All files of a cluster; returns its programs."""
     host = socket.gethostname().partition(".")[0]
     for part in ("run", "state", "spool", "log", "dev"):
         (folder / part).mkdir(mode=0o755)
@@ -263,6 +193,8 @@ def _write(
     lines += [
         f"NodeName={every} NodeHostname={host} NodeAddr={_ADDRESS} {ports} {cpus} Gres=gpu:{gpus}",
         f"PartitionName=main Nodes={every} Default=YES MaxTime=INFINITE State=UP",
+        # The last machine alone, which is in both.
+        f"PartitionName=last Nodes={names[-1]} MaxTime=INFINITE State=UP",
     ]
     (folder / "slurm.conf").write_text("\n".join(lines) + "\n", encoding="utf-8")
     gres = [f"NodeName={n} Name=gpu File={folder}/dev/{n}-[0-{gpus - 1}]" for n in names]
@@ -272,24 +204,13 @@ def _write(
     switches = [f"SwitchName=r{n} Nodes={','.join(group)}" for n, group in enumerate(groups)]
     switches.append(f"SwitchName=core Switches=r[0-{len(groups) - 1}]")
     (folder / "topology.conf").write_text("\n".join(switches) + "\n", encoding="utf-8")
-    plan = {
-        "address": f"{_ADDRESS}/32",
-        "env": {"PATH": _SBIN, "SLURM_CONF": f"{folder}/slurm.conf"},
-        "programs": {
-            "munged": [
-                "munged", "--foreground", "--force", f"--key-file={key}",
-                f"--socket={folder}/run/munge.socket", f"--pid-file={folder}/run/munged.pid",
-                f"--log-file={folder}/log/munged.log", f"--seed-file={folder}/run/seed",
-            ],
-            "ctld": ["slurmctld", "-D", "-f", f"{folder}/slurm.conf"],
-        }
-        | {name: _machine(name, folder) for name in names},
+    return {
+        "munged": [
+            "munged", "--foreground", "--force", f"--key-file={key}",
+            f"--socket={folder}/run/munge.socket", f"--pid-file={folder}/run/munged.pid",
+            f"--log-file={folder}/log/munged.log", f"--seed-file={folder}/run/seed",
+        ],
+        "ctld": ["slurmctld", "-D", "-f", f"{folder}/slurm.conf"],
+    } | {
+        name: machine(f"slurmd -D -N {name} -f {folder}/slurm.conf") for name in names
     }  # fmt: skip
-    (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-
-
-def _machine(name: str, folder: Path) -> list[str]:
-    """A machine is a PID namespace; its first process collects orphans, as an init does."""
-    daemon = f"slurmd -D -N {name} -f {folder}/slurm.conf & wait $!"
-    unshare = ["unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
-    return [*unshare, "sh", "-c", daemon]

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from themis.engines.slurm.cluster import SlurmSettings, granted, themis_name
+from themis.engines.sharing import themis_name
+from themis.engines.slurm.cluster import SlurmSettings, granted
 from themis.engines.slurm.facts import (
     gpus_in,
     jobs_from,

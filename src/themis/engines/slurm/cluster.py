@@ -18,11 +18,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from themis.engines import clock
-from themis.engines.base import Capabilities, Discovered, Gpu, Sighting
+from themis.engines.base import Capabilities, Discovered, Sighting
 from themis.engines.folders import Limits
 from themis.engines.launching import Place, Times
 from themis.engines.owners import Owners
 from themis.engines.remote import RemoteEngine
+from themis.engines.sharing import Others, Resting, themis_name, troubled
 from themis.engines.slurm.commands import Commands
 from themis.engines.slurm.facts import (
     JOB_FORMAT,
@@ -46,9 +47,6 @@ _GRANTED = re.compile(r"[Gg]ranted job allocation (\d+)")
 _WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "RESV_DEL_HOLD", "REQUEUE_HOLD", "SPECIAL_EXIT"}
 _PLACED = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"}
 _LOST = {"NODE_FAIL", "BOOT_FAIL"}
-_AWAY = 60.0
-"""Seconds that a machine rests whose supervisors fell silent; twice as long each time."""
-_LONGEST_AWAY = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +63,11 @@ class SlurmSettings:
     cpus: int = 1
     """For each GPU."""
     pending: float = 60.0
+    """Seconds that Slurm may keep a start waiting."""
+    patience: float = 30.0
+    """Seconds that one of its commands may take, or the end of a job that was called off."""
+    silence: float = 15.0
+    """Seconds without a word of any supervisor after which a machine is not well."""
 
     def options(self, gpus: int) -> list[str]:
         """For `salloc`, with so many GPUs on one machine."""
@@ -109,10 +112,15 @@ class SlurmCluster:
             ConfigError: One of Slurm's commands is not there, or `nodes` is no list of names.
         """
         self.settings = settings or SlurmSettings()
-        self.commands = commands or Commands()
+        self.commands = commands or Commands(limit=self.settings.patience)
         self.commands.check()
         self._folder = folder
-        self._times = replace(times or Times(), pending=self.settings.pending)
+        self._times = replace(
+            times or Times(),
+            pending=self.settings.pending,
+            patience=self.settings.patience,
+            silence=self.settings.silence,
+        )
         self._limits = limits
         self._checkpoints = checkpoints
         self._now = now
@@ -123,13 +131,11 @@ class SlurmCluster:
         self._jobs: dict[str, JobFacts] = {}
         self._stepless: frozenset[str] = frozenset()
         """Allocations in which nothing runs, by their names."""
+        self._told_none = False
         self._racks: dict[str, str] | None = None
         self._asking = asyncio.Lock()
-        self._others: dict[str, int] = {}
-        """GPUs that others seemed to use, at the last look at each machine."""
-        self._engines: dict[str, RemoteEngine] = {}
-        self._away: dict[str, tuple[float, float]] = {}
-        """Machines whose supervisors fell silent: until when they rest, and for how long."""
+        self._others = Others("Slurm")
+        self._resting = Resting(now)
 
     # Machines
 
@@ -142,7 +148,7 @@ class SlurmCluster:
         """The engine of one machine."""
         from themis.engines.slurm.launcher import SlurmLauncher  # noqa: PLC0415 - it knows us
 
-        engine = self._engines[machine] = await RemoteEngine.open(
+        engine = await RemoteEngine.open(
             self._folder / machine,
             SlurmLauncher(self, machine),
             owners,
@@ -151,22 +157,18 @@ class SlurmCluster:
             checkpoints=self._checkpoints,
             now=self._now,
         )
+        self._resting.opened(machine, engine)
         return engine
 
     async def close(self) -> None:
         """Nothing to let go of: what runs in Slurm runs on."""
 
     def _trouble(self, name: str) -> str:
-        facts, now = self._nodes[name], self._now()
+        facts = self._nodes[name]
         if facts.down:
-            self._away.pop(name, None)  # Slurm knows: when it has it up again, it is.
+            self._resting.is_down(name)
             return facts.down
-        until, length = self._away.get(name, (0.0, _AWAY / 2))
-        engine = self._engines.get(name)
-        if engine is not None and engine.quiet and now >= until:
-            until, length = self._away[name] = now + 2 * length, min(2 * length, _LONGEST_AWAY)
-            del self._engines[name]
-        if now < until:
+        if self._resting.rests(name):
             return "its supervisors are silent, and Slurm does not say why"
         return ""
 
@@ -185,7 +187,16 @@ class SlurmCluster:
                     themis_name(facts.name): facts for facts in found if self._takes(facts)
                 }
                 self._nodes_at = self._now()
+                self._tell_none()
             return self._nodes
+
+    def _tell_none(self) -> None:
+        """Say so if there is nothing to use, once: a name may be written wrongly."""
+        if not self._nodes and not self._told_none:
+            given = (("partition", self.settings.partition), ("nodes", self.settings.nodes))
+            inside = "".join(f", {name} {value}" for name, value in given if value)
+            _LOG.warning("Slurm has no machine with GPUs%s", inside)
+        self._told_none = not self._nodes
 
     def _takes(self, facts: NodeFacts) -> bool:
         settings = self.settings
@@ -220,6 +231,10 @@ class SlurmCluster:
         """Slurm's name of a machine."""
         return self._nodes[name].name
 
+    def address(self, name: str) -> str:
+        """Where a machine is reached."""
+        return self._nodes[name].name if name in self._nodes else name
+
     async def discover(self, name: str, busy: Collection[int]) -> Discovered:
         """A machine with its GPUs, of which some may be others'."""
         nodes = await self.nodes()
@@ -230,21 +245,9 @@ class SlurmCluster:
             troubles = [facts.closed] * machine.gpus
         else:
             ours = await self._ours_on(facts.name)
-            others = max(0, facts.used - ours) if ours is not None else 0
-            # Two questions are not one moment: what counts is what two looks agree on.
-            before, self._others[name] = self._others.get(name, 0), others
-            others = min(before, others)
-            troubles = ["used by jobs of Slurm's that are not Themis's"] * others
-        trouble: dict[int, str] = {}
-        # Which ones they are cannot be known, and does not matter: the last that we do not use.
-        for index in reversed(range(machine.gpus)):
-            if troubles and index not in busy:
-                trouble[index] = troubles.pop()
-        gpus = tuple(
-            Gpu(index, model=facts.model, trouble=trouble.get(index, ""))
-            for index in range(machine.gpus)
-        )
-        return Discovered(machine, gpus)
+            others = facts.used - ours if ours is not None else 0
+            troubles = self._others.troubles(name, others)
+        return Discovered(machine, tuple(troubled(machine.gpus, facts.model, troubles, busy)))
 
     async def _ours_on(self, node: str) -> int | None:
         jobs = await self.jobs()
@@ -290,11 +293,6 @@ class SlurmCluster:
                 alive = name not in self._stepless or name in launching
                 found[name] = Place("placed" if alive else "empty", job.state)
         return found
-
-
-def themis_name(text: str) -> str:
-    """A name of Slurm's as Themis can have it."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:63] or "x"
 
 
 def granted(text: str) -> str:

@@ -94,6 +94,10 @@ class SlurmLauncher:
             except RefusedError as error:  # it is over already
                 _LOG.debug("scancel: %s", error)
 
+    def address(self, machine: str) -> str:
+        """Slurm's own name of it."""
+        return self._cluster.address(machine)
+
     def argv(self, task_file: Path) -> list[str]:
         """A supervisor, by the Python of this process: it is on storage that all machines see."""
         return command("themis.engines.supervisor", str(task_file))

@@ -1,14 +1,14 @@
-"""The first process of a test's Slurm: starts its daemons, and ends them, all at its own end.
+"""The first process of a test's cluster: starts its daemons, and ends them, all at its own end.
 
-    python -I slurm_keeper.py FOLDER < commands
+    python -I keeper.py FOLDER < commands
 
 It is number one of a PID namespace, so the kernel ends everything in there with it; it ends when
 its input does, which is when whoever started it is gone, killed or not. It imports the standard
 library only, and is started by its path.
 
-Each line of input is `start NAME`, `kill NAME`, `stop NAME` or `continue NAME`, where NAME is
-`ctld` or a node's; each is answered by a line. A node is a namespace of its own: to kill it is what
-a power cut is to a machine.
+Each line of input is `start NAME`, `kill NAME`, `stop NAME` or `continue NAME`, where NAME is a
+program of the plan: a daemon, or a node; each is answered by a line. A node is a namespace of its
+own: to kill it is what a power cut is to a machine.
 """
 
 import contextlib
@@ -36,7 +36,8 @@ class Keeper:
     def serve(self) -> None:
         """Until the input ends."""
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-        subprocess.run(["ip", "address", "add", self.plan["address"], "dev", "lo"], check=True)
+        for address in self.plan["addresses"]:
+            subprocess.run(["ip", "address", "add", address, "dev", "lo"], check=True)
         say("ready")
         for line in self.lines():
             word, _, name = line.partition(" ")

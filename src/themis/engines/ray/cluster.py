@@ -1,0 +1,259 @@
+"""A Ray cluster: its machines, and the way to each.
+
+    cluster = RayCluster(folder, "ray://head:10001", RaySettings())
+    for seen in await cluster.look(): ...
+    engine = await cluster.open("n0", owners)
+
+A start is one placement group of one bundle, pinned to its machine by the label that Ray gives
+every node, and one actor in it that holds the supervisor; both detached, and under the name of the
+start: by that it is found again. Machines are named by a label, or by their host names.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from themis.engines import clock
+from themis.engines.base import Capabilities, Discovered, Sighting
+from themis.engines.folders import Limits
+from themis.engines.launching import Place, Times
+from themis.engines.owners import Owners
+from themis.engines.ray.line import Line
+from themis.engines.remote import RemoteEngine
+from themis.engines.sharing import Others, Resting, themis_name, troubled
+from themis.errors import UnavailableError
+from themis.model import Machine
+
+_FRESH = 0.5
+"""Seconds for which what Ray said is as good as asked now."""
+_ACCELERATOR = "ray.io/accelerator-type"
+_WAITING, _PLACED = "PENDING", "CREATED"
+
+
+@dataclass(frozen=True, slots=True)
+class RaySettings:
+    """What Themis may use of the cluster, and how it asks for it."""
+
+    python: str = ""
+    """The interpreter that has Ray; empty: this one."""
+    only: str = ""
+    """label=value of machines that may be used; empty: all with GPUs."""
+    machine_label: str = "machine"
+    rack_label: str = "rack"
+    cpus: int = 1
+    """For each GPU."""
+    pending: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class RayNode:
+    """One machine, as Ray sees it. When it comes back, it is another."""
+
+    id: str
+    alive: bool
+    why: str
+    host: str
+    address: str
+    gpus: int
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What Ray had at one moment."""
+
+    nodes: Mapping[str, RayNode] = field(default_factory=dict)
+    """By the names that Themis has for them; of several with one name that which is alive."""
+    alive: frozenset[str] = frozenset()
+    """Their numbers."""
+    groups: Mapping[str, tuple[str, str, int]] = field(default_factory=dict)
+    """State, node and GPUs of each start."""
+    actors: frozenset[str] = frozenset()
+    """Starts whose holder is there, or will be."""
+    free: Mapping[str, float] = field(default_factory=dict)
+
+    def place(self, name: str, node: str, *, launching: bool) -> Place | None:
+        """Where a start is that was launched on this node."""
+        state, where, _ = self.groups.get(name, ("", "", 0))
+        node = where or node
+        if node and node not in self.alive:
+            return Place("lost", "Ray: its machine is gone")
+        if not state:
+            return Place("waiting") if launching else None
+        if state == _WAITING:
+            return Place("waiting", "Ray has no room for it")
+        if state != _PLACED:
+            return Place("lost", f"Ray: {state.lower()}")
+        return Place("placed" if launching or name in self.actors else "empty")
+
+
+class RayCluster:
+    """The machines with GPUs that Ray knows, as far as the settings let them in."""
+
+    def __init__(
+        self,
+        folder: Path,
+        address: str = "auto",
+        settings: RaySettings | None = None,
+        *,
+        line: Line | None = None,
+        times: Times | None = None,
+        limits: Limits | None = None,
+        checkpoints: Path | None = None,
+        now: Callable[[], float] = clock.now,
+    ) -> None:
+        """Bring the parts together; Ray is not asked yet.
+
+        Args:
+            folder: Where engines keep their files, on storage that all machines share.
+            address: `auto` on a machine of the cluster, else ray://HOST:PORT.
+            settings: What may be used.
+            line: Speaks with Ray.
+            times: What engines wait for.
+            limits: Sizes and patience of engines.
+            checkpoints: Where jobs that name no folder keep theirs.
+            now: The clock of leases.
+
+        Raises:
+            ConfigError: There is no such Python.
+        """
+        self.settings = settings or RaySettings()
+        self.line = line or Line(address, self.settings.python)
+        self.line.check()
+        self.now = now
+        self._folder = folder
+        self._times = replace(times or Times(), pending=self.settings.pending)
+        self._limits = limits
+        self._checkpoints = checkpoints
+        self._seen = Seen()
+        self._seen_at = -1e9
+        self._asking = asyncio.Lock()
+        self._resting = Resting(now)
+        self._others = Others("Ray")
+        self._known: dict[str, RayNode] = {}
+        """Every machine that was ever seen, in the order of their names."""
+
+    # Machines
+
+    async def look(self) -> tuple[Sighting, ...]:
+        """All machines; one is unwell if Ray has it dead, or its supervisors are silent."""
+        seen = await self._ask()
+        return tuple(
+            Sighting(self.machine(name), self._trouble(seen, name)) for name in self._known
+        )
+
+    async def open(self, machine: str, owners: Owners) -> RemoteEngine:
+        """The engine of one machine."""
+        from themis.engines.ray.launcher import RayLauncher  # noqa: PLC0415 - it knows us
+
+        folder = self._folder / machine
+        engine = await RemoteEngine.open(
+            folder,
+            RayLauncher(self, machine, folder),
+            owners,
+            times=self._times,
+            limits=self._limits,
+            checkpoints=self._checkpoints,
+            now=self.now,
+        )
+        self._resting.opened(machine, engine)
+        return engine
+
+    async def close(self) -> None:
+        """End the process that speaks with Ray; what runs there runs on."""
+        await self.line.close()
+
+    def _trouble(self, seen: Seen, name: str) -> str:
+        node = seen.nodes.get(name)
+        if node is None or not node.alive:
+            self._resting.is_down(name)
+            return "Ray has it dead" + (f": {node.why[:200]}" if node and node.why else "")
+        if self._resting.rests(name):
+            return "its supervisors are silent, and Ray does not say why"
+        return ""
+
+    def machine(self, name: str) -> Machine:
+        """One machine as Themis knows machines: each GPU a slot, because nobody chooses them."""
+        node = self._known[name]
+        rack = themis_name(node.labels.get(self.settings.rack_label, "r0"))
+        model = themis_name(node.labels.get(_ACCELERATOR, "gpu"))
+        return Machine(name, rack, (1,) * node.gpus, model)
+
+    def node(self, name: str) -> str:
+        """Ray's number of a machine.
+
+        Raises:
+            UnavailableError: It has none now.
+        """
+        node = self._seen.nodes.get(name)
+        if node is None or not node.alive:
+            raise UnavailableError(f"Ray has no machine {name} now")
+        return node.id
+
+    def address(self, name: str) -> str:
+        """Where a machine is reached."""
+        return self._known[name].address if name in self._known else name
+
+    async def discover(self, name: str, busy: Collection[int]) -> Discovered:
+        """A machine with its GPUs, of which some may be others'."""
+        seen = await self._ask()
+        if name not in self._known:
+            raise UnavailableError(f"Ray has no machine {name} with GPUs")
+        machine, node, troubles = self.machine(name), seen.nodes.get(name), list[str]()
+        if node is not None and node.id in seen.free:
+            used = machine.gpus - int(seen.free[node.id])
+            ours = sum(gpus for _, where, gpus in seen.groups.values() if where == node.id)
+            troubles = self._others.troubles(name, used - ours)
+        gpus = troubled(machine.gpus, machine.gpu_model, troubles, busy)
+        return Discovered(machine, tuple(gpus))
+
+    # Starts
+
+    async def starts(self) -> Seen | None:
+        """What Ray has now; None: it does not answer."""
+        try:
+            return await self._ask()
+        except UnavailableError:
+            return None
+
+    def look_again(self) -> None:
+        """Something was changed: what Ray said is old."""
+        self._seen_at = -1e9
+
+    async def _ask(self) -> Seen:
+        async with self._asking:
+            if self.now() - self._seen_at > _FRESH:
+                asked = self.now()
+                self._seen = self._read(await self.line.call("look"))
+                self._seen_at = asked
+            return self._seen
+
+    def _read(self, said: Mapping[str, Any]) -> Seen:
+        nodes = [RayNode(**node) for node in said["nodes"]]
+        hosts = [node.host for node in nodes if node.alive]
+        named: dict[str, RayNode] = {}
+        for node in nodes:
+            if not self._takes(node):
+                continue
+            own = node.host if hosts.count(node.host) == 1 else node.address
+            name = themis_name(node.labels.get(self.settings.machine_label, own))
+            if node.alive or name not in named:
+                named[name] = node
+        self._known = dict(sorted((self._known | named).items()))
+        groups = {name: (state, node, gpus) for name, (state, node, gpus) in said["groups"].items()}
+        alive = frozenset(node.id for node in nodes if node.alive)
+        return Seen(named, alive, groups, frozenset(said["actors"]), said["free"])
+
+    def _takes(self, node: RayNode) -> bool:
+        label, _, value = self.settings.only.partition("=")
+        return bool(node.gpus) and (not label or node.labels.get(label) == value)
+
+
+CAPABILITIES = Capabilities(
+    engine="ray",
+    chooses_indices=False,
+    control="tree",
+    control_reasons=("what escapes it is the holder's to end, in whose place Ray started it",),
+)

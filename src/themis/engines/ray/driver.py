@@ -1,0 +1,310 @@
+"""The process that speaks with Ray for the bridge: the only file that imports it.
+
+    python driver.py ADDRESS < requests > answers
+
+A program of its own, run by the Python that has Ray, which need not be Themis's: Ray wants drivers
+with its very version, its calls block while its head is away, and it ends its process when that
+takes long. Lines of JSON go in, `{"id": 1, "do": "look"}`, and out, `{"id": 1, "ok": ...}`. It ends
+when its input does. What it started runs on: groups and actors are detached, under the names of
+starts.
+
+At `auto` it is a driver on a machine of the cluster. At `ray://HOST:PORT` it is a client of Ray's,
+whose every call would be a task; there an actor beside the head does the work of all of them.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, BinaryIO
+
+NAMESPACE = "themis"
+PREFIX = "themis-"
+HEAD = "node:__internal_head__"
+"""A resource that only the machine of the head has."""
+CALLS = 16
+KILL_WAIT = 5.0
+"""Seconds for a holder to kill what it holds."""
+SUBREAPER = 36
+
+
+class Holder:
+    """What runs in a placement group: it starts a supervisor on the GPUs that Ray gave, and waits.
+
+    The supervisor ends everything when this process is gone (`THEMIS_HOLDER`); what a supervisor
+    leaves behind comes to this process, and is killed.
+    """
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def run(self, argv: list[str], env: dict[str, str], errors: str) -> None:
+        """Until all of it is over; then this process ends too."""
+        import ray  # noqa: PLC0415 - see above
+
+        gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+        ctypes.CDLL(None, use_errno=True).prctl(SUBREAPER, 1, 0, 0, 0)
+        told = {"CUDA_VISIBLE_DEVICES": ",".join(gpus), "THEMIS_HOLDER": str(os.getpid())}
+        with open(errors, "ab") as out:
+            child = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=out,
+                env=env | told,
+                cwd="/",
+                start_new_session=True,
+            )
+        child.wait()
+        self._end_all()
+        if self._told:
+            time.sleep(1.0)  # Who said so waits to hear that it is done.
+        # By itself, and not as Ray would have it: what has ended must not be waited for.
+        os._exit(0)
+
+    def kill(self) -> bool:
+        """Kill all that was started here, and see it dead."""
+        self._told = True
+        self._end_all()
+        return True
+
+    def _end_all(self) -> None:
+        while found := _offspring(os.getpid()):
+            for number in (signal.SIGSTOP, signal.SIGKILL):
+                for pid in found:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, number)
+            for pid in found:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+            time.sleep(0.01)
+
+
+def _offspring(pid: int) -> list[int]:
+    """The processes below this one that are not dead."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
+                    state, parent = file.read().rpartition(")")[2].split()[:2]
+                children.setdefault(int(parent), []).append(int(entry) if state != "Z" else 0)
+    found: list[int] = []
+    front = [pid]
+    while front:
+        front = [child for one in front for child in children.get(one, ()) if child]
+        found += front
+    return found
+
+
+class Office:
+    """All that is asked of Ray. Runs in a driver, or in an actor for a client."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Any, str] = {}
+        self._lock = threading.Lock()
+
+    def look(self) -> dict[str, Any]:
+        """Machines, starts and who is alive, in this order: what is there is seen later."""
+        import ray  # noqa: PLC0415 - see above
+
+        table = ray.util.placement_group_table().values()
+        groups = {
+            group["name"]: [
+                group["state"],
+                group["bundles_to_node_id"].get(0, ""),
+                int(group["bundles"].get(0, {}).get("GPU", 0)),
+            ]
+            for group in table
+            if group["name"].startswith(PREFIX) and group["state"] != "REMOVED"
+        }
+        return {
+            "groups": groups,
+            "actors": ray.util.list_named_actors(),
+            "nodes": [_node(node) for node in ray.nodes()],
+            "free": _free(),
+        }
+
+    def launch(
+        self,
+        name: str,
+        node: str,
+        gpus: int,
+        cpus: int,
+        argv: list[str],
+        env: dict[str, str],
+        errors: str,
+        patience: float,
+    ) -> str:
+        """A group on this machine, and a holder in it; returns why not, if there is no room."""
+        import ray  # noqa: PLC0415 - see above
+        from ray.util.scheduling_strategies import (  # noqa: PLC0415 - see above
+            PlacementGroupSchedulingStrategy,
+        )
+
+        bundle = {"CPU": cpus} | ({"GPU": gpus} if gpus else {})
+        group = ray.util.placement_group(
+            [bundle],
+            name=name,
+            lifetime="detached",
+            bundle_label_selector=[{"ray.io/node-id": node}],
+        )
+        # One that is infeasible stays pending, and nobody says so.
+        if not group.wait(patience):
+            ray.util.remove_placement_group(group)
+            return "Ray has no room for it"
+        holder = ray.remote(Holder).options(
+            name=name,
+            lifetime="detached",
+            namespace=NAMESPACE,
+            max_restarts=0,
+            max_concurrency=4,
+            num_cpus=cpus,
+            num_gpus=gpus,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(group, 0),
+        )
+        ended = holder.remote().run.remote(argv, env, errors)
+        with self._lock:
+            self._waiting[ended] = name
+        return ""
+
+    def ended(self, limit: float) -> list[str]:
+        """Starts that have ended, as soon as there are any."""
+        import ray  # noqa: PLC0415 - see above
+
+        with self._lock:
+            waiting = list(self._waiting)
+        if not waiting:
+            time.sleep(min(limit, 0.1))
+            return []
+        ready, _ = ray.wait(waiting, timeout=limit)
+        with self._lock:
+            return [self._waiting.pop(item) for item in ready]
+
+    def cancel(self, name: str, hard: bool) -> bool:
+        """Give back a start's group; True: nothing of it can be alive.
+
+        Removing a group kills its holder and nothing else, so that is asked to kill first.
+        """
+        import ray  # noqa: PLC0415 - see above
+
+        sure = True
+        if hard:
+            try:
+                holder = ray.get_actor(name, NAMESPACE)
+            except ValueError:
+                sure = False
+            else:
+                try:
+                    ray.get(holder.kill.remote(), timeout=KILL_WAIT)
+                except Exception:  # it died, is not there yet, or its machine does not answer
+                    sure = False
+                    ray.kill(holder)
+        with contextlib.suppress(ValueError):
+            ray.util.remove_placement_group(ray.util.get_placement_group(name))
+        return sure
+
+
+def _node(node: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": node["NodeID"],
+        "alive": node["Alive"],
+        "why": node.get("DeathReasonMessage", ""),
+        "host": node.get("NodeManagerHostname", ""),
+        "address": node.get("NodeManagerAddress", ""),
+        "gpus": int(node.get("Resources", {}).get("GPU", 0)),
+        "labels": node.get("Labels", {}),
+    }
+
+
+def _free() -> dict[str, float]:
+    """GPUs that nobody has, by machine; empty where this version of Ray does not tell."""
+    try:
+        from ray._private import state  # noqa: PLC0415 - Ray has no public way to ask
+
+        found = state.available_resources_per_node()
+    except Exception:  # it is private: anything may become of it
+        return {}
+    return {node: float(resources.get("GPU", 0.0)) for node, resources in found.items()}
+
+
+class Driver:
+    """Answers requests, several at a time."""
+
+    def __init__(self, address: str, out: BinaryIO) -> None:
+        self._out = out
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(CALLS)
+        self._call = self._connect(address)
+
+    def _connect(self, address: str) -> Callable[..., Any]:
+        import ray  # noqa: PLC0415 - takes a second
+
+        given = {"namespace": NAMESPACE, "log_to_driver": False}
+        if address.startswith("ray://"):
+            ray.init(address, **given)
+            office = ray.remote(Office).options(
+                num_cpus=0, max_concurrency=CALLS, resources={HEAD: 0.001}
+            )
+            far = office.remote()
+            ray.get(far.ended.remote(0.0))  # It takes a while to be there.
+            return lambda what, **args: ray.get(getattr(far, what).remote(**args))
+        ray.init(address, **given)
+        near = Office()
+        return lambda what, **args: getattr(near, what)(**args)
+
+    def serve(self) -> None:
+        """Until the input ends."""
+        self.say({"ok": "ready"})
+        threading.Thread(target=self.listen, daemon=True).start()
+        for line in sys.stdin:
+            self._pool.submit(self.answer, json.loads(line))
+
+    def answer(self, request: dict[str, Any]) -> None:
+        """Do what is asked."""
+        number, what = request.pop("id"), request.pop("do")
+        try:
+            self.say({"id": number, "ok": self._call(what, **request)})
+        except BaseException as error:
+            self.say({"id": number, "error": f"{type(error).__name__}: {error}"[:600]})
+
+    def listen(self) -> None:
+        """Tell of starts that have ended."""
+        while True:
+            try:
+                for name in self._call("ended", limit=2.0):
+                    self.say({"ended": name})
+            except Exception:  # who asks for something else hears why
+                time.sleep(1.0)
+
+    def say(self, what: dict[str, Any]) -> None:
+        """One line."""
+        with self._lock:
+            self._out.write(json.dumps(what).encode() + b"\n")
+            self._out.flush()
+
+
+def main() -> None:
+    """Be the driver."""
+    # Whatever Ray prints is not for those who read our answers.
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    try:
+        Driver(sys.argv[1], out).serve()
+    except BaseException as error:
+        out.write(json.dumps({"error": f"{type(error).__name__}: {error}"[:600]}).encode())
+        out.flush()
+        os._exit(1)
+    # Ray's own tidying up may hang where its head is gone.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""The way to one machine of a Ray cluster."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+from themis.engines.aside import aside
+from themis.engines.base import Capabilities, Discovered
+from themis.engines.launching import Place
+from themis.engines.ray.cluster import CAPABILITIES, RayCluster
+from themis.engines.spawn import ENVIRONMENT, command
+from themis.errors import UnavailableError
+
+_DOUBT = 3.0
+"""Seconds that a supervisor has, whose holder is gone, to end its job."""
+
+
+class RayLauncher:
+    """Placement groups on one machine, and what holds supervisors in them.
+
+    Which node of Ray's a start is on is kept on disk: a machine that comes back is another node,
+    and what was lost with the former is not simply gone.
+    """
+
+    found_in = ("CUDA_VISIBLE_DEVICES",)
+
+    def __init__(self, cluster: RayCluster, machine: str, folder: Path) -> None:
+        self._cluster = cluster
+        self._machine = machine
+        self._file = folder / "starts.json"
+        self._nodes: dict[str, str] = _read(self._file)
+        self._writing = asyncio.Lock()
+        self._launching: set[str] = set()
+        self._gone: dict[str, float] = {}
+        """Since when starts look gone, whose holder was not heard to have ended."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What Ray can do."""
+        return CAPABILITIES
+
+    async def discover(self, busy: Collection[int]) -> Discovered:
+        """The machine."""
+        return await self._cluster.discover(self._machine, busy)
+
+    async def launch(
+        self, name: str, argv: Sequence[str], gpus: int, errors: Path, changed: Callable[[], None]
+    ) -> None:
+        """A group, and a holder in it."""
+        cluster, node = self._cluster, self._cluster.node(self._machine)
+        settings = cluster.settings
+        self._launching.add(name)
+        try:
+            await self._remember(name, node)
+            cluster.line.when_ended(name, changed)
+            trouble = await cluster.line.call(
+                "launch",
+                settings.pending + 20.0,
+                name=name,
+                node=node,
+                gpus=gpus,
+                cpus=settings.cpus * max(1, gpus),
+                argv=list(argv),
+                env=ENVIRONMENT,
+                errors=str(errors),
+                patience=settings.pending,
+            )
+            if trouble:
+                raise UnavailableError(trouble)
+        except BaseException:
+            with contextlib.suppress(UnavailableError):
+                await self.cancel(name, hard=True)
+            raise
+        finally:
+            self._launching.discard(name)
+
+    async def places(self) -> Mapping[str, Place] | None:
+        """Where all starts of this machine are."""
+        seen = await self._cluster.starts()
+        if seen is None:
+            return None
+        now = self._cluster.now()
+        found: dict[str, Place] = {}
+        for name in {*self._nodes, *seen.groups}:
+            node = self._nodes.get(name, "")
+            place = seen.place(name, node, launching=name in self._launching)
+            if not Place.is_gone(place):
+                self._gone.pop(name, None)
+            elif node and now < self._gone.setdefault(name, now) + _DOUBT:
+                # Its supervisor sees that its holder is gone, and ends the job: not at once.
+                place = Place("placed", "its end has not been seen")
+            if place is not None:
+                found[name] = place
+        return found
+
+    async def cancel(self, name: str, *, hard: bool) -> None:
+        """Remove the group of a start; `hard`: after its holder has killed what it holds."""
+        sure = await self._cluster.line.call("cancel", name=name, hard=hard)
+        if sure:
+            self._gone.pop(name, None)
+            await self._remember(name, "")
+        self._cluster.look_again()
+
+    async def _remember(self, name: str, node: str) -> None:
+        if node:
+            self._nodes[name] = node
+        elif self._nodes.pop(name, None) is None:
+            return
+        async with self._writing:
+            await aside(_write, self._file, dict(self._nodes))
+
+    def address(self, machine: str) -> str:
+        """The one that Ray has for it."""
+        return self._cluster.address(machine)
+
+    def argv(self, task_file: Path) -> list[str]:
+        """A supervisor, by the Python of this process: it is on storage that all machines see."""
+        return command("themis.engines.supervisor", str(task_file))
+
+
+def _read(file: Path) -> dict[str, str]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {str(name): str(node) for name, node in found.items()}
+
+
+def _write(file: Path, starts: Mapping[str, str]) -> None:
+    draft = file.with_suffix(".new")
+    draft.write_text(json.dumps(starts), encoding="utf-8")
+    draft.replace(file)

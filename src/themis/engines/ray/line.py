@@ -1,0 +1,184 @@
+"""The line to Ray: calls of a process that speaks with it (`driver.py`), which comes and goes."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from themis.engines.ray import driver
+from themis.errors import ConfigError, UnavailableError
+
+_LOG = logging.getLogger(__name__)
+
+_PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LD_LIBRARY_PATH", "TMPDIR")
+"""What it is given of our environment, besides all that is Ray's."""
+_READY = 120.0
+"""Seconds to connect: a client's takes a new process beside the head."""
+_PAUSE = 2.0
+"""Seconds between starts of one that fails."""
+_LONGEST = 16 << 20
+"""Bytes of an answer."""
+
+
+class Line:
+    """Calls, one or many at a time."""
+
+    def __init__(
+        self,
+        address: str,
+        python: str = "",
+        *,
+        limit: float = 20.0,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            address: What Ray is told to connect to.
+            python: The interpreter that has Ray; empty: this one.
+            limit: Seconds for one call.
+            environ: Where the process's environment is taken from.
+        """
+        given = os.environ if environ is None else environ
+        self._env = {
+            name: value
+            for name, value in given.items()
+            if name in _PASSED_ON or name.startswith("RAY_")
+        }
+        self._address = address
+        self._python = python or sys.executable
+        self._limit = limit
+        self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+        self._started = -_PAUSE
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._ended: dict[str, Callable[[], None]] = {}
+        self._late = 0
+        """Calls in a row that were not answered in time."""
+
+    def check(self) -> None:
+        """Whether there is a Python to start.
+
+        Raises:
+            ConfigError: There is none.
+        """
+        if shutil.which(self._python) is None:
+            raise ConfigError("ray.python", self._python, "a Python that has Ray")
+
+    def when_ended(self, name: str, call: Callable[[], None]) -> None:
+        """Have something called when this start has ended, if that is heard."""
+        self._ended[name] = call
+
+    async def call(self, what: str, limit: float = 0.0, **args: object) -> Any:
+        """What Ray answers.
+
+        Raises:
+            UnavailableError: It does not, or something went wrong there.
+        """
+        process = await self._open()
+        number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        try:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps({"id": number, "do": what, **args}).encode() + b"\n")
+            async with asyncio.timeout(limit or self._limit):
+                await process.stdin.drain()
+                found = await answer
+        except (TimeoutError, ConnectionError) as error:
+            self._late += 1
+            if self._late > 1:
+                await self.close()  # The next call has a new one.
+            why = f"no answer within {limit or self._limit:g} s" if not str(error) else str(error)
+            raise UnavailableError(f"Ray, {what}: {why}") from None
+        finally:
+            self._answers.pop(number, None)
+        self._late = 0
+        return found
+
+    async def close(self) -> None:
+        """Let go. What runs in Ray runs on."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(2.0):
+                await process.wait()
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        if self._reading is not None and self._reading is not asyncio.current_task():
+            await asyncio.gather(self._reading, return_exceptions=True)
+
+    async def _open(self) -> asyncio.subprocess.Process:
+        async with self._starting:
+            if self._process is not None and self._process.returncode is None:
+                return self._process
+            loop = asyncio.get_running_loop()
+            if loop.time() < self._started + _PAUSE:
+                raise UnavailableError("Ray cannot be reached")
+            self._started, self._late = loop.time(), 0
+            process = await asyncio.create_subprocess_exec(
+                self._python, "-I", str(Path(driver.__file__)), self._address,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env=self._env,
+                limit=_LONGEST,
+                start_new_session=True,
+            )  # fmt: skip
+            try:
+                await self._greet(process)
+            except BaseException:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+                self._started = loop.time()
+                raise
+            self._process = process
+            self._reading = asyncio.create_task(self._read(process))
+            return process
+
+    async def _greet(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(_READY):
+                said = json.loads(await process.stdout.readline() or b"{}")
+        except (TimeoutError, ValueError):
+            said = {}
+        if "ok" not in said:
+            raise UnavailableError(f"Ray cannot be reached: {said.get('error', 'no answer')}")
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        with contextlib.suppress(ValueError, ConnectionError):
+            while line := await process.stdout.readline():
+                self._take(json.loads(line))
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(UnavailableError("the way to Ray has ended"))
+
+    def _take(self, said: dict[str, Any]) -> None:
+        if "ended" in said:
+            call = self._ended.pop(said["ended"], None)
+            if call is not None:
+                call()
+            return
+        answer = self._answers.get(said["id"])
+        if answer is None or answer.done():
+            return
+        if "error" in said:
+            _LOG.debug("Ray: %s", said["error"])
+            answer.set_exception(UnavailableError(f"Ray: {said['error']}"))
+        else:
+            answer.set_result(said["ok"])

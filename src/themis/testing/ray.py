@@ -1,0 +1,181 @@
+"""A Ray cluster of one's own, for tests: several machines on this one, with loopback only.
+
+    with ray_cluster(nodes=4, gpus=2) as cluster:
+        os.environ |= cluster.environment       # a driver finds it, and may use it
+        subprocess.run([cluster.python, "script.py"])   # ray.init(cluster.address)
+        cluster.kill("n3")                      # a power cut; `start` brings it back
+        cluster.kill("head"); cluster.start("head")
+        cluster.cut("n2"); cluster.mend()       # the machine lives, and nobody reaches it
+
+All of it is in a network and PID namespace of its own, with its own token, with pretend GPUs, and
+tells nobody outside about itself. Leaves nothing behind, even when the test is killed
+(`themis.testing.kept`). Needs root and the Python package `ray`.
+"""
+
+import importlib.util
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from themis.testing.kept import NEEDED, SBIN, Kept, keep, machine, require_programs
+from themis.testing.tools import missing, require_tool
+
+_HEAD = "127.0.0.2"
+_PORT, _CLIENTS, _AGENTS = 6379, 10001, 20001
+_TABLE = "inet themis"
+
+
+def require_ray() -> None:
+    """Skip the running test where something of Ray is missing, and name the package."""
+    require_programs(NEEDED)
+    for module, package in {"ray": "ray", "aiohttp": "ray[default]"}.items():
+        if importlib.util.find_spec(module) is None:
+            missing(f"{module} is not installed (Python package {package})")
+
+
+class RayCluster(Kept):
+    """One that is running. Its programs: `head`, and the machines n0 and so on."""
+
+    nodes: tuple[str, ...] = ()
+    gpus: int = 0
+    python: Path = Path()
+    """Runs Python inside; folders and processes are those of outside."""
+
+    @property
+    def address(self) -> str:
+        """Where clients of Ray's call, from inside."""
+        return f"ray://{_HEAD}:{_CLIENTS}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a client or `themis serve` must be told."""
+        more = {"THEMIS_RAY_PYTHON": str(self.python), "RAY_ADDRESS": f"{_HEAD}:{_PORT}"}
+        return _environment(self.folder) | more
+
+    def address_of(self, node: str) -> str:
+        """Where a machine is."""
+        return f"127.0.0.{3 + self.nodes.index(node)}"
+
+    def run(self, script: str, *words: str, limit: float = 300.0) -> str:
+        """Run a script as a driver inside; what it prints."""
+        done = subprocess.run(
+            [str(self.python), "-c", script, *words],
+            env=os.environ | self.environment,
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            check=False,
+        )
+        assert not done.returncode, done.stderr
+        return done.stdout
+
+    def cut(self, node: str) -> None:
+        """Let nothing through between this machine and all others."""
+        require_tool("nft", "nftables")
+        here = self.address_of(node)
+        rules = (
+            f"add table {_TABLE}; add chain {_TABLE} cut {{ type filter hook input priority 0; }}; "
+            f"add rule {_TABLE} cut ip saddr {here} ip daddr != {here} drop; "
+            f"add rule {_TABLE} cut ip saddr != {here} ip daddr {here} drop"
+        )
+        self._nft(rules)
+
+    def mend(self) -> None:
+        """Let everything through again."""
+        self._nft(f"delete table {_TABLE}")
+
+    def _nft(self, rules: str) -> None:
+        subprocess.run(
+            ["nsenter", "--target", str(self.inside), "--net", "--", "nft", rules],
+            check=True,
+            timeout=20,
+        )
+
+    def until_up(self, *names: str) -> None:
+        """Wait until these, or all, have said that they run."""
+        logs = [self.folder / "log" / f"{name}.out" for name in names or ("head", *self.nodes)]
+        for log in logs:
+            self.until(partial(_has_started, log), f"Ray's {log.stem} does not come up")
+
+    def start(self, name: str) -> None:
+        """Start `head` or a machine; what an earlier one said is forgotten."""
+        (self.folder / "log" / f"{name}.out").unlink(missing_ok=True)
+        super().start(name)
+
+
+@contextmanager
+def ray_cluster(
+    nodes: int = 4, gpus: int = 2, racks: int = 2, *, lasting: bool = False, **settings: str
+) -> Iterator[RayCluster]:
+    """A cluster, for as long as the context lasts; its head has no GPUs.
+
+    Args:
+        nodes: Machines, n0 and so on.
+        gpus: Pretend GPUs of each.
+        racks: Values of the label `rack`, r0 and so on, that they are spread over.
+        lasting: What the head knows is on disk, and there again when it restarts.
+        settings: Of Ray's, without RAY_ in front.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="themis-ray-"))
+    folder.chmod(0o755)
+    names = tuple(f"n{number}" for number in range(nodes))
+    token = folder / "token"
+    token.write_text(secrets.token_hex(32), encoding="ascii")
+    token.chmod(0o600)
+    given = {"enable_worker_prestart": "0", "prestart_worker_first_driver": "0"} | settings
+    if lasting:
+        given |= {"gcs_storage": "rocksdb", "gcs_storage_path": str(folder / "gcs")}
+    env = _environment(folder) | {f"RAY_{key}": value for key, value in given.items()}
+    env |= {"PATH": SBIN, "HOME": str(folder), "LANG": "C.UTF-8"}
+    with keep(folder, _programs(folder, names, gpus, racks), env) as kept:
+        cluster = RayCluster(kept.folder, kept.process, kept.inside)
+        cluster.nodes, cluster.gpus = names, gpus
+        cluster.python = cluster.wrapper("python", sys.executable)
+        cluster.start("head")
+        cluster.until_up("head")
+        for name in names:
+            cluster.start(name)
+        cluster.until_up()
+        yield cluster
+
+
+def _has_started(log: Path) -> bool:
+    return log.exists() and "runtime started" in log.read_text("utf-8")
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_USAGE_STATS_REPORT_URL": "http://127.0.0.1:9/",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
+    }
+
+
+def _programs(folder: Path, names: tuple[str, ...], gpus: int, racks: int) -> dict[str, list[str]]:
+    ray = f"{sys.executable} -m ray.scripts.scripts start --block --disable-usage-stats"
+    ray += " --include-log-monitor=False --object-store-memory=80000000"
+    each = -(-len(names) // racks)
+    head = (
+        f"{ray} --head --node-ip-address={_HEAD} --port={_PORT} --num-gpus=0 --num-cpus=1"
+        f" --ray-client-server-port={_CLIENTS} --include-dashboard=False --temp-dir={folder}/t"
+        f" --dashboard-agent-listen-port={_AGENTS}"
+    )
+    programs = {"head": machine(head)}
+    for number, name in enumerate(names):
+        # Each with files of its own, as machines have: else they would take each other's sockets.
+        own = f"{folder}/{name}"
+        programs[name] = machine(
+            f"mkdir -p {own} {folder}/t && mount --bind {own} {folder}/t &&"
+            f" exec {ray} --address={_HEAD}:{_PORT} --node-ip-address=127.0.0.{3 + number}"
+            f" --num-gpus={gpus} --num-cpus={2 * gpus + 1}"
+            f" --labels=machine={name},rack=r{number // each}"
+            f" --dashboard-agent-listen-port={_AGENTS + 1 + number}"
+        )
+    return programs

@@ -1,0 +1,288 @@
+"""What becomes of what Ray says, without a Ray."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from themis.engines.launching import Place
+from themis.engines.ray import driver
+from themis.engines.ray.cluster import RayCluster, RaySettings, Seen
+from themis.engines.ray.launcher import RayLauncher
+from themis.engines.ray.line import Line
+from themis.errors import ConfigError, UnavailableError
+
+
+class Said(Line):
+    """A line on which a test answers."""
+
+    def __init__(self) -> None:
+        super().__init__("auto")
+        self.answers: dict[str, Any] = {}
+        self.asked: list[tuple[str, dict[str, object]]] = []
+
+    async def call(self, what: str, limit: float = 0.0, **args: object) -> Any:
+        self.asked.append((what, args))
+        answer = self.answers[what]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def node(name: str, host: str = "h", **more: Any) -> dict[str, Any]:
+    given = {
+        "id": f"id-{name}", "alive": True, "why": "", "host": host, "address": f"10.0.0.{name[1:]}",
+        "gpus": 2, "labels": {"machine": name, "rack": "R 1"},
+    }  # fmt: skip
+    return given | more
+
+
+def look(*nodes: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"nodes": list(nodes), "groups": {}, "actors": [], "free": {}} | more
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+@pytest.fixture
+def line() -> Said:
+    return Said()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, line: Said, clock: Clock) -> RayCluster:
+    return RayCluster(tmp_path, line=line, now=clock)
+
+
+def names(cluster: RayCluster) -> dict[str, str]:
+    seen = asyncio.run(cluster.look())
+    return {item.machine.name: item.trouble for item in seen}
+
+
+def test_machines_are_named_by_label_then_host_then_address(
+    cluster: RayCluster, line: Said
+) -> None:
+    line.answers["look"] = look(
+        node("n0"),
+        node("n1", host="Big_One", labels={}),
+        node("n2", host="twice", labels={}),
+        node("n3", host="twice", labels={}),
+        node("n4", gpus=0),
+    )
+    assert set(names(cluster)) == {"n0", "big-one", "10-0-0-2", "10-0-0-3"}
+    assert cluster.machine("n0").rack == "r-1"
+    assert cluster.machine("big-one").rack == "r0"
+    assert cluster.machine("n0").slots == (1, 1), "each GPU a slot: nobody chooses them"
+    assert cluster.address("n0") == "10.0.0.0"
+
+
+def test_only_machines_with_the_label_are_used(tmp_path: Path, line: Said, clock: Clock) -> None:
+    cluster = RayCluster(tmp_path, settings=RaySettings(only="pool=a"), line=line, now=clock)
+    labels = {"machine": "n1", "pool": "b"}
+    line.answers["look"] = look(
+        node("n0", labels={"machine": "n0", "pool": "a"}), node("n1", labels=labels)
+    )
+    assert list(names(cluster)) == ["n0"]
+
+
+def test_a_machine_that_comes_back_is_the_same_machine_and_another_node(
+    cluster: RayCluster, line: Said, clock: Clock
+) -> None:
+    line.answers["look"] = look(node("n0"), node("n1"))
+    assert names(cluster) == {"n0": "", "n1": ""}
+    # A dead node has no resources any more.
+    line.answers["look"] = look(node("n0"), node("n1", alive=False, gpus=0, why="no heartbeat"))
+    clock.time += 10
+    assert names(cluster)["n1"].startswith("Ray has it dead")
+    with pytest.raises(UnavailableError):
+        cluster.node("n1")
+    line.answers["look"] = look(node("n0"), node("n1", alive=False, gpus=0), node("n1", id="new"))
+    clock.time += 10
+    assert names(cluster) == {"n0": "", "n1": ""}
+    assert cluster.node("n1") == "new"
+
+
+def test_gpus_that_others_use_are_taken_out_after_two_looks(
+    cluster: RayCluster, line: Said, clock: Clock
+) -> None:
+    groups = {"themis-a": ["CREATED", "id-n0", 1]}
+    line.answers["look"] = look(node("n0", gpus=4), groups=groups, free={"id-n0": 1.5})
+    found = asyncio.run(cluster.discover("n0", busy=[3]))
+    assert not any(gpu.trouble for gpu in found.gpus)
+    clock.time += 10
+    found = asyncio.run(cluster.discover("n0", busy=[3]))
+    # Four, of which one is ours, and one and a half are free: one and a part of one are others'.
+    assert [bool(gpu.trouble) for gpu in found.gpus] == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("group", "actor", "node", "launching", "place"),
+    [
+        pytest.param(("CREATED", "id-n0", 1), True, "id-n0", False, "placed", id="it runs"),
+        pytest.param(("CREATED", "id-n0", 1), False, "id-n0", False, "empty", id="its actor ended"),
+        pytest.param(("CREATED", "id-n0", 1), False, "id-n0", True, "placed", id="on its way"),
+        pytest.param(("PENDING", "", 1), True, "id-n0", False, "waiting", id="no room"),
+        pytest.param(("RESCHEDULING", "", 1), False, "id-n0", False, "lost", id="rescheduled"),
+        pytest.param(("CREATED", "id-old", 1), True, "id-old", False, "lost", id="a dead node"),
+        pytest.param(None, False, "id-old", False, "lost", id="forgotten with its node"),
+        pytest.param(None, False, "id-n0", False, None, id="removed"),
+    ],
+)
+def test_where_a_start_is(
+    group: tuple[str, str, int] | None, actor: bool, node: str, launching: bool, place: str | None
+) -> None:
+    seen = Seen(
+        alive=frozenset({"id-n0"}),
+        groups={"themis-a": group} if group else {},
+        actors=frozenset({"themis-a"} if actor else ()),
+    )
+    found = seen.place("themis-a", node, launching=launching)
+    assert (found.state if found else None) == place
+
+
+def test_what_is_gone_without_a_word_has_a_moment_to_end(
+    cluster: RayCluster, line: Said, clock: Clock, tmp_path: Path
+) -> None:
+    """Its supervisor sees that its holder is gone a little later than Ray does."""
+
+    async def scene() -> None:
+        line.answers |= {"look": look(node("n0")), "launch": "", "cancel": False}
+        await cluster.look()
+        launcher = RayLauncher(cluster, "n0", tmp_path)
+        await launcher.launch("themis-a", ["x"], 1, tmp_path / "errors", lambda: None)
+        running = {"groups": {"themis-a": ["CREATED", "id-n0", 1]}, "actors": ["themis-a"]}
+        line.answers["look"] = look(node("n0"), **running)
+        clock.time += 1
+        assert (await launcher.places() or {})["themis-a"].state == "placed"
+        line.answers["look"] = look(node("n0"))
+        await launcher.cancel("themis-a", hard=True)
+        clock.time += 1
+        assert (await launcher.places() or {})["themis-a"].state == "placed"
+        clock.time += 5
+        assert Place.is_gone((await launcher.places() or {}).get("themis-a"))
+        # The node dies, and a bridge that is started again still knows where it was.
+        later = RayLauncher(cluster, "n0", tmp_path)
+        line.answers["look"] = look(node("n0", id="new"))
+        clock.time += 1
+        assert (await later.places() or {})["themis-a"].state == "lost"
+        line.answers["cancel"] = True
+        await later.cancel("themis-a", hard=False)
+        assert await later.places() == {}
+
+    asyncio.run(scene())
+
+
+def test_a_launch_without_room_is_called_off(
+    cluster: RayCluster, line: Said, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        line.answers |= {"look": look(node("n0")), "launch": "no room", "cancel": True}
+        await cluster.look()
+        launcher = RayLauncher(cluster, "n0", tmp_path)
+        with pytest.raises(UnavailableError, match="no room"):
+            await launcher.launch("themis-a", ["x"], 1, tmp_path / "errors", lambda: None)
+        assert line.asked[-1] == ("cancel", {"name": "themis-a", "hard": True})
+        assert await launcher.places() == {}
+
+    asyncio.run(scene())
+
+
+def test_while_ray_does_not_answer_nobody_knows_where_starts_are(
+    cluster: RayCluster, line: Said, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        line.answers["look"] = UnavailableError("away")
+        assert await RayLauncher(cluster, "n0", tmp_path).places() is None
+        with pytest.raises(UnavailableError):
+            await cluster.look()
+
+    asyncio.run(scene())
+
+
+# The line, to a driver that knows no Ray.
+
+PRETENDED = """#!{python}
+import sys
+sys.path.insert(0, {folder!r})
+import driver
+class Office:
+    def look(self): return [1]
+    def hang(self): import time; time.sleep(600)
+    def fail(self): raise ValueError("no such thing")
+    def ended(self, limit): import time; time.sleep(limit); return []
+    def die(self): import os; os._exit(3)
+def connect(self, address):
+    if address == "nowhere":
+        raise ConnectionError("nobody there")
+    return lambda what, **args: getattr(Office(), what)(**args)
+driver.Driver._connect = connect
+sys.argv = sys.argv[2:]
+driver.main()
+"""
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> str:
+    script = tmp_path / "python"
+    folder = str(Path(driver.__file__).parent)
+    script.write_text(PRETENDED.format(python=sys.executable, folder=folder))
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_a_line_answers_and_is_opened_again_after_its_process_died(python: str) -> None:
+    async def scene() -> None:
+        line = Line("auto", python)
+        assert await line.call("look") == [1]
+        with pytest.raises(UnavailableError, match="no such thing"):
+            await line.call("fail")
+        with pytest.raises(UnavailableError, match="has ended"):
+            await line.call("die")
+        while True:
+            try:
+                assert await line.call("look") == [1]
+            except UnavailableError:  # not at once: what fails is not started again and again
+                await asyncio.sleep(0.1)
+            else:
+                break
+        await line.close()
+
+    asyncio.run(scene())
+
+
+def test_a_line_that_hangs_is_ended_and_made_anew(python: str) -> None:
+    async def scene() -> None:
+        line = Line("auto", python)
+        await line.call("look")
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match="no answer within"):
+                await line.call("hang", 0.05)
+        assert line._process is None
+        await line.close()
+
+    asyncio.run(scene())
+
+
+def test_a_cluster_that_is_not_there_is_unavailable_and_says_why(python: str) -> None:
+    async def scene() -> None:
+        with pytest.raises(UnavailableError, match="nobody there"):
+            await Line("nowhere", python).call("look")
+
+    asyncio.run(scene())
+
+
+def test_a_python_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="ray.python"):
+        RayCluster(tmp_path, settings=RaySettings(python="/no/such/python"))

@@ -1,0 +1,101 @@
+"""The example of data-parallel training moves from two machines to one and back, on a real Ray."""
+
+import asyncio
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import themis
+from themis.engines import clock
+from themis.engines.base import Engine, Exited, Started, Task
+from themis.engines.owners import Owners
+from themis.engines.ray.cluster import RayCluster as Ray
+from themis.engines.ray.cluster import RaySettings
+from themis.testing.ray import RayCluster
+from themis.testing.tools import missing, only_engines
+
+pytestmark = [pytest.mark.ray, only_engines, pytest.mark.slow]
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "ddp" / "train.py"
+LAST = 100_000
+
+
+async def until_iteration(engine: Engine, job: str, more: int) -> float:
+    """Wait for so many iterations of this start; the last one."""
+    count, last = 0, 0.0
+    while count < more:
+        samples = await engine.measure(job)
+        count += len(samples)
+        last = samples[-1].iteration if samples else last
+        await asyncio.sleep(0.05)
+    return last
+
+
+async def next_of(engine: Engine, kind: type) -> object:
+    event = await anext(engine.watch())
+    assert isinstance(event, kind), event
+    return event
+
+
+def test_training_goes_on_from_two_machines_to_two_gpus_of_one_and_back(
+    state: Path, ray: RayCluster
+) -> None:
+    if importlib.util.find_spec("torch") is None:
+        missing("torch is not installed (Python package torch)")
+    folder = state.parent / "checkpoints"
+    folder.mkdir()
+    env = {
+        "PYTHONPATH": str(Path(themis.__file__).parents[1]),
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+    }
+
+    def part(token: int, gpus: tuple[int, ...], rank: int, world: int, most: int) -> Task:
+        return Task(
+            "ddp", "ann", token, gpus, (sys.executable, str(EXAMPLE), "--pause", "0.01"),
+            end=clock.now() + 1200, grace=60.0, env=env, checkpoint_dir=str(folder),
+            max_iterations=most, rank=rank, world=world, rendezvous=f"n0:{29400 + token}",
+        )  # fmt: skip
+
+    async def run(parts: Sequence[tuple[Engine, Task]], *, to_the_end: bool = False) -> float:
+        """Start all parts, let them train, and end them in good order; how far they came."""
+        for engine, task in parts:
+            await engine.start(task)
+        for engine, _ in parts:
+            await next_of(engine, Started)
+        first = parts[0][0]
+        reached = await until_iteration(first, "ddp", 1 if to_the_end else 20)
+        if not to_the_end:
+            await asyncio.gather(*(engine.checkpoint("ddp", task.token) for engine, task in parts))
+        for engine, task in parts:
+            ending = await next_of(engine, Exited)
+            assert isinstance(ending, Exited)
+            wanted = ("finished", 0) if to_the_end else ("resumable", 75)
+            assert (ending.outcome, ending.code) == wanted, await engine.tail("ddp")
+            assert to_the_end or task.rank or "processes" in await engine.tail("ddp")
+        last = await first.measure("ddp")
+        for engine, task in parts:
+            await engine.forget("ddp", task.token)
+        return max([reached, *(sample.iteration for sample in last)])
+
+    async def scene() -> None:
+        cluster = Ray(state, settings=RaySettings(python=str(ray.python), pending=300.0))
+        await cluster.look()
+        engines = [await cluster.open(name, Owners.trusting()) for name in ("n0", "n1")]
+        try:
+            apart = [(engine, part(1, (0,), n, 2, LAST)) for n, engine in enumerate(engines)]
+            first = await run(apart)
+            second = await run([(engines[0], part(2, (0, 1), 0, 1, LAST))])
+            assert second > first, "it goes on where it was"
+            most = int(second) + 10
+            again = [(engine, part(3, (0,), n, 2, most)) for n, engine in enumerate(engines)]
+            assert await run(again, to_the_end=True) == most
+        finally:
+            for engine in engines:
+                await engine.close()
+            await cluster.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 1500.0))

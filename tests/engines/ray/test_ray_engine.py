@@ -1,0 +1,182 @@
+"""The engine of Ray against the contract, on a real Ray."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from themis.engines import processes
+from themis.engines.base import Engine
+from themis.engines.owners import Owners
+from themis.engines.ray.cluster import RayCluster as Ray
+from themis.engines.ray.cluster import RaySettings
+from themis.engines.remote import RemoteEngine
+from themis.testing.engines import (
+    ESCAPED,
+    FOREVER,
+    READY,
+    STUBBORN,
+    EngineContract,
+    OpenEngine,
+    Stage,
+    play,
+    until,
+)
+from themis.testing.ray import RayCluster, require_ray
+from themis.testing.tools import only_engines
+
+pytestmark = [pytest.mark.ray, only_engines]
+
+
+class Whole:
+    """An engine that takes its cluster with it when it is closed."""
+
+    def __init__(self, cluster: Ray, engine: RemoteEngine) -> None:
+        self._cluster = cluster
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._engine, name)
+
+    async def close(self) -> None:
+        await self._engine.close()
+        await self._cluster.close()
+
+
+class TestRay(EngineContract):
+    @pytest.fixture
+    def open_engine(self, state: Path, owners: Owners, ray: RayCluster) -> OpenEngine:
+        async def open_one() -> Engine:
+            cluster = Ray(state, settings=RaySettings(python=str(ray.python), pending=200.0))
+            await cluster.look()
+            return Whole(cluster, await cluster.open("n0", owners))  # type: ignore[return-value]
+
+        return open_one
+
+
+FOREIGN = """
+import ray, sys
+ray.init("auto", namespace="others", log_to_driver=False)
+word, node, gpus = sys.argv[1:]
+if word == "take":
+    (number,) = [n["NodeID"] for n in ray.nodes() if n["Labels"].get("machine") == node]
+    labels = [{"ray.io/node-id": number}]
+    group = ray.util.placement_group(
+        [{"GPU": int(gpus)}], name="foreign", lifetime="detached", bundle_label_selector=labels
+    )
+    assert group.wait(60)
+else:
+    ray.util.remove_placement_group(ray.util.get_placement_group("foreign"))
+"""
+
+
+@asynccontextmanager
+async def foreign(ray: RayCluster, node: str, gpus: int) -> AsyncIterator[None]:
+    """Somebody else's placement group."""
+    await asyncio.to_thread(ray.run, FOREIGN, "take", node, str(gpus))
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(ray.run, FOREIGN, "give", node, str(gpus))
+
+
+@asynccontextmanager
+async def opened(
+    state: Path, owners: Owners, ray: RayCluster, machine: str, **settings: Any
+) -> AsyncIterator[Stage]:
+    cluster = Ray(state, settings=RaySettings(python=str(ray.python), **settings))
+    await cluster.look()
+    stage = Stage(await cluster.open(machine, owners), "ann")
+    try:
+        yield stage
+    finally:
+        await stage.clean()
+        await cluster.close()
+
+
+def test_gpus_that_others_use_are_not_used_and_a_start_without_room_is_called_off(
+    state: Path, owners: Owners, tidy: RayCluster
+) -> None:
+    """Ray never says that a placement group has no room, or never will have."""
+
+    async def scene() -> None:
+        async with opened(state, owners, tidy, "n1", pending=3.0) as stage:
+            async with foreign(tidy, "n1", 3):
+                while True:
+                    (found,) = await stage.engine.discover()
+                    troubles = [gpu.trouble for gpu in found.gpus]
+                    if sum(map(bool, troubles)) == 3:
+                        break
+                    await asyncio.sleep(0.6)
+                assert not troubles[0]
+                assert "not Themis's" in troubles[3]
+                await stage.engine.start(stage.task("exit 0", gpus=(0, 1)))
+                ending = await stage.ending()
+                assert ending.outcome == "never-ran"
+
+    play(scene())
+
+
+def test_a_job_ends_with_the_process_that_holds_its_gpus(
+    state: Path, owners: Owners, tidy: RayCluster
+) -> None:
+    """As when Ray's part of the machine dies: from then on others may have the GPUs."""
+
+    async def scene() -> None:
+        async with opened(state, owners, tidy, "n1", pending=200.0) as stage:
+            await stage.start(READY + STUBBORN + ESCAPED + FOREVER)
+            await stage.report()
+            (supervisor,) = [pid for pid in processes.all_processes() if _works_in(pid, state)]
+            os.kill(_parent(supervisor), signal.SIGKILL)
+            ending = await stage.ending()
+            assert ending.outcome == "resumable"
+            assert "held its GPUs" in ending.reason
+            assert stage.alive() == []
+
+    play(scene())
+
+
+def _works_in(pid: int, folder: Path) -> bool:
+    try:
+        return bytes(folder) in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def _parent(pid: int) -> int:
+    text = Path(f"/proc/{pid}/stat").read_text()
+    return int(text.rpartition(")")[2].split()[1])
+
+
+def test_a_cluster_of_a_test_that_is_killed_leaves_nothing_behind() -> None:
+    require_ray()
+    script = (
+        "import time; from themis.testing.ray import ray_cluster\n"
+        "with ray_cluster(nodes=1, gpus=1) as cluster:\n"
+        "    print(cluster.folder, flush=True); time.sleep(600)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    folder = Path(child.stdout.readline().strip())
+    assert folder.is_dir()
+    child.kill()
+    child.wait()
+    child.stdout.close()
+
+    def left() -> bool:
+        lines = [
+            path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()
+        ]
+        return folder.exists() or any(bytes(folder) in line for line in lines)
+
+    async def scene() -> None:
+        await until(lambda: not left())
+
+    play(scene())
