@@ -73,9 +73,14 @@ print(json.dumps([group["name"] for group in groups if group["state"] != "REMOVE
     return [str(name) for name in found]
 
 
-@pytest.mark.engines_quick
-def test_a_gang_on_two_machines_runs_on_both_and_is_given_back(place: Path) -> None:
-    """By Ray's own door for clients, from a machine that is not of the cluster."""
+@pytest.mark.parametrize(
+    "door",
+    [
+        pytest.param("ray", marks=pytest.mark.engines_quick, id="on a machine of the cluster"),
+        pytest.param("ray://", marks=only_engines, id="by the door for clients"),
+    ],
+)
+def test_a_gang_on_two_machines_runs_on_both_and_is_given_back(door: str, place: Path) -> None:
     require_ray()
     train = """
         echo "$THEMIS_RANK of $THEMIS_WORLD_SIZE at $THEMIS_RENDEZVOUS on $CUDA_VISIBLE_DEVICES" \
@@ -84,7 +89,8 @@ def test_a_gang_on_two_machines_runs_on_both_and_is_given_back(place: Path) -> N
     """
 
     async def scene(cluster: RayCluster) -> None:
-        async with staged(cluster, place, engine=cluster.address) as stage:
+        engine = cluster.address if door == "ray://" else door
+        async with staged(cluster, place, engine=engine) as stage:
             nodes = (await asyncio.to_thread(stage.client().nodes))["nodes"]
             assert {node["rack"] for node in nodes} == {"r0", "r1"}
             app = {
