@@ -2,10 +2,11 @@
 
     from themis.raytune import ThemisScheduler
 
-    tuner = tune.Tuner(train, tune_config=tune.TuneConfig(scheduler=ThemisScheduler(ASHAScheduler())))
+    config = tune.TuneConfig(scheduler=ThemisScheduler(ASHAScheduler()))
+    tuner = tune.Tuner(train, tune_config=config)
 
-Each trial is a job of an app, each lease of it a Ray node that joins the script's Ray for as long as
-the lease lasts (`seat`). docs/guides/ray-tune.md is for users, docs/decisions/0046 says why.
+Each trial is a job of an app, each lease of it a Ray node that joins the script's Ray for as long
+as the lease lasts (`seat`). docs/guides/ray-tune.md is for users, docs/decisions/0046 says why.
 """
 
 TYPE_CHECKING = False

@@ -6,7 +6,7 @@ other Ray node has the resource that it asks for; so what is left to decide is w
 | the seat | a trial that runs there |
 |---|---|
 | is told to go | is paused at its next result, if that is one to save at |
-| is told to go, and half of the grace is over | is paused without a save, and goes on from its last one |
+| is told to go, half of the grace ago | is paused without a save: it goes on from its last one |
 | is gone | the same, before Tune takes it for a failure |
 """
 

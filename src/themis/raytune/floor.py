@@ -138,7 +138,7 @@ class Floor:
 
     def _listen(self, connection: socket.socket) -> None:
         trial, caller = "", None
-        with connection, contextlib.suppress(OSError, ValueError):
+        with connection, contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             connection.settimeout(_HELLO)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             with connection.makefile("rb") as lines:

@@ -20,6 +20,7 @@ from themis.tuning import OwnTuner, Place, to_the_end
 
 if TYPE_CHECKING:
     from themis.live.agent_host import AppRunner
+    from themis.live.grpc_client import Connection
 
 _LOG = logging.getLogger(__name__)
 
@@ -123,22 +124,24 @@ class Follower:
     def _run(self) -> None:
         try:
             asyncio.run(self._speak())
-        except Exception as error:  # noqa: BLE001 - told to whoever asks next
+        except Exception as error:
             self.error = error
         finally:
             self.over.set()
 
     async def _speak(self) -> None:
-        while True:
-            try:
-                connection = await asyncio.to_thread(self._place.connection)
-                break
-            except UnavailableError as error:
-                _LOG.warning("the service does not answer: %s", error)
-                await asyncio.sleep(2.0)
+        connection = await self._connected()
         try:
             await to_the_end(
                 self.mirror, AppId(self.app), connection, self._place.client, began=self._began
             )
         finally:
             await connection.close()
+
+    async def _connected(self) -> "Connection":
+        while True:
+            try:
+                return await asyncio.to_thread(self._place.connection)
+            except UnavailableError as error:
+                _LOG.warning("the service does not answer: %s", error)
+            await asyncio.sleep(2.0)

@@ -1,6 +1,7 @@
-"""The process in a lease: a Ray node on the leased GPUs, for one trial. Standard library only.
+r"""The process in a lease: a Ray node on the leased GPUs, for one trial. Standard library only.
 
-    python -m themis.raytune.seat --driver HOST:PORT --ray HOST:PORT --trial 07 --mark X- --node '{"CPU": 1}'
+    python -m themis.raytune.seat --driver HOST:PORT --ray HOST:PORT --trial 07 --mark themis-6f- \
+        --node '{"CPU": 1}'
 
 It runs under a supervisor like any job. The Ray node is its child, and what the trial does are
 children of that, so all of it ends with the lease, whatever the script or Ray believe.
@@ -177,14 +178,16 @@ def main() -> int:
     offered = {**json.loads(options.node), f"{options.mark}{options.trial}": 1}
     command = node_command(options.ray, offered, gpus, folder)
     node = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-    line.say({
-        "trial": options.trial,
-        "secret": secret,
-        "rank": int(environ.get("THEMIS_RANK", "0")),
-        "world": int(environ.get("THEMIS_WORLD_SIZE", "1")),
-        "gpus": gpus,
-        "grace": float(environ.get(GRACE_VARIABLE, "0")),
-    })
+    line.say(
+        {
+            "trial": options.trial,
+            "secret": secret,
+            "rank": int(environ.get("THEMIS_RANK", "0")),
+            "world": int(environ.get("THEMIS_WORLD_SIZE", "1")),
+            "gpus": gpus,
+            "grace": float(environ.get(GRACE_VARIABLE, "0")),
+        }
+    )
     code = Seat(line, node).serve()
     with contextlib.suppress(subprocess.TimeoutExpired, ProcessLookupError):
         node.send_signal(signal.SIGTERM)

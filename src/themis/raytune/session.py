@@ -141,7 +141,7 @@ def app_keys(wishes: Wishes, terms: Terms, address: str, floor: str, mark: str) 
 
 
 def node_environment() -> dict[str, str]:
-    """What Ray nodes need of the script's environment: Ray's own settings, and where modules are."""
+    """What Ray nodes need of the script's environment: Ray's settings, and where modules are."""
     found = {
         name: value
         for name, value in os.environ.items()
