@@ -3,6 +3,7 @@
 import pytest
 
 from themis.raytune.books import (
+    AWAY,
     CONTINUE,
     PAUSE,
     PAUSED,
@@ -11,14 +12,15 @@ from themis.raytune.books import (
     Books,
     Entry,
     decision,
+    gives_back,
     limit,
     may_go,
     must_leave,
 )
 from themis.raytune.floor import Seat
 
-STAYS = Seat(key=7, world=1, gpus=1, grace=10.0)
-LEAVES = Seat(key=7, world=1, gpus=1, grace=10.0, leaving_since=100.0)
+STAYS = Seat(key=7, world=1, gpus=1, widest=1, grace=10.0)
+LEAVES = Seat(key=7, world=1, gpus=1, widest=1, grace=10.0, leaving_since=100.0)
 
 
 def test_each_trial_has_a_job_of_its_own_until_there_are_no_more() -> None:
@@ -34,10 +36,23 @@ def test_jobs_want_gpus_only_for_trials_that_should_run() -> None:
     books = Books(["0", "1", "2"])
     books.add("a")
     books.add("b")
-    assert books.parked(["b"]) == {"0", "2"}
+    assert books.parked(["b"], 0.0) == {"0", "2"}
     books.entries["b"].over = True
-    assert books.parked(["b"]) == {"0", "1", "2"}
+    assert books.parked(["b"], 0.0) == {"0", "1", "2"}
     assert books.unused == {"2"}
+
+
+def test_a_trial_whose_gpus_are_on_the_wrong_machines_gives_them_back_for_a_while() -> None:
+    books = Books(["0"])
+    entry = books.add("a")
+    assert entry is not None
+    apart = Seat(key=7, world=2, gpus=2, widest=1, grace=10.0)
+    together = Seat(key=8, world=1, gpus=2, widest=2, grace=10.0)
+    assert not gives_back(entry, together, 2.0, 100.0)
+    assert not gives_back(entry, apart, 1.0, 100.0), "one GPU for each of its parts"
+    assert gives_back(entry, apart, 2.0, 100.0)
+    assert books.parked(["a"], 100.0) == {"0"}
+    assert books.parked(["a"], 100.0 + AWAY) == set()
 
 
 def test_a_trial_goes_on_while_its_lease_does() -> None:

@@ -148,7 +148,11 @@ def test_one_that_failed_to_start_is_not_brought_back_while_it_is_parked() -> No
     played.park(job)
     before = len(played.of(RunSaid))
     played.take(played.agency.wake(played.at + 60.0))
+    played.grant(1, 2, 3)
     assert job not in [each.job for each in played.of(RunSaid)[before:]]
+    played.park()
+    played.grant(4)
+    assert job in [each.job for each in played.of(RunSaid)[before:]]
 
 
 def test_a_trial_that_is_over_leaves_its_gpu_and_its_work() -> None:

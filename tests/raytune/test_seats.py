@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -72,7 +73,7 @@ class Lease:
             start_new_session=True,
         )
 
-    def __enter__(self) -> "Lease":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -162,7 +163,7 @@ def test_a_seat_on_two_machines_counts_when_both_are_there(floor: Floor) -> None
         assert floor.seat("3") is None
         with hello(floor, rank=1, world=2, gpus=1):
             seat = seated(floor)
-            assert (seat.world, seat.gpus, seat.grace) == (2, 3, 5.0)
+            assert (seat.world, seat.gpus, seat.widest, seat.grace) == (2, 3, 2, 5.0)
             floor.report("3", 1, {})
             assert json.loads(first.recv(100))["it"] == 1
         until(lambda: floor.seat("3") is None)

@@ -22,6 +22,8 @@ FORCE_AFTER = 0.5
 """The part of the grace after which a trial is not waited for any more,"""
 LEAVE_AFTER = 0.8
 """and that after which a seat leaves with a trial that is just being started there."""
+AWAY = 30.0
+"""Seconds for which a trial asks for no GPUs after it got some that it cannot use."""
 
 
 @dataclass(slots=True)
@@ -33,6 +35,7 @@ class Entry:
     """The key of the seat that it was seen to run on."""
     by_lease: bool = False
     """Paused for want of GPUs, and not by the scheduler."""
+    away_until: float = 0.0
     over: bool = False
     failures: int = 0
     """The user's `max_failures`."""
@@ -62,10 +65,10 @@ class Books:
         entry = self.entries[trial] = Entry(self._free.pop(), failures=failures)
         return entry
 
-    def parked(self, wanted: Iterable[str]) -> frozenset[str]:
+    def parked(self, wanted: Iterable[str], now: float) -> frozenset[str]:
         """Jobs that want no GPUs, if these trials do."""
-        jobs = {self.entries[trial].job for trial in wanted if not self.entries[trial].over}
-        return self.jobs - jobs
+        entries = [self.entries[trial] for trial in wanted]
+        return self.jobs - {e.job for e in entries if not e.over and e.away_until <= now}
 
     @property
     def unused(self) -> frozenset[str]:
@@ -111,6 +114,21 @@ def may_go(status: str, seat: Seat, now: float, *, up: bool) -> bool:
         return False
     if status == PENDING and up:
         return now - seat.leaving_since >= LEAVE_AFTER * seat.grace
+    return True
+
+
+def gives_back(entry: Entry, seat: Seat, wide: float, now: float) -> bool:
+    """Whether GPUs are of no use, because the trial needs more of them on one machine.
+
+    Args:
+        entry: The trial.
+        seat: Its seat.
+        wide: The GPUs that the largest of its parts needs.
+        now: The time.
+    """
+    if seat.widest >= wide:
+        return False
+    entry.away_until = now + AWAY
     return True
 
 

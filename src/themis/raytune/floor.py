@@ -36,7 +36,9 @@ class Seat:
     world: int
     """How many machines it is on,"""
     gpus: int
-    """and how many GPUs it has on all of them together."""
+    """and how many GPUs it has on all of them together,"""
+    widest: int
+    """and how many at most on one."""
     grace: float
     """Seconds that it has to save when told to go."""
     leaving_since: float | None = None
@@ -91,6 +93,7 @@ class Floor:
                 first.number,
                 len(callers),
                 sum(each.gpus for each in callers.values()),
+                max(each.gpus for each in callers.values()),
                 min(each.grace for each in callers.values()),
                 min(told, default=None),
             )
@@ -138,7 +141,10 @@ class Floor:
 
     def _listen(self, connection: socket.socket) -> None:
         trial, caller = "", None
-        with connection, contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        with (
+            connection,
+            contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError),
+        ):
             connection.settimeout(_HELLO)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             with connection.makefile("rb") as lines:

@@ -19,7 +19,7 @@ from ray.tune.trainable import FunctionTrainable
 
 from themis.errors import ConfigError, TunerError
 from themis.model import JobId
-from themis.raytune.books import Books, Entry, decision, may_go, must_leave
+from themis.raytune.books import Books, Entry, decision, gives_back, may_go, must_leave
 from themis.raytune.session import MARK, Terms, Wishes, flat, open_session
 from themis.tuning import Place
 
@@ -141,6 +141,8 @@ class Session:
                     self._changes += 1
             elif trial.status == Trial.PENDING and entry.seat is not None and seat is None:
                 entry.seat = None
+            if seat is not None and gives_back(entry, seat, _widest(trial), now):
+                _LOG.warning("%s needs its GPUs on one machine: it asks again later", trial)
             if seat is not None and may_go(trial.status, seat, now, up=self._is_up(entry)):
                 if trial.status == Trial.PENDING:
                     self._expect_loss(trial, entry)
@@ -170,7 +172,7 @@ class Session:
 
     def park(self, wanted: list[Trial]) -> None:
         """Say which jobs want no GPUs."""
-        parked = self._books.parked(each.trial_id for each in wanted)
+        parked = self._books.parked((each.trial_id for each in wanted), time.monotonic())
         self._follower.park(frozenset(map(JobId, parked)))
 
     def next_one(self, wanted: list[Trial]) -> Trial | None:
@@ -235,6 +237,11 @@ def seated(factory: PlacementGroupFactory, resource: str) -> PlacementGroupFacto
     ]
     head: list[dict[str, float]] = [{}] if factory.head_bundle_is_empty else []
     return PlacementGroupFactory([*head, *bundles], strategy=factory.strategy)
+
+
+def _widest(trial: Trial) -> float:
+    """The GPUs that the largest part of a trial needs on one machine."""
+    return float(max(each.get("GPU", 0.0) for each in trial.placement_group_factory.bundles))
 
 
 def _saves(trial: Trial, result: Mapping[str, Any]) -> bool:

@@ -204,7 +204,7 @@ def _quieten() -> None:
     os.environ.setdefault("TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S", "86400")
     if os.environ.setdefault("RAY_SCHEDULER_EVENTS", "0") == "0":
         constants = getattr(ray._private, "ray_constants", None)  # It has read that already.
-        if hasattr(constants, "AUTOSCALER_EVENTS"):
+        if constants is not None and hasattr(constants, "AUTOSCALER_EVENTS"):
             constants.AUTOSCALER_EVENTS = 0
 
 
