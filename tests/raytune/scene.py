@@ -1,0 +1,169 @@
+"""Scenes with a real service and real Rays; run in namespaces of their own by the tests."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from themis.engines import processes
+from themis.testing.staging import Stage, open_stage
+
+HERE = Path(__file__).parent
+SETTINGS = {
+    "lease": 30.0, "grace": 8.0, "heartbeat": 0.5, "bid_deadline": 2.0, "solve_budget": 1.0,
+    "guard": 5.0, "pooling": 1.0,
+}  # fmt: skip
+PATIENCE = 600.0
+
+
+class Script:
+    """One that was started."""
+
+    def __init__(self, stage: Stage, name: str, process: asyncio.subprocess.Process) -> None:
+        self.name, self.process = name, process
+        self._folder = stage.folder / "results" / name
+
+    def results(self) -> dict[float, list[dict[str, Any]]]:
+        """All results of each trial, in the order Tune had them."""
+        found: dict[float, list[dict[str, Any]]] = {}
+        for path in self._folder.glob("*/result.json"):
+            lines = [json.loads(line) for line in path.read_text().splitlines() if line]
+            if lines:
+                found[lines[0]["config"]["quality"]] = lines
+        return found
+
+    def steps(self) -> list[int]:
+        """How far each trial is."""
+        return [lines[-1]["step"] for lines in self.results().values()]
+
+
+async def start(stage: Stage, name: str, *words: str, alone: bool = False) -> Script:
+    """Run a script of somebody."""
+    environ = {
+        **stage.environment,
+        "HOME": str(stage.folder),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_USAGE_STATS_REPORT_URL": "http://127.0.0.1:9/",
+        # Else workers are of the least importance, and starve on a machine that is busy.
+        "RAY_worker_niceness": "0",
+    }
+    if not alone:
+        token = str(await stage.tenant())
+        environ |= {"THEMIS_SERVER": f"http://{stage.http}", "THEMIS_TOKEN_FILE": token}
+    command = (sys.executable, str(HERE / "tuned.py"), words[0], name, *words[1:])
+    with (stage.folder / f"{name}.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(*command, "--folder", str(stage.folder / "results")),
+            env=environ,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    return Script(stage, name, process)
+
+
+async def until(true: Callable[[], object], script: Script) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not true():
+            assert script.process.returncode is None, f"{script.name} has ended"
+            await asyncio.sleep(0.2)
+
+
+async def ended(stage: Stage, *scripts: Script) -> dict[str, Any]:
+    """Wait for scripts; what came of them and of their apps."""
+    async with asyncio.timeout(PATIENCE):
+        codes = {script.name: await script.process.wait() for script in scripts}
+    client = stage.client()
+    sheets = {name: await asyncio.to_thread(client.wait, name, timeout=30.0) for name in codes}
+    return {
+        "codes": codes,
+        "outcomes": {name: sheet.get("outcome") for name, sheet in sheets.items()},
+        "best": {name: (await asyncio.to_thread(client.results, name))["best"] for name in codes},
+        "results": {script.name: script.results() for script in scripts},
+    }
+
+
+def seats() -> list[int]:
+    """Processes in leases."""
+    pids = [pid for pid in processes.all_processes() if b"themis.raytune.seat" in words(pid)]
+    return [pid for pid in pids if b"exec" not in words(pid)]
+
+
+def words(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+async def quick(stage: Stage) -> dict[str, Any]:
+    """One script, two trials."""
+    script = await start(stage, "one", "fifo", "--trials", "2", "--last", "3", "--seconds", "0.1")
+    return await ended(stage, script)
+
+
+async def sharing(stage: Stage) -> dict[str, Any]:
+    """Two scripts share three GPUs, and one of them runs once more on a Ray of its own."""
+    brackets = ("hyperband", "--trials", "8", "--last", "9", "--seconds", "0.5")
+    first = await start(stage, "brackets", *brackets)
+    second = await start(stage, "rungs", "asha", "--trials", "5", "--last", "4", "--seconds", "0.5")
+    told = await ended(stage, first, second)
+    alone = await start(stage, "alone", *brackets, "--gpus", "3", alone=True)
+    async with asyncio.timeout(PATIENCE):
+        told["codes"]["alone"] = await alone.process.wait()
+    told["alone"] = alone.results()
+    told["said"] = (stage.folder / "alone.log").read_text(errors="replace")
+    return told
+
+
+async def shrinking(stage: Stage) -> dict[str, Any]:
+    """GPUs go and come: to another app, with a kill -9, and while the service is away."""
+    script = await start(
+        stage, "shrinks", "fifo", "--trials", "2", "--last", "60", "--seconds", "0.5"
+    )
+    await until(lambda: len(script.steps()) == 2 and min(script.steps()) >= 3, script)
+    client = stage.client()
+    other = (await asyncio.to_thread(client.run, ["/bin/sleep", "5"], gpus=1))["app"]
+    await asyncio.to_thread(client.wait, other, timeout=PATIENCE)
+    told: dict[str, Any] = {"graceful": script.results()}
+
+    await until(lambda: len(seats()) == 2, script)
+    before = min(script.steps())
+    await until(lambda: min(script.steps()) >= min(before + 2, 50), script)
+    os.kill(seats()[0], signal.SIGKILL)
+    await until(lambda: len(seats()) == 2, script)
+
+    before = min(script.steps())
+    await until(lambda: min(script.steps()) >= min(before + 2, 55), script)
+    await stage.kill()
+    await asyncio.sleep(SETTINGS["lease"] / 2)
+    await stage.start()
+    return {**told, **await ended(stage, script)}
+
+
+SCENES = {
+    "quick": (quick, {"m0": 2}),
+    "sharing": (sharing, {"m0": 2, "m1": 1}),
+    "shrinking": (shrinking, {"m0": 2}),
+}
+
+
+async def main(folder: Path, name: str) -> None:
+    scene, machines = SCENES[name]
+    async with open_stage(folder, machines, settings=SETTINGS, node_ttl=20.0) as stage:
+        try:
+            told = await scene(stage)
+        except BaseException:
+            for path in folder.glob("*.log"):
+                tail = path.read_text(errors="replace")[-6000:]
+                sys.stderr.write(f"--- {path.name}\n{tail}\n")
+            raise
+    (folder / "told.json").write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
