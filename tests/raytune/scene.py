@@ -13,6 +13,7 @@ from themis.engines import processes
 from themis.testing.staging import Stage, open_stage
 
 HERE = Path(__file__).parent
+EXAMPLE = HERE.parents[1] / "examples" / "ray-tune" / "tune_lr.py"
 SETTINGS = {
     "lease": 30.0, "grace": 8.0, "heartbeat": 0.5, "bid_deadline": 2.0, "solve_budget": 1.0,
     "guard": 5.0, "pooling": 1.0,
@@ -33,7 +34,8 @@ class Script:
         for path in self._folder.glob("*/result.json"):
             lines = [json.loads(line) for line in path.read_text().splitlines() if line]
             if lines:
-                found[lines[0]["config"]["quality"]] = lines
+                config = lines[0]["config"]
+                found[config.get("quality", config.get("lr"))] = lines
         return found
 
     def steps(self) -> list[int]:
@@ -42,7 +44,7 @@ class Script:
 
 
 async def start(stage: Stage, name: str, *words: str, alone: bool = False) -> Script:
-    """Run a script of somebody."""
+    """Run a script of somebody, with Tune's results below `results/NAME`."""
     environ = {
         **stage.environment,
         "HOME": str(stage.folder),
@@ -54,10 +56,9 @@ async def start(stage: Stage, name: str, *words: str, alone: bool = False) -> Sc
     if not alone:
         token = str(await stage.tenant())
         environ |= {"THEMIS_SERVER": f"http://{stage.http}", "THEMIS_TOKEN_FILE": token}
-    command = (sys.executable, str(HERE / "tuned.py"), words[0], name, *words[1:])
     with (stage.folder / f"{name}.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            *(*command, "--folder", str(stage.folder / "results")),
+            *(sys.executable, *words, "--storage", str(stage.folder / "results")),
             env=environ,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
@@ -82,7 +83,7 @@ async def ended(stage: Stage, *scripts: Script) -> dict[str, Any]:
     return {
         "codes": codes,
         "outcomes": {name: sheet.get("outcome") for name, sheet in sheets.items()},
-        "best": {name: (await asyncio.to_thread(client.results, name))["best"] for name in codes},
+        "shown": {name: await asyncio.to_thread(client.results, name) for name in codes},
         "results": {script.name: script.results() for script in scripts},
     }
 
@@ -100,19 +101,24 @@ def words(pid: int) -> list[bytes]:
         return []
 
 
+def tuned(scheduler: str, name: str, trials: int, last: int, *more: str) -> tuple[str, ...]:
+    """The words of a script that writes down what its trials did."""
+    told = ("--trials", str(trials), "--last", str(last), "--seconds", "0.5")
+    return (name, str(HERE / "tuned.py"), scheduler, name, *told, *more)
+
+
 async def quick(stage: Stage) -> dict[str, Any]:
-    """One script, two trials."""
-    script = await start(stage, "one", "fifo", "--trials", "2", "--last", "3", "--seconds", "0.1")
-    return await ended(stage, script)
+    """The example, with two trials."""
+    words = ("--trials", "2", "--iterations", "3", "--pause", "0.1", "--pretend", "0")
+    return await ended(stage, await start(stage, "tune-lr", str(EXAMPLE), *words))
 
 
 async def sharing(stage: Stage) -> dict[str, Any]:
     """Two scripts share three GPUs, and one of them runs once more on a Ray of its own."""
-    brackets = ("hyperband", "--trials", "8", "--last", "9", "--seconds", "0.5")
-    first = await start(stage, "brackets", *brackets)
-    second = await start(stage, "rungs", "asha", "--trials", "5", "--last", "4", "--seconds", "0.5")
+    first = await start(stage, *tuned("hyperband", "brackets", 8, 9))
+    second = await start(stage, *tuned("asha", "rungs", 5, 4))
     told = await ended(stage, first, second)
-    alone = await start(stage, "alone", *brackets, "--gpus", "3", alone=True)
+    alone = await start(stage, *tuned("hyperband", "alone", 8, 9, "--gpus", "3"), alone=True)
     async with asyncio.timeout(PATIENCE):
         told["codes"]["alone"] = await alone.process.wait()
     told["alone"] = alone.results()
@@ -122,9 +128,7 @@ async def sharing(stage: Stage) -> dict[str, Any]:
 
 async def shrinking(stage: Stage) -> dict[str, Any]:
     """GPUs go and come: to another app, with a kill -9, and while the service is away."""
-    script = await start(
-        stage, "shrinks", "fifo", "--trials", "2", "--last", "60", "--seconds", "0.5"
-    )
+    script = await start(stage, *tuned("fifo", "shrinks", 2, 60))
     await until(lambda: len(script.steps()) == 2 and min(script.steps()) >= 3, script)
     client = stage.client()
     other = (await asyncio.to_thread(client.run, ["/bin/sleep", "5"], gpus=1))["app"]

@@ -94,15 +94,24 @@ def check_exclusive(*everybody: Results) -> None:
 
 
 @pytest.mark.engines_quick
-def test_a_script_becomes_an_app(place: Path) -> None:
+def test_the_example_becomes_an_app(place: Path) -> None:
     told = play(place, "quick")
-    assert told["codes"] == {"one": 0}
-    assert told["outcomes"] == {"one": "finished"}
-    assert told["best"] == {"one": "0"}
-    results = told["results"]["one"]
-    assert steps(results) == {"1.0": [1, 2, 3], "2.0": [1, 2, 3]}
-    assert {line["gpu"] for lines in results.values() for line in lines} <= {"0", "1"}
-    check_exclusive(results)
+    assert told["codes"] == {"tune-lr": 0}
+    assert told["outcomes"] == {"tune-lr": "finished"}
+    results = told["results"]["tune-lr"]
+    assert [[line["training_iteration"] for line in lines] for lines in results.values()] == [
+        [1, 2, 3],
+        [1, 2, 3],
+    ]
+    losses = [lines[-1]["loss"] for lines in results.values()]
+    shown = {job["params"]["lr"]: job["metric"] for job in told["shown"]["tune-lr"]["jobs"]}
+    assert shown == {float(lr): lines[-1]["loss"] for lr, lines in results.items()}
+    best = next(
+        job
+        for job in told["shown"]["tune-lr"]["jobs"]
+        if job["job"] == told["shown"]["tune-lr"]["best"]
+    )
+    assert best["metric"] == min(losses)
 
 
 @only_engines

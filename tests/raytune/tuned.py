@@ -46,17 +46,17 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("scheduler", choices=["asha", "hyperband", "fifo"])
     parser.add_argument("name")
-    parser.add_argument("--folder", required=True)
+    parser.add_argument("--storage", required=True)
     parser.add_argument("--trials", type=int, required=True)
     parser.add_argument("--last", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--gpus", type=int, default=0, help="of this Ray itself")
     options = parser.parse_args()
-    inside = {
-        "asha": lambda: ASHAScheduler(max_t=options.last, grace_period=1, reduction_factor=2),
-        "hyperband": lambda: HyperBandScheduler(max_t=options.last, reduction_factor=3),
-        "fifo": lambda: None,
-    }[options.scheduler]()
+    inside: Any = None
+    if options.scheduler == "asha":
+        inside = ASHAScheduler(max_t=options.last, grace_period=1, reduction_factor=2)
+    elif options.scheduler == "hyperband":
+        inside = HyperBandScheduler(max_t=options.last, reduction_factor=3)
     ray.init(
         num_cpus=options.gpus,
         num_gpus=options.gpus,
@@ -77,6 +77,6 @@ if __name__ == "__main__":
                 inside, name=options.name, max_iterations=options.last, grace=20.0
             ),
         ),
-        run_config=tune.RunConfig(name=options.name, storage_path=options.folder, verbose=1),
+        run_config=tune.RunConfig(name=options.name, storage_path=options.storage, verbose=1),
     )
     tuner.fit()
