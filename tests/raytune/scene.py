@@ -128,25 +128,40 @@ async def sharing(stage: Stage) -> dict[str, Any]:
 
 async def shrinking(stage: Stage) -> dict[str, Any]:
     """GPUs go and come: to another app, with a kill -9, and while the service is away."""
-    script = await start(stage, *tuned("fifo", "shrinks", 2, 60))
+    script = await start(stage, *tuned("fifo", "shrinks", 2, 400))
     await until(lambda: len(script.steps()) == 2 and min(script.steps()) >= 3, script)
     client = stage.client()
     other = (await asyncio.to_thread(client.run, ["/bin/sleep", "5"], gpus=1))["app"]
     await asyncio.to_thread(client.wait, other, timeout=PATIENCE)
     told: dict[str, Any] = {"graceful": script.results()}
+    await both_train(script)
 
-    await until(lambda: len(seats()) == 2, script)
-    before = min(script.steps())
-    await until(lambda: min(script.steps()) >= min(before + 2, 50), script)
     os.kill(seats()[0], signal.SIGKILL)
-    await until(lambda: len(seats()) == 2, script)
+    await until(lambda: len(seats()) < 2, script)
+    await both_train(script)
 
-    before = min(script.steps())
-    await until(lambda: min(script.steps()) >= min(before + 2, 55), script)
     await stage.kill()
-    await asyncio.sleep(SETTINGS["lease"] / 2)
+    await until(lambda: not seats(), script)  # Their leases are over.
+    told["away"] = script.results()
     await stage.start()
+    await both_train(script)
+    (stage.folder / "results" / "hurry").touch()
     return {**told, **await ended(stage, script)}
+
+
+async def both_train(script: Script) -> None:
+    """Wait until each trial has come further, and so is on a GPU."""
+    before = script.results()
+    await until(
+        lambda: (
+            all(
+                lines[-1]["step"] >= before[quality][-1]["step"] + 2
+                for quality, lines in script.results().items()
+            )
+            and len(seats()) == 2
+        ),
+        script,
+    )
 
 
 SCENES = {

@@ -138,7 +138,11 @@ def test_gpus_that_go_pause_trials_and_those_that_come_resume_them(place: Path) 
     assert told["outcomes"] == {"shrinks": "finished"}
     assert repeated(told["graceful"]) == 0, "a trial that is told to go loses nothing"
     results = told["results"]["shrinks"]
-    assert {quality: each[-1] for quality, each in steps(results).items()} == {"1.0": 60, "2.0": 60}
+    assert {quality: each[-1] for quality, each in steps(results).items()} == {
+        "1.0": 400,
+        "2.0": 400,
+    }
     assert repeated(results) <= 1, "one that is killed loses what it had not saved"
-    assert sum(starts(results).values()) >= 4, "each had to leave its GPU"
+    assert sum(starts(told["graceful"]).values()) >= 3, "one had to leave its GPU"
+    assert min(starts(results).values()) >= 2, "both had to, when the service was away"
     check_exclusive(results)

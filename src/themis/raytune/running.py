@@ -36,6 +36,7 @@ class Session:
         self._trials: dict[str, Trial] = {}
         """By job."""
         self._counts = counts
+        self._asked = {"GPU": float(terms.gpus), **terms.resources}
         self._metric = terms.metric
         opened = open_session(
             place, wishes, terms, ray.get_runtime_context().gcs_address, self._params
@@ -47,6 +48,11 @@ class Session:
         self._known: tuple[int, tuple[tuple[str, str], ...]] | None = None
         self._wanted: list[Trial] = []
         atexit.register(self._close)
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return self._follower.over.is_set() and self._all_over
 
     @property
     def app(self) -> str:
@@ -66,6 +72,7 @@ class Session:
             raise ConfigError(
                 "trials", most + 1, f"{most} as declared; ThemisScheduler(trials=...)"
             )
+        self._check_resources(trial)
         self._trials[entry.job] = trial
         if trial.status in OVER:  # of an experiment that goes on
             self.conclude(trial, trial.last_result)
@@ -197,6 +204,14 @@ class Session:
     def _params(self, job: str) -> Mapping[str, Any]:
         trial = self._trials.get(job)
         return {"trial": job} if trial is None else {**flat(trial.config), "trial": job}
+
+    def _check_resources(self, trial: Trial) -> None:
+        """See that a trial fits the seat that its job gets: all of an app ask for the same."""
+        asked = trial.placement_group_factory.required_resources
+        for name, value in asked.items():
+            if not name.startswith(MARK) and value != self._asked.get(name):
+                allowed = f"{self._asked.get(name, 0.0):g}, as of the first trial"
+                raise ConfigError(f"{name} of {trial}", value, allowed)
 
     def _resource(self, entry: Entry) -> str:
         return f"{self._mark}{entry.job}"

@@ -169,6 +169,8 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc] # Ray's classes are
             self._session.finish()
 
     def _session_for(self, tune_controller: Any, trial: Trial) -> "Session | None":
+        if self._session is not None and self._session.finished:
+            self._session = None  # The same scheduler, in another Tuner.
         if self._session is not None or self._alone:
             return self._session
         try:

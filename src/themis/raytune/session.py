@@ -123,11 +123,12 @@ def app_keys(wishes: Wishes, terms: Terms, address: str, floor: str, mark: str) 
         "workdir": os.getcwd(),
         "tuner": "own",
         "search": {"method": "random", "n": terms.trials, "params": parameters},
-        "stop": {"method": "none", "max_iterations": terms.iterations},
         "gpus": {"per_job_min": terms.gpus, "per_job_max": terms.gpus},
         "checkpoint": {"grace": wishes.grace},
         "weight": wishes.weight,
     }
+    if terms.iterations:
+        app["stop"] = {"method": "none", "max_iterations": terms.iterations}
     if terms.metric:
         goal = "maximize" if terms.mode == "max" else "minimize"
         app["metric"] = {"name": terms.metric, "goal": goal}
