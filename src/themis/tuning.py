@@ -45,6 +45,7 @@ from themis.model import AppId
 from themis.tuners import Stepwise, Trial
 
 if TYPE_CHECKING:
+    from themis.live.agent_host import AppRunner
     from themis.live.grpc_client import Connection
 
 _LOG = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ class OwnTuner(Stepwise):
             TunerError: A method gave what cannot be.
             ThemisError: As `Client` does.
         """
-        place = _Place.of(server, token, ca, agents)
+        place = Place.of(server, token, ca, agents)
         return asyncio.run(self._submit_and_speak(place, _written(app), key, seed))
 
     def attach(
@@ -131,22 +132,22 @@ class OwnTuner(Stepwise):
             RefusedError: The service decides for it.
             ThemisError: As with `run`.
         """
-        place = _Place.of(server, token, ca, agents)
+        place = Place.of(server, token, ca, agents)
         if "outcome" in place.client.status(app):
             return place.client.results(app)
         return asyncio.run(self._speak(place, app))
 
     async def _submit_and_speak(
-        self, place: "_Place", written: AppFile, key: str | None, seed: int | None
+        self, place: "Place", written: AppFile, key: str | None, seed: int | None
     ) -> Results:
         name = await asyncio.to_thread(_submitted, place.client, written, key, seed)
         _LOG.info("%s is submitted", name)
         return await self._speak(place, name, written)
 
-    async def _speak(self, place: "_Place", app: str, written: AppFile | None = None) -> Results:
+    async def _speak(self, place: "Place", app: str, written: AppFile | None = None) -> Results:
         connection = await asyncio.to_thread(place.connection)
         try:
-            await _to_the_end(self, AppId(app), connection, place.client, written)
+            await to_the_end(self, AppId(app), connection, place.client, written)
         finally:
             await connection.close()
         return await _results(place.client, app)
@@ -199,7 +200,7 @@ def tune(
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class Place:
     """A service as somebody reaches it."""
 
     client: Client
@@ -214,7 +215,7 @@ class _Place:
         token: str | None,
         ca: str | os.PathLike[str] | None,
         agents: str | None,
-    ) -> "_Place":
+    ) -> "Place":
         environ = os.environ
         secret = Secret(token) if token else find_token(environ, root=os.geteuid() == 0)
         signed = ca or environ.get("THEMIS_CA") or None
@@ -278,14 +279,24 @@ def _submitted(client: Client, written: AppFile, key: str | None, seed: int | No
                 return name
 
 
-async def _to_the_end(
+async def to_the_end(
     tuner: Stepwise,
     app: AppId,
     connection: "Connection",
     client: Client,
     written: AppFile | None = None,
+    began: "Callable[[AppRunner], None] | None" = None,
 ) -> None:
-    """Speak for an app until it is over, beginning again whenever something goes wrong."""
+    """Speak for an app until it is over, beginning again whenever something goes wrong.
+
+    Args:
+        tuner: Who decides.
+        app: The app.
+        connection: The door for agents.
+        client: The service.
+        written: What it was submitted as, if it was just now.
+        began: Called with each one that begins to speak.
+    """
     from themis.live.agent_host import AppRunner  # noqa: PLC0415 - needs gRPC
     from themis.live.grpc_client import Backoff, HostClient  # noqa: PLC0415 - needs gRPC
 
@@ -300,6 +311,8 @@ async def _to_the_end(
             if written is not None and sheet.body != json.dumps(plain_app(written)):
                 _LOG.warning("%s is under way with another app file; that one holds", app)
             runner = AppRunner.of_sheet(service, sheet, rng, own=tuner)
+            if began is not None:
+                began(runner)
             _LOG.info("%s is over: %s", app, await runner.run())
             return
         except UnknownAppError:

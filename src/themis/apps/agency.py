@@ -73,7 +73,8 @@ class Agency(Minding):
         for job, trial in self._trials.items():
             if trial.back_at <= at:
                 trial.back_at = math.inf
-                self._tell(ev.JobBack(at, job))
+                if job not in self._parked:
+                    self._tell(ev.JobBack(at, job))
             if trial.bound_until <= at:
                 self._let_go(job)
         if self._app.max_runtime:
@@ -81,6 +82,42 @@ class Agency(Minding):
                 if not run.stopping and self._runtime_ends(job) <= at:
                     self._out_of_time(job)
         return self._out
+
+    # What somebody decides who tunes elsewhere
+
+    def park(self, at: float, jobs: frozenset[JobId]) -> list[Said]:
+        """These jobs, and no others, want no GPUs for now; they are told to save and go."""
+        self._out, self._at = [], at
+        before, self._parked = self._parked, jobs
+        if self._agent is None or self.over:
+            return []
+        for job in sorted(jobs - before):
+            self._stop(job)
+            self._tell(ev.JobSetAside(at, job, self._trained(job)))
+        for job in sorted(before - jobs):
+            if math.isinf(self._trials[job].back_at):
+                self._tell(ev.JobBack(at, job))
+        return self._out
+
+    def conclude(
+        self, at: float, job: JobId, iterations: float, metric: float | None
+    ) -> list[Said]:
+        """A job is over where it is, as its tuner is about to say when asked once more."""
+        self._out, self._at = [], at
+        self._concluded[job] = iterations, metric
+        if self._agent is not None and not self.over:
+            self._conclude(job, iterations, metric)
+        return self._out
+
+    def _conclude(self, job: JobId, iterations: float, metric: float | None) -> None:
+        target = self._target(job)
+        if target is None:
+            return
+        trial = self._trials[job]
+        trial.done = max(trial.done, min(iterations, target))
+        if metric is not None:
+            trial.spoke, trial.measured, trial.metric = True, True, finite(metric)
+        self._tell(ev.LossSeen(self._at, job, trial.done, self._cost(trial.metric)))
 
     # News
 
@@ -206,6 +243,10 @@ class Agency(Minding):
             # One that goes may be done: whether its job has to go on is known when it is over.
             self._runs[run.job] = Run(run.key, run.gpus, self._at, run.run, stopping)
             placement.append((run.job, run.gpus))
+        for job, (iterations, metric) in self._concluded.items():
+            self._conclude(job, iterations, metric)  # What was said of it may not have been heard.
+        for job in sorted(self._parked):
+            self._tell(ev.JobSetAside(self._at, job, self._trained(job)))
         assert self._topology is not None
         gpus = tuple(sorted(self._leases))
         self._tell(ev.Resumed(self._at, self._topology, gpus, tuple(placement)))

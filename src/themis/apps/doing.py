@@ -170,6 +170,10 @@ class Doing:
         self._runs: dict[JobId, Run] = {}
         self._going: dict[str, Going] = {}
         """Runs told to stop whose job may already have another, by key."""
+        self._parked: frozenset[JobId] = frozenset()
+        """Jobs that want no GPUs for now, as somebody said who tunes elsewhere."""
+        self._concluded: dict[JobId, tuple[float, float | None]] = {}
+        """Those that are over, with iterations and metric, as somebody said who tunes elsewhere."""
         self._keep_home = False
         """Whether jobs find their checkpoints only where they wrote them, as was seen once."""
         self.behind = math.inf

@@ -38,6 +38,7 @@ def job_environment(
         "CUDA_VISIBLE_DEVICES": ",".join(devices) if any(devices) else numbers,
         "THEMIS_RANK": str(task.rank),
         "THEMIS_WORLD_SIZE": str(task.world),
+        "THEMIS_GRACE": f"{task.grace:g}",
     }
     if task.rendezvous:
         env["THEMIS_RENDEZVOUS"] = task.rendezvous

@@ -165,6 +165,16 @@ class AppRunner:
                 task.cancel()
             await asyncio.gather(talk, alarm, return_exceptions=True)
 
+    def park(self, jobs: frozenset[JobId]) -> None:
+        """Let these jobs, and no others, want no GPUs for now; in the loop that it runs in."""
+        self._say(self._agency.park(self._now(), jobs))
+        self._changed.set()
+
+    def conclude(self, job: JobId, iterations: float, metric: float | None) -> None:
+        """Let a job be over that its tuner, asked for it once more, will stop."""
+        self._say(self._agency.conclude(self._now(), job, iterations, metric))
+        self._changed.set()
+
     async def _talk(self) -> str:
         async for item in self._link.news():
             self._offset = self._link.at - self._monotonic()
