@@ -19,7 +19,7 @@ help:
 	@echo "make demo     three teams train on 16 pretend GPUs, for two minutes (ARGS=--quick for less)"
 	@echo "make test     run the tests                   (ARGS='-k auction' for some of them)"
 	@echo "make test-browser  the dashboard in Chromium, in all looks, with pictures in screenshots/"
-	@echo "make test-engines  on a real Slurm and a real Ray, installed if they are missing"
+	@echo "make test-engines  on a real Slurm and a real Ray, installed if they are missing (ARGS='-m engines_quick')"
 	@echo "make setup    create .venv with .venv/bin/themis (PYTHON=python3.12 to choose one)"
 	@echo "make lint     ruff, mypy and the import contracts"
 	@echo "make format   let ruff rewrite what it can"

@@ -1,6 +1,7 @@
 """A place for an engine's state that jobs of other users can pass through, and that ends empty."""
 
 import json
+import os
 import shutil
 import signal
 import tempfile
@@ -13,6 +14,30 @@ from themis.engines import processes
 from themis.engines.control import RUN_VARIABLE, kill_leftovers
 from themis.engines.owners import Owners
 from themis.engines.pages import read_page
+from themis.testing.tools import CHAOS, ENGINES_VARIABLE
+
+OTHERS = ("slurm", "ray")
+"""Marks of tests on engines that take minutes."""
+QUICK = (
+    "test_a_job_that_forks_twice_and_ignores_sigterm_is_gone",
+    "test_a_lease_that_ends_kills_without_being_told",
+    "test_jobs_run_on_while_nobody_looks_and_are_found_again",
+    "test_jobs_start_are_revoked_and_go_on_elsewhere_when_their_machine_dies",
+)
+"""Those of the contracts that are done for each of these engines in an ordinary run."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` is looked at
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    everything = CHAOS or os.environ.get(ENGINES_VARIABLE)
+    skip = pytest.mark.skip(reason="run by `make test-engines`")
+    for item in items:
+        if not any(map(item.get_closest_marker, OTHERS)):
+            continue
+        if item.name in QUICK:
+            item.add_marker("engines_quick")
+        if not everything and not item.get_closest_marker("engines_quick"):
+            item.add_marker(skip)
 
 
 @pytest.fixture

@@ -1,13 +1,13 @@
 """Engines of clusters against the contract, with a scheduler that is pretended."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from themis.engines import clock
-from themis.engines.base import Engine, Exited, Started
+from themis.engines.base import Engine, Exited, Started, Task
 from themis.engines.owners import Owners
 from themis.engines.remote import RemoteEngine
 from themis.testing.clusters import QUICK, PretendCluster, PretendScheduler
@@ -101,59 +101,65 @@ def test_a_scheduler_that_does_not_answer_changes_nothing_for_what_runs(
     play(scene())
 
 
-def test_a_supervisor_that_is_gone_without_a_word_is_noticed(
-    state: Path, owners: Owners, scheduler: PretendScheduler
-) -> None:
+Lose = Callable[[RemoteEngine, Task], Awaitable[None]]
+"""Something becomes of a machine with a job on it."""
+
+
+def end_of_a_lost_job(
+    state: Path, owners: Owners, scheduler: PretendScheduler, lose: Lose
+) -> Exited:
+    """What is told of it at last."""
+    endings = []
+
     async def scene() -> None:
         stage = await on_stage(state, owners, scheduler)
-        await stage.start(READY + FOREVER)
-        scheduler.kill("m0")
-        ending = await stage.ending()
-        assert ending.outcome == "lost"
+        assert isinstance(stage.engine, RemoteEngine)
+        task = await stage.start(READY + FOREVER)
+        await lose(stage.engine, task)
+        endings.append(await stage.ending())
         await stage.clean()
 
     play(scene())
+    return endings[0]
+
+
+def test_a_supervisor_that_is_gone_without_a_word_is_noticed(
+    state: Path, owners: Owners, scheduler: PretendScheduler
+) -> None:
+    async def lose(engine: RemoteEngine, task: Task) -> None:
+        scheduler.kill("m0")
+
+    assert end_of_a_lost_job(state, owners, scheduler, lose).outcome == "lost"
 
 
 def test_what_is_lost_with_its_machine_is_over_when_its_lease_is(
     state: Path, owners: Owners, scheduler: PretendScheduler
 ) -> None:
     """The machine may only be cut off, and the job alive."""
+    end = clock.now() + LONG
 
-    async def scene() -> None:
-        stage = await on_stage(state, owners, scheduler)
-        engine = stage.engine
-        assert isinstance(engine, RemoteEngine)
-        task = await stage.start(READY + FOREVER)
+    async def lose(engine: RemoteEngine, task: Task) -> None:
+        nonlocal end
         end = clock.now() + 2.0
         await engine.renew(task.job, task.token, end)
         scheduler.down["m0"] = "it does not answer"
         scheduler.kill("m0")
-        ending = await stage.ending()
-        assert clock.now() > end
-        assert ending.outcome == "resumable"
-        await stage.clean()
 
-    play(scene())
+    assert end_of_a_lost_job(state, owners, scheduler, lose).outcome == "resumable"
+    assert clock.now() > end
 
 
 def test_a_machine_whose_supervisors_are_silent_is_quiet(
     state: Path, owners: Owners, scheduler: PretendScheduler
 ) -> None:
-    async def scene() -> None:
-        stage = await on_stage(state, owners, scheduler)
-        engine = stage.engine
-        assert isinstance(engine, RemoteEngine)
-        await stage.start(READY + FOREVER)
+    async def lose(engine: RemoteEngine, task: Task) -> None:
         assert not engine.quiet
         scheduler.absent = True  # or it would say that the supervisor is gone
         scheduler.kill("m0")
         await until(lambda: engine.quiet)
         scheduler.absent = False
-        assert (await stage.ending()).outcome == "lost"
-        await stage.clean()
 
-    play(scene())
+    assert end_of_a_lost_job(state, owners, scheduler, lose).outcome == "lost"
 
 
 def test_starts_that_nobody_follows_are_called_off(

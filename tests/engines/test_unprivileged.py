@@ -1,17 +1,10 @@
 """A node without root: one owner, its own user, and still nothing outlives its lease."""
 
 import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
+from themis.testing.strangers import NOBODY, interpreter, run_as_nobody
 
-import themis
-
-PACKAGES = Path(themis.__file__).parents[1]
-NOBODY = 65534
 SCENE = """
 import asyncio, sys
 from pathlib import Path
@@ -39,37 +32,6 @@ async def scene():
 
 play(scene())
 """
-
-
-def interpreter() -> str:
-    """A Python that an unprivileged user may run, with what the test needs."""
-    for program in dict.fromkeys((sys.executable, "/usr/bin/python3")):
-        needed = (
-            "import sys, pytest; assert sys.version_info >= (3, 11); import themis.testing.engines"
-        )
-        if shutil.which(program) and run_as_nobody(program, needed).returncode == 0:
-            return program
-    pytest.skip("no Python with pytest here that an unprivileged user may run")
-
-
-def run_as_nobody(program: str, code: str, *args: str) -> "subprocess.CompletedProcess[str]":
-    user = NOBODY if os.geteuid() == 0 else None
-    # pytest may live in another place than the interpreter that can be run.
-    path = os.pathsep.join([str(PACKAGES), *sys.path])
-    try:
-        return subprocess.run(
-            [program, "-B", "-c", code, *args],
-            cwd="/",
-            env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin"},
-            check=False,
-            capture_output=True,
-            text=True,
-            user=user,
-            group=user,
-            extra_groups=[] if user else None,
-        )
-    except PermissionError as error:
-        return subprocess.CompletedProcess([program], 126, "", str(error))
 
 
 def test_a_node_without_root_kills_all_of_a_job_and_serves_one_owner(state: Path) -> None:

@@ -16,6 +16,8 @@ class Times:
     """From a start until its supervisor has spoken; then it is called off, and never ran."""
     silence: float = 15.0
     """Without a sign of life of any supervisor that should be there, the machine is not well."""
+    patience: float = 30.0
+    """From calling a start off until it counts as one that cannot be ended."""
     beat: float = 1.0
     """Between signs of life of a supervisor."""
     look: float = 0.05

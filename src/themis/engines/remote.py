@@ -14,7 +14,7 @@ tokens go with those. Which GPUs they stand for is told in `Started`.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,39 +24,20 @@ from themis.engines.attempts import Attempt, Page
 from themis.engines.base import Capabilities, CouldNotKill, Discovered, Found, Task
 from themis.engines.clocks import Clocks
 from themis.engines.control import TREE
-from themis.engines.deadlines import KILL, LOST, NEVER_RAN, RESUMABLE, RUN, Lease
+from themis.engines.deadlines import NEVER_RAN, RUN, Lease
+from themis.engines.dealings import Dealings
+from themis.engines.far import Far, read_pages
 from themis.engines.folders import Limits, StateFolder
 from themis.engines.launching import Launcher, Place, Times
 from themis.engines.owners import Account, Owners
 from themis.engines.paged import PagedEngine, Watched
 from themis.engines.supervisor import EXITED, OVERTIME, STOPPING
-from themis.errors import RefusedError, UnavailableError
+from themis.errors import UnavailableError
 
 _LOG = logging.getLogger(__name__)
 
 _BEATS = 3.0
 """Beats without which a supervisor is not alive, where its scheduler says so too."""
-
-
-class _Far(Watched):
-    """A start on another machine."""
-
-    def __init__(self, attempt: Attempt, lease: Lease, heard: float) -> None:
-        super().__init__(attempt, lease, None)
-        self.launched = 0.0
-        """When the scheduler took it; 0 before."""
-        self.seen = False
-        """Whether the scheduler has been heard to have it."""
-        self.beat = 0.0
-        """The last time that its supervisor has said,"""
-        self.heard = heard
-        """and when that was heard."""
-        self.boot = ""
-        """Whose clock its lease was written by."""
-        self.calling_off = False
-        self.unwanted = asyncio.Event()
-        """Set when it is to go: what was not launched yet need not be."""
-        self.telling = asyncio.Lock()
 
 
 class RemoteEngine(PagedEngine):
@@ -79,7 +60,7 @@ class RemoteEngine(PagedEngine):
         self._changed = asyncio.Event()
         self._reattached = False
         """Whether what an earlier engine left is known."""
-        self._releasing: set[asyncio.Task[None]] = set()
+        self._dealings = Dealings(launcher, times, folder.prefix, self._begin, now)
         self._looked = 0.0
         """When the scheduler was last asked where its jobs are."""
 
@@ -144,11 +125,10 @@ class RemoteEngine(PagedEngine):
 
     async def reattach(self) -> tuple[Found, ...]:
         """Take over what an earlier engine left in the folder, and call off what nobody knows."""
-        places = await self._launcher.places()
         found = []
         for attempt in await aside(self._folder.attempts):
             if attempt.job not in self._watched:
-                found.append(await self._take_over(attempt, places))
+                found.append(await self._take_over(attempt))
             elif attempt.run != self._watched[attempt.job].attempt.run:
                 await aside(self._folder.retire, attempt)
         self._reattached = True
@@ -156,16 +136,9 @@ class RemoteEngine(PagedEngine):
         return tuple(found)
 
     async def _sweep(self) -> None:
-        """Call off starts that nobody follows: GPUs would be held for them, and for nothing.
-
-        Their engine did not live to tell, or gave up a launch that the scheduler took after all.
-        """
-        places = await self._launcher.places() if self._reattached else None
-        known = {self._name(item.attempt) for item in self._far() if not item.over}
-        for name in places or ():
-            if name.startswith(self._folder.prefix) and name not in known:
-                with contextlib.suppress(UnavailableError):  # then the next time
-                    await self._launcher.cancel(name, hard=True)
+        if self._reattached:
+            known = [item.attempt for item in self._far() if not item.over]
+            await self._dealings.sweep({self._dealings.name(attempt) for attempt in known})
 
     async def start(self, task: Task) -> None:
         """Write the task and have its supervisor started."""
@@ -180,9 +153,7 @@ class RemoteEngine(PagedEngine):
         if self._closed:
             return
         self._closed = True
-        if self._releasing:
-            # What is over holds GPUs until the scheduler is told so; but not at any price.
-            await asyncio.wait(self._releasing, timeout=self._folder.limits.patience)
+        await self._dealings.settle(self._folder.limits.patience)
         for task in sorted(self._tasks, key=id):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -203,7 +174,7 @@ class RemoteEngine(PagedEngine):
         finally:
             del self._starting[task.job]
         lease = Lease(task.token, task.end, task.grace)
-        watched = _Far(attempt, lease, self._now())
+        watched = Far(attempt, lease, self._now())
         watched.boot = there or self._boot
         self._watched[task.job] = watched
         self._begin(self._launch(watched, len(task.gpus)))
@@ -221,36 +192,13 @@ class RemoteEngine(PagedEngine):
         timed = replace(task, end=self._clocks.there(boot, task.end), rendezvous=meet)
         return self._folder.create(timed, [], account, TREE, "", boot=boot, more=more)
 
-    async def _launch(self, watched: _Far, gpus: int) -> None:
-        attempt = watched.attempt
-        name, errors = self._name(attempt), attempt.folder / "errors"
-        argv = self._launcher.argv(attempt.folder / "task.json")
-        until, why = self._now() + self._times.pending, ""
-        unwanted = self._begin(_until_set(watched.unwanted))
-        while self._now() < min(until, watched.lease.end) and not unwanted.done():
-            launch = self._begin(self._launcher.launch(name, argv, gpus, errors, self._changed.set))
-            await asyncio.wait({launch, unwanted}, return_when=asyncio.FIRST_COMPLETED)
-            if not launch.done():
-                launch.cancel()
-            try:
-                await launch
-            except asyncio.CancelledError:
-                if not unwanted.done():
-                    raise
-            except RefusedError as error:
-                await self._end(watched, NEVER_RAN, error.reason)
-                return
-            except UnavailableError as error:
-                _LOG.warning("%s cannot be launched yet: %s", attempt.job, error)
-                why = str(error)
-                await asyncio.sleep(1.0)
-            else:
-                unwanted.cancel()
-                watched.launched = watched.heard = self._now()
-                self._changed.set()
-                return
-        unwanted.cancel()
-        await self._end(watched, NEVER_RAN, why or "it was called off before it began")
+    async def _launch(self, watched: Far, gpus: int) -> None:
+        why = await self._dealings.launch(watched, gpus, self._changed.set)
+        if why:
+            await self._end(watched, NEVER_RAN, why)
+            return
+        watched.launched = watched.heard = self._now()
+        self._changed.set()
 
     # Following
 
@@ -263,7 +211,7 @@ class RemoteEngine(PagedEngine):
             self._changed.clear()
             live = [item for item in self._far() if not item.over and not self._closed]
             try:
-                pages = await aside(_read_pages, [item.attempt for item in live])
+                pages = await aside(read_pages, [item.attempt for item in live])
                 for watched, page in zip(live, pages, strict=True):
                     await self._hear(watched, page)
                 if live and self._now() - self._looked >= self._times.places:
@@ -279,10 +227,10 @@ class RemoteEngine(PagedEngine):
         live = [item for item in self._far() if not item.over]
         if not live:
             return 3600.0
-        busy = any(not item.started_told or item.lease.stop != RUN for item in live)
+        busy = any(item.busy for item in live)
         return self._times.look if busy else self._times.idle
 
-    async def _hear(self, watched: _Far, page: Page) -> None:
+    async def _hear(self, watched: Far, page: Page) -> None:
         """Take what a supervisor has written."""
         now, boot, time = self._now(), page.get("boot"), page.get("clock")
         if isinstance(boot, str) and isinstance(time, float) and time != watched.beat:
@@ -293,20 +241,20 @@ class RemoteEngine(PagedEngine):
                 await self._tell(watched)
         self._take(watched, page)
         if watched.over:
-            self._release(watched.attempt)
+            self._dealings.give_back(watched.attempt)
             return
         late = watched.lease.stop != RUN or now > watched.launched + self._times.pending
         if not page.get("supervisor") and watched.launched and late and not watched.calling_off:
             watched.calling_off = True
             self._begin(self._call_off(watched))
 
-    async def _locate(self, live: list[_Far]) -> None:
+    async def _locate(self, live: list[Far]) -> None:
         """See what is gone without a last word."""
         places = await self._launcher.places()
         if places is None:
             return
         for watched in live:
-            place = places.get(self._name(watched.attempt))
+            place = places.get(self._dealings.name(watched.attempt))
             if watched.over or not watched.launched:
                 continue
             if Place.is_gone(place):
@@ -322,33 +270,30 @@ class RemoteEngine(PagedEngine):
             else:
                 watched.seen = True
 
-    async def _bury(self, watched: _Far, why: str) -> None:
+    async def _bury(self, watched: Far, why: str) -> None:
         """The scheduler says that nothing of it is alive: write that down if it could not."""
-        page = (await aside(_read_pages, [watched.attempt]))[0]
+        page = (await aside(read_pages, [watched.attempt]))[0]
         if page.get("state") == EXITED or watched.over:
             await self._hear(watched, page)
             return
-        killed = watched.lease.stop == KILL or self._now() >= watched.lease.end
-        ran = page.get("began") is not None
         complaint = await aside(watched.attempt.complaint)
-        outcome = NEVER_RAN if not ran else RESUMABLE if killed else LOST
-        await self._end(watched, outcome, why or complaint)
+        await self._end(watched, watched.outcome(page, self._now()), why or complaint)
 
-    async def _end(self, watched: _Far, outcome: str, reason: str) -> None:
+    async def _end(self, watched: Far, outcome: str, reason: str) -> None:
         """The last word in place of a supervisor."""
         try:
             await aside(watched.attempt.write_end, outcome, reason)
-            page = (await aside(_read_pages, [watched.attempt]))[0]
+            page = (await aside(read_pages, [watched.attempt]))[0]
         except OSError as error:
             _LOG.warning("the end of %s cannot be written: %s", watched.attempt.job, error)
             page = {"state": EXITED, "outcome": outcome, "reason": reason}
         self._take(watched, page)
-        self._release(watched.attempt)
+        self._dealings.give_back(watched.attempt)
 
     # Ending
 
     async def _tell(self, watched: Watched) -> None:
-        assert isinstance(watched, _Far)
+        assert isinstance(watched, Far)
         async with watched.telling:  # The last one counts, whichever thread is quicker.
             boot, lease = watched.boot or self._boot, watched.lease
             end = self._clocks.there(boot, lease.end)
@@ -360,63 +305,32 @@ class RemoteEngine(PagedEngine):
             self._changed.set()
 
     async def _insist(self, watched: Watched) -> None:
-        assert isinstance(watched, _Far)
+        assert isinstance(watched, Far)
         await asyncio.sleep(self._folder.limits.patience)
         if not watched.over and not watched.calling_off:
             watched.calling_off = True
             await self._call_off(watched)
 
-    async def _call_off(self, watched: _Far) -> None:
-        """Have the scheduler end it, and wait until it says that it has."""
-        name, began = self._name(watched.attempt), self._now()
-        place: Place | None = Place("waiting")
-        while not watched.over:
-            try:
-                await self._launcher.cancel(name, hard=True)
-                places = await self._launcher.places()
-            except UnavailableError:
-                places = None
-            if places is not None:
-                place = places.get(name)
-                if Place.is_gone(place):
-                    why = "" if watched.started_told else self._why_not(watched)
-                    await self._bury(watched, why)
-                    return
-            if self._now() > began + self._folder.limits.patience and not watched.stuck_told:
-                watched.stuck_told = True
-                reason = f"the scheduler does not end it: {place.why if place else 'no answer'}"
-                self._events.put_nowait(
-                    CouldNotKill(watched.attempt.job, watched.attempt.token, reason)
-                )
-            await asyncio.sleep(0.2)
+    async def _call_off(self, watched: Far) -> None:
+        job, token = watched.attempt.job, watched.attempt.token
+        await self._dealings.call_off(
+            watched, lambda why: self._events.put_nowait(CouldNotKill(job, token, why))
+        )
+        if not watched.over:
+            await self._bury(watched, "" if watched.started_told else self._why_not(watched))
 
-    def _why_not(self, watched: _Far) -> str:
+    def _why_not(self, watched: Far) -> str:
         if watched.lease.stop != RUN:
             return "it was called off before it began"
         return f"the scheduler did not start it within {self._times.pending:g} s"
 
-    def _release(self, attempt: Attempt) -> None:
-        """Give back what the scheduler holds for a start that is over."""
-        task = self._begin(self._cancel(self._name(attempt)))
-        self._releasing.add(task)
-        task.add_done_callback(self._releasing.discard)
-
-    async def _cancel(self, name: str) -> None:
-        while True:
-            try:
-                await self._launcher.cancel(name, hard=False)
-            except UnavailableError:
-                await asyncio.sleep(2.0)
-            else:
-                return
-
     # Coming back
 
-    async def _take_over(self, attempt: Attempt, places: Mapping[str, Place] | None) -> Found:
+    async def _take_over(self, attempt: Attempt) -> Found:
         lease = await aside(lambda: attempt.lease) or Lease(attempt.token, 0.0, 0.0)
-        page = (await aside(_read_pages, [attempt]))[0]
+        page = (await aside(read_pages, [attempt]))[0]
         now, boot, time = self._now(), page.get("boot"), page.get("clock")
-        watched = _Far(attempt, lease, now)
+        watched = Far(attempt, lease, now)
         watched.launched, watched.boot = now, lease.boot
         if isinstance(boot, str) and isinstance(time, float):
             watched.beat = time
@@ -442,16 +356,5 @@ class RemoteEngine(PagedEngine):
             return replace(found, age=max(0.0, now - self._clocks.here(boot, began)))
         return replace(found, age=0.0)
 
-    def _name(self, attempt: Attempt) -> str:
-        return f"{self._folder.prefix}{attempt.run}"
-
-    def _far(self) -> list[_Far]:
-        return [item for item in self._watched.values() if isinstance(item, _Far)]
-
-
-async def _until_set(event: asyncio.Event) -> None:
-    await event.wait()
-
-
-def _read_pages(attempts: Sequence[Attempt]) -> list[Page]:
-    return [attempt.status or {} for attempt in attempts]
+    def _far(self) -> list[Far]:
+        return [item for item in self._watched.values() if isinstance(item, Far)]

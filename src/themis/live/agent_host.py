@@ -129,13 +129,20 @@ class AppRunner:
 
     @classmethod
     def of_sheet(
-        cls, client: Service, sheet: Sheet, rng: random.Random, own: Stepwise | None = None
+        cls,
+        client: Service,
+        sheet: Sheet,
+        rng: random.Random,
+        own: Stepwise | None = None,
+        make_agent: MakeAgent = Agent,
     ) -> Self:
         """The agent of an app that was submitted as a file."""
         written = parse_app(json.loads(sheet.body))
         plan = plan_app(written, sheet.app, sheet.owner, sheet.seed)
         suggesting = _suggesting(written, plan, sheet.seed)
-        return cls(client, written, plan, rng, suggesting=suggesting, own=own)
+        return cls(
+            client, written, plan, rng, suggesting=suggesting, own=own, make_agent=make_agent
+        )
 
     async def run(self) -> str:
         """Speak for the app until it is over; returns how it ended.

@@ -4,8 +4,10 @@ import logging
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from themis.errors import ConfigError
+from themis.live.audit import clean
 from themis.live.bridge import bridge_folder, wanted_machines
 from themis.live.bridge_process import engine_folder
 from themis.live.config import KEYS, Address, ServiceConfig, value_of
@@ -21,6 +23,8 @@ _LOG = logging.getLogger(__name__)
 _PASSED_ON = ("engine", "engine_dir", "shared_dir", "log_level", "log_format")
 """Keys that a bridge goes by as the service does, besides the engine's own sections."""
 _SECTIONS = ("slurm", "ray")
+_LAST = 2000
+"""Characters of its log that are looked at when it has ended."""
 _PAUSE = 5.0
 """Seconds between starts of a bridge that ends."""
 
@@ -44,7 +48,7 @@ class BridgeChild:
         """
         if self._child is not None and self._child.poll() is not None:
             code, log = self._child.returncode, bridge_folder(self._folder) / "node.log"
-            _LOG.error("the bridge has ended with %d; its log is %s", code, log)
+            _LOG.error("the bridge has ended with %d (log: %s): %s", code, log, _last_line(log))
             self._child = None
         idle = self._child is None and not is_running(bridge_folder(self._folder))
         if idle and now - self._started > _PAUSE:
@@ -65,6 +69,17 @@ class BridgeChild:
             if self._refused.get(name) != str(error):
                 self._refused[name] = str(error)
                 _LOG.error("machine %s gets no token: %s", name[:80], error)
+
+
+def _last_line(log: Path) -> str:
+    """What it said last, which is mostly why it ended."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST))
+            lines = file.read().decode("utf-8", "replace").split("\n")
+    except OSError as error:
+        return str(error)
+    return clean(next((line for line in reversed(lines) if line.strip()), "it said nothing"))
 
 
 def check_bridge(config: ServiceConfig) -> None:

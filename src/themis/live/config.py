@@ -196,6 +196,20 @@ class Slurm:
         float,
         About(Kind("seconds", 1.0, 3600.0), "A job that Slurm does not start for so long."),
     ] = 60.0
+    patience: Annotated[
+        float,
+        About(
+            Kind("seconds", 1.0, 3600.0),
+            "What a command of Slurm's may take, and the end of a job that was called off.",
+        ),
+    ] = 30.0
+    silence: Annotated[
+        float,
+        About(
+            Kind("seconds", 5.0, 3600.0),
+            "A machine of whose jobs nothing is heard for so long is not used.",
+        ),
+    ] = 15.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ alternate, and a lease that was over was used where a smaller token comes after 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 
-TRAIN = """
+_SAY = """
 node=${THEMIS_METRICS#*-nodes/}; node=${node%%/*}; n=0
 say() {
     read -r now _ < /proc/uptime; left=$THEMIS_LEASES
@@ -23,14 +23,29 @@ say() {
         left=${left#*,}
     done
 }
-trap 'say stop; exit 75' TERM
 umask 0
+"""
+TRAIN = f"""{_SAY}
+trap 'say stop; exit 75' TERM
 say start
-while [ "${MOST:-0}" -eq 0 ] || [ "$n" -lt "$MOST" ]; do
-    n=$((n + 1)); echo "{\\"it\\": $n}" >> "$THEMIS_METRICS"; sleep 0.1 & wait $!; say beat
+while [ "${{MOST:-0}}" -eq 0 ] || [ "$n" -lt "$MOST" ]; do
+    n=$((n + 1)); echo "{{\\"it\\": $n}}" >> "$THEMIS_METRICS"; sleep 0.1 & wait $!; say beat
 done
 """
 """A job for /bin/sh. AUDIT names the folder of the files, MOST how many iterations it does."""
+SWEEP = f"""{_SAY}
+save() {{ echo "$n" > .n && mv .n n; }}
+cd "$THEMIS_CHECKPOINT_DIR"; n=$(cat n 2>/dev/null || echo 0)
+trap 'save; say stop; exit 75' TERM
+say start; echo "$THEMIS_JOB_ID $node $n" >> "$RESUMED"
+while [ "$n" -lt "$THEMIS_MAX_ITERATIONS" ]; do
+    sleep 0.1 & wait $!
+    n=$((n + 1)); save; say beat
+    echo "{{\\"it\\": $n, \\"loss\\": $(($1 * 1000 / n))}}" >> "$THEMIS_METRICS"
+done
+"""
+"""One of a sweep, that saves at each iteration. Its loss tells how good its parameter is; RESUMED
+names a file of all starts: the job, its machine, and the iteration that it began with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +109,20 @@ def objections(lines: Mapping[str, Iterable[Line]], *, chosen: bool = True) -> l
 def starts(lines: Mapping[str, Iterable[Line]]) -> dict[str, str]:
     """Every start of a process that was ever seen, and its job."""
     return {line.run: line.job for written in lines.values() for line in written}
+
+
+def overlapping(lines: Mapping[str, Iterable[Line]]) -> list[str]:
+    """Jobs of which two starts were alive at a time, wherever: of jobs on one machine each."""
+    spans: dict[str, dict[str, tuple[float, float]]] = {}
+    for written in lines.values():
+        for line in written:
+            runs = spans.setdefault(line.job, {})
+            first, last = runs.get(line.run, (line.at, line.at))
+            runs[line.run] = (min(first, line.at), max(last, line.at))
+    found = []
+    for job, runs in spans.items():
+        ends = sorted(runs.values())
+        for (_, over), (begun, _) in pairwise(ends):
+            if begun < over:
+                found.append(f"{job} was started again {over - begun:.2f} s before it was over")
+    return found

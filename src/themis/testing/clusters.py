@@ -24,7 +24,7 @@ from themis.engines.spawn import ENVIRONMENT, command
 from themis.errors import UnavailableError
 from themis.model import Machine
 
-QUICK = Times(pending=20.0, silence=5.0, beat=0.2, look=0.02, idle=0.1, places=0.1, settle=2.0)
+QUICK = Times(pending=60.0, silence=5.0, beat=0.2, look=0.02, idle=0.1, places=0.1, settle=2.0)
 
 
 @dataclass

@@ -28,6 +28,7 @@ from themis.errors import RefusedError
 OpenEngine = Callable[[], Awaitable[Engine]]
 """Opens an engine, each time on the same machines and the same state."""
 HANGS_AFTER = 300.0
+"""Seconds. Far more than anything takes on a machine that has much else to do."""
 LONG = 600.0
 """Seconds of a lease that does not end in a test."""
 

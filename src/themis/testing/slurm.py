@@ -13,13 +13,15 @@ others; it removes the folder too. Needs root, and the Debian packages in `PACKA
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from themis.engines import processes
 from themis.errors import UnavailableError
 from themis.testing.kept import NEEDED, SBIN, Kept, keep, machine, require_programs
 
@@ -44,6 +46,8 @@ class SlurmCluster(Kept):
 
     nodes: tuple[str, ...] = ()
     gpus: int = 0
+    engine = "slurm"
+    head = "ctld"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -53,6 +57,32 @@ class SlurmCluster(Kept):
             "PATH": f"{self.folder / 'bin'}:{path}",
             "SLURM_CONF": str(self.folder / "slurm.conf"),
         }
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What a service is told that uses it: patience, for machines with much else to do."""
+        return ("--slurm-patience", "120s", "--slurm-silence", "60s", "--slurm-pending", "120s")
+
+    def held(self) -> str:
+        """Allocations that are not over."""
+        return self.run("squeue", "-h", "-o", "%j %T")
+
+    def cut(self, name: str) -> None:
+        """Let the controller not reach a machine, whose jobs go on."""
+        os.kill(self._daemon(name), signal.SIGSTOP)
+
+    def mend(self, name: str) -> None:
+        """Let it be reached again."""
+        os.kill(self._daemon(name), signal.SIGCONT)
+
+    def _daemon(self, name: str) -> int:
+        words = ["slurmd", "-D", "-N", name, "-f", str(self.folder / "slurm.conf")]
+        wanted = b"".join(word.encode() + b"\0" for word in words)
+        for pid in processes.all_processes():
+            with suppress(OSError):
+                if Path(f"/proc/{pid}/cmdline").read_bytes() == wanted:
+                    return pid
+        raise UnavailableError(f"machine {name} has no slurmd")
 
     def run(self, *command: str, check: bool = True) -> str:
         """Run a command of Slurm's; what it prints."""
@@ -163,6 +193,8 @@ def _write(
     lines += [
         f"NodeName={every} NodeHostname={host} NodeAddr={_ADDRESS} {ports} {cpus} Gres=gpu:{gpus}",
         f"PartitionName=main Nodes={every} Default=YES MaxTime=INFINITE State=UP",
+        # The last machine alone, which is in both.
+        f"PartitionName=last Nodes={names[-1]} MaxTime=INFINITE State=UP",
     ]
     (folder / "slurm.conf").write_text("\n".join(lines) + "\n", encoding="utf-8")
     gres = [f"NodeName={n} Name=gpu File={folder}/dev/{n}-[0-{gpus - 1}]" for n in names]

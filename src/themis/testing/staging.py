@@ -63,10 +63,12 @@ class Stage:
         policy: str = "themis",
         host: str = "127.0.0.1",
         engine: str = "",
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
+        self._env = dict(env or {})
         self.engine = engine
-        """Of a cluster, whose machines are then named here; its commands are on the PATH."""
+        """Of a cluster, whose machines are then named here; `env` says how it is reached."""
         self.state = folder / "state"
         self.audit = folder / "audit"
         self.mark = secrets.token_hex(8)
@@ -130,7 +132,7 @@ class Stage:
     def environment(self) -> dict[str, str]:
         """Of everything that the stage starts."""
         path = os.pathsep.join(sys.path)
-        return {**os.environ, "PYTHONPATH": path, "STAGE": self.mark}
+        return {**os.environ, **self._env, "PYTHONPATH": path, "STAGE": self.mark}
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         said: dict[str, str] = {}

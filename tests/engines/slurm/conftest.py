@@ -24,7 +24,7 @@ def slurm(small: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slur
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert os.environ["SLURM_CONF"]
     yield small
-    until = time.monotonic() + 30.0
+    until = time.monotonic() + 120.0
     while left := small.run("squeue", "-h", "-o", "%j %T"):
         assert time.monotonic() < until, f"GPUs are still held: {left}"
         time.sleep(0.1)

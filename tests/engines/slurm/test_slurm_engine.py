@@ -21,9 +21,8 @@ from themis.testing.engines import (
     until,
 )
 from themis.testing.slurm import SlurmCluster, require_slurm
-from themis.testing.tools import only_engines
 
-pytestmark = [pytest.mark.slurm, only_engines]
+pytestmark = pytest.mark.slurm
 
 
 class TestSlurm(EngineContract):
@@ -61,6 +60,46 @@ def test_gpus_that_others_use_are_not_used(
         finally:
             slurm.run("scancel", "--name=foreign")
             await engine.close()
+
+    play(scene())
+
+
+def test_only_machines_of_the_partition_are_used_and_charged_to_the_account(
+    state: Path, owners: Owners, slurm: SlurmCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        cluster = Slurm(state, SlurmSettings(partition="last", account="ml"))
+        assert [item.machine.name for item in await cluster.look()] == ["n1"]
+        stage = Stage(await cluster.open("n1", owners), "ann")
+        task = await stage.start(READY + FOREVER)
+        assert slurm.run("squeue", "-h", "-o", "%P %a %N").split() == ["last", "ml", "n1"]
+        # What Themis has there is not taken for others'.
+        for _ in range(3):
+            await asyncio.sleep(0.6)
+            (found,) = await stage.engine.discover()
+            assert not troubles(found)
+        await stage.engine.kill(task.job, task.token)
+        await stage.ending()
+        await stage.clean()
+        nowhere = Slurm(state, SlurmSettings(partition="none-such"))
+        assert await nowhere.look() == ()
+        assert "no machine with GPUs, partition none-such" in caplog.text
+
+    play(scene())
+
+
+def test_what_slurm_will_never_start_says_why(
+    state: Path, owners: Owners, slurm: SlurmCluster
+) -> None:
+    async def scene() -> None:
+        cluster = Slurm(state, SlurmSettings(reservation="none-such"))
+        await cluster.look()
+        stage = Stage(await cluster.open("n1", owners), "ann")
+        await stage.engine.start(stage.task("exit 0"))
+        ending = await stage.ending()
+        assert ending.outcome == "never-ran"
+        assert "reservation" in ending.reason
+        await stage.clean()
 
     play(scene())
 

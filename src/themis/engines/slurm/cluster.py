@@ -63,6 +63,11 @@ class SlurmSettings:
     cpus: int = 1
     """For each GPU."""
     pending: float = 60.0
+    """Seconds that Slurm may keep a start waiting."""
+    patience: float = 30.0
+    """Seconds that one of its commands may take, or the end of a job that was called off."""
+    silence: float = 15.0
+    """Seconds without a word of any supervisor after which a machine is not well."""
 
     def options(self, gpus: int) -> list[str]:
         """For `salloc`, with so many GPUs on one machine."""
@@ -107,10 +112,15 @@ class SlurmCluster:
             ConfigError: One of Slurm's commands is not there, or `nodes` is no list of names.
         """
         self.settings = settings or SlurmSettings()
-        self.commands = commands or Commands()
+        self.commands = commands or Commands(limit=self.settings.patience)
         self.commands.check()
         self._folder = folder
-        self._times = replace(times or Times(), pending=self.settings.pending)
+        self._times = replace(
+            times or Times(),
+            pending=self.settings.pending,
+            patience=self.settings.patience,
+            silence=self.settings.silence,
+        )
         self._limits = limits
         self._checkpoints = checkpoints
         self._now = now
@@ -121,6 +131,7 @@ class SlurmCluster:
         self._jobs: dict[str, JobFacts] = {}
         self._stepless: frozenset[str] = frozenset()
         """Allocations in which nothing runs, by their names."""
+        self._told_none = False
         self._racks: dict[str, str] | None = None
         self._asking = asyncio.Lock()
         self._others = Others("Slurm")
@@ -176,7 +187,16 @@ class SlurmCluster:
                     themis_name(facts.name): facts for facts in found if self._takes(facts)
                 }
                 self._nodes_at = self._now()
+                self._tell_none()
             return self._nodes
+
+    def _tell_none(self) -> None:
+        """Say so if there is nothing to use, once: a name may be written wrongly."""
+        if not self._nodes and not self._told_none:
+            given = (("partition", self.settings.partition), ("nodes", self.settings.nodes))
+            inside = "".join(f", {name} {value}" for name, value in given if value)
+            _LOG.warning("Slurm has no machine with GPUs%s", inside)
+        self._told_none = not self._nodes
 
     def _takes(self, facts: NodeFacts) -> bool:
         settings = self.settings

@@ -35,7 +35,7 @@ _AWAY = (
 class Commands:
     """Runs them, as the user of this process."""
 
-    def __init__(self, environ: Mapping[str, str] | None = None, limit: float = 20.0) -> None:
+    def __init__(self, environ: Mapping[str, str] | None = None, limit: float = 30.0) -> None:
         given = os.environ if environ is None else environ
         self._env = {name: given[name] for name in _PASSED_ON if name in given}
         self._limit = limit
@@ -83,6 +83,7 @@ class Commands:
                             await process.wait()
                     if process.returncode is None:
                         process.kill()
+                        await process.wait()
         text, complaint = out.decode("utf-8", "replace"), err.decode("utf-8", "replace").strip()
         if process.returncode:
             if any(word in complaint.lower() for word in _AWAY):

@@ -76,7 +76,8 @@ def _read_rows(source: Source, kind: str, tally: Tally) -> str:
 
 
 def _kind_of(line: str, where: str) -> str:
-    if {"jobid", "submit"} <= set(Header(line, where, DELIMITER).names):
+    names = Header(line, where, DELIMITER).names
+    if "submit" in names and ("jobid" in names or "jobidraw" in names):
         return SACCT
     header = Header(line, where)
     kind = layout_of(header)

@@ -65,6 +65,7 @@ class Dropped(StrEnum):
     NEVER_STARTED = "never started"
     STILL_RUNNING = "still running"
     JOB_STEP = "a step of a job"
+    REQUEUED = "begun again later"
     OWNER = "owner dropped"
     WINDOW = "outside the window"
     LIMIT = "beyond the limit of apps"
