@@ -146,6 +146,8 @@ def ray_cluster(
     given = {"enable_worker_prestart": "0", "prestart_worker_first_driver": "0"} | settings
     if lasting:
         given |= {"gcs_storage": "rocksdb", "gcs_storage_path": str(folder / "gcs")}
+        # By itself, Ray ends on all machines when its head is away for a minute.
+        given["gcs_rpc_server_reconnect_timeout_s"] = "900"
     env = _environment(folder) | {f"RAY_{key}": value for key, value in given.items()}
     env |= {"PATH": SBIN, "HOME": str(folder), "LANG": "C.UTF-8"}
     with keep(folder, _programs(folder, names, gpus, racks), env) as kept:
