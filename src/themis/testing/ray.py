@@ -143,7 +143,13 @@ def ray_cluster(
     token = folder / "token"
     token.write_text(secrets.token_hex(32), encoding="ascii")
     token.chmod(0o600)
-    given = {"enable_worker_prestart": "0", "prestart_worker_first_driver": "0"} | settings
+    # Quiet, and patient with a machine that has much else to do.
+    given = {
+        "enable_worker_prestart": "0",
+        "prestart_worker_first_driver": "0",
+        "raylet_start_wait_time_s": "300",
+        "worker_register_timeout_seconds": "300",
+    } | settings
     if lasting:
         given |= {"gcs_storage": "rocksdb", "gcs_storage_path": str(folder / "gcs")}
         # By itself, Ray ends on all machines when its head is away for a minute.
