@@ -147,8 +147,8 @@ def ray_cluster(
     given = {
         "enable_worker_prestart": "0",
         "prestart_worker_first_driver": "0",
-        "raylet_start_wait_time_s": "300",
         "worker_register_timeout_seconds": "300",
+        "CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "300",
     } | settings
     if lasting:
         given |= {"gcs_storage": "rocksdb", "gcs_storage_path": str(folder / "gcs")}
@@ -163,8 +163,9 @@ def ray_cluster(
         cluster.start("head")
         cluster.until_up("head")
         for name in names:
+            # One after the other: Ray gives a machine half a minute to start.
             cluster.start(name)
-        cluster.until_up()
+            cluster.until_up(name)
         yield cluster
 
 
@@ -190,7 +191,7 @@ def _programs(folder: Path, names: tuple[str, ...], gpus: int, racks: int) -> di
         f" --ray-client-server-port={_CLIENTS} --include-dashboard=False --temp-dir={folder}/t"
         f" --dashboard-agent-listen-port={_AGENTS}"
     )
-    programs = {"head": machine(head)}
+    programs = {"head": machine(f"while sleep 0.1; do {head}; done")}
     for number, name in enumerate(names):
         # Each with files of its own, as machines have: else they would take each other's sockets.
         own = f"{folder}/{name}"
