@@ -30,9 +30,8 @@ from themis.testing.engines import (
     until,
 )
 from themis.testing.ray import RayCluster, require_ray
-from themis.testing.tools import only_engines
 
-pytestmark = [pytest.mark.ray, only_engines]
+pytestmark = pytest.mark.ray
 
 
 class Whole:
