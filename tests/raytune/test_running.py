@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -106,7 +106,7 @@ class Tune:
     def turn(self) -> Trial | None:
         """What the scheduler names; it and what Ray can start run at once."""
         chosen: Trial | None = self.scheduler.choose_trial_to_run(self)
-        session = self.scheduler._session
+        session = cast("Any", self.scheduler._session)
         for trial in self.trials:
             seat = session._floor.seat(session._entry(trial).job)
             here = seat is not None and seat.leaving_since is None
@@ -144,9 +144,9 @@ class Stage:
         self.scheduler = ThemisScheduler(inside, server="http://127.0.0.1:1", max_iterations=9)
         self.scheduler.set_search_properties("loss", "min")
         self.tune = Tune(self.scheduler, trials)
-        session: Any = self.scheduler._session
-        self.floor: Floor = session._floor
-        self.follower: Follower = session._follower
+        self.session = cast("Any", self.scheduler._session)
+        self.floor: Floor = self.session._floor
+        self.follower: Follower = self.session._follower
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, int], Stage]:
     monkeypatch.setattr(running, "open_session", opened)
     monkeypatch.setattr(running, "ray", cluster)
     monkeypatch.setattr("themis.raytune.scheduler.Place.of", lambda *_: None)
-    monkeypatch.setattr(running.atexit, "register", lambda _: None)
+    monkeypatch.setattr("atexit.register", lambda _: None)
     return Stage
 
 
@@ -250,7 +250,7 @@ def test_one_that_tune_tries_again_stays_in_its_bracket(staged: Staged) -> None:
     stage.floor.come("0", "1", "2")
     stage.tune.turn()
     before = inside._trial_info[trial]
-    stage.scheduler._session._expect_loss(trial, stage.scheduler._session._entry(trial))
+    stage.session._expect_loss(trial, stage.session._entry(trial))
     trial.status = "ERROR"  # as Tune has it between a failure and the next try
     stage.scheduler.on_trial_error(stage.tune, trial)
     trial.status = "PENDING"
@@ -301,7 +301,7 @@ def test_who_waits_behind_others_is_wanted_too(staged: Staged) -> None:
 
 def test_the_end_of_all_trials_is_the_end_of_the_app(staged: Staged) -> None:
     stage = staged(None, 2)
-    stage.scheduler._session._books._free.append("9")  # declared, and never asked for
+    stage.session._books._free.append("9")  # declared, and never asked for
     stage.floor.come("0", "1")
     stage.tune.turn()
     stage.tune.report(0, 4, loss=0.5)
@@ -344,7 +344,7 @@ def test_trials_have_whole_gpus(staged: Staged, gpus: float) -> None:
 
 def test_all_trials_ask_for_the_same(staged: Staged) -> None:
     stage = staged(None, 2)
-    stage.scheduler._session._books._free.append("9")
+    stage.session._books._free.append("9")
     with pytest.raises(ConfigError, match="as of the first trial"):
         stage.scheduler.on_trial_add(stage.tune, Trial(5, 2.0))
 

@@ -17,7 +17,7 @@ from themis.raytune import ThemisScheduler
 
 def machine() -> str:
     """The pretended one, of several on this host."""
-    return os.environ.get("THEMIS_CHECKPOINT_DIR", "").partition("-nodes/")[2].partition("/")[0]
+    return os.environ.get("THEMIS_METRICS", "").partition("-nodes/")[2].partition("/")[0]
 
 
 def train(config: dict[str, Any]) -> None:
