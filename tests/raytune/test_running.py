@@ -79,9 +79,13 @@ class Trial:
         self.storage = None
         self.config = {"lr": 0.1}
         self.max_failures = 0
-        self.is_saving = False
+        self.temporary_state = SimpleNamespace(saving_to=None)
         self.last_result: dict[str, Any] = {}
         self.kind: type = object
+
+    @property
+    def is_saving(self) -> bool:
+        return self.temporary_state.saving_to is not None
 
     def get_trainable_cls(self) -> type:
         return self.kind
@@ -127,6 +131,7 @@ class Tune:
 
     def pause_trial(self, trial: Trial, should_checkpoint: bool = True) -> None:
         assert not should_checkpoint
+        assert not trial.is_saving, "Tune would stop it after its next save"
         trial.status = "PAUSED"
 
     def stop_trial(self, trial: Trial) -> None:
@@ -241,6 +246,35 @@ def test_a_trial_whose_seat_was_killed_is_no_failure(staged: Staged) -> None:
     assert stage.tune.turn() is trial
     stage.tune.report(0, 2)
     assert trial.max_failures == 0, "a failure of its own counts"
+
+
+def test_a_trial_that_was_being_started_when_its_seat_was_killed_is_no_failure(
+    staged: Staged,
+) -> None:
+    stage = staged(None, 1)
+    (trial,) = stage.tune.trials
+    stage.floor.come("0")
+    stage.scheduler.choose_trial_to_run(stage.tune)
+    assert trial.max_failures == 0
+    del stage.floor.seats["0"]
+    stage.scheduler.choose_trial_to_run(stage.tune)
+    assert trial.max_failures == 1
+
+
+def test_a_save_that_a_kill_cut_short_does_not_end_the_trial_later(staged: Staged) -> None:
+    stage = staged(None, 1)
+    (trial,) = stage.tune.trials
+    stage.floor.come("0")
+    stage.tune.turn()
+    stage.tune.report(0, 1)
+    trial.temporary_state.saving_to = object()
+    stage.floor.leave("0", since=0.0, grace=1.0)
+    stage.tune.turn()
+    assert trial.status == "RUNNING", "it is waited for"
+    del stage.floor.seats["0"]
+    stage.tune.turn()
+    assert trial.status == "PAUSED"
+    assert not trial.is_saving
 
 
 def test_one_that_tune_tries_again_stays_in_its_bracket(staged: Staged) -> None:
