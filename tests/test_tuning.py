@@ -19,7 +19,7 @@ from themis.fleet.messages import Report, SlotReport, SlotState
 from themis.live.credentials import Role
 from themis.model import AppId, Machine, OwnerId
 from themis.testing.doors import World, open_world, until
-from themis.tuning import OwnTuner, Trial, _Called, _results, _submitted, _to_the_end, _written
+from themis.tuning import OwnTuner, Trial, _Called, _results, _submitted, _written, to_the_end
 
 APP: dict[str, Any] = {
     "name": "mine",
@@ -148,7 +148,7 @@ async def submitted(world: World, **more: Any) -> AppId:
 async def spoken_for(world: World, app: AppId, tuner: OwnTuner, desk: Desk | None = None) -> None:
     connection = world.connection(Role.TENANT, "ann")
     try:
-        await _to_the_end(tuner, app, connection, client_of(desk or Desk()))
+        await to_the_end(tuner, app, connection, client_of(desk or Desk()))
     finally:
         await connection.close()
 
@@ -164,7 +164,7 @@ def test_an_app_file_that_was_changed_since_is_noticed(
             connection = world.connection(Role.TENANT, "ann")
             desk = Desk()
             desk.over[app] = "cancelled"
-            await _to_the_end(OwnTuner(), app, connection, client_of(desk), given)
+            await to_the_end(OwnTuner(), app, connection, client_of(desk), given)
             await connection.close()
             assert caplog.text.count("another app file") == warnings
 

@@ -131,8 +131,10 @@ async def shrinking(stage: Stage) -> dict[str, Any]:
     script = await start(stage, *tuned("fifo", "shrinks", 2, 400))
     await until(lambda: len(script.steps()) == 2 and min(script.steps()) >= 3, script)
     client = stage.client()
-    other = (await asyncio.to_thread(client.run, ["/bin/sleep", "5"], gpus=1))["app"]
-    await asyncio.to_thread(client.wait, other, timeout=PATIENCE)
+    # A short one, which is soon worse off than a long one.
+    short = {"name": "other", "command": ["/bin/sleep", "5"], "duration": 5, "workdir": "/"}
+    await asyncio.to_thread(client.submit, short)
+    await asyncio.to_thread(client.wait, "other", timeout=PATIENCE)
     told: dict[str, Any] = {"graceful": script.results()}
     await both_train(script)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -79,9 +79,13 @@ class Trial:
         self.storage = None
         self.config = {"lr": 0.1}
         self.max_failures = 0
-        self.is_saving = False
+        self.temporary_state = SimpleNamespace(saving_to=None)
         self.last_result: dict[str, Any] = {}
         self.kind: type = object
+
+    @property
+    def is_saving(self) -> bool:
+        return self.temporary_state.saving_to is not None
 
     def get_trainable_cls(self) -> type:
         return self.kind
@@ -106,7 +110,7 @@ class Tune:
     def turn(self) -> Trial | None:
         """What the scheduler names; it and what Ray can start run at once."""
         chosen: Trial | None = self.scheduler.choose_trial_to_run(self)
-        session = self.scheduler._session
+        session = cast("Any", self.scheduler._session)
         for trial in self.trials:
             seat = session._floor.seat(session._entry(trial).job)
             here = seat is not None and seat.leaving_since is None
@@ -127,6 +131,7 @@ class Tune:
 
     def pause_trial(self, trial: Trial, should_checkpoint: bool = True) -> None:
         assert not should_checkpoint
+        assert not trial.is_saving, "Tune would stop it after its next save"
         trial.status = "PAUSED"
 
     def stop_trial(self, trial: Trial) -> None:
@@ -144,9 +149,9 @@ class Stage:
         self.scheduler = ThemisScheduler(inside, server="http://127.0.0.1:1", max_iterations=9)
         self.scheduler.set_search_properties("loss", "min")
         self.tune = Tune(self.scheduler, trials)
-        session: Any = self.scheduler._session
-        self.floor: Floor = session._floor
-        self.follower: Follower = session._follower
+        self.session = cast("Any", self.scheduler._session)
+        self.floor: Floor = self.session._floor
+        self.follower: Follower = self.session._follower
 
 
 @pytest.fixture
@@ -162,7 +167,7 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, int], Stage]:
     monkeypatch.setattr(running, "open_session", opened)
     monkeypatch.setattr(running, "ray", cluster)
     monkeypatch.setattr("themis.raytune.scheduler.Place.of", lambda *_: None)
-    monkeypatch.setattr(running.atexit, "register", lambda _: None)
+    monkeypatch.setattr("atexit.register", lambda _: None)
     return Stage
 
 
@@ -243,6 +248,35 @@ def test_a_trial_whose_seat_was_killed_is_no_failure(staged: Staged) -> None:
     assert trial.max_failures == 0, "a failure of its own counts"
 
 
+def test_a_trial_that_was_being_started_when_its_seat_was_killed_is_no_failure(
+    staged: Staged,
+) -> None:
+    stage = staged(None, 1)
+    (trial,) = stage.tune.trials
+    stage.floor.come("0")
+    stage.scheduler.choose_trial_to_run(stage.tune)
+    assert trial.max_failures == 0
+    del stage.floor.seats["0"]
+    stage.scheduler.choose_trial_to_run(stage.tune)
+    assert trial.max_failures == 1
+
+
+def test_a_save_that_a_kill_cut_short_does_not_end_the_trial_later(staged: Staged) -> None:
+    stage = staged(None, 1)
+    (trial,) = stage.tune.trials
+    stage.floor.come("0")
+    stage.tune.turn()
+    stage.tune.report(0, 1)
+    trial.temporary_state.saving_to = object()
+    stage.floor.leave("0", since=0.0, grace=1.0)
+    stage.tune.turn()
+    assert trial.status == "RUNNING", "it is waited for"
+    del stage.floor.seats["0"]
+    stage.tune.turn()
+    assert trial.status == "PAUSED"
+    assert not trial.is_saving
+
+
 def test_one_that_tune_tries_again_stays_in_its_bracket(staged: Staged) -> None:
     inside = HyperBandScheduler(max_t=9)
     stage = staged(inside, 3)
@@ -250,7 +284,7 @@ def test_one_that_tune_tries_again_stays_in_its_bracket(staged: Staged) -> None:
     stage.floor.come("0", "1", "2")
     stage.tune.turn()
     before = inside._trial_info[trial]
-    stage.scheduler._session._expect_loss(trial, stage.scheduler._session._entry(trial))
+    stage.session._expect_loss(trial, stage.session._entry(trial))
     trial.status = "ERROR"  # as Tune has it between a failure and the next try
     stage.scheduler.on_trial_error(stage.tune, trial)
     trial.status = "PENDING"
@@ -301,7 +335,7 @@ def test_who_waits_behind_others_is_wanted_too(staged: Staged) -> None:
 
 def test_the_end_of_all_trials_is_the_end_of_the_app(staged: Staged) -> None:
     stage = staged(None, 2)
-    stage.scheduler._session._books._free.append("9")  # declared, and never asked for
+    stage.session._books._free.append("9")  # declared, and never asked for
     stage.floor.come("0", "1")
     stage.tune.turn()
     stage.tune.report(0, 4, loss=0.5)
@@ -344,7 +378,7 @@ def test_trials_have_whole_gpus(staged: Staged, gpus: float) -> None:
 
 def test_all_trials_ask_for_the_same(staged: Staged) -> None:
     stage = staged(None, 2)
-    stage.scheduler._session._books._free.append("9")
+    stage.session._books._free.append("9")
     with pytest.raises(ConfigError, match="as of the first trial"):
         stage.scheduler.on_trial_add(stage.tune, Trial(5, 2.0))
 

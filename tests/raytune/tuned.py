@@ -17,7 +17,7 @@ from themis.raytune import ThemisScheduler
 
 def machine() -> str:
     """The pretended one, of several on this host."""
-    return os.environ.get("THEMIS_CHECKPOINT_DIR", "").partition("-nodes/")[2].partition("/")[0]
+    return os.environ.get("THEMIS_METRICS", "").partition("-nodes/")[2].partition("/")[0]
 
 
 def train(config: dict[str, Any]) -> None:
@@ -76,7 +76,11 @@ if __name__ == "__main__":
             metric="loss",
             mode="min",
             scheduler=ThemisScheduler(
-                inside, name=options.name, max_iterations=options.last, grace=20.0
+                inside,
+                name=options.name,
+                max_iterations=options.last,
+                grace=20.0,
+                app={"env": {"TMPDIR": os.environ["TMPDIR"]}},  # Those that are killed leave files.
             ),
         ),
         run_config=tune.RunConfig(name=options.name, storage_path=options.storage, verbose=1),

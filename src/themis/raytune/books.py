@@ -32,7 +32,7 @@ class Entry:
 
     job: str
     seat: int | None = None
-    """The key of the seat that it was seen to run on."""
+    """The key of the seat that it was seen to run on, or may be starting on."""
     by_lease: bool = False
     """Paused for want of GPUs, and not by the scheduler."""
     away_until: float = 0.0

@@ -136,21 +136,24 @@ class Session:
         """Get trials off seats that are gone or about to go, and let those go that are empty."""
         now = time.monotonic()
         for job, trial in self._trials.items():
-            entry = self._entry(trial)
-            seat = self._floor.seat(job)
+            entry, seat = self._entry(trial), self._floor.seat(job)
             if trial.status == Trial.RUNNING:
                 if entry.seat is None and seat is not None:
                     entry.seat = seat.key
                 if must_leave(entry, seat, now) and not (trial.is_saving and seat is not None):
-                    self._expect_loss(trial, entry)
-                    entry.by_lease, entry.seat = True, None
-                    controller.pause_trial(trial, should_checkpoint=False)
-                    self._changes += 1
-            elif trial.status == Trial.PENDING and entry.seat is not None and seat is None:
+                    self._take_off(controller, trial, entry)
+            elif trial.status == Trial.PENDING:
+                if entry.seat is not None and (seat is None or seat.key != entry.seat):
+                    self._expect_loss(trial, entry)  # It may have been starting there.
+                entry.seat = None if seat is None else seat.key
+            else:
                 entry.seat = None
-            if seat is not None and gives_back(entry, seat, _widest(trial), now):
+            if seat is None:
+                continue
+            if gives_back(entry, seat, _widest(trial), now):
                 _LOG.warning("%s needs its GPUs on one machine: it asks again later", trial)
-            if seat is not None and may_go(trial.status, seat, now, up=self._is_up(entry)):
+            leaving = seat.leaving_since is not None
+            if leaving and may_go(trial.status, seat, now, up=self._is_up(entry)):
                 if trial.status == Trial.PENDING:
                     self._expect_loss(trial, entry)
                 self._floor.let_go(job)
@@ -200,6 +203,16 @@ class Session:
         """What Tune may see of the end of a lease is no failure of the trial."""
         entry.losing = True
         trial.max_failures = entry.allowed
+
+    def _take_off(self, controller: Any, trial: Trial, entry: Entry) -> None:
+        """Pause a trial as it is."""
+        self._expect_loss(trial, entry)
+        entry.by_lease, entry.seat = True, None
+        if trial.is_saving:
+            # Tune would else note that it is to be stopped after the save, and do so at the next.
+            trial.temporary_state.saving_to = None
+        controller.pause_trial(trial, should_checkpoint=False)
+        self._changes += 1
 
     def _params(self, job: str) -> Mapping[str, Any]:
         trial = self._trials.get(job)
