@@ -47,7 +47,7 @@ test-browser: setup
 
 # Others start slowly and many: one after the other they take a few minutes.
 test-engines: setup
-	@sh scripts/engines
+	@THEMIS_ENGINES=1 sh scripts/engines
 	@THEMIS_ENGINES=1 $(VENV_PYTHON) -m pytest tests/engines -m 'slurm or ray' $(ARGS)
 
 lint: setup

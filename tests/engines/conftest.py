@@ -24,7 +24,9 @@ QUICK = (
     "test_jobs_run_on_while_nobody_looks_and_are_found_again",
     "test_jobs_start_are_revoked_and_go_on_elsewhere_when_their_machine_dies",
 )
-"""Those of the contracts that are done for each of these engines in an ordinary run."""
+"""Those of the contracts that are done for each of these engines in an ordinary run,"""
+TOO_SLOW = {"ray": QUICK[:2]}
+"""but for these: several workers would start a cluster each, which is half a minute of CPU."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` is looked at
@@ -34,7 +36,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not any(map(item.get_closest_marker, OTHERS)):
             continue
-        if item.name in QUICK:
+        slow = [
+            name for mark in TOO_SLOW if item.get_closest_marker(mark) for name in TOO_SLOW[mark]
+        ]
+        if item.name in QUICK and item.name not in slow:
             item.add_marker("engines_quick")
         if not everything and not item.get_closest_marker("engines_quick"):
             item.add_marker(skip)

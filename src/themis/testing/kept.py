@@ -26,7 +26,7 @@ from themis.testing.tools import missing, require_tool
 NEEDED = {"unshare": "util-linux", "ip": "iproute2"}
 """Programs, and the Debian packages that bring them."""
 SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_PATIENCE = 120.0
+_PATIENCE = 300.0
 
 
 def require_programs(programs: Mapping[str, str]) -> None:

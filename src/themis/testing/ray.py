@@ -5,7 +5,7 @@
         subprocess.run([cluster.python, "script.py"])   # ray.init(cluster.address)
         cluster.kill("n3")                      # a power cut; `start` brings it back
         cluster.kill("head"); cluster.start("head")
-        cluster.cut("n2"); cluster.mend()       # the machine lives, and nobody reaches it
+        cluster.cut("n2"); cluster.mend("n2")   # the machine lives, and nobody reaches it
 
 All of it is in a network and PID namespace of its own, with its own token, with pretend GPUs, and
 tells nobody outside about itself. Leaves nothing behind, even when the test is killed
@@ -24,16 +24,22 @@ from functools import partial
 from pathlib import Path
 
 from themis.testing.kept import NEEDED, SBIN, Kept, keep, machine, require_programs
-from themis.testing.tools import missing, require_tool
+from themis.testing.tools import missing
 
 _HEAD = "127.0.0.2"
 _PORT, _CLIENTS, _AGENTS = 6379, 10001, 20001
 _TABLE = "inet themis"
+_HELD = """
+import ray
+ray.init("auto", namespace="themis", log_to_driver=False)
+groups = ray.util.placement_group_table().values()
+print(*(group["name"] for group in groups if group["state"] != "REMOVED"))
+"""
 
 
 def require_ray() -> None:
     """Skip the running test where something of Ray is missing, and name the package."""
-    require_programs(NEEDED)
+    require_programs(NEEDED | {"nft": "nftables"})
     for module, package in {"ray": "ray", "aiohttp": "ray[default]"}.items():
         if importlib.util.find_spec(module) is None:
             missing(f"{module} is not installed (Python package {package})")
@@ -44,6 +50,12 @@ class RayCluster(Kept):
 
     nodes: tuple[str, ...] = ()
     gpus: int = 0
+    engine = "ray"
+    head = "head"
+    flags = ("--ray-pending", "300s")
+    """What a service is told that uses it: patience, for machines with much else to do."""
+    pace = 4.0
+    """A start takes a process of Ray's, which is a second of CPU."""
     python: Path = Path()
     """Runs Python inside; folders and processes are those of outside."""
 
@@ -75,10 +87,13 @@ class RayCluster(Kept):
         assert not done.returncode, done.stderr
         return done.stdout
 
-    def cut(self, node: str) -> None:
+    def held(self) -> str:
+        """Placement groups that are not removed."""
+        return self.run(_HELD).strip()
+
+    def cut(self, name: str) -> None:
         """Let nothing through between this machine and all others."""
-        require_tool("nft", "nftables")
-        here = self.address_of(node)
+        here = self.address_of(name)
         rules = (
             f"add table {_TABLE}; add chain {_TABLE} cut {{ type filter hook input priority 0; }}; "
             f"add rule {_TABLE} cut ip saddr {here} ip daddr != {here} drop; "
@@ -86,8 +101,8 @@ class RayCluster(Kept):
         )
         self._nft(rules)
 
-    def mend(self) -> None:
-        """Let everything through again."""
+    def mend(self, name: str) -> None:
+        """Let everything through again, to all of them."""
         self._nft(f"delete table {_TABLE}")
 
     def _nft(self, rules: str) -> None:
@@ -128,9 +143,17 @@ def ray_cluster(
     token = folder / "token"
     token.write_text(secrets.token_hex(32), encoding="ascii")
     token.chmod(0o600)
-    given = {"enable_worker_prestart": "0", "prestart_worker_first_driver": "0"} | settings
+    # Quiet, and patient with a machine that has much else to do.
+    given = {
+        "enable_worker_prestart": "0",
+        "prestart_worker_first_driver": "0",
+        "worker_register_timeout_seconds": "300",
+        "CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "300",
+    } | settings
     if lasting:
         given |= {"gcs_storage": "rocksdb", "gcs_storage_path": str(folder / "gcs")}
+        # By itself, Ray ends on all machines when its head is away for a minute.
+        given["gcs_rpc_server_reconnect_timeout_s"] = "900"
     env = _environment(folder) | {f"RAY_{key}": value for key, value in given.items()}
     env |= {"PATH": SBIN, "HOME": str(folder), "LANG": "C.UTF-8"}
     with keep(folder, _programs(folder, names, gpus, racks), env) as kept:
@@ -140,8 +163,9 @@ def ray_cluster(
         cluster.start("head")
         cluster.until_up("head")
         for name in names:
+            # One after the other: Ray gives a machine half a minute to start.
             cluster.start(name)
-        cluster.until_up()
+            cluster.until_up(name)
         yield cluster
 
 
@@ -167,15 +191,16 @@ def _programs(folder: Path, names: tuple[str, ...], gpus: int, racks: int) -> di
         f" --ray-client-server-port={_CLIENTS} --include-dashboard=False --temp-dir={folder}/t"
         f" --dashboard-agent-listen-port={_AGENTS}"
     )
-    programs = {"head": machine(head)}
+    programs = {"head": machine(f"while sleep 0.1; do {head}; done")}
     for number, name in enumerate(names):
         # Each with files of its own, as machines have: else they would take each other's sockets.
         own = f"{folder}/{name}"
         programs[name] = machine(
-            f"mkdir -p {own} {folder}/t && mount --bind {own} {folder}/t &&"
-            f" exec {ray} --address={_HEAD}:{_PORT} --node-ip-address=127.0.0.{3 + number}"
+            # Who was taken for dead ends itself, and is started again, as a unit of systemd's is.
+            f"mkdir -p {own} {folder}/t && mount --bind {own} {folder}/t && while sleep 1; do"
+            f" {ray} --address={_HEAD}:{_PORT} --node-ip-address=127.0.0.{3 + number}"
             f" --num-gpus={gpus} --num-cpus={2 * gpus + 1}"
             f" --labels=machine={name},rack=r{number // each}"
-            f" --dashboard-agent-listen-port={_AGENTS + 1 + number}"
+            f" --dashboard-agent-listen-port={_AGENTS + 1 + number}; done"
         )
     return programs

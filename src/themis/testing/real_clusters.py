@@ -21,9 +21,9 @@ from themis.testing.staging import OWNER, SHORT, Stage, open_stage
 from themis.testing.toys import ToyAgent
 from themis.testing.world import simple_app
 
-LONG = 240.0
+LONG = 900.0
 """Seconds after which something that should happen does not."""
-HANGS_AFTER = 600.0
+HANGS_AFTER = 2400.0
 SETTINGS = {**SHORT, "lease": 20.0, "grace": 2.0}
 PATIENT = {**SETTINGS, "lease": 120.0, "bid_deadline": 30.0, "solve_budget": 15.0}
 """Rounds begin long before leases end: a service that is killed is back in time."""
@@ -58,6 +58,10 @@ class RealCluster(Protocol):
     @property
     def flags(self) -> tuple[str, ...]:
         """Further words for `themis serve`."""
+
+    @property
+    def pace(self) -> float:
+        """How much longer leases are here than elsewhere: what starts slowly needs them."""
 
     def start(self, name: str) -> None:
         """Start a machine, or the head."""
@@ -99,10 +103,12 @@ def play(opening: AbstractContextManager[RealCluster], scene: Scene) -> None:
 async def staged(cluster: RealCluster, place: Path, **more: Any) -> AsyncIterator[Stage]:
     """A service on a cluster."""
     machines = dict.fromkeys(cluster.nodes, cluster.gpus)
-    given = {
+    given: dict[str, Any] = {
         "settings": SETTINGS, "engine": cluster.engine, "node_ttl": TTL, "flags": cluster.flags,
         "env": cluster.environment,
     } | more  # fmt: skip
+    given["settings"] = {**given["settings"], "lease": given["settings"]["lease"] * cluster.pace}
+    given["node_ttl"] *= cluster.pace
     async with open_stage(place, machines, **given) as stage:
         yield stage
 

@@ -63,6 +63,8 @@ class SlurmCluster(Kept):
         """What a service is told that uses it: patience, for machines with much else to do."""
         return ("--slurm-patience", "120s", "--slurm-silence", "60s", "--slurm-pending", "120s")
 
+    pace = 1.0
+
     def held(self) -> str:
         """Allocations that are not over."""
         return self.run("squeue", "-h", "-o", "%j %T")

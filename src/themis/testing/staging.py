@@ -46,7 +46,7 @@ SHORT = {
 }  # fmt: skip
 """Leases that a test can outlast. The guard leaves time to kill on a machine that is busy."""
 _STARTED = "nodes and agents"
-_PATIENCE = 120.0
+_PATIENCE = 300.0
 
 
 class Stage:

@@ -284,5 +284,5 @@ def test_a_cluster_that_is_not_there_is_unavailable_and_says_why(python: str) ->
 
 
 def test_a_python_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="ray.python"):
+    with pytest.raises(ConfigError, match=r"ray\.python"):
         RayCluster(tmp_path, settings=RaySettings(python="/no/such/python"))

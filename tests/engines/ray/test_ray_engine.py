@@ -30,9 +30,8 @@ from themis.testing.engines import (
     until,
 )
 from themis.testing.ray import RayCluster, require_ray
-from themis.testing.tools import only_engines
 
-pytestmark = [pytest.mark.ray, only_engines]
+pytestmark = pytest.mark.ray
 
 
 class Whole:
@@ -107,19 +106,19 @@ def test_gpus_that_others_use_are_not_used_and_a_start_without_room_is_called_of
     """Ray never says that a placement group has no room, or never will have."""
 
     async def scene() -> None:
-        async with opened(state, owners, tidy, "n1", pending=3.0) as stage:
-            async with foreign(tidy, "n1", 3):
-                while True:
-                    (found,) = await stage.engine.discover()
-                    troubles = [gpu.trouble for gpu in found.gpus]
-                    if sum(map(bool, troubles)) == 3:
-                        break
-                    await asyncio.sleep(0.6)
-                assert not troubles[0]
-                assert "not Themis's" in troubles[3]
-                await stage.engine.start(stage.task("exit 0", gpus=(0, 1)))
-                ending = await stage.ending()
-                assert ending.outcome == "never-ran"
+        others = foreign(tidy, "n1", 3)
+        async with others, opened(state, owners, tidy, "n1", pending=3.0) as stage:
+            while True:
+                (found,) = await stage.engine.discover()
+                troubles = [gpu.trouble for gpu in found.gpus]
+                if sum(map(bool, troubles)) == 3:
+                    break
+                await asyncio.sleep(0.6)
+            assert not troubles[0]
+            assert "not Themis's" in troubles[3]
+            await stage.engine.start(stage.task("exit 0", gpus=(0, 1)))
+            ending = await stage.ending()
+            assert ending.outcome == "never-ran"
 
     play(scene())
 

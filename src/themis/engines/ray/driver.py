@@ -29,7 +29,8 @@ NAMESPACE = "themis"
 PREFIX = "themis-"
 HEAD = "node:__internal_head__"
 """A resource that only the machine of the head has."""
-CALLS = 16
+CALLS = 64
+"""At a time: one that waits for room waits long."""
 KILL_WAIT = 5.0
 """Seconds for a holder to kill what it holds."""
 SUBREAPER = 36
@@ -109,6 +110,7 @@ class Office:
 
     def __init__(self) -> None:
         self._waiting: dict[Any, str] = {}
+        self._more = threading.Event()
         self._lock = threading.Lock()
 
     def look(self) -> dict[str, Any]:
@@ -173,16 +175,19 @@ class Office:
         ended = holder.remote().run.remote(argv, env, errors)
         with self._lock:
             self._waiting[ended] = name
+        self._more.set()
         return ""
 
     def ended(self, limit: float) -> list[str]:
         """Starts that have ended, as soon as there are any."""
         import ray  # noqa: PLC0415 - see above
 
+        if not self._waiting:
+            self._more.wait(limit)
+        self._more.clear()
         with self._lock:
             waiting = list(self._waiting)
         if not waiting:
-            time.sleep(min(limit, 0.1))
             return []
         ready, _ = ray.wait(waiting, timeout=limit)
         with self._lock:

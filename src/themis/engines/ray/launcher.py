@@ -98,6 +98,7 @@ class RayLauncher:
     async def cancel(self, name: str, *, hard: bool) -> None:
         """Remove the group of a start; `hard`: after its holder has killed what it holds."""
         sure = await self._cluster.line.call("cancel", name=name, hard=hard)
+        self._cluster.line.forget(name)
         if sure:
             self._gone.pop(name, None)
             await self._remember(name, "")

@@ -62,8 +62,8 @@ class Line:
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._ended: dict[str, Callable[[], None]] = {}
-        self._late = 0
-        """Calls in a row that were not answered in time."""
+        self._failed = 0
+        """Calls in a row that came to nothing."""
 
     def check(self) -> None:
         """Whether there is a Python to start.
@@ -77,6 +77,10 @@ class Line:
     def when_ended(self, name: str, call: Callable[[], None]) -> None:
         """Have something called when this start has ended, if that is heard."""
         self._ended[name] = call
+
+    def forget(self, name: str) -> None:
+        """Nobody waits for this start any longer."""
+        self._ended.pop(name, None)
 
     async def call(self, what: str, limit: float = 0.0, **args: object) -> Any:
         """What Ray answers.
@@ -93,15 +97,17 @@ class Line:
             async with asyncio.timeout(limit or self._limit):
                 await process.stdin.drain()
                 found = await answer
-        except (TimeoutError, ConnectionError) as error:
-            self._late += 1
-            if self._late > 1:
-                await self.close()  # The next call has a new one.
-            why = f"no answer within {limit or self._limit:g} s" if not str(error) else str(error)
+        except (TimeoutError, ConnectionError, UnavailableError) as error:
+            self._failed += 1
+            if self._failed > 1 and process is self._process:
+                await (
+                    self.close()
+                )  # It may have lost its Ray for good: the next call has a new one.
+            why = str(error) or f"no answer within {limit or self._limit:g} s"
             raise UnavailableError(f"Ray, {what}: {why}") from None
         finally:
             self._answers.pop(number, None)
-        self._late = 0
+        self._failed = 0
         return found
 
     async def close(self) -> None:
@@ -128,7 +134,7 @@ class Line:
             loop = asyncio.get_running_loop()
             if loop.time() < self._started + _PAUSE:
                 raise UnavailableError("Ray cannot be reached")
-            self._started, self._late = loop.time(), 0
+            self._started, self._failed = loop.time(), 0
             process = await asyncio.create_subprocess_exec(
                 self._python, "-I", str(Path(driver.__file__)), self._address,
                 stdin=asyncio.subprocess.PIPE,
@@ -179,6 +185,6 @@ class Line:
             return
         if "error" in said:
             _LOG.debug("Ray: %s", said["error"])
-            answer.set_exception(UnavailableError(f"Ray: {said['error']}"))
+            answer.set_exception(UnavailableError(said["error"]))
         else:
             answer.set_result(said["ok"])
