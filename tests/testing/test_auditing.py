@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from themis.testing.auditing import TRAIN, Line, audit, objections, read_lines, starts
+from themis.testing.auditing import (
+    TRAIN,
+    Line,
+    audit,
+    objections,
+    overlapping,
+    read_lines,
+    starts,
+)
 
 
 def line(run: str, token: int = 1, what: str = "beat") -> Line:
@@ -33,6 +41,15 @@ def test_shared_gpus_and_old_tokens_are_noticed(lines: list[Line], wrong: str) -
 
 def test_other_gpus_are_other_stories() -> None:
     assert not objections({"m0.0": [line("a"), line("a")], "m0.1": [line("b"), line("b")]})
+
+
+def test_a_job_that_is_alive_on_two_machines_is_noticed() -> None:
+    def at(run: str, *times: float) -> list[Line]:
+        return [Line("beat", 1, run, "sweep/0", time) for time in times]
+
+    assert not overlapping({"m0.0": at("a", 1.0, 2.0), "m1.0": at("b", 2.0, 5.0)})
+    (wrong,) = overlapping({"m0.0": at("a", 1.0, 2.5), "m1.0": at("b", 2.0, 5.0)})
+    assert wrong == "sweep/0 was started again 0.50 s before it was over"
 
 
 def train(folder: Path, run: str, leases: str, gpus: str = "0,1") -> "subprocess.Popen[bytes]":
