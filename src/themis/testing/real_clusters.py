@@ -115,7 +115,8 @@ async def staged(cluster: RealCluster, place: Path, **more: Any) -> AsyncIterato
 
 async def toys(stage: Stage, name: str, jobs: int) -> ToyAgent:
     """An app of jobs of one GPU each, that train until it is told to finish."""
-    spec = simple_app(name, jobs=jobs, owner=OWNER)
+    # So long that they are never taken for nearly done, on a busy machine either.
+    spec = simple_app(name, jobs=jobs, owner=OWNER, iterations=1_000_000)
     await stage.submit(spec)
     return await stage.agent(spec)
 

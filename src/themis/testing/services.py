@@ -101,7 +101,7 @@ class ServiceContract:
                 cluster.kill(cluster.head)
                 await stage.kill()
                 cluster.start(cluster.head)
-                cluster.until_up()
+                await asyncio.to_thread(cluster.until_up)
                 await stage.start()
                 await stage.joined(len(cluster.nodes) - 1)
                 await until(lambda: bool(busy(stage)), LONG)
@@ -151,7 +151,7 @@ class ServiceContract:
                 cluster.kill(cluster.head)
                 await grows(stage, 100)
                 cluster.start(cluster.head)
-                cluster.until_up()
+                await asyncio.to_thread(cluster.until_up)
                 await grows(stage)
                 assert stage.starts() == before, "training was started again"
                 check(stage)

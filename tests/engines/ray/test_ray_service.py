@@ -66,7 +66,7 @@ class TestRayService(ServiceContract):
                 await until(lambda: agent.running == 2 and len(stage.starts()) == 2, LONG)
                 cluster.kill(cluster.head)
                 cluster.start(cluster.head)
-                cluster.until_up()
+                await asyncio.to_thread(cluster.until_up)
                 await until(lambda: agent.running == 2 and len(stage.starts()) >= 4, LONG)
                 check(stage)
 
