@@ -135,8 +135,8 @@ async def shrinking(stage: Stage) -> dict[str, Any]:
     short = {"name": "other", "command": ["/bin/sleep", "5"], "duration": 5, "workdir": "/"}
     await asyncio.to_thread(client.submit, short)
     await asyncio.to_thread(client.wait, "other", timeout=PATIENCE)
-    told: dict[str, Any] = {"graceful": script.results()}
     await both_train(script)
+    told: dict[str, Any] = {"graceful": script.results()}
 
     os.kill(seats()[0], signal.SIGKILL)
     await until(lambda: len(seats()) < 2, script)
