@@ -129,6 +129,14 @@ def test_a_seat_that_is_told_to_go_waits_for_its_trial(tmp_path: Path, floor: Fl
         until(lambda: floor.seat("3") is None)
 
 
+def test_a_seat_waits_for_nobody_when_no_trial_is_left(tmp_path: Path, floor: Floor) -> None:
+    with Lease(tmp_path, floor) as lease:
+        seated(floor)
+        floor.dismiss()
+        lease.process.send_signal(signal.SIGTERM)
+        assert lease.process.wait(30) == themis.GRACEFUL_EXIT
+
+
 def test_a_seat_ends_with_its_script(tmp_path: Path, floor: Floor) -> None:
     with Lease(tmp_path, floor) as lease:
         seated(floor)
