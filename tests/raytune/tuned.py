@@ -82,7 +82,6 @@ if __name__ == "__main__":
                 name=options.name,
                 max_iterations=options.last,
                 grace=20.0,
-                app={"env": {"TMPDIR": os.environ["TMPDIR"]}},  # Those that are killed leave files.
             ),
         ),
         run_config=tune.RunConfig(name=options.name, storage_path=options.storage, verbose=1),
