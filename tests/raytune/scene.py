@@ -15,7 +15,7 @@ from themis.testing.staging import Stage, open_stage
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parents[1] / "examples" / "ray-tune" / "tune_lr.py"
 SETTINGS = {
-    "lease": 30.0, "grace": 8.0, "heartbeat": 0.5, "bid_deadline": 2.0, "solve_budget": 1.0,
+    "grace": 8.0, "heartbeat": 0.5, "bid_deadline": 2.0, "solve_budget": 1.0,
     "guard": 5.0, "pooling": 1.0,
 }  # fmt: skip
 PATIENCE = 600.0
@@ -135,8 +135,8 @@ async def shrinking(stage: Stage) -> dict[str, Any]:
     short = {"name": "other", "command": ["/bin/sleep", "5"], "duration": 5, "workdir": "/"}
     await asyncio.to_thread(client.submit, short)
     await asyncio.to_thread(client.wait, "other", timeout=PATIENCE)
-    told: dict[str, Any] = {"graceful": script.results()}
     await both_train(script)
+    told: dict[str, Any] = {"graceful": script.results()}
 
     os.kill(seats()[0], signal.SIGKILL)
     await until(lambda: len(seats()) < 2, script)
@@ -167,15 +167,17 @@ async def both_train(script: Script) -> None:
 
 
 SCENES = {
-    "quick": (quick, {"m0": 2}),
-    "sharing": (sharing, {"m0": 2, "m1": 1}),
-    "shrinking": (shrinking, {"m0": 2}),
+    "quick": (quick, {"m0": 2}, 30.0),
+    # Longer than a Ray node takes to start on a machine with much else to do.
+    "sharing": (sharing, {"m0": 2, "m1": 1}, 90.0),
+    "shrinking": (shrinking, {"m0": 2}, 30.0),
 }
 
 
 async def main(folder: Path, name: str) -> None:
-    scene, machines = SCENES[name]
-    async with open_stage(folder, machines, settings=SETTINGS, node_ttl=20.0) as stage:
+    scene, machines, lease = SCENES[name]
+    settings = {**SETTINGS, "lease": lease}
+    async with open_stage(folder, machines, settings=settings, node_ttl=20.0) as stage:
         try:
             told = await scene(stage)
         except BaseException:

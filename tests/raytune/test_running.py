@@ -27,6 +27,7 @@ class Floor:
         self.seats: dict[str, Seat] = {}
         self.reports: list[tuple[str, float, dict[str, float]]] = []
         self.gone: list[str] = []
+        self.dismissed = False
         self._keys = 0
 
     def seat(self, job: str) -> Seat | None:
@@ -38,8 +39,8 @@ class Floor:
     def let_go(self, job: str) -> None:
         self.gone.append(job)
 
-    def close(self) -> None:
-        """Nothing listens."""
+    def dismiss(self) -> None:
+        self.dismissed = True
 
     def come(self, *jobs: str) -> None:
         for job in jobs:
@@ -341,10 +342,16 @@ def test_the_end_of_all_trials_is_the_end_of_the_app(staged: Staged) -> None:
     stage.tune.report(0, 4, loss=0.5)
     stage.tune.stop_trial(stage.tune.trials[0])
     assert stage.follower.ends == {"0": (4.0, 0.5)}
+    stage.tune.turn()
+    assert stage.floor.gone == [], "its end may have more to do there"
+    stage.floor.leave("0")
+    stage.tune.turn()
     assert stage.floor.gone == ["0"]
+    assert not stage.floor.dismissed
     stage.tune.trials[1].status = "RUNNING"
     stage.scheduler.on_trial_error(stage.tune, stage.tune.trials[1])
     assert stage.follower.ends == {"0": (4.0, 0.5), "1": (0.0, None), "9": (0.0, None)}
+    assert stage.floor.dismissed
 
 
 def test_an_app_that_somebody_ended_ends_the_script(staged: Staged) -> None:

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 import themis
 from themis.raytune.floor import Floor, Seat
+from themis.raytune.seat import node_folder
 
 NODE = """
 import json, os, signal, sys, time
@@ -129,6 +131,14 @@ def test_a_seat_that_is_told_to_go_waits_for_its_trial(tmp_path: Path, floor: Fl
         until(lambda: floor.seat("3") is None)
 
 
+def test_a_seat_waits_for_nobody_when_no_trial_is_left(tmp_path: Path, floor: Floor) -> None:
+    with Lease(tmp_path, floor) as lease:
+        seated(floor)
+        floor.dismiss()
+        lease.process.send_signal(signal.SIGTERM)
+        assert lease.process.wait(30) == themis.GRACEFUL_EXIT
+
+
 def test_a_seat_ends_with_its_script(tmp_path: Path, floor: Floor) -> None:
     with Lease(tmp_path, floor) as lease:
         seated(floor)
@@ -179,3 +189,12 @@ def test_nonsense_at_the_door_does_not_matter(floor: Floor, words: bytes) -> Non
             assert connection.recv(100) == b""
     with hello(floor):
         seated(floor)
+
+
+def test_names_of_rays_sockets_are_short_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    for root in ("/tmp", "/a/folder/for/temporary/files/with/a/long/name"):
+        monkeypatch.setattr(tempfile, "tempdir", root)
+        socket_name = (
+            f"{node_folder()}/session_2026-11-17_01-43-54_585181_4194304/sockets/plasma_store"
+        )
+        assert len(socket_name) <= 107, "what the kernel takes"

@@ -75,7 +75,7 @@ def repeated(results: Results) -> int:
 
 
 def starts(results: Results) -> dict[str, int]:
-    return {quality: len({line["pid"] for line in lines}) for quality, lines in results.items()}
+    return {quality: len({line["start"] for line in lines}) for quality, lines in results.items()}
 
 
 def check_exclusive(*everybody: Results) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import tempfile
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def machine() -> str:
 
 
 def train(config: dict[str, Any]) -> None:
-    step, checkpoint = 0, tune.get_checkpoint()
+    step, checkpoint, start = 0, tune.get_checkpoint(), uuid.uuid4().hex
     if checkpoint is not None:
         with checkpoint.as_directory() as folder:
             step = json.loads((Path(folder) / "step.json").read_text())
@@ -33,6 +34,7 @@ def train(config: dict[str, Any]) -> None:
         told = {
             "loss": config["quality"] / step,
             "step": step,
+            "start": start,
             "gpu": os.environ["CUDA_VISIBLE_DEVICES"],
             "machine": machine(),
             "began": began,
@@ -80,7 +82,6 @@ if __name__ == "__main__":
                 name=options.name,
                 max_iterations=options.last,
                 grace=20.0,
-                app={"env": {"TMPDIR": os.environ["TMPDIR"]}},  # Those that are killed leave files.
             ),
         ),
         run_config=tune.RunConfig(name=options.name, storage_path=options.storage, verbose=1),

@@ -72,7 +72,7 @@ class Floor:
         self._callers: dict[str, dict[int, _Caller]] = {}
         """By trial and rank."""
         self._count = 0
-        self._closed = False
+        self._closed = self._dismissed = False
         threading.Thread(target=self._accept, name="seats", daemon=True).start()
 
     @property
@@ -110,6 +110,14 @@ class Floor:
     def let_go(self, trial: str) -> None:
         """Tell a seat that its trial is not there any more."""
         self._say(trial, {"go": True})
+
+    def dismiss(self) -> None:
+        """No trial is left: seats may go when they are told to."""
+        self._dismissed = True
+        for trial in self.trials():
+            seat = self.seat(trial)
+            if seat is not None and seat.leaving_since is not None:
+                self.let_go(trial)
 
     def close(self) -> None:
         """Hang up: all seats leave."""
@@ -153,6 +161,8 @@ class Floor:
                 while line := lines.readline(_MOST_LINE):
                     if json.loads(line).get("leave") and caller.leaving_since is None:
                         caller.leaving_since = time.monotonic()
+                        if self._dismissed:
+                            self.let_go(trial)
         if caller is not None:
             with self._lock:
                 ranks = self._callers.get(trial, {})

@@ -110,12 +110,12 @@ class Session:
         result = result or trial.last_result or {}
         value = None if failed else self._values(result).get(self._metric or "")
         self._follower.conclude(JobId(entry.job), self._iteration(result), value)
-        self._floor.let_go(entry.job)
 
     def finish(self) -> None:
         """No trial is left, and none will come."""
         for job in self._books.unused:
             self._follower.conclude(JobId(job), 0.0, None)
+        self._floor.dismiss()  # Tune asks nothing any more.
 
     # In every turn
 
@@ -127,9 +127,7 @@ class Session:
         """
         if self._follower.error is not None:
             raise TunerError(self.app, f"nobody speaks for it: {self._follower.error}")
-        if self._follower.over.is_set() and not all(
-            entry.over for entry in self._books.entries.values()
-        ):
+        if self._follower.over.is_set() and not self._all_over:
             raise TunerError(self.app, "it was ended by somebody else: themis status tells by whom")
 
     def mind(self, controller: Any) -> None:

@@ -20,7 +20,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from themis.errors import ConfigError, MissingFileError
 from themis.raytune.books import limit, time_attribute
 from themis.raytune.running import OVER, Session
-from themis.raytune.session import Terms, Wishes, configured
+from themis.raytune.session import MARK, Terms, Wishes, configured
 from themis.tuning import Place
 
 _LOG = logging.getLogger(__name__)
@@ -190,7 +190,11 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc] # Ray's classes are
         terms = Terms(
             trials=_count(tune_controller, self._wishes.trials),
             gpus=int(gpus),
-            resources={name: value for name, value in resources.items() if name != "GPU"},
+            resources={
+                name: value
+                for name, value in resources.items()
+                if name != "GPU" and not name.startswith(MARK)  # of an experiment that goes on
+            },
             iterations=limit(self._wrapped, trial.stopping_criterion, self._wishes.max_iterations),
             metric=self.metric,
             mode=getattr(self._wrapped, "_mode", None) or self._mode or "min",

@@ -49,6 +49,8 @@ _MOST_LINE = 65536
 _CALM_END = 3.0
 """Seconds that the Ray node has to say goodbye; the cluster else believes in it for a while."""
 _PATIENCE = 30.0
+_LONG = 16
+"""Characters of a folder, beyond which the names of Ray's sockets in it are too long for them."""
 
 
 class Line:
@@ -125,7 +127,8 @@ def node_folder() -> str:
     """A place for Ray's sockets, whose names have to be short; the same for all runs of a job."""
     whose = f"{os.environ.get(reporting.CHECKPOINT_VARIABLE)} {os.environ.get('THEMIS_RANK')}"
     mark = hashlib.sha256(whose.encode()).hexdigest()[:12]
-    return str(Path(tempfile.gettempdir()) / f"themis-seat-{os.getuid()}-{mark}")
+    root = tempfile.gettempdir()
+    return str(Path(root if len(root) <= _LONG else "/tmp") / f"themis-seat-{os.getuid()}-{mark}")
 
 
 class Seat:
