@@ -4,10 +4,11 @@ import importlib.util
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from themis.model import AppId, OwnerId
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FAR = 1_000_000
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Program:
     folder: Path
     arguments: Sequence[str] = ()
 
-    def start(self, limit: int) -> "subprocess.Popen[str]":
+    def start(self, limit: int, more: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
         environ = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.folder),
@@ -40,7 +41,7 @@ class Program:
             "THEMIS_METRICS": str(self.folder / "metrics.jsonl"),
             "THEMIS_CHECKPOINT_DIR": str(self.folder / "checkpoints"),
             "THEMIS_MAX_ITERATIONS": str(limit),
-        }
+        } | dict(more or {})
         return subprocess.Popen(
             [sys.executable, str(self.script), *self.arguments],
             env=environ,
@@ -147,3 +148,36 @@ def test_every_example_has_an_app_file_and_a_line_in_the_list() -> None:
     assert [path.parent.name for path in FILES] == folders
     text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert [name for name in folders if f"| [{name}]({name}/" not in text] == []
+
+
+@pytest.mark.slow
+def test_data_parallel_training_goes_on_with_other_gpus_on_other_machines(tmp_path: Path) -> None:
+    """Two machines with a GPU each, then two GPUs of one, then two machines again."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        meet = f"127.0.0.1:{free.getsockname()[1]}"
+    first, second = (Program(EXAMPLES / "ddp" / "train.py", tmp_path / name) for name in "ab")
+    for program in (first, second):
+        program.folder.mkdir()
+
+    def parts(limit: int, *gpus: str) -> "list[subprocess.Popen[str]]":
+        more = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "THEMIS_RENDEZVOUS": meet}
+        more |= {"THEMIS_WORLD_SIZE": str(len(gpus))} if len(gpus) > 1 else {}
+        more["THEMIS_CHECKPOINT_DIR"] = str(tmp_path / "checkpoints")
+        programs = (first, second)[: len(gpus)]
+        told = [more | {"THEMIS_RANK": str(n), "THEMIS_GPUS": gpu} for n, gpu in enumerate(gpus)]
+        return [program.start(limit, env) for program, env in zip(programs, told, strict=True)]
+
+    for gpus in (("0", "0"), ("0,1",)):
+        before = len(first.iterations())
+        running = parts(FAR, *gpus)
+        end = time.monotonic() + 5 * PATIENCE
+        while len(first.iterations()) < before + 5 and time.monotonic() < end:
+            time.sleep(0.05)
+        for process in running:
+            process.send_signal(signal.SIGTERM)
+        assert [first.end(process) for process in running] == [themis.GRACEFUL_EXIT] * len(gpus)
+    reached = first.iterations()[-1]
+    assert [first.end(process) for process in parts(reached + 3, "0", "0")] == [0, 0]
+    assert first.iterations() == list(range(1, reached + 4)), "nothing twice, nothing left out"

@@ -27,6 +27,7 @@ class Resting:
     def is_down(self, machine: str) -> None:
         """The scheduler knows: when it has it up again, it is."""
         self._away.pop(machine, None)
+        self._engines.pop(machine, None)  # What that one heard was before.
 
     def rests(self, machine: str) -> bool:
         """Whether it is not to be used now."""
