@@ -44,19 +44,20 @@ if __name__ == "__main__":
     parser.add_argument("--storage", help="a folder that all machines see; ~/ray_results if not")
     parser.add_argument("--pretend", type=int, help="GPUs of this machine, to try it without any")
     options = parser.parse_args()
+    last = options.iterations
     ray.init(num_gpus=options.pretend, include_dashboard=False)
     tuner = tune.Tuner(
         tune.with_resources(train, {"gpu": 1, "cpu": 1}),
         param_space={
             "lr": tune.loguniform(1e-3, 1.0),
-            "iterations": options.iterations,
+            "iterations": last,
             "pause": options.pause,
         },
         tune_config=tune.TuneConfig(
             metric="loss",
             mode="min",
             num_samples=options.trials,
-            scheduler=ThemisScheduler(ASHAScheduler(max_t=options.iterations, grace_period=4)),
+            scheduler=ThemisScheduler(ASHAScheduler(max_t=last, grace_period=min(4, last))),
         ),
         run_config=tune.RunConfig(name="tune-lr", storage_path=options.storage),
     )
