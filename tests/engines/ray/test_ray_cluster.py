@@ -274,7 +274,7 @@ def test_what_nobody_follows_is_forgotten(cluster: RayCluster, line: Said, tmp_p
             return line.answers[what] if what != "cancel" else not args["hard"]
 
         line.call = call  # type: ignore[method-assign]
-        dealings = Dealings(launcher, Times(), "themis-", asyncio.ensure_future, cluster.now)  # type: ignore[arg-type]
+        dealings = Dealings(launcher, Times(), "themis-", asyncio.ensure_future, cluster.now)
         await dealings.sweep({"themis-a"})
         assert await where(launcher) is not None
         await dealings.sweep(())

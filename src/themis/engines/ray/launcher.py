@@ -52,6 +52,7 @@ class RayLauncher:
         cluster, node = self._cluster, self._cluster.node(self._machine)
         settings = cluster.settings
         self._launching.add(name)
+        self._ended.pop(name, None)  # of an earlier try
         try:
             await self._remember(name, node)
             cluster.line.when_ended(name, lambda why: self._heard(name, why, changed))
