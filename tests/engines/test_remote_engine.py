@@ -8,9 +8,10 @@ import pytest
 
 from themis.engines import clock
 from themis.engines.base import Engine, Exited, Started, Task
+from themis.engines.launching import Place
 from themis.engines.owners import Owners
 from themis.engines.remote import RemoteEngine
-from themis.testing.clusters import QUICK, PretendCluster, PretendScheduler
+from themis.testing.clusters import QUICK, PretendCluster, PretendLauncher, PretendScheduler
 from themis.testing.engines import (
     FOREVER,
     LONG,
@@ -182,6 +183,44 @@ def test_starts_that_nobody_follows_are_called_off(
         await stage.engine.kill(task.job, task.token)
         await stage.ending()
         await stage.clean()
+
+    play(scene())
+
+
+def test_a_start_that_is_known_never_to_have_run_ends_with_the_reason(
+    state: Path, owners: Owners, scheduler: PretendScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def places(self: PretendLauncher) -> dict[str, Place]:
+        return dict.fromkeys(scheduler.held, Place("empty", "no such Python", never=True))
+
+    monkeypatch.setattr(PretendLauncher, "places", places)
+
+    async def scene() -> None:
+        slow = replace(QUICK, settle=1e6, beat=1e6)
+        stage = Stage(await PretendCluster(scheduler, state, times=slow).open("m0", owners), "ann")
+        scheduler.full = True
+        await stage.engine.start(stage.task("exit 0"))
+        ending = await stage.ending()
+        assert (ending.outcome, ending.reason) == ("never-ran", "no such Python")
+        await stage.clean()
+
+    play(scene())
+
+
+def test_what_fails_where_nobody_waits_is_told(
+    state: Path,
+    owners: Owners,
+    scheduler: PretendScheduler,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def fail() -> None:
+        raise OSError("no space left")
+
+    async def scene() -> None:
+        engine = await PretendCluster(scheduler, state).open("m0", owners)
+        engine._begin(fail())
+        await until(lambda: "no space left" in caplog.text)
+        await engine.close()
 
     play(scene())
 

@@ -138,10 +138,13 @@ class Dealings:
 
         Their engine did not live to tell, or gave up a launch that the scheduler took after all.
         """
-        for name in await self._launcher.places() or ():
+        for name, place in (await self._launcher.places() or {}).items():
             if name.startswith(self._prefix) and name not in known:
                 with contextlib.suppress(UnavailableError):  # then the next time
                     await self._launcher.cancel(name, hard=True)
+                    if place.state == "lost":
+                        # Nobody waits to see the end of it: there is nothing to remember it for.
+                        await self._launcher.cancel(name, hard=False)
 
 
 async def _until_set(event: asyncio.Event) -> None:

@@ -38,6 +38,8 @@ class Place:
     """waiting for its GPUs; placed on them; lost with its machine, perhaps alive there; empty: it
     has its GPUs, and nothing of it runs any more."""
     why: str = ""
+    never: bool = False
+    """It is known that nothing of it ever ran."""
 
     @staticmethod
     def is_gone(place: "Place | None") -> bool:

@@ -7,6 +7,7 @@ their pages and of their deaths, is for the engines: `local` and `remote`.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any, cast
@@ -25,7 +26,9 @@ from themis.engines.recall import keep_sample, recall_sample
 from themis.engines.sources import TENSORBOARD, check_source, reader_for
 from themis.engines.supervisor import EXITED, STUCK
 from themis.engines.together import Together
-from themis.errors import RefusedError, UnavailableError
+from themis.errors import RefusedError, ThemisError, UnavailableError
+
+_LOG = logging.getLogger(__name__)
 
 _FRESH = 0.5
 """Seconds for which what was read ahead is as good as read now."""
@@ -274,8 +277,15 @@ class PagedEngine:
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
         return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        # Most of them nobody waits for, so nobody else would say so.
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            level = logging.DEBUG if isinstance(error, ThemisError) else logging.ERROR
+            _LOG.log(level, "%s failed", task.get_coro(), exc_info=error)
 
     def _log(self, tag: str, offset: int, most: int) -> LogPiece | None:
         items = list(self._watched.values())

@@ -261,7 +261,9 @@ class RemoteEngine(PagedEngine):
                 # A scheduler that has forgotten everything does not know better than its own beat.
                 silent = self._now() > watched.heard + _BEATS * self._times.beat
                 settled = self._now() > watched.launched + self._times.settle
-                if silent and (watched.seen or settled):
+                if place is not None and place.never:
+                    await self._bury(watched, place.why)
+                elif silent and (watched.seen or settled):
                     await self._bury(watched, "")
             elif place is not None and place.state == "lost":
                 # Its machine may only be cut off: it is over when its supervisor has ended it.

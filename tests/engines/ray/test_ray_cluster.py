@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from themis.engines.launching import Place
+from themis.engines.dealings import Dealings
+from themis.engines.launching import Place, Times
 from themis.engines.ray import driver
 from themis.engines.ray.cluster import RayCluster, RaySettings, Seen
 from themis.engines.ray.launcher import RayLauncher
@@ -152,34 +153,133 @@ def test_where_a_start_is(
     assert (found.state if found else None) == place
 
 
-def test_what_is_gone_without_a_word_has_a_moment_to_end(
+RUNNING = {"groups": {"themis-a": ["CREATED", "id-n0", 1]}, "actors": ["themis-a"]}
+
+
+async def launched(cluster: RayCluster, line: Said, folder: Path) -> RayLauncher:
+    """One that has launched themis-a, which runs."""
+    line.answers |= {"look": look(node("n0")), "launch": "", "cancel": False}
+    await cluster.look()
+    launcher = RayLauncher(cluster, "n0", folder)
+    await launcher.launch("themis-a", ["x"], 1, folder / "errors", lambda: None)
+    line.answers["look"] = look(node("n0"), **RUNNING)
+    cluster.look_again()
+    return launcher
+
+
+async def where(launcher: RayLauncher, name: str = "themis-a") -> Place | None:
+    return (await launcher.places() or {}).get(name)
+
+
+def test_what_is_gone_without_a_word_is_lost_until_it_is_over(
     cluster: RayCluster, line: Said, clock: Clock, tmp_path: Path
 ) -> None:
-    """Its supervisor sees that its holder is gone a little later than Ray does."""
+    """Its supervisor may still be at it, however long ago its holder was seen."""
 
     async def scene() -> None:
-        line.answers |= {"look": look(node("n0")), "launch": "", "cancel": False}
-        await cluster.look()
-        launcher = RayLauncher(cluster, "n0", tmp_path)
-        await launcher.launch("themis-a", ["x"], 1, tmp_path / "errors", lambda: None)
-        running = {"groups": {"themis-a": ["CREATED", "id-n0", 1]}, "actors": ["themis-a"]}
-        line.answers["look"] = look(node("n0"), **running)
-        clock.time += 1
-        assert (await launcher.places() or {})["themis-a"].state == "placed"
+        launcher = await launched(cluster, line, tmp_path)
+        assert await where(launcher) == Place("placed")
         line.answers["look"] = look(node("n0"))
         await launcher.cancel("themis-a", hard=True)
-        clock.time += 1
-        assert (await launcher.places() or {})["themis-a"].state == "placed"
-        clock.time += 5
-        assert Place.is_gone((await launcher.places() or {}).get("themis-a"))
-        # The node dies, and a bridge that is started again still knows where it was.
+        clock.time += 1000
+        found = await where(launcher)
+        assert found is not None
+        assert found.state == "lost"
+        # A bridge that is started again still knows.
         later = RayLauncher(cluster, "n0", tmp_path)
-        line.answers["look"] = look(node("n0", id="new"))
-        clock.time += 1
-        assert (await later.places() or {})["themis-a"].state == "lost"
+        found = await where(later)
+        assert found is not None
+        assert found.state == "lost"
         line.answers["cancel"] = True
         await later.cancel("themis-a", hard=False)
         assert await later.places() == {}
+        assert await RayLauncher(cluster, "n0", tmp_path).places() == {}
+
+    asyncio.run(scene())
+
+
+def test_what_its_holder_saw_end_is_gone(cluster: RayCluster, line: Said, tmp_path: Path) -> None:
+    async def scene() -> None:
+        launcher = await launched(cluster, line, tmp_path)
+        line.answers["look"] = look(node("n0"), groups=RUNNING["groups"])
+        line._take({"ended": "themis-a", "why": ""})
+        assert await where(launcher) == Place("empty")
+        await launcher.cancel("themis-a", hard=True)
+        line.answers["look"] = look(node("n0"))
+        assert await launcher.places() == {}
+
+    asyncio.run(scene())
+
+
+def test_a_holder_that_died_without_a_word_saw_nothing(
+    cluster: RayCluster, line: Said, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        launcher = await launched(cluster, line, tmp_path)
+        line.answers["look"] = look(node("n0"), groups=RUNNING["groups"])
+        line._take({"ended": "themis-a", "why": None})
+        found = await where(launcher)
+        assert found is not None
+        assert found.state == "lost"
+
+    asyncio.run(scene())
+
+
+def test_why_a_holder_could_not_start_anything_is_told(
+    cluster: RayCluster, line: Said, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        launcher = await launched(cluster, line, tmp_path)
+        line._take({"ended": "themis-a", "why": "no such Python"})
+        assert await where(launcher) == Place("empty", "no such Python", never=True)
+
+    asyncio.run(scene())
+
+
+def test_a_kill_that_failed_changes_nothing(
+    cluster: RayCluster, line: Said, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        launcher = await launched(cluster, line, tmp_path)
+        line.answers["cancel"] = UnavailableError("its holder does not answer")
+        with pytest.raises(UnavailableError):
+            await launcher.cancel("themis-a", hard=True)
+        assert await where(launcher) == Place("placed")
+
+    asyncio.run(scene())
+
+
+def test_a_disk_that_is_full_is_told_and_nothing_is_launched(
+    cluster: RayCluster, line: Said, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        line.answers |= {"look": look(node("n0")), "cancel": False}
+        await cluster.look()
+        launcher = RayLauncher(cluster, "n0", tmp_path / "gone")
+        with pytest.raises(UnavailableError, match="cannot be written"):
+            await launcher.launch("themis-a", ["x"], 1, tmp_path / "errors", lambda: None)
+        assert "launch" not in [what for what, _ in line.asked]
+
+    asyncio.run(scene())
+
+
+def test_what_nobody_follows_is_forgotten(cluster: RayCluster, line: Said, tmp_path: Path) -> None:
+    """It has neither actor nor group, and no engine waits to see its end."""
+
+    async def scene() -> None:
+        launcher = await launched(cluster, line, tmp_path)
+        line.answers["look"] = look(node("n0"))
+
+        async def call(what: str, limit: float = 0.0, **args: object) -> object:
+            return line.answers[what] if what != "cancel" else not args["hard"]
+
+        line.call = call  # type: ignore[method-assign]
+        dealings = Dealings(launcher, Times(), "themis-", asyncio.ensure_future, cluster.now)
+        await dealings.sweep({"themis-a"})
+        assert await where(launcher) is not None
+        await dealings.sweep(())
+        assert await launcher.places() == {}
+        assert await RayLauncher(cluster, "n0", tmp_path).places() == {}
 
     asyncio.run(scene())
 
@@ -223,7 +323,10 @@ class Office:
     def fail(self): raise ValueError("no such thing")
     def ended(self, limit): import time; time.sleep(limit); return []
     def die(self): import os; os._exit(3)
+    def babble(self): out.write(b"no JSON\\n"); out.flush(); self.hang()
 def connect(self, address):
+    global out
+    out = self._out
     if address == "nowhere":
         raise ConnectionError("nobody there")
     return lambda what, **args: getattr(Office(), what)(**args)
@@ -273,6 +376,38 @@ def test_a_line_that_hangs_is_ended_and_made_anew(python: str) -> None:
         await line.close()
 
     asyncio.run(scene())
+
+
+def test_a_call_that_fails_does_not_cost_others_their_line(python: str) -> None:
+    async def scene() -> None:
+        line = Line("auto", python)
+        await line.call("look")
+        process = line._process
+        for _ in range(3):
+            with pytest.raises(UnavailableError, match="no such thing"):
+                await line.call("fail")
+        assert line._process is process
+        await line.close()
+
+    asyncio.run(scene())
+
+
+def test_a_line_that_cannot_be_read_leaves_nobody_waiting(python: str) -> None:
+    async def scene() -> None:
+        line = Line("auto", python)
+        assert await line.call("look") == [1]
+        waiting = asyncio.create_task(line.call("hang", 500.0))
+        with pytest.raises(UnavailableError, match="has ended"):
+            await line.call("babble", 500.0)
+        with pytest.raises(UnavailableError, match="has ended"):
+            await waiting
+        await line.close()
+
+    asyncio.run(scene())
+
+
+def test_a_word_that_nobody_asked_for_is_not_heard(line: Said) -> None:
+    line._take({"error": "of no call"})
 
 
 def test_a_cluster_that_is_not_there_is_unavailable_and_says_why(python: str) -> None:

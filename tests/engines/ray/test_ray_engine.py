@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -123,23 +123,55 @@ def test_gpus_that_others_use_are_not_used_and_a_start_without_room_is_called_of
     play(scene())
 
 
+def kill_holder(ray: RayCluster, holder: int) -> None:
+    os.kill(holder, signal.SIGKILL)
+
+
+def kill_actor(ray: RayCluster, holder: int) -> None:
+    ray.run(KILL_ACTORS)
+
+
+def kill_raylet(ray: RayCluster, holder: int) -> None:
+    raylet = _parent(holder)
+    assert b"raylet" in Path(f"/proc/{raylet}/cmdline").read_bytes()
+    # Or the machine goes down as a whole.
+    os.kill(_parent(raylet), signal.SIGSTOP)
+    os.kill(raylet, signal.SIGKILL)
+
+
+KILL_ACTORS = """
+import ray
+ray.init("auto", namespace="themis", log_to_driver=False)
+for name in ray.util.list_named_actors():
+    ray.kill(ray.get_actor(name))
+"""
+
+
+@pytest.mark.parametrize("end", [kill_holder, kill_actor, kill_raylet])
 def test_a_job_ends_with_the_process_that_holds_its_gpus(
-    state: Path, owners: Owners, tidy: RayCluster
+    state: Path, owners: Owners, tidy: RayCluster, end: Callable[[RayCluster, int], None]
 ) -> None:
-    """As when Ray's part of the machine dies: from then on others may have the GPUs."""
+    """From then on others may have the GPUs; Ray kills the children of what it ends, no more."""
 
     async def scene() -> None:
         async with opened(state, owners, tidy, "n1", pending=200.0) as stage:
             await stage.start(READY + STUBBORN + ESCAPED + FOREVER)
             await stage.report()
-            (supervisor,) = [pid for pid in processes.all_processes() if _works_in(pid, state)]
-            os.kill(_parent(supervisor), signal.SIGKILL)
+            ours = [pid for pid in processes.all_processes() if _works_in(pid, state)]
+            (holder,) = {_parent(pid) for pid in ours} - set(ours)
+            await asyncio.to_thread(end, tidy, holder)
             ending = await stage.ending()
             assert ending.outcome == "resumable"
             assert "held its GPUs" in ending.reason
             assert stage.alive() == []
 
-    play(scene())
+    try:
+        play(scene())
+    finally:
+        if end is kill_raylet:
+            tidy.kill("n1")
+            tidy.start("n1")
+            tidy.until_up("n1")
 
 
 def _works_in(pid: int, folder: Path) -> bool:

@@ -255,5 +255,5 @@ CAPABILITIES = Capabilities(
     engine="ray",
     chooses_indices=False,
     control="tree",
-    control_reasons=("what escapes it is the holder's to end, in whose place Ray started it",),
+    control_reasons=("what escapes its supervisor is the keeper's to end",),
 )

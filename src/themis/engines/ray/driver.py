@@ -13,7 +13,6 @@ whose every call would be a task; there an actor beside the head does the work o
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -29,63 +28,83 @@ NAMESPACE = "themis"
 PREFIX = "themis-"
 HEAD = "node:__internal_head__"
 """A resource that only the machine of the head has."""
-CALLS = 64
+LAUNCHES = 64
 """At a time: one that waits for room waits long."""
+CALLS = 16
+"""Others at a time, which never wait for those."""
 KILL_WAIT = 5.0
 """Seconds for a holder to kill what it holds."""
-SUBREAPER = 36
+KEEPER_WAIT = 1.0
+"""Seconds for a keeper to end when it keeps nothing."""
+LAST_WORDS = 0.5
+"""Seconds for a holder's answers to get away before it ends."""
 
 
 class Holder:
-    """What runs in a placement group: it starts a supervisor on the GPUs that Ray gave, and waits.
+    """What runs in a placement group: it starts a keeper on the GPUs that Ray gave, and waits.
 
-    The supervisor ends everything when this process is gone (`THEMIS_HOLDER`); what a supervisor
-    leaves behind comes to this process, and is killed.
+    The keeper has the supervisor, and dies with this process, or is killed by Ray when that ends;
+    then the supervisor ends everything. What a supervisor leaves behind the keeper kills.
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._told = False
+        self._child: subprocess.Popen[bytes] | None = None
 
-    def run(self, argv: list[str], env: dict[str, str], errors: str) -> None:
-        """Until all of it is over; then this process ends too."""
+    def run(self, argv: list[str], env: dict[str, str], errors: str) -> str:
+        """Until nothing of it is alive; then this process ends too. Returns why it never was."""
+        why = ""
+        try:
+            child = self._start(argv, env, errors)
+        except Exception as error:  # whatever it is: somebody wants to know
+            why = f"{os.uname().nodename}: {type(error).__name__}: {error}"[:600]
+        else:
+            if child is not None:
+                child.wait()
+        # By itself, and not as Ray would have it: what has ended must not be waited for. But who
+        # asked waits to hear of it.
+        threading.Timer(LAST_WORDS, os._exit, [0]).start()
+        return why
+
+    def _start(
+        self, argv: list[str], env: dict[str, str], errors: str
+    ) -> "subprocess.Popen[bytes] | None":
         import ray  # noqa: PLC0415 - see above
 
         gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
-        ctypes.CDLL(None, use_errno=True).prctl(SUBREAPER, 1, 0, 0, 0)
         told = {"CUDA_VISIBLE_DEVICES": ",".join(gpus), "THEMIS_HOLDER": str(os.getpid())}
-        with open(errors, "ab") as out:
-            child = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=out,
-                env=env | told,
-                cwd="/",
-                start_new_session=True,
-            )
-        child.wait()
-        self._end_all()
-        if self._told:
-            time.sleep(1.0)  # Who said so waits to hear that it is done.
-        # By itself, and not as Ray would have it: what has ended must not be waited for.
-        os._exit(0)
+        with self._lock, open(errors, "ab") as out:
+            if not self._told:
+                self._child = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=out,
+                    env=env | told,
+                    cwd="/",
+                    start_new_session=True,
+                )
+            return self._child
 
     def kill(self) -> bool:
         """Kill all that was started here, and see it dead."""
-        self._told = True
-        self._end_all()
-        return True
-
-    def _end_all(self) -> None:
-        while found := _offspring(os.getpid()):
+        with self._lock:
+            self._told = True
+            child = self._child
+        empty = 0.0
+        while child is not None and child.poll() is None:
+            # Not the keeper, to which orphans come: it ends when nothing is left below it.
+            found = _offspring(child.pid)
+            empty = 0.0 if found else empty or time.monotonic()
+            if empty and time.monotonic() > empty + KEEPER_WAIT:
+                found = [child.pid]
             for number in (signal.SIGSTOP, signal.SIGKILL):
                 for pid in found:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, number)
-            for pid in found:
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(pid, os.WNOHANG)
             time.sleep(0.01)
+        return True
 
 
 def _offspring(pid: int) -> list[int]:
@@ -178,8 +197,11 @@ class Office:
         self._more.set()
         return ""
 
-    def ended(self, limit: float) -> list[str]:
-        """Starts that have ended, as soon as there are any."""
+    def ended(self, limit: float) -> list[tuple[str, str | None]]:
+        """Starts that have ended, as soon as there are any, and why they never ran.
+
+        Nothing: nobody knows, because the holder did not live to say so.
+        """
         import ray  # noqa: PLC0415 - see above
 
         if not self._waiting:
@@ -190,28 +212,32 @@ class Office:
         if not waiting:
             return []
         ready, _ = ray.wait(waiting, timeout=limit)
-        with self._lock:
-            return [self._waiting.pop(item) for item in ready]
+        told: list[tuple[str, str | None]] = []
+        for item in ready:
+            try:
+                why = str(ray.get(item))
+            except Exception:  # it died, and whoever it held may be alive
+                why = None
+            with self._lock:
+                told.append((self._waiting.pop(item), why))
+        return told
 
     def cancel(self, name: str, hard: bool) -> bool:
         """Give back a start's group; True: nothing of it can be alive.
 
-        Removing a group kills its holder and nothing else, so that is asked to kill first.
+        Removing a group kills its holder and nothing else, so that is asked to kill first. Raises
+        if it does not say that it did: then it keeps what it holds, and its GPUs.
         """
         import ray  # noqa: PLC0415 - see above
 
+        gone = (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnschedulableError)
         sure = True
         if hard:
             try:
                 holder = ray.get_actor(name, NAMESPACE)
-            except ValueError:
+                ray.get(holder.kill.remote(), timeout=KILL_WAIT)
+            except (ValueError, *gone):
                 sure = False
-            else:
-                try:
-                    ray.get(holder.kill.remote(), timeout=KILL_WAIT)
-                except Exception:  # it died, is not there yet, or its machine does not answer
-                    sure = False
-                    ray.kill(holder)
         with contextlib.suppress(ValueError):
             ray.util.remove_placement_group(ray.util.get_placement_group(name))
         return sure
@@ -246,7 +272,8 @@ class Driver:
     def __init__(self, address: str, out: BinaryIO) -> None:
         self._out = out
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(CALLS)
+        self._launches = ThreadPoolExecutor(LAUNCHES)
+        self._calls = ThreadPoolExecutor(CALLS)
         self._call = self._connect(address)
 
     def _connect(self, address: str) -> Callable[..., Any]:
@@ -256,7 +283,10 @@ class Driver:
         if address.startswith("ray://"):
             ray.init(address, **given)
             office = ray.remote(Office).options(
-                num_cpus=0, max_concurrency=CALLS, resources={HEAD: 0.001}
+                # And one that listens.
+                num_cpus=0,
+                max_concurrency=LAUNCHES + CALLS + 1,
+                resources={HEAD: 0.001},
             )
             far = office.remote()
             ray.get(far.ended.remote(0.0))  # It takes a while to be there.
@@ -270,7 +300,9 @@ class Driver:
         self.say({"ok": "ready"})
         threading.Thread(target=self.listen, daemon=True).start()
         for line in sys.stdin:
-            self._pool.submit(self.answer, json.loads(line))
+            request = json.loads(line)
+            pool = self._launches if request.get("do") == "launch" else self._calls
+            pool.submit(self.answer, request)
 
     def answer(self, request: dict[str, Any]) -> None:
         """Do what is asked."""
@@ -284,8 +316,8 @@ class Driver:
         """Tell of starts that have ended."""
         while True:
             try:
-                for name in self._call("ended", limit=2.0):
-                    self.say({"ended": name})
+                for name, why in self._call("ended", limit=2.0):
+                    self.say({"ended": name, "why": why})
             except Exception:  # who asks for something else hears why
                 time.sleep(1.0)
 

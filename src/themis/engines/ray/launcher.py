@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -13,8 +14,7 @@ from themis.engines.ray.cluster import CAPABILITIES, RayCluster
 from themis.engines.spawn import ENVIRONMENT, command
 from themis.errors import UnavailableError
 
-_DOUBT = 3.0
-"""Seconds that a supervisor has, whose holder is gone, to end its job."""
+_LOG = logging.getLogger(__name__)
 
 
 class RayLauncher:
@@ -33,8 +33,8 @@ class RayLauncher:
         self._nodes: dict[str, str] = _read(self._file)
         self._writing = asyncio.Lock()
         self._launching: set[str] = set()
-        self._gone: dict[str, float] = {}
-        """Since when starts look gone, whose holder was not heard to have ended."""
+        self._ended: dict[str, str] = {}
+        """Starts of which a holder said that nothing is alive, and why they never ran."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -52,9 +52,10 @@ class RayLauncher:
         cluster, node = self._cluster, self._cluster.node(self._machine)
         settings = cluster.settings
         self._launching.add(name)
+        self._ended.pop(name, None)  # of an earlier try
         try:
             await self._remember(name, node)
-            cluster.line.when_ended(name, changed)
+            cluster.line.when_ended(name, lambda why: self._heard(name, why, changed))
             trouble = await cluster.line.call(
                 "launch",
                 settings.pending + 20.0,
@@ -81,26 +82,36 @@ class RayLauncher:
         seen = await self._cluster.starts()
         if seen is None:
             return None
-        now = self._cluster.now()
         found: dict[str, Place] = {}
         for name in {*self._nodes, *seen.groups}:
             node = self._nodes.get(name, "")
             place = seen.place(name, node, launching=name in self._launching)
-            if not Place.is_gone(place):
-                self._gone.pop(name, None)
-            elif node and now < self._gone.setdefault(name, now) + _DOUBT:
-                # Its supervisor sees that its holder is gone, and ends the job: not at once.
-                place = Place("placed", "its end has not been seen")
+            if name in self._ended:
+                why = self._ended[name]
+                place = Place("empty", why, never=bool(why))
+            elif node and Place.is_gone(place):
+                # Its supervisor sees that its holder is gone, and ends the job: not at once, and
+                # nobody has seen it.
+                place = Place("lost", "its end has not been seen")
             if place is not None:
                 found[name] = place
         return found
 
+    def _heard(self, name: str, why: str | None, changed: Callable[[], None]) -> None:
+        """A holder has ended; None: without a word."""
+        if why is not None:
+            self._ended[name] = why
+        if why:
+            _LOG.warning("%s cannot be started: %s", name, why)
+        self._cluster.look_again()
+        changed()
+
     async def cancel(self, name: str, *, hard: bool) -> None:
         """Remove the group of a start; `hard`: after its holder has killed what it holds."""
         sure = await self._cluster.line.call("cancel", name=name, hard=hard)
-        self._cluster.line.forget(name)
-        if sure:
-            self._gone.pop(name, None)
+        if sure or name in self._ended:
+            self._cluster.line.forget(name)
+            self._ended.pop(name, None)
             await self._remember(name, "")
         self._cluster.look_again()
 
@@ -109,16 +120,19 @@ class RayLauncher:
             self._nodes[name] = node
         elif self._nodes.pop(name, None) is None:
             return
-        async with self._writing:
-            await aside(_write, self._file, dict(self._nodes))
+        try:
+            async with self._writing:
+                await aside(_write, self._file, dict(self._nodes))
+        except OSError as error:
+            raise UnavailableError(f"{self._file} cannot be written: {error}") from error
 
     def address(self, machine: str) -> str:
         """The one that Ray has for it."""
         return self._cluster.address(machine)
 
     def argv(self, task_file: Path) -> list[str]:
-        """A supervisor, by the Python of this process: it is on storage that all machines see."""
-        return command("themis.engines.supervisor", str(task_file))
+        """A keeper, by the Python of this process: it is on storage that all machines see."""
+        return command("themis.engines.keeper", str(task_file))
 
 
 def _read(file: Path) -> dict[str, str]:

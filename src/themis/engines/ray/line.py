@@ -60,10 +60,10 @@ class Line:
         self._starting = asyncio.Lock()
         self._started = -_PAUSE
         self._numbers = itertools.count(1)
-        self._answers: dict[int, asyncio.Future[Any]] = {}
-        self._ended: dict[str, Callable[[], None]] = {}
+        self._answers: dict[int, tuple[asyncio.subprocess.Process, asyncio.Future[Any]]] = {}
+        self._ended: dict[str, Callable[[str | None], None]] = {}
         self._failed = 0
-        """Calls in a row that came to nothing."""
+        """Calls in a row that its process did not answer."""
 
     def check(self) -> None:
         """Whether there is a Python to start.
@@ -74,8 +74,12 @@ class Line:
         if shutil.which(self._python) is None:
             raise ConfigError("ray.python", self._python, "a Python that has Ray")
 
-    def when_ended(self, name: str, call: Callable[[], None]) -> None:
-        """Have something called when this start has ended, if that is heard."""
+    def when_ended(self, name: str, call: Callable[[str | None], None]) -> None:
+        """Have something called when the holder of this start has ended, if that is heard.
+
+        It is told why the start never ran; "" if it did, and nothing of it is alive; None if the
+        holder did not live to say so.
+        """
         self._ended[name] = call
 
     def forget(self, name: str) -> None:
@@ -90,25 +94,35 @@ class Line:
         """
         process = await self._open()
         number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
-        self._answers[number] = answer
+        self._answers[number] = process, answer
         try:
             assert process.stdin is not None
             process.stdin.write(json.dumps({"id": number, "do": what, **args}).encode() + b"\n")
             async with asyncio.timeout(limit or self._limit):
                 await process.stdin.drain()
                 found = await answer
-        except (TimeoutError, ConnectionError, UnavailableError) as error:
-            self._failed += 1
-            if self._failed > 1 and process is self._process:
-                await (
-                    self.close()
-                )  # It may have lost its Ray for good: the next call has a new one.
+        except UnavailableError as error:
+            # The line is well, unless it cannot even look: then it has lost its Ray.
+            if what == "look":
+                await self._silent(process)
+            raise UnavailableError(f"Ray, {what}: {error}") from None
+        except (TimeoutError, ConnectionError) as error:
+            await self._silent(process)
             why = str(error) or f"no answer within {limit or self._limit:g} s"
             raise UnavailableError(f"Ray, {what}: {why}") from None
         finally:
             self._answers.pop(number, None)
-        self._failed = 0
+        if process is self._process:
+            self._failed = 0
         return found
+
+    async def _silent(self, process: asyncio.subprocess.Process) -> None:
+        """Count it, of this process only; it may have lost its Ray for good."""
+        if process is not self._process:
+            return
+        self._failed += 1
+        if self._failed > 1:
+            await self.close()  # The next call has a new one.
 
     async def close(self) -> None:
         """Let go. What runs in Ray runs on."""
@@ -167,20 +181,26 @@ class Line:
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
-        with contextlib.suppress(ValueError, ConnectionError):
+        try:
             while line := await process.stdout.readline():
                 self._take(json.loads(line))
-        for answer in self._answers.values():
-            if not answer.done():
-                answer.set_exception(UnavailableError("the way to Ray has ended"))
+        except (ValueError, ConnectionError) as error:
+            _LOG.warning("Ray: what was said cannot be read: %s", error)
+        finally:
+            # Nobody reads what it says any more: it is of no use.
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            for asked, answer in self._answers.values():
+                if asked is process and not answer.done():
+                    answer.set_exception(ConnectionError("the way to Ray has ended"))
 
     def _take(self, said: dict[str, Any]) -> None:
         if "ended" in said:
             call = self._ended.pop(said["ended"], None)
             if call is not None:
-                call()
+                call(said.get("why"))
             return
-        answer = self._answers.get(said["id"])
+        _, answer = self._answers.get(said.get("id", 0), (None, None))
         if answer is None or answer.done():
             return
         if "error" in said:
