@@ -16,8 +16,10 @@ from typing import Self
 import pytest
 
 import themis
+from themis.engines.ray import cluster
+from themis.raytune import seat as seats
 from themis.raytune.floor import Floor, Seat
-from themis.raytune.seat import node_folder
+from themis.raytune.seat import node_command, node_folder
 
 NODE = """
 import json, os, signal, sys, time
@@ -103,8 +105,21 @@ def test_a_lease_becomes_a_ray_node_with_its_gpus(tmp_path: Path, floor: Floor) 
         assert words[words.index("--num-cpus") + 1] == "2"
         offered = json.loads(words[words.index("--resources") + 1])
         assert offered == {"disk": 1.0, "themis-ab-3": 1}
+        assert words[words.index("--labels") + 1] == "themis-seat=3"
         assert environ["CUDA_VISIBLE_DEVICES"] == "GPU-aa,GPU-bb"
         assert "TUNE_SEAT_SECRET" not in environ
+
+
+@pytest.mark.parametrize("options", [["--labels=a=b,c=d"], ["--labels", "a=b,c=d"]])
+def test_labels_of_the_user_do_not_hide_that_a_node_is_a_seat(
+    monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    monkeypatch.setenv(seats.OPTIONS_VARIABLE, json.dumps([*options, "--verbose"]))
+    words = node_command("10.0.0.1:6379", {}, 1, "/tmp/x", "07")
+    told = [word for word in words if word.startswith("--labels")]
+    assert told == ["--labels"], "of two Ray forgets one"
+    assert words[words.index("--labels") + 1] == f"a=b,c=d,{cluster.SEAT_LABEL}=07"
+    assert words[-1] == "--verbose"
 
 
 def test_results_of_a_trial_are_those_of_its_job(tmp_path: Path, floor: Floor) -> None:

@@ -42,6 +42,8 @@ SECRET_VARIABLE = "TUNE_SEAT_SECRET"
 """What a seat shows the script, so that nobody else is taken for one."""
 OPTIONS_VARIABLE = "TUNE_SEAT_RAY_OPTIONS"
 """More options of `ray start`, as JSON."""
+LABEL = "themis-seat"
+"""Of the node, with the trial: an engine on the same Ray must not take it for another machine."""
 GRACE_VARIABLE = "THEMIS_GRACE"
 RAY_OPTIONS = ("--object-store-memory", str(512 * 1024**2))
 """Of a node: several share a machine, and each would take a third of its memory."""
@@ -111,16 +113,32 @@ def connected(address: str) -> socket.socket:
         time.sleep(0.5)
 
 
-def node_command(address: str, offered: dict[str, float], gpus: int, folder: str) -> list[str]:
+def node_command(
+    address: str, offered: dict[str, float], gpus: int, folder: str, trial: str
+) -> list[str]:
     """How the Ray node is started."""
     others = {name: value for name, value in offered.items() if name not in {"CPU", "GPU"}}
+    labels, more = _labels(json.loads(os.environ.get(OPTIONS_VARIABLE, "[]")))
     return [
         *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--address", address),
         *("--num-gpus", str(gpus), "--num-cpus", str(int(offered.get("CPU", 0)))),
         *("--resources", json.dumps(others), "--temp-dir", folder),
+        *("--labels", ",".join([*labels, f"{LABEL}={trial}"])),
         *RAY_OPTIONS,
-        *json.loads(os.environ.get(OPTIONS_VARIABLE, "[]")),
+        *more,
     ]
+
+
+def _labels(options: list[str]) -> tuple[list[str], list[str]]:
+    """The labels among the options, and the others: of two `--labels` Ray forgets the first."""
+    labels, others, words = list[str](), list[str](), iter(options)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name == "--labels":
+            labels += filter(None, [value if equals else next(words, "")])
+        else:
+            others.append(word)
+    return labels, others
 
 
 def node_folder() -> str:
@@ -179,7 +197,7 @@ def main() -> int:
     folder = node_folder()
     shutil.rmtree(folder, ignore_errors=True)
     offered = {**json.loads(options.node), f"{options.mark}{options.trial}": 1}
-    command = node_command(options.ray, offered, gpus, folder)
+    command = node_command(options.ray, offered, gpus, folder, options.trial)
     node = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     line.say(
         {
