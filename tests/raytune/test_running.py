@@ -1,5 +1,6 @@
 """The wrapper with Ray's own schedulers inside, and everything else pretended."""
 
+import pickle
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -407,3 +408,12 @@ def test_without_a_service_it_is_the_scheduler_inside(
     assert tune.trials[0].placement_group_factory.bundles == [{"CPU": 1.0, "GPU": 1.0}]
     assert scheduler.choose_trial_to_run(tune) is tune.trials[0]
     assert scheduler.on_trial_result(tune, tune.trials[0], {}) == "CONTINUE"
+
+
+def test_what_tune_stores_of_the_wrapper_holds_no_token() -> None:
+    given = ThemisScheduler(FIFOScheduler(), server="http://127.0.0.1:1", token="hush", grace=7.0)
+    stored = pickle.dumps(given)
+    assert b"hush" not in stored
+    copy = pickle.loads(stored)
+    assert copy._wishes.service == ("http://127.0.0.1:1", None, None, None)
+    assert (copy._wishes.grace, given._wishes.service[1]) == (7.0, "hush")
