@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -48,13 +49,22 @@ def floor() -> Iterator[Floor]:
 class Lease:
     """A seat's process, as its supervisor would start it."""
 
-    def __init__(self, folder: Path, floor: Floor, secret: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        floor: Floor,
+        secret: str = "",
+        planted: Callable[[Path], object] | None = None,
+    ) -> None:
         module = folder / "ray" / "scripts"
         module.mkdir(parents=True, exist_ok=True)
         (module / "__init__.py").touch()
         (module.parent / "__init__.py").touch()
         (module / "scripts.py").write_text(NODE)
         self.metrics, self.log = folder / "metrics", folder / "node.log"
+        self.short = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))  # for the names of sockets
+        if planted is not None:
+            planted(self.place)
         source = str(Path(themis.__file__).parents[1])
         self.process = subprocess.Popen(
             [
@@ -73,9 +83,17 @@ class Lease:
                 "THEMIS_CHECKPOINT_DIR": str(folder),
                 "TUNE_SEAT_SECRET": secret or floor.secret,
                 "NODE_LOG": str(self.log),
+                "TMPDIR": str(self.short),
             },
+            stdout=subprocess.PIPE,
+            text=True,
             start_new_session=True,
         )
+
+    @property
+    def place(self) -> Path:
+        """Where the folders of Ray nodes are."""
+        return self.short / f"themis-{os.geteuid()}"
 
     def __enter__(self) -> Self:
         return self
@@ -84,7 +102,8 @@ class Lease:
         # As its supervisor does: all of it ends with its first process.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        self.process.communicate()
+        shutil.rmtree(self.short)
 
 
 def seated(floor: Floor) -> Seat:
@@ -108,6 +127,48 @@ def test_a_lease_becomes_a_ray_node_with_its_gpus(tmp_path: Path, floor: Floor) 
         assert words[words.index("--labels") + 1] == "themis-seat=3"
         assert environ["CUDA_VISIBLE_DEVICES"] == "GPU-aa,GPU-bb"
         assert "TUNE_SEAT_SECRET" not in environ
+
+
+def test_what_ray_opens_to_everybody_is_behind_a_door(tmp_path: Path, floor: Floor) -> None:
+    with Lease(tmp_path, floor) as lease:
+        until(lambda: lease.log.exists() and lease.log.read_text())
+        words, _ = json.loads(lease.log.read_text())
+        folder = Path(words[words.index("--temp-dir") + 1])
+        assert folder.parent == lease.place
+        assert lease.place.stat().st_mode & 0o777 == 0o700
+
+
+def _open_to_all(place: Path) -> None:
+    place.mkdir()
+    place.chmod(0o777)
+
+
+def _of_another(place: Path) -> None:
+    place.mkdir(mode=0o700)
+    os.chown(place, 12345, -1)
+
+
+@pytest.mark.parametrize(
+    ("planted", "reason"),
+    [
+        pytest.param(lambda place: place.symlink_to("/var"), "no folder", id="a link"),
+        pytest.param(_open_to_all, "open to others", id="open"),
+        pytest.param(
+            _of_another,
+            "that of user 12345",
+            id="of another",
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a folder away"),
+        ),
+    ],
+)
+def test_no_node_is_started_where_others_can_interfere(
+    tmp_path: Path, floor: Floor, planted: Callable[[Path], object], reason: str
+) -> None:
+    with Lease(tmp_path, floor, planted=planted) as lease:
+        said, _ = lease.process.communicate(timeout=30)
+        assert lease.process.returncode == 1
+        assert reason in said
+        assert not lease.log.exists()
 
 
 @pytest.mark.parametrize("options", [["--labels=a=b,c=d"], ["--labels", "a=b,c=d"]])
@@ -207,8 +268,9 @@ def test_nonsense_at_the_door_does_not_matter(floor: Floor, words: bytes) -> Non
 
 
 def test_names_of_rays_sockets_are_short_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    for root in ("/tmp", "/a/folder/for/temporary/files/with/a/long/name"):
+    for root in ("/tmp", "/var/tmp/short", "/a/folder/for/temporary/files/with/a/long/name"):
         monkeypatch.setattr(tempfile, "tempdir", root)
+        monkeypatch.setattr(os, "geteuid", lambda: 2**32 - 2)
         socket_name = (
             f"{node_folder()}/session_2026-11-17_01-43-54_585181_4194304/sockets/plasma_store"
         )

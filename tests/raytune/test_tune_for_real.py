@@ -17,7 +17,8 @@ import pytest
 from themis.testing.tools import missing, only_engines, require_tool
 
 SCENE = Path(__file__).with_name("scene.py")
-ALONE = 'ip link set lo up && exec unshare -U --map-user=1000 --map-group=1000 "$@"'
+NOBODY = 64321
+ALONE = f'ip link set lo up && exec unshare -U --map-user={NOBODY} --map-group={NOBODY} "$@"'
 """Not as root, for whose jobs other rules hold."""
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -30,6 +31,7 @@ def place() -> Iterator[Path]:
     """Short, for the names of sockets."""
     folder = Path(tempfile.mkdtemp(prefix="themis-tune-"))
     yield folder
+    shutil.rmtree(f"/tmp/themis-{NOBODY}", ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -28,6 +28,7 @@ import select
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -51,7 +52,7 @@ _MOST_LINE = 65536
 _CALM_END = 3.0
 """Seconds that the Ray node has to say goodbye; the cluster else believes in it for a while."""
 _PATIENCE = 30.0
-_LONG = 16
+_LONG = 14
 """Characters of a folder, beyond which the names of Ray's sockets in it are too long for them."""
 
 
@@ -141,12 +142,29 @@ def _labels(options: list[str]) -> tuple[list[str], list[str]]:
     return labels, others
 
 
-def node_folder() -> str:
+def node_folder() -> Path:
     """A place for Ray's sockets, whose names have to be short; the same for all runs of a job."""
     whose = f"{os.environ.get(reporting.CHECKPOINT_VARIABLE)} {os.environ.get('THEMIS_RANK')}"
-    mark = hashlib.sha256(whose.encode()).hexdigest()[:12]
+    mark = hashlib.sha256(whose.encode()).hexdigest()[:10]
     root = tempfile.gettempdir()
-    return str(Path(root if len(root) <= _LONG else "/tmp") / f"themis-seat-{os.getuid()}-{mark}")
+    return Path(root if len(root) <= _LONG else "/tmp") / f"themis-{os.geteuid()}" / mark
+
+
+def keep_private(folder: Path) -> None:
+    """Make a folder that is ours alone: Ray opens its own to everybody, and others know its name.
+
+    Raises:
+        OSError: It cannot be made, or somebody else has been quicker.
+    """
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise PermissionError(f"{folder} is no folder")
+    if found.st_uid != os.geteuid():
+        raise PermissionError(f"{folder} is that of user {found.st_uid}, not ours")
+    if found.st_mode & 0o077:
+        raise PermissionError(f"{folder} is open to others (mode {found.st_mode & 0o777:o})")
 
 
 class Seat:
@@ -193,11 +211,16 @@ def main() -> int:
     environ = os.environ
     secret = environ.pop(SECRET_VARIABLE, "")  # Not for Ray, nor for what it starts.
     gpus = len([gpu for gpu in environ.get("THEMIS_GPUS", "").split(",") if gpu])
-    line = Line(connected(options.driver))
     folder = node_folder()
+    try:
+        keep_private(folder.parent)
+    except OSError as error:
+        print(f"no place for a Ray node: {error}", flush=True)
+        return 1
+    line = Line(connected(options.driver))
     shutil.rmtree(folder, ignore_errors=True)
     offered = {**json.loads(options.node), f"{options.mark}{options.trial}": 1}
-    command = node_command(options.ray, offered, gpus, folder, options.trial)
+    command = node_command(options.ray, offered, gpus, str(folder), options.trial)
     node = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     line.say(
         {
