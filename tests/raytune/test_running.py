@@ -2,12 +2,16 @@
 
 import pickle
 from collections.abc import Callable
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-pytest.importorskip("ray.tune", reason="Ray is not installed (pip install 'themis-scheduler[ray]')")
+from themis.testing.tools import missing
+
+if find_spec("ray") is None or find_spec("pyarrow") is None:
+    missing("Ray Tune is not installed (pip install 'themis-scheduler[ray]')")
 
 from ray.tune import PlacementGroupFactory
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, HyperBandScheduler
@@ -374,6 +378,23 @@ def test_a_trial_that_gets_no_node_is_stopped(staged: Staged) -> None:
     stage.follower.mirror.given_up.add("1")
     stage.tune.turn()
     assert [trial.status for trial in stage.tune.trials] == ["PENDING", "TERMINATED"]
+
+
+def test_another_may_be_given_up_while_one_is_stopped(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = staged(None, 3)
+    given_up, stop = stage.follower.mirror.given_up, stage.tune.stop_trial
+
+    def meanwhile(trial: Trial) -> None:
+        given_up.add("2")  # as the agent's thread does
+        stop(trial)
+
+    monkeypatch.setattr(stage.tune, "stop_trial", meanwhile)
+    given_up.add("1")
+    stage.tune.turn()
+    stage.tune.turn()
+    assert [trial.status for trial in stage.tune.trials] == ["PENDING", "TERMINATED", "TERMINATED"]
 
 
 @pytest.mark.parametrize("gpus", [0.0, 0.5, 1.5])
