@@ -76,6 +76,7 @@ class Lease:
                 "PATH": os.environ["PATH"],
                 "PYTHONPATH": f"{folder}{os.pathsep}{source}",
                 "THEMIS_JOB_ID": "app-3",
+                "THEMIS_RUN_NUMBER": "17",
                 "THEMIS_GPUS": "4,5",
                 "CUDA_VISIBLE_DEVICES": "GPU-aa,GPU-bb",
                 "THEMIS_GRACE": "12.5",
@@ -238,7 +239,8 @@ def test_strangers_have_no_seat(tmp_path: Path, floor: Floor) -> None:
 def hello(floor: Floor, **change: object) -> socket.socket:
     host, _, port = floor.address.rpartition(":")
     connection = socket.create_connection((host, int(port)), timeout=10)
-    words = {"trial": "3", "secret": floor.secret, "rank": 0, "world": 1, "gpus": 1, "grace": 5.0}
+    words = {"trial": "3", "secret": floor.secret, "run": 1}
+    words |= {"rank": 0, "world": 1, "gpus": 1, "grace": 5.0}
     connection.sendall(json.dumps(words | change).encode() + b"\n")
     return connection
 
@@ -253,6 +255,45 @@ def test_a_seat_on_two_machines_counts_when_both_are_there(floor: Floor) -> None
             floor.report("3", 1, {})
             assert json.loads(first.recv(100))["it"] == 1
         until(lambda: floor.seat("3") is None)
+
+
+def test_those_of_an_earlier_run_are_no_part_of_the_next(floor: Floor) -> None:
+    with hello(floor, run=7, world=2) as old, hello(floor, run=7, rank=1, world=2, gpus=4) as gone:
+        before = seated(floor)
+        with hello(floor, run=9, world=2, gpus=2):
+            assert old.recv(100) == gone.recv(100) == b""
+            assert floor.seat("3") is None, "its other machine has not called"
+            with hello(floor, run=7, rank=1, world=2, gpus=4) as late:
+                assert late.recv(100) == b""
+            assert floor.seat("3") is None
+            with hello(floor, run=9, rank=1, world=2):
+                seat = seated(floor)
+                assert (seat.gpus, seat.world) == (3, 2)
+                assert seat.key != before.key
+
+
+def test_a_seat_says_which_run_it_is(tmp_path: Path, floor: Floor) -> None:
+    with Lease(tmp_path, floor) as lease:
+        seated(floor)
+        with hello(floor, run=16) as earlier:
+            assert earlier.recv(100) == b""
+        with hello(floor, run=18):
+            assert lease.process.wait(30) == themis.GRACEFUL_EXIT
+
+
+def test_a_machine_that_is_gone_is_noticed_soon(floor: Floor) -> None:
+    made = seats.connected(floor.address)
+    with made, hello(floor) as other:
+        seated(floor)
+        (caller,) = floor._callers["3"].values()
+        for end in (made, caller.connection):
+            idle, interval, count = (
+                end.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            )
+            assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert idle + interval * count <= 60
+        assert not other.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE), "not by itself"
 
 
 @pytest.mark.parametrize("words", [b"\n", b"[]\n", b'{"trial": "3"}\n', b"x" * 10000 + b"\n"])
