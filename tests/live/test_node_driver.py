@@ -613,6 +613,7 @@ def test_a_task_has_the_tokens_of_all_its_leases(tmp_path: Path) -> None:
     assert (task.end, task.grace, task.max_iterations) == (99.0, 4.0, 10)
     assert (task.rank, task.world, task.rendezvous) == (1, 2, "m7:20003")
     assert (task.env, task.workdir) == ({"SEED": "1"}, "/work")
+    assert task.number == 20_003, "on all machines of the run"
 
 
 # What people are told of runs that fail

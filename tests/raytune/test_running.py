@@ -1,12 +1,17 @@
 """The wrapper with Ray's own schedulers inside, and everything else pretended."""
 
+import pickle
 from collections.abc import Callable
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-pytest.importorskip("ray.tune", reason="Ray is not installed (pip install 'themis-scheduler[ray]')")
+from themis.testing.tools import missing
+
+if find_spec("ray") is None or find_spec("pyarrow") is None:
+    missing("Ray Tune is not installed (pip install 'themis-scheduler[ray]')")
 
 from ray.tune import PlacementGroupFactory
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, HyperBandScheduler
@@ -375,6 +380,23 @@ def test_a_trial_that_gets_no_node_is_stopped(staged: Staged) -> None:
     assert [trial.status for trial in stage.tune.trials] == ["PENDING", "TERMINATED"]
 
 
+def test_another_may_be_given_up_while_one_is_stopped(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = staged(None, 3)
+    given_up, stop = stage.follower.mirror.given_up, stage.tune.stop_trial
+
+    def meanwhile(trial: Trial) -> None:
+        given_up.add("2")  # as the agent's thread does
+        stop(trial)
+
+    monkeypatch.setattr(stage.tune, "stop_trial", meanwhile)
+    given_up.add("1")
+    stage.tune.turn()
+    stage.tune.turn()
+    assert [trial.status for trial in stage.tune.trials] == ["PENDING", "TERMINATED", "TERMINATED"]
+
+
 @pytest.mark.parametrize("gpus", [0.0, 0.5, 1.5])
 def test_trials_have_whole_gpus(staged: Staged, gpus: float) -> None:
     scheduler = ThemisScheduler(server="http://127.0.0.1:1")
@@ -407,3 +429,12 @@ def test_without_a_service_it_is_the_scheduler_inside(
     assert tune.trials[0].placement_group_factory.bundles == [{"CPU": 1.0, "GPU": 1.0}]
     assert scheduler.choose_trial_to_run(tune) is tune.trials[0]
     assert scheduler.on_trial_result(tune, tune.trials[0], {}) == "CONTINUE"
+
+
+def test_what_tune_stores_of_the_wrapper_holds_no_token() -> None:
+    given = ThemisScheduler(FIFOScheduler(), server="http://127.0.0.1:1", token="hush", grace=7.0)
+    stored = pickle.dumps(given)
+    assert b"hush" not in stored
+    copy = pickle.loads(stored)
+    assert copy._wishes.service == ("http://127.0.0.1:1", None, None, None)
+    assert (copy._wishes.grace, given._wishes.service[1]) == (7.0, "hush")

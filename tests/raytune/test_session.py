@@ -99,6 +99,24 @@ def test_nodes_get_rays_settings_and_its_token(
     assert rays == {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "secret"}
 
 
+@pytest.mark.parametrize("mode", ["", "disabled"])
+def test_a_token_that_this_ray_does_not_ask_for_stays_where_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: str
+) -> None:
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("of-another-ray")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    assert "of-another-ray" not in node_environment().values()
+    with monkeypatch.context() as given:
+        given.setenv("RAY_AUTH_TOKEN", "of-another-ray")
+        assert "of-another-ray" not in node_environment().values()
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    assert node_environment()["RAY_AUTH_TOKEN"] == "of-another-ray"
+
+
 def test_without_a_server_or_a_token_nothing_is_configured(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -21,8 +21,9 @@ def test_a_missing_tool_skips_and_names_its_package(
     flag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("THEMIS_REQUIRE_TOOLS", flag)
-    with pytest.raises(pytest.skip.Exception, match="Debian package mypackage"):
+    with pytest.raises(pytest.skip.Exception, match="Debian package mypackage") as skipped:
         require_tool(NO_TOOL, package="mypackage")
+    assert skipped.value.allow_module_level, "where a whole file needs it"
 
 
 def test_a_missing_tool_fails_where_tools_are_required(monkeypatch: pytest.MonkeyPatch) -> None:

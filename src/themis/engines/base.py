@@ -115,6 +115,8 @@ class Task:
     """What its caller calls this start, if its log is to be found by that."""
     place: str = ""
     """The way to its checkpoint folder below its owner's; empty: the job's name."""
+    number: int = 0
+    """Of this start, the same on all its machines and larger than before; 0: it has none."""
 
     def __post_init__(self) -> None:
         if not self.job or len(self.job) > 255 or "\0" in self.job:

@@ -42,6 +42,8 @@ def job_environment(
     }
     if task.rendezvous:
         env["THEMIS_RENDEZVOUS"] = task.rendezvous
+    if task.number:
+        env["THEMIS_RUN_NUMBER"] = str(task.number)
     if task.max_iterations is not None:
         env["THEMIS_MAX_ITERATIONS"] = str(task.max_iterations)
     return env

@@ -112,6 +112,7 @@ def task_for(order: RunOrder, limits: ev.Limits) -> Task:
         source=source_of(order.program.metrics),
         tag=tag_of(order),
         place="/".join(filter(None, (order.app, order.born, order.job))),
+        number=order.run,
     )
 
 

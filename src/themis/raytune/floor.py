@@ -21,6 +21,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from themis.raytune.seat import watch_line
+
 _LOG = logging.getLogger(__name__)
 _MOST_LINE = 4096
 _HELLO = 10.0
@@ -48,6 +50,7 @@ class Seat:
 class _Caller:
     connection: socket.socket
     number: int
+    run: int
     rank: int
     world: int
     gpus: int
@@ -154,7 +157,7 @@ class Floor:
             contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError),
         ):
             connection.settimeout(_HELLO)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            watch_line(connection)
             with connection.makefile("rb") as lines:
                 trial, caller = self._welcome(connection, lines.readline(_MOST_LINE))
                 connection.settimeout(None)
@@ -181,12 +184,21 @@ class Floor:
             caller = _Caller(
                 connection,
                 self._count,
+                int(said["run"]),
                 int(said["rank"]),
                 int(said["world"]),
                 int(said["gpus"]),
                 grace if math.isfinite(grace) else 0.0,
             )
             trial = str(said["trial"])
-            self._callers.setdefault(trial, {})[caller.rank] = caller
+            callers = self._callers.get(trial, {})
+            if any(each.run > caller.run for each in callers.values()):
+                raise ValueError("of a run that is over")
+            # Its machine may have died, which is not seen at once, or the others of its run have.
+            for each in [each for each in callers.values() if each.run < caller.run]:
+                del callers[each.rank]
+                with contextlib.suppress(OSError):
+                    each.connection.shutdown(socket.SHUT_RDWR)
+            self._callers[trial] = {**callers, caller.rank: caller}
         _LOG.debug("trial %s has a seat: %s GPUs, rank %s", trial, caller.gpus, caller.rank)
         return trial, caller

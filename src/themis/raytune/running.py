@@ -155,7 +155,7 @@ class Session:
                 if trial.status == Trial.PENDING:
                     self._expect_loss(trial, entry)
                 self._floor.let_go(job)
-        for job in self._follower.mirror.given_up:
+        for job in tuple(self._follower.mirror.given_up):  # The agent's thread adds to it.
             trial = self._trials.get(job)
             if trial is not None and not self._entry(trial).over:
                 _LOG.error(

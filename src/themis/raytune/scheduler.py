@@ -11,6 +11,7 @@ import logging
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -109,7 +110,10 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc] # Ray's classes are
 
     def __getstate__(self) -> dict[str, Any]:
         # Tune keeps a copy of what it was given; what is under way is of this process alone.
-        return {**self.__dict__, "_session": None}
+        # Nor is the token for its storage, which others may read: a copy looks for one in the file.
+        server, _, ca, agents = self._wishes.service
+        wishes = replace(self._wishes, service=(server, None, ca, agents))
+        return {**self.__dict__, "_session": None, "_wishes": wishes}
 
     # Trials
 

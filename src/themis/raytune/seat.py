@@ -10,7 +10,7 @@ It talks to the script in lines of JSON:
 
 | from the seat | |
 |---|---|
-| `{"trial", "secret", "rank", "world", "gpus", "grace"}` | first of all |
+| `{"trial", "secret", "run", "rank", "world", "gpus", "grace"}` | first of all |
 | `{"leave": true}` | it was told to go: the trial has the grace to save |
 
 | from the script | |
@@ -28,6 +28,7 @@ import select
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,8 @@ SECRET_VARIABLE = "TUNE_SEAT_SECRET"
 """What a seat shows the script, so that nobody else is taken for one."""
 OPTIONS_VARIABLE = "TUNE_SEAT_RAY_OPTIONS"
 """More options of `ray start`, as JSON."""
+LABEL = "themis-seat"
+"""Of the node, with the trial: an engine on the same Ray must not take it for another machine."""
 GRACE_VARIABLE = "THEMIS_GRACE"
 RAY_OPTIONS = ("--object-store-memory", str(512 * 1024**2))
 """Of a node: several share a machine, and each would take a third of its memory."""
@@ -49,8 +52,15 @@ _MOST_LINE = 65536
 _CALM_END = 3.0
 """Seconds that the Ray node has to say goodbye; the cluster else believes in it for a while."""
 _PATIENCE = 30.0
-_LONG = 16
+_LONG = 14
 """Characters of a folder, beyond which the names of Ray's sockets in it are too long for them."""
+_WATCHED = {
+    socket.TCP_KEEPIDLE: 15,
+    socket.TCP_KEEPINTVL: 5,
+    socket.TCP_KEEPCNT: 6,
+    socket.TCP_USER_TIMEOUT: 45_000,  # the same when something was said, in milliseconds
+}
+"""Three quarters of a minute without an answer."""
 
 
 class Line:
@@ -91,6 +101,13 @@ class Line:
                     yield words
 
 
+def watch_line(connection: socket.socket) -> None:
+    """Have the kernel notice when the other machine is gone: by itself it would take two hours."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _WATCHED.items():
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 def connected(address: str) -> socket.socket:
     """A connection to the script.
 
@@ -103,7 +120,7 @@ def connected(address: str) -> socket.socket:
         try:
             made = socket.create_connection((host.strip("[]"), int(port)), timeout=5.0)
             made.settimeout(None)
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            watch_line(made)
             return made
         except OSError:
             if time.monotonic() > until:
@@ -111,24 +128,57 @@ def connected(address: str) -> socket.socket:
         time.sleep(0.5)
 
 
-def node_command(address: str, offered: dict[str, float], gpus: int, folder: str) -> list[str]:
+def node_command(
+    address: str, offered: dict[str, float], gpus: int, folder: str, trial: str
+) -> list[str]:
     """How the Ray node is started."""
     others = {name: value for name, value in offered.items() if name not in {"CPU", "GPU"}}
+    labels, more = _labels(json.loads(os.environ.get(OPTIONS_VARIABLE, "[]")))
     return [
         *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--address", address),
         *("--num-gpus", str(gpus), "--num-cpus", str(int(offered.get("CPU", 0)))),
         *("--resources", json.dumps(others), "--temp-dir", folder),
+        *("--labels", ",".join([*labels, f"{LABEL}={trial}"])),
         *RAY_OPTIONS,
-        *json.loads(os.environ.get(OPTIONS_VARIABLE, "[]")),
+        *more,
     ]
 
 
-def node_folder() -> str:
+def _labels(options: list[str]) -> tuple[list[str], list[str]]:
+    """The labels among the options, and the others: of two `--labels` Ray forgets the first."""
+    labels, others, words = list[str](), list[str](), iter(options)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name == "--labels":
+            labels += filter(None, [value if equals else next(words, "")])
+        else:
+            others.append(word)
+    return labels, others
+
+
+def node_folder() -> Path:
     """A place for Ray's sockets, whose names have to be short; the same for all runs of a job."""
     whose = f"{os.environ.get(reporting.CHECKPOINT_VARIABLE)} {os.environ.get('THEMIS_RANK')}"
-    mark = hashlib.sha256(whose.encode()).hexdigest()[:12]
+    mark = hashlib.sha256(whose.encode()).hexdigest()[:10]
     root = tempfile.gettempdir()
-    return str(Path(root if len(root) <= _LONG else "/tmp") / f"themis-seat-{os.getuid()}-{mark}")
+    return Path(root if len(root) <= _LONG else "/tmp") / f"themis-{os.geteuid()}" / mark
+
+
+def keep_private(folder: Path) -> None:
+    """Make a folder that is ours alone: Ray opens its own to everybody, and others know its name.
+
+    Raises:
+        OSError: It cannot be made, or somebody else has been quicker.
+    """
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise PermissionError(f"{folder} is no folder")
+    if found.st_uid != os.geteuid():
+        raise PermissionError(f"{folder} is that of user {found.st_uid}, not ours")
+    if found.st_mode & 0o077:
+        raise PermissionError(f"{folder} is open to others (mode {found.st_mode & 0o777:o})")
 
 
 class Seat:
@@ -175,16 +225,22 @@ def main() -> int:
     environ = os.environ
     secret = environ.pop(SECRET_VARIABLE, "")  # Not for Ray, nor for what it starts.
     gpus = len([gpu for gpu in environ.get("THEMIS_GPUS", "").split(",") if gpu])
-    line = Line(connected(options.driver))
     folder = node_folder()
+    try:
+        keep_private(folder.parent)
+    except OSError as error:
+        print(f"no place for a Ray node: {error}", flush=True)
+        return 1
+    line = Line(connected(options.driver))
     shutil.rmtree(folder, ignore_errors=True)
     offered = {**json.loads(options.node), f"{options.mark}{options.trial}": 1}
-    command = node_command(options.ray, offered, gpus, folder)
+    command = node_command(options.ray, offered, gpus, str(folder), options.trial)
     node = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     line.say(
         {
             "trial": options.trial,
             "secret": secret,
+            "run": int(environ.get("THEMIS_RUN_NUMBER", "0")),
             "rank": int(environ.get("THEMIS_RANK", "0")),
             "world": int(environ.get("THEMIS_WORLD_SIZE", "1")),
             "gpus": gpus,

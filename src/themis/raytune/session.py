@@ -148,9 +148,11 @@ def node_environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if name.startswith("RAY_") and name not in _NOT_FOR_NODES
     }
+    # What a token is read from is on this machine; one that this Ray does not ask for stays here.
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        found.pop(name, None)
     if token := _ray_token():
         found["RAY_AUTH_TOKEN"] = token
-        found.pop("RAY_AUTH_TOKEN_PATH", None)
     for name in ("PYTHONPATH", OPTIONS_VARIABLE):
         if os.environ.get(name):
             found[name] = os.environ[name]
@@ -160,6 +162,9 @@ def node_environment() -> dict[str, str]:
 
 def _ray_token() -> str:
     """What the script's Ray lets nodes in by; nothing if it asks for nothing."""
+    # Ray says so itself when it is started, if it takes a token that it has found.
+    if os.environ.get("RAY_AUTH_MODE", "").lower() != "token":
+        return ""
     if os.environ.get("RAY_AUTH_TOKEN"):
         return os.environ["RAY_AUTH_TOKEN"]
     path = os.environ.get("RAY_AUTH_TOKEN_PATH") or Path("~/.ray/auth_token").expanduser()

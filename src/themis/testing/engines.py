@@ -275,6 +275,7 @@ class EngineContract(KillContract):
                     rank=1,
                     world=2,
                     rendezvous="m0:1234",
+                    number=5,
                 )
                 await stage.ending()
                 lines = (await stage.engine.tail(task.job, 1 << 16)).splitlines()
@@ -286,6 +287,7 @@ class EngineContract(KillContract):
                     "THEMIS_RANK": "1",
                     "THEMIS_WORLD_SIZE": "2",
                     "THEMIS_RENDEZVOUS": "m0:1234",
+                    "THEMIS_RUN_NUMBER": "5",
                 }
                 assert promised.items() <= found.items()
                 gpus = found["THEMIS_GPUS"].split(",")

@@ -66,10 +66,13 @@ def require_data() -> Path:
 
 
 def missing(what: str) -> NoReturn:
-    """Skip the running test because of `what`, or fail it where tools are required."""
+    """Skip the running test because of `what`, or fail it where tools are required.
+
+    Outside of tests, all of the file.
+    """
     if os.environ.get(REQUIRE_VARIABLE) == "1":
         pytest.fail(f"{what}, and {REQUIRE_VARIABLE}=1 requires it", pytrace=False)
-    pytest.skip(what)
+    pytest.skip(what, allow_module_level=True)
 
 
 def examples(count: int) -> settings:

@@ -89,6 +89,53 @@ def test_machines_are_named_by_label_then_host_then_address(
     assert cluster.address("n0") == "10.0.0.0"
 
 
+def test_nodes_that_are_leases_of_ray_tune_are_no_machines(cluster: RayCluster, line: Said) -> None:
+    seat = node("n9", host="big", labels={"themis-seat": "07"})
+    line.answers["look"] = look(node("n1", host="big", labels={}), seat)
+    assert names(cluster) == {"big": ""}
+    assert cluster.node("big") == "id-n1"
+
+
+def test_a_machine_keeps_its_name_when_another_node_comes_with_it(
+    cluster: RayCluster, line: Said, clock: Clock
+) -> None:
+    first = node("n1", host="big", labels={})
+    other = node("n2", host="big", labels={})
+    line.answers["look"] = look(first)
+    assert names(cluster) == {"big": ""}
+    line.answers["look"] = look(first, other)
+    clock.time += 10
+    assert names(cluster) == {"big": "", "10-0-0-2": ""}
+    assert (cluster.node("big"), cluster.node("10-0-0-2")) == ("id-n1", "id-n2")
+    # It comes back while the other is there, which then goes.
+    line.answers["look"] = look(first | {"id": "new"}, other)
+    clock.time += 10
+    assert cluster.node("big") == "id-n1"
+    assert names(cluster) == {"big": "", "10-0-0-2": ""}
+    assert cluster.node("big") == "new"
+    line.answers["look"] = look(other)
+    clock.time += 10
+    assert names(cluster)["big"].startswith("Ray has it dead")
+    assert cluster.node("10-0-0-2") == "id-n2"
+
+
+def test_of_two_nodes_with_one_name_one_is_the_machine(
+    cluster: RayCluster, line: Said, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = node("n1"), node("n1", id="second", gpus=8)
+    for nodes in ([first], [second, first], [first, second]):
+        line.answers["look"] = look(*nodes)
+        clock.time += 10
+        assert names(cluster) == {"n1": ""}
+        assert cluster.node("n1") == "id-n1"
+        assert cluster.machine("n1").gpus == 2
+    assert [record.levelname for record in caplog.records] == ["WARNING"], "once"
+    line.answers["look"] = look(first | {"alive": False}, second)
+    clock.time += 10
+    assert names(cluster) == {"n1": ""}
+    assert cluster.node("n1") == "second"
+
+
 def test_only_machines_with_the_label_are_used(tmp_path: Path, line: Said, clock: Clock) -> None:
     cluster = RayCluster(tmp_path, settings=RaySettings(only="pool=a"), line=line, now=clock)
     labels = {"machine": "n1", "pool": "b"}

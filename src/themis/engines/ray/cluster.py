@@ -10,6 +10,7 @@ start: by that it is found again. Machines are named by a label, or by their hos
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,9 +27,12 @@ from themis.engines.sharing import Others, Resting, themis_name, troubled
 from themis.errors import UnavailableError
 from themis.model import Machine
 
+_LOG = logging.getLogger(__name__)
 _FRESH = 0.5
 """Seconds for which what Ray said is as good as asked now."""
 _ACCELERATOR = "ray.io/accelerator-type"
+SEAT_LABEL = "themis-seat"
+"""Of nodes that `raytune.seat` starts in a lease: their GPUs are those of another node."""
 _WAITING, _PLACED = "PENDING", "CREATED"
 
 
@@ -134,6 +138,10 @@ class RayCluster:
         self._others = Others("Ray")
         self._known: dict[str, RayNode] = {}
         """Every machine that was ever seen, in the order of their names."""
+        self._names: dict[str, str] = {}
+        """Of nodes, by their numbers: a machine never gets another one because of a neighbour."""
+        self._doubles: set[str] = set()
+        """Nodes that were told of, because their name is taken."""
 
     # Machines
 
@@ -232,19 +240,47 @@ class RayCluster:
 
     def _read(self, said: Mapping[str, Any]) -> Seen:
         nodes = [RayNode(**node) for node in said["nodes"]]
-        hosts = [node.host for node in nodes if node.alive]
+        there = [node for node in nodes if SEAT_LABEL not in node.labels]
+        hosts = [node.host for node in there if node.alive]
         named: dict[str, RayNode] = {}
-        for node in nodes:
+        for node in there:
             if not self._takes(node):
                 continue
-            own = node.host if hosts.count(node.host) == 1 else node.address
-            name = themis_name(node.labels.get(self.settings.machine_label, own))
-            if node.alive or name not in named:
-                named[name] = node
+            name = self._names.get(node.id) or self._name(node, hosts)
+            self._names[node.id] = name
+            named[name] = self._chosen(name, named[name], node) if name in named else node
         self._known = dict(sorted((self._known | named).items()))
         groups = {name: (state, node, gpus) for name, (state, node, gpus) in said["groups"].items()}
         alive = frozenset(node.id for node in nodes if node.alive)
+        self._names = {node.id: self._names[node.id] for node in there if node.id in self._names}
         return Seen(named, alive, groups, frozenset(said["actors"]), said["free"])
+
+    def _name(self, node: RayNode, hosts: list[str]) -> str:
+        """What a node is called that is new."""
+        if label := node.labels.get(self.settings.machine_label):
+            return themis_name(label)
+        by_host, by_address = themis_name(node.host), themis_name(node.address)
+        known = self._known.get(by_host)
+        if known is not None and known.address == node.address:
+            return by_host  # It is back, whoever else has come with its name.
+        return by_host if hosts.count(node.host) == 1 else by_address
+
+    def _chosen(self, name: str, one: RayNode, other: RayNode) -> RayNode:
+        """Which of two nodes with one name is the machine."""
+        if one.alive != other.alive:
+            return one if one.alive else other
+        known = self._known.get(name)
+        if known is not None and known.id == other.id:
+            one, other = other, one
+        if one.alive and other.id not in self._doubles:
+            self._doubles.add(other.id)
+            _LOG.warning(
+                "Ray has two nodes called %s: the one at %s is left out (give it a label %s)",
+                name,
+                other.address,
+                self.settings.machine_label,
+            )
+        return one
 
     def _takes(self, node: RayNode) -> bool:
         label, _, value = self.settings.only.partition("=")
