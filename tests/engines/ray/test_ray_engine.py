@@ -134,8 +134,11 @@ def kill_actor(ray: RayCluster, holder: int) -> None:
 def kill_raylet(ray: RayCluster, holder: int) -> None:
     raylet = _parent(holder)
     assert b"raylet" in Path(f"/proc/{raylet}/cmdline").read_bytes()
-    # Or the machine goes down as a whole.
-    os.kill(_parent(raylet), signal.SIGSTOP)
+    starter = _parent(raylet)
+    # Or the machine goes down as a whole. With its starter gone the raylet is no zombie, which its
+    # workers would take for alive.
+    os.kill(_parent(starter), signal.SIGSTOP)
+    os.kill(starter, signal.SIGKILL)
     os.kill(raylet, signal.SIGKILL)
 
 
