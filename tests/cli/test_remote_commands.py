@@ -297,7 +297,7 @@ def test_help_of_the_service_comes_in_groups(cli: Cli) -> None:
     headings = [line for line in text.splitlines() if line.endswith(":") and line[:1].strip()]
     assert headings[0] == "Options:"
     assert headings[1] == "The service:"
-    assert len(headings) == 7
+    assert len(headings) == 8
     assert "--tls-cert" in text
     # A command about the store has flags for the store.
     assert "--tls-cert" not in cli("backup", "--help").out

@@ -145,7 +145,8 @@ def test_an_app_file_is_one_and_its_program_is_there(path: Path) -> None:
 
 def test_every_example_has_an_app_file_and_a_line_in_the_list() -> None:
     folders = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir())
-    assert [path.parent.name for path in FILES] == folders
+    scripts = {"ray-tune"}  # It submits itself.
+    assert [path.parent.name for path in FILES] == sorted({*folders} - scripts)
     text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert [name for name in folders if f"| [{name}]({name}/" not in text] == []
 
