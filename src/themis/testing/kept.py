@@ -158,3 +158,33 @@ def machine(daemon: str) -> list[str]:
     """A machine is a PID namespace; its first process collects orphans, as an init does."""
     unshare = ["unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
     return [*unshare, "sh", "-c", f"({daemon}) & wait $!"]
+
+
+def left_by_a_killed_test(module: str, maker: str) -> Callable[[], bool]:
+    """Kill a process in the midst of its test, with a cluster; returns whether anything is left.
+
+    Args:
+        module: Where the cluster's context manager is.
+        maker: Its name.
+    """
+    script = (
+        f"import time; from {module} import {maker}\n"
+        f"with {maker}(nodes=1, gpus=1) as cluster:\n"
+        "    print(cluster.folder, flush=True); time.sleep(600)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    folder = Path(child.stdout.readline().strip())
+    assert folder.is_absolute(), "the cluster did not start"
+    assert folder.is_dir()
+    child.kill()
+    child.wait()
+    child.stdout.close()
+
+    def left() -> bool:
+        commands = [
+            path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()
+        ]
+        return folder.exists() or any(bytes(folder) in command for command in commands)
+
+    return left

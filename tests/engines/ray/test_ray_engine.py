@@ -3,8 +3,6 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,6 +27,7 @@ from themis.testing.engines import (
     play,
     until,
 )
+from themis.testing.kept import left_by_a_killed_test
 from themis.testing.ray import RayCluster, require_ray
 
 pytestmark = pytest.mark.ray
@@ -191,24 +190,7 @@ def _parent(pid: int) -> int:
 
 def test_a_cluster_of_a_test_that_is_killed_leaves_nothing_behind() -> None:
     require_ray()
-    script = (
-        "import time; from themis.testing.ray import ray_cluster\n"
-        "with ray_cluster(nodes=1, gpus=1) as cluster:\n"
-        "    print(cluster.folder, flush=True); time.sleep(600)\n"
-    )
-    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
-    folder = Path(child.stdout.readline().strip())
-    assert folder.is_dir()
-    child.kill()
-    child.wait()
-    child.stdout.close()
-
-    def left() -> bool:
-        lines = [
-            path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()
-        ]
-        return folder.exists() or any(bytes(folder) in line for line in lines)
+    left = left_by_a_killed_test("themis.testing.ray", "ray_cluster")
 
     async def scene() -> None:
         await until(lambda: not left())

@@ -1,8 +1,6 @@
 """The engine of Slurm against the contract, on a real Slurm."""
 
 import asyncio
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from themis.testing.engines import (
     play,
     until,
 )
+from themis.testing.kept import left_by_a_killed_test
 from themis.testing.slurm import SlurmCluster, require_slurm
 
 pytestmark = pytest.mark.slurm
@@ -159,26 +158,9 @@ def command_line(pid: int) -> bytes:
         return b""
 
 
-def test_a_cluster_of_a_test_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_cluster_of_a_test_that_is_killed_leaves_nothing_behind() -> None:
     require_slurm()
-    script = (
-        "import sys, time; from themis.testing.slurm import slurm_cluster\n"
-        "with slurm_cluster(nodes=1, gpus=1) as cluster:\n"
-        "    print(cluster.folder, flush=True); time.sleep(600)\n"
-    )
-    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
-    folder = Path(child.stdout.readline().strip())
-    assert folder.is_dir()
-    child.kill()
-    child.wait()
-    child.stdout.close()
-
-    def left() -> bool:
-        words = [
-            path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()
-        ]
-        return folder.exists() or any(bytes(folder) in line for line in words)
+    left = left_by_a_killed_test("themis.testing.slurm", "slurm_cluster")
 
     async def scene() -> None:
         await until(lambda: not left())
