@@ -4,11 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from themis.agent import Agent
+from themis.agent.commands import Answer
+from themis.agent.events import Asked
 from themis.arbiter import Settings
 from themis.arbiter import events as ev
 from themis.arbiter.record import RoundRecord
@@ -63,6 +67,7 @@ from themis.model.reasons import Reason
 from themis.policies import policy
 from themis.testing.virtual import AtOnce, run_virtually
 from themis.testing.world import simple_app
+from themis.tuners import tuner_for
 
 SETTINGS = Settings(
     lease=60.0, grace=5.0, heartbeat=1.0, bid_deadline=1.0, solve_budget=1.0, guard=2.0
@@ -73,11 +78,15 @@ TRAIN = Program(("train",))
 class Inline:
     """Solves in the loop: no time passes."""
 
+    def __init__(self) -> None:
+        self.asked: list[Problem] = []
+
     async def start(self) -> None:
         pass
 
     async def solve(self, problem: Problem, seconds: float, slack: float = 0.0) -> Solution:
         assert seconds >= 0.0
+        self.asked.append(problem)
         return solver("default").solve(problem)
 
     async def close(self) -> None:
@@ -93,6 +102,7 @@ class Cluster:
     service: Service | None = None
     store: Store | None = None
     wrap: Callable[[Store], Store] = lambda store: store
+    solving: Inline = field(default_factory=Inline)
 
     async def start(self) -> Service:
         loop = asyncio.get_running_loop()
@@ -100,7 +110,8 @@ class Cluster:
         self.store = self.wrap(open_store(f"sqlite:///{self.path}", reserve_bytes=0))
         sources = Sources(loop.time, lambda: 1e9 + loop.time())
         memory = recall(self.store, policy(self.rule), SETTINGS, "test", seed=3, sources=sources)
-        self.service = Service(memory, self.store, Inline(), AtOnce())
+        self.solving = Inline()
+        self.service = Service(memory, self.store, self.solving, AtOnce())
         await self.service.start()
         terms = Terms(self.rule, settings=SETTINGS)
         self.service.keep(terms_row(self.service.kept, memory.epoch.number, terms))
@@ -458,6 +469,45 @@ def test_an_auction_is_held_among_agents(tmp_path: Path) -> None:
 
             await asyncio.gather(*(live(agent) for agent in agents))
             assert cluster.service.steward.arbiter.rounds > 0
+
+    virtually(work, tmp_path)
+
+
+def test_an_auction_is_solved_while_the_disk_is_busy(tmp_path: Path) -> None:
+    async def work(path: Path) -> None:
+        async with cluster_of(path, rule="themis") as (cluster, _):
+            service = cluster.service
+            assert service is not None
+            talkers = [Talker(cluster, AppId(name)) for name in ("one", "two")]
+            cores = {name: Agent(app(name), tuner_for(app(name))) for name in ("one", "two")}
+
+            def bids(talker: Talker) -> list[BidSaid]:
+                offers = [item.offer for item in talker.items if isinstance(item, OfferNews)]
+                topology = service.steward.arbiter.world.topology
+                answers = cores[talker.app].handle(Asked(service.now(), offers[-1], topology))
+                return [BidSaid(item.round, item.bid) for item in answers
+                        if isinstance(item, Answer)]  # fmt: skip
+
+            def asked(talker: Talker, number: int = 0) -> bool:
+                offers = [item.offer for item in talker.items if isinstance(item, OfferNews)]
+                return any(offer.round > number for offer in offers)
+
+            for talker in talkers:
+                await service.submit(app(talker.app, jobs=4), talker.app)
+            one, two = talkers
+            await asyncio.gather(*(each.until(partial(asked, each)) for each in talkers))
+            # Only one of two answers, so that the round waits for its deadline; meanwhile the disk
+            # is busy.
+            await service.settled()
+            before = len(cluster.solving.asked)
+            service.writer._busy = asyncio.create_task(asyncio.sleep(0.0))
+            bid = asyncio.create_task(one.talk(*bids(one)))
+            await asyncio.sleep(1.5)
+            solved = len(cluster.solving.asked) - before
+            service.writer._busy = asyncio.create_task(service.writer._write())
+            await bid
+            assert solved == 1
+            await two.until(lambda: bool(one.held or two.held))
 
     virtually(work, tmp_path)
 

@@ -284,6 +284,10 @@ class Service:
             if isinstance(command, cmd.Close):
                 self.keep(self.departed.note(command.record))
                 self.hosting.tell()
+            elif isinstance(command, cmd.Solve):
+                # Nobody is told anything by it, and its answer is stored behind what it answers:
+                # it need not wait for a disk that a crowd's bids keep busy.
+                self._spawn(self._solve(command))
         back = self.removed.hear(changes.events)
         if back:
             self.keep(back)
@@ -355,8 +359,6 @@ class Service:
             case cmd.Ask():
                 self._deadlines.note(command)
                 self.agents.ask(command)
-            case cmd.Solve():
-                self._spawn(self._solve(command))
             case cmd.Assign():
                 news = LeaseNews(command.granted, command.renewed, command.revoked, command.reason)
                 self.agents.tell(command.app, news)
@@ -382,8 +384,8 @@ class Service:
                 apps = self._steward.arbiter.world.apps
                 named = [line.app for line in record.apps if line.app in apps]
                 self.book.add(record, {app: apps[app].spec.owner for app in named})
-            case cmd.WakeMe() | AcceptSession() | RefuseSession():
-                pass  # Who opened a session is told by the answer.
+            case cmd.Solve() | cmd.WakeMe() | AcceptSession() | RefuseSession():
+                pass  # Under way; set; and who opened a session is told by the answer.
             case _:
                 assert_never(command)
 
