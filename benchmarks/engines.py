@@ -6,7 +6,7 @@ start_ms       lease granted to process running: from `start` to `Started`
 revoke_ms      from `checkpoint` to `Exited`, of a job that goes when it is asked to
 change_ms      both, with the next job on the same GPUs: a lease that goes to somebody else
 bare_ms        the same change without Themis: the engine's own commands
-overhead_ms    what Themis adds to it; at most 200
+overhead_ms    what Themis adds to it, in changes with and without it by turns; at most 200
 crowd_s        100 jobs (--crowd) started at once, until all run
 death_s        from a machine's power cut to its job running on another one (with --deaths), where
                leases are of 120 s, a node lives unheard for 8 s, and the guard is 3 s
@@ -54,12 +54,16 @@ Bare = Callable[[Path], float]
 """One change without Themis, in seconds."""
 
 
-async def changes(engine: Engine, rounds: int) -> dict[str, float]:
-    """One job after the other on all GPUs of a machine."""
+async def changes(engine: Engine, rounds: int, bare: Bare, place: Path) -> dict[str, float]:
+    """One job after the other on all GPUs of a machine, with and without Themis in turns.
+
+    In turns, because machines and engines have better and worse minutes.
+    """
     events = engine.watch()
     starts: list[float] = []
     revokes: list[float] = []
     both: list[float] = []
+    bares: list[float] = []
     for token in range(1, rounds + 2):
         task = Task(f"job-{token}", "ann", token, tuple(range(GPUS)), JOB, end=clock.now() + 120)
         began = time.perf_counter()
@@ -73,8 +77,15 @@ async def changes(engine: Engine, rounds: int) -> dict[str, float]:
         assert isinstance(event := await anext(events), Exited), event
         revokes.append(time.perf_counter() - began)
         await engine.forget(task.job, token)
+        bares.append(await asyncio.to_thread(bare, place))
     await engine.close()
-    return {"start_ms": ms(starts), "revoke_ms": ms(revokes), "change_ms": ms(both)}
+    return {
+        "start_ms": ms(starts),
+        "revoke_ms": ms(revokes),
+        "change_ms": ms(both),
+        "bare_ms": ms(bares[1:]),
+        "overhead_ms": ms([ours - theirs for ours, theirs in zip(both, bares[1:], strict=True)]),
+    }
 
 
 async def crowd(engines: list[Engine], jobs: int) -> float:
@@ -113,10 +124,9 @@ async def measured(
     """All figures of an engine but that of deaths."""
     rounds = max(2, given.rounds)
     line: dict[str, object] = {"benchmark": "engines", "engine": name, "rounds": rounds}
-    found = await changes(await open_one(0), rounds)
     place = Path(tempfile.mkdtemp(prefix="themis-bare-"))
     try:
-        bares = [await asyncio.to_thread(bare, place) for _ in range(rounds)]
+        found = await changes(await open_one(0), rounds, bare, place)
     finally:
         shutil.rmtree(place, ignore_errors=True)
     took = await crowd([await open_one(number) for number in range(machines)], given.crowd)
@@ -124,8 +134,6 @@ async def measured(
         line
         | found
         | {
-            "bare_ms": ms(bares),
-            "overhead_ms": round(found["change_ms"] - ms(bares), 1),
             "crowd_s": round(took, 2),
             "crowd": given.crowd,
             "bar_ms": BAR_MS,

@@ -87,6 +87,32 @@ def test_only_machines_of_the_partition_are_used_and_charged_to_the_account(
     play(scene())
 
 
+def test_machines_that_are_reserved_for_it_are_used_by_the_reservation_alone(
+    state: Path, owners: Owners, slurm: SlurmCluster
+) -> None:
+    async def scene() -> None:
+        slurm.run(
+            "scontrol", "create", "reservation", "ReservationName=ours", "Users=root",
+            "Nodes=n1", "StartTime=now", "Duration=10", "Flags=IGNORE_JOBS",
+        )  # fmt: skip
+        try:
+            # Without accounting Slurm takes any quality of service, and tells nobody of it.
+            given = SlurmSettings(nodes="n1", reservation="ours", qos="high")
+            cluster = Slurm(state, given)
+            (found,) = await cluster.look()
+            assert (found.machine.name, found.trouble) == ("n1", "")
+            stage = Stage(await cluster.open("n1", owners), "ann")
+            task = await stage.start(READY + FOREVER)
+            assert slurm.run("squeue", "-h", "-o", "%v %N").split() == ["ours", "n1"]
+            await stage.engine.kill(task.job, task.token)
+            await stage.ending()
+            await stage.clean()
+        finally:
+            slurm.run("scontrol", "delete", "ReservationName=ours")
+
+    play(scene())
+
+
 def test_what_slurm_will_never_start_says_why(
     state: Path, owners: Owners, slurm: SlurmCluster
 ) -> None:

@@ -124,9 +124,12 @@ def test_what_is_no_list_of_names(text: str) -> None:
 
 def test_what_salloc_is_asked_for() -> None:
     assert SlurmSettings().options(2) == ["--gres=gpu:2", "--cpus-per-task=2"]
-    given = SlurmSettings(partition="gpu", account="ml", memory="32G", cpus=8)
+    given = SlurmSettings(
+        partition="gpu", account="ml", qos="high", reservation="ours", memory="32G", cpus=8
+    )
     assert given.options(0) == [
-        "--partition=gpu", "--account=ml", "--mem=32G", "--cpus-per-task=8",
+        "--partition=gpu", "--account=ml", "--qos=high", "--reservation=ours", "--mem=32G",
+        "--cpus-per-task=8",
     ]  # fmt: skip
     assert granted("salloc: Granted job allocation 17\n") == "17"
     with pytest.raises(UnavailableError):
