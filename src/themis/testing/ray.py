@@ -28,6 +28,8 @@ from themis.testing.tools import missing
 
 _HEAD = "127.0.0.2"
 _PORT, _CLIENTS, _AGENTS = 6379, 10001, 20001
+_CUT = "cut-"
+"""And a machine's name: the file that says that it is cut off."""
 _TABLE = "inet themis"
 _HELD = """
 import ray
@@ -99,11 +101,16 @@ class RayCluster(Kept):
             f"add rule {_TABLE} cut ip saddr {here} ip daddr != {here} drop; "
             f"add rule {_TABLE} cut ip saddr != {here} ip daddr {here} drop"
         )
+        # Ray chooses other addresses of its own to call from: one that is started now would get
+        # through to the head, as from a machine that is cut off it could not.
+        (self.folder / f"{_CUT}{name}").touch()
         self._nft(rules)
 
     def mend(self, name: str) -> None:
         """Let everything through again, to all of them."""
         self._nft(f"delete table {_TABLE}")
+        for cut in self.folder.glob(f"{_CUT}*"):
+            cut.unlink()
 
     def _nft(self, rules: str) -> None:
         subprocess.run(
@@ -200,6 +207,7 @@ def _programs(folder: Path, names: tuple[str, ...], gpus: int, racks: int) -> di
         programs[name] = machine(
             # Who was taken for dead ends itself, and is started again, as a unit of systemd's is.
             f"mkdir -p {own} {folder}/t && mount --bind {own} {folder}/t && while sleep 1; do"
+            f" [ -e {folder}/{_CUT}{name} ] ||"
             f" {ray} --address={_HEAD}:{_PORT} --node-ip-address=127.0.0.{3 + number}"
             f" --num-gpus={gpus} --num-cpus={2 * gpus + 1}"
             f" --labels=machine={name},rack=r{number // each}"
