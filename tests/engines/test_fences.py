@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from themis.engines.fences import Fence, RefusedStartError, highest_token
+from themis.engines.fences import Fence, RefusedStartError, highest_below, highest_token
 
 HOLD = """
 import sys
@@ -28,6 +28,20 @@ def test_the_highest_token_is_remembered_per_gpu(tmp_path: Path) -> None:
     second.release()
     tokens = [highest_token(str(tmp_path), gpu) for gpu in ("0", "1", "2")]
     assert tokens == [7, 9, 0]
+
+
+def test_the_highest_token_of_all_machines_is_found(tmp_path: Path) -> None:
+    assert highest_below(str(tmp_path / "none")) == 0
+    for machine, gpu, token in (("m0", "0", 7), ("m0", "1", 12), ("m1", "0", 9)):
+        gpus = tmp_path / machine / "gpus"
+        gpus.mkdir(parents=True, exist_ok=True)
+        fence = Fence(str(gpus))
+        fence.take([gpu], token)
+        fence.release()
+    (tmp_path / "m1" / "gpus" / "1").write_text("9" * 24)  # nobody gave this
+    (tmp_path / "m1" / "gpus" / "folder").mkdir()
+    (tmp_path / "notes").touch()
+    assert highest_below(str(tmp_path)) == 12
 
 
 def test_an_older_token_is_refused_and_the_same_is_not(tmp_path: Path) -> None:

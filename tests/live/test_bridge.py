@@ -8,20 +8,27 @@ from pathlib import Path
 
 import pytest
 
+from themis.arbiter import Settings
 from themis.engines import clock
 from themis.engines.base import Engine
+from themis.engines.fences import Fence
 from themis.engines.owners import Owners
 from themis.errors import ConfigError
 from themis.fleet.messages import Program, RunOrder
 from themis.live.bridge import Bridge, Driven, bridge_folder, forget_old_times, wanted_machines
 from themis.live.bridge_child import BridgeChild, bridge_command, check_bridge
+from themis.live.bridge_process import engine_folder
 from themis.live.config import Address, ServiceConfig, Slurm, Tls
 from themis.live.credentials import check_token
 from themis.live.local_nodes import nodes_folder
+from themis.live.memory import recall
 from themis.live.node_disk import NodeDisk, RunRecord
+from themis.live.serving import seen_there
+from themis.live.store import open_store
 from themis.live.tokenfile import read_token
 from themis.live.vault import KeptVault
-from themis.model import AppId, JobId, Machine, OwnerId
+from themis.model import AppId, GpuId, JobId, Machine, OwnerId, Source
+from themis.policies import policy
 from themis.testing.clusters import PretendCluster, PretendScheduler
 
 GRPC = Address("127.0.0.1", 7420)
@@ -223,3 +230,24 @@ def test_the_service_starts_a_bridge_once_and_gives_tokens_to_its_machines(
     assert len(started) == 1, "not again at once"
     bridge.tend(vault, now=110.0)
     assert len(started) == 2
+
+
+def test_a_new_service_on_machines_of_an_old_one_gives_tokens_that_they_take(
+    tmp_path: Path,
+) -> None:
+    config = config_in(tmp_path)
+    gpus = engine_folder(config) / "m0" / "gpus"
+    gpus.mkdir(parents=True)
+    old = Fence(str(gpus))
+    old.take(["0"], 41)
+    old.release()
+    with open_store(f"sqlite:///{tmp_path}/new.sqlite", reserve_bytes=0) as store:
+        rule = policy("fifo")
+        above = seen_there(config)
+        memory = recall(store, rule, Settings(), "test", above_token=above)
+        assert memory.epoch.first_token == 42
+        ledger = memory.steward.arbiter.ledger
+        ledger.add(1)
+        lease = ledger.grant(GpuId(0), AppId("a"), at=0.0, end=1.0, source=Source.ARRIVAL)
+        Fence(str(gpus)).take(["0"], lease.token)
+    assert seen_there(replace(config, engine="local")) == 0

@@ -8,12 +8,17 @@ The lock belongs to the supervisor's process, so it cannot outlive it and is not
 the second line: the node has asked its own memory of tokens before.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
 
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 """A file system without locks. Tokens are compared there all the same."""
+
+
+_NO_TOKEN = 2**53
+"""Tokens are below this, so that every reader of JSON can hold them."""
 
 
 class RefusedStartError(Exception):
@@ -87,6 +92,28 @@ def highest_token(folder: str, gpu: str) -> int:
         return _token_in(fd)
     finally:
         os.close(fd)
+
+
+def highest_below(folder: str) -> int:
+    """The highest token that any machine has seen whose engine keeps its files in this folder.
+
+    What cannot be read, or is no token that anybody could have given, does not count.
+    """
+    found = 0
+    for machine in _names(folder):
+        gpus = f"{folder}/{machine}/gpus"
+        for gpu in _names(gpus):
+            with contextlib.suppress(OSError):
+                token = highest_token(gpus, gpu)
+                found = max(found, token if token < _NO_TOKEN else 0)
+    return found
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def _token_in(fd: int) -> int:

@@ -133,12 +133,13 @@ def recall(
     *,
     seed: int = 0,
     node_ttl: float = 20.0,
+    above_token: int = 0,
     sources: Sources | None = None,
 ) -> Memory:
     """Begin a new epoch with everything that the store holds.
 
     `settings` and `seed` are for a new store; another one goes on with its own, which change by
-    events.
+    events. Tokens to come are above `above_token`, as machines may have seen from another store.
 
     Raises:
         CorruptLogError: What it holds makes no sense.
@@ -148,7 +149,7 @@ def recall(
     wall = (sources or Sources()).wall()
     about = _about(saved, seed, wall, store.url)
     clock = ClusterClock(about.zero, saved.last_at, sources)
-    epoch = store.begin_epoch(version, about.seed)
+    epoch = store.begin_epoch(version, about.seed, above_token=above_token)
     at = clock.now()
     if saved.parts:
         arbiter = _restored(saved, policy, about.seed, store.url, epoch.first_token - 1)

@@ -21,10 +21,12 @@ from typing import Any
 from themis import __version__
 from themis.arbiter import Settings
 from themis.arbiter import events as ev
+from themis.engines.fences import highest_below
 from themis.errors import ConfigError, FatalStoreError, ThemisError
 from themis.live.api import Api, ApiSettings, make_api
 from themis.live.binding import check_bind, listen
 from themis.live.bridge_child import BridgeChild, check_bridge
+from themis.live.bridge_process import engine_folder
 from themis.live.config import KEYS, Address, ServiceConfig, value_of
 from themis.live.grpc_server import GrpcServer, GrpcSettings
 from themis.live.hosting import HostCommand, Hosts
@@ -383,6 +385,15 @@ async def _remember(service: Service) -> None:
     service.past.remember(steps, {**gone, **present})
 
 
+def seen_there(config: ServiceConfig) -> int:
+    """The highest token on the machines of another scheduler, whoever gave it.
+
+    Their files are on shared storage and may be older than the store: a service that began below
+    them would be refused everything as stale.
+    """
+    return 0 if config.engine == LOCAL else highest_below(str(engine_folder(config)))
+
+
 def _recall_at_once(
     store: Store, rule: Policy, settings: Settings, config: ServiceConfig
 ) -> Memory:
@@ -390,7 +401,13 @@ def _recall_at_once(
     gc.disable()
     try:
         memory = recall(
-            store, rule, settings, __version__, seed=config.seed, node_ttl=config.node_ttl
+            store,
+            rule,
+            settings,
+            __version__,
+            seed=config.seed,
+            node_ttl=config.node_ttl,
+            above_token=seen_there(config),
         )
         gc.freeze()
         # A crowd's bids are made to stay until the next round: looking through them after every
