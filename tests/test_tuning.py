@@ -14,12 +14,28 @@ from themis.apps import Minder, parse_app, plan_app
 from themis.apps.agency import Agency
 from themis.arbiter import events as ev
 from themis.client import Client
-from themis.errors import DeniedError, StaleAnswerError, UnavailableError, UnknownAppError
+from themis.errors import (
+    ConfigError,
+    DeniedError,
+    StaleAnswerError,
+    UnavailableError,
+    UnknownAppError,
+)
 from themis.fleet.messages import Report, SlotReport, SlotState
 from themis.live.credentials import Role
+from themis.live.secret import Secret
 from themis.model import AppId, Machine, OwnerId
 from themis.testing.doors import World, open_world, until
-from themis.tuning import OwnTuner, Trial, _Called, _results, _submitted, _written, to_the_end
+from themis.tuning import (
+    OwnTuner,
+    Place,
+    Trial,
+    _Called,
+    _results,
+    _submitted,
+    _written,
+    to_the_end,
+)
 
 APP: dict[str, Any] = {
     "name": "mine",
@@ -38,6 +54,9 @@ class Desk:
         self.forgotten: set[str] = set()
         self.sent: list[Mapping[str, Any]] = []
         self.away = 0
+
+    def whoami(self) -> dict[str, Any]:
+        return {"role": "admin", "subject": "root"}
 
     def submit(self, app: Mapping[str, Any], key: str, *, seed: int | None) -> dict[str, Any]:
         self.sent.append(app)
@@ -91,6 +110,20 @@ def test_what_is_submitted_says_whose_tuner_it_is_and_where_it_runs(tmp_path: Pa
     written = _written(tmp_path / "app.yaml")
     assert (written.tuner, written.workdir) == (Minder.OWN, str(tmp_path / "sub"))
     assert _written({"name": "x", "command": ["a"]}).workdir == str(Path.cwd())
+
+
+@pytest.mark.parametrize("work", ["run", "attach"])
+def test_a_token_that_is_not_a_tenants_is_refused_before_anything_is_submitted(
+    monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    desk = Desk()
+    desk.apps["before"] = "mine"
+    place = Place(client_of(desk), Secret("hush"), None, None)
+    monkeypatch.setattr(Place, "of", lambda *_: place)
+    with pytest.raises(ConfigError, match="got 'admin root', allowed: a tenant's") as refused:
+        OwnTuner().attach("mine") if work == "attach" else OwnTuner().run(APP)
+    assert "`themis token create --role tenant --subject OWNER --out FILE`" in str(refused.value)
+    assert desk.sent == []
 
 
 def test_results_are_waited_for_while_the_service_is_away() -> None:

@@ -11,6 +11,7 @@ import ray
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 
+from themis.errors import ThemisError
 from themis.raytune import ThemisScheduler
 
 
@@ -61,5 +62,8 @@ if __name__ == "__main__":
         ),
         run_config=tune.RunConfig(name="tune-lr", storage_path=options.storage),
     )
-    best = tuner.fit().get_best_result()
+    try:
+        best = tuner.fit().get_best_result()
+    except ThemisError as error:  # such as a token that is not a tenant's
+        raise SystemExit(f"tune_lr.py: {error}") from None
     print("the best:", best.config["lr"], best.metrics["loss"])

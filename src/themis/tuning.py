@@ -30,6 +30,7 @@ from urllib.parse import urlsplit
 from themis.apps import AppFile, Minder, parse_app, plain_app, read_app
 from themis.client import SERVER, Client, absolute
 from themis.errors import (
+    ConfigError,
     DeniedError,
     LimitError,
     RefusedError,
@@ -101,7 +102,8 @@ class OwnTuner(Stepwise):
             agents: HOST:PORT where agents call, if it is not where the service says.
 
         Raises:
-            ConfigError: Something in the app file, or an address, cannot be.
+            ConfigError: Something in the app file, or an address, cannot be; or the token is not a
+                tenant's.
             StaleAnswerError: Another process speaks for the app by now.
             TunerError: A method gave what cannot be.
             ThemisError: As `Client` does.
@@ -129,17 +131,20 @@ class OwnTuner(Stepwise):
 
         Raises:
             UnknownAppError: There is no such app.
+            ConfigError: The token is not a tenant's.
             RefusedError: The service decides for it.
             ThemisError: As with `run`.
         """
         place = Place.of(server, token, ca, agents)
         if "outcome" in place.client.status(app):
             return place.client.results(app)
+        place.check_role()
         return asyncio.run(self._speak(place, app))
 
     async def _submit_and_speak(
         self, place: "Place", written: AppFile, key: str | None, seed: int | None
     ) -> Results:
+        await asyncio.to_thread(place.check_role)
         name = await asyncio.to_thread(_submitted, place.client, written, key, seed)
         _LOG.info("%s is submitted", name)
         return await self._speak(place, name, written)
@@ -221,6 +226,22 @@ class Place:
         signed = ca or environ.get("THEMIS_CA") or None
         client = Client(server or environ.get("THEMIS_SERVER") or SERVER, secret.reveal(), signed)
         return cls(client, secret, Path(signed) if signed else None, agents)
+
+    def check_role(self) -> None:
+        """See that its token may speak for an app, before there is one that nobody speaks for.
+
+        Raises:
+            ConfigError: It is not a tenant's.
+            ThemisError: As `Client` does.
+        """
+        known = self.client.whoami()
+        if known.get("role") != "tenant":
+            create = "`themis token create --role tenant --subject OWNER --out FILE`"
+            raise ConfigError(
+                "token",
+                f"{known.get('role')} {known.get('subject')}",
+                f"a tenant's, since only their owner speaks for apps: {create}",
+            )
 
     def connection(self) -> "Connection":
         """The door for agents.

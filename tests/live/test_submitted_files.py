@@ -13,6 +13,7 @@ from themis.arbiter import events as ev
 from themis.live import programs, suggesting
 from themis.live.config import Limits
 from themis.model import GpuId, Machine
+from themis.raytune.session import Terms, Wishes, app_keys
 from themis.testing.http_desk import Desk, desk_of
 
 FILE: dict[str, Any] = {
@@ -236,5 +237,18 @@ def test_apps_that_are_over_are_listed_for_those_who_may_see_them(tmp_path: Path
             assert [line["app"] for line in found["ended"]] == ended
             assert (len(found["apps"]), found["left_out"]) == (1, 0)
         assert "ended" not in (await desk.call("ann", "GET", "/v1/apps")).json()
+
+    at_the_desk(tmp_path, work)
+
+
+def test_results_name_no_checkpoint_of_trials_that_ray_saves(tmp_path: Path) -> None:
+    seat = app_keys(Wishes(), Terms(2, 1, {}, 9, "loss", "min", "tuned", {}), "a:1", "a:2", "m-")
+
+    async def work(desk: Desk) -> None:
+        for name, change in (("sweep", {}), ("tuned", seat)):
+            await submit(desk, name, **change)
+            found = (await desk.call("ann", "GET", f"/v1/apps/{name}/results")).json()
+            told = [job["checkpoint"] is not None for job in found["jobs"]]
+            assert told == [name == "sweep"] * 2
 
     at_the_desk(tmp_path, work)

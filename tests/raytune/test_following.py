@@ -1,9 +1,13 @@
 """An agency whose trials somebody else decides about: parked, brought back, concluded."""
 
-from typing import Any
+from typing import Any, cast
+
+import pytest
 
 from themis.apps import parse_app, plan_app
 from themis.apps.agency import Agency
+from themis.client import Client
+from themis.errors import ConfigError, DeniedError, UnavailableError, UnknownAppError
 from themis.fleet.messages import RunState
 from themis.fleet.talk import (
     EndSaid,
@@ -18,9 +22,11 @@ from themis.fleet.talk import (
     TargetsSaid,
     TrialSaid,
 )
+from themis.live.secret import Secret
 from themis.model import AppId, GpuId, JobId, Lease, OwnerId, Source
 from themis.model.presets import preset
-from themis.raytune.following import Mirror
+from themis.raytune.following import Follower, Mirror
+from themis.tuning import Place
 
 APP: dict[str, Any] = {
     "name": "tuned",
@@ -195,3 +201,82 @@ def test_who_could_not_be_started_is_known() -> None:
     failed = RunNews(1, job, run.gpus, run.key, RunState.EXITED, 1, 0.0, "no module named ray")
     played.take(played.agency.hear(played.at, failed))
     assert played.mirror.given_up == {job}
+
+
+# From its submission to its end
+
+
+class Desk:
+    """A service that knows somebody, and notes what is asked of it."""
+
+    server = "http://127.0.0.1:1"
+
+    def __init__(self, role: str) -> None:
+        self.role = role
+        self.asked: list[str] = []
+        self.trouble: Exception | None = None
+
+    def whoami(self) -> dict[str, Any]:
+        return {"role": self.role, "subject": "ann"}
+
+    def submit(self, app: dict[str, Any], key: str) -> dict[str, Any]:
+        self.asked.append("submit")
+        return {"app": app["name"]}
+
+    def cancel(self, app: str) -> dict[str, Any]:
+        self.asked.append(f"cancel {app}")
+        if self.trouble is not None:
+            raise self.trouble
+        return {"done": True}
+
+    def about(self) -> dict[str, Any]:
+        raise DeniedError("tenant ann", "`agent poll` is not for you")  # as its door for agents
+
+
+def followed(desk: Desk) -> Follower:
+    client = cast("Client", desk)
+    return Follower(Place(client, Secret("hush"), None, None), APP, "key", lambda _: {})
+
+
+@pytest.mark.parametrize("role", ["admin", "viewer", "node"])
+def test_a_token_that_cannot_speak_for_an_app_submits_none(role: str) -> None:
+    desk = Desk(role)
+    with pytest.raises(ConfigError, match="themis token create --role tenant") as refused:
+        followed(desk)
+    assert (refused.value.key, refused.value.given) == ("token", f"{role} ann")
+    assert desk.asked == []
+
+
+def test_an_app_whose_agent_is_refused_is_cancelled_once() -> None:
+    desk = Desk("tenant")
+    follower = followed(desk)
+    assert follower.over.wait(60.0)
+    assert isinstance(follower.error, DeniedError)
+    follower.cancel()
+    follower.cancel()
+    assert desk.asked == ["submit", "cancel tuned"]
+
+
+def test_one_that_could_not_be_cancelled_is_cancelled_when_the_script_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    desk = Desk("tenant")
+    follower = followed(desk)
+    assert follower.over.wait(60.0)
+    desk.trouble = UnavailableError("not now")
+    follower.cancel()
+    assert "tuned could not be cancelled: not now" in caplog.text
+    desk.trouble = UnknownAppError("tuned", "there is no such app")
+    caplog.clear()
+    follower.cancel()
+    assert desk.asked == ["submit", "cancel tuned", "cancel tuned"]
+    assert not caplog.text, "somebody else was quicker"
+
+
+def test_an_app_that_is_over_is_not_cancelled() -> None:
+    desk = Desk("tenant")
+    follower = followed(desk)
+    assert follower.over.wait(60.0)
+    follower.error = None  # as after a talk to the end
+    follower.cancel()
+    assert desk.asked == ["submit"]

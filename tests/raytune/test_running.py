@@ -32,7 +32,7 @@ class Floor:
         self.seats: dict[str, Seat] = {}
         self.reports: list[tuple[str, float, dict[str, float]]] = []
         self.gone: list[str] = []
-        self.dismissed = False
+        self.dismissed = self.closed = False
         self._keys = 0
 
     def seat(self, job: str) -> Seat | None:
@@ -46,6 +46,9 @@ class Floor:
 
     def dismiss(self) -> None:
         self.dismissed = True
+
+    def close(self) -> None:
+        self.closed = True
 
     def come(self, *jobs: str) -> None:
         for job in jobs:
@@ -66,6 +69,10 @@ class Follower:
         self.mirror = SimpleNamespace(given_up=set[str]())
         self.parked: frozenset[str] = frozenset()
         self.ends: dict[str, tuple[float, float | None]] = {}
+        self.cancels = 0
+
+    def cancel(self) -> None:
+        self.cancels += 1
 
     def park(self, jobs: frozenset[str]) -> None:
         self.parked = jobs
@@ -371,6 +378,16 @@ def test_an_agent_that_failed_ends_the_script(staged: Staged) -> None:
     stage.follower.error = ValueError("denied")
     with pytest.raises(TunerError, match="denied"):
         stage.tune.turn()
+    assert stage.follower.cancels == 1, "nothing waits for an agent that cannot be"
+
+
+def test_the_end_of_the_script_cancels_an_app_whose_agent_failed_since(staged: Staged) -> None:
+    stage = staged(None, 1)
+    stage.follower.error = ValueError("denied")
+    stage.follower.over.is_set = lambda: True
+    stage.session._close()
+    assert stage.follower.cancels == 1
+    assert stage.floor.closed
 
 
 def test_a_trial_that_gets_no_node_is_stopped(staged: Staged) -> None:

@@ -24,6 +24,8 @@ MOST_VARIABLES = 200
 MOST_VALUE = 32768
 LONGEST_GRACE = 3600.0
 """Seconds that nodes give a job to save."""
+TUNE_SEAT = "themis.raytune.seat"
+"""What the jobs of Ray Tune run. Its trials save where Ray is told to, which we do not see."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _MEMORY = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?(|M|G|T)(?:i?B)?\Z")
 _GIGABYTES = {"": 1.0, "M": 1e-3, "G": 1.0, "T": 1e3}
@@ -153,6 +155,11 @@ class AppFile:
     def __repr__(self) -> str:
         # The environment may hold secrets.
         return f"AppFile({self.name!r})"
+
+    @property
+    def saves_elsewhere(self) -> bool:
+        """Whether its jobs leave nothing in the folder that they are told to save in."""
+        return TUNE_SEAT in self.command
 
     @property
     def counted(self) -> bool:

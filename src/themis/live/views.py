@@ -250,7 +250,9 @@ def results_sheet(
                 "metric": metric if metric is not None or not curve else finite(curve[-1][1]),
                 "state": live["state"] if live else _ended_state(reached, written),
                 "failed": reached.failed if reached is not None else "",
-                "checkpoint": checkpoints_of(app, sheet.owner, trial.job, born),
+                "checkpoint": None
+                if written.saves_elsewhere
+                else checkpoints_of(app, sheet.owner, trial.job, born),
                 **_whereabouts(steward, ran_on.get(trial.job)),
             }
         )

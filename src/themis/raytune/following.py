@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from themis.apps import parse_app
-from themis.errors import ThemisError, UnavailableError
+from themis.errors import MissingError, ThemisError, UnavailableError
 from themis.model import AppId, JobId
 from themis.tuners import Trial
 from themis.tuners.base import Decision
@@ -66,18 +66,23 @@ class Follower:
             params: Asked when a job begins.
 
         Raises:
+            ConfigError: Something in it cannot be, or the token is not a tenant's.
             ThemisError: It was refused, or the service does not answer.
         """
         self._place = place
         self.mirror = Mirror(params)
         parse_app(dict(app))  # Mistakes are told as such, without a service.
+        place.check_role()
         self.app = str(place.client.submit(dict(app), key)["app"])
         self.error: Exception | None = None
+        """Why nobody speaks for it any more, if it is not over for all we know."""
         self.over = threading.Event()
+        """Nobody speaks for it any more."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: AppRunner | None = None
         self._parked: frozenset[JobId] = frozenset()
         self._concluded: dict[JobId, tuple[float, float | None]] = {}
+        self._cancelled = False
         self._lock = threading.Lock()
         threading.Thread(target=self._run, name=f"agent of {self.app}", daemon=True).start()
 
@@ -99,12 +104,17 @@ class Follower:
         self._call(lambda runner: runner.conclude(job, iterations, metric))
 
     def cancel(self) -> None:
-        """End the app if it is not over, as when the script ends early."""
-        if not self.over.is_set():
-            try:
-                self._place.client.cancel(self.app)
-            except ThemisError as error:
-                _LOG.warning("%s could not be cancelled: %s", self.app, error)
+        """End the app if it is not over, as when the script ends early or its agent is refused."""
+        if self._cancelled or (self.over.is_set() and self.error is None):
+            return
+        try:
+            self._place.client.cancel(self.app)  # It is over when this is answered.
+        except MissingError:
+            pass  # It is over by itself, or somebody else was quicker.
+        except ThemisError as error:
+            _LOG.warning("%s could not be cancelled: %s", self.app, error)
+            return
+        self._cancelled = True
 
     def _call(self, change: "Callable[[AppRunner], None]") -> None:
         with self._lock:

@@ -120,12 +120,13 @@ class Session:
     # In every turn
 
     def check(self) -> None:
-        """See that the app is still there.
+        """See that the app is still there; one that nobody can speak for is cancelled.
 
         Raises:
             TunerError: It is not: somebody cancelled it, or another error ended the talk.
         """
         if self._follower.error is not None:
+            self._follower.cancel()  # It would hold GPUs, and wait for an agent that cannot be.
             raise TunerError(self.app, f"nobody speaks for it: {self._follower.error}")
         if self._follower.over.is_set() and not self._all_over:
             raise TunerError(self.app, "it was ended by somebody else: themis status tells by whom")
@@ -245,8 +246,8 @@ class Session:
 
     def _close(self) -> None:
         """The script ends: nothing is left behind."""
-        if not self._follower.over.wait(5.0 if self._all_over else 0.0):
-            self._follower.cancel()
+        self._follower.over.wait(5.0 if self._all_over else 0.0)
+        self._follower.cancel()
         self._floor.close()
 
     @property

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from themis.apps.file import TUNE_SEAT
 from themis.live.tokenfile import token_places
 from themis.raytune.floor import Floor
 from themis.raytune.following import Follower, Params
@@ -112,7 +113,7 @@ def app_keys(wishes: Wishes, terms: Terms, address: str, floor: str, mark: str) 
     """The app file of a script, but for its environment."""
     own = dict(wishes.app)
     command = [
-        *(sys.executable, "-m", "themis.raytune.seat"),
+        *(sys.executable, "-m", TUNE_SEAT),
         *("--driver", floor, "--ray", address, "--trial", "{trial}"),
         *("--mark", mark, "--node", _braced(terms.resources)),
     ]
