@@ -67,7 +67,9 @@ class BridgeChild:
             forget_trouble(self._folder)
             command = bridge_command(self._config, self._grpc)
             self._child = spawn(command, bridge_folder(self._folder))
-            _LOG.info("started the bridge to %s (log: %s)", self._config.engine, self._log)
+            # One that ends again and again is started so, too.
+            level = logging.DEBUG if self._trouble else logging.INFO
+            _LOG.log(level, "started the bridge to %s (log: %s)", self._config.engine, self._log)
         # Before it has looked, what was wrong with the one before is the best that is known.
         if (trouble := bridge_trouble(self._folder)) is not None:
             self._hear(trouble)
@@ -80,7 +82,7 @@ class BridgeChild:
 
     def _hear(self, trouble: str, level: int = logging.WARNING) -> None:
         """Take what is wrong, and log it when it is something else than before."""
-        trouble = clean(trouble)
+        trouble = one_line(trouble)
         if trouble == self._trouble:
             return
         self._trouble = trouble
@@ -100,6 +102,11 @@ class BridgeChild:
             if self._refused.get(name) != str(error):
                 self._refused[name] = str(error)
                 _LOG.error("machine %s gets no token: %s", name[:80], error)
+
+
+def one_line(trouble: object) -> str:
+    """What a scheduler said, short and harmless."""
+    return clean(" ".join(str(trouble).split()))
 
 
 def _last_line(log: Path) -> str:

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,7 +26,9 @@ _PAUSE = 2.0
 """Seconds between starts of one that fails."""
 _FAREWELL = 2.0
 """Seconds to end by itself."""
-MISSING = "No module named 'ray'"
+_WANTED = "a Python that has Ray"
+_VERSION = "import ray; print(ray.__version__)"
+_MISSING = "No module named 'ray'"
 HINT = "pip install 'themis-scheduler[ray]', or let ray.python name a Python that has Ray"
 _LONGEST = 16 << 20
 """Bytes of an answer."""
@@ -50,12 +53,7 @@ class Line:
             limit: Seconds for one call.
             environ: Where the process's environment is taken from.
         """
-        given = os.environ if environ is None else environ
-        self._env = {
-            name: value
-            for name, value in given.items()
-            if name in _PASSED_ON or name.startswith("RAY_")
-        }
+        self._env = _passed_on(os.environ if environ is None else environ)
         self._address = address
         self._python = python or sys.executable
         self._limit = limit
@@ -78,7 +76,7 @@ class Line:
             ConfigError: There is none.
         """
         if shutil.which(self._python) is None:
-            raise ConfigError("ray.python", self._python, "a Python that has Ray")
+            raise ConfigError("ray.python", self._python, _WANTED)
 
     def when_ended(self, name: str, call: Callable[[str | None], None]) -> None:
         """Have something called when the holder of this start has ended, if that is heard.
@@ -173,7 +171,7 @@ class Line:
             said = {}
         if "ok" not in said:
             why = str(said.get("error", "no answer"))
-            hint = f" in {self._python}: {HINT}" if MISSING in why else ""
+            hint = f" in {self._python}: {HINT}" if _MISSING in why else ""
             raise UnavailableError(f"Ray cannot be reached: {why}{hint}")
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
@@ -222,3 +220,39 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+
+
+def _passed_on(given: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in given.items()
+        if name in _PASSED_ON or name.startswith("RAY_")
+    }
+
+
+def ray_version(python: str = "", limit: float = 60.0) -> str:
+    """The version of Ray that a Python has; no cluster is asked.
+
+    Raises:
+        ConfigError: There is no such Python, or it has none.
+        UnavailableError: It took too long, which the first time it may.
+    """
+    Line("auto", python).check()
+    program = python or sys.executable
+    try:
+        done = subprocess.run(
+            [program, "-I", "-c", _VERSION],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=_passed_on(os.environ),
+            timeout=limit,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise UnavailableError(f"{program} took more than {limit:g} s to import ray") from None
+    except OSError as error:
+        raise ConfigError("ray.python", f"{program} ({error.strerror})", _WANTED) from None
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().split("\n")[-1]
+        raise ConfigError("ray.python", f"{program} ({said[-300:]})", _WANTED)
+    return done.stdout.decode("utf-8", "replace").strip()[-40:]
