@@ -271,7 +271,7 @@ def test_the_service_logs_what_a_bridge_complains_of_once(
     (own / "node.log").write_text("error: no `srun`\n")
     child.over = True
     (ended,) = tends(104.0)
-    assert ended.startswith("ERROR engine slurm: the bridge has ended with 2: error: no `srun` (log")
+    assert ended.startswith("ERROR engine slurm: the bridge has ended with 2: error: no `srun` (")
     for now in (106.0, 112.0, 118.0, 118.5):
         assert tends(now) == []
         assert "no `srun`" in bridge.trouble
