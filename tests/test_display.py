@@ -64,6 +64,7 @@ def answers(text: str) -> list[Answer]:
     return [
         Answer(apps=[line], gpus={text: 3}, ended=[{"app": text, "outcome": text}]),
         Answer(nodes=[{"node": text, "rack": text, "present": True, "gpus": [{"state": text}]}]),
+        Answer(nodes=[], trouble=text),
         Answer(rounds=[{"round": 1, "trigger": text, "apps": [text]}]),
         Answer(**line, jobs=[job(text, text)], state=text),
         Answer(app=text, best={"job": text}, metric={"name": text, "goal": text}, outcome=text,

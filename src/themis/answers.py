@@ -80,7 +80,9 @@ def _nodes(answer: _Row) -> Sheet:
             states[state] = states.get(state, 0) + 1
         rows.append((item.get("node"), item.get("rack"), _state(item), _counted(states)))
     table = Table(("node", "rack", "state", "GPUs"), tuple(rows))
-    return Sheet("", (table,)) if rows else Sheet("there is no machine")
+    trouble = answer.get("trouble")
+    notes = (f"engine: {trouble}",) if trouble else ()
+    return Sheet("", (table,), notes) if rows else Sheet("there is no machine", (), notes)
 
 
 def _state(node: _Row) -> str:

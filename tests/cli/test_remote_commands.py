@@ -325,6 +325,19 @@ def test_what_an_operator_should_know_of_a_machine_stands_below(
     assert "m2:" not in out
 
 
+def test_why_there_are_no_machines_stands_below(
+    cli: Cli, fake: type[Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = {"now": 100.0, "nodes": [], "trouble": "Ray cannot be reached: \x1b[2Jnobody"}
+    monkeypatch.setitem(ANSWERS, "nodes", answer)
+    out = cli("nodes").out
+    assert "engine: Ray cannot be reached" in out
+    assert "\x1b" not in out
+    assert json.loads(cli("nodes", "--json").out)["trouble"] == answer["trouble"]
+    monkeypatch.setitem(ANSWERS, "nodes", {**answer, "trouble": ""})
+    assert "engine" not in cli("nodes").out
+
+
 def test_how_a_machine_is_kept_from_use_is_told_apart(
     cli: Cli, fake: type[Fake], monkeypatch: pytest.MonkeyPatch
 ) -> None:

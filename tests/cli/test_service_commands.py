@@ -52,6 +52,18 @@ def test_mistakes_of_a_service_come_with_their_lines(cli: Cli, tmp_path: Path) -
 LAB = "racks: [{machines: [{name: a, slots: 2x2}]}]\n"
 
 
+def test_what_serve_would_refuse_of_an_engine_is_a_mistake(cli: Cli, tmp_path: Path) -> None:
+    file = written(tmp_path / "themis.yaml", "engine: slurm\n")
+    done = cli("config", "check", file)
+    assert (done.code, done.out) == (2, "")
+    assert "tenants" in done.err
+    assert "; and shared_dir: got 'none'" in done.err
+    file = written(
+        tmp_path / "themis.yaml", "engine: slurm\ntrust_tenants: true\nshared_dir: /shared\n"
+    )
+    assert cli("config", "check", file).code == 0
+
+
 def test_what_serve_would_refuse_of_local_nodes_is_a_mistake(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,22 @@ def test_what_was_changed_survives_a_crash(place: Any, read_json: Any) -> None:
     assert (told.code, "every command as in the log" in told.out) == (0, True)
 
 
+@pytest.mark.slow
+def test_people_hear_why_an_engine_has_no_machines(place: Any, read_json: Any) -> None:
+    with tempfile.TemporaryDirectory() as shared:
+        Path(shared).chmod(0o755)
+        # A bridge that ends by itself: nothing is left behind.
+        flags = ("--engine", "ray", "--ray-python", "/no/such/python", "--shared-dir", shared)
+        service = place.serve(*flags, "--trust-tenants")
+        deadline = time.monotonic() + 120.0
+        while not (told := read_json(service.themis("nodes", "--json"))["trouble"]):
+            assert time.monotonic() < deadline, service.log()
+        assert "ray.python: got '/no/such/python'" in told
+        assert told in service.themis("nodes").out
+        assert f"engine ray: {told} (log: " in service.log()
+        assert service.end() == 0
+
+
 def test_a_second_service_on_the_same_store_is_refused_in_one_sentence(place: Any) -> None:
     service = place.serve()
     done = place.themis("serve", "--state-dir", place.state, *DOORS)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -249,6 +250,22 @@ def test_a_machine_says_how_it_is(tmp_path: Path) -> None:
             }  # fmt: skip
             seen = (await desk.call("eve", "GET", "/v1/nodes")).json()["nodes"]
             assert all(line["storage"] == {"sharing": "trouble"} for line in seen)
+
+    asyncio.run(work())
+
+
+def test_why_an_engine_has_no_machines_is_told_in_full_to_operators_only(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path, machines=()) as desk:
+            answer = (await desk.call("root", "GET", "/v1/nodes")).json()
+            assert (answer["nodes"], answer["trouble"]) == ([], "")
+            desk.api.change(replace(desk.api._settings, trouble=lambda: "no Ray at head:1"))
+            told = {
+                who: (await desk.call(who, "GET", "/v1/nodes")).json()["trouble"]
+                for who in ("root", "eve", "ann", "m0")
+            }
+            assert told["root"] == told["eve"] == "no Ray at head:1"
+            assert told["ann"] == told["m0"] == "the engine has trouble; operators see which"
 
     asyncio.run(work())
 

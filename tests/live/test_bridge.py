@@ -1,6 +1,8 @@
 """The bridge: which machines have a node, and when."""
 
 import asyncio
+import json
+import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,7 +17,14 @@ from themis.engines.fences import Fence
 from themis.engines.owners import Owners
 from themis.errors import ConfigError
 from themis.fleet.messages import Program, RunOrder
-from themis.live.bridge import Bridge, Driven, bridge_folder, forget_old_times, wanted_machines
+from themis.live.bridge import (
+    Bridge,
+    Driven,
+    bridge_folder,
+    bridge_trouble,
+    forget_old_times,
+    wanted_machines,
+)
 from themis.live.bridge_child import BridgeChild, bridge_command, check_bridge
 from themis.live.bridge_process import engine_folder
 from themis.live.config import Address, ServiceConfig, Slurm, Tls
@@ -140,6 +149,36 @@ def test_a_node_that_fails_is_no_other_machines_trouble(
     Scene(tmp_path).play(work)
 
 
+def test_what_is_wrong_with_the_cluster_is_left_for_the_service(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(scene: Scene) -> None:
+        def says(words: str) -> bool:
+            return words in (bridge_trouble(scene.folder) or "")
+
+        await scene.until(lambda: bridge_trouble(scene.folder) == "")
+        assert stat.S_IMODE((bridge_folder(scene.folder) / "status.json").stat().st_mode) == 0o600
+        scene.scheduler.absent = True
+        await scene.until(lambda: says("cannot be looked at, nothing changes"))
+        # Many looks later it was logged once.
+        await asyncio.sleep(0.1)
+        assert caplog.text.count("cannot be looked at") == 1
+        scene.scheduler.absent = False
+        scene.scheduler.down.update({"m0": "drained", "m1": "down"})
+        await scene.until(lambda: says("m0: drained (and 1 others)"))
+        del scene.scheduler.down["m1"]
+        await scene.until(lambda: bridge_trouble(scene.folder) == "")
+
+    Scene(tmp_path).play(work)
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"trouble": 5}', '{"trouble": "' + "x" * 100_000])
+def test_what_is_no_word_of_a_bridge_is_none(tmp_path: Path, text: str) -> None:
+    assert bridge_trouble(tmp_path) is None
+    (bridge_folder(tmp_path) / "status.json").write_text(text)
+    assert bridge_trouble(tmp_path) is None
+
+
 def test_times_of_before_the_bridges_machine_restarted_are_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,17 +232,62 @@ def test_what_a_bridge_cannot_do_is_said_before_anything_is_made(
         check_bridge(replace(config, **changes))  # type: ignore[arg-type]
 
 
+def test_all_that_a_bridge_lacks_is_said_at_once(tmp_path: Path) -> None:
+    config = replace(config_in(tmp_path), shared_dir=None, trust_tenants=False)
+    with pytest.raises(ConfigError, match=r"^(accounts|node\.owner): .*tenants.*; and shared_dir"):
+        check_bridge(config)
+
+
+class Child:
+    """A process that ends when it is told."""
+
+    returncode = 2
+    over = False
+
+    def poll(self) -> int | None:
+        return self.returncode if self.over else None
+
+
+def test_the_service_logs_what_a_bridge_complains_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    child = Child()
+    monkeypatch.setattr("themis.live.bridge_child.spawn", lambda command, folder: child)
+    config = config_in(tmp_path)
+    own = bridge_folder(nodes_folder(config))
+    bridge, vault = BridgeChild(config, GRPC), KeptVault({}, lambda changes: None)
+
+    def tends(now: float, status: str | None = None) -> list[str]:
+        caplog.clear()
+        if status is not None:
+            (own / "status.json").write_text(json.dumps({"trouble": status}))
+        bridge.tend(vault, now=now)
+        return [f"{item.levelname} {item.getMessage()}" for item in caplog.records]
+
+    (own / "status.json").write_text('{"trouble": "of one before"}')
+    assert tends(100.0) == [f"INFO started the bridge to slurm (log: {own / 'node.log'})"]
+    assert (tends(100.5), bridge.trouble) == ([], "")
+    told = tends(101.0, "Slurm\nis\x1b away")
+    assert told == [f"WARNING engine slurm: Slurm is\ufffd away (log: {own / 'node.log'})"]
+    assert (tends(101.5), tends(102.0, "Slurm\nis\x1b away")) == ([], [])
+    assert bridge.trouble == "Slurm is\ufffd away"
+    assert tends(103.0, "") == ["INFO engine slurm: its machines can be used again"]
+    assert bridge.trouble == ""
+    # One that ends again and again for the same reason is told of once, too.
+    (own / "node.log").write_text("error: no `srun`\n")
+    child.over = True
+    (ended,) = tends(104.0)
+    assert ended.startswith("ERROR engine slurm: the bridge has ended with 2: error: no `srun` (")
+    for now in (106.0, 112.0, 118.0, 118.5):
+        assert tends(now) == []
+        assert "no `srun`" in bridge.trouble
+
+
 def test_the_service_starts_a_bridge_once_and_gives_tokens_to_its_machines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[list[str]] = []
-
-    class Child:
-        returncode = 0
-        over = False
-
-        def poll(self) -> int | None:
-            return 0 if self.over else None
 
     def spawn(command: list[str], folder: Path) -> Child:
         started.append(command)

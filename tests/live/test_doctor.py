@@ -1,16 +1,28 @@
 """The doctor: each check on a machine that pretends."""
 
 import os
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
-from themis.errors import UnavailableError
-from themis.live.config import Address, Node, Retention, ServiceConfig, Tls
-from themis.live.doctor import CHECKS, Finding, GpuFound, Verdict, examine_machine
+from themis.engines.ray.line import ray_version
+from themis.engines.slurm.commands import NEEDED
+from themis.errors import ConfigError, ThemisError, UnavailableError
+from themis.live.config import Address, Node, Ray, Retention, ServiceConfig, Tls
+from themis.live.doctor import (
+    CHECKS,
+    Finding,
+    GpuFound,
+    Verdict,
+    check_engine,
+    check_local_nodes,
+    examine_machine,
+)
 from themis.live.machine import LocalMachine, filesystem_of
+from themis.live.probing import EngineProbe
 
 NOW = 1_800_000_000.0
 
@@ -20,6 +32,12 @@ class PretendProbe:
     kind: str = "cgroup"
     found: tuple[GpuFound, ...] = (GpuFound("gpu 0"), GpuFound("gpu 1"))
     broken: bool = False
+    away: ThemisError | None = None
+
+    def cluster(self, config: ServiceConfig) -> str:
+        if self.away is not None:
+            raise self.away
+        return "2 machines"
 
     def control(self) -> str:
         return self.kind
@@ -92,7 +110,8 @@ def test_a_machine_where_all_is_well_gets_no_advice() -> None:
     found = findings(PretendMachine())
     assert {item.verdict for item in found} == {Verdict.OK}
     assert {item.advice for item in found} == {""}
-    assert len({item.check for item in found}) == len(CHECKS) - 1, "there are no local nodes"
+    none = len([check_engine, check_local_nodes])
+    assert len({item.check for item in found}) == len(CHECKS) - none, "of neither there are any"
 
 
 LAB = "racks: [{machines: [{count: 2, prefix: m, slots: 2x2}]}]\n"
@@ -176,6 +195,89 @@ def test_what_stands_in_the_way_is_found(
     assert any(word in item.what for item in found if item.verdict == verdict)
 
 
+MISSING = ConfigError("ray.python", "python3", "a Python that has Ray")
+SILENT = UnavailableError("scontrol: error:\nno controller")
+
+
+@pytest.mark.parametrize("engine", ["ray", "ray://head:10001", "slurm"])
+@pytest.mark.parametrize(
+    ("away", "verdict", "word"),
+    [(None, "ok", "2 machines"), (MISSING, "failed", "that has Ray"), (SILENT, "failed", "r: no")],
+)
+def test_of_an_engine_of_clusters_the_cluster_is_looked_at_and_not_this_machine(
+    engine: str, away: ThemisError | None, verdict: str, word: str
+) -> None:
+    machine = PretendMachine(PretendProbe("tree", found=(), away=away))
+    told = {item.check: item for item in findings(machine, replace(TRUSTING, engine=engine))}
+    found = told["engine"]
+    assert (found.verdict, word in found.what) == (Verdict(verdict), True)
+    assert bool(found.advice) is (away is not None)
+    for check in ("GPUs", "process control"):
+        assert (told[check].verdict, told[check].advice) == (Verdict.SKIPPED, "")
+
+
+def test_keys_that_an_engine_lacks_are_found_as_well_as_its_cluster() -> None:
+    config = ServiceConfig(engine="slurm")
+    found = [item for item in findings(PretendMachine(), config) if item.check == "engine"]
+    assert [item.verdict for item in found] == [Verdict.FAILED, Verdict.OK]
+    assert "shared_dir" in found[0].what
+    (found_none,) = (
+        item
+        for item in findings(PretendMachine(None), replace(TRUSTING, engine="ray"))
+        if item.check == "engine"
+    )
+    assert found_none.verdict is Verdict.SKIPPED
+
+
+def tool(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_slurm_is_there_when_its_commands_are_and_one_of_its_controllers_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    config = replace(TRUSTING, engine="slurm")
+    for name in NEEDED[:-1]:
+        tool(tmp_path, name, "exit 0")
+    with pytest.raises(ConfigError, match="without `sinfo` on the PATH"):
+        EngineProbe().cluster(config)
+    tool(tmp_path, "sinfo", "exit 0")
+    for said, up in (("DOWN", False), ("UP", True)):
+        tool(tmp_path, "scontrol", f'[ "$1" = ping ] && echo "Slurmctld(primary) at c is {said}"')
+        if up:
+            assert EngineProbe().cluster(config) == "Slurmctld(primary) at c is UP"
+            continue
+        with pytest.raises(UnavailableError, match="c is DOWN"):
+            EngineProbe().cluster(config)
+
+
+def test_ray_is_there_when_the_configured_python_has_it(tmp_path: Path) -> None:
+    config = replace(TRUSTING, engine="ray", ray=Ray(python=tool(tmp_path, "has", "echo 2.60.0")))
+    assert "Ray 2.60.0" in EngineProbe().cluster(config)
+    lacks = tool(tmp_path, "lacks", """echo "No module named 'ray'" >&2; exit 1""")
+    with pytest.raises(ConfigError, match=r"lacks \(No module named 'ray'\)"):
+        EngineProbe().cluster(replace(config, ray=Ray(python=lacks)))
+    with pytest.raises(ConfigError, match=r"ray\.python"):
+        EngineProbe().cluster(replace(config, ray=Ray(python=tmp_path / "none")))
+    with pytest.raises(UnavailableError, match="took more than"):
+        ray_version(str(tool(tmp_path, "slow", "exec sleep 600")), limit=0.2)
+
+
+def test_a_port_of_ray_where_nobody_listens_is_told(tmp_path: Path) -> None:
+    python = tool(tmp_path, "python", "echo 2.60.0")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        config = replace(
+            TRUSTING, engine=f"ray://127.0.0.1:{server.getsockname()[1]}", ray=Ray(python=python)
+        )
+        assert "somebody listens" in EngineProbe().cluster(config)
+    with pytest.raises(UnavailableError, match="does not answer"):
+        EngineProbe().cluster(config)
+
+
 def test_advice_is_not_what_is_so_already(tmp_path: Path) -> None:
     for user, told in ((0, False), (1000, True)):
         found = findings(PretendMachine(user=user), TRUSTING)
@@ -255,8 +357,6 @@ def test_this_machine_can_be_looked_at(tmp_path: Path) -> None:
 
 
 def test_a_taken_port_is_seen() -> None:
-    import socket  # noqa: PLC0415 - only here
-
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert not LocalMachine().port_free(Address("127.0.0.1", port))

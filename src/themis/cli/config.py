@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from themis.errors import ConfigError
+    from themis.live.config import ServiceConfig
     from themis.live.loading import Loaded
     from themis.sim.runfile import Checked
 
@@ -215,27 +216,36 @@ def _check(file: Path, kind: FileKind) -> Checked:
     if found.loaded is None:
         return Checked("", found.mistakes)
     config = found.loaded.config
-    mistake = _mistake_of_local_nodes(file)
+    mistake = _mistake_of_engine(file)
     if mistake is not None:
         return Checked("", (mistake,))
     return Checked(f"service, {config.policy} on grpc {config.grpc} and http {config.http}")
 
 
-def _mistake_of_local_nodes(file: Path) -> ConfigError | None:
-    """Why a service with this file, in this environment, could not start nodes of its own."""
+def _mistake_of_engine(file: Path) -> ConfigError | None:
+    """Why a service with this file, in this environment, could start no nodes of its own."""
     from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
     from themis.live.loading import examine  # noqa: PLC0415 - see above
 
     loaded = examine(file, environ=os.environ, root=os.geteuid() == 0).loaded
-    if loaded is None or loaded.config.local_nodes is None:
+    if loaded is None:
         return None
-    from themis.live.local_nodes import local_machines  # noqa: PLC0415 - see above
-
     try:
-        local_machines(loaded.config)
+        _check_engine(loaded.config)
     except ConfigError as error:
         return ConfigError(error.key, error.given, error.allowed, error.where or str(file))
     return None
+
+
+def _check_engine(config: ServiceConfig) -> None:
+    if config.engine != "local":
+        from themis.live.bridge_child import check_bridge  # noqa: PLC0415 - for a quick --help
+
+        check_bridge(config)
+    elif config.local_nodes is not None:
+        from themis.live.local_nodes import local_machines  # noqa: PLC0415 - see above
+
+        local_machines(config)
 
 
 def _is_service(file: Path) -> bool:

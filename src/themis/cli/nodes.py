@@ -104,6 +104,8 @@ def _list(server: str, ca: Any, *, json: bool) -> None:
         for line in answer["nodes"]
     ]
     show("", ("node", "rack", "state", "-heard", "held by", "version", "GPUs"), rows)
+    if answer.get("trouble"):
+        say(f"engine: {answer['trouble']}")
     for line in answer["nodes"]:
         for note in _notes(line):
             say(f"{line['node']}: {note}")

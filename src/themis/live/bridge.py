@@ -11,7 +11,7 @@ the scheduler itself does not answer, nothing changes.
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from themis.engines import clock
 from themis.engines.base import Cluster, Engine, Sighting
 from themis.engines.owners import Owners
 from themis.errors import ThemisError, UnavailableError
-from themis.live.node_disk import NodeDisk, make_way
+from themis.live.node_disk import NodeDisk, make_way, replace_file
 from themis.model import Machine
 
 _LOG = logging.getLogger(__name__)
@@ -29,6 +29,10 @@ _LOG = logging.getLogger(__name__)
 WANTED = "wanted.json"
 """The machines that need tokens, for the service to read."""
 TOKEN = "token"
+STATUS = "status.json"
+"""What the service should know of the bridge itself, in its own folder."""
+_SAID = 4000
+"""Characters of a trouble that are left for it."""
 _SOON = 0.5
 """Seconds between looks while a machine waits for its token."""
 _AGAIN = 5.0
@@ -90,7 +94,8 @@ class Bridge:
         self._drivers: dict[str, _Driver] = {}
         self._wanted: tuple[str, ...] | None = None
         self._trouble: dict[str, str] = {}
-        self._silent = ""
+        self._told: str | None = None
+        """What the service was told of the cluster; None: nothing yet."""
         self._stop = asyncio.Event()
 
     @property
@@ -125,13 +130,9 @@ class Bridge:
         try:
             seen = await self._cluster.look()
         except UnavailableError as error:
-            if str(error) != self._silent:
-                self._silent = str(error)
-                _LOG.warning("the cluster cannot be looked at, nothing changes: %s", error)
+            self._tell(f"the cluster cannot be looked at, nothing changes: {error}")
             return
-        if self._silent:
-            self._silent = ""
-            _LOG.info("the cluster can be looked at again")
+        self._tell(_useless(seen))
         self._want(tuple(item.machine.name for item in seen))
         known = {item.machine.name for item in seen}
         for name in [name for name in self._drivers if name not in known]:
@@ -139,6 +140,21 @@ class Bridge:
             await self._end(name)
         for item in seen:
             await self._compare(item)
+
+    def _tell(self, trouble: str) -> None:
+        """Log what is wrong with the cluster as a whole, and leave it for the service; once."""
+        if trouble == self._told:
+            return
+        if trouble:
+            _LOG.warning("%s", trouble)
+        elif self._told:
+            _LOG.info("the cluster can be used again")
+        self._told = trouble
+        text = json.dumps({"trouble": trouble[:_SAID]})
+        try:
+            replace_file(bridge_folder(self._folder) / STATUS, text, durable=False)
+        except OSError as error:
+            _LOG.warning("the service is not told of that: %s", error)
 
     async def _compare(self, seen: Sighting) -> None:
         name = seen.machine.name
@@ -221,6 +237,33 @@ def wanted_machines(folder: Path) -> tuple[str, ...]:
     except (OSError, ValueError):
         return ()
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
+
+
+def _useless(seen: Sequence[Sighting]) -> str:
+    """Why none of the machines can be used; empty if one can."""
+    if not seen:
+        return "the cluster has no machine with GPUs that Themis may use"
+    if not all(item.trouble for item in seen):
+        return ""
+    first = seen[0]
+    more = f" (and {len(seen) - 1} others)" if len(seen) > 1 else ""
+    return f"no machine of the cluster can be used: {first.machine.name}: {first.trouble}{more}"
+
+
+def bridge_trouble(nodes: Path) -> str | None:
+    """What a bridge says is wrong with its cluster; empty: nothing; None: it has not said yet."""
+    try:
+        with (bridge_folder(nodes) / STATUS).open(encoding="utf-8", errors="replace") as file:
+            said = json.loads(file.read(10 * _SAID))
+    except (OSError, ValueError):
+        return None
+    trouble = said.get("trouble") if isinstance(said, dict) else None
+    return trouble if isinstance(trouble, str) else None
+
+
+def forget_trouble(nodes: Path) -> None:
+    """A bridge has ended, or another begins: what was said is old."""
+    (bridge_folder(nodes) / STATUS).unlink(missing_ok=True)
 
 
 def bridge_folder(nodes: Path) -> Path:

@@ -8,7 +8,12 @@ from pathlib import Path
 
 from themis.errors import ConfigError
 from themis.live.audit import clean
-from themis.live.bridge import bridge_folder, wanted_machines
+from themis.live.bridge import (
+    bridge_folder,
+    bridge_trouble,
+    forget_trouble,
+    wanted_machines,
+)
 from themis.live.bridge_process import engine_folder
 from themis.live.config import KEYS, Address, ServiceConfig, value_of
 from themis.live.credentials import Vault
@@ -40,6 +45,12 @@ class BridgeChild:
         self._started = float("-inf")
         self._refused: dict[str, str] = {}
         """Machines that could get no token, and why: said once."""
+        self._trouble = ""
+
+    @property
+    def trouble(self) -> str:
+        """Why there may be no machines, for people; empty if nothing is known to be wrong."""
+        return self._trouble
 
     def tend(self, vault: Vault, *, now: float) -> None:
         """Start it if it is not running, and give it the tokens that it wants.
@@ -47,17 +58,39 @@ class BridgeChild:
         An earlier service may have started it: bridges outlive services, as nodes do.
         """
         if self._child is not None and self._child.poll() is not None:
-            code, log = self._child.returncode, bridge_folder(self._folder) / "node.log"
-            _LOG.error("the bridge has ended with %d (log: %s): %s", code, log, _last_line(log))
-            self._child = None
+            code, self._child = self._child.returncode, None
+            forget_trouble(self._folder)
+            self._hear(f"the bridge has ended with {code}: {_last_line(self._log)}", logging.ERROR)
         idle = self._child is None and not is_running(bridge_folder(self._folder))
         if idle and now - self._started > _PAUSE:
             self._started = now
+            forget_trouble(self._folder)
             command = bridge_command(self._config, self._grpc)
             self._child = spawn(command, bridge_folder(self._folder))
-            _LOG.info("started the bridge to %s", self._config.engine)
+            # One that ends again and again is started so, too.
+            level = logging.DEBUG if self._trouble else logging.INFO
+            _LOG.log(level, "started the bridge to %s (log: %s)", self._config.engine, self._log)
+        # Before it has looked, what was wrong with the one before is the best that is known.
+        if (trouble := bridge_trouble(self._folder)) is not None:
+            self._hear(trouble)
         for name in wanted_machines(self._folder):
             self._give_token(vault, name, now)
+
+    @property
+    def _log(self) -> Path:
+        return bridge_folder(self._folder) / "node.log"
+
+    def _hear(self, trouble: str, level: int = logging.WARNING) -> None:
+        """Take what is wrong, and log it when it is something else than before."""
+        trouble = one_line(trouble)
+        if trouble == self._trouble:
+            return
+        self._trouble = trouble
+        engine = self._config.engine
+        if trouble:
+            _LOG.log(level, "engine %s: %s (log: %s)", engine, trouble, self._log)
+        else:
+            _LOG.info("engine %s: its machines can be used again", engine)
 
     def _give_token(self, vault: Vault, name: str, now: float) -> None:
         try:
@@ -69,6 +102,11 @@ class BridgeChild:
             if self._refused.get(name) != str(error):
                 self._refused[name] = str(error)
                 _LOG.error("machine %s gets no token: %s", name[:80], error)
+
+
+def one_line(trouble: object) -> str:
+    """What a scheduler said, short and harmless."""
+    return clean(" ".join(str(trouble).split()))
 
 
 def _last_line(log: Path) -> str:
@@ -92,8 +130,16 @@ def check_bridge(config: ServiceConfig) -> None:
         raise ConfigError("local_nodes", str(config.local_nodes), f"none with {config.engine}")
     if config.tls.require_client:
         raise ConfigError("engine", config.engine, "local, with tls.require_client")
-    owners_of(config)
-    engine_folder(config)
+    mistakes: list[ConfigError] = []
+    for check in (owners_of, engine_folder):
+        try:
+            check(config)
+        except ConfigError as error:
+            mistakes.append(error)
+    if mistakes:
+        first, *others = mistakes
+        allowed = "; and ".join([first.allowed, *map(str, others)])
+        raise ConfigError(first.key, first.given, allowed, first.where)
 
 
 def bridge_command(config: ServiceConfig, grpc: Address) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from themis.errors import ConfigError, ThemisError
+from themis.live.bridge_child import check_bridge, one_line
 from themis.live.config import Address, ServiceConfig
 from themis.live.local_nodes import local_machines, nodes_folder
 from themis.live.tls import WARN_DAYS, check_files, days_left
@@ -68,6 +69,9 @@ class Probe(Protocol):
     def gpus(self) -> Sequence[GpuFound]:
         """The GPUs, if there are any."""
 
+    def cluster(self, config: ServiceConfig) -> str:
+        """A few words on the cluster that the engine is of; an error if it cannot be used."""
+
     def store(self, url: str) -> str:
         """A few words on the store, after having looked into it without changing it."""
 
@@ -107,12 +111,47 @@ class Machine(Protocol):
         """Whether one could listen there now."""
 
 
+LOCAL = "local"
+"""The engine that starts jobs on machines with nodes of their own, such as this one."""
+_INSTALLED = {
+    "slurm": "run the service where users of Slurm submit, with its commands on the PATH",
+    "ray": "pip install 'themis-scheduler[ray]', or let ray.python name a Python that has Ray",
+}
+"""What helps where an engine has not what it needs on this machine."""
+_ANSWERING = {
+    "slurm": "is slurmctld up, and does this machine have its slurm.conf (SLURM_CONF)?",
+    "ray": "is the cluster up, and Ray's port for clients open to this machine?",
+}
+"""What to look at where a cluster does not answer."""
+
 Check = Callable[[Machine, ServiceConfig, float], Iterable[Finding]]
+
+
+def check_engine(machine: Machine, config: ServiceConfig, now: float) -> Iterable[Finding]:
+    """Whether the cluster is there that another scheduler rules."""
+    name, ruler = "engine", config.engine.partition(":")[0]
+    if ruler == LOCAL:
+        return
+    try:
+        check_bridge(config)
+    except ConfigError as error:
+        yield Finding(name, Verdict.FAILED, str(error), "see the guide of this engine")
+    if machine.probe is None:
+        yield Finding(name, Verdict.SKIPPED, "no engine is installed here")
+        return
+    try:
+        yield Finding(name, Verdict.OK, machine.probe.cluster(config))
+    except ThemisError as error:
+        advice = _INSTALLED if isinstance(error, ConfigError) else _ANSWERING
+        yield Finding(name, Verdict.FAILED, one_line(error), advice[ruler])
 
 
 def check_control(machine: Machine, config: ServiceConfig, now: float) -> Iterable[Finding]:
     """Whether a job that does not want to go can be made to."""
     name = "process control"
+    if config.engine != LOCAL:
+        yield Finding(name, Verdict.SKIPPED, "jobs run on the machines of the engine")
+        return
     if machine.probe is None:
         yield Finding(name, Verdict.SKIPPED, "no engine is installed here")
         return
@@ -179,6 +218,9 @@ def check_local_nodes(machine: Machine, config: ServiceConfig, now: float) -> It
 def check_gpus(machine: Machine, config: ServiceConfig, now: float) -> Iterable[Finding]:
     """Which GPUs could be leased."""
     name = "GPUs"
+    if config.engine != LOCAL:
+        yield Finding(name, Verdict.SKIPPED, "those of the machines of the engine are used")
+        return
     if config.node.pretend:
         yield Finding(name, Verdict.OK, f"{config.node.pretend} pretend GPUs")
         return
@@ -301,6 +343,7 @@ def check_certificates(machine: Machine, config: ServiceConfig, now: float) -> I
 
 
 CHECKS: tuple[Check, ...] = (
+    check_engine,
     check_control,
     check_accounts,
     check_local_nodes,

@@ -127,7 +127,7 @@ class NodeDisk:
 
     def remember(self, memory: Memory) -> None:
         """Keep what no restart may forget; durable when this returns."""
-        _replace(self._folder / "node.json", dumps(_Saved(self._name, memory)), durable=True)
+        replace_file(self._folder / "node.json", dumps(_Saved(self._name, memory)), durable=True)
         self.memory = memory
 
     # Runs
@@ -135,7 +135,7 @@ class NodeDisk:
     def put(self, record: RunRecord, *, durable: bool = True) -> None:
         """Keep the order of a run, or later limits of it."""
         path = self._runs / f"{record.order.run}.json"
-        _replace(path, dumps(record), durable=durable)
+        replace_file(path, dumps(record), durable=durable)
 
     def drop(self, run: int) -> None:
         """Its result is stored where it has to be."""
@@ -189,7 +189,7 @@ def is_running(folder: Path) -> bool:
     return False
 
 
-def _replace(path: Path, text: str, *, durable: bool) -> None:
+def replace_file(path: Path, text: str, *, durable: bool) -> None:
     """Put a file in the place of another, as a whole."""
     draft = path.with_suffix(".new")
     number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

@@ -1,14 +1,21 @@
 """What engines and stores know of this machine, for the doctor (`themis.live.doctor.Probe`)."""
 
+import asyncio
 import socket
 from collections.abc import Sequence
 
 from themis.engines.gpus import Inventory, Nvidia
 from themis.engines.probe import Choice, choose
+from themis.engines.ray.line import ray_version
+from themis.engines.slurm.commands import Commands
 from themis.errors import MissingFileError, UnavailableError
+from themis.live.config import ServiceConfig
 from themis.live.doctor import GpuFound
 from themis.live.store import open_store
 from themis.live.store.opening import sqlite_path
+
+_PATIENCE = 10.0
+"""Seconds for an answer of a cluster."""
 
 
 class EngineProbe:
@@ -42,6 +49,22 @@ class EngineProbe:
             GpuFound(f"GPU {gpu.index} ({gpu.model or 'unknown'})", gpu.trouble)
             for gpu in found.gpus
         )
+
+    def cluster(self, config: ServiceConfig) -> str:
+        """A few words on the cluster that the engine is of, as far as it is there."""
+        if config.engine == "slurm":
+            commands = Commands(limit=_PATIENCE)
+            commands.check()
+            return asyncio.run(commands.ping())
+        version = ray_version(str(config.ray.python or ""))
+        if not config.engine.startswith("ray://"):
+            return f"Ray {version}; whether a cluster runs here was not looked at"
+        host, _, port = config.engine.removeprefix("ray://").rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
+        except (OSError, OverflowError) as error:
+            raise UnavailableError(f"{config.engine} does not answer: {error}") from None
+        return f"Ray {version}; somebody listens at {config.engine}"
 
     def store(self, url: str) -> str:
         """A few words on the store, after having looked into it without changing it."""

@@ -97,6 +97,7 @@ class Serving:
         self._grpc: GrpcServer | None = None
         self._grpc_address: Address | None = None
         self._service: Service | None = None
+        self._bridge: BridgeChild | None = None
 
     def stop(self) -> None:
         """End soon; what runs on nodes goes on."""
@@ -143,7 +144,7 @@ class Serving:
             stack.push_async_callback(_ended, hosting)
             epoch = service.steward.epoch
             if config.engine != LOCAL:
-                bridge = BridgeChild(config, grpc)
+                bridge = self._bridge = BridgeChild(config, grpc)
                 bridge.tend(vault, now=time.time())
                 stack.callback(asyncio.create_task(_tend(bridge, vault)).cancel)
             elif config.local_nodes is not None:
@@ -240,11 +241,15 @@ class Serving:
             session=config.session,
             limits=config.limits,
             describe=self._describe,
+            trouble=self._trouble,
             reload=self.reload if self._again is not None else None,
         )
 
     def _describe(self) -> dict[str, Any]:
         return described(self._loaded)
+
+    def _trouble(self) -> str:
+        return self._bridge.trouble if self._bridge is not None else ""
 
     # Changes while running
 

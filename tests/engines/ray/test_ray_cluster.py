@@ -400,6 +400,8 @@ class Office:
 def connect(self, address):
     global out
     out = self._out
+    if address == "without":
+        raise ModuleNotFoundError("No module named 'ray'")
     if address == "nowhere":
         raise ConnectionError("nobody there")
     return lambda what, **args: getattr(Office(), what)(**args)
@@ -489,6 +491,44 @@ def test_a_cluster_that_is_not_there_is_unavailable_and_says_why(python: str) ->
             await Line("nowhere", python).call("look")
 
     asyncio.run(scene())
+
+
+def test_a_line_that_failed_says_why_until_it_is_tried_again(python: str) -> None:
+    async def scene() -> None:
+        line = Line("nowhere", python)
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match="nobody there"):
+                await line.call("look")
+
+    asyncio.run(scene())
+
+
+def test_a_python_without_ray_says_how_to_get_it(python: str) -> None:
+    async def scene() -> None:
+        with pytest.raises(UnavailableError, match=r"in .*/python: pip install .*ray\.python"):
+            await Line("without", python).call("look")
+
+    asyncio.run(scene())
+
+
+def test_a_process_that_ends_by_itself_is_not_killed(
+    python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # To kill what has just ended would take its end from asyncio, which complains of that.
+    killed: list[int] = []
+    monkeypatch.setattr(asyncio.subprocess.Process, "kill", lambda self: killed.append(self.pid))
+    monkeypatch.setattr("themis.engines.ray.line._FAREWELL", 60.0)
+
+    async def scene() -> None:
+        with pytest.raises(UnavailableError, match="nobody there"):
+            await Line("nowhere", python).call("look")
+        line = Line("auto", python)
+        with pytest.raises(UnavailableError, match="has ended"):
+            await line.call("die")
+        await line.close()
+
+    asyncio.run(scene())
+    assert not killed
 
 
 def test_a_python_that_is_not_there_is_refused(tmp_path: Path) -> None:

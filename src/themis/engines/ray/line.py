@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,6 +24,12 @@ _READY = 120.0
 """Seconds to connect: a client's takes a new process beside the head."""
 _PAUSE = 2.0
 """Seconds between starts of one that fails."""
+_FAREWELL = 2.0
+"""Seconds to end by itself."""
+_WANTED = "a Python that has Ray"
+_VERSION = "import ray; print(ray.__version__)"
+_MISSING = "No module named 'ray'"
+HINT = "pip install 'themis-scheduler[ray]', or let ray.python name a Python that has Ray"
 _LONGEST = 16 << 20
 """Bytes of an answer."""
 
@@ -46,12 +53,7 @@ class Line:
             limit: Seconds for one call.
             environ: Where the process's environment is taken from.
         """
-        given = os.environ if environ is None else environ
-        self._env = {
-            name: value
-            for name, value in given.items()
-            if name in _PASSED_ON or name.startswith("RAY_")
-        }
+        self._env = _passed_on(os.environ if environ is None else environ)
         self._address = address
         self._python = python or sys.executable
         self._limit = limit
@@ -59,6 +61,8 @@ class Line:
         self._reading: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._started = -_PAUSE
+        self._why = "Ray cannot be reached"
+        """What the last start failed of."""
         self._numbers = itertools.count(1)
         self._answers: dict[int, tuple[asyncio.subprocess.Process, asyncio.Future[Any]]] = {}
         self._ended: dict[str, Callable[[str | None], None]] = {}
@@ -72,7 +76,7 @@ class Line:
             ConfigError: There is none.
         """
         if shutil.which(self._python) is None:
-            raise ConfigError("ray.python", self._python, "a Python that has Ray")
+            raise ConfigError("ray.python", self._python, _WANTED)
 
     def when_ended(self, name: str, call: Callable[[str | None], None]) -> None:
         """Have something called when the holder of this start has ended, if that is heard.
@@ -127,17 +131,8 @@ class Line:
     async def close(self) -> None:
         """Let go. What runs in Ray runs on."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            async with asyncio.timeout(2.0):
-                await process.wait()
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        if process is not None:
+            await _end(process)
         if self._reading is not None and self._reading is not asyncio.current_task():
             await asyncio.gather(self._reading, return_exceptions=True)
 
@@ -147,7 +142,7 @@ class Line:
                 return self._process
             loop = asyncio.get_running_loop()
             if loop.time() < self._started + _PAUSE:
-                raise UnavailableError("Ray cannot be reached")
+                raise UnavailableError(self._why)
             self._started, self._failed = loop.time(), 0
             process = await asyncio.create_subprocess_exec(
                 self._python, "-I", str(Path(driver.__file__)), self._address,
@@ -159,11 +154,9 @@ class Line:
             )  # fmt: skip
             try:
                 await self._greet(process)
-            except BaseException:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-                self._started = loop.time()
+            except BaseException as error:
+                await _end(process)
+                self._started, self._why = loop.time(), str(error) or self._why
                 raise
             self._process = process
             self._reading = asyncio.create_task(self._read(process))
@@ -177,7 +170,9 @@ class Line:
         except (TimeoutError, ValueError):
             said = {}
         if "ok" not in said:
-            raise UnavailableError(f"Ray cannot be reached: {said.get('error', 'no answer')}")
+            why = str(said.get("error", "no answer"))
+            hint = f" in {self._python}: {HINT}" if _MISSING in why else ""
+            raise UnavailableError(f"Ray cannot be reached: {why}{hint}")
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
@@ -187,12 +182,13 @@ class Line:
         except (ValueError, ConnectionError) as error:
             _LOG.warning("Ray: what was said cannot be read: %s", error)
         finally:
-            # Nobody reads what it says any more: it is of no use.
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
             for asked, answer in self._answers.values():
                 if asked is process and not answer.done():
                     answer.set_exception(ConnectionError("the way to Ray has ended"))
+            # Nobody reads what it says any more: it is of no use.
+            if process is self._process:
+                self._process = None
+            await _end(process)
 
     def _take(self, said: dict[str, Any]) -> None:
         if "ended" in said:
@@ -208,3 +204,55 @@ class Line:
             answer.set_exception(UnavailableError(said["error"]))
         else:
             answer.set_result(said["ok"])
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Let a process end, or end it.
+
+    Not killed at once: that looks first whether it has ended, and then asyncio does not learn how.
+    """
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        async with asyncio.timeout(_FAREWELL):
+            await process.wait()
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def _passed_on(given: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in given.items()
+        if name in _PASSED_ON or name.startswith("RAY_")
+    }
+
+
+def ray_version(python: str = "", limit: float = 60.0) -> str:
+    """The version of Ray that a Python has; no cluster is asked.
+
+    Raises:
+        ConfigError: There is no such Python, or it has none.
+        UnavailableError: It took too long, which the first time it may.
+    """
+    Line("auto", python).check()
+    program = python or sys.executable
+    try:
+        done = subprocess.run(
+            [program, "-I", "-c", _VERSION],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=_passed_on(os.environ),
+            timeout=limit,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise UnavailableError(f"{program} took more than {limit:g} s to import ray") from None
+    except OSError as error:
+        raise ConfigError("ray.python", f"{program} ({error.strerror})", _WANTED) from None
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().split("\n")[-1]
+        raise ConfigError("ray.python", f"{program} ({said[-300:]})", _WANTED)
+    return done.stdout.decode("utf-8", "replace").strip()[-40:]

@@ -45,13 +45,27 @@ class Commands:
         """Whether all of them are there.
 
         Raises:
-            ConfigError: One is not.
+            ConfigError: Some are not.
         """
-        for name in NEEDED:
-            if shutil.which(name, path=self._env.get("PATH")) is None:
-                raise ConfigError(
-                    "engine", f"slurm, without `{name}` on the PATH", "Slurm's commands"
-                )
+        path = self._env.get("PATH")
+        missing = [name for name in NEEDED if shutil.which(name, path=path) is None]
+        if missing:
+            named = ", ".join(f"`{name}`" for name in missing)
+            given = f"slurm, without {named} on the PATH"
+            raise ConfigError("engine", given, "Slurm's commands on the PATH of the service")
+
+    async def ping(self) -> str:
+        """What Slurm says of its controllers, in one line.
+
+        Raises:
+            UnavailableError: None of them is up.
+            RefusedError: It cannot be asked.
+        """
+        text, _ = await self.run("scontrol", "ping")
+        said = "; ".join(line.strip() for line in text.split("\n") if line.strip())
+        if "UP" not in said.split():
+            raise UnavailableError(f"scontrol ping: {said[-300:] or 'no answer'}")
+        return said[:300]
 
     async def run(self, *argv: str, limit: float = 0.0) -> tuple[str, str]:
         """What a command printed, and what it complained of.

@@ -48,6 +48,8 @@ class ApiSettings:
     describe: Callable[[], Data] = dict
     """The configuration, for `config show`."""
     reload: Callable[[], Awaitable[Data]] | None = None
+    trouble: Callable[[], str] = str
+    """What is wrong with the engine as a whole; empty: nothing."""
     wall: Callable[[], float] = time.time
 
 

@@ -5,6 +5,7 @@ from themis.arbiter.world import GONE
 from themis.errors import MissingError, RefusedError
 from themis.live import views
 from themis.live.access import decide
+from themis.live.credentials import Role
 from themis.live.routes.base import Call, Data, Handlers
 from themis.model import GpuId, OwnerId
 from themis.model.ids import check_name
@@ -23,7 +24,13 @@ class Machines(Handlers):
             if name not in self._service.removed
             and decide(call.identity, call.endpoint.verb, name).allowed
         ]
-        return {"nodes": lines, "now": self._service.now()}
+        return {"nodes": lines, "now": self._service.now(), "trouble": self._trouble(call)}
+
+    def _trouble(self, call: Call) -> str:
+        """Why machines may be missing. It may name hosts and files, which are not for all."""
+        trouble = self._settings.trouble()
+        full = call.identity is not None and call.identity.role in {Role.ADMIN, Role.VIEWER}
+        return trouble if full or not trouble else "the engine has trouble; operators see which"
 
     def _node(self, call: Call) -> str:
         name = call.path("node")
