@@ -259,7 +259,11 @@ class ServiceContract:
         async def scene(cluster: RealCluster) -> None:
             async with staged(cluster, place, settings=SHORT) as stage:
                 # The first holds all GPUs when the second one comes, for longer than a lease.
-                two = {"search": {"method": "grid", "params": {"q": [7, 3]}}}
+                longest = round(ITERATIONS * cluster.pace)
+                two = {
+                    "search": {"method": "grid", "params": {"q": [7, 3]}},
+                    "stop": {"method": "halving", "max_iterations": longest},
+                }
                 files = [sweep(stage, name, place / "resumed") | two for name in ("one", "two")]
                 logs = await spoken_for(stage, files, lambda: len(stage.starts()) >= 2)
                 await stage.kill(signal.SIGTERM)
