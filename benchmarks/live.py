@@ -11,6 +11,8 @@ round     1,000 agents, each with its own connection; all are asked (policy them
           agent has heard; `rss_mb` is the most that the service's process ever had.
 hostile   2,000 agents, 30 % dead, 10 % slow, 10 % hostile: `over_s` is by how much rounds end later
           than their deadline, which is that of the bids plus the solver's budget; 99th percentile.
+          `told_s` is from the opening of a round until the last agent has heard, when all of it is
+          on disk, and `told_worst_s` the longest of these.
           `lost` and `lost_reports` are calls of agents and of nodes that nobody answered (they were
           cancelled, or took too long); `flood_lost` those that hostile agents make besides, with
           two seconds of patience. `--verbose` tells how calls of each kind ended.
@@ -180,6 +182,8 @@ def hostile(folder: Path, args: argparse.Namespace) -> dict[str, float]:
     return {
         "over_s": sorted(over)[math.ceil(0.99 * len(over)) - 1],
         "over_median_s": statistics.median(over),
+        "told_s": statistics.median(seen.told),
+        "told_worst_s": max(seen.told),
         "rounds": len(over),
         "failed": seen.failed,
         "asked": seen.asked,

@@ -31,7 +31,8 @@ def test_the_highest_token_is_remembered_per_gpu(tmp_path: Path) -> None:
 
 
 def test_the_highest_token_of_all_machines_is_found(tmp_path: Path) -> None:
-    assert highest_below(str(tmp_path / "none")) == 0
+    unread: list[OSError] = []
+    assert highest_below(str(tmp_path / "none"), unread.append) == 0
     for machine, gpu, token in (("m0", "0", 7), ("m0", "1", 12), ("m1", "0", 9)):
         gpus = tmp_path / machine / "gpus"
         gpus.mkdir(parents=True, exist_ok=True)
@@ -40,8 +41,10 @@ def test_the_highest_token_of_all_machines_is_found(tmp_path: Path) -> None:
         fence.release()
     (tmp_path / "m1" / "gpus" / "1").write_text("9" * 24)  # nobody gave this
     (tmp_path / "m1" / "gpus" / "folder").mkdir()
+    os.mkfifo(tmp_path / "m1" / "gpus" / "pipe")  # whose other end nobody has
     (tmp_path / "notes").touch()
-    assert highest_below(str(tmp_path)) == 12
+    assert highest_below(str(tmp_path), unread.append) == 12
+    assert {type(error) for error in unread} >= {IsADirectoryError}
 
 
 def test_an_older_token_is_refused_and_the_same_is_not(tmp_path: Path) -> None:

@@ -264,8 +264,8 @@ def test_why_an_engine_has_no_machines_is_told_in_full_to_operators_only(tmp_pat
                 who: (await desk.call(who, "GET", "/v1/nodes")).json()["trouble"]
                 for who in ("root", "eve", "ann", "m0")
             }
-            assert told["root"] == told["eve"] == "no Ray at head:1"
-            assert told["ann"] == told["m0"] == "the engine has trouble; operators see which"
+            assert told.pop("root") == "no Ray at head:1"
+            assert set(told.values()) == {"the engine has trouble; operators see which"}
 
     asyncio.run(work())
 

@@ -246,10 +246,11 @@ def test_slurm_is_there_when_its_commands_are_and_one_of_its_controllers_is_up(
     with pytest.raises(ConfigError, match="without `sinfo` on the PATH"):
         EngineProbe().cluster(config)
     tool(tmp_path, "sinfo", "exit 0")
-    for said, up in (("DOWN", False), ("UP", True)):
-        tool(tmp_path, "scontrol", f'[ "$1" = ping ] && echo "Slurmctld(primary) at c is {said}"')
+    for said, other, up in (("DOWN", "DOWN", False), ("UP", "DOWN", True), ("DOWN", "UP", True)):
+        both = f'echo "Slurmctld(primary) at c is {said}"; echo "Slurmctld(backup) at d is {other}"'
+        tool(tmp_path, "scontrol", f'[ "$1" = ping ] || exit 1; {both}')
         if up:
-            assert EngineProbe().cluster(config) == "Slurmctld(primary) at c is UP"
+            assert f"at c is {said}; " in EngineProbe().cluster(config)
             continue
         with pytest.raises(UnavailableError, match="c is DOWN"):
             EngineProbe().cluster(config)

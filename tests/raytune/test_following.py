@@ -7,7 +7,13 @@ import pytest
 from themis.apps import parse_app, plan_app
 from themis.apps.agency import Agency
 from themis.client import Client
-from themis.errors import ConfigError, DeniedError, UnavailableError, UnknownAppError
+from themis.errors import (
+    ConfigError,
+    DeniedError,
+    StaleAnswerError,
+    UnavailableError,
+    UnknownAppError,
+)
 from themis.fleet.messages import RunState
 from themis.fleet.talk import (
     EndSaid,
@@ -271,6 +277,15 @@ def test_one_that_could_not_be_cancelled_is_cancelled_when_the_script_ends(
     follower.cancel()
     assert desk.asked == ["submit", "cancel tuned", "cancel tuned"]
     assert not caplog.text, "somebody else was quicker"
+
+
+def test_an_app_that_another_process_speaks_for_is_not_cancelled() -> None:
+    desk = Desk("tenant")
+    follower = followed(desk)
+    assert follower.over.wait(60.0)
+    follower.error = StaleAnswerError("tuned", "another process speaks for it")
+    follower.cancel()
+    assert desk.asked == ["submit"]
 
 
 def test_an_app_that_is_over_is_not_cancelled() -> None:

@@ -8,17 +8,17 @@ The lock belongs to the supervisor's process, so it cannot outlive it and is not
 the second line: the node has asked its own memory of tokens before.
 """
 
-import contextlib
 import errno
 import fcntl
 import os
+from collections.abc import Callable
 
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 """A file system without locks. Tokens are compared there all the same."""
 
 
-_NO_TOKEN = 2**53
-"""Tokens are below this, so that every reader of JSON can hold them."""
+_NO_TOKEN = 2**52
+"""Nobody has given so many: those from the time of day (decision 0038) are below it until 2106."""
 
 
 class RefusedStartError(Exception):
@@ -85,7 +85,8 @@ class Fence:
 def highest_token(folder: str, gpu: str) -> int:
     """The highest token that started something on this GPU; 0 before the first."""
     try:
-        fd = os.open(f"{folder}/{gpu}", os.O_RDONLY | os.O_CLOEXEC)
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        fd = os.open(f"{folder}/{gpu}", flags)
     except FileNotFoundError:
         return 0
     try:
@@ -94,25 +95,32 @@ def highest_token(folder: str, gpu: str) -> int:
         os.close(fd)
 
 
-def highest_below(folder: str) -> int:
+def highest_below(folder: str, unread: Callable[[OSError], None]) -> int:
     """The highest token that any machine has seen whose engine keeps its files in this folder.
 
-    What cannot be read, or is no token that anybody could have given, does not count.
+    What is no token that anybody could have given does not count, nor what cannot be read, of
+    which `unread` is told.
     """
     found = 0
-    for machine in _names(folder):
+    for machine in _names(folder, unread):
         gpus = f"{folder}/{machine}/gpus"
-        for gpu in _names(gpus):
-            with contextlib.suppress(OSError):
+        for gpu in _names(gpus, unread):
+            try:
                 token = highest_token(gpus, gpu)
+            except OSError as error:
+                unread(error)
+            else:
                 found = max(found, token if token < _NO_TOKEN else 0)
     return found
 
 
-def _names(folder: str) -> list[str]:
+def _names(folder: str, unread: Callable[[OSError], None]) -> list[str]:
     try:
         return os.listdir(folder)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        unread(error)
         return []
 
 

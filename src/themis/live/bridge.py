@@ -149,12 +149,13 @@ class Bridge:
             _LOG.warning("%s", trouble)
         elif self._told:
             _LOG.info("the cluster can be used again")
-        self._told = trouble
         text = json.dumps({"trouble": trouble[:_SAID]})
         try:
             replace_file(bridge_folder(self._folder) / STATUS, text, durable=False)
         except OSError as error:
-            _LOG.warning("the service is not told of that: %s", error)
+            _LOG.warning("the service is not told of that, for now: %s", error)
+        else:
+            self._told = trouble
 
     async def _compare(self, seen: Sighting) -> None:
         name = seen.machine.name

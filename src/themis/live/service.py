@@ -390,6 +390,10 @@ class Service:
                 assert_never(command)
 
     async def _solve(self, command: cmd.Solve) -> None:
+        with marked(round=command.round):
+            await self._solve_in(command)
+
+    async def _solve_in(self, command: cmd.Solve) -> None:
         due = self._deadlines.of(command, self._steward.arbiter.settings)
         last = max(0.0, self._clock.until(due.last))
         seconds = min(last, max(0.0, self._clock.until(due.ready)))

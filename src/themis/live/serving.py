@@ -120,14 +120,15 @@ class Serving:
             check_bridge(config)
         elif config.local_nodes is not None:
             local_machines(config)
-        if is_new(config.store):
+        new = is_new(config.store)
+        if new:
             for key, address in (("http", config.http), ("grpc", config.grpc)):
                 listen(key, address).close()
         _state_folder(config)
         async with AsyncExitStack() as stack:
             store = open_store(config.store)
             stack.callback(store.close)
-            service = await self._begin(store, config)
+            service = await self._begin(store, config, new=new)
             self._service = service
             stack.push_async_callback(service.close)
             vault = KeptVault(service.kept, service.keep)
@@ -168,14 +169,16 @@ class Serving:
                 notify(STOPPING)
         _LOG.info("stopped; what runs on nodes goes on")
 
-    async def _begin(self, store: Store, config: ServiceConfig) -> Service:
+    async def _begin(self, store: Store, config: ServiceConfig, *, new: bool) -> Service:
         rule = policy(config.policy, **dict(self._loaded.policy_options))
         solving = Solving(config.solver)
         # The solver's process loads its libraries while the store is read.
         loading = asyncio.create_task(solving.start())
         try:
             memory = await asyncio.to_thread(
-                _recall_at_once, store, rule, self._loaded.settings, config
+                _recall_at_once,
+                *(store, rule, self._loaded.settings, config),
+                above_token=seen_there(config) if new else 0,
             )
         except BaseException:
             loading.cancel()
@@ -353,7 +356,10 @@ async def _reap(nodes: LocalNodes) -> None:
 async def _tend(bridge: BridgeChild, vault: KeptVault) -> None:
     while True:
         await asyncio.sleep(_TEND_EVERY)
-        bridge.tend(vault, now=time.time())
+        try:
+            bridge.tend(vault, now=time.time())
+        except OSError as error:
+            _LOG.warning("the bridge cannot be looked after now: %s", error)
 
 
 def _tell_failure(task: asyncio.Task[None]) -> None:
@@ -393,14 +399,20 @@ async def _remember(service: Service) -> None:
 def seen_there(config: ServiceConfig) -> int:
     """The highest token on the machines of another scheduler, whoever gave it.
 
-    Their files are on shared storage and may be older than the store: a service that began below
-    them would be refused everything as stale.
+    Their files are on shared storage and may be older than a new store: a service that began below
+    them would be refused everything as stale. A store that is not new knows its own.
     """
-    return 0 if config.engine == LOCAL else highest_below(str(engine_folder(config)))
+    if config.engine == LOCAL:
+        return 0
+
+    def unread(error: OSError) -> None:
+        _LOG.warning("leases of an earlier service cannot be looked at: %s", error)
+
+    return highest_below(str(engine_folder(config)), unread)
 
 
 def _recall_at_once(
-    store: Store, rule: Policy, settings: Settings, config: ServiceConfig
+    store: Store, rule: Policy, settings: Settings, config: ServiceConfig, *, above_token: int
 ) -> Memory:
     """Recall without looking for garbage meanwhile: everything that is made stays."""
     gc.disable()
@@ -412,7 +424,7 @@ def _recall_at_once(
             __version__,
             seed=config.seed,
             node_ttl=config.node_ttl,
-            above_token=seen_there(config),
+            above_token=above_token,
         )
         gc.freeze()
         # A crowd's bids are made to stay until the next round: looking through them after every

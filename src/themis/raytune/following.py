@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from themis.apps import parse_app
-from themis.errors import MissingError, ThemisError, UnavailableError
+from themis.errors import MissingError, StaleAnswerError, ThemisError, UnavailableError
 from themis.model import AppId, JobId
 from themis.tuners import Trial
 from themis.tuners.base import Decision
@@ -104,8 +104,13 @@ class Follower:
         self._call(lambda runner: runner.conclude(job, iterations, metric))
 
     def cancel(self) -> None:
-        """End the app if it is not over, as when the script ends early or its agent is refused."""
+        """End the app if it is not over, as when the script ends early or its agent is refused.
+
+        Not if another process speaks for it by now: it is that one's.
+        """
         if self._cancelled or (self.over.is_set() and self.error is None):
+            return
+        if isinstance(self.error, StaleAnswerError):
             return
         try:
             self._place.client.cancel(self.app)  # It is over when this is answered.

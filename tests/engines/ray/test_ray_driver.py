@@ -174,3 +174,36 @@ def test_launches_that_wait_for_room_hold_up_nobody(monkeypatch: pytest.MonkeyPa
     finally:
         room.set()
         made._launches.shutdown()
+
+
+def test_groups_of_machines_that_died_are_removed_by_their_numbers(
+    ray: Ray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def group(name: str, state: str, number: str) -> dict[str, Any]:
+        return {
+            "name": name, "state": state, "placement_group_id": number,
+            "bundles_to_node_id": {}, "bundles": {},
+        }  # fmt: skip
+
+    removed: list[str] = []
+
+    def remove(number: bytes) -> None:
+        removed.append(number.hex())
+        if number == b"\xaa":
+            raise RuntimeError("gone by itself")
+
+    groups = [
+        group("themis-a", "RESCHEDULING", "aa"), group("themis-b", "RESCHEDULING", "bb"),
+        group("themis-c", "CREATED", "cc"), group("others", "RESCHEDULING", "dd"),
+    ]  # fmt: skip
+    ray.PlacementGroupID = lambda number: number
+    ray.nodes = list
+    ray.util = SimpleNamespace(
+        placement_group=SimpleNamespace(PlacementGroup=lambda number: number),
+        placement_group_table=lambda: dict(enumerate(groups)),
+        remove_placement_group=remove,
+        list_named_actors=list,
+    )
+    monkeypatch.setattr(driver, "_free", dict)
+    assert set(driver.Office().look()["groups"]) == {"themis-a", "themis-b", "themis-c"}
+    assert removed == ["aa", "bb"]

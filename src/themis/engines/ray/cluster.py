@@ -10,7 +10,6 @@ start: by that it is found again. Machines are named by a label, or by their hos
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -34,7 +33,7 @@ _FRESH = 0.5
 _ACCELERATOR = "ray.io/accelerator-type"
 SEAT_LABEL = "themis-seat"
 """Of nodes that `raytune.seat` starts in a lease: their GPUs are those of another node."""
-_WAITING, _PLACED, _HOMELESS = "PENDING", "CREATED", "RESCHEDULING"
+_WAITING, _PLACED = "PENDING", "CREATED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,20 +236,7 @@ class RayCluster:
                 asked = self.now()
                 self._seen = self._read(await self.line.call("look"))
                 self._seen_at = asked
-                await self._remove_homeless()
             return self._seen
-
-    async def _remove_homeless(self) -> None:
-        """Take back groups whose machine has died.
-
-        They are bound to that one, which never comes back as the same: Ray would keep them for
-        ever, and a cluster that grows by itself would start machines for them. Where their starts
-        were is known from disk; those stay lost until their end is seen or their leases are over.
-        """
-        for name, (state, _, _) in self._seen.groups.items():
-            if state == _HOMELESS:
-                with contextlib.suppress(UnavailableError):
-                    await self.line.call("cancel", name=name, hard=False)
 
     def _read(self, said: Mapping[str, Any]) -> Seen:
         nodes = [RayNode(**node) for node in said["nodes"]]

@@ -28,6 +28,8 @@ NAMESPACE = "themis"
 PREFIX = "themis-"
 HEAD = "node:__internal_head__"
 """A resource that only the machine of the head has."""
+HOMELESS = "RESCHEDULING"
+"""A group's state when its machine has died."""
 LAUNCHES = 64
 """At a time: one that waits for room waits long."""
 CALLS = 16
@@ -137,6 +139,9 @@ class Office:
         import ray  # noqa: PLC0415 - see above
 
         table = ray.util.placement_group_table().values()
+        for group in table:
+            if group["name"].startswith(PREFIX) and group["state"] == HOMELESS:
+                _remove(group["placement_group_id"])
         groups = {
             group["name"]: [
                 group["state"],
@@ -241,6 +246,19 @@ class Office:
         with contextlib.suppress(ValueError):
             ray.util.remove_placement_group(ray.util.get_placement_group(name))
         return sure
+
+
+def _remove(number: str) -> None:
+    """Take back a group whose machine has died, by its number: another may have its name by now.
+
+    It is bound to that machine, which never comes back as the same: Ray would keep it for ever, and
+    a cluster that grows by itself would start machines for it.
+    """
+    import ray  # noqa: PLC0415 - see above
+
+    group = ray.util.placement_group.PlacementGroup(ray.PlacementGroupID(bytes.fromhex(number)))
+    with contextlib.suppress(Exception):  # the next look tries again
+        ray.util.remove_placement_group(group)
 
 
 def _node(node: dict[str, Any]) -> dict[str, Any]:

@@ -216,9 +216,11 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     try:
         async with asyncio.timeout(_FAREWELL):
             await process.wait()
-    except TimeoutError:
+    except BaseException as error:  # nobody must be left, whoever is cancelled meanwhile
         with contextlib.suppress(ProcessLookupError):
             process.kill()
+        if not isinstance(error, TimeoutError):
+            raise
         await process.wait()
 
 

@@ -62,8 +62,9 @@ class Commands:
             RefusedError: It cannot be asked.
         """
         text, _ = await self.run("scontrol", "ping")
-        said = "; ".join(line.strip() for line in text.split("\n") if line.strip())
-        if "UP" not in said.split():
+        lines = [line.strip() for line in text.split("\n") if line.strip()]
+        said = "; ".join(lines)
+        if not any(line.split()[-1] == "UP" for line in lines):
             raise UnavailableError(f"scontrol ping: {said[-300:] or 'no answer'}")
         return said[:300]
 

@@ -29,7 +29,7 @@ class Machines(Handlers):
     def _trouble(self, call: Call) -> str:
         """Why machines may be missing. It may name hosts and files, which are not for all."""
         trouble = self._settings.trouble()
-        full = call.identity is not None and call.identity.role in {Role.ADMIN, Role.VIEWER}
+        full = call.identity is not None and call.identity.role is Role.ADMIN
         return trouble if full or not trouble else "the engine has trouble; operators see which"
 
     def _node(self, call: Call) -> str:
