@@ -38,10 +38,10 @@ def test_a_log_is_served_until_interrupted(recorded_log: Path) -> None:
             assert process.stdout is not None
             told = json.loads(process.stdout.readline())
             opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-            with opener.open(told["url"], timeout=30) as page:
+            with opener.open(told["url"], timeout=120) as page:
                 assert b"Themis" in page.read()
             base = told["url"].partition("/?")[0]
-            with opener.open(f"{base}/v1/board", timeout=30) as answer:
+            with opener.open(f"{base}/v1/board", timeout=120) as answer:
                 board = json.load(answer)
             assert board["origin"]["kind"] == "log"
             assert len(board["apps"]) == 2

@@ -199,11 +199,13 @@ def test_groups_of_machines_that_died_are_removed_by_their_numbers(
     ray.PlacementGroupID = lambda number: number
     ray.nodes = list
     ray.util = SimpleNamespace(
-        placement_group=SimpleNamespace(PlacementGroup=lambda number: number),
         placement_group_table=lambda: dict(enumerate(groups)),
         remove_placement_group=remove,
         list_named_actors=list,
     )
+    module = SimpleNamespace(PlacementGroup=lambda number: number)
+    monkeypatch.setitem(sys.modules, "ray.util", ray.util)
+    monkeypatch.setitem(sys.modules, "ray.util.placement_group", module)
     monkeypatch.setattr(driver, "_free", dict)
     assert set(driver.Office().look()["groups"]) == {"themis-a", "themis-b", "themis-c"}
     assert removed == ["aa", "bb"]

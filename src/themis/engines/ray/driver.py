@@ -255,9 +255,10 @@ def _remove(number: str) -> None:
     a cluster that grows by itself would start machines for it.
     """
     import ray  # noqa: PLC0415 - see above
+    from ray.util.placement_group import PlacementGroup  # noqa: PLC0415 - see above
 
-    group = ray.util.placement_group.PlacementGroup(ray.PlacementGroupID(bytes.fromhex(number)))
     with contextlib.suppress(Exception):  # the next look tries again
+        group = PlacementGroup(ray.PlacementGroupID(bytes.fromhex(number)))
         ray.util.remove_placement_group(group)
 
 
