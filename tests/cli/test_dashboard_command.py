@@ -46,6 +46,6 @@ def test_a_log_is_served_until_interrupted(recorded_log: Path) -> None:
             assert board["origin"]["kind"] == "log"
             assert len(board["apps"]) == 2
             process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 130
+            assert process.wait(120) == 130
         finally:
             process.kill()
