@@ -299,11 +299,11 @@ def test_a_machine_that_is_gone_is_noticed_soon(floor: Floor) -> None:
 @pytest.mark.parametrize("words", [b"\n", b"[]\n", b'{"trial": "3"}\n', b"x" * 10000 + b"\n"])
 def test_nonsense_at_the_door_does_not_matter(floor: Floor, words: bytes) -> None:
     host, _, port = floor.address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
-        with contextlib.suppress(OSError):  # It may have hung up in the middle of it.
-            connection.sendall(words)
-            connection.shutdown(socket.SHUT_WR)
-            assert connection.recv(100) == b""
+    connection = socket.create_connection((host, int(port)), timeout=10)
+    with connection, contextlib.suppress(OSError):  # It may have hung up in the middle of it.
+        connection.sendall(words)
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(100) == b""
     with hello(floor):
         seated(floor)
 
