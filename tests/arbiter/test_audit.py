@@ -71,7 +71,46 @@ def test_errors_of_a_fifth_are_forgiven(factor: float, level: int) -> None:
     audit = _audit()
     audit.hear(Slowdown(tuple(max(1.0, value * factor) for value in TRUTH.levels)), TOLERANCE)  # type: ignore[arg-type]
     assert _run(audit, level, samples=1000) == 0
-    assert _run(_audit(serial=factor), level, samples=1000) == 0
+    declared = _audit(serial=factor)
+    for _ in range(10):
+        _run(declared, level, samples=100)
+    assert declared.alarms == 0
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_iteration_time_that_is_a_little_short_is_replaced_without_alarm(count: int) -> None:
+    audit = _audit(serial=0.8)
+    rng = random.Random(3)
+    for _ in range(100):
+        _run(audit, SLOT, count, samples=10, rng=rng)
+    assert audit.alarms == 0
+    assert audit.serial_factor == pytest.approx(1 / 0.8, rel=0.04)
+    # No more than is sure.
+    assert audit.serial_factor < 1 / 0.8
+
+
+def test_what_may_be_chance_or_a_slowdown_changes_no_iteration_time() -> None:
+    for seed in range(20):
+        honest = _audit()
+        rng = random.Random(seed)
+        for _ in range(20):
+            _run(honest, SLOT, 1, samples=10, rng=rng)
+        assert honest.serial_factor == pytest.approx(1.0, abs=0.06)
+    between_slots = _audit(serial=0.9)
+    assert _run(between_slots, MACHINE, samples=1000) == 0
+    overstated = _audit(serial=1.2)
+    assert _run(overstated, SLOT, 1, samples=1000) == 0
+    assert (between_slots.serial_factor, overstated.serial_factor) == (1.0, 1.0)
+
+
+def test_one_stall_in_a_slot_is_forgotten_in_time() -> None:
+    audit = _audit()
+    audit.start(J, SLOT, 1)
+    audit.measure(J, 100.0, 1e9, TOLERANCE)
+    for _ in range(10):
+        _run(audit, SLOT, 1, samples=10)
+    assert audit.alarms == 0
+    assert audit.serial_factor == pytest.approx(1.0, abs=0.02)
 
 
 @pytest.mark.parametrize("serial", [1 / (1 + TOLERANCE), 1 + TOLERANCE], ids=["low", "high"])

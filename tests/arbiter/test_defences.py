@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from themis.arbiter import AddedWork, BidderKind, Inputs, Settings, events
+from themis.arbiter.apps import AppState
 from themis.arbiter.commands import Close, Command, Refuse
 from themis.arbiter.offering import view_of
 from themis.arbiter.view import Seen
@@ -119,11 +120,70 @@ def test_without_the_audit_a_false_iteration_time_stands(make_world: MakeWorld) 
     assert not any(line.contradicted for record in world.records for line in record.apps)
 
 
-def test_an_app_that_is_right_within_a_fifth_is_not_marked(make_world: MakeWorld) -> None:
+def test_who_is_right_within_a_fifth_is_put_right_and_loses_nothing(
+    make_world: MakeWorld,
+) -> None:
     world = make_world("themis")
     _slow_runner(world, 1.2)
-    assert total_work(world.arbiter.world.apps[A].whole) == pytest.approx(100_000.0)
+    assert 110_000.0 < total_work(world.arbiter.world.apps[A].whole) < 120_000.0
+    assert _view(world).elapsed == pytest.approx(3000.0)
     assert not any(line.contradicted for record in world.records for line in record.apps)
+
+
+def test_who_is_wrong_by_more_than_is_tolerated_is_counted_anew_once(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world("themis")
+    _slow_runner(world, 1.4)
+    elapsed = _view(world).elapsed
+    assert 0.0 < elapsed < 3000.0
+    world.advance(world.now + 300.0)
+    _measure(world, (J0, 3300.0 / 1.4, 300.0))
+    assert _view(world).elapsed == pytest.approx(elapsed + 300.0)
+
+
+# Nothing to run
+
+
+def _early_app(make_world: MakeWorld) -> ScriptedWorld:
+    """An app that comes long before it can run anything, beside one that runs."""
+    world = make_world("fifo")
+    world.lazy.add(A)
+    world.submit(simple_app("a", gpus=1))
+    world.submit(simple_app("b", gpus=1, iterations=100_000))
+    return world
+
+
+def test_time_in_which_an_app_could_not_run_is_no_waiting(make_world: MakeWorld) -> None:
+    world = _early_app(make_world)
+    for hours in range(1, 6):
+        world.advance(hours * 3600.0)
+        # At most the beat that it was offered GPUs again at, and the minute until it lost them.
+        assert _view(world).elapsed <= 600.0 + 60.0 + world.arbiter.settings.round_lead
+
+
+def test_an_app_that_runs_after_all_waits_like_any_other(make_world: MakeWorld) -> None:
+    world = _early_app(make_world)
+    world.advance(3600.0)
+    world.lazy.discard(A)
+    while not world.running("a"):
+        world.advance(world.now + 60.0)
+        assert world.now < 12_000.0
+    began, elapsed = world.now, _view(world).elapsed
+    world.advance(began + 3000.0)
+    assert _view(world).elapsed == pytest.approx(elapsed + 3000.0)
+
+
+def test_an_arbiter_that_lets_the_clock_run_on_gives_credit_for_being_early(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AppState, "unready", False)
+    world = _early_app(make_world)
+    longest = 0.0
+    for minutes in range(1, 300):
+        world.advance(minutes * 60.0)
+        longest = max(longest, _view(world).elapsed)
+    assert longest > 3600.0
 
 
 # Work added later

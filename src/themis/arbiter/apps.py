@@ -259,16 +259,16 @@ class AppState(Standing):
             Whether it turns out that it has more work than it said.
         """
         self._marks.audit.add(self.id)
-        guessed = self.audit.estimated
+        guessed, before = self.audit.estimated, self.audit.serial_factor
         if not self.audit.measure(job, iterations, seconds, tolerance):
             return False
         self._marks.claims.add(self.id)
-        before = self._serial_factor
         self._believe_measured(said=not guessed)
         if self.valuation is not None:
             self._value(self.valuation.work_left)
         # Who did not know how long it would take said nothing false.
-        return not guessed and self._serial_factor > before * (1.0 + tolerance)
+        tolerated = (1.0 + tolerance) * self.audit.guess_factor
+        return not guessed and before <= tolerated < self.audit.serial_factor
 
     def _value(self, work_left: float) -> None:
         """Take its last table, given when so much work was left, for as much as is believed."""

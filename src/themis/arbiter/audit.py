@@ -32,6 +32,12 @@ FALSE_ALARMS = 1e-4
 """Of samples of claims that are just within the tolerance."""
 LEAST_SAMPLES = 3
 """No fewer decide: one may have met a stall."""
+SURE = 2.0
+"""Iterations surely take as long as was measured on average, less so many standard errors."""
+CLIP = 0.5
+"""The most (in the logarithm) that one sample says of small errors: it may have met a stall."""
+STEP = 0.02
+"""Smaller changes of what is believed are not worth a new valuation."""
 LEAST_ITERATIONS = 20.0
 """Fewer tell nothing: samples are gathered until there are so many."""
 
@@ -64,6 +70,8 @@ class Evidence:
     faster: float = 0.0
     """Cumulative sums: how much likelier it is that the claim is wrong in this direction."""
     contradicted: bool = False
+    clipped: float = 0.0
+    """As `total`, but no sample counts for more than `CLIP`."""
 
     @property
     def mean(self) -> float:
@@ -73,6 +81,7 @@ class Evidence:
     def add(self, found: float, claimed: float, allowed: float) -> bool:
         """Take one sample; whether the claim is contradicted now and was not before."""
         self.total += found
+        self.clipped += max(-CLIP, min(found, CLIP))
         self.samples += 1
         # What a normal sample with mean `allowed` + SHIFT is likelier by than with `allowed`.
         likelier = SHIFT / NOISE**2
@@ -99,6 +108,7 @@ class AuditPart:
     level_factors: Factors
     estimated: bool = False
     found: float = 0.0
+    slower: float = 0.0
 
 
 class Audit:
@@ -118,6 +128,8 @@ class Audit:
         """What seconds at each level are to be multiplied by."""
         self.estimated = spec.estimated
         """Whether the declared iteration times are a guess, and nothing was measured yet."""
+        self._slower = 0.0
+        """The logarithm of how much longer iterations in a slot surely take than declared."""
         self._found = 0.0
         """Of times that were a guess: the logarithm of what was found over it, declared since."""
 
@@ -160,11 +172,17 @@ class Audit:
         evidence = self._evidence.get(cell)
         if evidence is None:
             evidence = self._evidence[cell] = Evidence()
-        if not evidence.add(found, self._claim(cell), math.log1p(tolerance)):
+        if evidence.add(found, self._claim(cell), math.log1p(tolerance)):
+            self.alarms += 1
+        elif cell[0] != SLOT or abs(self._surely_slower() - self._slower) <= STEP:
             return False
-        self.alarms += 1
         self._conclude()
         return True
+
+    @property
+    def guess_factor(self) -> float:
+        """What a guess of the iteration times was replaced by, over the guess; 1 if it was none."""
+        return math.exp(self._found)
 
     def _find(self, found: float) -> None:
         """Take what the first iterations took for what was declared: from now on it is fixed."""
@@ -202,6 +220,7 @@ class Audit:
             self.level_factors,
             self.estimated,
             self._found,
+            self._slower,
         )
 
     def take_back(self, part: AuditPart) -> None:
@@ -214,6 +233,7 @@ class Audit:
         self.level_factors = part.level_factors
         self.estimated = part.estimated
         self._found = part.found
+        self._slower = part.slower
 
     def _claim(self, cell: Cell) -> float:
         """Logarithm of the claimed over the declared slowdown."""
@@ -228,18 +248,32 @@ class Audit:
         claimed = max(0.0, self._claim(cell) + declared)
         return found - claimed if found > claimed else min(0.0, found)
 
+    def _surely_slower(self) -> float:
+        """Logarithm of how much longer iterations take than declared, at least, by what slots say.
+
+        In a slot there is hardly a slowdown that could explain it. Zero while it may be chance.
+        """
+        seen = [evidence for cell, evidence in self._evidence.items() if cell[0] == SLOT]
+        samples = sum([evidence.samples for evidence in seen])
+        if samples < LEAST_SAMPLES:
+            return 0.0
+        mean = sum([evidence.clipped for evidence in seen]) / samples
+        return max(0.0, mean - SURE * NOISE / math.sqrt(samples))
+
     def _conclude(self) -> None:
         """Find what would make the claims fit what was measured.
 
         Within a machine a gang is about as fast as its GPUs, so that one which is slower than it
-        said, or faster than no slowdown at all, has another serial time. Everything else is put
+        said, or faster than no slowdown at all, has another serial time; as long as nothing there
+        is contradicted, what slots surely say counts. Everything else is put
         down to slowdowns: who overstated one must not come by a shorter serial time, for then it
         would look small. Who is wrong about one level is taken to be so about the others on the
         same side of a machine's border, as long as nothing was measured there.
         """
         wrong = sorted(cell for cell, seen in self._evidence.items() if seen.contradicted)
         within = [cell for cell in wrong if cell[0] <= MACHINE]
-        serial = _mean(map(self._serial, within))
+        self._slower = self._surely_slower()
+        serial = _mean(map(self._serial, within)) if within else self._slower
         by_level: dict[int, list[float]] = {}
         for cell in wrong:
             rest = self._evidence[cell].mean - self._claim(cell) - serial

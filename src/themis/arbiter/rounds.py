@@ -79,6 +79,9 @@ class Rounds:
         if at_beat and beat != self._passed:  # It may be that of a round that was forgotten.
             self._passed = beat
             for state in self._world.apps.values():
+                if state.unready:
+                    # It is offered nothing meanwhile because it could not run: that is no waiting.
+                    self._world.count_anew(state, self.now)
                 state.pass_beat()
         self.count += 1
         view = view_of(

@@ -72,6 +72,11 @@ class Standing:
         self._idled += 1
         self.enough = 0
 
+    @property
+    def unready(self) -> bool:
+        """Whether it left GPUs empty, and has run nothing since."""
+        return self._idled > 0
+
     def use(self) -> None:
         """It runs something."""
         if self._idled:
