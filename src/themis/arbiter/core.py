@@ -60,8 +60,11 @@ class Arbiter:
         settings: Settings | None = None,
         *,
         seed: int = 0,
+        tells_rho: bool = True,
     ) -> None:
         self._start(World(topology, settings or Settings()), policy, seed)
+        # Records that nobody keeps may do without the rho of every app, which takes time.
+        self._rounds.tells_rho &= tells_rho
 
     def _start(self, world: World, policy: Policy, seed: int) -> None:
         self._world = world
@@ -214,6 +217,12 @@ class Arbiter:
 
     def _apply(self, event: ev.Event) -> None:
         match event:
+            case ev.ProgressMeasured():  # The most frequent ones first: each case takes its time.
+                self._on_progress(event)
+            case ev.GpusVacated() | ev.GpusReleased() | ev.JobStarted() | ev.JobStopped():
+                self._on_slots(event)
+            case ev.Woken():
+                pass
             case ev.AppArrived():
                 self._on_arrival(event)
             case ev.AppEnded():
@@ -224,16 +233,12 @@ class Arbiter:
                 self._on_revision(event)
             case ev.WorkAdded():
                 self._on_added(event)
-            case ev.ProgressMeasured():
-                self._on_progress(event)
             case ev.AppSuspended() | ev.AppResumed():
                 self._on_suspension(event)
             case ev.BidReceived():
                 self._on_bid(event.app, event.round, event.bid)
             case ev.Solved() | ev.SolveFailed():
                 self._rounds.take_solution(event)
-            case ev.GpusVacated() | ev.GpusReleased() | ev.JobStarted() | ev.JobStopped():
-                self._on_slots(event)
             case (
                 ev.MachineJoined()
                 | ev.MachineLeft()
@@ -251,8 +256,6 @@ class Arbiter:
                 self._on_restart(event)
             case ev.RoundsHeld(until=until):
                 self._hold_rounds(until)
-            case ev.Woken():
-                pass
             case _:
                 assert_never(event)
 

@@ -254,9 +254,9 @@ class Seen:
         if self.gang == 1:  # Where they are does not matter.
             count = min(len(gpus), self.runnable_jobs)
             return valuation.seconds_at(SLOT, count, work_left=self._state.work_left)
-        seats = self._around.topology.seats
-        return valuation.seconds(
-            [seats[gpu] for gpu in gpus],
+        return valuation.seconds_on(
+            tuple(gpus),
+            self._around.topology.seats,
             gang=self.gang,
             gangs=self.runnable_jobs,
             work_left=self._state.work_left,
