@@ -76,7 +76,8 @@ def carve(
     is how long a job takes to start, over how long it would then train on one GPU: where that is
     much, narrow gangs win, on which more jobs start at once.
     """
-    racks, running = _racks_of(seats), tuple(sorted(fixed))
+    # Where nobody waits, it does not matter where they are.
+    racks, running = _racks_of(seats) if jobs > 0 else (), tuple(sorted(fixed))
     cut = _best_cut(racks, jobs, min_gpus, max_gpus, slowdown, running, _rounded(start))
     if cut.size == 0:
         return Carving((), (), cut.makespan)
