@@ -345,7 +345,7 @@ class Arbiter:
                 check_number(f"iterations of {event.app}/{sample.job}", sample.iterations)
             if type(sample.seconds) is not float or not 0.0 <= sample.seconds <= 1e15:
                 check_number(f"seconds of {event.app}/{sample.job}", sample.seconds)
-        tolerance = self.settings.audit_tolerance
+        tolerance = self._world.settings.audit_tolerance
         for sample in event.samples:
             state.measure(sample.job, sample.iterations)
             if (tolerance or state.audit.estimated) and state.check_speed(
@@ -399,23 +399,24 @@ class Arbiter:
     # GPUs
 
     def _on_slots(self, event: ev.SlotEvent) -> None:
-        gpus = [gpu if isinstance(gpu, int) else gpu[0] for gpu in event.gpus]
-        for gpu in gpus:
-            self._world.check_gpu(gpu)
         match event:
             case ev.GpusVacated(gpus=slots):
+                self._world.check_gpus([gpu for gpu, _ in slots])
                 for gpu, token in slots:
                     self._leasing.empty(gpu, token)
-            case ev.GpusReleased(app=app, gpus=released):
-                self._leasing.release(self._world.app(app), released)
-            case ev.JobStarted(app=app, job=job):
+            case ev.GpusReleased(app=app, gpus=gpus):
+                self._world.check_gpus(gpus)
+                self._leasing.release(self._world.app(app), gpus)
+            case ev.JobStarted(app=app, job=job, gpus=gpus):
+                self._world.check_gpus(gpus)
                 state = self._world.app(app)
                 for gpu in gpus:
                     self._world.ledger.mark_busy(gpu, app)
                 state.use()
                 if gpus:
                     state.start_process(job, self._world.topology.level(gpus), len(gpus))
-            case ev.JobStopped(app=app):
+            case ev.JobStopped(app=app, gpus=gpus):
+                self._world.check_gpus(gpus)
                 for gpu in gpus:
                     self._world.ledger.mark_idle(gpu, app, self._now)
                 if app in self._world.apps:
@@ -439,11 +440,11 @@ class Arbiter:
                 world.uncordon(world.machine_number(name), self._now)
                 self._pool()
             case ev.GpuQuarantined(gpu=gpu, reason=reason):
-                world.check_gpu(gpu)
+                world.check_gpus((gpu,))
                 self._leasing.lose(world.lose_gpus((gpu,), reason, self._now), reason)
                 self._pool()
             case ev.GpuRestored(gpu=gpu):
-                world.check_gpu(gpu)
+                world.check_gpus((gpu,))
                 world.restore_gpu(gpu, self._now)
                 self._pool()
             case _:

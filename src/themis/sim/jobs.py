@@ -121,7 +121,7 @@ class Training:
     """
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Run:
     """One process of a job, from being asked for to its end."""
 
@@ -271,9 +271,9 @@ class Nodes:
         """Begin if every GPU is there and empty."""
         if now < run.begins or run.training.run is not run:
             return
-        if run.state is not State.WAITING or any(
-            gpu in self._occupant or gpu in self._down for gpu in run.gpus
-        ):
+        if run.state is not State.WAITING or not self._occupant.keys().isdisjoint(run.gpus):
+            return
+        if self._down and not self._down.isdisjoint(run.gpus):
             return
         for gpu in run.gpus:
             self._occupant[gpu] = run
