@@ -14,11 +14,11 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 
 from themis.model import CLUSTER, LEVELS, MACHINE, RACK, SLOT, GpuId, Seat, Slowdown, level_of
+from themis.model.values import value
 
 Gang = tuple[Seat, ...]
 
@@ -44,7 +44,7 @@ _KEYS: dict[int, Callable[[Seat], int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Carving:
     """Gangs, the fastest first, with their rates; and how long one unit of work each takes."""
 
@@ -53,7 +53,7 @@ class Carving:
     makespan: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Cut:
     """A way to cut: gangs of one size, no farther apart than `top`; and what it comes to."""
 

@@ -181,18 +181,19 @@ class Arbiter:
             self._out.append(Refuse(who, str(error)))
         if self._held_until is not None and self._held_until <= self._now:
             self._hold_rounds(self._now)
-        if self._leasing.touched:
+        leasing, alarms = self._leasing, self._alarms
+        if leasing.touched:
             self._tidy()
-        while (alarm := self._alarms.due(self._now)) is not None:
+        while (alarm := alarms.due(self._now)) is not None:
             self._ring(alarm)
             self._tidy()
         if self._late_beat is not None or self._wants_round:
             self._open_if_wanted()
         if self._beat is None and self._late_beat is None:
             self._arm_beat()
-        if self._leasing.touched:
+        if leasing.touched:
             self._tidy()
-        wake = self._alarms.next_wake(self._now)
+        wake = alarms.next_wake(self._now)
         if wake is not None:
             self._out.append(WakeMe(wake))
         return self._out

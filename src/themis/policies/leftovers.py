@@ -206,10 +206,13 @@ class Hand:
             if not _faster(seconds, _seconds(app, [*have, *_flat(rest)])):
                 self._return(piece)
                 pieces = rest
+        gang = app.gang
         for index, piece in reversed(list(enumerate(pieces))):
-            over = len(piece) % app.gang
+            over = len(piece) % gang
+            if not over:
+                continue
             shorter = [*pieces[:index], piece[: len(piece) - over], *pieces[index + 1 :]]
-            if over and not _faster(seconds, _seconds(app, [*have, *_flat(shorter)])):
+            if not _faster(seconds, _seconds(app, [*have, *_flat(shorter)])):
                 self._return(piece[len(piece) - over :])
                 pieces = shorter
         return _flat(pieces)

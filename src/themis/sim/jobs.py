@@ -13,6 +13,7 @@ from statistics import NormalDist
 from themis.errors import ConfigError, InvariantError
 from themis.model import AppId, AppSpec, GpuId, JobId, JobSpec, Topology
 from themis.model.ids import check_number
+from themis.model.values import value
 from themis.sim.faults import HOPELESS, NO_FAULTS, Faults, back_off
 
 _NORMAL = NormalDist()
@@ -149,7 +150,7 @@ class Run:
     """When it will have written its last checkpoint."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Due:
     """What is to become of a process if nothing comes in between; often something does."""
 
