@@ -6,7 +6,7 @@ plan[JobId("j0")]      # (GpuId(4), GpuId(5))
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from themis.agent.carving import Carving, Gang, Shape, carve, seats_of_shape
 from themis.agent.widening import WORTH_MOVING, widened
 from themis.fairness.placement import best_rate
 from themis.model import LEVELS, GpuId, JobId, JobSpec, Seat, Slowdown, level_of
+from themis.model.values import value
 
 
 class Need(NamedTuple):
@@ -148,7 +149,7 @@ def _filled(
     return placement
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Option:
     placement: dict[JobId, Gang]
     makespan: float

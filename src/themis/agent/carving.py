@@ -10,13 +10,15 @@ remembered; only the chosen gangs are really made.
 """
 
 import heapq
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 
 from themis.model import CLUSTER, LEVELS, MACHINE, RACK, SLOT, GpuId, Seat, Slowdown, level_of
+from themis.model.values import value
 
 Gang = tuple[Seat, ...]
 
@@ -32,15 +34,17 @@ Shape = tuple[tuple[int, int], ...]
 Rated = tuple[tuple[float, int], ...]
 """Rates and how many gangs have each, the fastest first."""
 
+Counted = tuple[tuple[tuple[int, int], int], ...]
+"""Gangs as (level, GPUs), and how many there are of each."""
+
 _KEYS: dict[int, Callable[[Seat], int]] = {
-    SLOT: lambda seat: seat.slot,
-    MACHINE: lambda seat: seat.machine,
-    RACK: lambda seat: seat.rack,
-    CLUSTER: lambda _: 0,
+    SLOT: attrgetter("slot"),
+    MACHINE: attrgetter("machine"),
+    RACK: attrgetter("rack"),
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Carving:
     """Gangs, the fastest first, with their rates; and how long one unit of work each takes."""
 
@@ -49,7 +53,7 @@ class Carving:
     makespan: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Cut:
     """A way to cut: gangs of one size, no farther apart than `top`; and what it comes to."""
 
@@ -76,7 +80,8 @@ def carve(
     is how long a job takes to start, over how long it would then train on one GPU: where that is
     much, narrow gangs win, on which more jobs start at once.
     """
-    racks, running = _racks_of(seats), tuple(sorted(fixed))
+    # Where nobody waits, it does not matter where they are.
+    racks, running = _racks_of(seats) if jobs > 0 else (), tuple(sorted(fixed))
     cut = _best_cut(racks, jobs, min_gpus, max_gpus, slowdown, running, _rounded(start))
     if cut.size == 0:
         return Carving((), (), cut.makespan)
@@ -105,12 +110,11 @@ def shape_rates(
 
 
 def _racks_of(seats: Iterable[Seat]) -> Racks:
-    tree: dict[int, dict[int, dict[int, int]]] = {}
-    for seat in seats:
-        slots = tree.setdefault(seat.rack, {}).setdefault(seat.machine, {})
-        slots[seat.slot] = slots.get(seat.slot, 0) + 1
+    tree: dict[int, dict[int, list[int]]] = {}
+    for (rack, machine, _), count in Counter([seat[:3] for seat in seats]).items():
+        tree.setdefault(rack, {}).setdefault(machine, []).append(count)
     racks = Counter(
-        tuple(sorted(tuple(sorted(slots.values())) for slots in machines.values()))
+        tuple(sorted([tuple(sorted(slots)) for slots in machines.values()]))
         for machines in tree.values()
     )
     return tuple(sorted(racks.items()))
@@ -191,12 +195,14 @@ def gang_sizes(seats: int, jobs: int, low: int, high: int, *, measured: bool) ->
     return sorted(sizes, reverse=True)
 
 
-def _count(racks: Racks, size: int, top: int) -> Counter[tuple[int, int]]:
+@lru_cache(maxsize=16384)
+def _count(racks: Racks, size: int, top: int) -> Counted:
     """How many gangs of each (level, GPUs) there are, cut as `_gangs` does.
 
     What is left of several groups counts as far apart as `top`, though it may be closer by luck.
+    Remembered, since it is the same for any number of jobs.
     """
-    gangs: Counter[tuple[int, int]] = Counter()
+    gangs: dict[tuple[int, int], int] = {}
     scattered = 0
     for rack, many in racks:
         in_rack: list[int] = []
@@ -216,33 +222,30 @@ def _count(racks: Racks, size: int, top: int) -> Counter[tuple[int, int]]:
                 scattered += rest * many
     if top == CLUSTER:
         _leave(gangs, CLUSTER, [_split(gangs, CLUSTER, [scattered], size, 1)], 1)
-    return gangs
+    return tuple(gangs.items())
 
 
 def _split(
-    gangs: Counter[tuple[int, int]], level: int, parts: Sequence[int], size: int, many: int
+    gangs: dict[tuple[int, int], int], level: int, parts: Sequence[int], size: int, many: int
 ) -> int:
     """Count the whole gangs in these parts together; returns what is left."""
     whole, rest = divmod(sum(parts), size)
     if whole:
-        gangs[level, size] += whole * many
+        gangs[level, size] = gangs.get((level, size), 0) + whole * many
     return rest
 
 
-def _leave(gangs: Counter[tuple[int, int]], level: int, rests: Iterable[int], many: int) -> None:
+def _leave(gangs: dict[tuple[int, int], int], level: int, rests: Iterable[int], many: int) -> None:
     """Count what is left as gangs of their own."""
     for rest in rests:
         if rest:
-            gangs[level if rest > 1 else SLOT, rest] += many
+            kind = (level if rest > 1 else SLOT, rest)
+            gangs[kind] = gangs.get(kind, 0) + many
 
 
-def _rated(gangs: Counter[tuple[int, int]], jobs: int, low: int, slowdown: Slowdown) -> Rated:
+def _rated(gangs: Counted, jobs: int, low: int, slowdown: Slowdown) -> Rated:
     rated = sorted(
-        (
-            (slowdown.rate(level, count), many)
-            for (level, count), many in gangs.items()
-            if count >= low
-        ),
+        [(slowdown.rate(level, count), many) for (level, count), many in gangs if count >= low],
         reverse=True,
     )
     kept: list[tuple[float, int]] = []
@@ -291,11 +294,10 @@ def _gangs(seats: Sequence[Seat], cut: _Cut, min_gpus: int) -> list[Gang]:
 
 
 def _groups(seats: Sequence[Seat], level: int) -> list[Gang]:
-    groups: dict[int, list[Seat]] = {}
-    key = _KEYS[level]
-    for seat in seats:
-        groups.setdefault(key(seat), []).append(seat)
-    return [tuple(group) for group in groups.values()]
+    """Sorted seats by what they share at a level."""
+    if level == CLUSTER:
+        return [tuple(seats)] if seats else []
+    return [tuple(group) for _, group in itertools.groupby(seats, _KEYS[level])]
 
 
 def _from_groups(seats: Sequence[Seat], size: int, level: int) -> tuple[list[Gang], list[Seat]]:

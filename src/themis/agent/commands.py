@@ -1,11 +1,10 @@
 """What an agent wants done. Imperative; a driver carries them out in order."""
 
-from dataclasses import dataclass
-
 from themis.model import Bid, GpuId, JobId
+from themis.model.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Answer:
     """Send this bid for a round."""
 
@@ -13,7 +12,7 @@ class Answer:
     bid: Bid
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StartJob:
     """Run a job on these GPUs up to so many iterations, as soon as all of them are empty."""
 
@@ -22,21 +21,21 @@ class StartJob:
     until: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StopJob:
     """Checkpoint a job and end its process; or forget a start that has not happened."""
 
     job: JobId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReleaseGpus:
     """Give back GPUs that no job can use."""
 
     gpus: tuple[GpuId, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AnnouncePhase:
     """Tell the arbiter who goes on."""
 
@@ -44,14 +43,14 @@ class AnnouncePhase:
     targets: tuple[tuple[JobId, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReviseTargets:
     """Tell the arbiter that these jobs train only to so many iterations, fewer than declared."""
 
     targets: tuple[tuple[JobId, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FinishApp:
     """The best configuration is known; the app is over."""
 

@@ -1,11 +1,10 @@
 """What can happen to an agent. Past tense; the time rides in the event."""
 
-from dataclasses import dataclass
-
 from themis.model import GpuId, JobId, Lease, Offer, Topology
+from themis.model.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Asked:
     """The arbiter shows an offer."""
 
@@ -14,7 +13,7 @@ class Asked:
     topology: Topology
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LeasesChanged:
     """The app's GPUs change."""
 
@@ -25,7 +24,7 @@ class LeasesChanged:
     revoked: tuple[Lease, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Progressed:
     """Jobs were seen to have done so many iterations since their start."""
 
@@ -33,7 +32,7 @@ class Progressed:
     iterations: tuple[tuple[JobId, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Window:
     """What a process measured of itself: iterations and the seconds they took.
 
@@ -48,7 +47,7 @@ class Window:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class IterationsTimed:
     """Processes measured how long their iterations take."""
 
@@ -56,7 +55,7 @@ class IterationsTimed:
     windows: tuple[Window, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MoveTimed:
     """A process measured what it costs a job to move."""
 
@@ -67,7 +66,7 @@ class MoveTimed:
     """Seconds from its start to its first iteration."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobReached:
     """A job is at its target, its process gone; lower metrics are better."""
 
@@ -76,7 +75,7 @@ class JobReached:
     metric: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LossSeen:
     """A job reported its loss at an iteration counted from its start; lower is better."""
 
@@ -86,7 +85,7 @@ class LossSeen:
     loss: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobLost:
     """A job's process died; it can go on from this many iterations."""
 
@@ -95,7 +94,7 @@ class JobLost:
     iterations: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobSetAside:
     """A job's process is gone and must not be started again for a while."""
 
@@ -104,7 +103,7 @@ class JobSetAside:
     iterations: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobBound:
     """A job can go on on one machine only, or anywhere again.
 
@@ -116,7 +115,7 @@ class JobBound:
     machine: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobBack:
     """A job that was set aside may run again."""
 
@@ -124,7 +123,7 @@ class JobBack:
     job: JobId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Resumed:
     """The agent begins again in the middle: what the app holds, and what runs there."""
 

@@ -10,9 +10,10 @@ than its bid said: bids take GPUs to pass from job to job without loss.
 import heapq
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from themis.agent.carving import Gang, carve
-from themis.model import SLOT, JobId, JobSpec, Seat, level_of
+from themis.model import SLOT, JobId, JobSpec, Seat, Slowdown, level_of
 
 WORTH_MOVING = 0.98
 """Moving running jobs must save at least this much time, restarts included."""
@@ -45,14 +46,19 @@ def widened(
     if not placement or len({job.max_gpus for job, _ in order}) > 1:
         return dict(placement)
     best, soonest = dict(placement), _end(order, placement, running, restart)
-    for start in (placement, _by_size(order, seats, running)):
-        if start is not None:
-            other = _with_spare(order, seats, start, running, restart)
-            end = _end(order, other, running, restart)
-            # Some restarts take longer than most: they must pay twice.
-            moved = any(other.get(job) != gang for job, gang in running.items())
-            if end + (restart if moved else 0.0) < soonest * WORTH_MOVING:
-                best, soonest = other, end
+    spare = len(seats) - sum(map(len, placement.values()))
+    starts = [placement] if spare > 0 and len(placement) == len(order) else []
+    sizes, least = _sizes(order, len(seats))
+    if sizes and least < soonest * WORTH_MOVING:
+        anew = _by_size(order, sizes, seats, running)
+        starts += [anew] if anew is not None else []
+    for start in starts:
+        other = _with_spare(order, seats, start, running, restart)
+        end = _end(order, other, running, restart)
+        # Some restarts take longer than most: they must pay twice.
+        moved = any(other.get(job) != gang for job, gang in running.items())
+        if end + (restart if moved else 0.0) < soonest * WORTH_MOVING:
+            best, soonest = other, end
     return best
 
 
@@ -126,15 +132,15 @@ def _wider(job: JobSpec, gang: Gang, free: Sequence[Seat]) -> Gang:
 
 
 def _by_size(
-    order: Sequence[Work], seats: Sequence[Seat], running: Mapping[JobId, Gang]
+    order: Sequence[Work],
+    sizes: Sequence[int],
+    seats: Sequence[Seat],
+    running: Mapping[JobId, Gang],
 ) -> dict[JobId, Gang] | None:
     """All jobs at once, cut anew where they do not run on just as many; the widest gangs first.
 
-    None if there are too few GPUs for all jobs, or gangs would be so far apart that it is a waste.
+    None if gangs would be so far apart that it is a waste.
     """
-    if sum(job.min_gpus for job, _ in order) > len(seats):
-        return None
-    sizes = _sizes(order, len(seats))
     result: dict[JobId, Gang] = {}
     for (job, _), size in zip(order, sizes, strict=True):
         if len(running.get(job.id, ())) == size:
@@ -159,10 +165,16 @@ def _by_size(
     return result
 
 
-def _sizes(order: Sequence[Work], gpus: int) -> list[int]:
-    """How wide each job is, if all gangs were as close together as can be."""
+def _sizes(order: Sequence[Work], gpus: int) -> tuple[list[int], float]:
+    """How wide each job is, if all gangs were as close together as can be; none if it is too many.
+
+    And when the last of them would end at the least, whatever gangs they have: who ends last is
+    widened first, so that another would end later yet. Zero where measurements may say otherwise.
+    """
     sizes = [job.min_gpus for job, _ in order]
     spare = gpus - sum(sizes)
+    if spare < 0:
+        return [], 0.0
 
     def end(number: int) -> float:
         job, work = order[number]
@@ -180,4 +192,12 @@ def _sizes(order: Sequence[Work], gpus: int) -> list[int]:
         heapq.heapreplace(ends, (-end(number), number))
         if -ends[0][0] < soonest * WORTH_MOVING:
             soonest, best = -ends[0][0], list(sizes)
-    return best
+    plain = all(_gains_by_width(job.slowdown) for job, _ in order)
+    return best, -ends[0][0] if plain else 0.0
+
+
+@lru_cache(maxsize=1024)
+def _gains_by_width(slowdown: Slowdown) -> bool:
+    """Whether a wider or a closer gang is never slower."""
+    levels = slowdown.levels
+    return not slowdown.measured and list(levels) == sorted(levels) and levels[SLOT] <= 2.0

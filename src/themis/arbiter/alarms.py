@@ -3,24 +3,24 @@
 import heapq
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from themis.model import AppId, GpuId
+from themis.model.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OpenBeat:
     """Open the round for the leases that end at this beat."""
 
     beat: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OpenFree:
     """Open a round for GPUs that came free."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CloseAnswers:
     """Stop waiting for the bids or the solver of a round."""
 
@@ -28,14 +28,14 @@ class CloseAnswers:
     question: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CloseAdmission:
     """Stop waiting for the first valuation of an app."""
 
     app: AppId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TellToLeave:
     """A lease that ends before its beat: its holder must checkpoint now."""
 
@@ -43,7 +43,7 @@ class TellToLeave:
     token: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TakeAsEmpty:
     """The end of a revoked lease plus guard: its slot counts as empty."""
 
@@ -51,7 +51,7 @@ class TakeAsEmpty:
     token: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CheckIdle:
     """Look for GPUs that an app leased and does not use."""
 
@@ -61,7 +61,7 @@ class CheckIdle:
 Alarm = OpenBeat | OpenFree | CloseAnswers | CloseAdmission | TellToLeave | TakeAsEmpty | CheckIdle
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AlarmPart:
     """One alarm that has not rung."""
 
@@ -69,7 +69,7 @@ class AlarmPart:
     alarm: Alarm
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AlarmsPart:
     """The number of the next alarm, and the wake-up that was asked for last."""
 

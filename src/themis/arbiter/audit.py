@@ -42,6 +42,10 @@ LEAST_ITERATIONS = 20.0
 """Fewer tell nothing: samples are gathered until there are so many."""
 
 _ALARM = -math.log(FALSE_ALARMS)
+_CONTRADICTED = _ALARM * (1 - 1e-9)
+_MOST_OF_ONE = _ALARM / LEAST_SAMPLES
+_LIKELIER = SHIFT / NOISE**2
+"""What a normal sample with mean `allowed` + SHIFT is likelier by than with `allowed`."""
 _NOTHING_WRONG: Factors = (1.0, 1.0, 1.0, 1.0)
 
 
@@ -83,14 +87,11 @@ class Evidence:
         self.total += found
         self.clipped += max(-CLIP, min(found, CLIP))
         self.samples += 1
-        # What a normal sample with mean `allowed` + SHIFT is likelier by than with `allowed`.
-        likelier = SHIFT / NOISE**2
         beyond = abs(found - claimed) - allowed - SHIFT / 2
-        most = _ALARM / LEAST_SAMPLES
         up, down = (beyond, -SHIFT) if found > claimed else (-SHIFT, beyond)
-        self.slower = max(0.0, self.slower + min(most, likelier * up))
-        self.faster = max(0.0, self.faster + min(most, likelier * down))
-        if self.contradicted or max(self.slower, self.faster) < _ALARM * (1 - 1e-9):
+        self.slower = max(0.0, self.slower + min(_MOST_OF_ONE, _LIKELIER * up))
+        self.faster = max(0.0, self.faster + min(_MOST_OF_ONE, _LIKELIER * down))
+        if self.contradicted or max(self.slower, self.faster) < _CONTRADICTED:
             return False
         self.contradicted = True
         return True

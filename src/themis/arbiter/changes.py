@@ -81,4 +81,4 @@ class Changes:
 
 
 def _sorted(leases: dict[_Key, Lease]) -> tuple[Lease, ...]:
-    return tuple([leases[key] for key in sorted(leases)])
+    return tuple([leases[key] for key in sorted(leases)]) if leases else ()

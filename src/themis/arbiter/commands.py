@@ -1,13 +1,12 @@
 """What the arbiter wants done. Imperative; a driver carries them out in order."""
 
-from dataclasses import dataclass
-
 from themis.arbiter.record import AppRecord, RoundRecord
 from themis.auction.problem import Problem
 from themis.model import AppId, Lease, Offer
+from themis.model.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ask:
     """Show an agent an offer; its answer counts until the deadline."""
 
@@ -16,7 +15,7 @@ class Ask:
     deadline: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Solve:
     """Solve an auction; the answer comes back as `Solved`."""
 
@@ -26,7 +25,7 @@ class Solve:
     deadline: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Assign:
     """What an app holds changes; one command, so that its agent moves each job once.
 
@@ -42,7 +41,7 @@ class Assign:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class End:
     """Leases are over at `at`, with the slot reported empty or taken as such."""
 
@@ -51,14 +50,14 @@ class End:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WakeMe:
     """Send `Woken` at this time or later, never earlier: it is asked for once."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Refuse:
     """Somebody's message was not taken, and why. Nothing else changed."""
 
@@ -66,14 +65,14 @@ class Refuse:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Report:
     """Keep the record of a round."""
 
     record: RoundRecord
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Close:
     """Keep the record of an app that is over."""
 

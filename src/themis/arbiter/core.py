@@ -60,8 +60,11 @@ class Arbiter:
         settings: Settings | None = None,
         *,
         seed: int = 0,
+        tells_rho: bool = True,
     ) -> None:
         self._start(World(topology, settings or Settings()), policy, seed)
+        # Records that nobody keeps may do without the rho of every app, which takes time.
+        self._rounds.tells_rho &= tells_rho
 
     def _start(self, world: World, policy: Policy, seed: int) -> None:
         self._world = world
@@ -178,18 +181,19 @@ class Arbiter:
             self._out.append(Refuse(who, str(error)))
         if self._held_until is not None and self._held_until <= self._now:
             self._hold_rounds(self._now)
-        if self._leasing.touched:
+        leasing, alarms = self._leasing, self._alarms
+        if leasing.touched:
             self._tidy()
-        while (alarm := self._alarms.due(self._now)) is not None:
+        while (alarm := alarms.due(self._now)) is not None:
             self._ring(alarm)
             self._tidy()
         if self._late_beat is not None or self._wants_round:
             self._open_if_wanted()
         if self._beat is None and self._late_beat is None:
             self._arm_beat()
-        if self._leasing.touched:
+        if leasing.touched:
             self._tidy()
-        wake = self._alarms.next_wake(self._now)
+        wake = alarms.next_wake(self._now)
         if wake is not None:
             self._out.append(WakeMe(wake))
         return self._out
@@ -214,6 +218,12 @@ class Arbiter:
 
     def _apply(self, event: ev.Event) -> None:
         match event:
+            case ev.ProgressMeasured():  # The most frequent ones first: each case takes its time.
+                self._on_progress(event)
+            case ev.GpusVacated() | ev.GpusReleased() | ev.JobStarted() | ev.JobStopped():
+                self._on_slots(event)
+            case ev.Woken():
+                pass
             case ev.AppArrived():
                 self._on_arrival(event)
             case ev.AppEnded():
@@ -224,16 +234,12 @@ class Arbiter:
                 self._on_revision(event)
             case ev.WorkAdded():
                 self._on_added(event)
-            case ev.ProgressMeasured():
-                self._on_progress(event)
             case ev.AppSuspended() | ev.AppResumed():
                 self._on_suspension(event)
             case ev.BidReceived():
                 self._on_bid(event.app, event.round, event.bid)
             case ev.Solved() | ev.SolveFailed():
                 self._rounds.take_solution(event)
-            case ev.GpusVacated() | ev.GpusReleased() | ev.JobStarted() | ev.JobStopped():
-                self._on_slots(event)
             case (
                 ev.MachineJoined()
                 | ev.MachineLeft()
@@ -251,8 +257,6 @@ class Arbiter:
                 self._on_restart(event)
             case ev.RoundsHeld(until=until):
                 self._hold_rounds(until)
-            case ev.Woken():
-                pass
             case _:
                 assert_never(event)
 
@@ -342,7 +346,7 @@ class Arbiter:
                 check_number(f"iterations of {event.app}/{sample.job}", sample.iterations)
             if type(sample.seconds) is not float or not 0.0 <= sample.seconds <= 1e15:
                 check_number(f"seconds of {event.app}/{sample.job}", sample.seconds)
-        tolerance = self.settings.audit_tolerance
+        tolerance = self._world.settings.audit_tolerance
         for sample in event.samples:
             state.measure(sample.job, sample.iterations)
             if (tolerance or state.audit.estimated) and state.check_speed(
@@ -396,23 +400,24 @@ class Arbiter:
     # GPUs
 
     def _on_slots(self, event: ev.SlotEvent) -> None:
-        gpus = [gpu if isinstance(gpu, int) else gpu[0] for gpu in event.gpus]
-        for gpu in gpus:
-            self._world.check_gpu(gpu)
         match event:
             case ev.GpusVacated(gpus=slots):
+                self._world.check_gpus([gpu for gpu, _ in slots])
                 for gpu, token in slots:
                     self._leasing.empty(gpu, token)
-            case ev.GpusReleased(app=app, gpus=released):
-                self._leasing.release(self._world.app(app), released)
-            case ev.JobStarted(app=app, job=job):
+            case ev.GpusReleased(app=app, gpus=gpus):
+                self._world.check_gpus(gpus)
+                self._leasing.release(self._world.app(app), gpus)
+            case ev.JobStarted(app=app, job=job, gpus=gpus):
+                self._world.check_gpus(gpus)
                 state = self._world.app(app)
                 for gpu in gpus:
                     self._world.ledger.mark_busy(gpu, app)
                 state.use()
                 if gpus:
                     state.start_process(job, self._world.topology.level(gpus), len(gpus))
-            case ev.JobStopped(app=app):
+            case ev.JobStopped(app=app, gpus=gpus):
+                self._world.check_gpus(gpus)
                 for gpu in gpus:
                     self._world.ledger.mark_idle(gpu, app, self._now)
                 if app in self._world.apps:
@@ -436,11 +441,11 @@ class Arbiter:
                 world.uncordon(world.machine_number(name), self._now)
                 self._pool()
             case ev.GpuQuarantined(gpu=gpu, reason=reason):
-                world.check_gpu(gpu)
+                world.check_gpus((gpu,))
                 self._leasing.lose(world.lose_gpus((gpu,), reason, self._now), reason)
                 self._pool()
             case ev.GpuRestored(gpu=gpu):
-                world.check_gpu(gpu)
+                world.check_gpus((gpu,))
                 world.restore_gpu(gpu, self._now)
                 self._pool()
             case _:

@@ -3,15 +3,14 @@
 The event log is the truth: fed to a fresh arbiter it gives the same commands.
 """
 
-from dataclasses import dataclass
-
 from themis.arbiter.settings import Settings
 from themis.auction.solution import Solution
 from themis.model import AppId, AppSpec, Bid, GpuId, JobId, Machine, OwnerId
 from themis.model.reasons import Reason
+from themis.model.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AppArrived:
     """A user submitted an app."""
 
@@ -19,7 +18,7 @@ class AppArrived:
     app: AppSpec
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AppEnded:
     """An app is over: finished, cancelled or failed."""
 
@@ -28,7 +27,7 @@ class AppEnded:
     outcome: str = "finished"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PhaseStarted:
     """The tuner chose who goes on; targets are iterations counted from each job's start."""
 
@@ -38,7 +37,7 @@ class PhaseStarted:
     targets: tuple[tuple[JobId, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TargetsRevised:
     """Jobs of the present phase train to fewer iterations than declared, counted from their start.
 
@@ -50,7 +49,7 @@ class TargetsRevised:
     targets: tuple[tuple[JobId, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WorkAdded:
     """Jobs of the present phase train to more iterations than declared, counted from their start.
 
@@ -62,7 +61,7 @@ class WorkAdded:
     targets: tuple[tuple[JobId, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Sample:
     """One job's progress, and what the progress since its last sample took."""
 
@@ -78,7 +77,7 @@ class Sample:
     """
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ProgressMeasured:
     """A node measured how far jobs of an app have come."""
 
@@ -87,7 +86,7 @@ class ProgressMeasured:
     samples: tuple[Sample, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AppSuspended:
     """An app was paused, held or lost its agent; reasons add up."""
 
@@ -96,7 +95,7 @@ class AppSuspended:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AppResumed:
     """One reason for suspension is gone."""
 
@@ -105,7 +104,7 @@ class AppResumed:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BidReceived:
     """An agent answered; round 0 is the first valuation of a new app."""
 
@@ -115,7 +114,7 @@ class BidReceived:
     bid: Bid
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Solved:
     """The solver answered."""
 
@@ -124,7 +123,7 @@ class Solved:
     solution: Solution
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SolveFailed:
     """The solver was lost or gave up."""
 
@@ -133,7 +132,7 @@ class SolveFailed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GpusVacated:
     """A node reports slots empty. Stale tokens have no effect."""
 
@@ -142,7 +141,7 @@ class GpusVacated:
     """GPU and the token its process ran under."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GpusReleased:
     """An app gives back GPUs it has no use for; nothing of it runs there."""
 
@@ -151,7 +150,7 @@ class GpusReleased:
     gpus: tuple[GpuId, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobStarted:
     """A process of this job runs on these GPUs."""
 
@@ -161,7 +160,7 @@ class JobStarted:
     gpus: tuple[GpuId, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobStopped:
     """The job's process is gone from these GPUs."""
 
@@ -171,7 +170,7 @@ class JobStopped:
     gpus: tuple[GpuId, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MachineJoined:
     """A machine is there, for the first time or again."""
 
@@ -179,7 +178,7 @@ class MachineJoined:
     machine: Machine
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MachineLeft:
     """A machine is gone, and with it whatever ran there."""
 
@@ -187,7 +186,7 @@ class MachineLeft:
     machine: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MachineCordoned:
     """No new leases on a machine; with `drain`, the present ones are not renewed either."""
 
@@ -196,7 +195,7 @@ class MachineCordoned:
     drain: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MachineUncordoned:
     """A machine takes leases again."""
 
@@ -204,7 +203,7 @@ class MachineUncordoned:
     machine: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GpuQuarantined:
     """A GPU must not be used: an error state, a foreign process, one that will not die."""
 
@@ -213,7 +212,7 @@ class GpuQuarantined:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GpuRestored:
     """A quarantined GPU is well again."""
 
@@ -221,7 +220,7 @@ class GpuRestored:
     gpu: GpuId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WeightChanged:
     """An app (or, as bidder, an owner) counts for more or less."""
 
@@ -231,7 +230,7 @@ class WeightChanged:
     owner: OwnerId | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class QuotaChanged:
     """An owner may hold at most so many GPUs; None lifts the limit."""
 
@@ -240,7 +239,7 @@ class QuotaChanged:
     gpus: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SettingsChanged:
     """The operator changed the settings; they hold from the next round."""
 
@@ -248,14 +247,14 @@ class SettingsChanged:
     settings: Settings
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Woken:
     """A time asked for has come. A late or needless one does no harm."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ServiceRestarted:
     """The arbiter is back after its driver was down: the first event after its state was restored.
 
@@ -270,7 +269,7 @@ class ServiceRestarted:
     """No round opens before this time, as with `RoundsHeld`."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RoundsHeld:
     """No round opens before `until`: agents come back after a restart, to bid in it.
 

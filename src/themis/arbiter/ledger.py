@@ -18,6 +18,7 @@ from enum import StrEnum
 from themis.arbiter.parts import AccountPart, GpuPart, LedgerPart, Shelf, Written, take
 from themis.errors import InvariantError
 from themis.model import AppId, GpuId, Lease, Source
+from themis.model.values import value
 
 
 class GpuState(StrEnum):
@@ -51,7 +52,7 @@ class _Account:
     """The sum of the times since when they gather."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Handover:
     """What became of a slot: the lease that ended, and the one that began."""
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from themis.fairness.loads import PhaseLoad
 from themis.model import AppId, GpuId, OwnerId, Source
 from themis.model.reasons import Reason
+from themis.model.values import value
 from themis.policies.base import Allotment, Notes
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AppLine:
     """One app in a round's record: active when the round opened, or suspended."""
 

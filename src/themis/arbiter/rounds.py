@@ -40,6 +40,8 @@ class Rounds:
         self.open: OpenRound | None = None
         self._passed: float | None = None
         """The beat of the last round at a beat."""
+        self.tells_rho = policy.looks_at_progress
+        """Whether records tell the rho of every app, which means something if it is measured."""
         self.now = -math.inf
         self.out: list[Command] = []
 
@@ -269,7 +271,7 @@ class Rounds:
             plan = _renewal(current, self._world)
         dropped = self._leasing.carry_out(plan, current.view)
         self._count_hunger(current)
-        lines = explain_round(current, plan, self._world, with_rho=self._policy.looks_at_progress)
+        lines = explain_round(current, plan, self._world, with_rho=self.tells_rho)
         self.out.append(
             Report(
                 RoundRecord(

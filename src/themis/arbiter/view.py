@@ -248,18 +248,16 @@ class Seen:
         """
         if not gpus:
             return math.inf
-        valuation = self._state.valuation
+        state = self._state
+        valuation = state.valuation
         if valuation is None:
-            return best_case_of_sums(self._state.sums_left(), float(len(gpus)))
-        if self.gang == 1:  # Where they are does not matter.
-            count = min(len(gpus), self.runnable_jobs)
-            return valuation.seconds_at(SLOT, count, work_left=self._state.work_left)
+            return best_case_of_sums(state.sums_left(), float(len(gpus)))
+        gang, gangs = state.gang, state.runnable
+        if gang == 1:  # Where they are does not matter.
+            return valuation.seconds_at(SLOT, min(len(gpus), gangs), work_left=state.work_left)
         seats = self._around.topology.seats
-        return valuation.seconds(
-            [seats[gpu] for gpu in gpus],
-            gang=self.gang,
-            gangs=self.runnable_jobs,
-            work_left=self._state.work_left,
+        return valuation.seconds_on(
+            tuple(gpus), seats, gang=gang, gangs=gangs, work_left=state.work_left
         )
 
     def seconds_at(self, level: int, count: int) -> float:

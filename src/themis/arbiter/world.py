@@ -124,14 +124,16 @@ class World:
             self.ledger.restore(gpu)
         self._recount(at)
 
-    def check_gpu(self, gpu: GpuId) -> None:
-        """Refuse a GPU that does not exist.
+    def check_gpus(self, gpus: Iterable[GpuId]) -> None:
+        """Refuse GPUs that do not exist.
 
         Raises:
             RefusedError: The cluster has no such GPU.
         """
-        if not 0 <= gpu < len(self.ledger):
-            raise RefusedError(f"GPU {gpu}", f"the cluster has GPUs 0 to {len(self.ledger) - 1}")
+        count = len(self.ledger)
+        for gpu in gpus:
+            if not 0 <= gpu < count:
+                raise RefusedError(f"GPU {gpu}", f"the cluster has GPUs 0 to {count - 1}")
 
     def cordon(self, number: int, *, drain: bool, at: float) -> None:
         """Give no new leases on a machine; when draining, renew none either."""
@@ -262,10 +264,11 @@ class World:
 
     def sync_activity(self, state: AppState, at: float) -> None:
         """Let contention, elapsed time and owner weights follow whether an app is active."""
-        mine = self._active_of.setdefault(state.spec.owner, set())
-        if state.active == (state.id in mine):
+        owner, active = state.spec.owner, state.active
+        if active == (state.id in self._active_of.get(owner, ())):
             return
-        if state.active:
+        mine = self._active_of.setdefault(owner, set())
+        if active:
             mine.add(state.id)
             self.contention.join(state.id, self.weight(state.id), at)
             self.capacity.start(state.id, state.spec.constraint, at)

@@ -12,9 +12,10 @@ from itertools import pairwise
 
 from themis.errors import InvariantError
 from themis.model import AppSpec, JobSpec, Phase
+from themis.model.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobLoad:
     """One job's part of a phase: `work` in seconds on one GPU, without any slowdown."""
 

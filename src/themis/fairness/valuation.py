@@ -14,7 +14,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from themis.model import LEVELS, Seat, Table, TableRow
+from themis.model import LEVELS, GpuId, Seat, Table, TableRow
+
+MOST_REMEMBERED = 4096
+"""Sets of GPUs whose worth by one table is remembered."""
 
 
 def gang_counts(seats: Sequence[Seat], gang: int, gangs: int) -> tuple[int, int, int, int]:
@@ -77,9 +80,24 @@ class Valuation:
             ]
         )
 
+    @cached_property
+    def _looked_up(self) -> dict[tuple[int, int], float]:
+        """What `lookup` found, by level and count."""
+        return {}
+
+    @cached_property
+    def _found_on(self) -> dict[tuple[tuple[GpuId, ...], int, int], float]:
+        """What `seconds_on` found before it was rebased, by GPUs, gang and gangs."""
+        return {}
+
     def lookup(self, level: int, count: int) -> float:
         """Seconds of the best row with no more GPUs at the same or a worse level."""
-        return self._best([count if apart >= level else 0 for apart in LEVELS])
+        known = self._looked_up
+        found = known.get((level, count))
+        if found is None:
+            found = self._best([count if apart >= level else 0 for apart in LEVELS])
+            known[level, count] = found
+        return found
 
     def _best(self, most: Sequence[int]) -> float:
         """Seconds of the best row with no more GPUs than are given for its level."""
@@ -98,9 +116,34 @@ class Valuation:
         """
         if not seats:
             return math.inf
+        return self._unbased(seats, gang, gangs) * self._rebase(work_left)
+
+    def _unbased(self, seats: Sequence[Seat], gang: int, gangs: int) -> float:
         # What is close together will also do as GPUs that are farther apart.
-        most = itertools.accumulate(gang_counts(seats, gang, gangs), max)
-        return self._best(list(most)) * self._rebase(work_left)
+        return self._best(list(itertools.accumulate(gang_counts(seats, gang, gangs), max)))
+
+    def seconds_on(
+        self,
+        gpus: tuple[GpuId, ...],
+        seats: Sequence[Seat],
+        *,
+        gang: int,
+        gangs: int,
+        work_left: float,
+    ) -> float:
+        """The same for GPUs by their ids, of a cluster with these seats.
+
+        A table holds for a whole phase, and round after round the same sets of GPUs are weighed:
+        they are remembered. GPUs never move, so that ids stand for seats.
+        """
+        known, key = self._found_on, (gpus, gang, gangs)
+        found = known.get(key)
+        if found is None:
+            if len(known) >= MOST_REMEMBERED:
+                known.clear()
+            here = [seats[gpu] for gpu in gpus]
+            found = known[key] = self._unbased(here, gang, gangs)
+        return found * self._rebase(work_left)
 
     def seconds_at(self, level: int, count: int, *, work_left: float) -> float:
         """Seconds still needed with so many GPUs in gangs at a level, rebased likewise."""

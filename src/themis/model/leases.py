@@ -1,9 +1,9 @@
 """A lease: who may use a GPU, until when, under which fencing token."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from themis.model.ids import AppId, GpuId
+from themis.model.values import value
 
 
 class Source(StrEnum):
@@ -21,7 +21,7 @@ class Source(StrEnum):
     """A failed round kept the holder."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Lease:
     """One GPU for one app until `end`. A renewal keeps the token; a new owner gets a higher one."""
 

@@ -24,6 +24,7 @@ from themis.auction.solution import Solution
 from themis.fairness.valuation import Valuation
 from themis.model import AppId, Bid, GpuId, OwnerId, Source, Topology
 from themis.model.reasons import Reason
+from themis.model.values import value
 
 
 class AppView(Protocol):
@@ -206,7 +207,7 @@ Question = AskBids | AskSolve
 Answer = Mapping[AppId, Bid] | Solution
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Allotment:
     """GPUs for one app. `until` ends the lease early (a share of time); None is the full lease."""
 

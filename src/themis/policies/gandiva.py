@@ -65,14 +65,17 @@ class _Search:
         self._heap: list[tuple[float, int, int, int, _Wish]] = []
         self._pushed = 0
         self._grown: set[AppId] = set()
+        self._scores: dict[tuple[AppId, int, int], float] = {}
 
     def run(self) -> None:
         """Serve wishes until none can be met."""
         self.hand.deal_own(self._order)
         for app in self._order:
             self._push(_Wish(app))
-            for running in self._carve(app):
-                self._push(_Wish(app, running))
+            if app.gang > 1 or self._score(app, SLOT, 1) < 1.0:
+                # Single GPUs are nowhere faster: none of them is worth a move.
+                for running in self._carve(app):
+                    self._push(_Wish(app, running))
         while self._heap:
             score, size, place, _, wish = heapq.heappop(self._heap)
             gang = self._meet(wish)
@@ -164,8 +167,15 @@ class _Search:
     def _gang(self, app: AppView, gpus: Sequence[GpuId], others: Sequence[GpuId]) -> _Gang:
         """These GPUs, as a gang together with others that the app has."""
         size = len(gpus) + len(others)
-        score = placement_score(app, self._view.topology.level([*gpus, *others]), size)
+        score = self._score(app, self._view.topology.level([*gpus, *others]), size)
         return _Gang(tuple(gpus), score, size * score)
+
+    def _score(self, app: AppView, level: int, count: int) -> float:
+        key = (app.app, level, count)
+        score = self._scores.get(key)
+        if score is None:
+            score = self._scores[key] = placement_score(app, level, count)
+        return score
 
     # Deeds
 

@@ -86,6 +86,8 @@ class Hand:
     ) -> None:
         """Fill apps in this order, gang by gang, each as long as it gets faster."""
         for app in apps:
+            if not len(self._pool):
+                return
             while self._deal_once(app, barred, limits):
                 pass
 
@@ -96,6 +98,8 @@ class Hand:
         them all the same, in narrower gangs: one that runs on them goes on, for it would have to
         cut the others anew; then come those with more jobs than GPUs.
         """
+        if not len(self._pool):
+            return
         order = list(apps)
         for app in order:
             if len(app.kept) + len(self._given.get(app.app, ())):
@@ -202,10 +206,13 @@ class Hand:
             if not _faster(seconds, _seconds(app, [*have, *_flat(rest)])):
                 self._return(piece)
                 pieces = rest
+        gang = app.gang
         for index, piece in reversed(list(enumerate(pieces))):
-            over = len(piece) % app.gang
+            over = len(piece) % gang
+            if not over:
+                continue
             shorter = [*pieces[:index], piece[: len(piece) - over], *pieces[index + 1 :]]
-            if over and not _faster(seconds, _seconds(app, [*have, *_flat(shorter)])):
+            if not _faster(seconds, _seconds(app, [*have, *_flat(shorter)])):
                 self._return(piece[len(piece) - over :])
                 pieces = shorter
         return _flat(pieces)

@@ -79,7 +79,10 @@ class Simulation:
         self._costs_of: Callable[[AppSpec], Costs | None] = costs_of or (lambda _: None)
         self._workload = workload
         self._policy = policy
-        self._arbiter = arbiter or Arbiter(topology, policy, settings, seed=seed)
+        recorded = bool(observers) or on_round is not None
+        self._arbiter = arbiter or Arbiter(
+            topology, policy, settings, seed=seed, tells_rho=recorded
+        )
         self._solver: Solver = solve_with or solver(solver_name)
         self._observers = tuple(observers)
         self._on_round = on_round
@@ -223,26 +226,25 @@ class Simulation:
 
     def _sample(self, now: float) -> None:
         at = self._arbiter.before_alarm(now)
-        for event in samples(self._nodes, self._seats, now):
-            self._post(replace(event, at=at))
+        self._inbox.extend(samples(self._nodes, self._seats, now, at))
 
     # The arbiter's commands
 
     def _carry_out(self, command: cmd.Command) -> None:
         match command:
-            case cmd.Ask(app=app, offer=offer):
-                topology = self._arbiter.world.topology
-                with self._watch("bid"):
-                    self._tell(self._seats[app], agent_ev.Asked(self._now, offer, topology))
-            case cmd.Solve(round=number, problem=problem, work=work):
-                self._solve(number, problem, work)
-            case cmd.Assign():
+            case cmd.Assign():  # The most frequent ones first: each case takes its time.
                 self._assign(command)
             case cmd.End(leases=leases, at=at):
                 for lease in leases:
                     self._handover.end_segment(lease, at)
             case cmd.WakeMe(at=at):
                 self._agenda.at(at, self._wake)
+            case cmd.Ask(app=app, offer=offer):
+                topology = self._arbiter.world.topology
+                with self._watch("bid"):
+                    self._tell(self._seats[app], agent_ev.Asked(self._now, offer, topology))
+            case cmd.Solve(round=number, problem=problem, work=work):
+                self._solve(number, problem, work)
             case cmd.Refuse(who=who, reason=reason):
                 self._refused(who, reason)
             case cmd.Report(record=record):

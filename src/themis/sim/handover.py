@@ -48,8 +48,11 @@ class Handover:
             self._releasing.pop(lease.gpu, None)
         for lease in granted:
             self._sources[lease.gpu, lease.token] = (lease.start, lease.source)
+        sources = self._sources
         for lease in renewed:
-            self.end_segment(lease, now, lease.source)
+            known = sources.get((lease.gpu, lease.token))
+            if known is None or known[1] is not lease.source:
+                self.end_segment(lease, now, lease.source)
 
     def resume(
         self, now: float, leaving: Iterable[Lease], releasing: Mapping[GpuId, AppId]

@@ -13,6 +13,7 @@ from statistics import NormalDist
 from themis.errors import ConfigError, InvariantError
 from themis.model import AppId, AppSpec, GpuId, JobId, JobSpec, Topology
 from themis.model.ids import check_number
+from themis.model.values import value
 from themis.sim.faults import HOPELESS, NO_FAULTS, Faults, back_off
 
 _NORMAL = NormalDist()
@@ -121,7 +122,7 @@ class Training:
     """
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Run:
     """One process of a job, from being asked for to its end."""
 
@@ -149,7 +150,7 @@ class Run:
     """When it will have written its last checkpoint."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Due:
     """What is to become of a process if nothing comes in between; often something does."""
 
@@ -271,9 +272,9 @@ class Nodes:
         """Begin if every GPU is there and empty."""
         if now < run.begins or run.training.run is not run:
             return
-        if run.state is not State.WAITING or any(
-            gpu in self._occupant or gpu in self._down for gpu in run.gpus
-        ):
+        if run.state is not State.WAITING or not self._occupant.keys().isdisjoint(run.gpus):
+            return
+        if self._down and not self._down.isdisjoint(run.gpus):
             return
         for gpu in run.gpus:
             self._occupant[gpu] = run

@@ -81,12 +81,14 @@ def seat_for(
     return Seat(app, agent)
 
 
-def samples(nodes: Nodes, seats: Mapping[AppId, Seat], now: float) -> Iterator[ev.ProgressMeasured]:
-    """What nodes report of the jobs that run."""
+def samples(
+    nodes: Nodes, seats: Mapping[AppId, Seat], now: float, told: float
+) -> Iterator[ev.ProgressMeasured]:
+    """What nodes report of the jobs that run, told at some time."""
     for app, runs in sorted(nodes.running.items()):
         if app in seats:
             found = [ev.Sample(job, *nodes.sample(run, now)) for job, run in sorted(runs.items())]
-            yield ev.ProgressMeasured(now, app, tuple(found))
+            yield ev.ProgressMeasured(told, app, tuple(found))
 
 
 def timings(
