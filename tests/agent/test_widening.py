@@ -1,12 +1,14 @@
 """GPUs that are left over go to the jobs that end last."""
 
+import random
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from themis.agent import Need, assign
+from themis.agent import Need, assign, widening
 from themis.model import GpuId, JobId, JobSpec, Machine, Slowdown, Topology, level_of
 
 VGG = Slowdown((1.0, 1.05, 1.29, 1.44))
@@ -139,3 +141,39 @@ def test_placing_again_what_was_placed_changes_nothing(works: list[float], gpus:
     needs = jobs(*works, high=4)
     plan = placed(needs, sorted(gpus))
     assert placed(needs, sorted(gpus), plan) == plan
+
+
+@given(
+    st.lists(st.floats(10.0, 5000.0), min_size=1, max_size=6),
+    st.sampled_from((1, 2, 4, 8)),
+    st.sets(st.integers(0, 11), min_size=1),
+    st.tuples(*[st.floats(1.0, 2.5)] * 4),
+    st.floats(0.0, 100.0),
+    st.randoms(use_true_random=False),
+)
+def test_cuts_that_could_not_end_sooner_are_left_out_without_loss(
+    works: list[float],
+    high: int,
+    gpus: set[int],
+    levels: tuple[float, float, float, float],
+    restart: float,
+    rng: random.Random,
+) -> None:
+    profile = Slowdown(levels)
+    order = [
+        (JobSpec(JobId(f"j{number}"), 1.0, high, 1, profile), work)
+        for number, work in enumerate(sorted(works, reverse=True))
+    ]
+    seats = [TOPOLOGY.seats[gpu] for gpu in sorted(gpus)]
+    free = rng.sample(seats, len(seats))
+    placement = {}
+    for job, _ in order:
+        size = min(rng.randint(1, high), len(free))
+        if size:
+            placement[job.id] = tuple(sorted(free[:size], key=lambda seat: seat.gpu))
+            free = free[size:]
+    running = {job: gang for job, gang in placement.items() if rng.random() < 0.5}
+    quick = widening.widened(order, seats, placement, running, restart)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(widening, "_gains_by_width", lambda _: False)
+        assert quick == widening.widened(order, seats, placement, running, restart)

@@ -3,6 +3,8 @@
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from themis.fairness.valuation import Valuation, gang_counts
 from themis.model import CLUSTER, MACHINE, RACK, SLOT, GpuId, Machine, TableRow, Topology
@@ -68,3 +70,33 @@ def test_gpus_are_sorted_into_gangs_as_jobs_would_use_them(
 ) -> None:
     seats = [TOPOLOGY.seats[GpuId(gpu)] for gpu in gpus]
     assert gang_counts(seats, gang, gangs) == counts
+
+
+@given(
+    st.sets(st.integers(0, 11), min_size=1),
+    st.sampled_from((1, 2, 4, 8)),
+    st.integers(1, 6),
+    st.floats(1.0, 1000.0),
+)
+def test_what_is_remembered_of_gpus_is_what_their_seats_are_worth(
+    gpus: set[int], gang: int, gangs: int, left: float
+) -> None:
+    chosen = tuple(map(GpuId, sorted(gpus)))
+    seats = [TOPOLOGY.seats[gpu] for gpu in chosen]
+    plain = VALUATION.seconds(seats, gang=gang, gangs=gangs, work_left=left)
+    for _ in range(2):
+        assert plain == VALUATION.seconds_on(
+            chosen, TOPOLOGY.seats, gang=gang, gangs=gangs, work_left=left
+        )
+
+
+def test_more_sets_of_gpus_than_are_remembered_are_still_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("themis.fairness.valuation.MOST_REMEMBERED", 3)
+    valuation = Valuation(VALUATION.table, 1000.0)
+    for count in (*range(1, 9), *range(1, 9)):
+        gpus = tuple(map(GpuId, range(count)))
+        assert valuation.seconds_on(
+            gpus, TOPOLOGY.seats, gang=8, gangs=1, work_left=500.0
+        ) == valuation.seconds(TOPOLOGY.seats[:count], gang=8, gangs=1, work_left=500.0)
