@@ -103,6 +103,45 @@ def test_what_may_be_chance_or_a_slowdown_changes_no_iteration_time() -> None:
     assert (between_slots.serial_factor, overstated.serial_factor) == (1.0, 1.0)
 
 
+def test_an_overstated_slowdown_does_not_bring_back_a_short_iteration_time() -> None:
+    audit = _audit(serial=0.82)
+    for _ in range(10):
+        _run(audit, SLOT, 1, samples=10)
+    put_right = audit.serial_factor
+    assert put_right > 1.15
+    audit.hear(Slowdown((1.0, 2.4, 3.0, 4.0)), TOLERANCE)
+    assert _run(audit, MACHINE)
+    assert audit.alarms == 1
+    assert audit.serial_factor == pytest.approx(put_right, rel=0.02)
+
+
+def test_a_slowdown_within_slots_that_was_claimed_is_no_longer_iteration_time() -> None:
+    declared = Slowdown((1.0, 1.1, 1.5, 2.0))
+    audit = _audit(serial=1 / 1.08, declared=declared)
+    audit.hear(Slowdown((1.08, 1.1, 1.5, 2.0)), TOLERANCE)
+    for _ in range(20):
+        _run(audit, SLOT, 2, samples=10)
+    assert audit.serial_factor == 1.0
+    # But only so much of it: nobody hides half of its work there.
+    liar = _audit(serial=0.7, declared=declared)
+    liar.hear(Slowdown((1 / 0.7, 1 / 0.7, 1.5, 2.0)), TOLERANCE)
+    for _ in range(20):
+        _run(liar, SLOT, 2, samples=10)
+    assert liar.serial_factor > 1.2
+
+
+def test_what_is_surely_longer_than_is_tolerated_is_marked_and_charged_for_once() -> None:
+    audit = _audit(serial=1 / 1.3)
+    charged = []
+    rng = random.Random(5)
+    for _ in range(200):
+        _run(audit, SLOT, 1, samples=10, rng=rng)
+        charged.append(audit.charge(TOLERANCE))
+    assert audit.alarms >= 1
+    (share,) = filter(None, charged)
+    assert share == pytest.approx(1 - 1 / 1.3, abs=0.03)
+
+
 def test_one_stall_in_a_slot_is_forgotten_in_time() -> None:
     audit = _audit()
     audit.start(J, SLOT, 1)

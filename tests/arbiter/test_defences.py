@@ -142,6 +142,26 @@ def test_who_is_wrong_by_more_than_is_tolerated_is_counted_anew_once(
     assert _view(world).elapsed == pytest.approx(elapsed + 300.0)
 
 
+def test_a_little_that_was_not_declared_counts_once_where_the_shortest_go_first(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world("themis")
+    _slow_runner(world, 1.2)
+    assert _view(world).queued_work == world.arbiter.world.apps[A].work_left
+
+
+@pytest.mark.parametrize(("seconds", "iterations"), [(1e-322, 1e3), (1e15, 20.0), (5e-324, 20.0)])
+def test_samples_that_mean_nothing_do_no_harm(
+    make_world: MakeWorld, seconds: float, iterations: float
+) -> None:
+    world = make_world("themis")
+    world.submit(simple_app("a", gpus=1, iterations=100_000, seconds=1.0))
+    world.advance(300.0)
+    for number in range(1, 6):
+        assert not _refused(_measure(world, (J0, number * iterations, seconds)))
+    assert 0.0 < _view(world).ideal_time < math.inf
+
+
 # Nothing to run
 
 
@@ -160,6 +180,20 @@ def test_time_in_which_an_app_could_not_run_is_no_waiting(make_world: MakeWorld)
         world.advance(hours * 3600.0)
         # At most the beat that it was offered GPUs again at, and the minute until it lost them.
         assert _view(world).elapsed <= 600.0 + 60.0 + world.arbiter.settings.round_lead
+    # What it was counted by before is kept in one piece, however often.
+    assert len(world.arbiter.world._stretches[A]) == 1
+
+
+def test_who_is_offered_gpus_again_and_outbid_does_wait(make_world: MakeWorld) -> None:
+    world = make_world("fifo")
+    world.submit(simple_app("b", gpus=8, iterations=100_000))
+    world.lazy.add(A)
+    state = world.arbiter.world.apps
+    world.submit(simple_app("a", gpus=1))
+    state[A].leave_empty()
+    world.advance(3600.0)
+    assert world.held("a") == ()
+    assert _view(world).elapsed > 2000.0
 
 
 def test_an_app_that_runs_after_all_waits_like_any_other(make_world: MakeWorld) -> None:

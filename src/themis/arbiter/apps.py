@@ -256,19 +256,19 @@ class AppState(Standing):
         """Hold a measurement against its claims, and believe it where they are contradicted.
 
         Returns:
-            Whether it turns out that it has more work than it said.
+            Whether it turns out that it has more work than it said, by more than is tolerated.
         """
         self._marks.audit.add(self.id)
-        guessed, before = self.audit.estimated, self.audit.serial_factor
+        guessed = self.audit.estimated
         if not self.audit.measure(job, iterations, seconds, tolerance):
             return False
         self._marks.claims.add(self.id)
-        self._believe_measured(said=not guessed)
+        # Who did not know how long it would take, or was wrong by a little, kept nothing quiet.
+        hidden = 0.0 if guessed else self.audit.charge(tolerance)
+        self._believe_measured(hidden)
         if self.valuation is not None:
             self._value(self.valuation.work_left)
-        # Who did not know how long it would take said nothing false.
-        tolerated = (1.0 + tolerance) * self.audit.guess_factor
-        return not guessed and before <= tolerated < self.audit.serial_factor
+        return hidden > 0.0
 
     def _value(self, work_left: float) -> None:
         """Take its last table, given when so much work was left, for as much as is believed."""
@@ -290,18 +290,21 @@ class AppState(Standing):
         rest = said * self.work_left / valuation.work_left
         return min(MOST_DRAG, max(1.0, rest / least / overstated))
 
-    def _believe_measured(self, *, said: bool = True) -> None:
-        """Count work by measured iteration times, in place of what it said or of a guess."""
+    def _believe_measured(self, hidden: float = 0.0) -> None:
+        """Count work by measured iteration times, in place of what it said or of a guess.
+
+        Args:
+            hidden: The share of all its work that it kept quiet about. It counts as if added now.
+        """
         factor = self.audit.serial_factor / self._serial_factor
         if factor == 1.0:
             return
         self._marks.declared.add(self.id)
         self._marks.work.add(self.id)
         self._serial_factor = self.audit.serial_factor
-        # What it kept quiet about counts as if it were added now.
-        if said:
-            hidden = total_work((*self._past, self._whole_phase(), *self.future)) * (factor - 1.0)
-            self.added_work += max(0.0, hidden)
+        if hidden:
+            whole = total_work((*self._past, self._whole_phase(), *self.future))
+            self.added_work += whole * factor * hidden
 
         def timed(job: JobSpec) -> JobSpec:
             return replace(job, serial_iteration_time=job.serial_iteration_time * factor)

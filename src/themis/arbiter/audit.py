@@ -36,11 +36,15 @@ SURE = 2.0
 """Iterations surely take as long as was measured on average, less so many standard errors."""
 CLIP = 0.5
 """The most (in the logarithm) that one sample says of small errors: it may have met a stall."""
+MOST_IN_SLOT = 0.1
+"""So much (in the logarithm) a claimed slowdown of gangs within a slot explains, and no more."""
 STEP = 0.02
 """Smaller changes of what is believed are not worth a new valuation."""
 LEAST_ITERATIONS = 20.0
 """Fewer tell nothing: samples are gathered until there are so many."""
 
+_MOST = 1e100
+"""A ratio of times beyond any that means something: hostile samples are no numbers otherwise."""
 _ALARM = -math.log(FALSE_ALARMS)
 _CONTRADICTED = _ALARM * (1 - 1e-9)
 _MOST_OF_ONE = _ALARM / LEAST_SAMPLES
@@ -110,6 +114,7 @@ class AuditPart:
     estimated: bool = False
     found: float = 0.0
     slower: float = 0.0
+    charged: float = 1.0
 
 
 class Audit:
@@ -129,6 +134,8 @@ class Audit:
         """What seconds at each level are to be multiplied by."""
         self.estimated = spec.estimated
         """Whether the declared iteration times are a guess, and nothing was measured yet."""
+        self._charged = 1.0
+        """By what factor it was longer than said when `charge` last told of it."""
         self._slower = 0.0
         """The logarithm of how much longer iterations in a slot surely take than declared."""
         self._found = 0.0
@@ -162,7 +169,8 @@ class Audit:
         process.seconds += seconds
         if process.iterations < LEAST_ITERATIONS:
             return False
-        found = math.log(process.scale * process.seconds / process.iterations)
+        ratio = process.scale * process.seconds / process.iterations
+        found = math.log(min(max(ratio, 1.0 / _MOST), _MOST))
         process.iterations = process.seconds = 0.0
         if self.estimated:
             self._find(found)
@@ -173,17 +181,28 @@ class Audit:
         evidence = self._evidence.get(cell)
         if evidence is None:
             evidence = self._evidence[cell] = Evidence()
-        if evidence.add(found, self._claim(cell), math.log1p(tolerance)):
+        allowed = math.log1p(tolerance)
+        slower = self._surely_slower() if cell[0] == SLOT else self._slower
+        contradicted = evidence.add(found, self._claim(cell), allowed)
+        if contradicted or (slower > allowed and not evidence.contradicted):
+            evidence.contradicted = True
             self.alarms += 1
-        elif cell[0] != SLOT or abs(self._surely_slower() - self._slower) <= STEP:
+        elif abs(slower - self._slower) <= STEP:
             return False
         self._conclude()
         return True
 
-    @property
-    def guess_factor(self) -> float:
-        """What a guess of the iteration times was replaced by, over the guess; 1 if it was none."""
-        return math.exp(self._found)
+    def charge(self, tolerance: float) -> float:
+        """The share of its work that it kept quiet about, if that is more than is tolerated.
+
+        Zero otherwise, and if it was told before: only so much more again counts anew, lest noise
+        is charged for twice.
+        """
+        longer, before = self.serial_factor / math.exp(self._found), self._charged
+        if longer <= before * (1.0 + tolerance):
+            return 0.0
+        self._charged = longer
+        return 1.0 - before / longer
 
     def _find(self, found: float) -> None:
         """Take what the first iterations took for what was declared: from now on it is fixed."""
@@ -222,6 +241,7 @@ class Audit:
             self.estimated,
             self._found,
             self._slower,
+            self._charged,
         )
 
     def take_back(self, part: AuditPart) -> None:
@@ -235,6 +255,7 @@ class Audit:
         self.estimated = part.estimated
         self._found = part.found
         self._slower = part.slower
+        self._charged = part.charged
 
     def _claim(self, cell: Cell) -> float:
         """Logarithm of the claimed over the declared slowdown."""
@@ -254,27 +275,33 @@ class Audit:
 
         In a slot there is hardly a slowdown that could explain it. Zero while it may be chance.
         """
-        seen = [evidence for cell, evidence in self._evidence.items() if cell[0] == SLOT]
-        samples = sum([evidence.samples for evidence in seen])
+        total, samples = 0.0, 0
+        for cell, seen in self._evidence.items():
+            if cell[0] == SLOT:
+                explained = min(max(0.0, self._claim(cell)), MOST_IN_SLOT)
+                total += seen.clipped - explained * seen.samples
+                samples += seen.samples
         if samples < LEAST_SAMPLES:
             return 0.0
-        mean = sum([evidence.clipped for evidence in seen]) / samples
-        return max(0.0, mean - SURE * NOISE / math.sqrt(samples))
+        return max(0.0, total / samples - SURE * NOISE / math.sqrt(samples))
 
     def _conclude(self) -> None:
         """Find what would make the claims fit what was measured.
 
         Within a machine a gang is about as fast as its GPUs, so that one which is slower than it
-        said, or faster than no slowdown at all, has another serial time; as long as nothing there
-        is contradicted, what slots surely say counts. Everything else is put
-        down to slowdowns: who overstated one must not come by a shorter serial time, for then it
-        would look small. Who is wrong about one level is taken to be so about the others on the
-        same side of a machine's border, as long as nothing was measured there.
+        said, or faster than no slowdown at all, has another serial time, and at least what slots
+        surely say. Everything else is put down to slowdowns: who overstated one must not come by a
+        shorter serial time, for then it would look small. Who is wrong about one
+        level is taken to be so about the others on the same side of a machine's border, as long as
+        nothing was measured there.
         """
         wrong = sorted(cell for cell, seen in self._evidence.items() if seen.contradicted)
         within = [cell for cell in wrong if cell[0] <= MACHINE]
         self._slower = self._surely_slower()
-        serial = _mean(map(self._serial, within)) if within else self._slower
+        serial = _mean(map(self._serial, within))
+        if serial >= 0.0:
+            # A slowdown that was overstated and is contradicted takes no work away.
+            serial = max(serial, self._slower)
         by_level: dict[int, list[float]] = {}
         for cell in wrong:
             rest = self._evidence[cell].mean - self._claim(cell) - serial

@@ -74,8 +74,8 @@ class Standing:
 
     @property
     def unready(self) -> bool:
-        """Whether it left GPUs empty, and has run nothing since."""
-        return self._idled > 0
+        """Whether it is offered none because it left GPUs empty, and has run nothing since."""
+        return self._idled > 0 and self.enough is not None
 
     def use(self) -> None:
         """It runs something."""

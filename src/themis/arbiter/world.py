@@ -287,7 +287,7 @@ class World:
         """
         if not state.active:
             return
-        self._stretches.setdefault(state.id, []).append(self._stretch(state, at))
+        self._stretches[state.id] = [self._whole_stretch(state, at)]
         self.contention.leave(state.id, at)
         self.contention.forget(state.id)
         self.capacity.stop(state.id, at)
@@ -329,6 +329,17 @@ class World:
             self.contention.mean_contention(state.id, at),
             self.capacity.mean_capacity(state.id, at),
         )
+
+    def _whole_stretch(self, state: AppState, at: float) -> tuple[float, float, float]:
+        """The same since its submission, however often it was counted anew."""
+        last = self._stretch(state, at)
+        stretches = [*self._stretches.get(state.id, ()), last]
+        elapsed = math.fsum(seconds for seconds, _, _ in stretches)
+        if len(stretches) == 1 or elapsed <= 0.0:
+            return last
+        contention = math.fsum(part[0] * part[1] for part in stretches) / elapsed
+        capacity = math.fsum(part[0] * part[2] for part in stretches) / elapsed
+        return elapsed, contention, capacity
 
     def weight(self, app: AppId) -> float:
         """An app's weight: its own, or its part of its owner's."""
@@ -387,13 +398,8 @@ class World:
     def remove(self, state: AppState) -> AppRecord:
         """Forget an app that is over and whose slots are empty; returns its record."""
         end = state.ended_at
-        stretches = [*self._stretches.pop(state.id, []), self._stretch(state, end)]
-        elapsed = math.fsum(seconds for seconds, _, _ in stretches)
-        if len(stretches) == 1 or elapsed <= 0.0:
-            _, contention, capacity = stretches[-1]
-        else:
-            contention = math.fsum(part[0] * part[1] for part in stretches) / elapsed
-            capacity = math.fsum(part[0] * part[2] for part in stretches) / elapsed
+        elapsed, contention, capacity = self._whole_stretch(state, end)
+        self._stretches.pop(state.id, None)
         record = AppRecord(
             app=state.id,
             owner=state.spec.owner,
