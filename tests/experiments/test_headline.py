@@ -76,3 +76,15 @@ def test_policies_are_shown_on_the_same_seeds_and_fewer_are_named(begun: Any) ->
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert "themis-paper, 3 seeds" in names
     assert "over seeds 1-7 of 1-8, 95 % interval" in figure.get_supxlabel()
+
+
+def test_who_has_hardly_any_seeds_does_not_cost_the_others_theirs(begun: Any) -> None:
+    def there(config: RunConfig) -> bool:
+        return config.seed <= {"themis-paper": 0, "slaq": 1}.get(config.policy, 7)
+
+    findings = e15.study(begun(e15.EXPERIMENT, SCOPE, lambda _: {"rho": 2.0}, there))
+    figure = findings.figures[0].draw().figure
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert "slaq" not in names
+    assert "themis" in names
+    assert "over seeds 1-7 of 1-8, 95 % interval" in figure.get_supxlabel()

@@ -38,12 +38,11 @@ Points = Mapping[str, Factor]
 def front(measured: Measured, shown: Sequence[Scenario], names: Sequence[str]) -> Drawing:
     """Each scenario on the seeds that all of its policies have.
 
-    But for the mechanism as printed: it takes so long that its seeds may be fewer, and says so.
+    But for those with hardly any, which would cost all others theirs: they are left out. And for the
+    mechanism as printed: it takes so long that its seeds may be fewer, and says so.
     """
-    same = {
-        one: measured.paired(*((one.name, name) for name in names if name != LITERAL))
-        for one in shown
-    }
+    told = {one: _told(measured, one, names) for one in shown}
+    same = {one: measured.paired(*((one.name, name) for name in told[one])) for one in shown}
     counts = {one: measured.count((one.name, LITERAL)) for one in shown}
     literal = LITERAL
     if any(counts[one] != len(same[one].seeds) for one in shown):
@@ -51,9 +50,7 @@ def front(measured: Measured, shown: Sequence[Scenario], names: Sequence[str]) -
         literal = f"{LITERAL}, {most} seed{'s' * (most != 1)}"
     marks, floors = {}, {}
     for one, others in same.items():
-        points = {
-            name: others.typical(WORST, (one.name, name)) for name in names if name != LITERAL
-        }
+        points = {name: others.typical(WORST, (one.name, name)) for name in told[one]}
         if LITERAL in names:
             points[literal] = measured.typical(WORST, (one.name, LITERAL))
         marks[_title(one)] = points
@@ -63,6 +60,14 @@ def front(measured: Measured, shown: Sequence[Scenario], names: Sequence[str]) -
     interval = "too few for intervals" if few else "95 % interval"
     label = f"max rho_ref (fair share): geometric mean over {seeds}, {interval}; left is better"
     return plot_headline(marks, floors, OURS, label)
+
+
+def _told(measured: Measured, one: Scenario, names: Sequence[str]) -> list[str]:
+    """Policies with enough seeds for a verdict, as long as ours has them."""
+    least = min(FEWEST, measured.count((one.name, OURS)))
+    return [
+        name for name in names if name != LITERAL and measured.count((one.name, name)) >= least
+    ]
 
 
 def _title(one: Scenario) -> str:
