@@ -38,8 +38,8 @@ Points = Mapping[str, Factor]
 def front(measured: Measured, shown: Sequence[Scenario], names: Sequence[str]) -> Drawing:
     """Each scenario on the seeds that all of its policies have.
 
-    But for those with hardly any, which would cost all others theirs: they are left out. And for the
-    mechanism as printed: it takes so long that its seeds may be fewer, and says so.
+    But for those with hardly any, which would cost all others theirs: they are left out. And for
+    the mechanism as printed: it takes so long that its seeds may be fewer, and says so.
     """
     told = {one: _told(measured, one, names) for one in shown}
     same = {one: measured.paired(*((one.name, name) for name in told[one])) for one in shown}
