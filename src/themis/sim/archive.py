@@ -13,6 +13,8 @@ import lzma
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any, BinaryIO
 
 from themis.errors import ConfigError, MissingFileError, RefusedError
@@ -69,19 +71,27 @@ def _without_folders(text: str) -> str:
 def unpack(archive: Path, folder: Path, heard: Heard = lambda _: None) -> int:
     """Put the runs of an archive into a folder, but for those it has; returns how many came.
 
+    All of them or none: what was read waits in a folder beside until the last line was a good one.
+
     Raises:
-        ConfigError: It is no archive of runs, or the folder cannot be written. What was read before
-            the bad line stays: each file is a whole one.
+        ConfigError: It is no archive of runs, or the folder cannot be written. Nothing came.
     """
     with writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    came = 0
-    for number, (name, text) in enumerate(_files(archive)):
-        if not (folder / name).exists():
-            write_whole(folder / name, text)
-            came += 1
-        heard(number)
-    return came
+        draft = Path(mkdtemp(prefix=".unpacking-", dir=folder))
+    try:
+        for number, (name, text) in enumerate(_files(archive)):
+            if not (folder / name).exists() and not (draft / name).exists():
+                with writable(folder):
+                    (draft / name).write_bytes(text)
+            heard(number)
+        names = sorted(path.name for path in draft.iterdir())
+        with writable(folder):
+            for name in names:
+                (draft / name).replace(folder / name)
+        return len(names)
+    finally:
+        rmtree(draft, ignore_errors=True)
 
 
 def _files(archive: Path) -> Iterator[tuple[str, bytes]]:
