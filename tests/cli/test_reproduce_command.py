@@ -147,6 +147,45 @@ def test_mistakes_are_told_before_anything_runs(
         assert word in done.err
 
 
+@pytest.mark.parametrize(
+    ("flag", "name", "words"),
+    [
+        ("--pack", "missing/runs.xz", "missing is not"),
+        ("--pack", "folder", "a file, not a folder"),
+        ("--docs", "folder", "a file, not a folder"),
+        ("--docs", "file/page.md", "file is not a folder"),
+        ("--docs", "file.md", "file is not a folder"),
+        ("--docs", "page", "a file with an ending"),
+    ],
+)
+def test_where_nothing_can_be_written_is_found_before_anything_runs(
+    cli: Cli, tmp_path: Path, flag: str, name: str, words: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("x", "utf-8")
+    done = cli("reproduce", "E13", "--out", tmp_path / "out", flag, tmp_path / name)
+    assert (done.code, done.out) == (2, "")
+    assert f"{flag.removeprefix('--')}: got" in done.err
+    assert name in done.err
+    assert words in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_page_and_an_archive_may_lie_in_folders_that_are_still_to_be_made(
+    cli: Cli, tmp_path: Path
+) -> None:
+    out, page = tmp_path / "out", tmp_path / "new" / "docs" / "results.md"
+    done = cli("reproduce", "E13", "--out", out, "--docs", page, "--pack", out / "runs.xz")
+    assert page.is_file()
+    assert "with finished runs" in done.err  # E13 has none
+
+
+def test_names_are_looked_at_before_runs_are_taken(cli: Cli, tmp_path: Path) -> None:
+    done = cli("reproduce", "E99", "--out", tmp_path / "out", "--unpack", tmp_path / "none.xz")
+    assert done.code == 2
+    assert "E99" in done.err
+
+
 def test_data_that_is_not_there_is_told(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

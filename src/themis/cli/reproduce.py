@@ -76,19 +76,22 @@ def reproduce(
 
     if policies is not None and not experiments:
         raise ConfigError("policies", policies, "only with names of experiments, or `all`")
+    if not experiments and docs is None and pack is None and unpack is None:
+        _list(json=json)
+        return
+    wanted, scope = chosen(experiments or []), _scope(quick, seeds)
+    begun = _policies(policies)
+    _check_places(out, docs, pack)
     if unpack is not None:
         _unpack(unpack, out)
     if not experiments:
         if docs is not None:
-            _evaluate_there(out, _scope(quick, seeds))
+            _evaluate_there(out, scope)
             _write_docs(out, docs, json=json)
-        elif pack is None and unpack is None:
-            _list(json=json)
         if pack is not None:
             _pack(out, pack)
         return
-    wanted, scope = chosen(experiments), _scope(quick, seeds)
-    asked = _Asked(wanted, scope, out, workers, fresh, minutes, _policies(policies))
+    asked = _Asked(wanted, scope, out, workers, fresh, minutes, begun)
     done = _carry_out(asked)
     if json:
         from themis.experiments.running import report_data  # noqa: PLC0415 - see above
@@ -129,6 +132,18 @@ def data_folder() -> Path | None:
     if not Path(named).is_dir():
         raise ConfigError(DATA_VARIABLE, named, "a folder of measured data, or nothing")
     return Path(named)
+
+
+def _check_places(out: Path, docs: Path | None, pack: Path | None) -> None:
+    """Find what cannot be written before hours of runs, not after."""
+    from themis.experiments.results import check_page  # noqa: PLC0415 - late: --help is quick
+    from themis.records.files import check_writable  # noqa: PLC0415 - as above
+
+    if docs is not None:
+        check_page(docs)
+    # The folder of the runs may not be there yet.
+    if pack is not None and (out.exists() or pack.absolute().parent != out.absolute()):
+        check_writable(pack, "pack")
 
 
 def _scope(quick: bool, seeds: str | None) -> Scope:
