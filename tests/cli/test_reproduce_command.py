@@ -212,6 +212,10 @@ def test_runs_are_packed_and_unpacked_without_running_anything(cli: Cli, tmp_pat
     there = cli("reproduce", "--out", tmp_path / "two", "--unpack", tmp_path / "runs.xz")
     assert there.code == 0
     assert (tmp_path / "two" / "runs" / "0a.json").read_text() == "{}\n"
+    assert f"into {tmp_path / 'two' / 'runs'}: 1 run (1 file)" in there.err
+    assert f"themis reproduce all --out {tmp_path / 'two'} --minutes 0" in there.err
+    again = cli("reproduce", "--out", tmp_path / "two", "--unpack", tmp_path / "runs.xz")
+    assert "0 runs (0 files, 1 were there)" in again.err
 
 
 def test_policies_are_of_experiments(cli: Cli, tmp_path: Path) -> None:

@@ -90,6 +90,9 @@ def reproduce(
             _write_docs(out, docs, json=json)
         if pack is not None:
             _pack(out, pack)
+        if docs is None and pack is None:
+            next_one = ["themis", "reproduce", "all", "--out", str(out), "--minutes", "0"]
+            note(f"to see what they tell, without running more: {shlex.join(next_one)}")
         return
     asked = _Asked(wanted, scope, out, workers, fresh, minutes, begun)
     done = _carry_out(asked)
@@ -282,7 +285,9 @@ def _unpack(archive: Path, out: Path) -> None:
 
     with progress_bar("unpacking", 1) as bar:
         came = unpack(archive, out / "runs", lambda done: bar.update(0, f"{done} files"))
-    note(f"{counted(came, 'file')} of runs from {archive}")
+    had = f", {came.there} were there" if came.there else ""
+    what = f"{counted(came.runs, 'run')} ({counted(came.files, 'file')}{had})"
+    note(f"taken from {archive} into {out / 'runs'}: {what}")
 
 
 def _pack(out: Path, archive: Path) -> None:
