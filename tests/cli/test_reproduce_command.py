@@ -197,9 +197,14 @@ def test_data_that_is_not_there_is_told(
 
 def test_a_folder_that_cannot_be_written_is_told(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", "utf-8")
-    done = cli("reproduce", "E13", "--out", tmp_path / "file")
-    assert done.code == 2
-    assert "can be written" in done.err
+    (tmp_path / "runs.xz").write_bytes(b"")
+    for words in (("E13",), ("--unpack", tmp_path / "runs.xz")):
+        for name in ("file", "file/below"):
+            done = cli("reproduce", *words, "--out", tmp_path / name)
+            assert done.code == 2
+            assert "can be written" in done.err
+            # What was typed, and not what we would have made in it.
+            assert f"out: got {tmp_path / name}, " in done.err.replace("'", "")
 
 
 def test_runs_are_packed_and_unpacked_without_running_anything(cli: Cli, tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def reproduce(
     """
     from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
     from themis.experiments import chosen  # noqa: PLC0415 - see above
+    from themis.records.files import check_folder  # noqa: PLC0415 - see above
 
     if policies is not None and not experiments:
         raise ConfigError("policies", policies, "only with names of experiments, or `all`")
@@ -81,6 +82,8 @@ def reproduce(
         return
     wanted, scope = chosen(experiments or []), _scope(quick, seeds)
     begun = _policies(policies)
+    if experiments or unpack is not None:
+        check_folder(out, "out")
     _check_places(out, docs, pack)
     if unpack is not None:
         _unpack(unpack, out)
