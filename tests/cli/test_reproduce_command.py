@@ -78,12 +78,24 @@ def test_in_parts_it_says_what_is_left_and_fails_until_all_is_there(
     args = ("reproduce", "E13", "E11", "--quick", "--minutes", "0", "--out", tmp_path / "out")
     done = cli(*args)
     assert done.code == 1
+    assert "8 runs missing, roughly " in done.err
+    assert "none is begun (--minutes 0)" in done.err
+    assert "to do" not in done.err
     assert "E11: 8 runs left" in done.err
     assert "the same command goes on" in done.err
     assert "VGG16" in done.out  # what can be told is told
     assert (tmp_path / "out" / "report.html").is_file()
     data = json.loads(cli(*args, "--json", "--quiet").out)
     assert data["unfinished"] == {"E11": 8}
+
+
+def test_a_long_evaluation_says_when_it_begins_no_more_runs(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("themis.experiments.running.finish_all", lambda *_, **__: 1)
+    done = cli("reproduce", "E11", "--minutes", "50", "--out", tmp_path / "out")
+    assert "80 runs to do, roughly " in done.err
+    assert "; finished ones are kept; none is begun after 50 min" in done.err
 
 
 def test_a_finished_folder_becomes_a_page(cli: Cli, tmp_path: Path) -> None:

@@ -236,7 +236,7 @@ def _carry_out(asked: _Asked) -> _Done:
             progress=show,
             fresh=asked.fresh,
             stop=lambda: end is not None and time.monotonic() >= end,
-            expect=_tell_expected,
+            expect=lambda runs, seconds: _tell_expected(runs, seconds, asked.minutes),
             policies=asked.policies,
         )
     chapters, left = [], {}
@@ -261,10 +261,16 @@ def _carry_out(asked: _Asked) -> _Done:
     return _Done(chapters, left, files)
 
 
-def _tell_expected(runs: int, seconds: float) -> None:
+def _tell_expected(runs: int, seconds: float, minutes: float | None) -> None:
     """Before it begins, so that nobody starts something that takes the night by mistake."""
-    if seconds >= LONG:
-        note(f"{counted(runs, 'run')} to do, roughly {span(seconds)}; finished ones are kept")
+    if minutes == 0:
+        note(
+            f"{counted(runs, 'run')} missing, roughly {span(seconds)}; none is begun (--minutes 0)"
+        )
+    elif seconds >= LONG:
+        much = f"{counted(runs, 'run')} to do, roughly {span(seconds)}"
+        end = "" if minutes is None else f"; none is begun after {span(60.0 * minutes)}"
+        note(f"{much}; finished ones are kept{end}")
 
 
 def _command() -> str:
