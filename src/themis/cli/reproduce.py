@@ -180,7 +180,7 @@ def _evaluate_there(out: Path, scope: Scope) -> None:
     store = Store(out / "runs")
     if not store.folder.is_dir():
         return
-    with progress_bar("looking at what is there", 1) as bar:
+    with progress_bar("looking at what is there", 1, numbers=False) as bar:
         results = Results(scope, store, lambda: bar.update(0))
         if evaluate_there(results, out, lambda done, total, text: bar.update(done, text, total)):
             write_report(out)
@@ -223,7 +223,7 @@ def _carry_out(asked: _Asked) -> _Done:
     )
 
     end = None if asked.minutes is None else time.monotonic() + 60.0 * asked.minutes
-    with _resumable(asked.out), progress_bar("checking", 1) as bar:
+    with _resumable(asked.out), progress_bar("checking", 1, numbers=False) as bar:
 
         def show(done: int, total: int, text: str) -> None:
             bar.update(done, text, total)
@@ -292,7 +292,7 @@ def _write_docs(out: Path, page: Path, *, json: bool) -> None:
 def _unpack(archive: Path, out: Path) -> None:
     from themis.sim.archive import unpack  # noqa: PLC0415 - late, so that --help is quick
 
-    with progress_bar("unpacking", 1) as bar:
+    with progress_bar("unpacking", 1, numbers=False) as bar:
         came = unpack(archive, out / "runs", lambda done: bar.update(0, f"{done} files"))
     had = f", {came.there} were there" if came.there else ""
     what = f"{counted(came.runs, 'run')} ({counted(came.files, 'file')}{had})"
@@ -302,7 +302,7 @@ def _unpack(archive: Path, out: Path) -> None:
 def _pack(out: Path, archive: Path) -> None:
     from themis.sim.archive import pack  # noqa: PLC0415 - late, so that --help is quick
 
-    with progress_bar("packing", 1) as bar:
+    with progress_bar("packing", 1, numbers=False) as bar:
         count = pack(out / "runs", archive, lambda done: bar.update(0, f"{done} files"))
     note(f"written: {archive}, with {counted(count, 'file')} of runs")
 
