@@ -84,12 +84,38 @@ def test_the_first_hundredth_says_nothing_of_the_rest(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with progress_bar("runs", 1000) as bar:
-        for clock.now, done in ((10.0, 1), (30.0, 19), (40.0, 20)):
+        for clock.now, done in ((10.0, 1), (30.0, 19), (40.0, 30)):
             bar.update(done)
     assert capsys.readouterr().err.splitlines() == [
         "runs: 1 of 1000, 10 s so far",
         "runs: 19 of 1000, 30 s so far",
-        "runs: 20 of 1000, about 33 min left",
+        "runs: 30 of 1000, about 22 min left",
+    ]
+
+
+def test_small_news_do_not_raise_the_time_left(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with progress_bar("runs", 1000) as bar:
+        for clock.now, done in ((10.0, 100), (13.0, 101), (16.0, 102), (19.0, 103), (22.0, 110)):
+            bar.update(done)
+    told = [line.split("about ")[1] for line in capsys.readouterr().err.splitlines()]
+    assert told == ["90 s left", "87 s left", "84 s left", "81 s left", "3 min left"]
+
+
+def test_what_begins_is_told_once_and_at_once_without_a_guess(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with progress_bar("evaluating", 3, even=False) as bar:
+        for clock.now in (0.1, 0.2):
+            bar.begin(0, "E1: evaluating")
+        bar.begin(0, "E1: drawing")
+        clock.now = 10.0
+        bar.begin(1, "E2: evaluating")
+    assert capsys.readouterr().err.splitlines() == [
+        "E1: evaluating: 0 of 3",
+        "E1: drawing: 0 of 3",
+        "E2: evaluating: 1 of 3",
     ]
 
 

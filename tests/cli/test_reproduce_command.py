@@ -32,6 +32,18 @@ def test_people_get_the_claims_and_the_files(cli: Cli, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "report.html").is_file()
 
 
+def test_what_takes_a_while_is_told_when_it_begins(cli: Cli, tmp_path: Path) -> None:
+    done = cli("reproduce", "E12", "E13", "--out", tmp_path / "out")
+    lines = done.err.splitlines()
+    assert lines[0] == f"reproducing E12 E13, in {tmp_path / 'out'}"
+    told = [line.split(": ")[:2] for line in lines if line.startswith(("E12", "E13", "writing"))]
+    begun = [" ".join(words[:2]) for words in told]
+    assert [text for text in begun if "drawing" not in text] == [
+        "E12 evaluating", "E13 evaluating", "writing the report 2 of 2",
+    ]  # fmt: skip
+    assert any(text.startswith("E12 drawing") for text in begun)
+
+
 def test_programs_get_one_object(cli: Cli, tmp_path: Path) -> None:
     args = ("reproduce", "e13", "--out", tmp_path / "out", "--json", "--quiet")
     done = cli(*args)

@@ -71,6 +71,9 @@ def reproduce(
     what is there is told with the seeds that it rests on. With --docs and no names nothing is run.
     With --pack and --unpack runs go from one machine to another, or to readers who check a figure.
     """
+    if experiments:
+        # Before the imports, which take seconds on a busy machine.
+        note(f"reproducing {' '.join(experiments)}, in {out}")
     from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
     from themis.experiments import chosen  # noqa: PLC0415 - see above
     from themis.records.files import check_folder  # noqa: PLC0415 - see above
@@ -182,7 +185,8 @@ def _evaluate_there(out: Path, scope: Scope) -> None:
         return
     with progress_bar("looking at what is there", 1, numbers=False) as bar:
         results = Results(scope, store, lambda: bar.update(0))
-        if evaluate_there(results, out, lambda done, total, text: bar.update(done, text, total)):
+        if evaluate_there(results, out, lambda _, __, text: bar.begin(0, text)):
+            bar.begin(0, "writing the report")
             write_report(out)
 
 
@@ -240,23 +244,26 @@ def _carry_out(asked: _Asked) -> _Done:
             policies=asked.policies,
         )
     chapters, left = [], {}
-    with _resumable(asked.out), progress_bar("evaluating", len(asked.wanted)) as bar:
+    with (
+        _resumable(asked.out),
+        progress_bar("evaluating", len(asked.wanted), even=False) as bar,
+    ):
         for done, experiment in enumerate(asked.wanted):
-            count = missing(experiment, results)
-            if count:
-                left[experiment.id] = count
-            if not can_tell(experiment, results):
-                continue
 
             def say(_: int, __: int, text: str, done: int = done) -> None:
-                bar.update(done, text)
+                bar.begin(done, text)
 
             def heard(done: int = done) -> None:
                 bar.update(done)
 
             heard_of = replace(results, heard=heard)
-            chapters.append(evaluate(experiment, heard_of, asked.out, say, _command()))
-        bar.update(len(asked.wanted), "writing the report")
+            bar.begin(done, f"{experiment.id}: evaluating")
+            count = missing(experiment, heard_of)
+            if count:
+                left[experiment.id] = count
+            if can_tell(experiment, heard_of):
+                chapters.append(evaluate(experiment, heard_of, asked.out, say, _command()))
+        bar.begin(len(asked.wanted), "writing the report")
         files = write_report(asked.out)
     return _Done(chapters, left, files)
 
