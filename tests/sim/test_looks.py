@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from themis.policies import POLICIES
-from themis.sim.canvas import COLOURS, POLICY_LOOKS, looks
+from themis.sim.canvas import COLOURS, POLICY_LOOKS, aside, looks
 
 MAIN = (
     "themis", "equal-share", "worst-first", "min-max-rho", "gandiva", "tiresias", "tiresias+pack",
@@ -71,3 +71,16 @@ def test_figures_draw_policies_in_their_looks() -> None:
         for drawing in drawings:
             assert colours(drawing)["slaq"] == POLICY_LOOKS["slaq"][0]
         assert plot_usage({name: (3600.0, [1.0, 2.0]) for name in names}, 4).figure.axes
+
+
+@pytest.mark.parametrize("places", [(1.0, 2.0, 4.0), (0.0, 1.0, 100.0), (5.0,)])
+@pytest.mark.parametrize("lines", [1, 2, 7, 15])
+def test_points_stand_beside_each_other_near_where_they_belong(
+    lines: int, places: tuple[float, ...]
+) -> None:
+    shifts = [aside(index, lines, places) for index in range(lines)]
+    assert shifts == sorted(set(shifts))
+    assert sum(shifts) == pytest.approx(0.0)
+    # Seven policies at 2x contention are all drawn within a twentieth of 2.
+    assert max(shifts) <= 0.1 * min(1.0, places[-1] - places[0] or 1.0)
+    assert aside(6, 7, (1.0, 2.0, 4.0)) < 0.06

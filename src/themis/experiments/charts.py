@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from themis.experiments.measures import FEWEST, Factor
-from themis.sim.canvas import COLOURS, MARKERS, Corner, Drawing, legend, looks, panels
+from themis.sim.canvas import COLOURS, MARKERS, Corner, Drawing, aside, legend, looks, panels
 from themis.sim.compare import Estimate
 
 if TYPE_CHECKING:
@@ -171,7 +171,6 @@ def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[S
     """Measures against a key, side by side, with 95 % intervals."""
     numeric = all(not isinstance(value, str) for value in values)
     places = [float(v) for v in values] if numeric else [float(n) for n in range(len(values))]
-    width = max(places) - min(places) or 1.0
     drawing = Drawing()
     with panels(drawing, 3.2 * len(shown) + 2.4, 3.2, columns=len(shown)) as axes:
         for part, sweep in zip(axes, shown, strict=True):
@@ -181,8 +180,7 @@ def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[S
                 if not any(math.isfinite(point.mean) for point in line.points):
                     continue
                 shown_points = [
-                    # Side by side, so that no interval hides another.
-                    (place + 0.012 * width * index, point)
+                    (place + aside(index, len(sweep.lines), places), point)
                     for place, point in zip(places, line.points, strict=True)
                     if math.isfinite(point.mean)
                 ]

@@ -10,10 +10,10 @@ matplotlib is imported when something is drawn.
 """
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -171,6 +171,20 @@ def _other(index: int) -> Look:
         STYLES[(index + index // len(COLOURS)) % len(STYLES)],
         MARKERS[index % len(MARKERS)],
     )
+
+
+def aside(index: int, lines: int, places: Sequence[float]) -> float:
+    """How far sideways the points of one of some lines stand, so that no interval hides another.
+
+    To both sides of where they belong, and by so little that nobody takes it for another value.
+    """
+    if lines < 2:
+        return 0.0
+    near = sorted(set(places))
+    width = near[-1] - near[0] or 1.0
+    gap = min((after - before for before, after in pairwise(near)), default=width)
+    step = min(0.012 * width, min(0.036 * width, 0.15 * gap) / (lines - 1))
+    return step * (index - (lines - 1) / 2)
 
 
 LONG_HANDLE = 4.0

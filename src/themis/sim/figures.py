@@ -12,7 +12,7 @@ from themis.errors import unknown_name
 from themis.fairness.ideal import Convention
 from themis.model import AppId, Topology
 from themis.records.clusters import cluster
-from themis.sim.canvas import COLOURS, Drawing, legend, looks, panels
+from themis.sim.canvas import COLOURS, Drawing, aside, legend, looks, panels
 from themis.sim.compare import METRICS, Comparison
 from themis.sim.metrics import FAIR, HOUR, AppResult
 from themis.sim.run import RunResult, Segment
@@ -170,16 +170,15 @@ def plot_sweep(comparison: Comparison) -> Drawing:
     places = (
         [float(value) for value in values] if numeric else [float(n) for n in range(len(values))]
     )
-    width = max(places) - min(places)
     metrics = [metric for metric in METRICS if metric.name in _SWEPT]
     drawing = Drawing()
     with panels(drawing, 10.0, 3.2, columns=len(metrics)) as parts:
         for axes, metric in zip(parts, metrics, strict=True):
             for index, (policy, look) in enumerate(looks(comparison.policies).items()):
                 found = [comparison.estimates(policy, value)[metric.name] for value in values]
+                shift = aside(index, len(comparison.policies), places)
                 axes.errorbar(
-                    # Side by side, so that no interval hides another.
-                    [place + 0.012 * width * index for place in places],
+                    [place + shift for place in places],
                     [item.mean for item in found],
                     yerr=[item.half or 0.0 for item in found],
                     label=policy,
