@@ -21,7 +21,7 @@ def test_people_get_a_row_per_policy_with_intervals(cli: Cli) -> None:
     for word in ("fifo", "equal-share", "max rho_ref", "share fair", "GPU hours", "moves", " ± "):
         assert word in done.out
     assert "the paper's convention" in done.out
-    assert "runs, apps finished" in done.err
+    assert "4 of 4 runs, 100 % of the work" in done.err
 
 
 def test_programs_get_one_object_and_a_row_per_run(cli: Cli, tmp_path: Path) -> None:

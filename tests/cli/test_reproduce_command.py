@@ -32,6 +32,18 @@ def test_people_get_the_claims_and_the_files(cli: Cli, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "report.html").is_file()
 
 
+def test_what_takes_a_while_is_told_when_it_begins(cli: Cli, tmp_path: Path) -> None:
+    done = cli("reproduce", "E12", "E13", "--out", tmp_path / "out")
+    lines = done.err.splitlines()
+    assert lines[0] == f"reproducing E12 E13, in {tmp_path / 'out'}"
+    told = [line.split(": ")[:2] for line in lines if line.startswith(("E12", "E13", "writing"))]
+    begun = [" ".join(words[:2]) for words in told]
+    assert [text for text in begun if "drawing" not in text] == [
+        "E12 evaluating", "E13 evaluating", "writing the report 2 of 2",
+    ]  # fmt: skip
+    assert any(text.startswith("E12 drawing") for text in begun)
+
+
 def test_programs_get_one_object(cli: Cli, tmp_path: Path) -> None:
     args = ("reproduce", "e13", "--out", tmp_path / "out", "--json", "--quiet")
     done = cli(*args)
@@ -78,12 +90,24 @@ def test_in_parts_it_says_what_is_left_and_fails_until_all_is_there(
     args = ("reproduce", "E13", "E11", "--quick", "--minutes", "0", "--out", tmp_path / "out")
     done = cli(*args)
     assert done.code == 1
+    assert "8 runs missing, roughly " in done.err
+    assert "none is begun (--minutes 0)" in done.err
+    assert "to do" not in done.err
     assert "E11: 8 runs left" in done.err
     assert "the same command goes on" in done.err
     assert "VGG16" in done.out  # what can be told is told
     assert (tmp_path / "out" / "report.html").is_file()
     data = json.loads(cli(*args, "--json", "--quiet").out)
     assert data["unfinished"] == {"E11": 8}
+
+
+def test_a_long_evaluation_says_when_it_begins_no_more_runs(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("themis.experiments.running.finish_all", lambda *_, **__: 1)
+    done = cli("reproduce", "E11", "--minutes", "50", "--out", tmp_path / "out")
+    assert "80 runs to do, roughly " in done.err
+    assert "; finished ones are kept; none is begun after 50 min" in done.err
 
 
 def test_a_finished_folder_becomes_a_page(cli: Cli, tmp_path: Path) -> None:
@@ -147,6 +171,45 @@ def test_mistakes_are_told_before_anything_runs(
         assert word in done.err
 
 
+@pytest.mark.parametrize(
+    ("flag", "name", "words"),
+    [
+        ("--pack", "missing/runs.xz", "missing is not"),
+        ("--pack", "folder", "a file, not a folder"),
+        ("--docs", "folder", "a file, not a folder"),
+        ("--docs", "file/page.md", "file is not a folder"),
+        ("--docs", "file.md", "file is not a folder"),
+        ("--docs", "page", "a file with an ending"),
+    ],
+)
+def test_where_nothing_can_be_written_is_found_before_anything_runs(
+    cli: Cli, tmp_path: Path, flag: str, name: str, words: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("x", "utf-8")
+    done = cli("reproduce", "E13", "--out", tmp_path / "out", flag, tmp_path / name)
+    assert (done.code, done.out) == (2, "")
+    assert f"{flag.removeprefix('--')}: got" in done.err
+    assert name in done.err
+    assert words in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_page_and_an_archive_may_lie_in_folders_that_are_still_to_be_made(
+    cli: Cli, tmp_path: Path
+) -> None:
+    out, page = tmp_path / "out", tmp_path / "new" / "docs" / "results.md"
+    done = cli("reproduce", "E13", "--out", out, "--docs", page, "--pack", out / "runs.xz")
+    assert page.is_file()
+    assert "with finished runs" in done.err  # E13 has none
+
+
+def test_names_are_looked_at_before_runs_are_taken(cli: Cli, tmp_path: Path) -> None:
+    done = cli("reproduce", "E99", "--out", tmp_path / "out", "--unpack", tmp_path / "none.xz")
+    assert done.code == 2
+    assert "E99" in done.err
+
+
 def test_data_that_is_not_there_is_told(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,9 +221,14 @@ def test_data_that_is_not_there_is_told(
 
 def test_a_folder_that_cannot_be_written_is_told(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", "utf-8")
-    done = cli("reproduce", "E13", "--out", tmp_path / "file")
-    assert done.code == 2
-    assert "can be written" in done.err
+    (tmp_path / "runs.xz").write_bytes(b"")
+    for words in (("E13",), ("--unpack", tmp_path / "runs.xz")):
+        for name in ("file", "file/below"):
+            done = cli("reproduce", *words, "--out", tmp_path / name)
+            assert done.code == 2
+            assert "can be written" in done.err
+            # What was typed, and not what we would have made in it.
+            assert f"out: got {tmp_path / name}, " in done.err.replace("'", "")
 
 
 def test_runs_are_packed_and_unpacked_without_running_anything(cli: Cli, tmp_path: Path) -> None:
@@ -173,6 +241,10 @@ def test_runs_are_packed_and_unpacked_without_running_anything(cli: Cli, tmp_pat
     there = cli("reproduce", "--out", tmp_path / "two", "--unpack", tmp_path / "runs.xz")
     assert there.code == 0
     assert (tmp_path / "two" / "runs" / "0a.json").read_text() == "{}\n"
+    assert f"into {tmp_path / 'two' / 'runs'}: 1 run (1 file)" in there.err
+    assert f"themis reproduce all --out {tmp_path / 'two'} --minutes 0" in there.err
+    again = cli("reproduce", "--out", tmp_path / "two", "--unpack", tmp_path / "runs.xz")
+    assert "0 runs (0 files, 1 were there)" in again.err
 
 
 def test_policies_are_of_experiments(cli: Cli, tmp_path: Path) -> None:

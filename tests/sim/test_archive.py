@@ -9,7 +9,7 @@ import pytest
 
 from themis.errors import ConfigError, MissingFileError
 from themis.sim import RunConfig, run
-from themis.sim.archive import LONGEST, pack, unpack
+from themis.sim.archive import LONGEST, Taken, pack, unpack
 from themis.sim.store import Store, stored
 
 CONFIG = RunConfig(cluster="demo16", policy="fifo", apps=1, seed=3)
@@ -25,7 +25,7 @@ def runs(tmp_path: Path) -> Path:
 
 def test_a_run_is_found_again_after_it_went_through_an_archive(runs: Path, tmp_path: Path) -> None:
     assert pack(runs, tmp_path / "all.xz") == 1
-    assert unpack(tmp_path / "all.xz", tmp_path / "other") == 1
+    assert unpack(tmp_path / "all.xz", tmp_path / "other") == Taken(files=1, runs=1, there=0)
     there, came = Store(runs).load(CONFIG), Store(tmp_path / "other").load(CONFIG)
     assert there is not None
     assert came == there
@@ -70,8 +70,16 @@ def test_what_is_there_already_stays(runs: Path, tmp_path: Path) -> None:
     pack(runs, tmp_path / "all.xz")
     record = next(runs.glob("*.json"))
     record.write_text("mine\n")
-    assert unpack(tmp_path / "all.xz", runs) == 0
+    assert unpack(tmp_path / "all.xz", runs) == Taken(files=0, runs=0, there=1)
     assert record.read_text() == "mine\n"
+
+
+def test_what_goes_with_a_run_is_not_counted_as_one(runs: Path, tmp_path: Path) -> None:
+    for name in ("a.timing", "b.live"):
+        (runs / name).write_text("{}\n")
+    pack(runs, tmp_path / "all.xz")
+    taken = unpack(tmp_path / "all.xz", tmp_path / "other")
+    assert taken == Taken(files=3, runs=1, there=0)
 
 
 def _archive(path: Path, *lines: bytes) -> Path:
@@ -93,12 +101,15 @@ def _archive(path: Path, *lines: bytes) -> Path:
         pytest.param(b" " * (LONGEST + 1), id="too long"),
     ],
 )
-def test_a_bad_line_is_refused_with_its_number(line: bytes, tmp_path: Path) -> None:
+def test_a_bad_line_is_refused_with_its_number_and_nothing_is_taken(
+    line: bytes, tmp_path: Path
+) -> None:
     good = json.dumps({"file": "a.json", "text": "{}\n"}).encode()
     archive = _archive(tmp_path / "bad.xz", good, line)
     with pytest.raises(ConfigError, match=r"bad\.xz:2"):
         unpack(archive, tmp_path / "runs")
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["bad.xz", "a.json"]
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["bad.xz"]
+    assert list((tmp_path / "runs").iterdir()) == []
 
 
 @pytest.mark.parametrize("cut", [0, 40])
@@ -108,6 +119,26 @@ def test_what_is_no_archive_or_half_of_one_is_refused(cut: int, runs: Path, tmp_
     (tmp_path / "bad.xz").write_bytes(whole[:-40] if cut else b"hello")
     with pytest.raises(ConfigError, match=r"bad\.xz"):
         unpack(tmp_path / "bad.xz", tmp_path / "other")
+
+
+def test_of_an_archive_that_ends_early_nothing_is_taken(tmp_path: Path) -> None:
+    lines = [
+        json.dumps({"file": f"{name}.json", "text": "".join(map(chr, range(300, 3000)))}).encode()
+        for name in range(200)
+    ]
+    whole = _archive(tmp_path / "all.xz", *lines).read_bytes()
+    (tmp_path / "cut.xz").write_bytes(whole[: len(whole) * 2 // 3])
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    (runs / "7.json").write_text("mine\n")
+    read: list[int] = []
+    with pytest.raises(ConfigError, match=r"cut\.xz"):
+        unpack(tmp_path / "cut.xz", runs, read.append)
+    assert len(read) > 1
+    assert [path.name for path in runs.iterdir()] == ["7.json"]
+    assert unpack(tmp_path / "all.xz", runs) == Taken(files=199, runs=199, there=1)
+    assert {path.suffix for path in runs.iterdir()} == {".json"}
+    assert (runs / "7.json").read_text() == "mine\n"
 
 
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:

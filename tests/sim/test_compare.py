@@ -267,7 +267,7 @@ def test_an_option_goes_to_those_who_know_it() -> None:
     assert [dict(group.runs[0].config.options) for group in both.groups] == [
         {"lease": "4h"}, {"lease": "4h", "f": 0.5},
     ]  # fmt: skip
-    assert seen[-1] == "2 of 2 runs, apps finished"
+    assert seen[-1] == "2 of 2 runs, 100 % of the work"
     with pytest.raises(ConfigError, match="did you mean 'lease'"):
         compare(["fifo"], [1], replace(SHORT, options={"leese": "4h"}))
 

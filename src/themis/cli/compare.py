@@ -175,7 +175,7 @@ def _carry_out(
 def _with_progress(run: Any, out: Path | None) -> Comparison:
     try:
         # The total is known only when everything is checked, which is done within.
-        with progress_bar("checking", 1) as bar:
+        with progress_bar("checking", 1, numbers=False) as bar:
 
             def show(done: int, total: int, text: str) -> None:
                 bar.update(done, text, total)

@@ -1,6 +1,7 @@
 """How commands talk to people and to programs: tables, JSON, progress, errors and exit codes."""
 
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -27,6 +28,10 @@ _KINDS = {"int_parsing": "a whole number", "float_parsing": "a number"}
 
 LONG = 5.0
 """Seconds from which on it is worth saying how long something still takes."""
+FIRST, PATIENCE = 0.02, 60.0
+"""The part of the way, or the seconds, before which what was done tells little of the rest."""
+NEWS = 0.01
+"""The part of the way after which it is worth judging anew how long the rest takes."""
 SILENCE = 2.0
 """Seconds without a word that make people wonder."""
 
@@ -154,14 +159,23 @@ def period(seconds: float) -> str:
 
 
 @contextmanager
-def progress_bar(description: str, total: int) -> Iterator["Bar"]:
-    """A bar with the time left on a terminal; otherwise a line now and then."""
+def progress_bar(
+    description: str, total: int, *, numbers: bool = True, even: bool = True
+) -> Iterator["Bar"]:
+    """A bar with the time left on a terminal; otherwise a line now and then.
+
+    Args:
+        description: What is done.
+        total: How much of it there is.
+        numbers: Whether to show both; else the description says it better.
+        even: Whether what is done tells how long the rest takes.
+    """
     out = console(stderr=True)
     if STYLE.quiet:
         yield Bar()
         return
     if not out.is_terminal:
-        yield _Lines(description, total)
+        yield _Lines(description, Pace(total, even=even), numbers=numbers)
         return
     from rich.progress import (  # noqa: PLC0415 - only needed when something is shown
         BarColumn,
@@ -169,21 +183,18 @@ def progress_bar(description: str, total: int) -> Iterator["Bar"]:
         Progress,
         TextColumn,
         TimeElapsedColumn,
-        TimeRemainingColumn,
     )
 
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        *((MofNCompleteColumn(),) if numbers else ()),
         TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[left]}"),
     )
-    # What happened in the last half minute says little of runs that take several.
-    with Progress(*columns, console=out, transient=True, speed_estimate_period=10 * 60) as progress:
-        task = progress.add_task(description, total=total)
-        yield _Rich(progress, task)
+    with Progress(*columns, console=out, transient=True) as progress:
+        task = progress.add_task(description, total=total, left="")
+        yield _Rich(progress, task, Pace(total, even=even))
 
 
 class Bar:
@@ -192,50 +203,88 @@ class Bar:
     def update(self, done: int, description: str | None = None, total: int | None = None) -> None:
         """So much is done, of a total that may have become known just now."""
 
+    def begin(self, done: int, description: str) -> None:
+        """Something begins that may take a while without a word: say at once what it is."""
+        self.update(done, description)
+
+
+class Pace:
+    """How long something still takes, from all that was done of it; it falls between two news."""
+
+    def __init__(self, total: int, *, even: bool = True) -> None:
+        self.total = max(1, total)
+        self._even = even
+        self._done = self._judged = 0
+        self._started = self._news = time.monotonic()
+
+    def hear(self, done: int, total: int | None, now: float) -> bool:
+        """So much is done; whether something else has begun."""
+        total = max(1, total or self.total)
+        # What came before does not tell how quick this is.
+        other = total != self.total or done < self._done
+        self._done, self.total = done, total
+        if other:
+            self._started = now
+        # Of small runs beside a large one there is always some news, which say nothing of that one.
+        if other or done - self._judged >= NEWS * total:
+            self._judged, self._news = done, now
+        return other
+
+    def left(self, now: float) -> str:
+        """In words; nothing when it was quick."""
+        taken = now - self._started
+        if taken < LONG or self._done >= self.total or not self._even:
+            return ""
+        done = self._judged
+        if done <= 0 or (done < FIRST * self.total and taken < PATIENCE):
+            return f"{span(taken)} so far"
+        told = (self._news - self._started) * (self.total - done) / done
+        left = told - (now - self._news)
+        return f"about {span(left)} left" if left > 0 else "longer than expected"
+
 
 class _Rich(Bar):
-    def __init__(self, progress: Any, task: Any) -> None:
+    def __init__(self, progress: Any, task: Any, pace: "Pace") -> None:
         self._progress = progress
         self._task = task
+        self._pace = pace
 
     def update(self, done: int, description: str | None = None, total: int | None = None) -> None:
+        now = time.monotonic()
+        self._pace.hear(done, total, now)
         told = {"description": description, "total": total}
         extra = {key: value for key, value in told.items() if value is not None}
-        self._progress.update(self._task, completed=done, **extra)
+        left = self._pace.left(now)
+        self._progress.update(self._task, completed=done, left=left, **extra)
 
 
 class _Lines(Bar):
     """Without a terminal: a line for every tenth of the way, and when it gets long."""
 
-    def __init__(self, description: str, total: int) -> None:
+    def __init__(self, description: str, pace: "Pace", *, numbers: bool) -> None:
         self._description = description
-        self._total = max(1, total)
+        self._numbers = numbers
         self._shown = 0
-        self._started = self._spoke = time.monotonic()
+        self._pace = pace
+        self._spoke = time.monotonic()
+
+    def begin(self, done: int, description: str) -> None:
+        if description != self._description:
+            self._spoke = -math.inf
+        self.update(done, description)
 
     def update(self, done: int, description: str | None = None, total: int | None = None) -> None:
         self._description = description or self._description
-        now, before = time.monotonic(), self._total
-        self._total = max(1, total or self._total)
-        if self._total != before:
-            # Something else begins; what came before does not tell how quick this is.
-            self._shown, self._started = 0, now
-        tenth = 10 * done // self._total
+        now = time.monotonic()
+        if self._pace.hear(done, total, now):
+            self._shown = 0
+        tenth = 10 * done // self._pace.total
         if tenth > self._shown or now - self._spoke >= SILENCE:
             self._shown, self._spoke = tenth, now
-            sys.stderr.write(
-                f"{self._description}: {done} of {self._total}{self._pace(done, now)}\n"
-            )
+            far = f": {done} of {self._pace.total}" if self._numbers else ""
+            left = self._pace.left(now)
+            sys.stderr.write(f"{self._description}{far}{left and f', {left}'}\n")
             sys.stderr.flush()
-
-    def _pace(self, done: int, now: float) -> str:
-        """How long it still takes if it goes on like this; nothing when it was quick."""
-        taken = now - self._started
-        if taken < LONG or done >= self._total:
-            return ""
-        if done <= 0:
-            return f", {span(taken)} so far"
-        return f", about {span(taken * (self._total - done) / done)} left"
 
 
 def span(seconds: float) -> str:

@@ -71,24 +71,36 @@ def reproduce(
     what is there is told with the seeds that it rests on. With --docs and no names nothing is run.
     With --pack and --unpack runs go from one machine to another, or to readers who check a figure.
     """
+    if experiments:
+        # Before the imports, which take seconds on a busy machine.
+        note(f"reproducing {' '.join(experiments)}, in {out}")
     from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
     from themis.experiments import chosen  # noqa: PLC0415 - see above
+    from themis.records.files import check_folder  # noqa: PLC0415 - see above
 
     if policies is not None and not experiments:
         raise ConfigError("policies", policies, "only with names of experiments, or `all`")
+    if not experiments and docs is None and pack is None and unpack is None:
+        _list(json=json)
+        return
+    wanted, scope = chosen(experiments or []), _scope(quick, seeds)
+    begun = _policies(policies)
+    if experiments or unpack is not None:
+        check_folder(out, "out")
+    _check_places(out, docs, pack)
     if unpack is not None:
         _unpack(unpack, out)
     if not experiments:
         if docs is not None:
-            _evaluate_there(out, _scope(quick, seeds))
+            _evaluate_there(out, scope)
             _write_docs(out, docs, json=json)
-        elif pack is None and unpack is None:
-            _list(json=json)
         if pack is not None:
             _pack(out, pack)
+        if docs is None and pack is None:
+            next_one = ["themis", "reproduce", "all", "--out", str(out), "--minutes", "0"]
+            note(f"to see what they tell, without running more: {shlex.join(next_one)}")
         return
-    wanted, scope = chosen(experiments), _scope(quick, seeds)
-    asked = _Asked(wanted, scope, out, workers, fresh, minutes, _policies(policies))
+    asked = _Asked(wanted, scope, out, workers, fresh, minutes, begun)
     done = _carry_out(asked)
     if json:
         from themis.experiments.running import report_data  # noqa: PLC0415 - see above
@@ -131,6 +143,18 @@ def data_folder() -> Path | None:
     return Path(named)
 
 
+def _check_places(out: Path, docs: Path | None, pack: Path | None) -> None:
+    """Find what cannot be written before hours of runs, not after."""
+    from themis.experiments.results import check_page  # noqa: PLC0415 - late: --help is quick
+    from themis.records.files import check_writable  # noqa: PLC0415 - as above
+
+    if docs is not None:
+        check_page(docs)
+    # The folder of the runs may not be there yet.
+    if pack is not None and (out.exists() or pack.absolute().parent != out.absolute()):
+        check_writable(pack, "pack")
+
+
 def _scope(quick: bool, seeds: str | None) -> Scope:
     from themis.experiments import Scope  # noqa: PLC0415 - late, so that --help is quick
 
@@ -159,9 +183,10 @@ def _evaluate_there(out: Path, scope: Scope) -> None:
     store = Store(out / "runs")
     if not store.folder.is_dir():
         return
-    with progress_bar("looking at what is there", 1) as bar:
+    with progress_bar("looking at what is there", 1, numbers=False) as bar:
         results = Results(scope, store, lambda: bar.update(0))
-        if evaluate_there(results, out, lambda done, total, text: bar.update(done, text, total)):
+        if evaluate_there(results, out, lambda _, __, text: bar.begin(0, text)):
+            bar.begin(0, "writing the report")
             write_report(out)
 
 
@@ -202,7 +227,7 @@ def _carry_out(asked: _Asked) -> _Done:
     )
 
     end = None if asked.minutes is None else time.monotonic() + 60.0 * asked.minutes
-    with _resumable(asked.out), progress_bar("checking", 1) as bar:
+    with _resumable(asked.out), progress_bar("checking", 1, numbers=False) as bar:
 
         def show(done: int, total: int, text: str) -> None:
             bar.update(done, text, total)
@@ -215,35 +240,44 @@ def _carry_out(asked: _Asked) -> _Done:
             progress=show,
             fresh=asked.fresh,
             stop=lambda: end is not None and time.monotonic() >= end,
-            expect=_tell_expected,
+            expect=lambda runs, seconds: _tell_expected(runs, seconds, asked.minutes),
             policies=asked.policies,
         )
     chapters, left = [], {}
-    with _resumable(asked.out), progress_bar("evaluating", len(asked.wanted)) as bar:
+    with (
+        _resumable(asked.out),
+        progress_bar("evaluating", len(asked.wanted), even=False) as bar,
+    ):
         for done, experiment in enumerate(asked.wanted):
-            count = missing(experiment, results)
-            if count:
-                left[experiment.id] = count
-            if not can_tell(experiment, results):
-                continue
 
             def say(_: int, __: int, text: str, done: int = done) -> None:
-                bar.update(done, text)
+                bar.begin(done, text)
 
             def heard(done: int = done) -> None:
                 bar.update(done)
 
             heard_of = replace(results, heard=heard)
-            chapters.append(evaluate(experiment, heard_of, asked.out, say, _command()))
-        bar.update(len(asked.wanted), "writing the report")
+            bar.begin(done, f"{experiment.id}: evaluating")
+            count = missing(experiment, heard_of)
+            if count:
+                left[experiment.id] = count
+            if can_tell(experiment, heard_of):
+                chapters.append(evaluate(experiment, heard_of, asked.out, say, _command()))
+        bar.begin(len(asked.wanted), "writing the report")
         files = write_report(asked.out)
     return _Done(chapters, left, files)
 
 
-def _tell_expected(runs: int, seconds: float) -> None:
+def _tell_expected(runs: int, seconds: float, minutes: float | None) -> None:
     """Before it begins, so that nobody starts something that takes the night by mistake."""
-    if seconds >= LONG:
-        note(f"{counted(runs, 'run')} to do, roughly {span(seconds)}; finished ones are kept")
+    if minutes == 0:
+        note(
+            f"{counted(runs, 'run')} missing, roughly {span(seconds)}; none is begun (--minutes 0)"
+        )
+    elif seconds >= LONG:
+        much = f"{counted(runs, 'run')} to do, roughly {span(seconds)}"
+        end = "" if minutes is None else f"; none is begun after {span(60.0 * minutes)}"
+        note(f"{much}; finished ones are kept{end}")
 
 
 def _command() -> str:
@@ -265,15 +299,17 @@ def _write_docs(out: Path, page: Path, *, json: bool) -> None:
 def _unpack(archive: Path, out: Path) -> None:
     from themis.sim.archive import unpack  # noqa: PLC0415 - late, so that --help is quick
 
-    with progress_bar("unpacking", 1) as bar:
+    with progress_bar("unpacking", 1, numbers=False) as bar:
         came = unpack(archive, out / "runs", lambda done: bar.update(0, f"{done} files"))
-    note(f"{counted(came, 'file')} of runs from {archive}")
+    had = f", {came.there} were there" if came.there else ""
+    what = f"{counted(came.runs, 'run')} ({counted(came.files, 'file')}{had})"
+    note(f"taken from {archive} into {out / 'runs'}: {what}")
 
 
 def _pack(out: Path, archive: Path) -> None:
     from themis.sim.archive import pack  # noqa: PLC0415 - late, so that --help is quick
 
-    with progress_bar("packing", 1) as bar:
+    with progress_bar("packing", 1, numbers=False) as bar:
         count = pack(out / "runs", archive, lambda done: bar.update(0, f"{done} files"))
     note(f"written: {archive}, with {counted(count, 'file')} of runs")
 

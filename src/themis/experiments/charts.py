@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from themis.experiments.measures import FEWEST, Factor
-from themis.sim.canvas import COLOURS, MARKERS, Corner, Drawing, legend, look, panels
+from themis.sim.canvas import COLOURS, MARKERS, Corner, Drawing, aside, legend, looks, panels
 from themis.sim.compare import Estimate
 
 if TYPE_CHECKING:
@@ -40,10 +40,11 @@ def plot_cdfs(shown: Sequence[Panel]) -> Drawing:
     drawing = Drawing()
     with panels(drawing, 3.7 * len(shown) + 0.3, 3.3, columns=len(shown)) as axes:
         for place, (part, panel) in enumerate(zip(axes, shown, strict=True)):
-            for index, (name, (values, shares)) in enumerate(panel.curves.items()):
+            for name, look in looks(panel.curves).items():
+                values, shares = panel.curves[name]
                 # Where the axis is logarithmic, a curve cannot start at zero.
                 start = values[0] if panel.log else 0.0
-                part.step([start, *values], [0.0, *shares], where="post", label=name, **look(index))
+                part.step([start, *values], [0.0, *shares], where="post", label=name, **look.line)
             if panel.dots:
                 _dots(part, panel.dots)
             if panel.log:
@@ -170,16 +171,16 @@ def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[S
     """Measures against a key, side by side, with 95 % intervals."""
     numeric = all(not isinstance(value, str) for value in values)
     places = [float(v) for v in values] if numeric else [float(n) for n in range(len(values))]
-    width = max(places) - min(places) or 1.0
     drawing = Drawing()
     with panels(drawing, 3.2 * len(shown) + 2.4, 3.2, columns=len(shown)) as axes:
         for part, sweep in zip(axes, shown, strict=True):
+            seen = looks(line.name for line in sweep.lines)
             for index, line in enumerate(sweep.lines):
+                look = seen[line.name]
                 if not any(math.isfinite(point.mean) for point in line.points):
                     continue
                 shown_points = [
-                    # Side by side, so that no interval hides another.
-                    (place + 0.012 * width * index, point)
+                    (place + aside(index, len(sweep.lines), places), point)
                     for place, point in zip(places, line.points, strict=True)
                     if math.isfinite(point.mean)
                 ]
@@ -191,8 +192,8 @@ def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[S
                         point.half or 0.0 if point.runs >= FEWEST else 0.0
                         for _, point in shown_points
                     ],
-                    label=line.name, marker=MARKERS[index % len(MARKERS)], markersize=4,
-                    capsize=2.5, elinewidth=0.9, **look(index),
+                    label=line.name, marker=look.marker, markersize=4,
+                    capsize=2.5, elinewidth=0.9, **look.line,
                 )  # fmt: skip
             for name, at in sweep.marks.items():
                 part.axvline(at, color="#8F8F8F", lw=1.0, ls=":")

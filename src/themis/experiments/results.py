@@ -14,11 +14,25 @@ from themis.experiments.base import Claim, Experiment
 from themis.experiments.chapter import Chapter, Sheet
 from themis.experiments.registry import holdings
 from themis.experiments.report import extent, leads, origin
-from themis.records.files import writable, write_whole
+from themis.records.files import check_folder, writable, write_whole
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#])")
 MOST_ROWS = 120
 """Longer tables are named, not shown: their numbers are in the folder of the run."""
+
+
+def check_page(page: Path) -> None:
+    """Look whether a page could be written, before the hours of runs that it will tell of.
+
+    Raises:
+        ConfigError: It could not.
+    """
+    if page.is_dir():
+        raise ConfigError("docs", str(page), "a file, not a folder")
+    if not page.suffix:
+        # The figures go into a folder that is called as the page is without its ending.
+        raise ConfigError("docs", str(page), "a file with an ending, as results.md")
+    check_folder(page.parent / page.stem, "docs", page)
 
 
 def write_results(out: Path, page: Path) -> list[Path]:
@@ -30,6 +44,7 @@ def write_results(out: Path, page: Path) -> list[Path]:
     Raises:
         ConfigError: The folder holds no finished experiment, or the page cannot be written.
     """
+    check_page(page)
     chapters, damaged, absent = holdings(out)
     if not chapters:
         raise ConfigError("out", str(out), "a folder in which `themis reproduce` has finished")

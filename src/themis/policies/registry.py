@@ -1,5 +1,7 @@
 """Policies by name. Adding one is a file, a line here, a row in the conformance test and a page.
 
+How it looks in figures is a line in sim/canvas.py.
+
 policy("themis", f=0.7)
 policy("my_package.my_module:MyPolicy")   # your own, from anywhere on the path
 """

@@ -62,3 +62,25 @@ def check_writable(path: Path, key: str) -> None:
         raise ConfigError(key, str(path), f"a file in a folder that is there ({folder} is not)")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ConfigError(key, str(path), f"a file in a folder that can be written ({folder})")
+
+
+def check_folder(folder: Path, key: str, named: Path | None = None) -> None:
+    """Look whether files could be written into a folder that is there or will be made.
+
+    Args:
+        folder: Where; folders above it may be missing too.
+        key: Who named it.
+        named: What was named, unless it is the folder itself.
+
+    Raises:
+        ConfigError: They could not; blames the key.
+    """
+    got = str(named or folder)
+    nearest = folder.absolute()
+    with writable(named or folder, key):
+        while not nearest.exists():
+            nearest = nearest.parent
+    if not nearest.is_dir():
+        raise ConfigError(key, got, f"a place that can be written ({nearest} is not a folder)")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise ConfigError(key, got, f"a place that can be written ({nearest} is not)")

@@ -12,7 +12,10 @@ import io
 import lzma
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any, BinaryIO
 
 from themis.errors import ConfigError, MissingFileError, RefusedError
@@ -21,6 +24,8 @@ from themis.records.files import check_writable, writable, write_whole
 
 KINDS = ("json", "live", "timing")
 """The last part of the names of files that are packed."""
+RUN = ".json"
+"""How the name of a run itself ends."""
 LONGEST = 32 << 20
 """Bytes of a line. A few kilobytes of an archive can stand for gigabytes."""
 
@@ -28,6 +33,18 @@ _NAME = re.compile(rf"[0-9a-z-]{{1,80}}\.(?:{'|'.join(KINDS)})\Z")
 
 Heard = Callable[[int], None]
 """Called with how many files have been looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What came out of an archive."""
+
+    files: int
+    """Files that are new in the folder."""
+    runs: int
+    """Runs among them; the other files go with one, or were played live."""
+    there: int
+    """Files that the folder had already."""
 
 
 def pack(folder: Path, archive: Path, heard: Heard = lambda _: None) -> int:
@@ -66,22 +83,33 @@ def _without_folders(text: str) -> str:
     return text
 
 
-def unpack(archive: Path, folder: Path, heard: Heard = lambda _: None) -> int:
-    """Put the runs of an archive into a folder, but for those it has; returns how many came.
+def unpack(archive: Path, folder: Path, heard: Heard = lambda _: None) -> Taken:
+    """Put the runs of an archive into a folder, but for those it has.
+
+    All of them or none: what was read waits in a folder beside until the last line was a good one.
 
     Raises:
-        ConfigError: It is no archive of runs, or the folder cannot be written. What was read before
-            the bad line stays: each file is a whole one.
+        ConfigError: It is no archive of runs, or the folder cannot be written. Nothing came.
     """
     with writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    came = 0
-    for number, (name, text) in enumerate(_files(archive)):
-        if not (folder / name).exists():
-            write_whole(folder / name, text)
-            came += 1
-        heard(number)
-    return came
+        draft = Path(mkdtemp(prefix=".unpacking-", dir=folder))
+    there = 0
+    try:
+        for number, (name, text) in enumerate(_files(archive)):
+            if (folder / name).exists():
+                there += 1
+            elif not (draft / name).exists():
+                with writable(folder):
+                    (draft / name).write_bytes(text)
+            heard(number)
+        names = sorted(path.name for path in draft.iterdir())
+        with writable(folder):
+            for name in names:
+                (draft / name).replace(folder / name)
+        return Taken(len(names), sum(name.endswith(RUN) for name in names), there)
+    finally:
+        rmtree(draft, ignore_errors=True)
 
 
 def _files(archive: Path) -> Iterator[tuple[str, bytes]]:

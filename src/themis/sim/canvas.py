@@ -2,15 +2,18 @@
 
 drawing = Drawing()
 with panels(drawing, 6.0, 3.6) as (axes,):
-    axes.plot(hours, gpus, label="themis", **look(0))
+    for name, look in looks(usage).items():
+        axes.plot(hours, usage[name], label=name, **look.line)
 drawing.save("out/usage")       # an .svg and a .png; notebooks show a Drawing by themselves
 
 matplotlib is imported when something is drawn.
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +26,40 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8F8F8F")
 STYLES = ("-", "--", "-.", ":")
 MARKERS = "osD^vP*X"
+
+Dashes = str | tuple[float, tuple[float, ...]]
+"""A name, or where to begin and the lengths of strokes and gaps."""
+
+_BLUE, _VERMILION, _GREEN, _PURPLE, _ORANGE, _SKY, _BLACK, _GREY = COLOURS
+_DASHED, _LONG, _SHORT, _EVEN = (
+    (0.0, (5.0, 2.0)),
+    (0.0, (7.0, 2.5)),
+    (0.0, (3.0, 1.0)),
+    (0.0, (4.0, 4.0)),
+)
+_DOTS, _FEW_DOTS = (0.0, (1.0, 1.5)), (0.0, (1.0, 4.0))
+_DASH_DOT, _LONG_DASH = (0.0, (6.0, 2.0, 1.0, 2.0)), (0.0, (6.0, 1.5, 2.5, 1.5))
+_TWO_DOTS = (0.0, (6.0, 1.5, 1.0, 1.5, 1.0, 1.5))
+_THREE_DOTS = (0.0, (5.0, 1.2, 1.0, 1.2, 1.0, 1.2, 1.0, 1.2))
+POLICY_LOOKS: Mapping[str, tuple[str, Dashes, str]] = {
+    "themis": (_BLUE, "-", "o"),
+    "themis-paper": (_SKY, _DASHED, "s"),
+    "equal-share": (_VERMILION, _LONG, "D"),
+    "worst-first": (_GREY, _DOTS, "^"),
+    "min-max-rho": (_SKY, _DASH_DOT, "v"),
+    "gandiva": (_GREEN, _SHORT, "P"),
+    "tiresias": (_PURPLE, _LONG_DASH, "X"),
+    "tiresias+pack": (_PURPLE, _TWO_DOTS, "*"),
+    "optimus": (_ORANGE, _EVEN, "h"),
+    "optimus+pack": (_ORANGE, _FEW_DOTS, "p"),
+    "slaq": (_BLACK, _THREE_DOTS, "<"),
+    "slaq+pack": (_BLACK, _DASHED, ">"),
+    "drf": (_GREEN, _DASH_DOT, "d"),
+    "fifo": (_GREY, _LONG, "8"),
+    "static": (_VERMILION, _DOTS, "H"),
+}
+"""Colour, dashes and marker of each policy, the same in all figures. No two that are often seen
+together share their dashes, and none that share a colour do."""
 
 # Fixed ids, so that the same run gives the same bytes.
 _SETTINGS: dict[Any, Any] = {
@@ -91,14 +128,67 @@ def panels(
         yield list(drawing.figure.subplots(rows, columns, squeeze=False).flat)
 
 
-def look(index: int) -> dict[str, Any]:
-    """How the line of one policy looks: no two of 15 alike, even without colours."""
-    return {
-        "color": COLOURS[index % len(COLOURS)],
-        "linestyle": STYLES[(index + index // len(COLOURS)) % len(STYLES)],
-        "linewidth": 1.5,
-    }
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How something looks in a figure."""
 
+    colour: str
+    dashes: Dashes
+    marker: str
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """What matplotlib calls it, for a line without markers."""
+        return {"color": self.colour, "linestyle": self.dashes, "linewidth": 1.5}
+
+
+def looks(names: Iterable[str]) -> dict[str, Look]:
+    """How the lines of a figure look: policies as in all figures, others in what is left.
+
+    A name may say more after a comma, as `slaq, 5 of 6 seeds`, unless lines differ only in that. No
+    two lines look alike, even without colours as long as there are few.
+    """
+    labels = list(dict.fromkeys(names))
+    bare = [label.partition(",")[0] for label in labels]
+    known = POLICY_LOOKS if len(set(bare)) == len(bare) else {}
+    found = {
+        label: Look(*known[name]) for label, name in zip(labels, bare, strict=True) if name in known
+    }
+    taken = {(look.colour, look.dashes) for look in found.values()}
+    left = (look for look in map(_other, count()) if (look.colour, look.dashes) not in taken)
+    return {label: found[label] if label in found else next(left) for label in labels}
+
+
+def look(index: int) -> dict[str, Any]:
+    """How a line that is no policy's looks, by its place among the lines."""
+    return _other(index).line
+
+
+def _other(index: int) -> Look:
+    """No two of 32 alike."""
+    return Look(
+        COLOURS[index % len(COLOURS)],
+        STYLES[(index + index // len(COLOURS)) % len(STYLES)],
+        MARKERS[index % len(MARKERS)],
+    )
+
+
+def aside(index: int, lines: int, places: Sequence[float]) -> float:
+    """How far sideways the points of one of some lines stand, so that no interval hides another.
+
+    To both sides of where they belong, and by so little that nobody takes it for another value.
+    """
+    if lines < 2:
+        return 0.0
+    near = sorted(set(places))
+    width = near[-1] - near[0] or 1.0
+    gap = min((after - before for before, after in pairwise(near)), default=width)
+    step = min(0.012 * width, min(0.036 * width, 0.15 * gap) / (lines - 1))
+    return step * (index - (lines - 1) / 2)
+
+
+LONG_HANDLE = 4.0
+"""Of lines in a legend, in letters: enough to see how they are dashed."""
 
 Corner = Literal["lower right", "lower left", "upper left", "upper right"]
 
@@ -108,6 +198,9 @@ def legend(axes: "Axes", lines: int, place: Corner) -> None:
     if not axes.get_legend_handles_labels()[1]:
         return
     if lines > 6:
-        axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+        axes.legend(
+            frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8,
+            handlelength=LONG_HANDLE,
+        )  # fmt: skip
     else:
-        axes.legend(frameon=False, loc=place)
+        axes.legend(frameon=False, loc=place, handlelength=LONG_HANDLE)

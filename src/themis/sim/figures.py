@@ -12,7 +12,7 @@ from themis.errors import unknown_name
 from themis.fairness.ideal import Convention
 from themis.model import AppId, Topology
 from themis.records.clusters import cluster
-from themis.sim.canvas import COLOURS, MARKERS, Drawing, legend, look, panels
+from themis.sim.canvas import COLOURS, Drawing, aside, legend, looks, panels
 from themis.sim.compare import METRICS, Comparison
 from themis.sim.metrics import FAIR, HOUR, AppResult
 from themis.sim.run import RunResult, Segment
@@ -36,11 +36,12 @@ def plot_rho_cdf(results: Mapping[str, Sequence[AppResult]]) -> Drawing:
     drawing = Drawing()
     with panels(drawing, 7.5 if len(results) > 6 else 6.0, 3.6) as (axes,):
         axes.axvspan(0.0, FAIR, color="#009E73", alpha=0.08, lw=0)
-        for index, (policy, apps) in enumerate(results.items()):
+        for policy, look in looks(results).items():
+            apps = results[policy]
             values = sorted(app.rho_ref[Convention.FAIR_SHARE] for app in apps)
             shares = [(place + 1) / len(values) for place in range(len(values))]
             label = f"{policy} (max {values[-1]:.2f})"
-            axes.step([0.0, *values], [0.0, *shares], where="post", label=label, **look(index))
+            axes.step([0.0, *values], [0.0, *shares], where="post", label=label, **look.line)
         # Most of what matters lies below 2; a few unlucky apps may lie far beyond.
         axes.set_xscale("symlog", linthresh=_LINEAR)
         axes.set_xlim(left=0.0)
@@ -122,10 +123,11 @@ def plot_usage(
     """The share of GPUs held over time: the length of a step, and the GPUs held in each."""
     drawing = Drawing()
     with panels(drawing, 7.5, 3.2) as (axes,):
-        for index, (policy, (step, held)) in enumerate(usages.items()):
+        for policy, look in looks(usages).items():
+            step, held = usages[policy]
             hours = [place * step / HOUR for place in range(len(held) + 1)]
             shares = [value / gpus for value in held]
-            axes.stairs(shares, hours, label=policy, baseline=None, **look(index))
+            axes.stairs(shares, hours, label=policy, baseline=None, **look.line)
         axes.set_ylim(0.0, 1.02)
         axes.set_xlim(left=0.0)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
@@ -140,7 +142,8 @@ def plot_placement(scores: Mapping[str, Sequence[tuple[float, float]]]) -> Drawi
     """The share of GPU time at or below each placement score (1 / slowdown)."""
     drawing = Drawing()
     with panels(drawing, 7.5 if len(scores) > 6 else 6.0, 3.6) as (axes,):
-        for index, (policy, pairs) in enumerate(scores.items()):
+        for policy, look in looks(scores).items():
+            pairs = scores[policy]
             total = sum(weight for _, weight in pairs) or 1.0
             seen, values, shares = 0.0, [0.0], [0.0]
             for score, weight in sorted(pairs):
@@ -149,7 +152,7 @@ def plot_placement(scores: Mapping[str, Sequence[tuple[float, float]]]) -> Drawi
                 shares.append(seen / total)
             mean = sum(score * weight for score, weight in pairs) / total
             label = f"{policy} (mean {mean:.3f})"
-            axes.step(values, shares, where="post", label=label, **look(index))
+            axes.step(values, shares, where="post", label=label, **look.line)
         low = min((score for pairs in scores.values() for score, _ in pairs), default=0.5)
         axes.set_xlim(max(0.0, low - 0.03), 1.005)
         axes.set_ylim(0.0, 1.02)
@@ -167,24 +170,23 @@ def plot_sweep(comparison: Comparison) -> Drawing:
     places = (
         [float(value) for value in values] if numeric else [float(n) for n in range(len(values))]
     )
-    width = max(places) - min(places)
     metrics = [metric for metric in METRICS if metric.name in _SWEPT]
     drawing = Drawing()
     with panels(drawing, 10.0, 3.2, columns=len(metrics)) as parts:
         for axes, metric in zip(parts, metrics, strict=True):
-            for index, policy in enumerate(comparison.policies):
+            for index, (policy, look) in enumerate(looks(comparison.policies).items()):
                 found = [comparison.estimates(policy, value)[metric.name] for value in values]
+                shift = aside(index, len(comparison.policies), places)
                 axes.errorbar(
-                    # Side by side, so that no interval hides another.
-                    [place + 0.012 * width * index for place in places],
+                    [place + shift for place in places],
                     [item.mean for item in found],
                     yerr=[item.half or 0.0 for item in found],
                     label=policy,
-                    marker=MARKERS[index % len(MARKERS)],
+                    marker=look.marker,
                     markersize=4,
                     capsize=2.5,
                     elinewidth=0.9,
-                    **look(index),
+                    **look.line,
                 )
             if not numeric or len(places) <= 6:
                 axes.set_xticks(places, [str(value) for value in values])

@@ -26,8 +26,13 @@ from themis.sim.timing import UNKNOWN, Stopwatch
 POLL_S = 0.2
 """How long to wait before the news of the workers are looked at again."""
 
+_ROUNDING = 1e-6
+
 Progress = Callable[[int, int, str], None]
-"""Called with apps finished, apps in all, and a word on what is done."""
+"""Called with what is done, with all there is to do (apps, or parts of the work where it is known
+what runs cost), and with a word on it."""
+PARTS = 100_000
+"""In so many parts is work cut that is counted by its cost."""
 
 
 def cores() -> int:
@@ -187,14 +192,13 @@ class _Counter:
             text = f"{self.there + self.runs} of {self.there + len(self.apps)} runs"
             if not self.apps:
                 self.progress(1, 1, f"{text} were there")
-            else:
-                now = " now" if self.there else ""
-                what = "seconds of work done" if self.cost else "apps finished"
-                # A total of nothing would be taken for one that is not known yet.
-                total = max(1, round(self.total))
-                over = self.runs == len(self.apps)
-                done = total if over else min(total - 1, int(self.so_far))
-                self.progress(done, total, f"{text}, {what}{now}")
+                return
+            total = PARTS if self.cost else round(self.total)
+            over = self.runs == len(self.apps)
+            share = self.so_far / self.total if self.total else 0.0
+            done = total if over else min(total - 1, int(total * share + _ROUNDING))
+            what = "what was missing" if self.there else "the work"
+            self.progress(done, total, f"{text}, {100 * done // total} % of {what}")
 
 
 def _simulate(config: RunConfig, commit: str, report: Callable[[str, int], None]) -> Stored:
