@@ -65,9 +65,7 @@ def front(measured: Measured, shown: Sequence[Scenario], names: Sequence[str]) -
 def _told(measured: Measured, one: Scenario, names: Sequence[str]) -> list[str]:
     """Policies with enough seeds for a verdict, as long as ours has them."""
     least = min(FEWEST, measured.count((one.name, OURS)))
-    return [
-        name for name in names if name != LITERAL and measured.count((one.name, name)) >= least
-    ]
+    return [name for name in names if name != LITERAL and measured.count((one.name, name)) >= least]
 
 
 def _title(one: Scenario) -> str:
