@@ -392,6 +392,45 @@ def nobody_answers(world: ScriptedWorld) -> None:
     world.advance(700.0)
 
 
+FOUR = tuple(map(GpuId, range(4)))
+
+
+class Overstating(ScriptedWorld):
+    """Agents that say that gangs are slow."""
+
+    def bid(self, app: AppId, offer: Offer) -> Bid:
+        return replace(super().bid(app, offer), profile=Slowdown((2.4, 2.4, 3.0, 4.0)))
+
+
+def a_slowdown_was_overstated(world: ScriptedWorld) -> None:
+    world.__class__ = Overstating
+    world.submit(simple_app("a1", gpus=4, iterations=10_000, seconds=1.0))
+    world.advance(100.0)
+    world.send(events.JobStarted(world.now, NAMES[1], JobId("j0"), FOUR))
+
+
+def it_runs_as_declared(world: ScriptedWorld) -> None:
+    _train(world, range(1, 9), 25.0)
+    nobody_answers(world)
+
+
+def iterations_took_a_little_longer(world: ScriptedWorld) -> None:
+    world.submit(simple_app("a1", gpus=1, iterations=10_000, seconds=1.0))
+    world.advance(1.0)
+    _train(world, range(1, 6), 115.0)
+
+
+def another_sample_says_the_same(world: ScriptedWorld) -> None:
+    _train(world, range(6, 7), 115.0)
+    nobody_answers(world)
+
+
+def _train(world: ScriptedWorld, numbers: range, seconds: float) -> None:
+    for number in numbers:
+        sample = events.Sample(JobId("j0"), 100.0 * number, seconds)
+        world.send(events.ProgressMeasured(world.now + 1.0, NAMES[1], (sample,)))
+
+
 def gpus_were_given_back(world: ScriptedWorld) -> None:
     world.submit(simple_app("a1", gpus=8))
     give_back(world)
@@ -428,6 +467,12 @@ BY_HAND: dict[tuple[str, str], tuple[str, Tale, Tale]] = {
     ("standing", "refusals"): ("fifo", gpus_were_given_back, the_same_again),
     ("audit", "estimated"): ("themis", who_knows_no_times_trains, its_times_are_measured),
     ("audit", "found"): ("themis", its_times_were_measured, it_is_started_again),
+    ("audit", "claimed"): ("themis", a_slowdown_was_overstated, it_runs_as_declared),
+    ("audit", "slower"): (
+        "themis",
+        iterations_took_a_little_longer,
+        another_sample_says_the_same,
+    ),
 }
 
 
