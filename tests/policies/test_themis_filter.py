@@ -142,6 +142,14 @@ def test_a_fresh_claim_moves_the_rank_only_where_tables_are_asked_afresh() -> No
     assert [item.app for item in fresh] == ["a", "b"]
 
 
+def test_only_apps_that_could_be_given_more_are_asked_for_fresh_tables() -> None:
+    full = FakeApp("full", held=(GpuId(0),))
+    wanting = FakeApp("wanting", jobs=2, held=(GpuId(1),))
+    view = fake_view(ONE_MACHINE, [full, wanting], offer=[2, 3])
+    first = next(policy("themis-paper").hold_round(view, view.rng("test")))
+    assert first == AskBids((AppId("wanting"),), tables_only=True)
+
+
 def test_with_owners_as_bidders_all_apps_of_the_worst_off_owners_are_invited() -> None:
     apps = [
         FakeApp("a1", of="ann", ideal_time=100.0),

@@ -215,6 +215,21 @@ def test_when_nobody_won_anything_the_auction_is_held_again() -> None:
         assert set(outcome.apps) == {"a", "b"}
 
 
+def test_without_beats_what_ends_is_offered_once() -> None:
+    rounds: list[RoundRecord] = []
+    Simulation(
+        PAIR,
+        workload_of(sim_app("a", work=5000.0, max_gpus=2), sim_app("b", work=5000.0, max_gpus=2)),
+        policy("themis-paper"),
+        Settings(),
+        seed=1,
+        costs=NO_COSTS,
+        on_round=rounds.append,
+    ).run()
+    at_ends = [record.opened for record in rounds if record.trigger == "beat"]
+    assert len(at_ends) == len(set(at_ends)) > 1
+
+
 def test_the_record_of_every_round_and_lease_is_handed_on() -> None:
     rounds: list[RoundRecord] = []
     segments: list[tuple[GpuId, float, float]] = []

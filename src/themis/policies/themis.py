@@ -135,8 +135,9 @@ class Themis(Policy):
         """Rank, invite, ask, solve, settle, deal."""
         auction = _Auction(view, Pool(view.topology, view.offer))
         if self.fresh_tables:
+            # Only who could be given more is invited or dealt to: nobody else's rank matters.
             tables: Mapping[AppId, Bid] = yield AskBids(
-                tuple(app.app for app in view.apps), tables_only=True
+                tuple(app.app for app in view.apps if app.room >= 1), tables_only=True
             )
             self._rank(auction, tables)
         else:
