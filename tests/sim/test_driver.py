@@ -219,7 +219,7 @@ def test_without_beats_what_ends_is_offered_once() -> None:
     rounds: list[RoundRecord] = []
     Simulation(
         PAIR,
-        workload_of(sim_app("a", work=5000.0, max_gpus=2), sim_app("b", work=5000.0, max_gpus=2)),
+        workload_of(sim_app("a", work=5000.0)),  # the other GPU is free, and is offered each time
         policy("themis-paper"),
         Settings(),
         seed=1,
