@@ -1,11 +1,12 @@
 """Claims that follow from runs, on runs that were made up so that the answer is known."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from themis.experiments import e1, e2, e4, e5, e6, e8, e10, e11, e15
+from themis.experiments import e1, e2, e4, e5, e6, e8, e9, e10, e11, e15
 from themis.experiments.base import Claim, Experiment, Findings, Results, Scope, Verdict
 from themis.experiments.e2 import most_that_placement_costs
 from themis.experiments.matrix import Matrix, over, plain, swept
@@ -158,3 +159,17 @@ def test_a_few_seeds_decide_nothing_and_every_figure_can_be_drawn(
     pytest.importorskip("matplotlib", reason="the figures need themis-scheduler[figures]")
     for figure in findings.figures:
         assert figure.draw().figure.axes
+
+
+def test_the_mechanism_as_printed_is_run_on_fewer_seeds(tmp_path: Path) -> None:
+    def seeds(experiment: Experiment, scope: Scope, policy: str) -> list[int]:
+        results = Results(scope, Store(tmp_path))
+        return sorted({one.seed for one in experiment.wanted(results) if one.policy == policy})
+
+    assert seeds(e1.EXPERIMENT, Scope(), "themis") == list(range(101, 131))
+    assert seeds(e1.EXPERIMENT, Scope(), "themis-paper") == list(range(101, 107))
+    assert seeds(e9.EXPERIMENT, Scope(), "themis-paper") == list(range(101, 131))
+    # A part of the evaluation is a part of it, other seeds are somebody's own affair.
+    assert seeds(e1.EXPERIMENT, Scope(seeds=(106, 107)), "themis-paper") == [106]
+    assert seeds(e1.EXPERIMENT, Scope(seeds=(7,)), "themis-paper") == [7]
+    assert seeds(e1.EXPERIMENT, Scope(quick=True), "themis-paper") == [1, 2]

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from functools import partial
 
 from themis.experiments.base import (
+    LITERAL,
+    OURS,
     Claim,
     Column,
     Experiment,
@@ -15,8 +17,6 @@ from themis.experiments.base import (
 )
 from themis.experiments.charts import plot_ranges
 from themis.experiments.macro import (
-    LITERAL,
-    OURS,
     PAPERS,
     WORKLOADS,
     auction_sentence,

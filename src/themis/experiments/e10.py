@@ -5,6 +5,8 @@ from collections.abc import Iterable
 
 from themis.experiments.base import (
     FEWER_REPORT_SEEDS,
+    LITERAL,
+    OURS,
     Claim,
     Column,
     Experiment,
@@ -15,7 +17,6 @@ from themis.experiments.base import (
     Verdict,
     told,
 )
-from themis.experiments.macro import LITERAL, OURS
 from themis.experiments.matrix import Matrix, Measured, gpu_over_work, over, summary, swept
 from themis.experiments.measures import Factor, at_least, beside, best
 from themis.experiments.sweeps import as_printed, plot_cells

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from themis.experiments.base import (
     FEWER_REPORT_SEEDS,
+    LITERAL,
+    OURS,
     Claim,
     Column,
     Experiment,
@@ -13,7 +15,6 @@ from themis.experiments.base import (
     Told,
 )
 from themis.experiments.charts import Line, Sweep, plot_sweeps
-from themis.experiments.macro import LITERAL, OURS
 from themis.experiments.matrix import Matrix, Measured, gpu_over_work, over, summary, swept
 from themis.experiments.measures import at_least, beside
 from themis.sim.canvas import Drawing

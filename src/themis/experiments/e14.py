@@ -5,7 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from themis.experiments.base import (
     FEWER_REPORT_SEEDS,
+    LITERAL,
     NOTHING,
+    OURS,
     Claim,
     Column,
     Experiment,
@@ -18,7 +20,7 @@ from themis.experiments.base import (
     Verdict,
 )
 from themis.experiments.charts import plot_ranges
-from themis.experiments.macro import LITERAL, OURS, WORKLOADS
+from themis.experiments.macro import WORKLOADS
 from themis.experiments.matrix import MAIN, MAIN_COLUMNS, Cell, Matrix, Measured, plain, summary
 from themis.experiments.measures import FEWEST
 from themis.sim.canvas import Drawing

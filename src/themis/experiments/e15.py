@@ -5,7 +5,9 @@ from functools import partial
 
 from themis.experiments import philly
 from themis.experiments.base import (
+    LITERAL,
     NOTHING,
+    OURS,
     Claim,
     Column,
     Experiment,
@@ -20,7 +22,7 @@ from themis.experiments.base import (
 )
 from themis.experiments.charts import plot_ranges
 from themis.experiments.headline import front
-from themis.experiments.macro import LITERAL, OURS, PAPERS, auction_sentence, policies
+from themis.experiments.macro import PAPERS, auction_sentence, policies
 from themis.experiments.matrix import Measure, Measured, gather, gpu_over_work, summary
 from themis.experiments.measures import (
     FEWEST,

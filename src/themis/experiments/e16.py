@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from themis.experiments.base import (
     NOTHING,
+    OURS,
     REPORT_SEEDS,
     TUNING_SEEDS,
     Claim,
@@ -20,7 +21,6 @@ from themis.experiments.base import (
     Verdict,
 )
 from themis.experiments.charts import plot_ranges
-from themis.experiments.macro import OURS
 from themis.experiments.measures import FEWEST, Factor, best
 from themis.experiments.provenance import seed_text
 from themis.experiments.search import Axis, Effort, Family, Hunt, Point, search

@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 
 from themis.experiments.base import (
+    LITERAL,
     NOTHING,
+    OURS,
     Claim,
     Column,
     Experiment,
@@ -15,7 +17,7 @@ from themis.experiments.base import (
     told,
 )
 from themis.experiments.charts import plot_ranges
-from themis.experiments.macro import LITERAL, OURS, PAPERS, WORKLOADS, matrix, policies
+from themis.experiments.macro import PAPERS, WORKLOADS, matrix, policies
 from themis.experiments.matrix import Measure, Measured, gpu_over_work, summary
 from themis.experiments.measures import Factor, at_least, beside, of_all
 from themis.model import CLUSTER

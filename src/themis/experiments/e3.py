@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from themis.experiments.base import (
     FEWER_REPORT_SEEDS,
+    LITERAL,
+    OURS,
     Claim,
     Column,
     Experiment,
@@ -13,7 +15,7 @@ from themis.experiments.base import (
     told,
 )
 from themis.experiments.charts import plot_ranges
-from themis.experiments.macro import LITERAL, OURS, PAPERS
+from themis.experiments.macro import PAPERS
 from themis.experiments.matrix import Matrix, Measure, Measured, over
 from themis.experiments.measures import at_least, beside
 from themis.fairness.ideal import Convention

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from functools import partial
 
 from themis.experiments.base import (
+    LITERAL,
+    OURS,
     Claim,
     Column,
     Experiment,
@@ -13,7 +15,7 @@ from themis.experiments.base import (
     Told,
     told,
 )
-from themis.experiments.macro import LITERAL, OURS, PAPERS, WORKLOADS, drawn, matrix, policies
+from themis.experiments.macro import PAPERS, WORKLOADS, drawn, matrix, policies
 from themis.experiments.matrix import Measured, summary
 from themis.experiments.measures import all_of, at_least, beside, of_all
 from themis.sim.canvas import Drawing

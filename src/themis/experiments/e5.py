@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 
 from themis.experiments.base import (
+    LITERAL,
+    OURS,
     QUICK_SEEDS,
     REPORT_SEEDS,
     Claim,
@@ -14,7 +16,7 @@ from themis.experiments.base import (
     Verdict,
     told,
 )
-from themis.experiments.macro import LITERAL, OURS, PAPERS
+from themis.experiments.macro import PAPERS
 from themis.experiments.matrix import MAIN, MAIN_COLUMNS, Matrix, Measured, over, swept
 from themis.experiments.measures import beside
 from themis.experiments.sweeps import plot_cells

@@ -4,7 +4,9 @@ import math
 from collections.abc import Callable, Iterable
 
 from themis.experiments.base import (
+    LITERAL,
     NOTHING,
+    OURS,
     Claim,
     Column,
     Experiment,
@@ -19,7 +21,7 @@ from themis.experiments.base import (
     told,
 )
 from themis.experiments.charts import Bars, plot_bars
-from themis.experiments.macro import LITERAL, OURS, WORKLOADS, matrix
+from themis.experiments.macro import WORKLOADS, matrix
 from themis.experiments.measures import FEWEST
 from themis.experiments.provenance import seed_text
 from themis.sim.canvas import Drawing

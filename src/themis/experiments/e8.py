@@ -5,6 +5,8 @@ from collections.abc import Iterable
 
 from themis.experiments.base import (
     FEWER_REPORT_SEEDS,
+    LITERAL,
+    OURS,
     Claim,
     Experiment,
     Figure,
@@ -13,7 +15,6 @@ from themis.experiments.base import (
     Told,
     told,
 )
-from themis.experiments.macro import LITERAL, OURS
 from themis.experiments.matrix import MAIN, MAIN_COLUMNS, Matrix, Measured, over, swept
 from themis.experiments.measures import Factor, beside, best, mean_ratio
 from themis.experiments.sweeps import as_printed, plot_cells

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from themis.experiments.base import (
+    LITERAL,
     NOTHING,
+    OURS,
     REPORT_SEEDS,
     Claim,
     Column,
@@ -21,7 +23,6 @@ from themis.experiments.base import (
     told,
 )
 from themis.experiments.charts import Line, Sweep, plot_sweeps
-from themis.experiments.macro import LITERAL, OURS
 from themis.experiments.matrix import plain
 from themis.experiments.measures import FEWEST, beside, best
 from themis.experiments.provenance import seed_text
@@ -289,4 +290,5 @@ EXPERIMENT = Experiment(
     "and a sharp loss beyond 34 %.",
     study,
     plan,
+    literal=REPORT_SEEDS,
 )

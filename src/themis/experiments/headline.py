@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from themis.experiments.base import LITERAL, OURS
 from themis.experiments.charts import plain_ticks
-from themis.experiments.macro import LITERAL, OURS
 from themis.experiments.matrix import Measured
 from themis.experiments.measures import FEWEST, Factor
 from themis.experiments.provenance import seed_text

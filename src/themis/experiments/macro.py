@@ -4,13 +4,12 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from themis.experiments.base import QUICK_SEEDS, REPORT_SEEDS, Results
+from themis.experiments.base import LITERAL, OURS, QUICK_SEEDS, REPORT_SEEDS, Results
 from themis.experiments.matrix import Cell, Matrix, Measured, over
 from themis.experiments.provenance import seed_text
 from themis.policies import POLICIES
 
 WORKLOADS = ("w1", "w2")
-OURS, LITERAL = "themis", "themis-paper"
 PAPERS = ("gandiva", "tiresias", "optimus", "slaq")
 """The paper's own opponents."""
 QUICK = (OURS, LITERAL, "equal-share", *PAPERS)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from themis.experiments.base import Experiment, Results, Scope
+from themis.experiments.base import LITERAL, Experiment, Results, Scope
 from themis.experiments.chapter import Chapter, Origin, read_chapters, same_scope, write_chapter
 from themis.experiments.estimates import costs
 from themis.experiments.provenance import commit_here, seed_text
@@ -83,7 +83,8 @@ def run_experiments(
     """Finish all runs that the experiments name, those of all of them side by side.
 
     Seed by seed, so that the time left can be told early and what is there can be compared. Once
-    `stop` says so, no other run begins; of `policies`, if there are any, only those begin.
+    `stop` says so, no other run begins; of `policies`, if there are any, only those begin, and who
+    names the mechanism as printed gets it on all seeds.
     `missing` tells what is left. Other arguments as in `reproduce`.
     """
     store = Store(out / "runs", commit=commit_here())
@@ -99,7 +100,7 @@ def run_experiments(
         named = [
             config
             for item in experiments
-            for config in item.plan(results)
+            for config in (item.plan if LITERAL in policies else item.wanted)(results)
             if not policies or config.policy in policies
         ]
         new = {repr(config): config for config in named if repr(config) not in done}
@@ -143,7 +144,7 @@ def _make_pieces(
 
 def missing(experiment: Experiment, results: Results) -> int:
     """How many runs an experiment still needs; a search may want more when it has seen them."""
-    runs = sum(not results.has(config) for config in experiment.plan(results))
+    runs = sum(not results.has(config) for config in experiment.wanted(results))
     return runs + sum(not piece.there for piece in experiment.pieces(results))
 
 
@@ -152,7 +153,7 @@ def can_tell(experiment: Experiment, results: Results) -> bool:
 
     The few that an experiment shares with others, as the default of a sweep, say nothing of it.
     """
-    configs = list(experiment.plan(results))
+    configs = list(experiment.wanted(results))
     wanted = Counter(config.seed for config in configs)
     there = Counter(config.seed for config in configs if results.has(config))
     return not configs or any(there[seed] >= ENOUGH * wanted[seed] for seed in wanted)
@@ -173,7 +174,7 @@ def evaluate_there(results: Results, out: Path, progress: Progress | None = None
         chapter = known.get(name)
         if chapter and not chapter.origin.partial and same_scope(chapter, results.scope):
             continue
-        if any(True for _ in experiment.plan(results)) and can_tell(experiment, results):
+        if any(True for _ in experiment.wanted(results)) and can_tell(experiment, results):
             evaluate(experiment, results, out, progress, _command(experiment, results.scope))
             done.append(name)
     return done
@@ -206,7 +207,7 @@ def evaluate(
 
 def _origin(experiment: Experiment, results: Results, command: str) -> Origin:
     """Which code made the runs, on which seeds. The code that evaluates them may be newer."""
-    wanted = list(experiment.plan(results))
+    wanted = list(experiment.wanted(results))
     configs = [config for config in wanted if results.has(config)]
     commits = set()
     for config in configs:
@@ -232,7 +233,7 @@ def _whole_plan(
     scope = results.scope
     if scope.quick or not scope.seeds:
         return wanted
-    whole = list(experiment.plan(replace(results, scope=replace(scope, seeds=()))))
+    whole = list(experiment.wanted(replace(results, scope=replace(scope, seeds=()))))
     # Seeds that the evaluation does not know are not a part of it.
     known = {config.seed for config in whole}
     return whole if all(config.seed in known for config in wanted) else wanted

@@ -7,9 +7,8 @@ plot_cells(measured, "contention", (1, 2, 4), POLICIES, ("max_rho", "over_work")
 import math
 from collections.abc import Mapping, Sequence
 
-from themis.experiments.base import Column
+from themis.experiments.base import LITERAL, Column
 from themis.experiments.charts import Line, Sweep, plot_sweeps
-from themis.experiments.macro import LITERAL
 from themis.experiments.matrix import Cell, Measured, over, swept
 from themis.sim.canvas import Drawing
 from themis.sim.compare import Estimate
