@@ -48,6 +48,7 @@ def record(config: RunConfig, **numbers: Any) -> RunRecord:
         "fluid_completion_h": 1.25,
         "floor_rho_ref": None,
         "placed_floor_rho_ref": None,
+        "most_fair_ref": None,
         "jain": 0.9,
         "auction_share_contended": 0.25,
         "mean_kept_fraction": 0.5,

@@ -12,7 +12,7 @@ from themis.model import AppId, Machine, Phase, Slowdown, Topology
 from themis.policies import POLICIES
 from themis.sim import RunConfig, prepare, run
 from themis.sim.jobs import Costs
-from themis.sim.metrics import app_results, floor_rho_ref, reference
+from themis.sim.metrics import FAIR, app_results, limits, reference
 from themis.testing.sims import sim_app, simulate, workload_of
 
 FOUR = Topology(tuple(Machine(f"m{n}", "r0", (2,)) for n in range(2)))
@@ -74,11 +74,23 @@ def test_the_placed_floor_knows_the_largest_slot_machine_and_rack() -> None:
         machines = tuple(Machine(f"m{n}", "r0", slots) for n in range(2))
         topology = Topology(machines)
         fluid = reference(workload, topology)
-        free, placed = (
-            floor_rho_ref(workload, topology, fluid, Costs(0.0, 0.0, 0.0, 0.0), 1, placed=placed)
-            for placed in (False, True)
-        )
-        assert placed == pytest.approx(worst * free)
+        best = limits(workload, topology, fluid, Costs(0.0, 0.0, 0.0, 0.0), 1)
+        assert best.placed_floor == pytest.approx(worst * best.floor)
+
+
+def test_apps_that_could_not_be_fair_alone_are_counted() -> None:
+    far = Slowdown((1.0, 1.25, 1.5, 2.0))
+    workload = workload_of(
+        sim_app("wide", jobs=1, max_gpus=4, slowdown=far, phases=[Phase(1, 400)]),
+        sim_app("narrow", arrival=9000.0, jobs=1, max_gpus=2, slowdown=far, phases=[Phase(1, 400)]),
+    )
+    free = Costs(0.0, 0.0, 0.0, 0.0)
+    for slots, share in (((4,), 1.0), ((2, 2), 0.5), ((1, 1), 0.0)):
+        topology = Topology((Machine("m0", "r0", slots), Machine("m1", "r0", slots)))
+        best = limits(workload, topology, reference(workload, topology), free, 1)
+        assert best.share_fair == pytest.approx(share)
+    slow = limits(workload, FOUR, reference(workload, FOUR), Costs(500.0, 500.0, 0.0, 0.0), 1)
+    assert slow.share_fair == 0.0
 
 
 def test_no_apps_have_no_floor() -> None:
@@ -101,14 +113,16 @@ def test_no_policy_beats_the_floor(seed: int) -> None:
         )
     )
     fluid = reference(workload, FOUR)
-    floor = floor_rho_ref(workload, FOUR, fluid, Costs(), seed)
-    placed = floor_rho_ref(workload, FOUR, fluid, Costs(), seed, placed=True)
-    assert placed >= floor > 0.5
+    best = limits(workload, FOUR, fluid, Costs(), seed)
+    placed = best.placed_floor
+    assert placed >= best.floor > 0.5
     for rule in rng.sample(sorted(set(POLICIES) - {"themis-paper"}), 3):
         outcome = simulate(FOUR, workload, rule, seed=seed, costs=Costs())
         results = app_results(outcome, workload, FOUR, fluid)
         worst = max(result.rho_ref[Convention.FAIR_SHARE] for result in results)
         assert worst >= placed * (1.0 - 1e-9), rule
+        fair = [result.rho_ref[Convention.FAIR_SHARE] <= FAIR for result in results]
+        assert sum(fair) <= best.share_fair * len(fair) + 1e-9, rule
 
 
 def test_a_run_names_its_floor_unless_told_not_to() -> None:
@@ -117,6 +131,7 @@ def test_a_run_names_its_floor_unless_told_not_to() -> None:
         for options in ({}, {"floor": False})
     )
     assert 0.0 < with_floor["floor_rho_ref"] <= with_floor["max_rho_ref"]["fair_share"]
-    assert without["floor_rho_ref"] is None
+    assert with_floor["share_fair_ref"]["fair_share"] <= with_floor["most_fair_ref"] <= 1.0
+    assert without["floor_rho_ref"] is None is without["most_fair_ref"]
     with pytest.raises(ConfigError, match="floor"):
         prepare(RunConfig(apps=2, options={"floor": "high"}))

@@ -1,5 +1,6 @@
 """E15: all policies against each other, the fluid equal share and the floor: the bar."""
 
+import math
 from collections.abc import Iterable
 from functools import partial
 
@@ -65,6 +66,7 @@ MEASURES = {
     "over_floor": over("floor_rho_ref"),
     "placed_floor": summary("placed_floor_rho_ref"),
     "over_placed_floor": over("placed_floor_rho_ref"),
+    "most_fair": summary("most_fair_ref"),
     "completion_h": summary("mean_completion_h"),
     "fluid_h": summary("fluid_completion_h"),
     "gpu_hours": summary("gpu_hours"),
@@ -156,9 +158,9 @@ def _level(measured: Measured, scenario: str) -> Claim:
         for key in ("max_rho_ref", "share_fair")
     )
     seeds = {name: measured.count((scenario, name)) for name in mean}
-    floor, placed, over_placed = (
+    floor, placed, over_placed, most = (
         measured.estimate(name, (scenario, OURS)).mean
-        for name in ("over_floor", "placed_floor", "over_placed_floor")
+        for name in ("over_floor", "placed_floor", "over_placed_floor", "most_fair")
     )
     good = mean[OURS] <= MOST_RHO and fair[OURS] >= LEAST_FAIR
     verdict = measured.judged(good, (scenario, OURS))
@@ -177,8 +179,10 @@ def _level(measured: Measured, scenario: str) -> Claim:
         f"Fair: rho_ref at most 1.05. Max rho_ref is {told(floor, unit='x').text} the floor, which "
         f"no policy could go below, and {told(over_placed, unit='x').text} the floor with jobs in "
         f"the best places that the cluster has for them, which is {told(placed).text}"
-        + (f": above {MOST_RHO:g} for every policy." if placed > MOST_RHO else "."),
-    )
+        + (f": above {MOST_RHO:g} for every policy." if placed > MOST_RHO else ".")
+        + (f" At most {most:.1%} of the apps could be fair: the others would not be alone on the "
+           "cluster, in its best places." if math.isfinite(most) else ""),
+    )  # fmt: skip
 
 
 def _sooner(measured: Measured, scenario: str) -> Claim:

@@ -233,11 +233,11 @@ def gpu_over_work(record: RunRecord) -> float:
 
 
 def summary(key: str, convention: str = "") -> Measure:
-    """A number of a run's summary; NaN where the run had none."""
+    """A number of a run's summary; NaN where the run had none, or was made before there was one."""
 
     def of(record: RunRecord) -> float:
-        value: Any = record.summary[key]
-        if convention:
+        value: Any = record.summary.get(key)
+        if convention and value is not None:
             value = value[convention]
         return float("nan") if value is None else float(value)
 

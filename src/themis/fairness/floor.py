@@ -59,7 +59,7 @@ class _Task:
 def rho_floor(apps: Sequence[FloorApp], capacity: float, precision: float = PRECISION) -> float:
     """A lower bound on the largest rho among these apps; 0 if none has work to do."""
     apps = [app for app in apps if app.ideal_time > 0.0]
-    alone = max((_alone(app, capacity) / app.ideal_time for app in apps), default=0.0)
+    alone = max((seconds_alone(app, capacity) / app.ideal_time for app in apps), default=0.0)
     if not apps or _feasible(apps, capacity, alone * (1.0 + precision)):
         return alone
     low = high = alone * (1.0 + precision)
@@ -74,8 +74,8 @@ def rho_floor(apps: Sequence[FloorApp], capacity: float, precision: float = PREC
     return low
 
 
-def _alone(app: FloorApp, capacity: float) -> float:
-    """The seconds an app needs with the cluster to itself."""
+def seconds_alone(app: FloorApp, capacity: float) -> float:
+    """What an app needs at least, with the cluster to itself."""
     return app.startup + math.fsum(_shortest(app, phase, capacity) for phase in app.phases)
 
 

@@ -7,12 +7,12 @@ report["max_rho_ref"]["fair_share"]
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from themis.fairness.checkers import jain_index
-from themis.fairness.floor import FloorApp, rho_floor
+from themis.fairness.floor import FloorApp, rho_floor, seconds_alone
 from themis.fairness.fluid import FluidApp, FluidResult, fluid_run, reference_ideal_time
 from themis.fairness.ideal import Convention, ideal_time
 from themis.model import AppId, JobSpec, Source, Topology
@@ -48,20 +48,26 @@ def reference(workload: Workload, topology: Topology) -> Mapping[AppId, FluidRes
     return fluid_run(apps, float(topology.gpus))
 
 
-def floor_rho_ref(
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What no policy can beat on a workload, by rho_ref under fair_share."""
+
+    floor: float
+    """Of the largest rho_ref, if no place slowed a job."""
+    placed_floor: float
+    """The same with jobs as fast as in the best place that the cluster has for them."""
+    share_fair: float
+    """At most so many apps can be fair: others are not even alone on the cluster, well placed."""
+
+
+def limits(
     workload: Workload,
     topology: Topology,
     fluid: Mapping[AppId, FluidResult],
     costs: Costs,
     seed: int,
-    *,
-    placed: bool = False,
-) -> float:
-    """What no policy can bring max rho_ref under fair_share below, with these costs of starting.
-
-    With `placed` jobs are as fast as in the best place that this cluster has for them, else as
-    fast as if no place slowed them.
-    """
+) -> Limits:
+    """The best that can be hoped for, with these costs of starting."""
     gpus = float(topology.gpus)
     room = _room(topology)
     apps = []
@@ -70,9 +76,15 @@ def floor_rho_ref(
         ideal = reference_ideal_time(Convention.FAIR_SHARE, phases, fluid[app.spec.id], gpus)
         starters = app.spec.jobs[: app.spec.phases[0].jobs]
         startup = min(first_start(costs, seed, app.spec.id, job.id) for job in starters)
-        pace = _pace(app.spec.jobs, room) if placed else float
-        apps.append(FloorApp(app.spec.id, app.arrival, startup, phases, ideal, pace))
-    return rho_floor(apps, gpus)
+        apps.append(FloorApp(app.spec.id, app.arrival, startup, phases, ideal))
+    placed = [
+        replace(each, pace=_pace(app.spec.jobs, room))
+        for each, app in zip(apps, workload.apps, strict=True)
+    ]
+    fair = sum(seconds_alone(app, gpus) <= FAIR * app.ideal_time for app in placed)
+    return Limits(
+        rho_floor(apps, gpus), rho_floor(placed, gpus), fair / len(placed) if placed else 1.0
+    )
 
 
 def _room(topology: Topology) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from themis.records.log import LogWriter, header_of
 from themis.sim.config import Prepared, RunConfig, prepare
 from themis.sim.driver import Simulation, Watch
 from themis.sim.frames import app_rows, frame
-from themis.sim.metrics import AppResult, app_results, floor_rho_ref, reference, summarise
+from themis.sim.metrics import AppResult, app_results, limits, reference, summarise
 from themis.sim.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -234,15 +234,12 @@ def run(
         policy=prepared.config.policy,
         seed=prepared.config.seed,
     )
-    for key, placed in (("floor_rho_ref", False), ("placed_floor_rho_ref", True)):
-        summary[key] = None
-        if prepared.floor:
-            summary[key] = floor_rho_ref(
-                prepared.workload,
-                prepared.topology,
-                fluid,
-                prepared.costs,
-                prepared.config.seed,
-                placed=placed,
-            )
+    best = None
+    if prepared.floor:
+        best = limits(
+            prepared.workload, prepared.topology, fluid, prepared.costs, prepared.config.seed
+        )
+    summary["floor_rho_ref"] = best and best.floor
+    summary["placed_floor_rho_ref"] = best and best.placed_floor
+    summary["most_fair_ref"] = best and best.share_fair
     return RunResult(prepared, summary, apps, tuple(segments), tuple(rounds), outcome, fluid)
