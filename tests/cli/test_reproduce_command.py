@@ -106,7 +106,7 @@ def test_a_long_evaluation_says_when_it_begins_no_more_runs(
 ) -> None:
     monkeypatch.setattr("themis.experiments.running.finish_all", lambda *_, **__: 1)
     done = cli("reproduce", "E11", "--minutes", "50", "--out", tmp_path / "out")
-    assert "80 runs to do, roughly " in done.err
+    assert "64 runs to do, roughly " in done.err
     assert "; finished ones are kept; none is begun after 50 min" in done.err
 
 
@@ -260,3 +260,22 @@ def test_a_policy_that_is_not_there_is_named(cli: Cli, tmp_path: Path) -> None:
     assert done.code == 2
     assert "themi" in done.err
     assert "themis" in done.err
+
+
+def test_finished_runs_can_be_made_again(cli: Cli, tmp_path: Path) -> None:
+    few = ("reproduce", "E1", "--quick", "--seeds", "1", "--policies", "equal-share")
+    args = (*few, "--out", tmp_path, "--workers", "1")
+    nothing = cli(*args, "--verify", "2")
+    assert nothing.code == 1
+    assert "no finished run" in nothing.err
+    cli(*args)
+    same = cli(*args, "--verify", "1", "--no-color")
+    assert (same.code, same.out.count("the same")) == (0, 1)
+    for path in (tmp_path / "runs").glob("*.json"):
+        text = path.read_text("utf-8")
+        path.write_text(text.replace('"rounds":', '"rounds":9'), "utf-8")
+    changed = cli(*args, "--verify", "2", "--json")
+    assert changed.code == 1
+    assert "2 of 2 runs came out otherwise" in changed.err
+    assert all("rounds: 9" in one["differences"][0] for one in json.loads(changed.out))
+    assert cli("reproduce", "--verify", "2", "--out", tmp_path).code == 2

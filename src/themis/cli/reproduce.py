@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,6 +57,10 @@ def reproduce(
     pack: Annotated[
         Path | None, typer.Option(help="At the end write all runs in --out as this file (.xz).")
     ] = None,
+    verify: Annotated[
+        int | None,
+        typer.Option(min=1, help="Only make so many finished runs again, and compare."),
+    ] = None,
     workers: Workers = None,
     fresh: Fresh = False,
     json: options.Json = False,
@@ -69,7 +73,8 @@ def reproduce(
 
     With --minutes a long evaluation goes in parts: the exit code is 1 until all of it is there, and
     what is there is told with the seeds that it rests on. With --docs and no names nothing is run.
-    With --pack and --unpack runs go from one machine to another, or to readers who check a figure.
+    With --pack and --unpack runs go from one machine to another, or to readers who check a figure;
+    --verify tells them whether the code that they have makes the same runs.
     """
     if experiments:
         # Before the imports, which take seconds on a busy machine.
@@ -80,6 +85,8 @@ def reproduce(
 
     if policies is not None and not experiments:
         raise ConfigError("policies", policies, "only with names of experiments, or `all`")
+    if verify is not None and not experiments:
+        raise ConfigError("verify", verify, "only with names of experiments, or `all`")
     if not experiments and docs is None and pack is None and unpack is None:
         _list(json=json)
         return
@@ -101,6 +108,9 @@ def reproduce(
             note(f"to see what they tell, without running more: {shlex.join(next_one)}")
         return
     asked = _Asked(wanted, scope, out, workers, fresh, minutes, begun)
+    if verify is not None:
+        _verify(asked, verify, json=json)
+        return
     done = _carry_out(asked)
     if json:
         from themis.experiments.running import report_data  # noqa: PLC0415 - see above
@@ -266,6 +276,38 @@ def _carry_out(asked: _Asked) -> _Done:
         bar.begin(len(asked.wanted), "writing the report")
         files = write_report(asked.out)
     return _Done(chapters, left, files)
+
+
+def _verify(asked: _Asked, count: int, *, json: bool) -> None:
+    """Make finished runs again; the exit code is 1 if one of them comes out otherwise."""
+    from themis.experiments import Results, verify  # noqa: PLC0415 - late, so that --help is quick
+    from themis.sim.store import Store  # noqa: PLC0415 - as above
+
+    store = Store(asked.out / "runs")
+    with progress_bar("looking at what is there", 1, numbers=False) as bar:
+        checked = verify(
+            asked.wanted,
+            Results(asked.scope, store, lambda: bar.update(0)),
+            count,
+            policies=asked.policies,
+            workers=asked.workers,
+            progress=lambda done, total, text: bar.update(done, text, total),
+        )
+    wrong = sum(bool(one.differences) for one in checked)
+    if json:
+        print_json([asdict(one) for one in checked])
+    else:
+        rows = table("Runs made again", "run", "made with", "now")
+        rows.columns[-1].justify = "left"
+        for one in checked:
+            rows.add_row(one.label, one.commit, "; ".join(one.differences) or "the same")
+        console().print(rows)
+    if not checked:
+        note(f"{asked.out} has no finished run of these")
+    elif wrong:
+        note(f"{wrong} of {counted(len(checked), 'run')} came out otherwise")
+    if wrong or not checked:
+        raise typer.Exit(FAILED)
 
 
 def _tell_expected(runs: int, seconds: float, minutes: float | None) -> None:

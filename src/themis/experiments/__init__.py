@@ -16,6 +16,7 @@ from themis.experiments.running import (
     run_experiments,
     write_report,
 )
+from themis.experiments.verifying import verify
 
 __all__ = [
     "ALL",
@@ -34,5 +35,6 @@ __all__ = [
     "missing",
     "reproduce",
     "run_experiments",
+    "verify",
     "write_report",
 ]
