@@ -49,6 +49,7 @@ def record(config: RunConfig, **numbers: Any) -> RunRecord:
         "floor_rho_ref": None,
         "placed_floor_rho_ref": None,
         "most_fair_ref": None,
+        "max_rho_alone": {"fair_share": None, "paper": None},
         "jain": 0.9,
         "auction_share_contended": 0.25,
         "mean_kept_fraction": 0.5,

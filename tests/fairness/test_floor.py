@@ -123,6 +123,9 @@ def test_no_policy_beats_the_floor(seed: int) -> None:
         assert worst >= placed * (1.0 - 1e-9), rule
         fair = [result.rho_ref[Convention.FAIR_SHARE] <= FAIR for result in results]
         assert sum(fair) <= best.share_fair * len(fair) + 1e-9, rule
+        alone = best.rho_alone(results, Convention.PAPER)
+        assert alone is not None
+        assert 0.0 < alone <= max(result.rho[Convention.PAPER] for result in results)
 
 
 def test_a_run_names_its_floor_unless_told_not_to() -> None:
@@ -132,6 +135,9 @@ def test_a_run_names_its_floor_unless_told_not_to() -> None:
     )
     assert 0.0 < with_floor["floor_rho_ref"] <= with_floor["max_rho_ref"]["fair_share"]
     assert with_floor["share_fair_ref"]["fair_share"] <= with_floor["most_fair_ref"] <= 1.0
+    for kind in Convention:
+        assert 0.0 < with_floor["max_rho_alone"][kind] <= with_floor["max_rho"][kind]
+        assert without["max_rho_alone"][kind] is None
     assert without["floor_rho_ref"] is None is without["most_fair_ref"]
     with pytest.raises(ConfigError, match="floor"):
         prepare(RunConfig(apps=2, options={"floor": "high"}))

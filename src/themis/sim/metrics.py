@@ -6,7 +6,7 @@ report["max_rho_ref"]["fair_share"]
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -58,6 +58,17 @@ class Limits:
     """The same with jobs as fast as in the best place that the cluster has for them."""
     share_fair: float
     """At most so many apps can be fair: others are not even alone on the cluster, well placed."""
+    alone: Mapping[AppId, float]
+    """The seconds that each app needs at least, alone on the cluster and well placed."""
+
+    def rho_alone(self, apps: Iterable[AppResult], convention: Convention) -> float | None:
+        """The largest rho that one of these apps would have had alone, with its T_id of the run.
+
+        So much of the run's max rho follows from what the convention takes for ideal: no policy
+        has a say in it, but for the contention that it keeps up.
+        """
+        return max((app.rho[convention] * self.alone[app.app] / app.completion
+                    for app in apps if app.completion > 0.0), default=None)  # fmt: skip
 
 
 def limits(
@@ -81,10 +92,10 @@ def limits(
         replace(each, pace=_pace(app.spec.jobs, room))
         for each, app in zip(apps, workload.apps, strict=True)
     ]
-    fair = sum(seconds_alone(app, gpus) <= FAIR * app.ideal_time for app in placed)
-    return Limits(
-        rho_floor(apps, gpus), rho_floor(placed, gpus), fair / len(placed) if placed else 1.0
-    )
+    alone = {app.id: seconds_alone(app, gpus) for app in placed}
+    fair = sum(alone[app.id] <= FAIR * app.ideal_time for app in placed)
+    share = fair / len(placed) if placed else 1.0
+    return Limits(rho_floor(apps, gpus), rho_floor(placed, gpus), share, alone)
 
 
 def _room(topology: Topology) -> tuple[int, ...]:

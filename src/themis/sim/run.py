@@ -242,4 +242,5 @@ def run(
     summary["floor_rho_ref"] = best and best.floor
     summary["placed_floor_rho_ref"] = best and best.placed_floor
     summary["most_fair_ref"] = best and best.share_fair
+    summary["max_rho_alone"] = {kind: best and best.rho_alone(apps, kind) for kind in Convention}
     return RunResult(prepared, summary, apps, tuple(segments), tuple(rounds), outcome, fluid)
