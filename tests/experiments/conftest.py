@@ -48,6 +48,7 @@ def record(config: RunConfig, **numbers: Any) -> RunRecord:
         "fluid_completion_h": 1.25,
         "floor_rho_ref": None,
         "placed_floor_rho_ref": None,
+        "placed_fluid_h": None,
         "most_fair_ref": None,
         "max_rho_alone": {"fair_share": None, "paper": None},
         "jain": 0.9,

@@ -30,6 +30,7 @@ def test_the_bar_names_who_beats_ours(finished: Any) -> None:
             "rho": 0.95 * rho * wobble(config),
             "floor_rho_ref": 0.5,
             "placed_floor_rho_ref": 1.3 if config.workload == "w2" else 0.8,
+            "placed_fluid_h": 1.5,
             "most_fair_ref": 0.94 if config.workload == "w2" else None,
         }
 
@@ -53,6 +54,7 @@ def test_the_bar_names_who_beats_ours(finished: Any) -> None:
     assert found["W1: GPU time at most 1.01x Gandiva's"].verdict is Verdict.HOLDS
     sooner = found["W1: mean completion time below the fluid equal share's"]
     assert sooner.themis.value == pytest.approx(0.8)
+    assert "it would itself take 1.20x as long." in sooner.explanation
     headline, auction = findings.lead
     assert "W1 2x" in headline
     assert "W1 25%" in auction

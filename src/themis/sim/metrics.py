@@ -15,6 +15,7 @@ from themis.fairness.checkers import jain_index
 from themis.fairness.floor import FloorApp, rho_floor, seconds_alone
 from themis.fairness.fluid import FluidApp, FluidResult, fluid_run, reference_ideal_time
 from themis.fairness.ideal import Convention, ideal_time
+from themis.fairness.loads import PhaseLoad
 from themis.model import AppId, JobSpec, Source, Topology
 from themis.sim.jobs import Costs, first_start
 from themis.sim.outcome import Outcome
@@ -60,6 +61,11 @@ class Limits:
     """At most so many apps can be fair: others are not even alone on the cluster, well placed."""
     alone: Mapping[AppId, float]
     """The seconds that each app needs at least, alone on the cluster and well placed."""
+    fluid: float
+    """Mean completion time of the fluid reference if its jobs were slowed as in their best places.
+
+    No bound, but what is left of the reference's lead when it is no longer free of distance.
+    """
 
     def rho_alone(self, apps: Iterable[AppResult], convention: Convention) -> float | None:
         """The largest rho that one of these apps would have had alone, with its T_id of the run.
@@ -95,7 +101,20 @@ def limits(
     alone = {app.id: seconds_alone(app, gpus) for app in placed}
     fair = sum(alone[app.id] <= FAIR * app.ideal_time for app in placed)
     share = fair / len(placed) if placed else 1.0
-    return Limits(rho_floor(apps, gpus), rho_floor(placed, gpus), share, alone)
+    slowed = [
+        FluidApp(each.id, each.arrival, app.spec.weight, _slowed(each))
+        for each, app in zip(placed, workload.apps, strict=True)
+    ]
+    completions = [result.completion for result in fluid_run(slowed, gpus).values()]
+    return Limits(rho_floor(apps, gpus), rho_floor(placed, gpus), share, alone, _mean(completions))
+
+
+def _slowed(app: FloorApp) -> tuple[PhaseLoad, ...]:
+    """Its phases with as much work as its jobs have on all their GPUs, in the best place."""
+    return tuple(
+        tuple(replace(job, work=job.work * job.max_gpus / app.pace(job.max_gpus)) for job in phase)
+        for phase in app.phases
+    )
 
 
 def _room(topology: Topology) -> tuple[int, ...]:

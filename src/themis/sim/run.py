@@ -22,7 +22,7 @@ from themis.records.log import LogWriter, header_of
 from themis.sim.config import Prepared, RunConfig, prepare
 from themis.sim.driver import Simulation, Watch
 from themis.sim.frames import app_rows, frame
-from themis.sim.metrics import AppResult, app_results, limits, reference, summarise
+from themis.sim.metrics import HOUR, AppResult, app_results, limits, reference, summarise
 from themis.sim.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -241,6 +241,7 @@ def run(
         )
     summary["floor_rho_ref"] = best and best.floor
     summary["placed_floor_rho_ref"] = best and best.placed_floor
+    summary["placed_fluid_h"] = best and best.fluid / HOUR
     summary["most_fair_ref"] = best and best.share_fair
     summary["max_rho_alone"] = {kind: best and best.rho_alone(apps, kind) for kind in Convention}
     return RunResult(prepared, summary, apps, tuple(segments), tuple(rounds), outcome, fluid)
