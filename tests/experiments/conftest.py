@@ -49,6 +49,7 @@ def record(config: RunConfig, **numbers: Any) -> RunRecord:
         "floor_rho_ref": None,
         "placed_floor_rho_ref": None,
         "placed_fluid_h": None,
+        "placed_over_work": None,
         "most_fair_ref": None,
         "max_rho_alone": {"fair_share": None, "paper": None},
         "jain": 0.9,

@@ -77,6 +77,7 @@ def test_the_placed_floor_knows_the_largest_slot_machine_and_rack() -> None:
         best = limits(workload, topology, fluid, Costs(0.0, 0.0, 0.0, 0.0), 1)
         assert best.placed_floor == pytest.approx(worst * best.floor)
         assert best.fluid == pytest.approx(worst * fluid[AppId("a0")].completion)
+        assert best.over_work == pytest.approx(worst)
 
 
 def test_apps_that_could_not_be_fair_alone_are_counted() -> None:

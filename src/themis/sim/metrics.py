@@ -15,7 +15,7 @@ from themis.fairness.checkers import jain_index
 from themis.fairness.floor import FloorApp, rho_floor, seconds_alone
 from themis.fairness.fluid import FluidApp, FluidResult, fluid_run, reference_ideal_time
 from themis.fairness.ideal import Convention, ideal_time
-from themis.fairness.loads import PhaseLoad
+from themis.fairness.loads import PhaseLoad, phase_work
 from themis.model import AppId, JobSpec, Source, Topology
 from themis.sim.jobs import Costs, first_start
 from themis.sim.outcome import Outcome
@@ -66,6 +66,8 @@ class Limits:
 
     No bound, but what is left of the reference's lead when it is no longer free of distance.
     """
+    over_work: float
+    """GPU time over bare work if every job had all its GPUs in its best place, and nobody moved."""
 
     def rho_alone(self, apps: Iterable[AppResult], convention: Convention) -> float | None:
         """The largest rho that one of these apps would have had alone, with its T_id of the run.
@@ -100,13 +102,23 @@ def limits(
     ]
     alone = {app.id: seconds_alone(app, gpus) for app in placed}
     fair = sum(alone[app.id] <= FAIR * app.ideal_time for app in placed)
-    share = fair / len(placed) if placed else 1.0
     slowed = [
         FluidApp(each.id, each.arrival, app.spec.weight, _slowed(each))
         for each, app in zip(placed, workload.apps, strict=True)
     ]
     completions = [result.completion for result in fluid_run(slowed, gpus).values()]
-    return Limits(rho_floor(apps, gpus), rho_floor(placed, gpus), share, alone, _mean(completions))
+    bare, spent = (
+        math.fsum(phase_work(phase) for app in each for phase in app.phases)
+        for each in (apps, slowed)
+    )
+    return Limits(
+        floor=rho_floor(apps, gpus),
+        placed_floor=rho_floor(placed, gpus),
+        share_fair=fair / len(placed) if placed else 1.0,
+        alone=alone,
+        fluid=_mean(completions),
+        over_work=spent / bare if bare else 1.0,
+    )
 
 
 def _slowed(app: FloorApp) -> tuple[PhaseLoad, ...]:

@@ -242,6 +242,7 @@ def run(
     summary["floor_rho_ref"] = best and best.floor
     summary["placed_floor_rho_ref"] = best and best.placed_floor
     summary["placed_fluid_h"] = best and best.fluid / HOUR
+    summary["placed_over_work"] = best and best.over_work
     summary["most_fair_ref"] = best and best.share_fair
     summary["max_rho_alone"] = {kind: best and best.rho_alone(apps, kind) for kind in Convention}
     return RunResult(prepared, summary, apps, tuple(segments), tuple(rounds), outcome, fluid)
