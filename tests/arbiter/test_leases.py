@@ -351,3 +351,19 @@ def test_leases_per_grant_end_each_on_their_own(make_world: MakeWorld) -> None:
     world.advance(562.0)
     assert {lease.end for lease in world.arbiter.ledger.holdings(A).values()} == {1200.0}
     assert {lease.end for lease in world.arbiter.ledger.holdings(B).values()} == {700.0}
+
+
+def test_leases_per_grant_are_renewed_however_many_rounds_open_in_between(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world("themis-paper")
+    world.submit(simple_app("a", gpus=2, iterations=10**6))
+    world.advance(5.0)
+    world.submit(simple_app("b", gpus=2, iterations=10**6))
+    world.silent = {AppId("c")}  # it never answers, so that rounds last until their deadline
+    world.submit(simple_app("c", gpus=8, iterations=10**6))
+    for second in range(540, 600):  # somebody always wants the next one
+        world.advance(float(second))
+        world.send(events.MachineUncordoned(float(second), "m1"))
+    assert {lease.end for lease in world.arbiter.ledger.holdings(A).values()} == {1200.0}
+    assert {lease.end for lease in world.arbiter.ledger.holdings(B).values()} == {1205.0}

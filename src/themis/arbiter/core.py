@@ -493,7 +493,7 @@ class Arbiter:
         if self._policy.keeps_to_beats:
             if self._world.apps:
                 self._beat = first_beat_after(self._now, self.settings)
-        elif self._rounds.open is None:  # Else what it decides on would seem to end once more.
+        elif self._rounds.open_beat is None:  # Else what it decides on would seem to end once more.
             self._beat = self._world.ledger.first_end()
             if self._beat is None and self._world.apps:
                 # Everybody paid or declined and no lease is left to end: try again in a while.
