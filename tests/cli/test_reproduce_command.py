@@ -279,3 +279,6 @@ def test_finished_runs_can_be_made_again(cli: Cli, tmp_path: Path) -> None:
     assert "2 of 2 runs came out otherwise" in changed.err
     assert all("rounds: 9" in one["differences"][0] for one in json.loads(changed.out))
     assert cli("reproduce", "--verify", "2", "--out", tmp_path).code == 2
+    packed = cli(*args, "--verify", "2", "--pack", tmp_path / "runs.xz")
+    assert packed.code == 2
+    assert "not beside --pack" in packed.err

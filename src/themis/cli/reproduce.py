@@ -85,8 +85,11 @@ def reproduce(
 
     if policies is not None and not experiments:
         raise ConfigError("policies", policies, "only with names of experiments, or `all`")
-    if verify is not None and not experiments:
-        raise ConfigError("verify", verify, "only with names of experiments, or `all`")
+    if verify is not None:
+        others = {"--docs": docs, "--pack": pack, "--fresh": fresh or None, "--minutes": minutes}
+        _check_verify(
+            verify, bool(experiments), [flag for flag, one in others.items() if one is not None]
+        )
     if not experiments and docs is None and pack is None and unpack is None:
         _list(json=json)
         return
@@ -276,6 +279,14 @@ def _carry_out(asked: _Asked) -> _Done:
         bar.begin(len(asked.wanted), "writing the report")
         files = write_report(asked.out)
     return _Done(chapters, left, files)
+
+
+def _check_verify(count: int, named: bool, given: list[str]) -> None:
+    from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
+
+    if not named or given:
+        beside = f", not beside {given[0]}" if given else ""
+        raise ConfigError("verify", count, f"only with names of experiments, or `all`{beside}")
 
 
 def _verify(asked: _Asked, count: int, *, json: bool) -> None:

@@ -203,8 +203,9 @@ def _sooner(measured: Measured, scenario: str) -> Claim:
         ours.told,
         measured.judged(ours.mean < 1.0, (scenario, OURS)),
         "The fluid reference has no beats, no restarts and no distance"
-        + (f"; with jobs in the best places that the cluster has for them it would itself take "
-           f"{told(placed.mean).text}x as long." if placed.seeds else "."),
+        + (f". If its jobs were slowed as on all their GPUs, in the best places that the cluster "
+           f"has for them, it would itself take {told(placed.mean).text}x as long (on fewer GPUs "
+           "they are slowed less)." if placed.seeds == ours.seeds else "."),
     )  # fmt: skip
 
 

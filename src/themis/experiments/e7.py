@@ -1,5 +1,6 @@
 """E7: more and more apps that suffer from the network, on the simulated cluster of 256 GPUs."""
 
+import math
 from collections.abc import Iterable
 
 from themis.experiments.base import (
@@ -100,10 +101,18 @@ def _excess(measured: Measured) -> Claim:
         )
 
     ours, literal = against(OURS), against(LITERAL)
-    gandiva, here, placed = (
-        told(100.0 * (measured.estimate(name, (ALL, policy)).mean - 1.0), ".1f", " %").text
-        for name, policy in (("over_work", "gandiva"), ("over_work", OURS), ("placed", OURS))
+    gandiva, here = (
+        told(100.0 * (measured.estimate("over_work", (ALL, policy)).mean - 1.0), ".1f", " %").text
+        for policy in ("gandiva", OURS)
     )
+    placed = 100.0 * (measured.estimate("placed", (ALL, OURS)).mean - 1.0)
+    beside_it = ""
+    if math.isfinite(placed):
+        beside_it = (
+            " If every job had all its GPUs all the time in the best place that the cluster has "
+            f"for it, without start-ups, it would be {placed:.1f} %: no bound, for on fewer GPUs "
+            "jobs are slowed less."
+        )
     return Claim(
         "Our bar: GPU time above the bare work, over Gandiva's",
         Told("<= 0.5x (ours)"),
@@ -111,8 +120,7 @@ def _excess(measured: Measured) -> Claim:
         ours.told,
         measured.judged(ours.mean <= 0.5, (ALL, OURS), (ALL, "gandiva")),
         "What placement, restarts and checkpoints cost; the work itself is the same for all: "
-        f"Gandiva's {gandiva}, ours {here}. With every job on all its GPUs, in the best place that "
-        f"the cluster has for it, and not one move it would be {placed}.",
+        f"Gandiva's {gandiva}, ours {here}.{beside_it}",
     )
 
 

@@ -208,7 +208,9 @@ def evaluate(
 def _origin(experiment: Experiment, results: Results, command: str) -> Origin:
     """Which code made the runs, on which seeds. The code that evaluates them may be newer."""
     wanted = list(experiment.wanted(results))
-    configs = [config for config in wanted if results.has(config)]
+    there = {repr(config): config for config in experiment.plan(results) if results.has(config)}
+    configs = list(there.values())
+    left = sum(repr(config) not in there for config in wanted)
     commits = set()
     for config in configs:
         timing = results.store.timing(config)
@@ -220,9 +222,9 @@ def _origin(experiment: Experiment, results: Results, command: str) -> Origin:
         command=command,
         seeds=seeds,
         runs=len(configs),
-        wanted=len(wanted) if len(wanted) > len(configs) else 0,
+        wanted=len(configs) + left if left else 0,
         of_seeds=asked if asked != seeds else "",
-        by_policy=_by_policy(wanted, results) if len(wanted) > len(configs) else (),
+        by_policy=_by_policy(wanted, results) if left else (),
     )
 
 

@@ -11,9 +11,11 @@ import random
 import tempfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from themis.errors import ThemisError
 from themis.experiments.base import Experiment, Results
 from themis.sim.config import RunConfig
 from themis.sim.pool import Progress, finish_all
@@ -46,37 +48,49 @@ def verify(
 ) -> list[Checked]:
     """Run some of the finished runs of experiments again, beside the folder, and compare.
 
-    Which ones is drawn, always in the same way: with a larger `count` there are more of them.
+    Which ones is drawn, always in the same way, by turns of each experiment and policy: most runs
+    are of a search, and all alike. With a larger `count` there are more of them.
     """
-    there = {
-        repr(config): config
-        for item in experiments
-        for config in item.plan(results)
-        if (not policies or config.policy in policies) and results.has(config)
-    }
-    drawn = sorted(there)
-    random.Random(0).shuffle(drawn)
-    chosen = [there[key] for key in drawn[:count]]
+    kinds: dict[tuple[str, str], list[RunConfig]] = {}
+    seen: set[str] = set()
+    for item in experiments:
+        for config in item.plan(results):
+            wanted = not policies or config.policy in policies
+            if wanted and repr(config) not in seen and results.has(config):
+                seen.add(repr(config))
+                kinds.setdefault((item.id, config.policy), []).append(config)
+    stream = random.Random(0)
+    for each in kinds.values():
+        stream.shuffle(each)
+    turns = [one for turn in zip_longest(*kinds.values()) for one in turn if one is not None]
+    chosen = turns[:count]
     with tempfile.TemporaryDirectory(prefix="themis-verify-") as folder:
         again = Store(Path(folder))
-        finish_all(chosen, again, workers=workers, progress=progress)
-        return [_checked(config, results.store, again.load(config)) for config in chosen]
+        try:
+            finish_all(chosen, again, workers=workers, progress=progress)
+            why = ""
+        except ThemisError as error:  # The others that were finished are there.
+            why = str(error)
+        return [_checked(config, results.store, again.load(config), why) for config in chosen]
 
 
-def _checked(config: RunConfig, store: Store, new: RunRecord | None) -> Checked:
+def _checked(config: RunConfig, store: Store, new: RunRecord | None, why: str) -> Checked:
     old, timing = store.load(config), store.timing(config)
-    if old is None or new is None:
-        found: tuple[str, ...] = ("cannot be read",)
+    if old is None:
+        found: tuple[str, ...] = ("the one that is there cannot be read",)
+    elif new is None:
+        found = (f"not made: {why or 'it cannot be read'}",)
     else:
         found = tuple(_differences(old, new))
-    options = "".join(f" {key}={value}" for key, value in config.options.items())
+    return Checked(_label(config), "" if timing is None else timing.commit, found)
+
+
+def _label(config: RunConfig) -> str:
     crowd = f" {config.contention}x" if config.contention > 1 else ""
-    name = Path(config.workload).stem
-    return Checked(
-        f"{config.policy} on {name}{crowd}, seed {config.seed}{options}",
-        "" if timing is None else timing.commit,
-        found,
-    )
+    load = "" if config.load is None else f", load {config.load:g}"
+    options = "".join(f" {key}={value}" for key, value in config.options.items())
+    where = f"{Path(config.workload).stem}, {Path(config.cluster).stem}{crowd}"
+    return f"{config.policy} on {where}, {config.apps} apps{load}, seed {config.seed}{options}"
 
 
 def _differences(old: RunRecord, new: RunRecord) -> list[str]:

@@ -15,7 +15,7 @@ from themis.fairness.checkers import jain_index
 from themis.fairness.floor import FloorApp, rho_floor, seconds_alone
 from themis.fairness.fluid import FluidApp, FluidResult, fluid_run, reference_ideal_time
 from themis.fairness.ideal import Convention, ideal_time
-from themis.fairness.loads import PhaseLoad, phase_work
+from themis.fairness.loads import JobLoad, PhaseLoad, phase_work
 from themis.model import AppId, JobSpec, Source, Topology
 from themis.sim.jobs import Costs, first_start
 from themis.sim.outcome import Outcome
@@ -51,7 +51,10 @@ def reference(workload: Workload, topology: Topology) -> Mapping[AppId, FluidRes
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What no policy can beat on a workload, by rho_ref under fair_share."""
+    """What to hold the results of a workload against: by rho_ref under fair_share, if by rho.
+
+    The first three no policy can beat. The others are no bounds: see each.
+    """
 
     floor: float
     """Of the largest rho_ref, if no place slowed a job."""
@@ -62,18 +65,17 @@ class Limits:
     alone: Mapping[AppId, float]
     """The seconds that each app needs at least, alone on the cluster and well placed."""
     fluid: float
-    """Mean completion time of the fluid reference if its jobs were slowed as in their best places.
-
-    No bound, but what is left of the reference's lead when it is no longer free of distance.
-    """
+    """Mean completion time of the fluid reference if every job were slowed as on all its GPUs, in
+    its best place. On fewer GPUs it would be slowed less."""
     over_work: float
-    """GPU time over bare work if every job had all its GPUs in its best place, and nobody moved."""
+    """GPU time over bare work if every job had all its GPUs in its best place all the time, without
+    start-ups. On fewer GPUs it would be less."""
 
     def rho_alone(self, apps: Iterable[AppResult], convention: Convention) -> float | None:
         """The largest rho that one of these apps would have had alone, with its T_id of the run.
 
-        So much of the run's max rho follows from what the convention takes for ideal: no policy
-        has a say in it, but for the contention that it keeps up.
+        T_id grows with the contention that a policy keeps up, so this differs between policies. It
+        is too small for an app that was suspended for some time.
         """
         return max((app.rho[convention] * self.alone[app.app] / app.completion
                     for app in apps if app.completion > 0.0), default=None)  # fmt: skip
@@ -103,7 +105,7 @@ def limits(
     alone = {app.id: seconds_alone(app, gpus) for app in placed}
     fair = sum(alone[app.id] <= FAIR * app.ideal_time for app in placed)
     slowed = [
-        FluidApp(each.id, each.arrival, app.spec.weight, _slowed(each))
+        FluidApp(each.id, each.arrival, app.spec.weight, _slowed(each, topology.gpus))
         for each, app in zip(placed, workload.apps, strict=True)
     ]
     completions = [result.completion for result in fluid_run(slowed, gpus).values()]
@@ -121,12 +123,14 @@ def limits(
     )
 
 
-def _slowed(app: FloorApp) -> tuple[PhaseLoad, ...]:
+def _slowed(app: FloorApp, gpus: int) -> tuple[PhaseLoad, ...]:
     """Its phases with as much work as its jobs have on all their GPUs, in the best place."""
-    return tuple(
-        tuple(replace(job, work=job.work * job.max_gpus / app.pace(job.max_gpus)) for job in phase)
-        for phase in app.phases
-    )
+
+    def slowed(job: JobLoad) -> JobLoad:
+        count = min(job.max_gpus, gpus)
+        return replace(job, work=job.work * count / app.pace(count))
+
+    return tuple(tuple(map(slowed, phase)) for phase in app.phases)
 
 
 def _room(topology: Topology) -> tuple[int, ...]:
