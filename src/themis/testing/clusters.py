@@ -84,7 +84,8 @@ def _spawn(argv: Sequence[str], env: Mapping[str, str], errors: Path) -> "subpro
 
 
 def _kill_tree(process: "subprocess.Popen[bytes]") -> None:
-    for pid in (*processes.descendants(process.pid), process.pid):
+    # The supervisor first: on a busy machine it would live to tell that its job was killed.
+    for pid in (process.pid, *processes.descendants(process.pid)):
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
