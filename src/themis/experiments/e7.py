@@ -176,5 +176,5 @@ EXPERIMENT = Experiment(
     "worst at 40-60 %.",
     study,
     plan,
-    literal=range(101, 102),  # four times the GPUs: a run of it takes the better part of an hour
+    literal=range(101, 102),  # four times the GPUs, and each run far longer still
 )
