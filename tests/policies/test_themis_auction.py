@@ -7,7 +7,7 @@ import pytest
 
 from themis.auction import Problem, Solution, solver
 from themis.model import AppId, Bid, Chunk, GpuId, Machine, Row, Slowdown, Source, Topology
-from themis.policies import Allotment, Plan, View, policy
+from themis.policies import Allotment, Plan, Policy, View, policy
 from themis.testing.fakes import FakeApp, drive, fake_view, honest
 
 FOUR_GPUS = Topology((Machine("m0", "r0", (4,)),))
@@ -246,15 +246,41 @@ def test_an_app_that_would_not_run_faster_declines() -> None:
 
 
 def test_a_starved_app_gets_a_gang_before_the_auction() -> None:
-    hungry = FakeApp("hungry", gang=4, min_gang=2, hungry_rounds=5, ideal_time=1e7)
+    # A lease and 900 s with all it can use: it would need 1.25 times its ideal time.
+    late = FakeApp("hungry", gang=4, min_gang=2, hungry_rounds=5, ideal_time=1200.0, attained=9.0)
+    view = _beside_worse_off(late)
+    assert _guarded(policy("themis"), view) == [("hungry", 2)]
+    assert _guarded(policy("themis", guard_rounds=6), view) == []
+    assert _guarded(policy("themis", guard_rounds=0), view) == []
+    assert _guarded(policy("themis-paper"), view) == []
+
+
+def test_who_can_wait_and_still_be_in_time_is_not_starved() -> None:
+    ran = FakeApp("patient", gang=4, hungry_rounds=500, ideal_time=1600.0, attained=9.0)
+    view = _beside_worse_off(ran)
+    assert _guarded(policy("themis"), view) == []
+    # By rho now nobody knows who could be in time.
+    assert _guarded(policy("themis", rank="now"), view) == [("patient", 1)]
+
+
+def test_who_never_ran_is_not_made_to_wait_long_for_a_first_gang() -> None:
+    """So that a program that does not even start is noticed within the hour."""
+    new = FakeApp("new", gang=4, min_gang=2, hungry_rounds=5, ideal_time=1e7)
+    assert _guarded(policy("themis"), _beside_worse_off(new)) == [("new", 2)]
+    waited = replace(new, hungry_rounds=4)
+    assert _guarded(policy("themis"), _beside_worse_off(waited)) == []
+
+
+def _beside_worse_off(app: FakeApp) -> View:
+    """An app that is not invited, because others are far worse off."""
     rich = [FakeApp(f"app-{i}", gang=4, ideal_time=10.0) for i in range(3)]
-    view = fake_view(TWO_MACHINES, [hungry, *rich])
-    plan = drive(policy("themis"), view)
-    guarded = [item for item in plan.allotments if item.source is Source.GUARD]
-    assert [(item.app, len(item.gpus)) for item in guarded] == [("hungry", 2)]
-    off = drive(policy("themis", guard_rounds=0), view)
-    assert Source.GUARD not in {item.source for item in off.allotments}
-    assert Source.GUARD not in {i.source for i in drive(policy("themis-paper"), view).allotments}
+    return fake_view(TWO_MACHINES, [app, *rich])
+
+
+def _guarded(of: Policy, view: View) -> list[tuple[str, int]]:
+    """Who was helped before the auction, and to how many GPUs."""
+    allotments = drive(of, view).allotments
+    return [(str(i.app), len(i.gpus)) for i in allotments if i.source is Source.GUARD]
 
 
 def test_the_guard_keeps_to_the_quota_of_an_owner_with_several_starved_apps() -> None:

@@ -1,6 +1,7 @@
 """Who is invited to the auction, and in which order."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -120,6 +121,23 @@ def test_of_those_who_can_wait_the_shortest_goes_first() -> None:
     view = fake_view(ONE_MACHINE, [large, late, small])
     assert _asked(policy("themis", f=0), view) == ["late", "small", "large"]
     assert _asked(policy("themis", f=0, urgent=0), view) == ["late", "large", "small"]
+
+
+def test_who_runs_because_it_was_urgent_stays_so_a_little_longer() -> None:
+    """Or it would lose what it has just won, wait, and be urgent again at the next beat."""
+    # With a lease of 600 s and 1800 s at full demand: 0.79 and 0.75 of the ideal time. Were it not
+    # urgent it would be far behind, for it has a day's work for all GPUs.
+    nearly = FakeApp("runs", work=3.6e5, jobs=200, ideal_time=2400 / 0.79, held=(GpuId(0),))
+    short = FakeApp("short", work=60.0, ideal_time=1e6)
+
+    def first(app: FakeApp, hysteresis: float) -> str:
+        view = fake_view(ONE_MACHINE, [app, short])
+        return _asked(policy("themis", hysteresis=hysteresis), view)[0]
+
+    assert first(nearly, 0.05) == "runs"
+    assert first(nearly, 0.01) == "short"
+    assert first(replace(nearly, ideal_time=2400 / 0.75), 0.05) == "short"
+    assert first(replace(nearly, held=()), 0.05) == "short"
 
 
 def test_a_fresh_claim_moves_the_rank_only_where_tables_are_asked_afresh() -> None:

@@ -177,8 +177,11 @@ class Themis(Policy):
             rho = min(app.rho_after(seconds), app.rho_nothing)
         else:
             rho = app.rho_now
-        # Who runs is worth a little more: without this, apps of equal standing take turns.
-        return rho * (1.0 + self.hysteresis) if app.held else rho
+        return rho * self._lead(app)
+
+    def _lead(self, app: AppView) -> float:
+        """Who runs is worth a little more: without this, apps of equal standing take turns."""
+        return 1.0 + self.hysteresis if app.held else 1.0
 
     def _urgency(self, app: AppView, view: View) -> float:
         """Rho if the app waits for the next beat and is then given all it can use.
@@ -186,11 +189,28 @@ class Themis(Policy):
         Who can no longer afford to wait is ordered by this. The others would all be in time: of
         them those with the least work go first, so that most apps end soonest.
         """
-        rho = app.rho_after(self.lookahead * view.lease + app.best_case_seconds)
-        if rho >= self.urgent:
+        rho = self._best_case(app, view)
+        # Who runs stays urgent a little longer, or it would lose what it won by being so, wait,
+        # and be urgent again a beat later (decision 0050).
+        if rho * self._lead(app) >= self.urgent:
             return rho
         days = app.queued_work / (_DAY * max(1, view.topology.gpus))
         return self.urgent / (1.0 + days)
+
+    def _best_case(self, app: AppView, view: View) -> float:
+        return app.rho_after(self.lookahead * view.lease + app.best_case_seconds)
+
+    def _is_starved(self, app: AppView, view: View) -> bool:
+        """Whether an app has waited too long.
+
+        Who ran before, can wait and still be in time has not: it would start and stop one gang
+        again and again. Who never ran is to learn early whether its jobs run at all.
+        """
+        if app.held or app.hungry_rounds < self.guard_rounds:
+            return False
+        if self.rank is Rank.NOW or not app.attained:
+            return True
+        return self._best_case(app, view) >= 1.0
 
     def _serve_starved(self, auction: _Auction) -> None:
         """An app that has waited too long gets one gang before anybody bids."""
@@ -199,7 +219,7 @@ class Themis(Policy):
         left = dict(auction.view.quotas)
         for app in auction.ranked:
             room = min(app.room, left.get(app.owner, app.room))
-            if app.hungry_rounds < self.guard_rounds or app.held or room < app.min_gang:
+            if room < app.min_gang or not self._is_starved(app, auction.view):
                 continue
             gpus = auction.pool.take(app.min_gang, gang=app.min_gang, machines=app.machines)
             if len(gpus) < app.min_gang or math.isinf(app.seconds_with(gpus)):
