@@ -21,7 +21,8 @@ from themis.policies.min_max_rho import MinMaxRho
 from themis.policies.optimus import Optimus, OptimusPacked
 from themis.policies.slaq import Slaq, SlaqPacked
 from themis.policies.static import Static
-from themis.policies.themis import Themis, ThemisPaper
+from themis.policies.themis import Themis
+from themis.policies.themis_paper import ThemisPaper
 from themis.policies.tiresias import Tiresias, TiresiasPacked
 from themis.policies.worst_first import WorstFirst
 

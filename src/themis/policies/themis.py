@@ -1,6 +1,6 @@
 """Themis: the worst-off apps bid, a partial-allocation auction picks winners, leftovers are dealt.
 
-Two presets of one mechanism: `themis`, our best, and `themis-paper`, the text taken literally.
+The default policy. The same mechanism with the text taken literally is in `themis_paper`.
 """
 
 import math
@@ -419,54 +419,6 @@ class Themis(Policy):
             paid={app: award.paid for app, award in awards if award.paid},
             declined=tuple(sorted(hand.declined)),
             certificate=certificate,
-        )
-
-
-class ThemisPaper(Themis):
-    """The paper's text taken literally, for comparison."""
-
-    name: ClassVar[str] = "themis-paper"
-    keeps_to_beats: ClassVar[bool] = False
-    pools: ClassVar[bool] = False
-    sticky_agents: ClassVar[bool] = False
-    restart_in_bids: ClassVar[bool] = False
-    settings: ClassVar[Mapping[str, object]] = {
-        "bidder": "app",
-        "convention": "paper",
-        "idle_after": 0.0,
-        "added_work": "extends",
-        "audit_tolerance": 0.0,
-    }
-
-    def __init__(
-        self,
-        *,
-        f: float = 0.8,
-        payment: str = "gpus",
-        rank: str = Rank.NOW,
-        lookahead: float = 0.0,
-        urgent: float = 0.0,
-        hysteresis: float = 0.0,
-        min_invited: int = 1,
-        horizon: str = Horizon.END,
-        leftovers: str = Leftovers.PAPER,
-        guard_rounds: int = 0,
-        call_in_gain: float = 0.0,
-        fresh_tables: bool = True,
-    ) -> None:
-        super().__init__(
-            f=f,
-            payment=payment,
-            rank=rank,
-            lookahead=lookahead,
-            urgent=urgent,
-            hysteresis=hysteresis,
-            min_invited=min_invited,
-            horizon=horizon,
-            leftovers=leftovers,
-            guard_rounds=guard_rounds,
-            call_in_gain=call_in_gain,
-            fresh_tables=fresh_tables,
         )
 
 
