@@ -144,6 +144,7 @@ def test_the_presets_are_what_they_are_said_to_be() -> None:
         "horizon": "lease",
         "leftovers": "ranked",
         "guard_rounds": 5,
+        "guard_patience": 24,
         "call_in_gain": 0.05,
         "fresh_tables": False,
     }
@@ -158,6 +159,7 @@ def test_the_presets_are_what_they_are_said_to_be() -> None:
         "horizon": "end",
         "leftovers": "paper",
         "guard_rounds": 0,
+        "guard_patience": 1,
         "call_in_gain": 0.0,
         "fresh_tables": True,
     }

@@ -11,6 +11,7 @@ from themis.policies import Allotment, Plan, Policy, View, policy
 from themis.testing.fakes import FakeApp, drive, fake_view, honest
 
 FOUR_GPUS = Topology((Machine("m0", "r0", (4,)),))
+TRIED = FakeApp("hungry", gang=4, min_gang=2, attained=9000.0)
 TWO_MACHINES = Topology((Machine("m0", "r0", (2,)), Machine("m1", "r0", (2,))))
 
 
@@ -247,7 +248,7 @@ def test_an_app_that_would_not_run_faster_declines() -> None:
 
 def test_a_starved_app_gets_a_gang_before_the_auction() -> None:
     # A lease and 900 s with all it can use: it would need 1.25 times its ideal time.
-    late = FakeApp("hungry", gang=4, min_gang=2, hungry_rounds=5, ideal_time=1200.0, attained=9.0)
+    late = replace(TRIED, hungry_rounds=5, ideal_time=1200.0)
     view = _beside_worse_off(late)
     assert _guarded(policy("themis"), view) == [("hungry", 2)]
     assert _guarded(policy("themis", guard_rounds=6), view) == []
@@ -255,20 +256,48 @@ def test_a_starved_app_gets_a_gang_before_the_auction() -> None:
     assert _guarded(policy("themis-paper"), view) == []
 
 
-def test_who_can_wait_and_still_be_in_time_is_not_starved() -> None:
-    ran = FakeApp("patient", gang=4, hungry_rounds=500, ideal_time=1600.0, attained=9.0)
-    view = _beside_worse_off(ran)
-    assert _guarded(policy("themis"), view) == []
-    # By rho now nobody knows who could be in time.
-    assert _guarded(policy("themis", rank="now"), view) == [("patient", 1)]
+@pytest.mark.parametrize(
+    ("ideal_time", "hungry_rounds", "helped"),
+    [
+        pytest.param(1499.0, 5, True, id="who is late"),
+        pytest.param(1500.0, 5, False, id="who would just be in time"),
+        pytest.param(1e7, 119, False, id="who can wait"),
+        pytest.param(1e7, 120, True, id="who has waited for most of a day"),
+    ],
+)
+def test_who_can_wait_and_still_be_in_time_has_more_patience(
+    ideal_time: float, hungry_rounds: int, helped: bool
+) -> None:
+    app = replace(TRIED, hungry_rounds=hungry_rounds, ideal_time=ideal_time)
+    assert bool(_guarded(policy("themis"), _beside_worse_off(app))) is helped
 
 
-def test_who_never_ran_is_not_made_to_wait_long_for_a_first_gang() -> None:
+@pytest.mark.parametrize("option", [{"guard_patience": 1}, {"rank": "now"}])
+def test_the_guard_may_help_everybody_after_the_same_time(option: dict[str, object]) -> None:
+    view = _beside_worse_off(replace(TRIED, hungry_rounds=5, ideal_time=1e7))
+    assert _guarded(policy("themis", **option), view) == [("hungry", 2)]
+
+
+def test_who_has_hardly_run_is_not_made_to_wait_long_for_a_first_gang() -> None:
     """So that a program that does not even start is noticed within the hour."""
-    new = FakeApp("new", gang=4, min_gang=2, hungry_rounds=5, ideal_time=1e7)
-    assert _guarded(policy("themis"), _beside_worse_off(new)) == [("new", 2)]
-    waited = replace(new, hungry_rounds=4)
+    # Half a lease of two GPUs tells; seconds of a lease that was nearly over do not.
+    for attained, helped in ((0.0, True), (599.0, True), (600.0, False)):
+        new = replace(TRIED, hungry_rounds=5, ideal_time=1e7, attained=attained)
+        assert bool(_guarded(policy("themis"), _beside_worse_off(new))) is helped
+    waited = replace(TRIED, hungry_rounds=4, ideal_time=1e7, attained=0.0)
     assert _guarded(policy("themis"), _beside_worse_off(waited)) == []
+
+
+def test_who_holds_something_is_not_starved() -> None:
+    holder = replace(TRIED, hungry_rounds=500, ideal_time=10.0, held=(GpuId(0),))
+    assert _guarded(policy("themis"), _beside_worse_off(holder)) == []
+
+
+def test_the_guard_helps_the_hungriest_first() -> None:
+    hungry = [FakeApp(f"app-{i}", hungry_rounds=5 + i, ideal_time=10.0 + i) for i in range(6)]
+    plan = drive(policy("themis"), fake_view(FOUR_GPUS, hungry))
+    assert set(_got(plan.allotments)) == {"app-2", "app-3", "app-4", "app-5"}
+    assert {item.source for item in plan.allotments} == {Source.GUARD}
 
 
 def _beside_worse_off(app: FakeApp) -> View:
@@ -287,6 +316,7 @@ def test_the_guard_keeps_to_the_quota_of_an_owner_with_several_starved_apps() ->
     starved = [FakeApp(f"app-{i}", of="ann", hungry_rounds=5) for i in range(3)]
     plan = drive(policy("themis"), fake_view(FOUR_GPUS, starved, quotas={"ann": 2}))
     assert sum(len(gpus) for gpus in _got(plan.allotments).values()) == 2
+    assert {item.source for item in plan.allotments} == {Source.GUARD}
 
 
 def test_bids_pinned_to_gpus_that_the_guard_took_lose_and_nothing_else_happens() -> None:

@@ -140,6 +140,27 @@ def test_who_runs_because_it_was_urgent_stays_so_a_little_longer() -> None:
     assert first(replace(nearly, held=()), 0.05) == "short"
 
 
+@pytest.mark.parametrize("held", [(), (GpuId(0),)], ids=["waiting", "running"])
+@pytest.mark.parametrize("work", [600.0, 6e5])
+def test_who_is_more_urgent_never_ranks_behind(held: tuple[GpuId, ...], work: float) -> None:
+    """Also around the step from which on rho decides, with the bonus for who runs and without."""
+
+    def key(rho: float) -> float:
+        ideal = (600.0 + work / 4) / rho
+        app = FakeApp("app", work=work, jobs=4, ideal_time=ideal, held=held)
+        plan = drive(policy("themis"), fake_view(ONE_MACHINE, [app]))
+        return plan.notes.standings[0].rho
+
+    keys = [key(rho / 1000) for rho in range(700, 900, 5)]
+    assert keys == sorted(keys)
+
+
+def test_nobody_who_can_wait_ranks_before_one_who_cannot() -> None:
+    urgent = FakeApp("urgent", jobs=2, ideal_time=2400 / 0.8001)
+    small = FakeApp("small", work=60.0, ideal_time=1e6, held=(GpuId(0),))
+    assert _asked(policy("themis"), fake_view(ONE_MACHINE, [small, urgent]))[0] == "urgent"
+
+
 def test_a_fresh_claim_moves_the_rank_only_where_tables_are_asked_afresh() -> None:
     a = FakeApp("a", jobs=2, held=(GpuId(0),))
     b = FakeApp("b", jobs=2, held=(GpuId(1),), ideal_time=3000.0)

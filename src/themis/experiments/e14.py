@@ -57,6 +57,7 @@ VARIANTS = (
     Variant("valuation: asked afresh", {"fresh_tables": True}),
     Variant("invited: at least 1", {"min_invited": 1}),
     Variant("call in: never", {"call_in_gain": 0.0}),
+    Variant("guard: everybody alike", {"guard_patience": 1}),
     Variant("guards: off", {"guard_rounds": 0, "idle_after": 0}),
     # The payment rule.
     Variant("payment: gpus", {"payment": "gpus"}),
@@ -83,6 +84,7 @@ VARIANTS = (
             "rank": "best-case", "lookahead": 1.0, "urgent": 0.8, "hysteresis": 0.05,
             "horizon": "lease", "leftovers": "ranked", "payment": "lottery",
             "convention": "fair_share", "bidder": "owner", "min_invited": 2, "guard_rounds": 5,
+            "guard_patience": 24,
         },
         LITERAL,
         quick=False,

@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from themis.model import SLOT, AppId, GpuId
 from themis.policies.base import AppView, View
 from themis.policies.placing import Pool
-
-LATE = 1.0
-"""Up to this rho an app is in time, and waiting costs it nothing."""
+from themis.policies.ranking import LATE
 
 GOAL = 0.95
 """Rho that a newcomer is called GPUs for, so that it is in time if something goes wrong."""

@@ -11,6 +11,9 @@ from themis.policies.base import AppView, View
 HYSTERESIS = 0.05
 """By how much who runs is preferred, lest apps change places for next to nothing."""
 
+LATE = 1.0
+"""Up to this rho an app is in time, and waiting costs it nothing."""
+
 
 def lead(app: AppView) -> float:
     """A factor on what apps are ordered by, the least first: who runs is a little ahead."""

@@ -36,9 +36,11 @@ from themis.policies.base import (
 from themis.policies.calling import call_in
 from themis.policies.leftovers import Barred, Hand
 from themis.policies.placing import Pool
-from themis.policies.ranking import invite, worst_off
+from themis.policies.ranking import LATE, invite, worst_off
 
 _DAY = 86_400.0
+_TRIED = 0.5
+"""Leases of its smallest gang after which an app's jobs have shown whether they run."""
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
 
@@ -108,6 +110,7 @@ class Themis(Policy):
         horizon: str = Horizon.LEASE,
         leftovers: str = Leftovers.RANKED,
         guard_rounds: int = 5,
+        guard_patience: int = 24,
         call_in_gain: float = 0.05,
         fresh_tables: bool = False,
     ) -> None:
@@ -121,6 +124,7 @@ class Themis(Policy):
         self.horizon = _choice("horizon", horizon, Horizon)
         self.leftovers = _choice("leftovers", leftovers, Leftovers)
         self.guard_rounds = check_count("guard_rounds", guard_rounds, low=0)
+        self.guard_patience = check_count("guard_patience", guard_patience)
         self.call_in_gain = check_number("call_in_gain", call_in_gain, high=100.0)
         self.calls_in = self.call_in_gain > 0.0
         if not isinstance(fresh_tables, bool):
@@ -177,9 +181,9 @@ class Themis(Policy):
             rho = min(app.rho_after(seconds), app.rho_nothing)
         else:
             rho = app.rho_now
-        return rho * self._lead(app)
+        return rho * self._bonus(app)
 
-    def _lead(self, app: AppView) -> float:
+    def _bonus(self, app: AppView) -> float:
         """Who runs is worth a little more: without this, apps of equal standing take turns."""
         return 1.0 + self.hysteresis if app.held else 1.0
 
@@ -190,12 +194,13 @@ class Themis(Policy):
         them those with the least work go first, so that most apps end soonest.
         """
         rho = self._best_case(app, view)
-        # Who runs stays urgent a little longer, or it would lose what it won by being so, wait,
-        # and be urgent again a beat later (decision 0050).
-        if rho * self._lead(app) >= self.urgent:
+        # Who runs is urgent a little sooner, or it would lose what it won by being so, wait, and
+        # be urgent again a beat later (decision 0050).
+        if rho * self._bonus(app) >= self.urgent:
             return rho
         days = app.queued_work / (_DAY * max(1, view.topology.gpus))
-        return self.urgent / (1.0 + days)
+        # Below everybody who is urgent, also with the bonus for who runs.
+        return self.urgent / (1.0 + self.hysteresis) / (1.0 + days)
 
     def _best_case(self, app: AppView, view: View) -> float:
         return app.rho_after(self.lookahead * view.lease + app.best_case_seconds)
@@ -203,21 +208,23 @@ class Themis(Policy):
     def _is_starved(self, app: AppView, view: View) -> bool:
         """Whether an app has waited too long.
 
-        Who ran before, can wait and still be in time has not: it would start and stop one gang
-        again and again. Who never ran is to learn early whether its jobs run at all.
+        Who can wait and still be in time has more patience: it would start and stop one gang again
+        and again. Who has hardly run is to learn early whether its jobs run at all.
         """
         if app.held or app.hungry_rounds < self.guard_rounds:
             return False
-        if self.rank is Rank.NOW or not app.attained:
+        if self.rank is Rank.NOW or app.attained < _TRIED * app.min_gang * view.lease:
             return True
-        return self._best_case(app, view) >= 1.0
+        if app.hungry_rounds >= self.guard_patience * self.guard_rounds:
+            return True
+        return self._best_case(app, view) > LATE
 
     def _serve_starved(self, auction: _Auction) -> None:
-        """An app that has waited too long gets one gang before anybody bids."""
+        """Apps that have waited too long get one gang before anybody bids, the hungriest first."""
         if not self.guard_rounds:
             return
         left = dict(auction.view.quotas)
-        for app in auction.ranked:
+        for app in sorted(auction.ranked, key=lambda app: -app.hungry_rounds):
             room = min(app.room, left.get(app.owner, app.room))
             if room < app.min_gang or not self._is_starved(app, auction.view):
                 continue

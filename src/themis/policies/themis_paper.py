@@ -35,6 +35,7 @@ class ThemisPaper(Themis):
         horizon: str = Horizon.END,
         leftovers: str = Leftovers.PAPER,
         guard_rounds: int = 0,
+        guard_patience: int = 1,
         call_in_gain: float = 0.0,
         fresh_tables: bool = True,
     ) -> None:
@@ -49,6 +50,7 @@ class ThemisPaper(Themis):
             horizon=horizon,
             leftovers=leftovers,
             guard_rounds=guard_rounds,
+            guard_patience=guard_patience,
             call_in_gain=call_in_gain,
             fresh_tables=fresh_tables,
         )
