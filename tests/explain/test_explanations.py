@@ -139,6 +139,17 @@ def test_one_app_was_asked_and_several_were() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rho", "then"),
+    [(1.31, "it moves up as it waits"), (0.41, "it can still be in time")],
+)
+def test_who_can_wait_is_not_told_that_it_moves_up(rho: float, then: str) -> None:
+    facts = replace(KNOWN, reason=Reason.NOT_IN_AUCTION, ranking=Ranking(12, 940, 9, 3, 16, 7, rho))
+    said = explain(facts)
+    assert f"with rho {rho}" in said.why
+    assert said.then.startswith(f"{then}")
+
+
+@pytest.mark.parametrize(
     ("bidding", "why"),
     [
         (None, "; no bid of it was there in time"),

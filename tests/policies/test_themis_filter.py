@@ -140,19 +140,26 @@ def test_who_runs_because_it_was_urgent_stays_so_a_little_longer() -> None:
     assert first(replace(nearly, held=()), 0.05) == "short"
 
 
-@pytest.mark.parametrize("held", [(), (GpuId(0),)], ids=["waiting", "running"])
+@pytest.mark.parametrize("runs", [False, True])
 @pytest.mark.parametrize("work", [600.0, 6e5])
-def test_who_is_more_urgent_never_ranks_behind(held: tuple[GpuId, ...], work: float) -> None:
+def test_who_is_more_urgent_never_ranks_behind(runs: bool, work: float) -> None:
     """Also around the step from which on rho decides, with the bonus for who runs and without."""
 
-    def key(rho: float) -> float:
-        ideal = (600.0 + work / 4) / rho
-        app = FakeApp("app", work=work, jobs=4, ideal_time=ideal, held=held)
-        plan = drive(policy("themis"), fake_view(ONE_MACHINE, [app]))
-        return plan.notes.standings[0].rho
+    def app(name: str, gpu: int, rho: float) -> FakeApp:
+        held = (GpuId(gpu),) if runs else ()
+        return FakeApp(name, work=work, jobs=4, ideal_time=(600 + work / 4) / rho, held=held)
 
-    keys = [key(rho / 1000) for rho in range(700, 900, 5)]
-    assert keys == sorted(keys)
+    for step in range(700, 900, 5):
+        less, more = app("less", 0, (step - 5) / 1000), app("more", 1, step / 1000)
+        if step * (1.05 if runs else 1.0) >= 800:
+            assert _asked(policy("themis"), fake_view(ONE_MACHINE, [less, more]))[0] == "more", step
+
+
+def test_people_are_told_the_rho_of_the_best_case() -> None:
+    """Not what apps are ordered by, which says little to anybody."""
+    patient = FakeApp("patient", jobs=2, ideal_time=24000.0, held=(GpuId(0),))
+    plan = drive(policy("themis"), fake_view(ONE_MACHINE, [patient]))
+    assert [item.rho for item in plan.notes.standings] == [pytest.approx(0.1)]
 
 
 def test_nobody_who_can_wait_ranks_before_one_who_cannot() -> None:

@@ -17,7 +17,7 @@ WORDS: Mapping[Reason, str] = {
     Reason.QUOTA_REACHED: "its owner uses all the GPUs that it may",
     Reason.AGENT_UNREACHABLE: "its agent does not answer",
     Reason.CRASH_LOOP: "its jobs fail again and again",
-    Reason.NOT_IN_AUCTION: "others are worse off, and were asked first",
+    Reason.NOT_IN_AUCTION: "others can wait less than it, and were asked first",
     Reason.OUTBID: "others gain more from the GPUs that were free",
     Reason.HIDDEN_PAYMENT: "it won GPUs and paid with them for those it kept others from",
     Reason.NO_FREE_GPUS: "no GPU that it could use is free",
@@ -106,7 +106,7 @@ def _standing(facts: Facts) -> str:
     if told.rank is None:
         place = f"it was one of {told.apps} apps"
     else:
-        place = f"it was number {told.rank} of {told.apps} by how late they are{rho}"
+        place = f"it was number {told.rank} of {told.apps} in the order of who goes first{rho}"
     return f"in round {told.round}, {_ago(facts, told.at)}, {place}"
 
 
@@ -179,7 +179,12 @@ def _not_asked(facts: Facts) -> tuple[str, str]:
     told = facts.ranking
     verb = "was" if told is not None and told.invited == 1 else "were"
     asked = f"; {told.invited} {verb} asked to bid" if told is not None else ""
-    return f"{_standing(facts)}{asked}{_waited(facts)}", f"it moves up as it waits: {_round(facts)}"
+    # Who would still be in time with all it can use may well go down the order for a while.
+    in_time = told is not None and told.rho is not None and told.rho < 1.0
+    comes = "it can still be in time, and goes first once it cannot wait" if in_time else (
+        "it moves up as it waits"
+    )  # fmt: skip
+    return f"{_standing(facts)}{asked}{_waited(facts)}", f"{comes}: {_round(facts)}"
 
 
 def _outbid(facts: Facts) -> tuple[str, str]:

@@ -51,7 +51,7 @@ class Rank(StrEnum):
     NOW = "now"
     """Rho with what they hold."""
     BEST_CASE = "best-case"
-    """Rho if they waited once more and were then given all they can use: see `Themis._urgency`."""
+    """Rho if they waited once more and were then given all they can use, where that is urgent."""
 
 
 class Horizon(StrEnum):
@@ -81,6 +81,9 @@ class _Auction:
     view: View
     pool: Pool
     rho: dict[AppId, float] = field(default_factory=dict)
+    """What people are told: rho now, or in the best case."""
+    order: dict[AppId, float] = field(default_factory=dict)
+    """What apps are ranked by, the largest first."""
     ranked: list[AppView] = field(default_factory=list)
     invited: list[AppView] = field(default_factory=list)
     bids: Mapping[AppId, Bid] = field(default_factory=dict)
@@ -160,17 +163,19 @@ class Themis(Policy):
     def _rank(self, auction: _Auction, tables: Mapping[AppId, Bid]) -> None:
         """Order every active app, and invite the worst off of those with unmet demand."""
         for app in auction.view.apps:
-            auction.rho[app.app] = self._rho(app, tables.get(app.app), auction.view)
+            rho = self._rho(app, tables.get(app.app), auction.view)
+            auction.rho[app.app] = rho
+            auction.order[app.app] = self._urgency(app, rho, auction.view)
         auction.ranked = worst_off(
-            auction.view, auction.view.apps, lambda app: auction.rho[app.app]
+            auction.view, auction.view.apps, lambda app: auction.order[app.app]
         )
         wanting = [app for app in auction.ranked if app.room >= 1]
         auction.invited = invite(auction.view, wanting, self.f, self.min_invited)
 
     def _rho(self, app: AppView, fresh: Bid | None, view: View) -> float:
         if self.rank is Rank.BEST_CASE:
-            rho = self._urgency(app, view)
-        elif fresh is not None and fresh.table and app.held:
+            return self._best_case(app, view)
+        if fresh is not None and fresh.table and app.held:
             seats = view.topology.seats
             seconds = app.revalued(fresh).seconds(
                 [seats[gpu] for gpu in app.held],
@@ -178,31 +183,27 @@ class Themis(Policy):
                 gangs=app.runnable_jobs,
                 work_left=app.remaining_work,
             )
-            rho = min(app.rho_after(seconds), app.rho_nothing)
-        else:
-            rho = app.rho_now
-        return rho * self._bonus(app)
+            return min(app.rho_after(seconds), app.rho_nothing)
+        return app.rho_now
 
-    def _bonus(self, app: AppView) -> float:
-        """Who runs is worth a little more: without this, apps of equal standing take turns."""
-        return 1.0 + self.hysteresis if app.held else 1.0
+    def _urgency(self, app: AppView, rho: float, view: View) -> float:
+        """What an app is ranked by.
 
-    def _urgency(self, app: AppView, view: View) -> float:
-        """Rho if the app waits for the next beat and is then given all it can use.
-
-        Who can no longer afford to wait is ordered by this. The others would all be in time: of
-        them those with the least work go first, so that most apps end soonest.
+        Who can no longer afford to wait is ordered by its rho in the best case. The others would
+        all be in time: of them those with the least work go first, so that most apps end soonest.
         """
-        rho = self._best_case(app, view)
-        # Who runs is urgent a little sooner, or it would lose what it won by being so, wait, and
-        # be urgent again a beat later (decision 0050).
-        if rho * self._bonus(app) >= self.urgent:
-            return rho
+        # Who runs is worth a little more: without this, apps of equal standing take turns.
+        bonus = 1.0 + self.hysteresis if app.held else 1.0
+        # And it is urgent a little sooner, or it would lose what it won by being so, wait, and be
+        # urgent again a beat later (decision 0050).
+        if self.rank is Rank.NOW or rho * bonus >= self.urgent:
+            return rho * bonus
         days = app.queued_work / (_DAY * max(1, view.topology.gpus))
         # Below everybody who is urgent, also with the bonus for who runs.
-        return self.urgent / (1.0 + self.hysteresis) / (1.0 + days)
+        return bonus * self.urgent / (1.0 + self.hysteresis) / (1.0 + days)
 
     def _best_case(self, app: AppView, view: View) -> float:
+        """Rho if the app waits for the next beat and is then given all it can use."""
         return app.rho_after(self.lookahead * view.lease + app.best_case_seconds)
 
     def _is_starved(self, app: AppView, view: View) -> bool:
