@@ -303,7 +303,7 @@ def test_nothing_that_matches_is_the_reason_told(make_world: MakeWorld) -> None:
 
 
 def test_an_app_that_starves_for_five_beats_gets_a_gang_first(make_world: MakeWorld) -> None:
-    """With so small a weight and all others worst off, it never wins by itself."""
+    """With all others worse off it never wins by itself."""
     world = make_world(
         policy("themis", f=1.0, min_invited=1, payment="gpus", leftovers="paper"),
         Settings(bidder=BidderKind.APP),
@@ -326,6 +326,20 @@ def test_an_app_that_starves_for_five_beats_gets_a_gang_first(make_world: MakeWo
         and all(line.held == 0 for line in report.record.apps if line.app == guard.app)
     ]
     assert len(hungry) >= 5
+
+
+@pytest.mark.parametrize(("patience", "gangs"), [(24, 1), (1, 5)])
+def test_who_ran_and_can_wait_is_not_started_again_and_again(
+    make_world: MakeWorld, patience: int, gangs: int
+) -> None:
+    world = make_world(policy("themis", guard_patience=patience))
+    for name in ("a", "b", "c", "d"):
+        world.submit(simple_app(name, gpus=8, iterations=100_000))
+    world.submit(simple_app("long", gpus=8, iterations=10_000_000))
+    rounds = [report.record for report in _run(world, 32 * 600.0)]
+    guarded = [item.app for record in rounds for item in record.allotments
+               if item.source is Source.GUARD]  # fmt: skip
+    assert guarded.count(AppId("long")) == gangs
 
 
 def _run(world: ScriptedWorld, to: float) -> list[Report]:
