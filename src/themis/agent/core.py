@@ -11,7 +11,7 @@ from typing import assert_never
 
 from themis.agent import commands as cmd
 from themis.agent import events as ev
-from themis.agent.assignment import Need, Placement, assign, top_rate
+from themis.agent.assignment import Need, Placement, assign, top_rate, who_gives_way
 from themis.agent.bidder import Bidder, Standing
 from themis.agent.costs import Costs
 from themis.agent.homes import assign_at_home, bid_at_home
@@ -439,23 +439,44 @@ class Agent:
         if self._topology is None or self._over:
             return
         placement = self._placement
-        for name in sorted([name for name, gang in placement.items() if gang[0] in lost]):
-            self._out.append(cmd.StopJob(name))
+        gone = [name for name, gang in placement.items() if gang[0] in lost]
+        for name in gone:
             del placement[name]
         used = {gang[0] for gang in placement.values()}
         seats = self._topology.seats
         free = sorted([seats[gpu] for gpu in self._gpus if gpu not in used], reverse=True)
         self._queue(self._needs())
-        begun = []
+        begun = set()
         while free and self._waiting:
             name = self._waiting.pop()
             placement[name] = (free.pop().gpu,)
-            begun.append(name)
+            begun.add(name)
+        if self._waiting:
+            self._change_places(gone, begun)
+        self._out += [cmd.StopJob(name) for name in sorted(gone)]
         for name in sorted(begun):
             self._out.append(cmd.StartJob(name, placement[name], self._jobs[name].target))
         self._content = not self._waiting
         if free:
             self._release({seat.gpu for seat in free})
+
+    def _change_places(self, gone: list[JobId], begun: set[JobId]) -> None:
+        """As `assign` does, for jobs of one GPU."""
+        needs = self._needs()
+        works = {need.spec.id: need.work for need in needs}
+        restart = self._costs.checkpoint + self._costs.restart
+        rates = {job: 1.0 for job in self._placement if job in works}
+        while (pair := who_gives_way(works, rates, restart)) is not None:
+            first, longest = pair
+            self._placement[longest] = self._placement.pop(first)
+            del rates[first]
+            rates[longest] = 1.0
+            if first in begun:
+                begun.remove(first)
+            else:
+                gone.append(first)
+            begun.add(longest)
+        self._queue(needs)
 
     def _arrange(self, lost: frozenset[GpuId] = frozenset()) -> None:
         """Bring the jobs in line with the GPUs, moving as few as is worth it."""
