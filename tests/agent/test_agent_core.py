@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from themis.agent import Agent, events
+from themis.agent.assignment import who_gives_way
 from themis.agent.commands import (
     AgentCommand,
     AnnouncePhase,
@@ -244,6 +245,67 @@ def test_a_job_at_its_target_that_must_leave_starts_again_to_say_so() -> None:
     agent.handle(events.Progressed(0.0, ((J0, 100.0),)))
     assert _change(agent, revoked=[0]) == [StopJob(J0)]
     assert _change(agent, granted=[1], token=2) == [_start(J0, [1], 100.0)]
+
+
+def _unlike(*works: int, gang: int = 1) -> Agent:
+    """An agent of jobs with so much work, each on a gang of this size."""
+    phases = (Phase(len(works), max(works), targets=works),)
+    jobs = len(works)
+    return _agent(sim_app("a", jobs=jobs, phases=phases, max_gpus=gang, min_gpus=gang))
+
+
+def test_the_longest_job_does_not_wait_for_shorter_ones() -> None:
+    """It alone decides when the app ends, and a bid for fewer GPUs said that it would run."""
+    agent = _unlike(9000, 4000, 3000)
+    _change(agent, granted=[0, 4, 6])
+    assert agent.placement == {J0: (0,), J1: (4,), J2: (6,)}
+    assert _change(agent, revoked=[0]) == [StopJob(J0), StopJob(J2), _start(J0, [6], 9000.0)]
+    assert agent.placement == {J0: (6,), J1: (4,)}
+
+
+def test_the_longest_job_takes_the_gang_of_the_shortest() -> None:
+    agent = _unlike(9000, 4000, 3000, gang=2)
+    _change(agent, granted=[0, 1, 2, 3, 4, 5])
+    gangs = dict(agent.placement)
+    _change(agent, revoked=gangs[J0])
+    assert agent.placement == {J0: gangs[J2], J1: gangs[J1]}
+
+
+def test_a_job_waits_where_that_delays_nobody() -> None:
+    # On two GPUs the work takes 10,000 s however it is dealt out, and 4,000 + 5,000 are less.
+    agent = _unlike(5000, 4000, 5500, 5500)
+    _change(agent, granted=[0, 1, 2, 3])
+    agent.handle(events.Progressed(0.0, ()))
+    commands = _change(agent, revoked=[agent.placement[J0][0], agent.placement[J2][0]])
+    assert {type(command) for command in commands} == {StopJob}
+    assert set(agent.placement) == {J1, J3}
+
+
+def test_equal_jobs_do_not_change_places() -> None:
+    agent = _unlike(3000, 3000, 3000)
+    _change(agent, granted=[0, 1, 2])
+    assert _change(agent, revoked=[0]) == [StopJob(J0)]
+
+
+@given(
+    works=st.lists(st.integers(1, 10**6), min_size=2, max_size=12),
+    count=st.integers(1, 11),
+)
+def test_whoever_gives_way_lets_the_last_job_end_sooner(works: list[int], count: int) -> None:
+    jobs = {JobId(f"j{number:02}"): float(work) for number, work in enumerate(works)}
+    rates = dict.fromkeys(sorted(jobs)[:count], 1.0)
+    for _ in range(len(works) ** 2):
+        pair = who_gives_way(jobs, rates, restart=10.0)
+        if pair is None:
+            break
+        first, longest = pair
+        assert first in rates
+        assert longest not in rates
+        assert jobs[longest] > jobs[first] + 10.0
+        del rates[first]
+        rates[longest] = 1.0
+    else:
+        pytest.fail("jobs change places for ever")
 
 
 @given(seed=st.integers(0, 10**6))
