@@ -87,8 +87,9 @@ def test_a_chapter_names_the_commit_of_its_runs_their_seeds_and_the_command(
     monkeypatch.setattr("themis.experiments.running.commit_here", lambda: "abc")
     experiment = Experiment("E13", "t", "p.", lambda _: Findings(()), lambda _: [SHORT])
     (chapter,) = reproduce([experiment], Scope(), tmp_path, workers=1)
-    assert chapter.origin == Origin("abc", "", "1", 1)
-    assert "commit abc, 1 runs, seeds 1" in origin(chapter)
+    # Of the command what makes the experiment, and no folder of the machine that made it.
+    assert chapter.origin == Origin("abc", "themis reproduce E13", "1", 1)
+    assert origin(chapter).endswith("commit abc, 1 runs, seeds 1: themis reproduce E13.")
     # Evaluated by newer code, they stay runs of the older one.
     monkeypatch.setattr("themis.experiments.running.commit_here", lambda: "def")
     (chapter,) = reproduce([experiment], Scope(), tmp_path, workers=1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -275,7 +274,7 @@ def _carry_out(asked: _Asked) -> _Done:
             if count:
                 left[experiment.id] = count
             if can_tell(experiment, heard_of):
-                chapters.append(evaluate(experiment, heard_of, asked.out, say, _command()))
+                chapters.append(evaluate(experiment, heard_of, asked.out, say))
         bar.begin(len(asked.wanted), "writing the report")
         files = write_report(asked.out)
     return _Done(chapters, left, files)
@@ -331,11 +330,6 @@ def _tell_expected(runs: int, seconds: float, minutes: float | None) -> None:
         much = f"{counted(runs, 'run')} to do, roughly {span(seconds)}"
         end = "" if minutes is None else f"; none is begun after {span(60.0 * minutes)}"
         note(f"{much}; finished ones are kept{end}")
-
-
-def _command() -> str:
-    """What was typed, as it can be typed again."""
-    return shlex.join(["themis", *sys.argv[1:]])
 
 
 def _write_docs(out: Path, page: Path, *, json: bool) -> None:

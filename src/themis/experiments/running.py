@@ -175,13 +175,13 @@ def evaluate_there(results: Results, out: Path, progress: Progress | None = None
         if chapter and not chapter.origin.partial and same_scope(chapter, results.scope):
             continue
         if any(True for _ in experiment.wanted(results)) and can_tell(experiment, results):
-            evaluate(experiment, results, out, progress, _command(experiment, results.scope))
+            evaluate(experiment, results, out, progress)
             done.append(name)
     return done
 
 
 def _command(experiment: Experiment, scope: Scope) -> str:
-    """What makes all of an experiment."""
+    """What makes all of an experiment: nothing of the folders of who ran it."""
     quick = ["--quick"] if scope.quick else []
     seeds = ["--seeds", ",".join(map(str, scope.seeds))] if scope.seeds else []
     return shlex.join(["themis", "reproduce", experiment.id, *quick, *seeds])
@@ -192,7 +192,6 @@ def evaluate(
     results: Results,
     out: Path,
     progress: Progress | None = None,
-    command: str = "",
 ) -> Chapter:
     """What follows from the runs, written into the experiment's folder."""
 
@@ -201,11 +200,11 @@ def evaluate(
             progress(0, 1, text)
 
     say(f"{experiment.id}: evaluating")
-    origin = _origin(experiment, results, command)
+    origin = _origin(experiment, results)
     return write_chapter(experiment, experiment.study(results), results.scope, out, say, origin)
 
 
-def _origin(experiment: Experiment, results: Results, command: str) -> Origin:
+def _origin(experiment: Experiment, results: Results) -> Origin:
     """Which code made the runs, on which seeds. The code that evaluates them may be newer."""
     wanted = list(experiment.wanted(results))
     there = {repr(config): config for config in experiment.plan(results) if results.has(config)}
@@ -219,7 +218,7 @@ def _origin(experiment: Experiment, results: Results, command: str) -> Origin:
     asked = seed_text(config.seed for config in _whole_plan(experiment, results, wanted))
     return Origin(
         commit="; ".join(sorted(commits)) or commit_here(),
-        command=command,
+        command=_command(experiment, results.scope),
         seeds=seeds,
         runs=len(configs),
         wanted=len(configs) + left if left else 0,
