@@ -1,14 +1,14 @@
 """The agent: what it does about leases, jobs that get there, and jobs that die."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from themis.agent import Agent, events
-from themis.agent.assignment import who_gives_way
+from themis.agent.assignment import Need, assign
 from themis.agent.commands import (
     AgentCommand,
     AnnouncePhase,
@@ -22,6 +22,7 @@ from themis.model import (
     AppId,
     GpuId,
     JobId,
+    JobSpec,
     Lease,
     Machine,
     Offer,
@@ -271,41 +272,89 @@ def test_the_longest_job_takes_the_gang_of_the_shortest() -> None:
     assert agent.placement == {J0: gangs[J2], J1: gangs[J1]}
 
 
-def test_a_job_waits_where_that_delays_nobody() -> None:
-    # On two GPUs the work takes 10,000 s however it is dealt out, and 4,000 + 5,000 are less.
-    agent = _unlike(5000, 4000, 5500, 5500)
-    _change(agent, granted=[0, 1, 2, 3])
-    agent.handle(events.Progressed(0.0, ()))
-    commands = _change(agent, revoked=[agent.placement[J0][0], agent.placement[J2][0]])
-    assert {type(command) for command in commands} == {StopJob}
-    assert set(agent.placement) == {J1, J3}
+def test_who_gave_way_comes_next() -> None:
+    agent = _unlike(9000, 4000, 3000)
+    _change(agent, granted=[0, 4, 6])
+    _change(agent, revoked=[0])
+    assert _reach(agent, J1) == [_start(J2, [4], 3000.0)]
+    # And when leases change again nobody moves back.
+    assert _change(agent, revoked=[4]) == [StopJob(J2)]
 
 
-def test_equal_jobs_do_not_change_places() -> None:
-    agent = _unlike(3000, 3000, 3000)
-    _change(agent, granted=[0, 1, 2])
-    assert _change(agent, revoked=[0]) == [StopJob(J0)]
+@pytest.mark.parametrize(
+    "works",
+    [
+        # Two of them must follow each other, in whatever order.
+        pytest.param((5500, 4900, 6000), id="it ends as late"),
+        pytest.param((3000, 3000, 3000), id="equal jobs"),
+        pytest.param((9000, 4000, 100), id="one that is nearly over"),
+    ],
+)
+def test_a_job_waits_where_that_delays_nobody(works: tuple[int, ...]) -> None:
+    agent = _unlike(*works)
+    _change(agent, granted=[0, 4, 6])
+    # Those that run have got a little further by then.
+    agent.handle(events.Progressed(0.0, ((J1, 60.0), (J2, 60.0))))
+    assert _change(agent, revoked=agent.placement[J0]) == [StopJob(J0)]
+
+
+def test_restarts_count_before_a_job_gives_way() -> None:
+    phases = (Phase(3, 3000, targets=(3000, 1000, 900)),)
+    for restart, gives_way in ((10.0, True), (1000.0, False)):
+        agent = _agent(sim_app("a", jobs=3, phases=phases, costs=(0.0, restart)))
+        _change(agent, granted=[0, 4, 6])
+        _change(agent, revoked=agent.placement[J0])
+        assert (J0 in agent.placement) is gives_way
+
+
+def test_a_job_that_was_away_for_a_moment_drives_nobody_out() -> None:
+    agent = _unlike(9000, 4000, 3000)
+    _change(agent, granted=[0, 4])
+    agent.handle(events.JobSetAside(0.0, J0, 0.0))
+    assert set(agent.placement) == {J1, J2}
+    assert agent.handle(events.JobBack(0.0, J0)) == []
+
+
+def test_jobs_of_different_widths_do_not_change_places() -> None:
+    """A gang that suits one of them leaves GPUs over, or is too narrow, for another."""
+    specs = (
+        JobSpec(J0, 1.0, 1, 1, Slowdown()),
+        JobSpec(J1, 1.0, 4, 1, Slowdown()),
+        JobSpec(J2, 1.0, 4, 4, Slowdown()),
+    )
+    seats = TOPOLOGY.seats
+    needs = [Need(spec, work) for spec, work in zip(specs, (9000.0, 3000.0, 9000.0), strict=True)]
+    running = {J1: tuple(map(GpuId, range(4))), J2: tuple(map(GpuId, range(4, 8)))}
+    assert assign(needs, seats, running, giving_way=True) == running
 
 
 @given(
-    works=st.lists(st.integers(1, 10**6), min_size=2, max_size=12),
-    count=st.integers(1, 11),
+    works=st.lists(st.integers(1, 10**6), min_size=2, max_size=9),
+    count=st.integers(1, 8),
 )
-def test_whoever_gives_way_lets_the_last_job_end_sooner(works: list[int], count: int) -> None:
-    jobs = {JobId(f"j{number:02}"): float(work) for number, work in enumerate(works)}
-    rates = dict.fromkeys(sorted(jobs)[:count], 1.0)
-    for _ in range(len(works) ** 2):
-        pair = who_gives_way(jobs, rates, restart=10.0)
-        if pair is None:
-            break
-        first, longest = pair
-        assert first in rates
-        assert longest not in rates
-        assert jobs[longest] > jobs[first] + 10.0
-        del rates[first]
-        rates[longest] = 1.0
-    else:
-        pytest.fail("jobs change places for ever")
+def test_longer_jobs_run_only_where_the_last_one_then_ends_sooner(
+    works: list[int], count: int
+) -> None:
+    needs = [
+        Need(JobSpec(JobId(f"j{number}"), 1.0, 1, 1, Slowdown()), float(work))
+        for number, work in enumerate(works)
+    ]
+    seats = TOPOLOGY.seats[: min(count, len(works))]
+    running = {needs[number].spec.id: (seat.gpu,) for number, seat in enumerate(seats)}
+    before, after = (
+        _list_end(needs, assign(needs, seats, running, restart=10.0, giving_way=giving_way))
+        for giving_way in (False, True)
+    )
+    assert after <= before
+
+
+def _list_end(needs: Sequence[Need], placement: Mapping[JobId, object]) -> float:
+    """When the last job is over if the longest that waits comes next."""
+    ends = [need.work for need in needs if need.spec.id in placement]
+    for work in sorted((n.work for n in needs if n.spec.id not in placement), reverse=True):
+        ends.sort()
+        ends[0] += work
+    return max(ends)
 
 
 @given(seed=st.integers(0, 10**6))

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from themis.agent.carving import Carving, Gang, Shape, carve, seats_of_shape
-from themis.agent.widening import WORTH_MOVING, widened
+from themis.agent.widening import WORTH_MOVING, widened, with_longest
 from themis.fairness.placement import best_rate
 from themis.model import LEVELS, GpuId, JobId, JobSpec, Seat, Slowdown, level_of
 from themis.model.values import value
@@ -36,6 +36,7 @@ def assign(
     restart: float = 0.0,
     sticky: bool = True,
     uneven: bool = False,
+    giving_way: bool = False,
 ) -> Placement:
     """Place jobs on GPUs: gangs stay local, running jobs stay put unless moving pays.
 
@@ -46,61 +47,14 @@ def assign(
         restart: Seconds a moved job loses.
         sticky: Whether running jobs are left alone where that is no worse.
         uneven: Whether the jobs that end last may have wider gangs than the others.
+        giving_way: Whether a running job may have to wait for a longer one.
     """
     placement, kept = _assigned(needs, seats, running, restart=restart, sticky=sticky)
-    _change_places(needs, placement, restart)
+    if giving_way:
+        placement = with_longest(longest_first(needs), placement, kept, restart)
     if uneven:
         placement = widened(longest_first(needs), seats, placement, kept, restart)
     return _named(placement)
-
-
-def who_gives_way(
-    works: Mapping[JobId, float], rates: Mapping[JobId, float], restart: float
-) -> tuple[JobId, JobId] | None:
-    """A job that runs though it could wait, and one that waits though it must not, if there are.
-
-    Bids say that a phase takes no longer than its longest job, or than all its work on all GPUs.
-    That is so only if the longest runs while others wait (decision 0051).
-
-    Args:
-        works: Serial seconds of every job.
-        rates: How fast those go that have GPUs.
-        restart: Seconds that it takes to change places.
-    """
-    waiting = [job for job in works if job not in rates]
-    if not waiting or not rates:
-        return None
-    longest = min(waiting, key=lambda job: (-works[job], job))
-    ends = {job: works[job] / rate for job, rate in rates.items()}
-    first = min(ends, key=lambda job: (ends[job], job))
-    # It would begin when the first of those that run is over.
-    own = works[longest] / rates[first]
-    late = (ends[first] + own) * WORTH_MOVING
-    soonest = max(math.fsum(works.values()) / math.fsum(rates.values()), own, *ends.values())
-    if own <= ends[first] + restart or late <= soonest + restart:
-        return None
-    return first, longest
-
-
-def _change_places(needs: Sequence[Need], placement: dict[JobId, Gang], restart: float) -> None:
-    """Let jobs that must not wait have the gangs of those that may."""
-    if len(placement) == len(needs):
-        return
-    specs = {need.spec.id: need.spec for need in needs}
-    works = {need.spec.id: need.work for need in needs}
-
-    def rate(job: JobId) -> float:
-        return specs[job].slowdown.rate(level_of(placement[job]), len(placement[job]))
-
-    rates = {job: rate(job) for job in placement}
-    # Every change gives a gang a longer job than it had, so that this comes to an end.
-    while (pair := who_gives_way(works, rates, restart)) is not None:
-        first, longest = pair
-        if len(placement[first]) < specs[longest].min_gpus:
-            return
-        placement[longest] = placement.pop(first)[: specs[longest].max_gpus]
-        del rates[first]
-        rates[longest] = rate(longest)
 
 
 def _assigned(

@@ -11,11 +11,12 @@ from typing import assert_never
 
 from themis.agent import commands as cmd
 from themis.agent import events as ev
-from themis.agent.assignment import Need, Placement, assign, top_rate, who_gives_way
+from themis.agent.assignment import Need, Placement, assign, longest_first, top_rate
 from themis.agent.bidder import Bidder, Standing
 from themis.agent.costs import Costs
 from themis.agent.homes import assign_at_home, bid_at_home
 from themis.agent.profiler import Profiler
+from themis.agent.widening import with_longest
 from themis.model import AppSpec, GpuId, JobId, JobSpec, Topology
 from themis.tuners.base import Decision, Finished, Forecast, JobInfo, NextPhase, Stop, Tuner
 
@@ -171,7 +172,7 @@ class Agent:
         if self._singles and not self._homes():
             self._arrange_singles(lost)
         else:
-            self._arrange(lost)
+            self._arrange(lost, giving_way=True)
 
     def _on_progress(self, event: ev.Progressed) -> None:
         needed = self._needed
@@ -209,7 +210,8 @@ class Agent:
     def _pass_on(self, gang: tuple[GpuId, ...]) -> bool:
         """Give the GPUs of a job that is done to the longest one that waits, if they suit it.
 
-        The common case, and what `assign` would do: nobody else moves while jobs wait.
+        The common case, and what `assign` would do: nobody else moves while jobs wait, unless
+        leases change.
         """
         while self._waiting:
             name = self._waiting[-1]
@@ -439,47 +441,49 @@ class Agent:
         if self._topology is None or self._over:
             return
         placement = self._placement
-        gone = [name for name, gang in placement.items() if gang[0] in lost]
-        for name in gone:
+        stopped = [name for name, gang in placement.items() if gang[0] in lost]
+        for name in stopped:
             del placement[name]
+        going_on = dict(placement)
         used = {gang[0] for gang in placement.values()}
         seats = self._topology.seats
         free = sorted([seats[gpu] for gpu in self._gpus if gpu not in used], reverse=True)
-        self._queue(self._needs())
-        begun = set()
+        needs = self._needs()
+        self._queue(needs)
         while free and self._waiting:
-            name = self._waiting.pop()
-            placement[name] = (free.pop().gpu,)
-            begun.add(name)
+            placement[self._waiting.pop()] = (free.pop().gpu,)
         if self._waiting:
-            self._change_places(gone, begun)
-        self._out += [cmd.StopJob(name) for name in sorted(gone)]
-        for name in sorted(begun):
+            self._let_longest_run(needs, going_on)
+            stopped += going_on.keys() - placement.keys()
+        self._out += [cmd.StopJob(name) for name in sorted(stopped)]
+        for name in sorted(placement.keys() - going_on.keys()):
             self._out.append(cmd.StartJob(name, placement[name], self._jobs[name].target))
         self._content = not self._waiting
         if free:
             self._release({seat.gpu for seat in free})
 
-    def _change_places(self, gone: list[JobId], begun: set[JobId]) -> None:
+    def _let_longest_run(self, needs: tuple[Need, ...], going_on: Placement) -> None:
         """As `assign` does, for jobs of one GPU."""
-        needs = self._needs()
-        works = {need.spec.id: need.work for need in needs}
+        if self._topology is None:
+            return
+        seats = self._topology.seats
+        named = {need.spec.id for need in needs}
+        gangs = {job: (seats[gang[0]],) for job, gang in self._placement.items() if job in named}
+        running = {job: gangs[job] for job in going_on if job in gangs}
         restart = self._costs.checkpoint + self._costs.restart
-        rates = {job: 1.0 for job in self._placement if job in works}
-        while (pair := who_gives_way(works, rates, restart)) is not None:
-            first, longest = pair
-            self._placement[longest] = self._placement.pop(first)
-            del rates[first]
-            rates[longest] = 1.0
-            if first in begun:
-                begun.remove(first)
-            else:
-                gone.append(first)
-            begun.add(longest)
+        wanted = with_longest(longest_first(needs), gangs, running, restart)
+        for job in gangs.keys() - wanted.keys():
+            del self._placement[job]
+        for job, gang in wanted.items():
+            self._placement[job] = (gang[0].gpu,)
         self._queue(needs)
 
-    def _arrange(self, lost: frozenset[GpuId] = frozenset()) -> None:
-        """Bring the jobs in line with the GPUs, moving as few as is worth it."""
+    def _arrange(self, lost: frozenset[GpuId] = frozenset(), *, giving_way: bool = False) -> None:
+        """Bring the jobs in line with the GPUs, moving as few as is worth it.
+
+        Running jobs give way to longer ones only when leases change: a job that was away for a
+        moment has its GPUs back when one is over.
+        """
         if self._topology is None or self._over:
             return
         seats = [self._topology.seats[gpu] for gpu in sorted(self._gpus)]
@@ -496,7 +500,15 @@ class Agent:
                 needs, seats, going_on, homes, wide=wide, restart=restart, sticky=sticky
             )
         else:
-            wanted = assign(needs, seats, going_on, restart=restart, sticky=sticky, uneven=sticky)
+            wanted = assign(
+                needs,
+                seats,
+                going_on,
+                restart=restart,
+                sticky=sticky,
+                uneven=sticky,
+                giving_way=giving_way,
+            )
         for name in sorted(self._placement):
             if name not in going_on or not _same(wanted.get(name, ()), self._placement[name]):
                 self._out.append(cmd.StopJob(name))

@@ -1,4 +1,4 @@
-"""Gangs of different widths for jobs of different lengths: the longest have the widest.
+"""Gangs for jobs of different lengths: the longest have the widest, and do not wait.
 
 placement = widened(order, seats, placement, kept, restart)
 
@@ -60,6 +60,39 @@ def widened(
         if end + (restart if moved else 0.0) < soonest * WORTH_MOVING:
             best, soonest = other, end
     return best
+
+
+def with_longest(
+    order: Sequence[Work],
+    placement: Mapping[JobId, Gang],
+    running: Mapping[JobId, Gang],
+    restart: float,
+) -> dict[JobId, Gang]:
+    """The placement, or a better one in which longer jobs run and shorter ones wait.
+
+    Bids take the longest job to run all the time, and ask for no more GPUs than that takes: who
+    leaves it waiting is later than they said (decision 0051). For jobs of the same widths only.
+    Arguments as for `widened`.
+    """
+    result = dict(placement)
+    if not result or len({(job.min_gpus, job.max_gpus) for job, _ in order}) > 1:
+        return result
+    soonest = _end(order, result, running, restart)
+    while len(result) < len(order):
+        longest, most = next((job, work) for job, work in order if job.id not in result)
+        _, first, least = min(
+            (work / _rate(job, result[job.id]), job.id, work)
+            for job, work in order
+            if job.id in result
+        )
+        other = {job: gang for job, gang in result.items() if job != first}
+        other[longest.id] = result[first]
+        end = _end(order, other, running, restart)
+        # As below. What ends sooner each time comes to an end itself.
+        if most <= least or end + restart >= soonest * WORTH_MOVING:
+            break
+        result, soonest = other, end
+    return result
 
 
 def _end(

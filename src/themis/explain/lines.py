@@ -180,7 +180,7 @@ def _not_asked(facts: Facts) -> tuple[str, str]:
     verb = "was" if told is not None and told.invited == 1 else "were"
     asked = f"; {told.invited} {verb} asked to bid" if told is not None else ""
     # Who would still be in time with all it can use may well go down the order for a while.
-    in_time = told is not None and told.rho is not None and told.rho < 1.0
+    in_time = told is not None and told.rho is not None and told.rho <= 1.0
     comes = "it can still be in time, and goes first once it cannot wait" if in_time else (
         "it moves up as it waits"
     )  # fmt: skip
