@@ -338,6 +338,14 @@ def work_was_added(world: ScriptedWorld) -> None:
     world.send(events.WorkAdded(100.0, NAMES[2], ((JobId("j0"), 11_000.0),)))
 
 
+def who_seemed_short_was_not(world: ScriptedWorld) -> None:
+    """With what was added counted twice it stands behind the other one, else before it."""
+    for number, iterations in ((0, 100_000), (1, 10_000), (2, 5_000)):
+        world.submit(simple_app(f"a{number}", gpus=8, iterations=iterations))
+    world.advance(100.0)
+    world.send(events.WorkAdded(100.0, NAMES[2], ((JobId("j0"), 9_500.0),)))
+
+
 def the_first_app_ends(world: ScriptedWorld) -> None:
     world.finish("a0")
     world.advance(610.0)
@@ -461,6 +469,7 @@ def it_comes_in_time(world: ScriptedWorld) -> None:
 BY_HAND: dict[tuple[str, str], tuple[str, Tale, Tale]] = {
     ("machine", "gone"): ("fifo", a_lost_machine, a_gpu_of_it_is_well_again),
     ("app", "arrival"): ("fifo", work_was_added, the_first_app_ends),
+    ("app", "added_work"): ("themis", who_seemed_short_was_not, nobody_answers),
     ("work", "retired"): ("fifo", a_bracket_began, the_next_one_begins),
     ("claims", "believed"): ("themis", a_slow_app_was_found_out, nobody_answers),
     ("awaited", "until"): ("themis", a_valuation_was_asked_for_twice, it_comes_in_time),
