@@ -3,6 +3,7 @@ import pytest
 from themis.errors import InvariantError
 from themis.fairness import (
     JobLoad,
+    PhaseSums,
     declared_phases,
     demand_max,
     longest_job,
@@ -10,7 +11,6 @@ from themis.fairness import (
     phase_work,
     remaining_phases,
     total_work,
-    useful_demand,
 )
 from themis.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
 
@@ -78,5 +78,5 @@ def test_useful_demand_stops_where_the_longest_job_decides() -> None:
     phase = (JobLoad(400.0, 4), JobLoad(100.0, 4))
     assert longest_job(phase) == 100.0
     assert phase_work(phase) == 500.0
-    assert useful_demand(phase) == 5.0  # not 8: job one needs 100 s whatever the other has
-    assert useful_demand((JobLoad(0.0, 4),)) == 0.0
+    assert PhaseSums.of(phase).useful == 5.0  # not 8: job one needs 100 s whatever the other has
+    assert PhaseSums.of((JobLoad(0.0, 4),)).useful == 0.0

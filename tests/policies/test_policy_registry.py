@@ -125,7 +125,11 @@ def test_the_presets_are_what_they_are_said_to_be() -> None:
         assert kind.asks_tables
         assert (kind.keeps_to_beats, kind.pools) == (best, best)
         assert (kind.sticky_agents, kind.restart_in_bids) == (best, best)
-    assert ours.settings == {"bidder": "owner", "convention": "fair_share"}
+    assert ours.settings == {
+        "bidder": "owner",
+        "convention": "fair_share",
+        "contention_of": "shares",
+    }
     assert paper.settings == {
         "bidder": "app",
         "convention": "paper",

@@ -13,7 +13,7 @@ import pytest
 from themis.arbiter import Arbiter, Settings, events
 from themis.arbiter.commands import Command
 from themis.arbiter.parts import KINDS, Part, WorkPart, kind_of
-from themis.arbiter.settings import BidderKind, Inputs
+from themis.arbiter.settings import BidderKind, ContentionOf, Inputs
 from themis.arbiter.state import arbiter_from, parts
 from themis.fairness.ideal import Convention
 from themis.model import (
@@ -47,7 +47,7 @@ JOINING = Machine("m3", "r1", (2,))
 NAMES = tuple(AppId(f"a{i}") for i in range(7))
 OWNERS = tuple(OwnerId(f"o{i}") for i in range(3))
 SETTINGS = (
-    Settings(lease=200.0, grace=10.0, pooling=5.0),
+    Settings(lease=200.0, grace=10.0, pooling=5.0, contention_of=ContentionOf.SHARES),
     Settings(
         lease=120.0,
         grace=5.0,
@@ -56,7 +56,12 @@ SETTINGS = (
         inputs=Inputs.CLAIMED,
         convention=Convention.PAPER,
     ),
-    Settings(lease=300.0, bidder=BidderKind.APP, audit_tolerance=0.1),
+    Settings(
+        lease=300.0,
+        bidder=BidderKind.APP,
+        audit_tolerance=0.1,
+        contention_of=ContentionOf.SHARES,
+    ),
 )
 PROFILES = (None, Slowdown((1.0, 1.2, 1.9, 2.5)), Slowdown((1.0, 1.0, 1.1, 4.0)))
 
@@ -297,6 +302,8 @@ WHOLE = {
     ("capacity", "constraint"),
     ("capacity", "integral"),
     ("contention", "integral"),
+    ("shares", "water"),
+    ("shares", "contention"),
     ("app", "spec"),
     ("alarm", "alarm"),
 }
@@ -466,7 +473,39 @@ def it_comes_in_time(world: ScriptedWorld) -> None:
     world.speak("a1")
 
 
+def the_first_of_three_phases_would_be_over(world: ScriptedWorld) -> None:
+    phases = (Phase(1, 100), Phase(1, 1000), Phase(1, 10_000))
+    world.submit(simple_app("a1", gpus=8, phases=phases))
+    world.submit(simple_app("a2", gpus=8, iterations=10_000))
+    world.advance(1800.0)
+
+
+def one_came_for_a_while(world: ScriptedWorld) -> None:
+    world.submit(simple_app("a3", gpus=8, iterations=10_000))
+    world.advance(3600.0)
+
+
+def one_finished_before_its_share_would(world: ScriptedWorld) -> None:
+    world.submit(simple_app("a1", gpus=4, iterations=10_000))
+    world.submit(simple_app("a2", gpus=4, iterations=10_000))
+    world.advance(1200.0)
+    world.finish("a1")
+    world.advance(2400.0)
+
+
+def one_of_its_name_comes(world: ScriptedWorld) -> None:
+    world.submit(simple_app("a3", gpus=4, iterations=500))
+    world.submit(simple_app("a1", gpus=4, iterations=700))
+    world.advance(3600.0)
+
+
 BY_HAND: dict[tuple[str, str], tuple[str, Tale, Tale]] = {
+    ("share", "phase"): (
+        "themis",
+        the_first_of_three_phases_would_be_over,
+        one_came_for_a_while,
+    ),
+    ("share", "parting"): ("themis", one_finished_before_its_share_would, one_of_its_name_comes),
     ("machine", "gone"): ("fifo", a_lost_machine, a_gpu_of_it_is_well_again),
     ("app", "arrival"): ("fifo", work_was_added, the_first_app_ends),
     ("app", "added_work"): ("themis", who_seemed_short_was_not, nobody_answers),
@@ -488,7 +527,8 @@ BY_HAND: dict[tuple[str, str], tuple[str, Tale, Tale]] = {
 @pytest.mark.parametrize(("kind", "name"), BY_HAND)
 def test_a_field_that_matters_rarely_is_noticed_where_it_does(kind: str, name: str) -> None:
     rule, before, after = BY_HAND[kind, name]
-    world = ScriptedWorld(TOPOLOGY, POLICIES[rule](), Settings())
+    whose = ContentionOf.SHARES if kind == "share" else ContentionOf.RUN
+    world = ScriptedWorld(TOPOLOGY, POLICIES[rule](), Settings(contention_of=whose))
     before(world)
     saved, told = parts(world.arbiter), len(world.history)
     after(world)

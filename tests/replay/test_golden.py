@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from themis.arbiter import Settings
+from themis.arbiter import ContentionOf, Settings
 from themis.arbiter.commands import Command
 from themis.arbiter.events import Event
 from themis.model import Machine, Phase, Slowdown, Topology
@@ -26,6 +26,7 @@ TOPOLOGY = Topology(
     (Machine("m0", "r0", (2, 2)), Machine("m1", "r0", (2,)), Machine("m2", "r1", (2,)))
 )
 SETTINGS = Settings(lease=300.0)
+WITH_SHARES = Settings(lease=300.0, contention_of=ContentionOf.SHARES)
 SEED = 7
 NAMES = sorted(POLICIES)
 
@@ -54,13 +55,14 @@ class _Writing:
 
 def write(name: str, path: Path) -> None:
     """Simulate the golden workload under a policy and keep its log."""
-    header = header_of(TOPOLOGY, name, SETTINGS, seed=SEED)
+    settings = WITH_SHARES if name == "themis" else SETTINGS
+    header = header_of(TOPOLOGY, name, settings, seed=SEED)
     with LogWriter(path, header, overwrite=True) as log:
         simulate(
             TOPOLOGY,
             workload(),
             name,
-            settings=SETTINGS,
+            settings=settings,
             seed=SEED,
             costs=Costs(),
             observers=[_Writing(log)],

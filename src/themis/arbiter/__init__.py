@@ -9,7 +9,14 @@ from themis.arbiter.core import Arbiter
 from themis.arbiter.ledger import GpuState, Ledger
 from themis.arbiter.ledger_check import check_ledger
 from themis.arbiter.record import AppLine, AppRecord, RoundRecord
-from themis.arbiter.settings import SETTING_NAMES, AddedWork, BidderKind, Inputs, Settings
+from themis.arbiter.settings import (
+    SETTING_NAMES,
+    AddedWork,
+    BidderKind,
+    ContentionOf,
+    Inputs,
+    Settings,
+)
 
 __all__ = [
     "SETTING_NAMES",
@@ -18,6 +25,7 @@ __all__ = [
     "AppRecord",
     "Arbiter",
     "BidderKind",
+    "ContentionOf",
     "GpuState",
     "Inputs",
     "Ledger",

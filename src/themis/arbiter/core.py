@@ -41,6 +41,7 @@ from themis.arbiter.parts import (
 )
 from themis.arbiter.rounds import FIRST_TABLE, Rounds
 from themis.arbiter.settings import AddedWork, Settings
+from themis.arbiter.standing import FINISHED
 from themis.arbiter.world import GONE, World, first_beat_after
 from themis.auction.problem import check_bid
 from themis.errors import ConfigError, RefusedError, StaleAnswerError
@@ -284,7 +285,7 @@ class Arbiter:
 
     def _on_end(self, event: ev.AppEnded) -> None:
         state = self._world.app(event.app)
-        state.end(event.outcome or "finished", self._now)
+        state.end(event.outcome or FINISHED, self._now)
         self._withdraw(state, state.outcome)
 
     def _on_suspension(self, event: ev.AppSuspended | ev.AppResumed) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from themis.arbiter.settings import BidderKind
 from themis.arbiter.view import Seen, Surroundings
@@ -57,6 +58,21 @@ def view_of(
     seed: int,
 ) -> View:
     """The world as a policy sees it when a round opens."""
+    contention = partial(world.contention_inside, at=now)
+    return _view(world, offer, contention, now, round_number, at_beat=at_beat, end=end, seed=seed)
+
+
+def _view(
+    world: World,
+    offer: tuple[GpuId, ...],
+    contention: Callable[[AppId], float],
+    now: float,
+    round_number: int = 0,
+    *,
+    at_beat: bool = False,
+    end: float,
+    seed: int = 0,
+) -> View:
     settings = world.settings
     offered = frozenset(offer)
     quotas = world.quotas_left(offered)
@@ -66,7 +82,7 @@ def view_of(
         topology=world.topology,
         offered=offered,
         elapsed=lambda app: world.contention.elapsed(app, now),
-        mean_contention=lambda app: world.contention.mean_contention(app, now),
+        mean_contention=contention,
         mean_capacity=lambda app: world.capacity.mean_capacity(app, now),
         attained=lambda app: world.ledger.attained_total(app, now),
         weight=_for_owners(world, world.weight),
@@ -111,8 +127,9 @@ class Fairness:
 
 
 def fairness_of(world: World, now: float) -> dict[AppId, Fairness]:
-    """How every active app stands, as a round that opened now would see it."""
-    view = view_of(world, (), now=now, round_number=0, at_beat=False, end=now, seed=0)
+    """How every active app stands by the contention of the run, as it will be reported."""
+    contention = partial(world.contention.mean_contention, at=now)
+    view = _view(world, (), contention, now, end=now)
     return {app.app: Fairness(app.elapsed, app.ideal_time, app.rho_now) for app in view.apps}
 
 

@@ -17,6 +17,7 @@ from themis.arbiter.settings import Settings
 from themis.errors import RefusedError
 from themis.fairness.contention import MeterState
 from themis.fairness.loads import PhaseLoad
+from themis.fairness.shares import SharesState, ShareState
 from themis.fairness.sums import IntegralState
 from themis.model import (
     AppId,
@@ -242,6 +243,8 @@ Part = (
     | AuditPart
     | StandingPart
     | ClockPart
+    | SharesState
+    | ShareState
     | AwaitedPart
     | WatchedPart
 )
@@ -269,6 +272,8 @@ KINDS: Mapping[str, type[Part]] = {
     "audit": AuditPart,
     "standing": StandingPart,
     "clock": ClockPart,
+    "shares": SharesState,
+    "share": ShareState,
     "awaited": AwaitedPart,
     "watched": WatchedPart,
 }

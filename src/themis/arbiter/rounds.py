@@ -67,6 +67,7 @@ class Rounds:
     def begin(self, beat: float | None = None) -> None:
         """Open a round for this beat, or for what is free, if there is anything to offer."""
         at_beat = beat is not None
+        self._world.sharing.advance(self.now)
         offer, cordoned = offered_gpus(self._world, self.now, beat)
         end = self._end_of_leases(beat)
         for gpu, tail in cordoned:

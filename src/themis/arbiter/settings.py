@@ -15,6 +15,15 @@ class BidderKind(StrEnum):
     OWNER = "owner"
 
 
+class ContentionOf(StrEnum):
+    """Whose contention goes into the ideal time inside the scheduler."""
+
+    RUN = "run"
+    """The run's, so far: it depends on whom the policy lets wait."""
+    SHARES = "shares"
+    """That of equal shares, whatever the policy does, foreseen to the app's end."""
+
+
 class Inputs(StrEnum):
     """Whose elapsed and ideal time go into an app's rho."""
 
@@ -57,6 +66,7 @@ class Settings:
     bidder: BidderKind = BidderKind.OWNER
     convention: Convention = Convention.FAIR_SHARE
     """Of the ideal time inside the scheduler."""
+    contention_of: ContentionOf = ContentionOf.RUN
     inputs: Inputs = Inputs.COMPUTED
     added_work: AddedWork = AddedWork.ARRIVES
     audit_tolerance: float = 0.25

@@ -7,6 +7,9 @@ from themis.arbiter.parts import StandingPart
 from themis.model import AppId
 from themis.model.reasons import Reason
 
+FINISHED = "finished"
+"""The outcome of an app that did all it had to do."""
+
 MOST_BEATS_BARRED = 8
 """For so many beats at most an app that refuses GPUs again and again is offered no more."""
 

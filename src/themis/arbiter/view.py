@@ -141,7 +141,7 @@ class Seen:
 
     @_once
     def ideal_time(self) -> float:
-        """T_id under the arbiter's convention, with contention and capacity up to now."""
+        """T_id under the arbiter's convention, with contention as it chose, capacity up to now."""
         phases, work = self._state.whole_sums()
         computed = ideal_time_of_sums(
             self._around.settings.convention,

@@ -18,7 +18,8 @@ from themis.arbiter.parts import (
     take,
 )
 from themis.arbiter.record import AppRecord
-from themis.arbiter.settings import BidderKind, Settings
+from themis.arbiter.settings import BidderKind, ContentionOf, Settings
+from themis.arbiter.sharing import Sharing
 from themis.arbiter.standing import AppMarks
 from themis.errors import DuplicateError, RefusedError, UnknownAppError
 from themis.fairness.contention import CapacityClock, ContentionClock, MeterState
@@ -49,6 +50,7 @@ class World:
         self.apps: dict[AppId, AppState] = {}
         self.contention = ContentionClock()
         self.capacity = CapacityClock()
+        self.sharing = Sharing()
         self.quotas: dict[OwnerId, int] = {}
         self.owner_weights: dict[OwnerId, float] = {}
         self._gone: set[int] = set()
@@ -63,6 +65,7 @@ class World:
         self._touched_owners: set[OwnerId] = set()
         self._recounted = False
         """Whether capacities may have changed since they were last written down."""
+        self.keep_shares(0.0)
 
     # Machines
 
@@ -210,6 +213,8 @@ class World:
     def _recount(self, at: float) -> None:
         for constraint in self._constraints:
             self._count(constraint, at)
+        if self.sharing.is_on:
+            self.sharing.set_capacity(float(self.usable_gpus(Constraint())), at)
 
     def _count(self, constraint: Constraint, at: float) -> None:
         self._recounted = True
@@ -263,8 +268,9 @@ class World:
             )
 
     def sync_activity(self, state: AppState, at: float) -> None:
-        """Let contention, elapsed time and owner weights follow whether an app is active."""
+        """Let clocks, shares and owner weights follow what an app has to do, and whether it can."""
         owner, active = state.spec.owner, state.active
+        self.sharing.follow(state, at)
         if active == (state.id in self._active_of.get(owner, ())):
             return
         mine = self._active_of.setdefault(owner, set())
@@ -272,10 +278,12 @@ class World:
             mine.add(state.id)
             self.contention.join(state.id, self.weight(state.id), at)
             self.capacity.start(state.id, state.spec.constraint, at)
+            self.sharing.take(state, self.weight(state.id), at)
         else:
             mine.discard(state.id)
             self.contention.leave(state.id, at)
             self.capacity.stop(state.id, at)
+            self.sharing.rest(state.id, at)
         self._reweigh(state.spec.owner, at)
         if not mine:
             del self._active_of[state.spec.owner]
@@ -294,6 +302,12 @@ class World:
         self.capacity.forget(state.id)
         self.contention.join(state.id, self.weight(state.id), at)
         self.capacity.start(state.id, state.spec.constraint, at)
+        self.sharing.take_anew(state, self.weight(state.id), at)
+
+    def contention_inside(self, app: AppId, at: float) -> float:
+        """The contention of an active app in the ideal time inside the scheduler."""
+        expected = self.sharing.expected_contention(app)
+        return self.contention.mean_contention(app, at) if expected is None else expected
 
     def let_arrive(self, state: AppState, at: float) -> None:
         """Count an app to which work was added as arriving now, unless that would favour it.
@@ -308,7 +322,8 @@ class World:
         rest = self.settings.lease + best_case_of_sums(left)
         whole, work = state.whole_sums()
         convention = self.settings.convention
-        elapsed, contention, capacity = self._stretch(state, at)
+        elapsed, _, capacity = self._stretch(state, at)
+        contention = self.contention_inside(state.id, at)
         since_start = ideal_time_of_sums(
             convention, whole, work, contention=contention, capacity=max(1.0, capacity)
         )
@@ -384,6 +399,7 @@ class World:
     def apply_settings(self, settings: Settings, at: float) -> None:
         """Use other settings from now on."""
         self.settings = settings
+        self.keep_shares(at)
         for owner in sorted(self._active_of):
             self._reweigh(owner, at)
 
@@ -393,7 +409,21 @@ class World:
         # Of one owner all weigh the same; looking at all of them for each would take squares.
         weight = self.weight(apps[0]) if shared and apps else 0.0
         for app in apps:
-            self.contention.set_weight(app, weight if shared else self.weight(app), at)
+            now = weight if shared else self.weight(app)
+            self.contention.set_weight(app, now, at)
+            self.sharing.set_weight(app, now, at)
+
+    def keep_shares(self, at: float) -> None:
+        """Keep equal shares up if the settings ask for them, from now on if there were none."""
+        if self.settings.contention_of is not ContentionOf.SHARES:
+            if self.sharing.is_on:
+                self.sharing.end()
+            return
+        if not self.sharing.is_on:
+            self.sharing.begin(float(self.usable_gpus(Constraint())), at)
+        for app, state in sorted(self.apps.items()):
+            if state.active and app not in self.sharing:
+                self.sharing.take(state, self.weight(app), at)
 
     def remove(self, state: AppState) -> AppRecord:
         """Forget an app that is over and whose slots are empty; returns its record."""
@@ -445,6 +475,7 @@ class World:
             yield f"owner/{owner}", self._owner_part(owner)
         yield from self._app_parts(changed=changed)
         yield from self._clock_parts(changed=changed)
+        yield from self.sharing.parts(changed=changed)
         yield from self.ledger.parts(changed=changed)
 
     def _owners(self) -> list[OwnerId]:
@@ -523,6 +554,8 @@ class World:
         for app in map(AppId, sorted(shelf.all(AppPart))):
             world.apps[app] = AppState.restored(app, shelf, world._marks)
         world._take_back_clocks(shelf)
+        world.sharing = Sharing.restored(shelf)
+        world.keep_shares(shelf.one(ContentionPart).integral.now)
         return world
 
     def _take_back_clocks(self, shelf: Shelf) -> None:

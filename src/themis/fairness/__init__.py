@@ -24,6 +24,7 @@ from themis.fairness.ideal import Convention, ideal_time
 from themis.fairness.loads import (
     JobLoad,
     PhaseLoad,
+    PhaseSums,
     declared_phases,
     demand_max,
     load_of,
@@ -33,7 +34,6 @@ from themis.fairness.loads import (
     phase_work,
     remaining_phases,
     total_work,
-    useful_demand,
 )
 from themis.fairness.placement import best_rate
 from themis.fairness.rho import (
@@ -68,6 +68,7 @@ __all__ = [
     "JobLoad",
     "ParetoEfficiency",
     "PhaseLoad",
+    "PhaseSums",
     "SharingIncentive",
     "Values",
     "best_case_rest",
@@ -103,5 +104,4 @@ __all__ = [
     "time_from_sums",
     "total_work",
     "upper_median",
-    "useful_demand",
 ]

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from themis.errors import ConfigError, DuplicateError
-from themis.fairness.contention import ContentionClock
 from themis.fairness.ideal import Convention, ideal_time
-from themis.fairness.loads import PhaseLoad, phase_work, useful_demand
-from themis.fairness.water import WaterLevel
+from themis.fairness.loads import PhaseLoad, PhaseSums
+from themis.fairness.shares import EqualShares
 from themis.model import AppId
 
 
@@ -53,12 +52,25 @@ def fluid_run(apps: Iterable[FluidApp], capacity: float) -> Mapping[AppId, Fluid
     if not (math.isfinite(capacity) and capacity > 0.0):
         raise ConfigError("capacity", capacity, "a number above 0")
     queue = sorted(apps, key=lambda app: (app.arrival, app.id))
-    run = _Run(capacity)
+    shares = EqualShares(capacity)
+    results: dict[AppId, FluidResult] = {}
+    arrivals: dict[AppId, float] = {}
+
+    def advance(until: float) -> None:
+        for app, end in shares.advance(until):
+            results[app] = FluidResult(arrivals[app], end, shares.mean_contention(app))
+
     for app in queue:
-        run.advance(app.arrival)
-        run.arrive(app)
-    run.advance(math.inf)
-    return {app.id: run.results[app.id] for app in queue}
+        if app.id in arrivals:
+            raise DuplicateError(app.id, "two apps of the workload have this id")
+        advance(app.arrival)
+        arrivals[app.id] = app.arrival
+        shares.join(app.id, app.weight, tuple(map(PhaseSums.of, app.phases)), app.arrival)
+        if shares.is_done(app.id):
+            contention = shares.mean_contention(app.id)
+            results[app.id] = FluidResult(app.arrival, app.arrival, contention)
+    advance(math.inf)
+    return {app.id: results[app.id] for app in queue}
 
 
 def reference_ideal_time(
@@ -72,42 +84,3 @@ def reference_ideal_time(
     return ideal_time(
         convention, phases, contention=result.mean_contention, capacity=capacity, budget=budget
     )
-
-
-class _Run:
-    """The state of a reference run between two events.
-
-    A phase with work W and share a advances at 1 / max(W / a, its longest job's time), and shares
-    stop at the useful demand, where the two are equal. So it simply uses up its work at rate a.
-    """
-
-    def __init__(self, capacity: float) -> None:
-        self.results: dict[AppId, FluidResult] = {}
-        self._water = WaterLevel(capacity)
-        self._clock = ContentionClock()
-        self._apps: dict[AppId, FluidApp] = {}
-        self._left: dict[AppId, list[PhaseLoad]] = {}
-
-    def arrive(self, app: FluidApp) -> None:
-        """Let an app in at its arrival, which must be the present."""
-        if app.id in self._apps:
-            raise DuplicateError(app.id, "two apps of the workload have this id")
-        self._apps[app.id] = app
-        self._left[app.id] = [phase for phase in reversed(app.phases) if phase_work(phase) > 0.0]
-        self._clock.join(app.id, app.weight, app.arrival)
-        self._next_phase(app, app.arrival)
-
-    def advance(self, until: float) -> None:
-        """Let time pass, through every end of a phase on the way."""
-        while (ended := self._water.advance(until)) is not None:
-            self._next_phase(self._apps[ended], self._water.now)
-
-    def _next_phase(self, app: FluidApp, now: float) -> None:
-        left = self._left[app.id]
-        if left:
-            phase = left.pop()
-            self._water.add(app.id, app.weight, phase_work(phase), useful_demand(phase))
-            return
-        mean = self._clock.mean_contention(app.id, now)
-        self._clock.leave(app.id, now)
-        self.results[app.id] = FluidResult(app.arrival, now, mean)

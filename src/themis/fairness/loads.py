@@ -105,20 +105,19 @@ class PhaseSums:
     demand: int
     """`phase_demand`."""
 
+    @property
+    def useful(self) -> float:
+        """The GPUs beyond which a phase gets no quicker, because its longest job decides.
+
+        This is W / max_j(w_j / max_gpus_j), which never exceeds the sum of max_gpus: no job is
+        longer than the longest.
+        """
+        return self.work / self.longest if self.work > 0.0 else 0.0
+
     @staticmethod
     def of(phase: Sequence[JobLoad]) -> "PhaseSums":
         """Of the loads of a phase."""
         return PhaseSums(phase_work(phase), longest_job(phase), phase_demand(phase))
-
-
-def useful_demand(phase: Sequence[JobLoad]) -> float:
-    """The GPUs beyond which a phase gets no quicker, because its longest job decides.
-
-    This is W / max_j(w_j / max_gpus_j), which never exceeds the sum of max_gpus: no job is
-    longer than the longest.
-    """
-    work = phase_work(phase)
-    return work / longest_job(phase) if work > 0.0 else 0.0
 
 
 def _copies(job: JobSpec, phase: Phase) -> PhaseLoad:

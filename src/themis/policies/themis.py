@@ -98,7 +98,11 @@ class Themis(Policy):
 
     name: ClassVar[str] = "themis"
     asks_tables: ClassVar[bool] = True
-    settings: ClassVar[Mapping[str, object]] = {"bidder": "owner", "convention": "fair_share"}
+    settings: ClassVar[Mapping[str, object]] = {
+        "bidder": "owner",
+        "convention": "fair_share",
+        "contention_of": "shares",
+    }
 
     def __init__(
         self,

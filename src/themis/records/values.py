@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from themis.arbiter import AddedWork, BidderKind, Inputs, Settings
+from themis.arbiter import AddedWork, BidderKind, ContentionOf, Inputs, Settings
 from themis.errors import unknown_name
 from themis.fairness.ideal import Convention
 from themis.policies import Policy
@@ -16,6 +16,7 @@ from themis.records.words import seconds
 _ENUMS: dict[str, type[StrEnum]] = {
     "bidder": BidderKind,
     "convention": Convention,
+    "contention_of": ContentionOf,
     "inputs": Inputs,
     "added_work": AddedWork,
 }
