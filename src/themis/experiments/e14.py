@@ -53,6 +53,7 @@ VARIANTS = (
     Variant("leftovers: outside first", {"leftovers": "outside-first"}),
     Variant("leftovers: paper", {"leftovers": "paper"}),
     Variant("T_id inside: paper", {"convention": "paper"}),
+    Variant("contention: of the run", {"contention_of": "run"}),
     Variant("bidder: app", {"bidder": "app"}),
     Variant("valuation: asked afresh", {"fresh_tables": True}),
     Variant("invited: at least 1", {"min_invited": 1}),
@@ -83,8 +84,8 @@ VARIANTS = (
         {
             "rank": "best-case", "lookahead": 1.0, "urgent": 0.8, "hysteresis": 0.05,
             "horizon": "lease", "leftovers": "ranked", "payment": "lottery",
-            "convention": "fair_share", "bidder": "owner", "min_invited": 2, "guard_rounds": 5,
-            "guard_patience": 24,
+            "convention": "fair_share", "contention_of": "shares", "bidder": "owner",
+            "min_invited": 2, "guard_rounds": 5, "guard_patience": 24,
         },
         LITERAL,
         quick=False,
