@@ -42,6 +42,7 @@ def ideal_time(world: ScriptedWorld, app: str) -> float:
 def test_who_finished_early_counts_until_its_share_would_have_brought_it_there() -> None:
     world = world_with("a", "b", "c", iterations=8000)
     world.advance(500.0)
+    world.progress("a", 8000.0)
     world.finish("a")
     world.advance(1000.0)
     assert inside(world, "b") == pytest.approx(3.0)
@@ -77,6 +78,7 @@ def test_who_is_late_is_held_against_the_share_it_should_have_had() -> None:
 def test_without_it_contention_is_of_the_run() -> None:
     world = world_with("a", "b", "c", settings=RUN, iterations=8000)
     world.advance(500.0)
+    world.progress("a", 8000.0)
     world.finish("a")
     world.advance(1000.0)
     assert inside(world, "b") == pytest.approx(2.5)
@@ -85,11 +87,52 @@ def test_without_it_contention_is_of_the_run() -> None:
 def test_people_are_told_of_the_run_as_in_the_end() -> None:
     world = world_with("a", "b", "c", iterations=8000)
     world.advance(500.0)
+    world.progress("a", 8000.0)
     world.finish("a")
     world.advance(1000.0)
     told = fairness_of(world.arbiter.world, 1000.0)[AppId("b")].ideal_time
     assert told == pytest.approx(8000 * 10.0 * 2.5 / 8)
     assert ideal_time(world, "b") > told
+
+
+def test_nobody_waits_for_work_that_was_declared_and_not_done() -> None:
+    world = world_with("a", "b", iterations=8_000_000)
+    world.advance(100.0)
+    world.progress("a", 8.0)
+    world.finish("a")
+    assert AppId("a") not in world.arbiter.world.sharing
+    assert inside(world, "b") < 2.0
+    world.advance(10_000.0)
+    assert inside(world, "b") == pytest.approx(1.0, rel=0.02)
+
+
+def test_an_owner_weighs_as_much_however_many_of_its_apps_have_ended() -> None:
+    world = world_with(iterations=8000)
+    for number in range(4):
+        app = simple_app(f"e{number}", gpus=8, iterations=8000, owner="eve")
+        world.submit(app)
+    world.submit(simple_app("b", gpus=8, iterations=8000, owner="bob"))
+    assert inside(world, "b") == pytest.approx(2.0)
+    before = inside(world, "e3")  # 8 as long as bob is there, then 4
+    assert 7.0 < before < 8.0
+    for number in range(3):
+        world.progress(f"e{number}", 8000.0)
+        world.finish(f"e{number}")
+    world.advance(100.0)
+    assert inside(world, "b") == pytest.approx(2.0)
+    assert inside(world, "e3") == pytest.approx(before, rel=0.01)
+
+
+def test_who_turns_out_to_have_far_more_to_do_takes_its_share_again() -> None:
+    world = world_with("a", "b")
+    world.advance(2100.0)  # Both have had their shares.
+    world.submit(simple_app("c", gpus=8, iterations=8000))
+    assert inside(world, "c") == pytest.approx(1.0)
+    slow = tuple(events.Sample(JobId("j0"), 10.0 * n, 10_000.0) for n in range(1, 9))
+    for sample in slow:
+        world.send(events.ProgressMeasured(world.now + 1.0, AppId("a"), (sample,)))
+        world.now += 1.0
+    assert inside(world, "c") > 1.5
 
 
 def test_a_new_app_of_the_name_of_one_that_ended_early_has_a_share_of_its_own() -> None:
@@ -112,8 +155,8 @@ def test_who_ends_while_it_is_paused_is_forgotten_with_its_share() -> None:
 
 def test_no_gpu_at_all_stops_shares_and_nothing_breaks() -> None:
     world = world_with("a", "b")
-    for machine in ("m0", "m1"):
-        world.send(events.MachineLeft(world.now, machine))
+    for name in ("m0", "m1"):
+        world.send(events.MachineLeft(world.now, name))
     world.advance(50_000.0)
     assert ideal_time(world, "a") > 0.0
     for machine in TOPOLOGY.machines:

@@ -62,6 +62,61 @@ def test_the_forecast_is_between_as_crowded_as_now_and_nobody_else() -> None:
     assert shares.expected_contention(B) == pytest.approx(2.0)
 
 
+def test_without_newcomers_the_forecast_is_what_then_happens() -> None:
+    """If everybody can use all of its part; weights count."""
+    shares = EqualShares(4.0)
+    for app, weight, work in ((A, 10.0, 1000.0), (B, 1.0, 10.0), (C, 2.5, 300.0)):
+        shares.join(app, weight, sums(work, 5.0), 0.0)
+    foreseen = shares._without_newcomers()
+    ends = dict(shares.advance(math.inf))
+    for app in (A, B, C):
+        until, area = foreseen[app]
+        assert until == pytest.approx(ends[app])
+        assert area / until == pytest.approx(shares.mean_contention(app))
+
+
+def test_a_group_shares_its_weight_among_those_who_take_a_share() -> None:
+    shares = EqualShares(4.0)
+    shares.join(A, 1.0, sums(100.0), 0.0, group="eve")
+    shares.join(B, 1.0, sums(300.0), 0.0, group="eve")
+    shares.join(C, 1.0, sums(800.0), 0.0, group="bob")
+    assert shares.expected_contention(A) == pytest.approx(4.0)
+    # One GPU each, and two for C; A is done after 100 s, and then B has two.
+    assert shares.advance(250.0) == [(A, 100.0), (B, 200.0)]
+    assert shares.mean_contention(B) == pytest.approx((100 * 4 + 100 * 2) / 200)
+    assert shares.mean_contention(C) == pytest.approx((200 * 2 + 50) / 250)
+
+
+def test_the_weight_of_a_group_is_that_of_who_came_last() -> None:
+    shares = EqualShares(4.0)
+    shares.join(A, 1.0, sums(400.0), 0.0, group="eve")
+    shares.join(C, 1.0, sums(400.0), 0.0)
+    shares.join(B, 3.0, sums(400.0), 0.0, group="eve")
+    assert shares.expected_contention(A) == pytest.approx(4.0 / 1.5)
+
+
+def test_who_is_done_comes_again_only_if_its_work_has_grown_by_far() -> None:
+    shares = EqualShares(4.0)
+    shares.join(A, 1.0, sums(400.0), 0.0)
+    shares.advance(100.0)
+    assert shares.revise(A, sums(450.0), 200.0)
+    assert shares.is_done(A)
+    assert shares.revise(A, sums(850.0), 300.0)
+    assert shares.advance(1000.0) == [(A, 400.0)]
+    assert not shares.revise(A, sums(850.0), 1000.0)
+
+
+def test_heaps_do_not_grow_for_ever() -> None:
+    shares = EqualShares(4.0)
+    shares.join(A, 1.0, sums(1e9), 0.0)
+    shares.join(B, 1.0, sums(1e9), 0.0)
+    for number in range(5000):
+        shares.set_weight("a", 1.0 + number % 2, float(number))
+    water = shares._water
+    for heap in (water._thirsty_ends, water._thirsty_limits):
+        assert len(heap._entries) < 200
+
+
 def test_weights_count_in_shares_and_in_contention() -> None:
     shares = EqualShares(4.0)
     shares.join(A, 3.0, sums(300.0), 0.0)
@@ -75,7 +130,7 @@ def test_a_new_weight_counts_from_then_on() -> None:
     shares = EqualShares(4.0)
     shares.join(A, 1.0, sums(400.0), 0.0)
     shares.join(B, 1.0, sums(400.0), 0.0)
-    shares.set_weight(A, 3.0, 100.0)  # 200 s of work left, at 3 GPUs
+    shares.set_weight("a", 3.0, 100.0)  # 200 s of work left, at 3 GPUs
     assert [app for app, _ in shares.advance(100.0 + 200.0 / 3.0)] == [A]
 
 

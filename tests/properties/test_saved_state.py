@@ -489,6 +489,7 @@ def one_finished_before_its_share_would(world: ScriptedWorld) -> None:
     world.submit(simple_app("a1", gpus=4, iterations=10_000))
     world.submit(simple_app("a2", gpus=4, iterations=10_000))
     world.advance(1200.0)
+    world.progress("a1", 10_000.0)
     world.finish("a1")
     world.advance(2400.0)
 

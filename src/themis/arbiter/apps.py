@@ -198,13 +198,18 @@ class AppState(Standing):
         """Count from now on with what is left to do, and no more."""
         self._marks.declared.add(self.id)
         self._marks.work.add(self.id)
-        done = (load_of(j.spec, j.done - j.started_at) for j in self.jobs.values())
-        self._before += [*self._past, tuple(done)]
+        self._before += self.trained()
         self._past = []
         self.arrival = at
         for state in self.jobs.values():
             state.started_at = state.done
         self._refresh()
+
+    def trained(self) -> tuple[PhaseLoad, ...]:
+        """What it has done of the work that counts."""
+        # Work that is lost may reach back into the phase before.
+        done = (load_of(j.spec, max(0.0, j.done - j.started_at)) for j in self.jobs.values())
+        return (*self._past, tuple(done))
 
     # Claims
 

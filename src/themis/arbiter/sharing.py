@@ -3,6 +3,7 @@
 from themis.arbiter.apps import AppState
 from themis.arbiter.parts import Shelf, Written, take
 from themis.arbiter.standing import FINISHED
+from themis.fairness.loads import PhaseSums
 from themis.fairness.shares import EqualShares, SharesState, ShareState
 from themis.model import AppId
 
@@ -34,7 +35,7 @@ class Sharing:
     def end(self) -> None:
         """Keep no shares any more."""
         if self._run is not None:
-            self._gone.update(self._run.apps())
+            self._gone.update(self._run.apps(), self._run.touched)
         self._run = None
         self._stirred = True
 
@@ -60,15 +61,21 @@ class Sharing:
         if run is None or state.id not in run or run.is_parting(state.id):
             return
         if not state.outcome:
-            run.revise(state.id, state.whole_sums()[0], at)
+            if not run.revise(state.id, state.whole_sums()[0], at):
+                return
+            if not state.active:
+                run.leave(state.id, at)  # It may have been done, and not be any more.
         elif state.outcome == FINISHED:
+            if state.work_left > 0.0:
+                # It had less to do than was declared, and nobody is to wait for the rest.
+                run.revise(state.id, tuple(map(PhaseSums.of, state.trained())), at)
             run.part(state.id, at)
         else:
             run.forget(state.id, at)
         self._stirred = True
 
-    def take(self, state: AppState, weight: float, at: float) -> None:
-        """Let an active app have its share from now on, or again."""
+    def take(self, state: AppState, group: str, weight: float, at: float) -> None:
+        """Let an active app have its share from now on, or again; the weight is of its group."""
         run = self._run
         if run is None:
             return
@@ -79,14 +86,14 @@ class Sharing:
         # An app of the same name may have ended before its share would have.
         run.forget(state.id, at)
         phases, work = state.whole_sums()
-        run.join(state.id, weight, phases, at, used=max(0.0, work - state.work_left))
+        used = max(0.0, work - state.work_left)
+        run.join(state.id, weight, phases, at, used=used, group=group)
 
-    def take_anew(self, state: AppState, weight: float, at: float) -> None:
-        """Let an active app have its share as if it had just come."""
+    def take_anew(self, state: AppState, group: str, weight: float, at: float) -> None:
+        """Let an active app have its share as if it had just come, with what it has left to do."""
         if self._run is not None:
-            self._stirred = True
             self._run.forget(state.id, at)
-            self._run.join(state.id, weight, state.whole_sums()[0], at)
+            self.take(state, group, weight, at)
 
     def rest(self, app: AppId, at: float) -> None:
         """Let an app have no share until it is active again."""
@@ -95,11 +102,11 @@ class Sharing:
             self._stirred = True
             run.leave(app, at)
 
-    def set_weight(self, app: AppId, weight: float, at: float) -> None:
-        """Change the weight of an active app."""
+    def set_weight(self, group: str, weight: float, at: float) -> None:
+        """Change the weight of a group that has an active app."""
         if self._run is not None:
             self._stirred = True
-            self._run.set_weight(app, weight, at)
+            self._run.set_weight(group, weight, at)
 
     def expected_contention(self, app: AppId) -> float | None:
         """The mean contention of an active app to its end with shares; None while this is off."""

@@ -278,7 +278,7 @@ class World:
             mine.add(state.id)
             self.contention.join(state.id, self.weight(state.id), at)
             self.capacity.start(state.id, state.spec.constraint, at)
-            self.sharing.take(state, self.weight(state.id), at)
+            self.sharing.take(state, *self._group(state), at)
         else:
             mine.discard(state.id)
             self.contention.leave(state.id, at)
@@ -302,7 +302,7 @@ class World:
         self.capacity.forget(state.id)
         self.contention.join(state.id, self.weight(state.id), at)
         self.capacity.start(state.id, state.spec.constraint, at)
-        self.sharing.take_anew(state, self.weight(state.id), at)
+        self.sharing.take_anew(state, *self._group(state), at)
 
     def contention_inside(self, app: AppId, at: float) -> float:
         """The contention of an active app in the ideal time inside the scheduler."""
@@ -317,6 +317,7 @@ class World:
         """
         if not state.active:
             return
+        self.sharing.advance(at)
         left = state.sums_left()
         # If it waits for one more lease, as a policy that looks ahead would see it.
         rest = self.settings.lease + best_case_of_sums(left)
@@ -362,11 +363,22 @@ class World:
         if self.settings.bidder is BidderKind.APP:
             return state.weight
         siblings = self._active_of.get(state.spec.owner, ())
+        return self._owner_weight(state) / max(1, len(siblings))
+
+    def _owner_weight(self, state: AppState) -> float:
+        """The weight of an app's owner."""
+        siblings = self._active_of.get(state.spec.owner, ())
         own = self.owner_weights.get(state.spec.owner)
         if own is None:
             # An owner without a weight of its own weighs as much as its heaviest active app.
             own = max((self.apps[name].weight for name in siblings), default=state.weight)
-        return own / max(1, len(siblings))
+        return own
+
+    def _group(self, state: AppState) -> tuple[str, float]:
+        """Whose weight an app shares, and how much that is."""
+        if self.settings.bidder is BidderKind.APP:
+            return state.id, state.weight
+        return state.spec.owner, self._owner_weight(state)
 
     def queued_work(self, app: AppId) -> float:
         """Work left of an app, or of all apps of its owner, with what was added counted twice."""
@@ -398,6 +410,8 @@ class World:
 
     def apply_settings(self, settings: Settings, at: float) -> None:
         """Use other settings from now on."""
+        if settings.bidder is not self.settings.bidder and self.sharing.is_on:
+            self.sharing.end()  # Others weigh together now.
         self.settings = settings
         self.keep_shares(at)
         for owner in sorted(self._active_of):
@@ -409,9 +423,9 @@ class World:
         # Of one owner all weigh the same; looking at all of them for each would take squares.
         weight = self.weight(apps[0]) if shared and apps else 0.0
         for app in apps:
-            now = weight if shared else self.weight(app)
-            self.contention.set_weight(app, now, at)
-            self.sharing.set_weight(app, now, at)
+            self.contention.set_weight(app, weight if shared else self.weight(app), at)
+        for app in apps[:1] if shared else apps:
+            self.sharing.set_weight(*self._group(self.apps[app]), at)
 
     def keep_shares(self, at: float) -> None:
         """Keep equal shares up if the settings ask for them, from now on if there were none."""
@@ -423,7 +437,7 @@ class World:
             self.sharing.begin(float(self.usable_gpus(Constraint())), at)
         for app, state in sorted(self.apps.items()):
             if state.active and app not in self.sharing:
-                self.sharing.take(state, self.weight(app), at)
+                self.sharing.take(state, *self._group(state), at)
 
     def remove(self, state: AppState) -> AppRecord:
         """Forget an app that is over and whose slots are empty; returns its record."""

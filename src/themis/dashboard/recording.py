@@ -273,7 +273,7 @@ class Recording:
             submitted=app.submitted,
             ended=app.ended,
             elapsed=elapsed,
-            ideal_seconds=elapsed / rho if elapsed and rho else None,
+            ideal_seconds=elapsed / app.rho if elapsed and app.rho else None,
             gpu_seconds=app.gpu_seconds
             if app.gpu_seconds is not None
             else seconds.get(app.app),

@@ -11,7 +11,7 @@ whatever the policy does: who is let in first is gone sooner, and who waits stay
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from themis.errors import DuplicateError
 from themis.fairness.contention import ContentionClock, MeterState
@@ -22,6 +22,10 @@ from themis.model import AppId
 
 LULL = 0.25
 """How far a forecast goes from "as crowded as now" to "nobody comes any more" (decision 0052)."""
+
+GREW = 1.25
+"""Who is done has more to do only if its work turns out to be so many times as much. A little more
+is what comes of others surviving a phase than was thought, and changes nobody's contention."""
 
 LEAST_CAPACITY = 1e-3
 """With no GPU at all nobody would ever end."""
@@ -39,6 +43,8 @@ class SharesState:
 class ShareState:
     """An app of the run written down."""
 
+    group: str
+    total: float
     weight: float
     phases: tuple[PhaseSums, ...]
     phase: int
@@ -52,7 +58,11 @@ class ShareState:
 class _Share:
     """One app."""
 
+    group: str
+    total: float
+    """The weight of all in its group together."""
     weight: float
+    """Its own: the group's, divided by those of them who take a share now."""
     phases: tuple[PhaseSums, ...]
     phase: int = 0
     """Which of them it is in; as many as there are when it is done."""
@@ -67,13 +77,10 @@ class _Share:
         """Whether all of its work is."""
         return self.phase >= len(self.phases)
 
-
-@dataclass(slots=True)
-class _Lull:
-    """When everybody would end if nobody came any more, and how crowded it would be until then."""
-
-    of: dict[AppId, tuple[float, float]] = field(default_factory=dict)
-    """Seconds from now, and the integral of the app's contention over them."""
+    @property
+    def takes(self) -> bool:
+        """Whether it takes its share now."""
+        return not (self.away or self.done)
 
 
 class EqualShares:
@@ -81,13 +88,16 @@ class EqualShares:
 
     A phase with work W and share a advances at 1 / max(W / a, its longest job's time), and shares
     stop at the useful demand, where the two are equal. So it simply uses up its work at rate a.
+
+    Apps of one group share the weight of the group: those of an owner, where owners count.
     """
 
     def __init__(self, capacity: float) -> None:
         self._water = WaterLevel(max(LEAST_CAPACITY, capacity))
         self._clock = ContentionClock()
         self._apps: dict[AppId, _Share] = {}
-        self._lull: _Lull | None = None
+        self._groups: dict[str, set[AppId]] = {}
+        self._lull: dict[AppId, tuple[float, float]] | None = None
 
     @property
     def now(self) -> float:
@@ -110,8 +120,17 @@ class EqualShares:
         at: float,
         *,
         used: float = 0.0,
+        group: str = "",
     ) -> None:
-        """Let an app take its share from now on, with so much of its work behind it.
+        """Let an app take its share from now on.
+
+        Args:
+            app: Who.
+            weight: Of all in its group together.
+            phases: All of its work.
+            at: When.
+            used: The work that is behind it.
+            group: Whom it shares the weight with; nobody if not given.
 
         Raises:
             DuplicateError: It is there already.
@@ -119,17 +138,21 @@ class EqualShares:
         if app in self._apps:
             raise DuplicateError(app, "it has its share already")
         self.advance(at)
-        share = self._apps[app] = _Share(weight, tuple(phases), away=True)
+        share = _Share(group or app, weight, weight, tuple(phases), away=True)
+        self._apps[app] = share
+        self._groups.setdefault(share.group, set()).add(app)
         self._place(share, used)
+        self.set_weight(share.group, weight, at)
         self._come(app, share)
 
     def leave(self, app: AppId, at: float) -> None:
         """Let an app rest; what it has used is kept. Harmless if it rests or is done."""
         self.advance(at)
         share = self._apps[app]
-        if not (share.away or share.done):
-            self._go(app, share)
-            self._clock.leave(app, self.now)
+        if share.takes:
+            share.left = self._water.remove(app)
+            share.away = True
+            self._stop(app, share)
 
     def come_back(self, app: AppId, at: float) -> None:
         """Let an app go on that rested. Harmless if it does or is done."""
@@ -138,47 +161,51 @@ class EqualShares:
         if share.away and not share.done:
             self._come(app, share)
 
-    def revise(self, app: AppId, phases: tuple[PhaseSums, ...], at: float) -> None:
+    def revise(self, app: AppId, phases: tuple[PhaseSums, ...], at: float) -> bool:
         """Let an app have other work than was thought; what it has used is kept.
 
-        Who is done stays done: its contention is no longer a forecast.
+        Returns:
+            Whether that is any news.
         """
         share = self._apps[app]
         if share.phases is phases:
-            return
+            return False
         if share.phases == phases:
             share.phases = phases  # What is restored is equal, but not the same.
-            return
+            return False
         self.advance(at)
-        if share.done:
-            share.phases, share.phase = phases, len(phases)
-            self.touched.add(app)
-            return
-        resting = share.away
-        if not resting:
-            self._go(app, share)
+        self._lull = None
+        self.touched.add(app)
         used = sum([phase.work for phase in share.phases[: share.phase]])
-        used += share.phases[share.phase].work - share.left
+        if share.done and sum([phase.work for phase in phases]) <= GREW * used:
+            share.phases, share.phase = phases, len(phases)
+            return True
+        taking, resting = share.takes, share.away
+        if taking:
+            share.left = self._water.remove(app)
+        if not share.done:
+            used += share.phases[share.phase].work - share.left
         share.phases = phases
         self._place(share, used)
-        if resting:
-            share.away = not share.done
-            self.touched.add(app)
-        else:
+        share.away = resting and not share.done
+        if taking and share.done:
+            self._stop(app, share)
+        elif taking:
+            self._take(app, share)
+        elif share.takes:
             self._come(app, share)
+        return True
 
-    def set_weight(self, app: AppId, weight: float, at: float) -> None:
-        """Change an app's weight from now on."""
-        share = self._apps[app]
-        if weight == share.weight:
+    def set_weight(self, group: str, weight: float, at: float) -> None:
+        """Change the weight of a group from now on."""
+        mine = self._groups[group]
+        if all(self._apps[app].total == weight for app in mine):
             return
         self.advance(at)
-        share.weight = weight
-        self.touched.add(app)
-        if not (share.away or share.done):
-            self._go(app, share)
-            self._clock.set_weight(app, weight, self.now)
-            self._come(app, share)
+        for app in sorted(self._groups.get(group, ())):
+            self._apps[app].total = weight
+            self.touched.add(app)
+        self._split(group)
 
     def set_capacity(self, capacity: float, at: float) -> None:
         """Let there be so many GPUs from now on."""
@@ -207,13 +234,14 @@ class EqualShares:
         water = self._water
         if until < water.now:
             return done
+        self._lull = None
         while (ended := water.advance(until)) is not None:
             share = self._apps[ended]
             share.phase += 1
-            self._skip_empty(share)
-            self._lull = None
+            while not share.done and share.phases[share.phase].work <= 0.0:
+                share.phase += 1
             if share.done:
-                self._clock.leave(ended, water.now)
+                self._stop(ended, share)
                 done.append((ended, water.now))
             else:
                 share.left = share.phases[share.phase].work
@@ -221,7 +249,6 @@ class EqualShares:
         for app, _ in done:
             if self._apps[app].parting:
                 self._drop(app)
-        self._lull = None
         return done
 
     def is_parting(self, app: AppId) -> bool:
@@ -244,7 +271,7 @@ class EqualShares:
         """
         share = self._apps[app]
         mean = self.mean_contention(app)
-        if share.done or share.away:
+        if not share.takes:
             return mean
         elapsed = self._clock.elapsed(app, self.now)
         contention = self._clock.contention_now(app)
@@ -256,36 +283,41 @@ class EqualShares:
         if elapsed + rest <= 0.0:
             return contention
         crowded = (mean * elapsed + contention * rest) / (elapsed + rest)
-        until, area = self._foreseen().of[app]
+        until, area = self._without_newcomers()[app]
         if elapsed + until <= 0.0:
             return crowded
         return (1.0 - LULL) * crowded + LULL * (mean * elapsed + area) / (elapsed + until)
 
-    def _foreseen(self) -> _Lull:
-        """Equal shares of what is left, as if everybody could use all of its part."""
+    def _without_newcomers(self) -> dict[AppId, tuple[float, float]]:
+        """When each would end if nobody came any more, and its contention summed up until then.
+
+        Equal shares of what is left, as if everybody could use all of its part.
+        """
         if self._lull is None:
-            self._lull = _Lull()
             rest = []
             for app, share in self._apps.items():
-                if not (share.away or share.done):
+                if share.takes:
                     later = sum([phase.work for phase in share.phases[share.phase + 1 :]])
                     rest.append(((self._water.left(app) + later) / share.weight, app))
             rest.sort()
-            weight = sum([self._apps[app].weight for _, app in rest])
+            weights, weight = [], 0.0
+            for _, app in reversed(rest):
+                weight += self._apps[app].weight
+                weights.append(weight)
+            self._lull = {}
             until = area = poured = 0.0
             for end, app in rest:
+                weight = weights.pop()
                 step = (end - poured) * weight / self._water.capacity
                 until += step
                 area += step * weight
                 poured = end
-                own = self._apps[app].weight
-                self._lull.of[app] = (until, area / own)
-                weight = max(own, weight - own)
+                self._lull[app] = (until, area / self._apps[app].weight)
         return self._lull
 
     def _place(self, share: _Share, used: float) -> None:
         """Find the phase in which so much work has been used up."""
-        share.phase = 0
+        share.phase, used = 0, max(0.0, used)
         for phase in share.phases:
             if used < phase.work:
                 share.left = phase.work - used
@@ -294,41 +326,63 @@ class EqualShares:
             share.phase += 1
         share.left = 0.0
 
-    def _skip_empty(self, share: _Share) -> None:
-        while not share.done and share.phases[share.phase].work <= 0.0:
-            share.phase += 1
-
     def _come(self, app: AppId, share: _Share) -> None:
+        """Let an app that rested, or was thought to be done, take its share."""
         share.away = False
         self.touched.add(app)
         self._lull = None
-        self._clock.join(app, share.weight, self.now)
         if share.done:
+            self._clock.join(app, share.weight, self.now)
             self._clock.leave(app, self.now)
-        else:
-            self._take(app, share)
+            return
+        self._split(share.group, but=app)
+        self._clock.join(app, share.weight, self.now)
+        self._take(app, share)
+
+    def _stop(self, app: AppId, share: _Share) -> None:
+        """An app takes no share any more."""
+        self._clock.leave(app, self.now)
+        self.touched.add(app)
+        self._lull = None
+        self._split(share.group)
+
+    def _split(self, group: str, *, but: AppId | None = None) -> None:
+        """Divide the weight of a group among those who take a share; one of them has none yet."""
+        takers = [app for app in sorted(self._groups[group]) if self._apps[app].takes]
+        for app in takers:
+            share = self._apps[app]
+            weight = share.total / len(takers)
+            if weight == share.weight:
+                continue
+            share.weight = weight
+            self._lull = None
+            if app != but:
+                share.left = self._water.remove(app)
+                self._clock.set_weight(app, weight, self.now)
+                self._take(app, share)
 
     def _drop(self, app: AppId) -> None:
-        share = self._apps.pop(app)
-        if not (share.away or share.done):
-            self._go(app, share)
-            self._clock.leave(app, self.now)
+        share = self._apps[app]
+        if share.takes:
+            self._water.remove(app)
+            share.away = True
+            self._stop(app, share)
+        del self._apps[app]
+        mine = self._groups[share.group]
+        mine.discard(app)
+        if not mine:
+            del self._groups[share.group]
         self._clock.forget(app)
         self.touched.add(app)
 
-    def _go(self, app: AppId, share: _Share) -> None:
-        share.left = self._water.remove(app)
-        share.away = True
-        self._lull = None
-
     def _take(self, app: AppId, share: _Share) -> None:
-        phase = share.phases[share.phase]
-        self._water.add(app, share.weight, share.left, phase.useful)
+        self._water.add(app, share.weight, share.left, share.phases[share.phase].useful)
 
     # Writing down
 
     def state(self) -> SharesState:
         """Write down what is no app's."""
+        self._clock.touched.clear()  # Nobody asks for it.
         return SharesState(self._water.state(), self._clock.state())
 
     def apps(self) -> list[AppId]:
@@ -341,9 +395,16 @@ class EqualShares:
         if share is None:
             return None
         taker, meter = self._water.taker_state(app), self._clock.meter_state(app)
-        left = share.left if share.away else 0.0
         return ShareState(
-            share.weight, share.phases, share.phase, left, taker, meter, share.parting
+            group=share.group,
+            total=share.total,
+            weight=share.weight,
+            phases=share.phases,
+            phase=share.phase,
+            left=share.left if share.away else 0.0,
+            taker=taker,
+            meter=meter,
+            parting=share.parting,
         )
 
     @staticmethod
@@ -355,8 +416,9 @@ class EqualShares:
         shares._water = WaterLevel.restored(state.water, takers)
         shares._clock.take_back(state.contention, meters)
         for app, each in apps.items():
-            share = _Share(each.weight, each.phases, each.phase, each.left)
+            share = _Share(each.group, each.total, each.weight, each.phases, each.phase, each.left)
             share.parting = each.parting
             share.away = each.taker is None and not share.done
             shares._apps[app] = share
+            shares._groups.setdefault(share.group, set()).add(app)
         return shares

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from themis.fairness.sums import ExactSum
 from themis.model import AppId
 
+_FEW = 64
+"""So many void entries of a heap are no matter."""
+
 
 @dataclass(frozen=True, slots=True)
 class TakerState:
@@ -55,14 +58,20 @@ class _Taker:
 class _Heap:
     """A heap of takers whose void entries are dropped when they surface."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "_most")
 
     def __init__(self) -> None:
         self._entries: list[tuple[float, int, int, _Taker]] = []
+        self._most = _FEW
 
     def push(self, key: float, taker: _Taker) -> None:
         # Number and moves are unique together, so takers themselves are never compared.
         heapq.heappush(self._entries, (key, taker.number, taker.moves, taker))
+        if len(self._entries) > self._most:
+            # What never surfaces would stay for ever.
+            self._entries = [entry for entry in self._entries if entry[2] == entry[3].moves]
+            heapq.heapify(self._entries)
+            self._most = _FEW + 2 * len(self._entries)
 
     def first(self) -> _Taker | None:
         entries = self._entries
