@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from themis.arbiter import Arbiter, Settings, events
 from themis.arbiter.commands import Command, Report
-from themis.arbiter.settings import BidderKind
+from themis.arbiter.settings import BidderKind, ContentionOf
 from themis.model import (
     AppId,
     Bid,
@@ -112,8 +112,8 @@ KINDS: dict[str, Callable[[], Policy]] = {
 UNRELIABLE = {"raises", "confused", "nonsense"}
 
 SETTINGS = (
-    Settings(),
-    Settings(bidder=BidderKind.APP, lease=300.0),
+    Settings(contention_of=ContentionOf.SHARES),
+    Settings(bidder=BidderKind.APP, lease=300.0, contention_of=ContentionOf.SHARES),
     Settings(lease=120.0, grace=5.0, pooling=0.0),
     Settings(lease=90.0, grace=60.0, guard=10.0, idle_after=0.0),
 )
@@ -147,7 +147,7 @@ class ArbiterMachine(RuleBasedStateMachine):
             seed=seed,
             slowdown=(1.0, 1.1, 1.3, 1.6),
             drain=drain,
-            on_event=[self.watch, self.expect_plans, self.saver],
+            on_event=[self.watch, self.expect_plans, self.expect_contention, self.saver],
         )
         self.world.now = start
         for index in (0, 1):
@@ -161,6 +161,17 @@ class ArbiterMachine(RuleBasedStateMachine):
             if isinstance(command, Report) and self.kind not in UNRELIABLE:
                 failed = command.record.failed
                 assert not failed or failed.startswith("the solver"), failed
+
+    def expect_contention(
+        self, arbiter: Arbiter, event: events.Event, commands: Sequence[Command]
+    ) -> None:
+        """Whoever is active has a share, and a contention, which counts itself."""
+        world = arbiter.world
+        for app, state in world.apps.items():
+            if state.active and world.sharing.is_on:
+                contention = world.sharing.expected_contention(app)
+                assert contention is not None
+                assert 1.0 - 1e-9 <= contention < math.inf
 
     # Apps
 
