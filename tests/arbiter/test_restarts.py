@@ -118,6 +118,21 @@ def test_leases_that_lapsed_are_kept_until_a_round_could_take_them_away(
     assert {lease.token for lease in world.arbiter.ledger.leases()} == tokens
 
 
+def test_settings_that_wait_for_the_beat_leave_no_lease_behind_when_it_was_missed(
+    make_world: MakeWorld,
+) -> None:
+    """A round of theirs looks ahead less far than the old ones would let leases last."""
+    world = make_world()
+    world.submit(simple_app("a", gpus=4, iterations=10_000))
+    world.send(events.SettingsChanged(1.0, Settings(lease=120.0, grace=5.0, pooling=0.0)))
+    world.send(events.ServiceRestarted(1293.0))
+    world.now = 1293.0
+    world.advance(1400.0)
+    assert world.held("a")
+    ends = {world.arbiter.ledger.tail(gpu) for gpu in world.held("a")}
+    assert {lease.end for lease in ends if lease is not None} == {1440.0}
+
+
 def test_leases_that_are_about_to_end_leave_time_for_a_round_and_a_checkpoint(
     make_world: MakeWorld,
 ) -> None:

@@ -546,7 +546,11 @@ class Arbiter:
         self._held_until = until if until > self._now else None
         if self._held_until is not None:
             self._alarms.set(self._held_until, OpenFree())
-        self._leasing.bridge()
+        # The round of a beat that is due begins with the settings that wait for it.
+        beat = self._beat if self._late_beat is None else self._late_beat
+        due = beat is not None and beat - settings.round_lead <= self._now
+        coming = self._next_settings if due else None
+        self._leasing.bridge((coming or settings).round_lead)
 
     def _due(self) -> tuple[float | None, bool]:
         """The beat whose round is due, and whether one between beats is: an open one is again."""

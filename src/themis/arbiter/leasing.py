@@ -289,14 +289,14 @@ class Leasing:
 
     # After the arbiter was away
 
-    def bridge(self) -> None:
-        """Let nothing end that lapsed meanwhile, or would before a round could settle.
+    def bridge(self, lead: float) -> None:
+        """Let nothing end that lapsed meanwhile, or would before a round with this lead could settle.
 
         Whoever holds a GPU holds it until a round that opens now could take it away: the same
         token, so that what still runs there runs on (docs/decisions/0034). Somebody who is
         followed by another has had its share.
         """
-        ledger, end = self._world.ledger, self.now + self._world.settings.round_lead
+        ledger, end = self._world.ledger, self.now + lead
         early = self._alarms.leave_early()
         ledger.look_anew(self.now)
         for gpu in map(GpuId, range(len(ledger))):
