@@ -64,6 +64,9 @@ def test_nobody_waits_for_one_who_is_better_off() -> None:
         pytest.param(replace(SHORT, of="long"), id="it would call in its own owner's"),
         pytest.param(replace(SHORT, machines=frozenset({1})), id="it may not use them"),
         pytest.param(replace(SHORT, min_gang=8, gang=8, jobs=1), id="too few for its gang"),
+        pytest.param(
+            replace(SHORT, min_gang=3, gang=4, quota_left=2), id="it may not have a whole gang"
+        ),
     ],
 )
 def test_nothing_is_called_in_for(app: FakeApp) -> None:

@@ -290,7 +290,7 @@ class Leasing:
     # After the arbiter was away
 
     def bridge(self, lead: float) -> None:
-        """Let nothing end that lapsed meanwhile, or would before a round with this lead could settle.
+        """Let nothing end that lapsed, or would before a round with this lead could settle.
 
         Whoever holds a GPU holds it until a round that opens now could take it away: the same
         token, so that what still runs there runs on (docs/decisions/0034). Somebody who is

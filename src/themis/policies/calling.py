@@ -77,6 +77,8 @@ def rho_until_beat(app: AppView, view: View, gpus: Sequence[GpuId]) -> float:
 
 def _loss(before: float, after: float) -> float:
     """What a higher rho costs, as auctions count it; nothing as long as the app is in time."""
+    if math.isinf(before):
+        return 0.0  # Who cannot run either way loses nothing.
     return math.log(max(after, LATE) / max(before, LATE))
 
 
