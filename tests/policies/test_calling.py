@@ -1,12 +1,13 @@
 """Which GPUs are called in for a newcomer, and of whom."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from themis.model import AppId, GpuId, Machine, Topology
 from themis.policies import View, policy
-from themis.policies.calling import call_in
+from themis.policies.calling import _loss, call_in
 from themis.testing.fakes import FakeApp, fake_view
 
 EIGHT = Topology((Machine("m0", "r0", (4,)), Machine("m1", "r0", (4,))))
@@ -64,13 +65,16 @@ def test_nobody_waits_for_one_who_is_better_off() -> None:
         pytest.param(replace(SHORT, of="long"), id="it would call in its own owner's"),
         pytest.param(replace(SHORT, machines=frozenset({1})), id="it may not use them"),
         pytest.param(replace(SHORT, min_gang=8, gang=8, jobs=1), id="too few for its gang"),
-        pytest.param(
-            replace(SHORT, min_gang=3, gang=4, quota_left=2), id="it may not have a whole gang"
-        ),
     ],
 )
 def test_nothing_is_called_in_for(app: FakeApp) -> None:
     assert called(between_beats(app, LONG)) == []
+
+
+def test_who_cannot_run_with_what_it_may_have_gains_nothing_by_it() -> None:
+    assert _loss(math.inf, 3.0) == 0.0
+    assert _loss(math.inf, math.inf) == 0.0
+    assert _loss(2.0, 3.0) == pytest.approx(math.log(1.5))
 
 
 def test_what_is_free_is_not_called_in_as_well() -> None:
