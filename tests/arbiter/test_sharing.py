@@ -199,6 +199,7 @@ def test_an_arbiter_from_before_takes_its_apps_in_as_they_are(lost: set[str]) ->
     world.advance(300.0)
     kept = {key: part for key, part in parts(world.arbiter).items() if key not in lost}
     twin = arbiter_from(kept, policy("themis"), seed=0)
+    assert lost <= set(take_changed(twin))  # and are written down from now on
     twin.handle(events.ServiceRestarted(300.0))
     for name in ("a", "b"):
         assert twin.world.contention_inside(AppId(name), 300.0) == pytest.approx(2.0, rel=0.3)

@@ -58,5 +58,7 @@ def arbiter_from(
     arbiter = Arbiter.restored(Shelf(kept), policy, seed=seed)
     arbiter.ledger.raise_tokens(token_floor)
     take_changed(arbiter)
+    # One that was saved before shares were kept up begins with them now.
+    arbiter.world.keep_shares(max(0.0, arbiter.now))
     check_ledger(arbiter.ledger)
     return arbiter

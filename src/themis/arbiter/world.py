@@ -569,7 +569,6 @@ class World:
             world.apps[app] = AppState.restored(app, shelf, world._marks)
         world._take_back_clocks(shelf)
         world.sharing = Sharing.restored(shelf)
-        world.keep_shares(shelf.one(ContentionPart).integral.now)
         return world
 
     def _take_back_clocks(self, shelf: Shelf) -> None:
