@@ -24,6 +24,16 @@ def world_with(*apps: str, settings: Settings = SHARES, iterations: int = 800) -
     return world
 
 
+def after_one_finished_early(settings: Settings = SHARES) -> ScriptedWorld:
+    """At 1000 s; of three apps one was done at 500, before its share would have been."""
+    world = world_with("a", "b", "c", settings=settings, iterations=8000)
+    world.advance(500.0)
+    world.progress("a", 8000.0)
+    world.finish("a")
+    world.advance(1000.0)
+    return world
+
+
 def inside(world: ScriptedWorld, app: str) -> float:
     """The contention in an app's ideal time, as a round would see it now."""
     world.arbiter.world.sharing.advance(world.now)
@@ -40,11 +50,7 @@ def ideal_time(world: ScriptedWorld, app: str) -> float:
 
 
 def test_who_finished_early_counts_until_its_share_would_have_brought_it_there() -> None:
-    world = world_with("a", "b", "c", iterations=8000)
-    world.advance(500.0)
-    world.progress("a", 8000.0)
-    world.finish("a")
-    world.advance(1000.0)
+    world = after_one_finished_early()
     assert inside(world, "b") == pytest.approx(3.0)
     assert world.arbiter.world.contention.mean_contention(AppId("b"), 1000.0) < 3.0
 
@@ -76,20 +82,12 @@ def test_who_is_late_is_held_against_the_share_it_should_have_had() -> None:
 
 
 def test_without_it_contention_is_of_the_run() -> None:
-    world = world_with("a", "b", "c", settings=RUN, iterations=8000)
-    world.advance(500.0)
-    world.progress("a", 8000.0)
-    world.finish("a")
-    world.advance(1000.0)
+    world = after_one_finished_early(RUN)
     assert inside(world, "b") == pytest.approx(2.5)
 
 
 def test_people_are_told_of_the_run_as_in_the_end() -> None:
-    world = world_with("a", "b", "c", iterations=8000)
-    world.advance(500.0)
-    world.progress("a", 8000.0)
-    world.finish("a")
-    world.advance(1000.0)
+    world = after_one_finished_early()
     told = fairness_of(world.arbiter.world, 1000.0)[AppId("b")].ideal_time
     assert told == pytest.approx(8000 * 10.0 * 2.5 / 8)
     assert ideal_time(world, "b") > told
