@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from themis.errors import ConfigError
 from themis.model import AppId, GpuId, Machine, Slowdown, Topology
 from themis.policies import POLICIES, Allotment, View, policy
 from themis.policies.equal_share import max_min
@@ -215,3 +216,11 @@ def test_a_gang_spread_too_far_does_not_hoard_what_it_cannot_use() -> None:
     assert _got(plan.allotments)["averse"] in ([0, 1], [4, 5])
     assert len(_got(plan.allotments)["next"]) == 2
     assert AppId("averse") not in plan.notes.declined
+
+
+@pytest.mark.parametrize("name", ["equal-share", "min-max-rho", "worst-first"])
+def test_an_opponent_calls_in_only_if_it_is_told_to(name: str) -> None:
+    assert not policy(name).calls_in
+    assert policy(name, call_in_gain=0.05).calls_in
+    with pytest.raises(ConfigError, match="call_in_gain"):
+        policy(name, call_in_gain=-1.0)

@@ -46,7 +46,7 @@ from themis.arbiter.world import GONE, World, first_beat_after
 from themis.auction.problem import check_bid
 from themis.errors import ConfigError, RefusedError, StaleAnswerError
 from themis.model import AppId, Bid, Offer, Topology
-from themis.model.ids import check_count, check_name, check_number
+from themis.model.ids import check_count, check_name, check_number, check_weight
 from themis.model.reasons import SUSPENSIONS, Reason
 from themis.policies.base import Policy
 
@@ -381,7 +381,7 @@ class Arbiter:
             self._world.set_quota(event.owner, event.gpus)
             self._wants_round = True
             return
-        check_number("weight", event.weight, above=True, high=1e6)
+        check_weight("weight", event.weight)
         if event.app is not None:
             self._world.set_app_weight(event.app, event.weight, self._now)
         elif event.owner is not None:

@@ -1,6 +1,7 @@
 """Calling in: a newcomer that cannot wait for a beat, and GPUs of those who can.
 
 called = call_in(view, lent, least_gain=0.05)   # to be offered beside what is free
+class Mine(Caller, DirectPolicy): ...               # a policy that does so, if asked to
 
 Leases end together at a beat. An app that needs no more than a lease would take several times as
 long as with a share of its own if it waited for one. Then leases of those who lose least by it end
@@ -13,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from themis.model import SLOT, AppId, GpuId
-from themis.policies.base import AppView, View
+from themis.model.ids import check_number
+from themis.policies.base import AppView, Policy, View
 from themis.policies.placing import Pool
 from themis.policies.ranking import LATE
 
@@ -25,6 +27,18 @@ PATIENCE = 0.1
 
 HARDLY = 1.05
 """More GPUs that make a newcomer faster by less than this factor are not called in."""
+
+
+class Caller(Policy):
+    """A policy that can call GPUs in; with a gain of 0 it never does."""
+
+    def __init__(self, *, call_in_gain: float = 0.0) -> None:
+        self.call_in_gain = check_number("call_in_gain", call_in_gain, high=100.0)
+        self.calls_in = self.call_in_gain > 0.0
+
+    def call_in(self, view: View, lent: Mapping[GpuId, AppId]) -> list[GpuId]:
+        """GPUs of who can wait, for newcomers who cannot."""
+        return call_in(view, lent, least_gain=self.call_in_gain)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ from typing import ClassVar
 
 from themis.model import AppId, Source
 from themis.policies.base import AppView, DirectPolicy, Plan, View
+from themis.policies.calling import Caller
 from themis.policies.leftovers import Hand
 from themis.policies.placing import Pool
 from themis.policies.ranking import in_order
 
 
-class EqualShare(DirectPolicy):
+class EqualShare(Caller, DirectPolicy):
     """The natural opponent: nobody is ever far from its share."""
 
     name: ClassVar[str] = "equal-share"

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from themis.model import SLOT, AppId, Source
 from themis.policies.base import AppView, DirectPolicy, Plan, View
+from themis.policies.calling import Caller
 from themis.policies.filling import reachable
 from themis.policies.leftovers import Hand
 from themis.policies.placing import Pool
@@ -15,7 +16,7 @@ from themis.policies.ranking import worst_off
 _LOWER = 1e-9
 
 
-class MinMaxRho(DirectPolicy):
+class MinMaxRho(Caller, DirectPolicy):
     """Finish-time fairness as a program over allocations, without bids and payments (Gavel's)."""
 
     name: ClassVar[str] = "min-max-rho"

@@ -28,12 +28,11 @@ from themis.policies.base import (
     Certificate,
     Notes,
     Plan,
-    Policy,
     Round,
     Standing,
     View,
 )
-from themis.policies.calling import call_in
+from themis.policies.calling import Caller
 from themis.policies.leftovers import Barred, Hand
 from themis.policies.placing import Pool
 from themis.policies.ranking import LATE, invite, worst_off
@@ -93,7 +92,7 @@ class _Auction:
     guarded: list[Allotment] = field(default_factory=list)
 
 
-class Themis(Policy):
+class Themis(Caller):
     """The default policy."""
 
     name: ClassVar[str] = "themis"
@@ -121,6 +120,7 @@ class Themis(Policy):
         call_in_gain: float = 0.05,
         fresh_tables: bool = False,
     ) -> None:
+        super().__init__(call_in_gain=call_in_gain)
         self.f = check_number("f", f, high=1.0)
         self.payment = payment_by_name(payment)
         self.rank = _choice("rank", rank, Rank)
@@ -132,15 +132,9 @@ class Themis(Policy):
         self.leftovers = _choice("leftovers", leftovers, Leftovers)
         self.guard_rounds = check_count("guard_rounds", guard_rounds, low=0)
         self.guard_patience = check_count("guard_patience", guard_patience)
-        self.call_in_gain = check_number("call_in_gain", call_in_gain, high=100.0)
-        self.calls_in = self.call_in_gain > 0.0
         if not isinstance(fresh_tables, bool):
             raise ConfigError("fresh_tables", fresh_tables, "true or false")
         self.fresh_tables = fresh_tables
-
-    def call_in(self, view: View, lent: Mapping[GpuId, AppId]) -> list[GpuId]:
-        """GPUs of who can wait, for newcomers who cannot."""
-        return call_in(view, lent, least_gain=self.call_in_gain)
 
     def hold_round(self, view: View, rng: random.Random) -> Round:
         """Rank, invite, ask, solve, settle, deal."""

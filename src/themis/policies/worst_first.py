@@ -5,12 +5,13 @@ from typing import ClassVar
 
 from themis.model import Source
 from themis.policies.base import DirectPolicy, Plan, View
+from themis.policies.calling import Caller
 from themis.policies.leftovers import Hand
 from themis.policies.placing import Pool
 from themis.policies.ranking import worst_off
 
 
-class WorstFirst(DirectPolicy):
+class WorstFirst(Caller, DirectPolicy):
     """What remains of Themis without bids and payments."""
 
     name: ClassVar[str] = "worst-first"
