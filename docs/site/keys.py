@@ -30,6 +30,8 @@ def _kind(schema: dict[str, Any]) -> str:
     match schema.get("type"):
         case "integer":
             return f"a whole number, {schema['minimum']} to {schema['maximum']}"
+        case "number" if "minimum" in schema:
+            return f"a number, {schema['minimum']:g} to {schema['maximum']:g}"
         case "number":
             return "a number above 0"
         case "array":

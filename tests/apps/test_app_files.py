@@ -91,7 +91,7 @@ def test_secrets_in_the_environment_are_in_no_message_and_no_representation() ->
         ({"iteration_seconds": float("nan")}, "iteration_seconds", "finite"),
         ({"iteration_seconds": 0.5}, "iteration_seconds", "max_iterations"),
         ({"duration": "1h", "stop": {"max_iterations": 5}}, "duration", "nothing"),
-        ({"weight": 0}, "weight", "above 0"),
+        ({"weight": 0}, "weight", "from 1e-06 to 1e+06"),
         ({"retries": -1}, "retries", "whole number"),
         ({"gpus": {"memory": "lots"}}, "gpus.memory", "gigabytes"),
         ({"model": "vgg17"}, "model", ""),

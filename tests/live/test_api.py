@@ -144,6 +144,18 @@ def test_what_is_refused_is_not_in_the_audit_as_done(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
+@pytest.mark.parametrize(
+    ("weight", "why"), [(1e-320, "at least 1e-06"), (1e9, "at most 1000000.0")]
+)
+def test_weights_that_cannot_be_are_refused(tmp_path: Path, weight: float, why: str) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            answer = await desk.call("root", "PUT", "/v1/owners/ann/weight", {"weight": weight})
+            assert (answer.status_code, answer.json()["reason"]) == (422, why)
+
+    asyncio.run(work())
+
+
 def test_operators_change_owners_machines_and_tokens_and_it_is_audited(tmp_path: Path) -> None:
     async def work() -> None:
         async with desk_of(tmp_path) as desk:

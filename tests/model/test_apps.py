@@ -33,6 +33,7 @@ def test_a_plain_app_is_accepted() -> None:
         pytest.param(lambda: app(name="A"), "app", id="a bad name"),
         pytest.param(lambda: app(owner=""), "owner", id="no owner"),
         pytest.param(lambda: app(weight=0.0), "weight of sweep", id="zero weight"),
+        pytest.param(lambda: app(weight=1e-320), "weight of sweep", id="hardly any weight"),
         pytest.param(lambda: app(weight=-1.0), "weight of sweep", id="negative weight"),
         pytest.param(lambda: app(weight=math.nan), "weight of sweep", id="NaN weight"),
         pytest.param(lambda: app(weight=math.inf), "weight of sweep", id="infinite weight"),

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from themis.apps.space import Choice, Parameter, Space, number, parse_space
 from themis.errors import ConfigError, unknown_name
-from themis.model.ids import check_count, check_name, check_number
+from themis.model.ids import check_count, check_name, check_number, check_weight
 from themis.model.zoo import entry
 from themis.records.documents import Place, read_document
 from themis.records.words import seconds
@@ -288,13 +288,16 @@ def _time(low: float = 0.0, high: float = 1e9) -> Callable[[Any, Place], float]:
     return read
 
 
-def _positive(high: float) -> Callable[[Any, Place], float]:
-    def read(value: Any, place: Place) -> float:
-        given = number(value, place)
-        with place.blamed():
-            return check_number("value", given, above=True, high=high)
+def _iteration_seconds(value: Any, place: Place) -> float:
+    given = number(value, place)
+    with place.blamed():
+        return check_number("value", given, above=True, high=1e9)
 
-    return read
+
+def _weight(value: Any, place: Place) -> float:
+    given = number(value, place)
+    with place.blamed():
+        return check_weight("value", given)
 
 
 def _command(value: Any, place: Place) -> tuple[str, ...]:
@@ -405,13 +408,13 @@ _READERS: Mapping[str, Callable[[Any, Place], Any]] = {
     "tuner": _enum(Minder),
     "metric": _section(Metric),
     "gpus": _section(Gpus),
-    "iteration_seconds": _positive(1e9),
+    "iteration_seconds": _iteration_seconds,
     "duration": _time(),
     "model": _zoo,
     "checkpoint": _section(Checkpoint),
     "retries": _count(0, 1000),
     "max_runtime": _time(1.0),
-    "weight": _positive(1e6),
+    "weight": _weight,
 }
 
 

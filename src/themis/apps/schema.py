@@ -4,6 +4,7 @@ from enum import StrEnum
 from typing import Any
 
 from themis.apps.file import Goal, Method, Minder, Rule, Source
+from themis.model.ids import LEAST_WEIGHT, MOST_WEIGHT
 from themis.model.zoo import ZOO
 
 _NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
@@ -57,7 +58,8 @@ def app_schema() -> dict[str, Any]:
             "retries": _about(_count(0, 1000), "How often a job that fails is tried again."),
             "max_runtime": _about(_TIME, "How long a job may run in all."),
             "weight": _about(
-                {"type": "number", "exclusiveMinimum": 0}, "The app's share, within its owner's."
+                {"type": "number", "minimum": LEAST_WEIGHT, "maximum": MOST_WEIGHT},
+                "The app's share, within its owner's.",
             ),
         },
         ("name", "command"),

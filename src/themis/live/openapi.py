@@ -131,6 +131,8 @@ def _check_number(schema: Mapping[str, Any], value: float, where: str) -> None:
         raise RefusedError(where, "must be a number of at most 10^15")
     if value < schema.get("minimum", value):
         raise RefusedError(where, f"at least {schema['minimum']}")
+    if value > schema.get("maximum", value):
+        raise RefusedError(where, f"at most {schema['maximum']}")
     if "exclusiveMinimum" in schema and value <= schema["exclusiveMinimum"]:
         raise RefusedError(where, f"more than {schema['exclusiveMinimum']}")
 

@@ -7,7 +7,15 @@ app = AppSpec(AppId("sweep"), OwnerId("ann"), jobs, (Phase(4, 8), Phase(2, 16), 
 from dataclasses import dataclass, replace
 
 from themis.errors import ConfigError, DuplicateError
-from themis.model.ids import AppId, JobId, OwnerId, check_count, check_name, check_number
+from themis.model.ids import (
+    AppId,
+    JobId,
+    OwnerId,
+    check_count,
+    check_name,
+    check_number,
+    check_weight,
+)
 from themis.model.slowdown import NO_SLOWDOWN, Slowdown
 from themis.model.topology import ANY_MODEL, Machine
 
@@ -103,7 +111,7 @@ class AppSpec:
     def __post_init__(self) -> None:
         check_name("app", self.id)
         check_name("owner", self.owner)
-        check_number(f"weight of {self.id}", self.weight, above=True, high=1e6)
+        check_weight(f"weight of {self.id}", self.weight)
         check_number(f"budget of {self.id}", self.budget)
         check_number(f"checkpoint_seconds of {self.id}", self.checkpoint_seconds)
         check_number(f"restart_seconds of {self.id}", self.restart_seconds)

@@ -18,6 +18,9 @@ OwnerId = NewType("OwnerId", str)
 GpuId = NewType("GpuId", int)
 """A GPU: dense, from 0, in locality order."""
 
+LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 1e6
+"""What an app or an owner can weigh: nobody is nothing beside another."""
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
 
 
@@ -57,6 +60,15 @@ def check_number(
     if not math.isfinite(number) or number < low or number > high or (above and number <= low):
         raise ConfigError(key, value, allowed)
     return number
+
+
+def check_weight(key: str, value: object) -> float:
+    """Return the weight of an app or an owner if it is one that can be divided by.
+
+    Raises:
+        ConfigError: It is not a number, or out of range.
+    """
+    return check_number(key, value, low=LEAST_WEIGHT, high=MOST_WEIGHT)
 
 
 def check_count(key: str, value: object, *, low: int = 1, high: int = 10**9) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from themis.fleet.messages import MOST_LOG
 from themis.live.access import Verb
 from themis.live.credentials import Role
+from themis.model.ids import LEAST_WEIGHT, MOST_WEIGHT
 from themis.records.questions import LONGEST, MOST_SEEDS
 
 
@@ -76,7 +77,9 @@ _QUOTA = {
 _WEIGHT = {
     "type": "object",
     "required": ["weight"],
-    "properties": {"weight": {"type": "number", "exclusiveMinimum": 0}},
+    "properties": {
+        "weight": {"type": "number", "minimum": LEAST_WEIGHT, "maximum": MOST_WEIGHT},
+    },
     "additionalProperties": False,
 }
 _TOKEN = {
