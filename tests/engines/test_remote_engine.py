@@ -115,7 +115,8 @@ def end_of_a_lost_job(
     async def scene() -> None:
         stage = await on_stage(state, owners, scheduler)
         assert isinstance(stage.engine, RemoteEngine)
-        task = await stage.start(READY + FOREVER)
+        # Without grace: a shorter lease must not end it before it is lost.
+        task = await stage.start(READY + FOREVER, grace=0.0)
         await lose(stage.engine, task)
         endings.append(await stage.ending())
         await stage.clean()
