@@ -1,11 +1,15 @@
 """`themis reproduce`: a table for people, one object for programs, errors that help."""
 
 import json
+import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from themis.cli import heartbeat
 
 Cli = Callable[..., Any]
 
@@ -20,7 +24,10 @@ def test_without_names_it_lists_the_experiments(cli: Cli) -> None:
     assert done.code == 0
     for word in ("E12", "E13", "What apps look like"):
         assert word in done.out
-    assert set(json.loads(cli("reproduce", "--json").out)) >= {"E1", "E12", "E13"}
+    data = json.loads(cli("reproduce", "--json").out)
+    assert set(data) >= {"E1", "E12", "E13"}
+    assert (data["E11"]["runs"], data["E12"]["runs"]) == (64, 0)
+    assert re.search(r"E16 .* 260 +about 20,000 in all", done.out)
 
 
 def test_people_get_the_claims_and_the_files(cli: Cli, tmp_path: Path) -> None:
@@ -37,7 +44,8 @@ def test_what_takes_a_while_is_told_when_it_begins(cli: Cli, tmp_path: Path) -> 
     lines = done.err.splitlines()
     assert lines[0] == f"reproducing E12 E13, in {tmp_path / 'out'}"
     told = [line.split(": ")[:2] for line in lines if line.startswith(("E12", "E13", "writing"))]
-    begun = [" ".join(words[:2]) for words in told]
+    # Seconds are told of what takes some, and what began is said again.
+    begun = list(dict.fromkeys(re.sub(r" \(\d+ s\)", "", " ".join(words)) for words in told))
     assert [text for text in begun if "drawing" not in text] == [
         "E12 evaluating", "E13 evaluating", "writing the report 2 of 2",
     ]  # fmt: skip
@@ -81,7 +89,10 @@ def test_an_interrupt_tells_how_to_go_on(
     monkeypatch.setattr("themis.experiments.running.finish_all", interrupted)
     done = cli("reproduce", "E11", "--quick", "--out", tmp_path / "out")
     assert done.code == 130
-    assert "the same command goes on from there" in done.err
+    assert "no run was finished; the same command begins anew" in done.err
+    (tmp_path / "out" / "runs" / "0a.json").write_text("{}\n", "utf-8")
+    done = cli("reproduce", "E11", "--quick", "--out", tmp_path / "out")
+    assert f"finished runs are in {tmp_path / 'out'}; the same command goes on" in done.err
 
 
 def test_in_parts_it_says_what_is_left_and_fails_until_all_is_there(
@@ -158,6 +169,7 @@ def test_runs_that_were_made_in_parts_become_a_page_that_says_so(
         (("E12", "E1O"), ("E1O", "did you mean")),
         (("E13", "--seeds", "5-1"), ("range upwards",)),
         (("E13", "--seeds", ","), ("at least one seed",)),
+        (("E13", "--policies", ""), ("policies", "at least one policy")),
         (("E13", "--workers", "0"), ("--workers",)),
     ],
 )
@@ -195,6 +207,37 @@ def test_where_nothing_can_be_written_is_found_before_anything_runs(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("flag", "name", "words"),
+    [
+        ("--docs", "notes.md", "a new file, or a page that this command made"),
+        ("--pack", "notes.md", "a new file, or an archive (.xz) to replace"),
+    ],
+)
+def test_a_file_of_somebody_else_is_not_replaced(
+    cli: Cli, tmp_path: Path, flag: str, name: str, words: str
+) -> None:
+    mine = tmp_path / name
+    mine.write_text("# Results\n\nof my own.\n", "utf-8")
+    done = cli("reproduce", "E13", "--out", tmp_path / "out", flag, mine)
+    assert done.code == 2
+    assert words in done.err
+    assert mine.read_text("utf-8") == "# Results\n\nof my own.\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_page_and_an_archive_that_this_command_made_are_replaced(
+    cli: Cli, tmp_path: Path
+) -> None:
+    out, page, packed = tmp_path / "out", tmp_path / "results.md", tmp_path / "runs.xz"
+    page.write_text("", "utf-8")  # with nothing in it there is nothing to lose
+    (out / "runs").mkdir(parents=True)
+    (out / "runs" / "0a.json").write_text("{}\n", "utf-8")
+    for _ in range(2):
+        assert cli("reproduce", "E13", "--out", out, "--docs", page, "--pack", packed).code == 0
+    assert "VGG16" in page.read_text("utf-8")
+
+
 def test_a_page_and_an_archive_may_lie_in_folders_that_are_still_to_be_made(
     cli: Cli, tmp_path: Path
 ) -> None:
@@ -217,6 +260,10 @@ def test_data_that_is_not_there_is_told(
     done = cli("reproduce", "E13", "--out", tmp_path / "out")
     assert done.code == 2
     assert "THEMIS_DATA" in done.err
+    (tmp_path / "nowhere").mkdir()
+    done = cli("reproduce", "E13", "--out", tmp_path / "out")
+    assert done.code == 0
+    assert f"THEMIS_DATA: {tmp_path / 'nowhere'} has no CSV file" in done.err
 
 
 def test_a_folder_that_cannot_be_written_is_told(cli: Cli, tmp_path: Path) -> None:
@@ -247,6 +294,82 @@ def test_runs_are_packed_and_unpacked_without_running_anything(cli: Cli, tmp_pat
     assert "0 runs (0 files, 1 were there)" in again.err
 
 
+def test_runs_of_chosen_policies_come_to_an_end(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from themis.experiments import base  # noqa: PLC0415 - only this test makes it small
+
+    monkeypatch.setattr(base, "QUICK_APPS", 1)
+    few = ("reproduce", "E1", "--quick", "--seeds", "1", "--out", tmp_path, "--workers", "1")
+    args = (*few, "--policies", "equal-share,gandiva", "--no-color")
+    begun = cli(*args, "--minutes", "0")
+    assert begun.code == 1
+    assert "E1: 4 runs left" in begun.err
+    assert "E1: 10 runs of other policies left" in begun.err
+    done = cli(*args)
+    assert done.code == 0
+    assert "all runs of equal-share, gandiva are there" in done.err
+    assert "the same command without --policies makes the others" in done.err
+    assert "goes on from there" not in done.err
+    assert "4 of 14 runs" in done.out
+    data = json.loads(cli(*args, "--json").out)
+    assert (data["unfinished"], data["left_of_other_policies"]) == ({}, {"E1": 10})
+
+
+def test_made_again_they_are_told_anew_by_all_experiments_that_share_them(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from themis.experiments import base  # noqa: PLC0415 - only this test makes it small
+
+    monkeypatch.setattr(base, "QUICK_APPS", 1)
+    few = ("--quick", "--seeds", "1", "--out", tmp_path, "--workers", "1")
+    chosen = (*few, "--policies", "equal-share,gandiva,fifo,slaq")
+    cli("reproduce", "E2", "E4", *chosen)
+    before = (tmp_path / "E2" / "gpu_time.csv").read_text("utf-8")
+    for path in (tmp_path / "runs").glob("*.json"):
+        text = re.sub(r'"gpu_hours":[0-9.]+', '"gpu_hours":123456.0', path.read_text("utf-8"))
+        path.write_text(text, "utf-8")
+    cli("reproduce", "E2", *few, "--minutes", "0")
+    assert "123456" in (tmp_path / "E2" / "runs.csv").read_text("utf-8")
+    cli("reproduce", "E4", *chosen, "--fresh")
+    assert "123456" not in (tmp_path / "E2" / "runs.csv").read_text("utf-8")
+    assert (tmp_path / "E2" / "gpu_time.csv").read_text("utf-8") == before
+
+
+def test_before_a_search_and_a_live_run_nothing_is_promised(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("themis.experiments.running.finish_all", lambda *_, **__: 1)
+    done = cli("reproduce", "E16", "E17", "--out", tmp_path / "out", "--minutes", "1")
+    (told,) = (line for line in done.err.splitlines() if "261 runs to do" in line)
+    assert "E16 may name more when it has seen these, about 20,000 in all" in told
+    assert "E17 goes on with processes change hands and the live system" in told
+
+
+def test_it_is_never_silent_for_long(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("themis.cli.output.SILENCE", 0.0)
+    beaten = threading.Event()
+    beat = heartbeat._Talking.beat
+
+    def noted(talking: heartbeat._Talking) -> None:
+        beat(talking)
+        beaten.set()
+
+    def patient(*_: object) -> list[Path]:
+        beaten.clear()
+        assert beaten.wait(60.0)
+        return []
+
+    monkeypatch.setattr(heartbeat._Talking, "beat", noted)
+    monkeypatch.setattr("themis.experiments.write_report", patient)
+    done = cli("reproduce", "E13", "--out", tmp_path / "out", "--json")
+    assert re.search(r"writing the report \(\d+ s\): 1 of 1", done.err)
+    assert json.loads(done.out)["files"] == []
+    assert heartbeat.NAME not in {thread.name for thread in threading.enumerate()}
+
+
 def test_policies_are_of_experiments(cli: Cli, tmp_path: Path) -> None:
     for more in ((), ("--docs", tmp_path / "page.md"), ("--unpack", tmp_path / "runs.xz")):
         done = cli("reproduce", "--policies", "themis", "--out", tmp_path, *more)
@@ -268,7 +391,10 @@ def test_finished_runs_can_be_made_again(cli: Cli, tmp_path: Path) -> None:
     nothing = cli(*args, "--verify", "2")
     assert nothing.code == 1
     assert "no finished run" in nothing.err
+    assert "--quick" not in nothing.err
     cli(*args)
+    slow = cli("reproduce", "E1", "--seeds", "1", "--out", tmp_path, "--verify", "2")
+    assert "has no finished run of these, but some of --quick: add it" in slow.err
     same = cli(*args, "--verify", "1", "--no-color")
     assert (same.code, same.out.count("the same")) == (0, 1)
     for path in (tmp_path / "runs").glob("*.json"):

@@ -88,3 +88,28 @@ def test_who_has_hardly_any_seeds_does_not_cost_the_others_theirs(begun: Any) ->
     assert "slaq" not in names
     assert "themis" in names
     assert "over seeds 1-7 of 1-8, 95 % interval" in figure.get_supxlabel()
+
+
+def test_seeds_are_named_where_scenarios_have_different_ones(begun: Any) -> None:
+    def there(config: RunConfig) -> bool:
+        return config.seed <= (7 if config.contention == 1 else 6)
+
+    findings = e15.study(begun(e15.EXPERIMENT, SCOPE, lambda _: {"rho": 2.0}, there))
+    figure = findings.figures[0].draw().figure
+    first, *_, last = (axes.get_title() for axes in figure.axes)
+    assert first == "W1\nseeds 1-7"
+    assert last == "W2, half of the machines\nseeds 1-6"
+    assert "over the seeds named of 1-8" in figure.get_supxlabel()
+
+
+def test_no_interval_strikes_through_a_number() -> None:
+    points = {"themis": Factor(1.1, 1.05, 1.15, 30), "gandiva": Factor(5.5, 3.6, 8.4, 30)}
+    figure = plot_headline({"W2": points}, {}, "themis", "max rho_ref").figure
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    for text, point in zip(axes.texts, points.values(), strict=True):
+        box = text.get_window_extent()
+        assert point.low is not None
+        assert point.high is not None
+        low, high = (axes.transData.transform((end, 0.0))[0] for end in (point.low, point.high))
+        assert box.x1 < low or box.x0 > high

@@ -1,6 +1,7 @@
 """Comparing by pairs, and distances of distributions."""
 
 import math
+from random import Random
 
 import pytest
 
@@ -34,6 +35,16 @@ def test_pairs_that_move_together_leave_no_doubt() -> None:
     found = factor([2 * value for value in ours], ours)
     assert (found.low, found.mean, found.high) == pytest.approx((2.0, 2.0, 2.0))
     assert found.above
+
+
+@pytest.mark.parametrize("seeds", [6, 8, 30])
+def test_intervals_hold_the_truth_as_often_as_they_say(seeds: int) -> None:
+    rng = Random(1)
+    ones = [1.0] * seeds
+    found = [factor([rng.lognormvariate(0.0, 0.3) for _ in ones], ones) for _ in range(300)]
+    held = sum(item.low is not None and item.high is not None and item.low <= 1.0 <= item.high
+               for item in found)  # fmt: skip
+    assert 0.92 <= held / len(found) <= 0.98
 
 
 def test_a_factor_is_the_same_every_time() -> None:

@@ -56,6 +56,28 @@ def test_e6_tells_times_as_they_were_measured(finished: Any) -> None:
     assert (change.themis.text, checkpoint.themis.text) == ("35 (50) s", "5-10 s")
 
 
+def test_e6_says_what_was_not_run_and_tells_small_shares(begun: Any) -> None:
+    results = begun(
+        e6.EXPERIMENT, SCOPE, lambda _: {"named": {"a": 1e7}}, lambda one: one.policy == "themis"
+    )
+    findings = e6.study(results)
+    assert findings.claims[2].themis.text == "0.000026 %"
+    assert findings.notes[1:] == ("themis-paper: not run yet, so there are no times of it.",)
+    pytest.importorskip("matplotlib", reason="the figures need themis-scheduler[figures]")
+    axes = findings.figures[0].draw().figure.axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["themis"]
+
+
+def test_e6_counts_runs_without_times(finished: Any) -> None:
+    results = finished(e6.EXPERIMENT, SCOPE, lambda _: {})
+    one = next(
+        path for path in results.store.folder.glob("*.timing") if b'"themis"' in path.read_bytes()
+    )
+    one.unlink()
+    (note,) = e6.study(results).notes[1:]
+    assert note == "themis: 1 of 16 runs came without their times."
+
+
 def test_e7_compares_the_far_end_of_the_sweep(finished: Any) -> None:
     def numbers(config: RunConfig) -> dict[str, Any]:
         worse = {"gandiva": 1.3, "slaq": 1.5}.get(config.policy, 1.0)
@@ -118,6 +140,13 @@ def test_e9_finds_the_lie_that_pays(finished: Any) -> None:
     assert beyond.themis.value == pytest.approx(-10.0)
 
 
+def test_e9_calls_no_loss_sharp_that_is_not(finished: Any) -> None:
+    numbers = lying({(0.8, "spread"): -0.005})
+    _, _, beyond, _ = e9.study(finished(e9.EXPERIMENT, SCOPE, numbers)).claims
+    assert beyond.verdict is Verdict.PARTLY
+    assert "-0.5 %" in beyond.explanation
+
+
 def test_e9_adds_seeds_until_its_intervals_are_narrow(
     finished: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,9 +185,11 @@ def test_e14_names_changes_that_would_be_better(finished: Any) -> None:
         return {"rho": (0.8 if better else 2.0 if worse else 1.0) * wobble(config)}
 
     findings = e14.study(finished(e14.EXPERIMENT, SCOPE, numbers))
-    first, second = findings.claims
+    first, together, second, _ = findings.claims
     assert first.verdict is Verdict.HOLDS
     assert second.verdict is Verdict.FAILS
+    assert together.verdict is Verdict.HOLDS
+    assert together.themis.value == pytest.approx(2.0)
     assert "payment: time (0.80x" in second.explanation
     rows = {(row[0], row[1]): row for row in findings.tables[0].rows}
     assert rows["w1", "rank: rho now"][2] == pytest.approx(2.0)

@@ -161,6 +161,44 @@ def test_a_search_is_asked_until_it_names_nothing_new(tmp_path: Path) -> None:
     assert results.record(replace(SHORT, seed=3)).config.seed == 3
 
 
+def test_what_is_made_again_is_searched_again_and_nothing_of_the_old_is_remembered(
+    tmp_path: Path,
+) -> None:
+    asked: list[int] = []
+
+    def end(results: Results, seed: int) -> float | None:
+        """As plans do that look at their runs again and again."""
+        config = replace(SHORT, seed=seed)
+        if repr(config) not in results.memo:
+            record = results.find(config)
+            if record is None:
+                return None
+            results.memo[repr(config)] = record.apps[0].end
+        return results.memo[repr(config)]
+
+    def plan(results: Results) -> Iterable[RunConfig]:
+        seeds = [1]
+        while end(results, seeds[-1]) is not None and len(seeds) < 3:
+            seeds.append(seeds[-1] + 1)
+        asked.append(len(seeds))
+        return [replace(SHORT, seed=seed) for seed in seeds]
+
+    search = Experiment("E16", "search", "nothing", small_study, plan)
+    right = run_experiments([search], Scope(), tmp_path, workers=1).memo
+    for path in (tmp_path / "runs").glob("*.json"):
+        path.write_text(re.sub(r'"end":[0-9.]+', '"end":7.5', path.read_text("utf-8")), "utf-8")
+    old = run_experiments([search], Scope(), tmp_path, workers=1)
+    assert set(old.memo.values()) == {7.5}
+    asked.clear()
+    results = run_experiments([search], Scope(), tmp_path, workers=1, fresh=True)
+    assert asked == [1, 2, 3, 3]
+    assert end(results, 1) == right[repr(replace(SHORT, seed=1))]
+    assert 7.5 not in results.memo.values()
+    # Stopped before the first: what is there is told, old as it is.
+    kept = run_experiments([search], Scope(), tmp_path, workers=1, fresh=True, stop=lambda: True)
+    assert kept.has(replace(SHORT, seed=3))
+
+
 def test_a_second_call_runs_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = Experiment("E1", "one", "nothing", small_study, lambda _: [SHORT])
     run_experiments([one], Scope(), tmp_path, workers=1)

@@ -25,7 +25,7 @@ from themis.experiments.chapter import Origin
 from themis.experiments.charts import Panel, plot_cdfs
 from themis.experiments.estimates import GUESS, costs, forecast
 from themis.experiments.provenance import commit_here, seed_text
-from themis.experiments.report import leads, origin
+from themis.experiments.report import extent, leads, origin
 from themis.experiments.results import write_results
 from themis.experiments.running import missing, run_experiments
 from themis.sim import RunConfig
@@ -59,11 +59,72 @@ def test_the_page_comes_from_the_folder_alone(tmp_path: Path) -> None:
     assert text.index("First.") < text.index("## E12")
     assert "](results/E12-one.svg)" in text
     assert "<script>" not in re.sub(r"\\<", "", text)
-    (row,) = [line for line in text.splitlines() if "holds" in line]
-    assert len(re.findall(r"(?<!\\)\|", row)) == 7
+    short, row = [line for line in text.splitlines() if "holds" in line]
+    assert [len(re.findall(r"(?<!\\)\|", line)) for line in (short, row)] == [5, 7]
+    assert short.startswith("| [E12](#e12-")
+    assert "\n\n1 claim: 1 hold.\n" in text
     before = page.read_bytes()
     write_results(tmp_path / "out", page)
     assert page.read_bytes() == before
+
+
+def test_code_stays_code_and_everything_else_means_itself(tmp_path: Path) -> None:
+    said = "`by_auction` and a_b, ` alone, `x|y`"
+    claim = alike(said, Told("1"), Told("2"), Verdict.HOLDS, "")
+    one = Experiment("E12", "t", "p.", lambda _: Findings((claim,), notes=(said,)))
+    reproduce([one], Scope(), tmp_path)
+    page, *_ = write_results(tmp_path, tmp_path / "results.md")
+    text = page.read_text("utf-8")
+    assert "\n`by_auction` and a\\_b, ` alone, `x\\|y\\`\n" in text
+    claim = alike("`x|y_z` [0]", Told("1"), Told("2"), Verdict.HOLDS, "")
+    reproduce([one], Scope(), tmp_path)
+    write_results(tmp_path, page)
+    assert "| `x\\|y_z` \\[0\\] |" in page.read_text("utf-8")
+
+
+def test_other_pages_are_linked_where_they_are(tmp_path: Path) -> None:
+    reproduce([replace(PAGE, study=lambda _: Findings(()))], Scope(), tmp_path / "out")
+    page = tmp_path / "docs" / "results.md"
+    write_results(tmp_path / "out", page)
+    assert "again: `themis reproduce --help`.\n" in page.read_text("utf-8")
+    for name in ("guides/reproduce.md", "concepts/rho.md", "concepts/simulator.md"):
+        (page.parent / name).parent.mkdir(exist_ok=True)
+        (page.parent / name).write_text("", "utf-8")
+    write_results(tmp_path / "out", page)
+    text = page.read_text("utf-8")
+    assert "again: [reproduce](guides/reproduce.md)." in text
+    assert "[rho, rho\\_ref and fair share](concepts/rho.md)" in text
+    assert "[the floor](concepts/simulator.md#the-floor)" in text
+
+
+@pytest.mark.parametrize(
+    ("scope", "by_policy", "words"),
+    [
+        (
+            "as the evaluation asks for",
+            (("a, b", "none"),),
+            "a part of what the evaluation asks for: {} (no seed has all of its runs)",
+        ),
+        (
+            "as the evaluation asks for; seeds 1",
+            (("a, b", "1"),),
+            "a part of what the evaluation asks for; seeds 1: {} (all runs of seeds 1)",
+        ),
+        (
+            "a quick look, not evidence",
+            (("a", "1"), ("b", "none")),
+            "a quick look, not evidence, not finished: {} (all runs of a on seeds 1; b on no seed)",
+        ),
+    ],
+)
+def test_a_part_says_what_it_is_a_part_of(
+    tmp_path: Path, scope: str, by_policy: tuple[tuple[str, str], ...], words: str
+) -> None:
+    (chapter,) = reproduce([replace(PAGE, study=lambda _: Findings(()))], Scope(), tmp_path)
+    given = Origin("abc", "", "1", 2, 9, by_policy=by_policy)
+    assert extent(replace(chapter, scope=scope, origin=given)) == words.format(
+        "2 of 9 runs, on seeds 1"
+    )
 
 
 def test_of_two_chapters_on_the_same_the_later_one_is_heard(tmp_path: Path) -> None:
@@ -138,7 +199,7 @@ def test_an_evaluation_that_is_stopped_says_what_is_left(tmp_path: Path) -> None
     experiment = Experiment("E13", "t", "p.", lambda _: Findings(()), lambda _: [SHORT])
     results = run_experiments(
         [experiment], Scope(), tmp_path, workers=1,
-        stop=lambda: True, expect=lambda runs, _: told.append(runs),
+        stop=lambda: True, expect=lambda runs, *_: told.append(runs),
     )  # fmt: skip
     assert (missing(experiment, results), told) == (1, [1])
     results = run_experiments([experiment], Scope(), tmp_path, workers=1)

@@ -36,11 +36,12 @@ def test_the_bar_names_who_beats_ours(finished: Any) -> None:
 
     findings = e15.study(finished(e15.EXPERIMENT, SCOPE, numbers))
     found = claims(findings)
-    fine = found["W1: no policy's max rho_ref is surely lower"]
-    beaten = found["W1 2x: no policy's max rho_ref is surely lower"]
+    fine = found["W1: no opponent's max rho_ref is surely lower"]
+    beaten = found["W1 2x: no opponent's max rho_ref is surely lower"]
     assert (fine.verdict, fine.themis.text) == (Verdict.HOLDS, "none")
     assert (beaten.verdict, beaten.themis.text) == (Verdict.FAILS, "equal-share")
     assert "equal-share" in fine.explanation
+    assert found["W1: themis-paper's max rho_ref is not surely lower"].verdict is Verdict.HOLDS
     four = found["W2: max rho_ref surely better than the paper's four"]
     assert four.verdict is Verdict.HOLDS
     assert four.themis.value == pytest.approx(1.5)
@@ -111,3 +112,18 @@ def test_with_the_trace_at_hand_the_bar_has_two_more_scenarios(tmp_path: Path, d
     without = Results(Scope(quick=True), Store(tmp_path / "out" / "runs"))
     more, fewer = (len(list(e15.plan(results))) for results in (with_trace, without))
     assert 2 * more == 3 * fewer
+
+
+def test_the_strongest_opponents_call_in_as_ours_does(finished: Any) -> None:
+    """And the printed mechanism is judged too, once it has been run."""
+
+    def numbers(config: RunConfig) -> dict[str, Any]:
+        calls = config.policy == "equal-share" and config.options.get("call_in_gain") == 0.05
+        rho = 0.9 if calls or config.policy == "themis-paper" else 1.0
+        return {"rho": rho * wobble(config)}
+
+    scope = Scope(seeds=tuple(range(1, 7)))
+    found = claims(e15.study(finished(e15.EXPERIMENT, scope, numbers)))
+    beaten = found["W2: no opponent's max rho_ref is surely lower"]
+    assert (beaten.verdict, beaten.themis.text) == (Verdict.FAILS, "equal-share+call")
+    assert found["W2: themis-paper's max rho_ref is not surely lower"].verdict is Verdict.FAILS

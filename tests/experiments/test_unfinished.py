@@ -1,5 +1,6 @@
 """An evaluation that is not finished tells what it has, and says what that rests on."""
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,15 +12,19 @@ import pytest
 from themis.experiments import (
     can_tell,
     e1,
+    e2,
+    e4,
     e5,
     e7,
     e8,
     e9,
+    e11,
     e14,
     e15,
     e16,
     evaluate,
     evaluate_there,
+    outdated,
     write_report,
 )  # fmt: skip
 from themis.experiments.base import Experiment, Results, Scope, Verdict
@@ -136,9 +141,9 @@ def test_the_bar_is_not_cleared_before_all_opponents_have_run(begun: Any) -> Non
 
 def test_the_ablation_is_open_until_all_variants_have_six_pairs(begun: Any) -> None:
     def there(config: RunConfig) -> bool:
-        return config.seed <= (5 if config.options.get("rank") == "now" else 8)
+        return config.seed <= (5 if config.options == {"rank": "now"} else 8)
 
-    first, _ = e14.study(begun(e14.EXPERIMENT, SCOPE, lambda _: {}, there)).claims
+    first, *_ = e14.study(begun(e14.EXPERIMENT, SCOPE, lambda _: {}, there)).claims
     assert first.verdict is Verdict.OPEN
     assert "1 of them have fewer than 6 pairs" in first.explanation
 
@@ -198,9 +203,51 @@ def test_runs_that_belong_to_others_do_not_make_an_experiment(begun: Any) -> Non
     results = begun(e8.EXPERIMENT, SCOPE, lambda _: {}, lambda config: not config.options)
     assert can_tell(e8.EXPERIMENT, results)  # both presets without errors are half of a quick one
     whole = replace(results, scope=replace(SCOPE, quick=False))
-    assert can_tell(e8.EXPERIMENT, whole)
+    assert not can_tell(e8.EXPERIMENT, whole)
+    assert not can_tell(e11.EXPERIMENT, whole)
     assert not can_tell(e14.EXPERIMENT, whole)
     assert not can_tell(e7.EXPERIMENT, whole)
+
+
+def test_a_few_policies_of_all_scenarios_are_told(begun: Any) -> None:
+    results = begun(
+        e15.EXPERIMENT, SCOPE, lambda _: {}, lambda one: one.policy in {"themis", "gandiva"}
+    )
+    assert can_tell(e15.EXPERIMENT, results)
+
+
+def test_a_sweep_with_two_of_its_values_is_told(begun: Any) -> None:
+    def there(config: RunConfig) -> bool:
+        return config.policy == "themis" and config.options.get("lease", "5m") == "5m"
+
+    results = begun(e11.EXPERIMENT, replace(SCOPE, quick=False), lambda _: {}, there)
+    assert can_tell(e11.EXPERIMENT, results)
+
+
+def test_a_chapter_is_made_anew_when_its_runs_were(
+    begun: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for one in (e2, e4):
+        monkeypatch.setitem(EXPERIMENTS, one.EXPERIMENT.id, without_figures(one.EXPERIMENT))
+    for name in set(EXPERIMENTS) - {"E2", "E4", "E9"}:
+        monkeypatch.delitem(EXPERIMENTS, name)
+    scope = replace(SCOPE, seeds=(1,))
+    results: Results = begun(e1.EXPERIMENT, scope, lambda _: {}, lambda _: True)
+    assert evaluate_there(results, tmp_path) == ["E2", "E4"]
+    assert evaluate_there(results, tmp_path) == []
+    assert outdated(results, tmp_path) == []
+    told_at = (tmp_path / "E2" / "findings.json").stat().st_mtime
+    for path in results.store.folder.glob("*.json"):
+        os.utime(path, (told_at + 60, told_at + 60))  # as E1 with --fresh does
+    assert [item.id for item in outdated(results, tmp_path)] == ["E2", "E4"]
+    os.utime(tmp_path / "E4" / "findings.json", (told_at + 120, told_at + 120))
+    assert evaluate_there(results, tmp_path) == ["E2"]
+    # Other runs are none of theirs.
+    for path in results.store.folder.glob("*.json"):
+        os.utime(path, (told_at, told_at))
+    (results.store.folder / "0123456789abcdef.json").write_text("{}\n", "utf-8")
+    os.utime(results.store.folder / "0123456789abcdef.json", (told_at + 600, told_at + 600))
+    assert evaluate_there(results, tmp_path) == []
 
 
 def test_the_liar_is_compared_on_seeds_that_have_both_runs(begun: Any) -> None:

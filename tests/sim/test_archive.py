@@ -109,7 +109,7 @@ def test_a_bad_line_is_refused_with_its_number_and_nothing_is_taken(
     with pytest.raises(ConfigError, match=r"bad\.xz:2"):
         unpack(archive, tmp_path / "runs")
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["bad.xz"]
-    assert list((tmp_path / "runs").iterdir()) == []
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("cut", [0, 40])
@@ -149,4 +149,12 @@ def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
 
 def test_an_archive_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"none\.xz: there is no such file"):
-        unpack(tmp_path / "none.xz", tmp_path / "runs")
+        unpack(tmp_path / "none.xz", tmp_path / "new" / "runs")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_archive_is_not_replaced(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("mine\n")
+    with pytest.raises(ConfigError, match="a new file, or an archive"):
+        pack(runs, tmp_path / "notes")
+    assert (tmp_path / "notes").read_text() == "mine\n"

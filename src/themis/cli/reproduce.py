@@ -9,16 +9,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from themis.cli import options
 from themis.cli.compare import Fresh, Workers, policy_names, seed_numbers
-from themis.cli.output import FAILED, console, counted, note, print_json, progress_bar, span, table
+from themis.cli.heartbeat import talking_bar
+from themis.cli.output import FAILED, console, counted, note, print_json, span, table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from themis.experiments import Chapter, Experiment, Scope
+    from themis.sim.store import Store
 
 DATA_VARIABLE = "THEMIS_DATA"
 LONG = 20.0
@@ -75,12 +80,13 @@ def reproduce(
     With --pack and --unpack runs go from one machine to another, or to readers who check a figure;
     --verify tells them whether the code that they have makes the same runs.
     """
+    # Before the imports, which take seconds on a busy machine.
     if experiments:
-        # Before the imports, which take seconds on a busy machine.
         note(f"reproducing {' '.join(experiments)}, in {out}")
-    from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
-    from themis.experiments import chosen  # noqa: PLC0415 - see above
-    from themis.records.files import check_folder  # noqa: PLC0415 - see above
+    with talking_bar("starting", numbers=False):
+        from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
+        from themis.experiments import chosen  # noqa: PLC0415 - see above
+        from themis.records.files import check_folder  # noqa: PLC0415 - see above
 
     if policies is not None and not experiments:
         raise ConfigError("policies", policies, "only with names of experiments, or `all`")
@@ -120,6 +126,7 @@ def reproduce(
         told = {
             "experiments": report_data(done.chapters),
             "unfinished": done.left,
+            "left_of_other_policies": done.others,
             "files": [str(path) for path in done.files],
         }
         print_json(told)
@@ -132,10 +139,8 @@ def reproduce(
         _write_docs(out, docs, json=False)
     if pack is not None:
         _pack(out, pack)
+    _tell_left(done, begun)
     if done.left:
-        for name, count in done.left.items():
-            note(f"{name}: {counted(count, 'run')} left")
-        note("not finished; the same command goes on from there")
         raise typer.Exit(FAILED)
 
 
@@ -152,19 +157,21 @@ def data_folder() -> Path | None:
         return None
     if not Path(named).is_dir():
         raise ConfigError(DATA_VARIABLE, named, "a folder of measured data, or nothing")
+    if not any(Path(named).glob("*.csv")):
+        note(f"{DATA_VARIABLE}: {named} has no CSV file, so that no measured data is used")
     return Path(named)
 
 
 def _check_places(out: Path, docs: Path | None, pack: Path | None) -> None:
     """Find what cannot be written before hours of runs, not after."""
     from themis.experiments.results import check_page  # noqa: PLC0415 - late: --help is quick
-    from themis.records.files import check_writable  # noqa: PLC0415 - as above
+    from themis.sim.archive import check_archive  # noqa: PLC0415 - as above
 
     if docs is not None:
         check_page(docs)
     # The folder of the runs may not be there yet.
     if pack is not None and (out.exists() or pack.absolute().parent != out.absolute()):
-        check_writable(pack, "pack")
+        check_archive(pack)
 
 
 def _scope(quick: bool, seeds: str | None) -> Scope:
@@ -177,10 +184,12 @@ def _scope(quick: bool, seeds: str | None) -> Scope:
 def _policies(text: str | None) -> tuple[str, ...]:
     if text is None:
         return ()
-    from themis.errors import unknown_name  # noqa: PLC0415 - late, so that --help is quick
+    from themis.errors import ConfigError, unknown_name  # noqa: PLC0415 - late: --help is quick
     from themis.policies import POLICIES  # noqa: PLC0415 - as above
 
     names = tuple(policy_names(text))
+    if not names:
+        raise ConfigError("policies", text, "at least one policy")
     for name in names:
         if name not in POLICIES:
             raise unknown_name("policies", name, list(POLICIES))
@@ -195,7 +204,7 @@ def _evaluate_there(out: Path, scope: Scope) -> None:
     store = Store(out / "runs")
     if not store.folder.is_dir():
         return
-    with progress_bar("looking at what is there", 1, numbers=False) as bar:
+    with talking_bar("looking at what is there", numbers=False, at_once=True) as bar:
         results = Results(scope, store, lambda: bar.update(0))
         if evaluate_there(results, out, lambda _, __, text: bar.begin(0, text)):
             bar.begin(0, "writing the report")
@@ -225,7 +234,9 @@ class _Asked:
 class _Done:
     chapters: list[Chapter]
     left: dict[str, int]
-    """Runs that each unfinished experiment still needs."""
+    """Runs that each unfinished experiment still needs, of the policies that were chosen."""
+    others: dict[str, int]
+    """And those of other policies."""
     files: list[Path]
 
 
@@ -233,13 +244,15 @@ def _carry_out(asked: _Asked) -> _Done:
     from themis.experiments import (  # noqa: PLC0415 - late, so that --help is quick
         can_tell,
         evaluate,
+        left_out,
         missing,
+        outdated,
         run_experiments,
         write_report,
     )
 
     end = None if asked.minutes is None else time.monotonic() + 60.0 * asked.minutes
-    with _resumable(asked.out), progress_bar("checking", 1, numbers=False) as bar:
+    with _resumable(asked.out), talking_bar("checking", numbers=False, at_once=True) as bar:
 
         def show(done: int, total: int, text: str) -> None:
             bar.update(done, text, total)
@@ -252,13 +265,13 @@ def _carry_out(asked: _Asked) -> _Done:
             progress=show,
             fresh=asked.fresh,
             stop=lambda: end is not None and time.monotonic() >= end,
-            expect=lambda runs, seconds: _tell_expected(runs, seconds, asked.minutes),
+            expect=lambda *told: _tell_expected(told, asked.minutes),
             policies=asked.policies,
         )
-    chapters, left = [], {}
+    chapters, left, others = [], {}, {}
     with (
         _resumable(asked.out),
-        progress_bar("evaluating", len(asked.wanted), even=False) as bar,
+        talking_bar("evaluating", len(asked.wanted), even=False) as bar,
     ):
         for done, experiment in enumerate(asked.wanted):
 
@@ -270,14 +283,35 @@ def _carry_out(asked: _Asked) -> _Done:
 
             heard_of = replace(results, heard=heard)
             bar.begin(done, f"{experiment.id}: evaluating")
-            count = missing(experiment, heard_of)
-            if count:
-                left[experiment.id] = count
+            left[experiment.id] = missing(experiment, heard_of, asked.policies)
+            others[experiment.id] = left_out(experiment, heard_of, asked.policies)
             if can_tell(experiment, heard_of):
                 chapters.append(evaluate(experiment, heard_of, asked.out, say))
+        if asked.fresh:
+            # Experiments share runs: chapters of others may tell of those that were replaced.
+            bar.begin(len(asked.wanted), "looking at other experiments with these runs")
+            for experiment in outdated(results, asked.out):
+                bar.begin(len(asked.wanted), f"{experiment.id}: evaluating")
+                evaluate(experiment, results, asked.out)
         bar.begin(len(asked.wanted), "writing the report")
         files = write_report(asked.out)
-    return _Done(chapters, left, files)
+    return _Done(chapters, _counts(left), _counts(others), files)
+
+
+def _counts(each: dict[str, int]) -> dict[str, int]:
+    return {name: count for name, count in each.items() if count}
+
+
+def _tell_left(done: _Done, policies: Sequence[str]) -> None:
+    for name, count in done.left.items():
+        note(f"{name}: {counted(count, 'run')} left")
+    for name, count in done.others.items():
+        note(f"{name}: {counted(count, 'run')} of other policies left")
+    if done.left:
+        note("not finished; the same command goes on from there")
+    elif done.others:
+        whose = ", ".join(policies)
+        note(f"all runs of {whose} are there; the same command without --policies makes the others")
 
 
 def _check_verify(count: int, named: bool, given: list[str]) -> None:
@@ -294,7 +328,7 @@ def _verify(asked: _Asked, count: int, *, json: bool) -> None:
     from themis.sim.store import Store  # noqa: PLC0415 - as above
 
     store = Store(asked.out / "runs")
-    with progress_bar("looking at what is there", 1, numbers=False) as bar:
+    with talking_bar("looking at what is there", numbers=False, at_once=True) as bar:
         checked = verify(
             asked.wanted,
             Results(asked.scope, store, lambda: bar.update(0)),
@@ -313,29 +347,42 @@ def _verify(asked: _Asked, count: int, *, json: bool) -> None:
             rows.add_row(one.label, one.commit, "; ".join(one.differences) or "the same")
         console().print(rows)
     if not checked:
-        note(f"{asked.out} has no finished run of these")
+        note(f"{asked.out} has no finished run of these{_other_scope(asked, store)}")
     elif wrong:
         note(f"{wrong} of {counted(len(checked), 'run')} came out otherwise")
     if wrong or not checked:
         raise typer.Exit(FAILED)
 
 
-def _tell_expected(runs: int, seconds: float, minutes: float | None) -> None:
+def _other_scope(asked: _Asked, store: Store) -> str:
+    """A hint for those who forgot with which flag they made the runs."""
+    from themis.experiments import Results  # noqa: PLC0415 - late, so that --help is quick
+
+    other = replace(asked.scope, quick=not asked.scope.quick)
+    results = Results(other, store)
+    if not any(results.has(one) for item in asked.wanted for one in item.plan(results)):
+        return ""
+    return ", but some of --quick: add it" if other.quick else ", but some without --quick"
+
+
+def _tell_expected(told: tuple[int, float, Sequence[str]], minutes: float | None) -> None:
     """Before it begins, so that nobody starts something that takes the night by mistake."""
+    runs, seconds, follow = told
+    more = "".join(f"; {text}" for text in follow)
     if minutes == 0:
-        note(
-            f"{counted(runs, 'run')} missing, roughly {span(seconds)}; none is begun (--minutes 0)"
-        )
-    elif seconds >= LONG:
+        much = f"{counted(runs, 'run')} missing, roughly {span(seconds)}"
+        note(f"{much}; none is begun (--minutes 0){more}")
+    elif seconds >= LONG or follow:
         much = f"{counted(runs, 'run')} to do, roughly {span(seconds)}"
         end = "" if minutes is None else f"; none is begun after {span(60.0 * minutes)}"
-        note(f"{much}; finished ones are kept{end}")
+        note(f"{much}; finished ones are kept{end}{more}")
 
 
 def _write_docs(out: Path, page: Path, *, json: bool) -> None:
     from themis.experiments.results import write_results  # noqa: PLC0415 - see above
 
-    files = write_results(out, page)
+    with talking_bar("writing the page", numbers=False, at_once=True):
+        files = write_results(out, page)
     if json:
         print_json({"files": [str(path) for path in files]})
         return
@@ -346,8 +393,8 @@ def _write_docs(out: Path, page: Path, *, json: bool) -> None:
 def _unpack(archive: Path, out: Path) -> None:
     from themis.sim.archive import unpack  # noqa: PLC0415 - late, so that --help is quick
 
-    with progress_bar("unpacking", 1, numbers=False) as bar:
-        came = unpack(archive, out / "runs", lambda done: bar.update(0, f"{done} files"))
+    with talking_bar("unpacking", numbers=False, at_once=True) as bar:
+        came = unpack(archive, out / "runs", lambda done: bar.update(0, f"unpacking: {done} files"))
     had = f", {came.there} were there" if came.there else ""
     what = f"{counted(came.runs, 'run')} ({counted(came.files, 'file')}{had})"
     note(f"taken from {archive} into {out / 'runs'}: {what}")
@@ -356,8 +403,8 @@ def _unpack(archive: Path, out: Path) -> None:
 def _pack(out: Path, archive: Path) -> None:
     from themis.sim.archive import pack  # noqa: PLC0415 - late, so that --help is quick
 
-    with progress_bar("packing", 1, numbers=False) as bar:
-        count = pack(out / "runs", archive, lambda done: bar.update(0, f"{done} files"))
+    with talking_bar("packing", numbers=False, at_once=True) as bar:
+        count = pack(out / "runs", archive, lambda done: bar.update(0, f"packing: {done} files"))
     note(f"written: {archive}, with {counted(count, 'file')} of runs")
 
 
@@ -366,23 +413,42 @@ def _resumable(out: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        note(f"finished runs are in {out}; the same command goes on from there")
+        if any((out / "runs").glob("*.json")):
+            note(f"finished runs are in {out}; the same command goes on from there")
+        else:
+            note("no run was finished; the same command begins anew")
         raise
 
 
 def _list(*, json: bool) -> None:
     from themis.experiments import EXPERIMENTS  # noqa: PLC0415 - late, so that --help is quick
 
+    with talking_bar("counting runs", numbers=False):
+        runs = {name: _planned(item) for name, item in EXPERIMENTS.items()}
     if json:
         print_json(
-            {name: {"title": item.title, "paper": item.paper} for name, item in EXPERIMENTS.items()}
+            {
+                name: {"title": item.title, "paper": item.paper, "runs": runs[name]}
+                for name, item in EXPERIMENTS.items()
+            }
         )
         return
-    rows = table("Experiments: themis reproduce NAME... or all", "name", "title")
-    rows.columns[1].justify = "left"
+    rows = table("Experiments: themis reproduce NAME... or all", "name", "title", "runs", "")
+    rows.columns[1].justify = rows.columns[3].justify = "left"
     for name, item in EXPERIMENTS.items():
-        rows.add_row(name, item.title)
+        rows.add_row(name, item.title, str(runs[name] or "none"), item.grows)
     console().print(rows)
+    note("many are in several of them, and are made once; E15 has more with THEMIS_DATA")
+
+
+def _planned(experiment: Experiment) -> int:
+    """How many runs an experiment names before there is any, without measured data."""
+    from themis.experiments import Results, Scope  # noqa: PLC0415 - late, so that --help is quick
+    from themis.sim.store import Store  # noqa: PLC0415 - as above
+
+    with TemporaryDirectory(prefix="themis-") as nothing:
+        plan = experiment.wanted(Results(Scope(), Store(Path(nothing))))
+        return len({repr(config) for config in plan})
 
 
 def _show(chapters: list[Chapter]) -> None:
@@ -390,8 +456,10 @@ def _show(chapters: list[Chapter]) -> None:
 
     out = console()
     for chapter in chapters:
+        given = chapter.origin
+        part = f"; {given.runs} of {given.wanted} runs" if given.partial else ""
         rows = table(
-            f"{chapter.id}: {chapter.title} ({chapter.scope})",
+            f"{chapter.id}: {chapter.title} ({chapter.scope}{part})",
             "claim", "paper", "themis-paper", "themis", "verdict",
         )  # fmt: skip
         for claim in chapter.claims:

@@ -75,10 +75,12 @@ class Results:
     """Called for every run that is read, which takes a while when there are thousands."""
     memo: dict[str, float] = field(default_factory=dict, compare=False)
     """Numbers of runs that a plan looks at again and again."""
+    outdated: Callable[[RunConfig], bool] = lambda _: False
+    """Tells the runs that are to be made again: until then they are not there."""
 
     def has(self, config: RunConfig) -> bool:
         """Whether this run is there."""
-        return self.store.has(config)
+        return not self.outdated(config) and self.store.has(config)
 
     def record(self, config: RunConfig) -> RunRecord:
         """One run.
@@ -92,7 +94,7 @@ class Results:
     def find(self, config: RunConfig) -> RunRecord | None:
         """One run, or nothing: of an evaluation that is not finished what there is can be told."""
         self.heard()
-        return self.store.load(config) if self.store.has(config) else None
+        return self.store.load(config) if self.has(config) else None
 
 
 class Verdict(StrEnum):
@@ -260,6 +262,8 @@ class Experiment:
     """What else it needs, after its runs."""
     literal: Collection[int] = LITERAL_SEEDS
     """On which of the evaluation's seeds it runs the mechanism as printed."""
+    grows: str = ""
+    """How many runs it comes to, if it names more when it has seen the first."""
 
     def wanted(self, results: Results) -> Iterator[RunConfig]:
         """Its plan, with the mechanism as printed on a few of the evaluation's seeds only."""

@@ -21,6 +21,8 @@ from themis.records.files import writable, write_whole
 from themis.sim.timing import UNKNOWN
 
 FILE = "findings.json"
+WHOLE = "as the evaluation asks for"
+NO_SEED = "none"
 _NO_DATA = "; without measured data"
 
 
@@ -136,11 +138,16 @@ def write_chapter(
     return chapter
 
 
+def chapter_file(out: Path, name: str) -> Path:
+    """Where the chapter of an experiment is, if there is one."""
+    return out / name / FILE
+
+
 def read_chapters(out: Path, ids: Iterable[str]) -> tuple[list[Chapter], list[str]]:
     """The chapters in a folder, in the order of `ids`, and the ids of those that are damaged."""
     chapters, damaged = [], []
     for name in ids:
-        path = out / name / FILE
+        path = chapter_file(out, name)
         if not path.exists():
             continue
         try:
@@ -181,7 +188,7 @@ def _csv(table: Table) -> bytes:
 
 def words(scope: Scope) -> str:
     """How much was to be done, in a few words."""
-    parts = ["a quick look, not evidence" if scope.quick else "as the evaluation asks for"]
+    parts = ["a quick look, not evidence" if scope.quick else WHOLE]
     if scope.seeds:
         parts.append(f"seeds {seed_text(scope.seeds)}")
     if scope.cluster:

@@ -6,6 +6,8 @@ plot_cdfs([Panel("Jobs per app", "jobs", {"w1": curve(counts)}, dots=W1_JOBS)])
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from themis.experiments.measures import FEWEST, Factor
@@ -16,7 +18,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-TICKS = (0.1, 0.2, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
+TICKS = (1, 10, 100, 1000, 10000, 0.1, 2, 5, 20, 50, 200, 500, 2000, 5000, 0.2, 0.5, 1.5, 3, 0.7)
+"""The roundest first: where there is no room for all of them, these stay."""
+FAR, GAP = 20.0, 3.0
+"""Times the median, and times the next smaller one: what is beyond both is told by its number, or
+the others could not be told apart."""
+_FAINT = "#B4B4B4"
+_BESIDE = 7.5
+"""Inches, of a figure with its legend beside it."""
+_ROOM = 0.3
+"""For numbers at the edge of an axis, of its length."""
 HATCHES = ("", "///", "...", "xxx", "\\\\\\")
 
 Curve = tuple[Sequence[float], Sequence[float]]
@@ -63,6 +74,23 @@ def plot_cdfs(shown: Sequence[Panel]) -> Drawing:
 def _dots(axes: "Axes", dots: Sequence[tuple[float, float]]) -> None:
     style: dict[str, Any] = {"s": 34, "facecolors": "none", "edgecolors": "black", "zorder": 5}
     axes.scatter([x for x, _ in dots], [y for _, y in dots], label="published", **style)
+
+
+def plot_behind(drawing: Drawing, curves: Sequence[Curve]) -> None:
+    """More distributions behind those of a figure, not told apart: thin, grey, one name for all."""
+    if not curves:
+        return
+    (axes,) = drawing.figure.axes
+    drawing.figure.set_size_inches(_BESIDE, drawing.figure.get_figheight())
+    right = axes.get_xlim()[1]
+    for place, (values, shares) in enumerate(curves):
+        axes.step(
+            [0.0, *values], [0.0, *shares], where="post", color=_FAINT, lw=0.8, zorder=1,
+            label="_" if place else "others",
+        )  # fmt: skip
+        right = max(right, values[-1])
+    axes.set_xlim(right=right)
+    legend(axes, 7, "lower right")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +170,9 @@ def plot_bars(key: str, label: str, shown: Mapping[str, Bars]) -> Drawing:
             part.set_xticks(range(len(bars.groups)), list(bars.groups))
             part.set_xlabel(key)
             part.set_title(title)
-            part.legend(frameon=False)
+            # No bar may reach the legend.
+            part.set_ylim(0.0, (1.05 + 0.11 * len(bars.heights)) * part.get_ylim()[1])
+            part.legend(frameon=False, loc="upper right")
         axes[0].set_ylabel(label)
     return drawing
 
@@ -199,7 +229,7 @@ def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[S
                 part.axvline(at, color="#8F8F8F", lw=1.0, ls=":")
                 part.annotate(f" {name}", (at, 1.0), xycoords=("data", "axes fraction"), va="top",
                               fontsize=8, color="#555555")  # fmt: skip
-            part.set_xticks(places, [str(value) for value in values])
+            part.set_xticks(places, _ticks(values, sweep.lines))
             part.set_xlabel(key)
             part.set_title(sweep.title)
             # No mark may touch the frame, also when all of them are near the same height.
@@ -213,10 +243,27 @@ def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[S
     return drawing
 
 
-def plain_ticks(axis: "Axis", limits: tuple[float, float]) -> None:
-    """Numbers that people read, on an axis that is logarithmic."""
+def _ticks(values: Sequence[float | int | str], lines: Sequence[Line]) -> list[str]:
+    """The values of a key, saying of which of them there is nothing yet."""
+    there = [
+        any(math.isfinite(line.points[place].mean) for line in lines)
+        for place in range(len(values))
+    ]
+    return [
+        str(value) if found else f"{value}\nnot run"
+        for value, found in zip(values, there, strict=True)
+    ]
+
+
+def plain_ticks(axis: "Axis", limits: tuple[float, float], apart: float = 0.06) -> None:
+    """Numbers that people read on a logarithmic axis, `apart` by this share of its length."""
     low, high = limits
-    ticks = [tick for tick in TICKS if low <= tick <= high]
+    least = apart * math.log(high / low)
+    ticks: list[float] = []
+    for tick in TICKS:
+        if low <= tick <= high and all(abs(math.log(tick / one)) >= least for one in ticks):
+            ticks.append(tick)
+    ticks.sort()
     axis.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
     axis.set_minor_formatter(lambda *_: "")
 
@@ -224,12 +271,21 @@ def plain_ticks(axis: "Axis", limits: tuple[float, float]) -> None:
 def plot_ranges(
     title: str, label: str, marks: Mapping[str, Mapping[str, Factor]], *, log: bool = False
 ) -> Drawing:
-    """Means with intervals: a row for each name, in it a mark for each kind; one is marked."""
-    known = {
+    """Means with intervals: a row for each name, in it a mark for each kind; one is marked.
+
+    On a logarithmic axis what is far beyond the others is a number at the edge.
+    """
+    found = {
         kind: {name: point for name, point in points.items() if math.isfinite(point.mean)}
         for kind, points in marks.items()
     }
-    names = list(dict.fromkeys(name for points in known.values() for name in points))
+    names = list(dict.fromkeys(name for points in found.values() for name in points))
+    means = [point.mean for points in found.values() for point in points.values()]
+    far = _far(means) if log else math.inf
+    known = {
+        kind: {name: point for name, point in points.items() if point.mean <= far}
+        for kind, points in found.items()
+    }
     drawing = Drawing()
     with panels(drawing, 7.0, 0.32 * len(names) + 1.4) as (axes,):
         for index, (kind, points) in enumerate(known.items()):
@@ -251,10 +307,40 @@ def plot_ranges(
         axes.axvline(1.0, color="black", lw=1.0, ls="--")
         if log:
             axes.set_xscale("log")
-            plain_ticks(axes.xaxis, axes.get_xlim())
+            low, high = axes.get_xlim()
+            plain_ticks(axes.xaxis, (low, high))
+            if math.isfinite(far):
+                axes.set_xlim(low, high * (high / low) ** _ROOM)
+                _far_beyond(axes, names, found, far)
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.set_xlabel(label)
         axes.set_title(title)
         axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return drawing
+
+
+def _far(means: Sequence[float]) -> float:
+    """The largest of these that is not far beyond the others."""
+    ordered = sorted(means)
+    for before, after in pairwise(ordered):
+        if after > FAR * median(ordered) and after > GAP * before:
+            return before
+    return math.inf
+
+
+def _far_beyond(
+    axes: "Axes", names: Sequence[str], marks: Mapping[str, Mapping[str, Factor]], far: float
+) -> None:
+    """In each row the numbers that lie beyond the right edge."""
+    for row, name in enumerate(names):
+        texts = [
+            f"{kind}: {points[name].mean:.0f}"
+            for kind, points in marks.items()
+            if name in points and points[name].mean > far
+        ]
+        if texts:
+            axes.annotate(
+                f"{', '.join(texts)} \N{RIGHTWARDS ARROW}", (1.0, row),
+                xycoords=("axes fraction", "data"), ha="right", va="center", fontsize=8,
+            )  # fmt: skip

@@ -1,6 +1,6 @@
 """E1: how late apps finish under each policy: the distribution of rho, and its maximum."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from themis.experiments.base import (
@@ -16,17 +16,22 @@ from themis.experiments.base import (
     Verdict,
     told,
 )
-from themis.experiments.charts import plot_ranges
+from themis.experiments.charts import plot_behind, plot_ranges
 from themis.experiments.macro import (
     PAPERS,
+    QUICK,
     WORKLOADS,
     auction_sentence,
-    drawn,
+    labels,
     matrix,
     policies,
+    records_of,
+    same_seeds,
+    seeds_text,
+    typicals,
 )
 from themis.experiments.matrix import Measured, summary
-from themis.experiments.measures import Factor, all_of, at_least, beside, factor, least
+from themis.experiments.measures import Factor, all_of, at_least, beside, curve, factor, least
 from themis.fairness.ideal import Convention
 from themis.sim.canvas import Drawing
 from themis.sim.config import RunConfig
@@ -36,6 +41,8 @@ from themis.sim.store import RunRecord
 
 FACTORS = {"gandiva": 2.2, "tiresias": 2.25, "optimus": 1.75, "slaq": 3.25}
 """How many times larger the paper found the others' largest rho."""
+STRONG = QUICK
+"""Told apart in the figures of all apps; the others are there for comparison."""
 
 
 def spread(record: RunRecord) -> float:
@@ -88,7 +95,8 @@ def _better(measured: Measured, workload: str, other: str) -> Claim:
     )
     limit = ""
     if most.seeds == ours.seeds and verdict is not Verdict.HOLDS:
-        alone = measured.typical("max_rho_alone", (workload, OURS)).mean
+        both = measured.paired((workload, OURS), (workload, other))
+        alone = both.typical("max_rho_alone", (workload, OURS)).mean
         limit = (
             f" It could hardly be more than {told(most.mean).text}x: of our max rho "
             f"{told(alone).text} (geometric mean) somebody would have had alone on the cluster, by "
@@ -126,25 +134,39 @@ def _narrower(measured: Measured, workload: str) -> Claim:
     )
 
 
-def _cdf(results: Results, measured: Measured, workload: str) -> Drawing:
-    cells = matrix(results)
-    return plot_rho_cdf(
-        {
-            name: [app for run in cells.records(results, (workload, policy)) for app in run.apps]
-            for policy, name in drawn(measured, workload, policies(results)).items()
-        }
+def _cdf(results: Results, same: Measured, workload: str) -> Drawing:
+    apps = {
+        name: [app for run in records_of(results, same, (workload, name)) for app in run.apps]
+        for name in labels({workload: same})
+    }
+    called = labels({workload: same})
+    drawing = plot_rho_cdf({called[name]: apps[name] for name in apps if name in STRONG})
+    plot_behind(
+        drawing,
+        [
+            curve(app.rho_ref[Convention.FAIR_SHARE] for app in each)
+            for name, each in apps.items()
+            if name not in STRONG
+        ],
+    )
+    return drawing
+
+
+def _cdf_figure(results: Results, measured: Measured, same: Measured, workload: str) -> Figure:
+    others = [name for name in labels({workload: same}) if name not in STRONG]
+    grey = f" Grey: {', '.join(others)}." if others else ""
+    return Figure(
+        f"rho_{workload}",
+        f"{workload.upper()}: share of apps at or below each rho_ref (fair share), all apps of "
+        f"{seeds_text(measured, {workload: same})}.{grey}",
+        partial(_cdf, results, same, workload),
     )
 
 
-def _maxima(measured: Measured, names: tuple[str, ...]) -> Drawing:
-    marks = {
-        workload.upper(): {
-            name: measured.typical("max_rho_ref", (workload, name)) for name in names
-        }
-        for workload in WORKLOADS
-    }
+def _maxima(same: Mapping[str, Measured], seeds: str) -> Drawing:
+    marks = typicals(same, "max_rho_ref")
     title = "The app that fares worst (left is better)"
-    return plot_ranges(title, "max rho_ref, geometric mean over seeds", marks, log=True)
+    return plot_ranges(title, f"max rho_ref, geometric mean over {seeds}", marks, log=True)
 
 
 def study(results: Results) -> Findings:
@@ -152,18 +174,16 @@ def study(results: Results) -> Findings:
     measured = matrix(results).measure(results, MEASURES)
     claims = [_better(measured, workload, other) for workload in WORKLOADS for other in FACTORS]
     claims += [_narrower(measured, workload) for workload in WORKLOADS]
+    same = {workload: same_seeds(measured, workload, policies(results)) for workload in WORKLOADS}
+    seeds = seeds_text(measured, same)
     figures = [
-        Figure(
-            f"rho_{workload}",
-            f"{workload.upper()}: share of apps at or below each rho_ref (fair share), all seeds.",
-            partial(_cdf, results, measured, workload),
-        )
-        for workload in WORKLOADS
-        if drawn(measured, workload, policies(results))
+        _cdf_figure(results, measured, each, workload)
+        for workload, each in same.items()
+        if labels({workload: each})
     ]
     figures.append(
-        Figure("max_rho", "Largest rho_ref (fair share): geometric mean over seeds, 95 % interval.",
-               lambda: _maxima(measured, policies(results)))
+        Figure("max_rho", f"Largest rho_ref (fair share): geometric mean over {seeds}, 95 % "
+               "interval.", lambda: _maxima(same, seeds))
     )  # fmt: skip
     return Findings(
         claims=tuple(claims),

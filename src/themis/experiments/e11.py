@@ -14,10 +14,9 @@ from themis.experiments.base import (
     Results,
     Told,
 )
-from themis.experiments.charts import Line, Sweep, plot_sweeps
 from themis.experiments.matrix import Matrix, Measured, gpu_over_work, over, summary, swept
 from themis.experiments.measures import at_least, beside
-from themis.sim.canvas import Drawing
+from themis.experiments.sweeps import plot_cells
 from themis.sim.config import RunConfig
 
 VALUES = ("5m", "10m", "20m", "40m")
@@ -60,21 +59,6 @@ def _claim(measured: Measured, statement: str, name: str, of: str, than: str, wh
     return Claim(statement, Told("above 1x"), printed, ours.told, at_least(ours, 1.0), why)
 
 
-def _figure(measured: Measured) -> Drawing:
-    sweeps = [
-        Sweep(
-            COLUMNS[name].name,
-            [
-                Line(policy, [measured.estimate(name, (value, policy)) for value in VALUES])
-                for policy in POLICIES
-            ],
-            from_zero=name != "over_work",
-        )
-        for name in ("max_rho", "max_rho_ref", "over_work")
-    ]
-    return plot_sweeps("lease", VALUES, sweeps)
-
-
 def study(results: Results) -> Findings:
     """Compare lengths of leases."""
     measured = matrix(results).measure(results, MEASURES)
@@ -88,7 +72,8 @@ def study(results: Results) -> Findings:
         tables=measured.tables("lease", "W2, means over seeds", ("lease", "policy"), COLUMNS),
         figures=(
             Figure("lease", "W2: fairness and GPU time against the length of a lease.",
-                   lambda: _figure(measured)),
+                   lambda: plot_cells(measured, "lease", VALUES, POLICIES,
+                                      ("max_rho", "max_rho_ref", "over_work"), COLUMNS)),
         ),
     )  # fmt: skip
 

@@ -282,7 +282,7 @@ def study(results: Results) -> Findings:
         )
         notes += lost
     else:
-        notes.append("THEMIS_DATA is not set: no real trace beside.")
+        notes.append("THEMIS_DATA names no folder with a real trace, so none is beside.")
     return Findings(
         claims=tuple(_claims(made)),
         tables=(_table(samples), _points(samples)),

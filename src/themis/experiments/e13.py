@@ -208,7 +208,7 @@ def study(results: Results) -> Findings:
         "Values within a machine and across racks are always assumed (hollow marks).",
     ]
     if not measured:
-        notes.append("THEMIS_DATA is not set: no measurements beside.")
+        notes.append("THEMIS_DATA names no folder with measurements, so none are beside.")
     same = None if data is None else same_table(data)
     if same is not None:
         notes.append(f"{same} of {len(ZOO)} models are as in themis_models.csv, their source.")

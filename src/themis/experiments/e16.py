@@ -32,6 +32,8 @@ from themis.sim.workloads import RIVALS, contender
 CLUSTER = "demo16"
 TOLD_SEEDS = range(REPORT_SEEDS[0], REPORT_SEEDS[0] + 120)
 """More than elsewhere: one app's completion time depends on luck, and these runs are short."""
+MOST_TOLD, NARROW = 1800, 0.01
+"""A lie that could be above the bar gets more, until the half width is this."""
 LIAR = str(contender())
 
 MOST = 1.05
@@ -174,6 +176,8 @@ class Quarry:
     """Lies that were run or are to be run next, and on which seeds."""
     best: Point | None = None
     """The lie that was chosen, once the search is over."""
+    told_on: tuple[int, ...] = ()
+    """The seeds that it is told on."""
 
 
 def hunt_in(results: Results, family: Family, defences: str) -> Quarry:
@@ -194,7 +198,31 @@ def hunt_in(results: Results, family: Family, defences: str) -> Quarry:
     if None in shortlist.values():
         return Quarry(hunt, tuple(named))
     chosen = max(shortlist, key=lambda point: shortlist[point] or 0.0)
-    return Quarry(hunt, (*named, (chosen, seeds.report)), chosen)
+    told_on = told_seeds(results, family, chosen, defences)
+    return Quarry(hunt, (*named, (chosen, told_on)), chosen, told_on)
+
+
+def _upper(found: Estimate) -> float:
+    return found.mean + (found.half or 0.0)
+
+
+def told_seeds(results: Results, family: Family, point: Point, defences: str) -> tuple[int, ...]:
+    """The seeds that a lie is told on: more of them if its interval reaches over the bar.
+
+    Until it is narrow: were it until the lie is below, chance would decide when to stop.
+    """
+    seeds = seeds_of(results).report
+    if results.scope.quick or results.scope.seeds or defences == OFF:
+        return seeds
+    step, gains = len(seeds), _gains(results, family, point, defences, seeds)
+    if gains is None or _upper(estimate(gains)) <= MOST:
+        return seeds
+    while len(seeds) < MOST_TOLD:
+        gains = _gains(results, family, point, defences, seeds)
+        if gains is None or (estimate(gains).half or 0.0) <= NARROW:
+            break
+        seeds = (*seeds, *range(seeds[-1] + 1, seeds[-1] + 1 + step))
+    return seeds
 
 
 def plan(results: Results) -> Iterable[RunConfig]:
@@ -210,6 +238,7 @@ def plan(results: Results) -> Iterable[RunConfig]:
             for family in FAMILIES:
                 for point, on in hunt_in(results, family, defences).named:
                     configs += [run_of(family, point, defences, seed) for seed in on]
+                    configs += [honest(defences, seed) for seed in on]
     return list({repr(config): config for config in configs}.values())
 
 
@@ -242,7 +271,7 @@ def _found(results: Results, family: Family, defences: str) -> Found:
     point, tried = quarry.best, len(quarry.hunt.scores)
     if point is None:
         return Found("not chosen yet", Estimate(math.nan, None, 0), math.nan, tried)
-    each = (gain_of(results, family, point, defences, s) for s in seeds_of(results).report)
+    each = (gain_of(results, family, point, defences, seed) for seed in quarry.told_on)
     gains = [gain for gain in each if gain is not None]
     options = run_of(family, point, defences, 0).options
     lie = "the truth"
@@ -273,8 +302,8 @@ def _closed(catch: Catch) -> Claim:
         why = "No family has been searched to its end."
         return Claim(CLOSED, Told("- (ours)"), NOTHING, NOTHING, Verdict.OPEN, why)
     found = {family: catch[family][ON].factor for family in catch}
-    above = [family for family in found if found[family].mean > MOST]
-    sure = [family for family in above if (found[family].low or 0.0) > MOST]
+    sure = [family for family in found if (found[family].low or 0.0) > MOST]
+    above = [family for family in found if (found[family].high or math.inf) > MOST]
     few = [family for family in found if found[family].seeds < FEWEST]
     verdict = Verdict.FAILS if sure else Verdict.OPEN if above or few else Verdict.HOLDS
     others = ", ".join(f"{family} {found[family].told.text}" for family in above)
@@ -285,7 +314,11 @@ def _closed(catch: Catch) -> Claim:
         found[known].told,
         verdict if found[known].seeds >= FEWEST else Verdict.OPEN,
         f"The best of all lies found, by {known}: {catch[known][ON].lie}. "
-        + (f"Above the bar: {others}." if above else "All families stay below the bar.")
+        + (
+            f"Not surely below the bar: {others}."
+            if above
+            else "All families are surely below the bar."
+        )
         + (f" Not told yet: {', '.join(few)}." if few else ""),
     )
 
@@ -329,11 +362,12 @@ def _runs(results: Results) -> Table:
     rows: list[Row] = []
     for defences in DEFENCES:
         for family in FAMILIES:
-            point = hunt_in(results, family, defences).best
+            quarry = hunt_in(results, family, defences)
+            point = quarry.best
             if point is not None:
                 rows += [
                     (family.name, defences, seed, gain_of(results, family, point, defences, seed))
-                    for seed in seeds_of(results).report
+                    for seed in quarry.told_on
                     if gain_of(results, family, point, defences, seed) is not None
                 ]
     columns = (Column("family"), Column("defences"), Column("seed"), Column("gain"))
@@ -366,10 +400,12 @@ def study(results: Results) -> Findings:
         ),
         notes=(
             (f"{RIVALS} apps on {CLUSTER}, one of which lies; {effort.evaluations} lies of each "
-             f"family are tried on {len(seeds.first)} seeds, the best {SHORTLIST} on "
-             f"{len(seeds.more)} more, and the best of those is told on {len(seeds.report)} "
-             "others. Times count from when the app could really begin, however early it was "
-             "submitted."),
+             "family are proposed and the different ones among them (to three digits) tried on "
+             f"{len(seeds.first)} seeds, the best {SHORTLIST} on {len(seeds.more)} more, and the "
+             f"best of those is told on {len(seeds.report)} others, if it could "
+             f"be above the bar on as many (up to {MOST_TOLD}) as make the half width at most "
+             f"{NARROW:g}. Times count "
+             "from when the app could really begin, however early it was submitted."),
             ("Defences on: `themis` as it is. Off: claims of rho are believed, apps are asked for "
              "fresh tables, nothing is audited, work added later counts from the start, idle GPUs "
              "are not reclaimed, every app is a bidder."),
@@ -385,4 +421,5 @@ EXPERIMENT = Experiment(
     "Nothing: it argues that truth-telling is best in one auction.",
     study,
     plan,
+    grows="about 20,000 in all",
 )

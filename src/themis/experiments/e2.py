@@ -1,6 +1,8 @@
 """E2: how much GPU time each policy takes for the same work."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 from themis.experiments.base import (
     LITERAL,
@@ -12,13 +14,22 @@ from themis.experiments.base import (
     Figure,
     Findings,
     Results,
+    Table,
     Told,
     Verdict,
     told,
 )
 from themis.experiments.charts import plot_ranges
-from themis.experiments.macro import PAPERS, WORKLOADS, matrix, policies
-from themis.experiments.matrix import Measure, Measured, gpu_over_work, summary
+from themis.experiments.macro import (
+    PAPERS,
+    WORKLOADS,
+    matrix,
+    policies,
+    same_seeds,
+    seeds_text,
+    typicals,
+)
+from themis.experiments.matrix import Matrix, Measure, Measured, gpu_over_work, summary
 from themis.experiments.measures import Factor, at_least, beside, of_all
 from themis.model import CLUSTER
 from themis.model.zoo import CATEGORY_SHARES, models_of_category, slowdown_of
@@ -29,6 +40,8 @@ from themis.sim.store import RunRecord
 SPENT = ("useful", "slowed", "restart", "checkpoint", "lost")
 EQUAL = 0.02
 """GPU times that differ by less count as equal."""
+ENDS = (0.0, 0.25, 0.5, 0.75, 0.95, 1.0)
+"""Of the ranges in which c is told; multiples of 0.05, as runs store it."""
 
 
 def _spent(kind: str) -> Measure:
@@ -38,15 +51,54 @@ def _spent(kind: str) -> Measure:
     return of
 
 
+def idle_held(record: RunRecord) -> float:
+    """GPU hours that were held and spent on nothing: the rest of those that the columns name."""
+    held = summary("gpu_hours")(record)
+    return held - math.fsum(record.summary["gpu_hours_spent"].values())
+
+
+def utilisation(record: RunRecord) -> float:
+    """Held GPU time over what the cluster had from the first arrival to the end of the last app."""
+    gpus, hours = (summary(key)(record) for key in ("gpus", "makespan_h"))
+    there = gpus * hours
+    return summary("gpu_hours")(record) / there if there > 0.0 else math.nan
+
+
+def kept_within(low: float, high: float) -> Measure:
+    """The share of winners that kept more than `low` and at most `high` of what they won."""
+
+    def of(record: RunRecord) -> float:
+        bins = record.summary.get("kept_fraction_bins") or ()
+        total = sum(bins)
+        first, last = (round(end * len(bins)) for end in (low, high))
+        return sum(bins[first:last]) / total if total else math.nan
+
+    return of
+
+
 MEASURES = {
     "gpu_hours": summary("gpu_hours"),
     "over_work": gpu_over_work,
     **{kind: _spent(kind) for kind in SPENT},
+    "idle": idle_held,
+    "utilisation": utilisation,
 }
 COLUMNS = {
     "gpu_hours": Column("GPU hours held", ".0f"),
     "over_work": Column("/ work", ".3f"),
     **{kind: Column(kind, ".0f") for kind in SPENT},
+    "idle": Column("idle", ".1f"),
+    "utilisation": Column("utilisation", ".0%"),
+}
+KEPT = {
+    "winners": lambda record: float(sum(record.summary.get("kept_fraction_bins") or (math.nan,))),
+    "kept": summary("mean_kept_fraction"),
+    **{f"to_{high:g}": kept_within(low, high) for low, high in pairwise(ENDS)},
+}
+KEPT_COLUMNS = {
+    "winners": Column("winners", ".0f"),
+    "kept": Column("mean c", ".2f"),
+    **{f"to_{high:g}": Column(f"{low:g} to {high:g}", ".1%") for low, high in pairwise(ENDS)},
 }
 
 
@@ -120,25 +172,46 @@ def _slaq_above(measured: Measured) -> Claim:
     )  # fmt: skip
 
 
-def _figure(measured: Measured, names: tuple[str, ...]) -> Drawing:
-    marks = {
-        workload.upper(): {name: measured.typical("over_work", (workload, name)) for name in names}
-        for workload in WORKLOADS
-    }
-    return plot_ranges("GPU time for the same work (left is better)", "GPU time / work", marks)
+def _kept(results: Results) -> Table:
+    """What winners keep, under the policies that hold auctions."""
+    cells = matrix(results)
+    held = {cell: run for cell, run in cells.cells.items() if cell[1] in (OURS, LITERAL)}
+    found = Matrix(held, cells.seeds).measure(results, KEPT)
+    title = "Share of winners by c, the fraction that they keep: means over seeds"
+    return found.table("kept", title, ("workload", "policy"), KEPT_COLUMNS)
+
+
+def _figure(same: Mapping[str, Measured], seeds: str) -> Drawing:
+    marks = typicals(same, "over_work")
+    title = "GPU time for the same work (left is better)"
+    return plot_ranges(title, f"GPU time / work, geometric mean over {seeds}", marks)
 
 
 def study(results: Results) -> Findings:
     """Compare GPU time."""
     measured = matrix(results).measure(results, MEASURES)
-    caption = "GPU time held over bare work: geometric mean over seeds, 95 % interval."
+    same = {workload: same_seeds(measured, workload, policies(results)) for workload in WORKLOADS}
+    seeds = seeds_text(measured, same)
+    caption = f"GPU time held over bare work: geometric mean over {seeds}, 95 % interval."
+    means, runs = measured.tables(
+        "gpu_time", "GPU hours, means over seeds", ("workload", "policy"), COLUMNS
+    )
     return Findings(
         claims=(_equal(measured), _below_gandiva(measured), _slaq_above(measured)),
-        tables=measured.tables(
-            "gpu_time", "GPU hours, means over seeds", ("workload", "policy"), COLUMNS
+        tables=(means, _kept(results), runs),
+        figures=(Figure("gpu_time", caption, lambda: _figure(same, seeds)),),
+        notes=(
+            f"Every job across racks would cost {most_that_placement_costs():.2f}x the work.",
+            (
+                "The columns from `useful` to `idle` (held, but spent on nothing) add up to what "
+                "was held. `utilisation` is GPU time held over all that the cluster had from the "
+                "first arrival to the end of the last app, with the time when few are left."
+            ),
+            (
+                "c is the fraction of the row it won that a winner of an auction keeps; the rest "
+                "is its payment, and is handed out as leftovers."
+            ),
         ),
-        figures=(Figure("gpu_time", caption, lambda: _figure(measured, policies(results))),),
-        notes=(f"Every job across racks would cost {most_that_placement_costs():.2f}x the work.",),
     )
 
 

@@ -150,7 +150,7 @@ EXPERIMENT = Experiment(
     "E3",
     "A long and a short job",
     "A long job (580 GPU-minutes) and a short one (83) have rho 1.0 and 1.2, against 0.9 and 1.9 "
-    "under Tiresias: better for both.",
+    "under Tiresias. It says better for both; for the long one its numbers say otherwise.",
     study,
     plan,
 )

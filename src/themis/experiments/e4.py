@@ -15,7 +15,16 @@ from themis.experiments.base import (
     Told,
     told,
 )
-from themis.experiments.macro import PAPERS, WORKLOADS, drawn, matrix, policies
+from themis.experiments.macro import (
+    PAPERS,
+    WORKLOADS,
+    labels,
+    matrix,
+    policies,
+    records_of,
+    same_seeds,
+    seeds_text,
+)
 from themis.experiments.matrix import Measured, summary
 from themis.experiments.measures import all_of, at_least, beside, of_all
 from themis.sim.canvas import Drawing
@@ -68,27 +77,28 @@ def _best(measured: Measured) -> Claim:
     score = {name: same.estimate("score", ("w2", name)).mean for name in (OURS, *PAPERS)}
     ranked = sorted(PAPERS, key=lambda name: -score[name] if same.count(("w2", name)) else 0.0)
     literal = measured.estimate("score", ("w2", LITERAL))
-    found = [measured.factor("score", of=("w2", OURS), over=("w2", name)) for name in PAPERS]
+    pairs = [(OURS, name) for name in PAPERS]
+    pairs += [("gandiva", name) for name in PAPERS if name != "gandiva"]
+    found = [measured.factor("score", of=("w2", one), over=("w2", than)) for one, than in pairs]
     return Claim(
         "W2: ours places best, Gandiva next",
         Told("best"),
         beside(told(literal.mean, ".3f"), literal.runs, same.count(("w2", OURS))),
         told(score[OURS], ".3f"),
         all_of(at_least(item, 1.0) for item in found),
-        "Of the others: "
+        "Ours against each of the others, and Gandiva against the other three. Of the others: "
         + ", ".join(f"{name} {told(score[name], '.3f').text}" for name in ranked)
         + ".",
     )
 
 
-def _cdf(results: Results, measured: Measured, workload: str) -> Drawing:
-    cells = matrix(results)
+def _cdf(results: Results, same: Measured, workload: str) -> Drawing:
     return plot_placement(
         {
             name: score_shares(
-                pair for run in cells.records(results, (workload, policy)) for pair in run.scores
+                pair for run in records_of(results, same, (workload, policy)) for pair in run.scores
             )
-            for policy, name in drawn(measured, workload, policies(results)).items()
+            for policy, name in labels({workload: same}).items()
         }
     )
 
@@ -96,6 +106,7 @@ def _cdf(results: Results, measured: Measured, workload: str) -> Drawing:
 def study(results: Results) -> Findings:
     """Compare placement scores."""
     measured = matrix(results).measure(results, MEASURES)
+    same = {workload: same_seeds(measured, workload, policies(results)) for workload in WORKLOADS}
     return Findings(
         claims=(_near_one(measured), _best(measured)),
         tables=measured.tables(
@@ -104,11 +115,12 @@ def study(results: Results) -> Findings:
         figures=tuple(
             Figure(
                 f"placement_{workload}",
-                f"{workload.upper()}: share of GPU time at or below each placement score (1 / S).",
-                partial(_cdf, results, measured, workload),
+                f"{workload.upper()}: share of GPU time at or below each placement score (1 / S), "
+                f"{seeds_text(measured, {workload: each})}.",
+                partial(_cdf, results, each, workload),
             )
-            for workload in WORKLOADS
-            if drawn(measured, workload, policies(results))
+            for workload, each in same.items()
+            if labels({workload: each})
         ),
     )
 

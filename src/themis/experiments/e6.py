@@ -99,7 +99,10 @@ def few(costs: Iterable[Timing]) -> bool:
 
 
 def overheads(results: Results, policy: str) -> list[float]:
-    """Per cent of the apps' time for bids and auctions, each app waiting for all of an auction."""
+    """For each run all its bids and auctions, in per cent of the sum of its apps' durations.
+
+    Each is counted once, however many apps take part in an auction: apps train meanwhile.
+    """
     cells = matrix(results)
     shares = []
     for work in WORKLOADS:
@@ -130,13 +133,21 @@ def _overhead(results: Results, costs: dict[str, list[Timing]]) -> Claim:
     return Claim(
         "Bids and auctions, of the apps' duration",
         Told("0.2 (2) %", OVERHEAD[0]),
-        told(means[LITERAL], ".3f", " %"),
-        told(ours, ".3f", " %"),
+        _percent(means[LITERAL]),
+        _percent(ours),
         verdict,
-        "All bids and auctions of a run over the sum of its apps' durations. Rounds run ahead of "
+        "All bids and auctions of a run, each counted once, over the sum of its apps' durations. "
+        "Rounds run ahead of "
         "the beat, so apps train meanwhile; changes of hands are in E2's columns restart and "
         "checkpoint.",
     )
+
+
+def _percent(value: float) -> Told:
+    """With two digits that say something, however small it is."""
+    if not math.isfinite(value) or value <= 0.0:
+        return told(value, "g", " %")
+    return told(value, f".{max(1, 1 - math.floor(math.log10(value)))}f", " %")
 
 
 def _given(statement: str, paper: str, ours: str) -> Claim:
@@ -146,11 +157,13 @@ def _given(statement: str, paper: str, ours: str) -> Claim:
 
 def _bars(costs: dict[str, list[Timing]]) -> Drawing:
     def heights(what: str, part: Callable[[Span], float]) -> list[float]:
-        return [typical(costs[policy], what, part) for policy in POLICIES]
+        return [typical(costs[policy], what, part) for policy in there]
+
+    there = [policy for policy in POLICIES if costs[policy]]
 
     shown = {
         what: Bars(
-            POLICIES,
+            there,
             {
                 "median": heights(what, lambda span: span.median),
                 "95th percentile": heights(what, lambda span: span.p95),
@@ -174,7 +187,6 @@ def study(results: Results) -> Findings:
                       if timing.config.workload == work and what in timing.spans])
     ]  # fmt: skip
     model = Modelled()
-    missing = sum(not costs[policy] for policy in POLICIES)
     return Findings(
         claims=(
             _time(costs, "bid", "Processor time of one core; the paper's machine was another one."),
@@ -206,9 +218,22 @@ def study(results: Results) -> Findings:
         notes=(
             ("Measured while the runs of E1 were made, on the machine that made them: unlike all "
             "other numbers, these differ from machine to machine."),
-            *(("Some runs came without times: made by an older version.",) if missing else ()),
+            *_missing(results, costs),
         ),
     )  # fmt: skip
+
+
+def _missing(results: Results, costs: dict[str, list[Timing]]) -> list[str]:
+    """What there are no times of, and why."""
+    notes = []
+    for policy in POLICIES:
+        there = sum(results.has(one) for one in plan(results) if one.policy == policy)
+        if not there:
+            notes.append(f"{policy}: not run yet, so there are no times of it.")
+        elif there > len(costs[policy]):
+            lost = there - len(costs[policy])
+            notes.append(f"{policy}: {lost} of {there} runs came without their times.")
+    return notes
 
 
 def _seeds(results: Results, costs: dict[str, list[Timing]]) -> str:

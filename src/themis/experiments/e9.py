@@ -45,6 +45,9 @@ NARROW = 0.005
 GAIN = 0.01
 """The bar: no lie may gain more."""
 
+SHARP = 0.05
+"""A loss of less is not sharp."""
+
 AUDIT_OFF: dict[str, object] = {"audit_tolerance": 0.0}
 """Options that switch the audit of claimed slowdowns off, where the policy has one."""
 
@@ -198,14 +201,19 @@ def _loss(gains: Gains) -> Claim:
     sure = all(item.half is not None and item.mean + item.half < 0 for item in beyond)
     few = any(item.half is None or item.runs < FEWEST for item in beyond)
     ours, literal = (gains[case][max(gains[case])] for case in (MAIN, PRINTED))
+    sharp = all(item.mean <= -SHARP for item in beyond)
+    verdict = Verdict.HOLDS if sure and sharp else Verdict.PARTLY if sure else Verdict.FAILS
+    smallest = min(x for x in gains[MAIN] if x)
     return Claim(
         f"Lies beyond {TURN} % lose",
         Told("a sharp loss"),
         beside(_percent(literal), literal.runs, ours.runs),
         _percent(ours),
-        Verdict.OPEN if few else Verdict.HOLDS if sure else Verdict.FAILS,
-        "Shown is the gain of the largest lie; judged are all beyond. Whoever overstates what "
-        "being spread costs bids less for what it will get anyway.",
+        Verdict.OPEN if few else verdict,
+        f"Shown is the gain of the largest lie; judged are all beyond: they must surely lose, and "
+        f"{SHARP:.0%} at least for the loss to be sharp. The smallest lie, {smallest} %, brings "
+        f"{_percent(gains[MAIN][smallest]).text}. Whoever overstates what being spread costs bids "
+        "less for what it will get anyway.",
     )
 
 
@@ -291,4 +299,5 @@ EXPERIMENT = Experiment(
     study,
     plan,
     literal=REPORT_SEEDS,
+    grows="up to ten times as many in all",
 )

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from themis.experiments.base import LITERAL, OURS
+from themis.experiments.base import OURS
 from themis.experiments.charts import plain_ticks
+from themis.experiments.macro import labels, same_seeds, seeds_text
 from themis.experiments.matrix import Measured
 from themis.experiments.measures import FEWEST, Factor
 from themis.experiments.provenance import seed_text
@@ -36,48 +37,31 @@ Points = Mapping[str, Factor]
 
 
 def front(measured: Measured, shown: Sequence[Scenario], names: Sequence[str]) -> Drawing:
-    """Each scenario on the seeds that all of its policies have.
-
-    But for those with hardly any, which would cost all others theirs: they are left out. And for
-    the mechanism as printed: it takes so long that its seeds may be fewer, and says so.
-    """
-    told = {one: _told(measured, one, names) for one in shown}
-    same = {one: measured.paired(*((one.name, name) for name in told[one])) for one in shown}
-    counts = {one: measured.count((one.name, LITERAL)) for one in shown}
-    literal = LITERAL
-    if any(counts[one] != len(same[one].seeds) for one in shown):
-        most = max(counts.values())
-        literal = f"{LITERAL}, {most} seed{'s' * (most != 1)}"
+    """Each scenario on the seeds that all of its policies have, see `same_seeds`."""
+    same = {one.name: same_seeds(measured, one.name, names) for one in shown}
+    called = labels(same)
+    differ = len({each.seeds for each in same.values()}) > 1
     marks, floors = {}, {}
-    for one, others in same.items():
-        points = {name: others.typical(WORST, (one.name, name)) for name in told[one]}
-        if LITERAL in names:
-            points[literal] = measured.typical(WORST, (one.name, LITERAL))
-        marks[_title(one)] = points
-        floors[_title(one)] = others.typical("placed_floor", (one.name, OURS)).mean
-    seeds = _seeds(measured, [each.seeds for each in same.values()])
-    few = all(each.count((one.name, OURS)) < FEWEST for one, each in same.items())
+    for one in shown:
+        each = same[one.name]
+        title = f"{_title(one)}\nseeds {seed_text(each.seeds)}" if differ else _title(one)
+        marks[title] = {
+            called[name]: each.typical(WORST, (one.name, name))
+            for name in called
+            if (one.name, name) in each.by_cell
+        }
+        floors[title] = each.typical("placed_floor", (one.name, OURS)).mean
+    given = seed_text(measured.seeds)
+    seeds = f"the seeds named of {given}" if differ else seeds_text(measured, same)
+    few = all(each.count((name, OURS)) < FEWEST for name, each in same.items())
     interval = "too few for intervals" if few else "95 % interval"
     label = f"max rho_ref (fair share): geometric mean over {seeds}, {interval}; left is better"
     return plot_headline(marks, floors, OURS, label)
 
 
-def _told(measured: Measured, one: Scenario, names: Sequence[str]) -> list[str]:
-    """Policies with enough seeds for a verdict, as long as ours has them."""
-    least = min(FEWEST, measured.count((one.name, OURS)))
-    return [name for name in names if name != LITERAL and measured.count((one.name, name)) >= least]
-
-
 def _title(one: Scenario) -> str:
     name = one.workload.upper()
     return name if one.contention == 1 else f"{name}, half of the machines"
-
-
-def _seeds(measured: Measured, each: Sequence[Sequence[int]]) -> str:
-    given, there = seed_text(measured.seeds), {seed_text(seeds) for seeds in each}
-    if there == {given}:
-        return f"seeds {given}"
-    return f"seeds {there.pop() if len(there) == 1 else 'that all have'} of {given}"
 
 
 def plot_headline(
@@ -122,7 +106,7 @@ def _rows(axes: "Axes", names: Sequence[str], points: Points, ours: str) -> None
         right = FAR
     # Room for the numbers beside the marks, and for the arrows.
     axes.set_xlim(0.97 * left, right * (right / left) ** 0.3)
-    plain_ticks(axes.xaxis, (left, right))
+    plain_ticks(axes.xaxis, (left, right), apart=0.1)
     axes.tick_params(axis="x", which="minor", length=0)
     for row, name in enumerate(names):
         if name == ours:
@@ -158,8 +142,10 @@ def _mark(axes: "Axes", row: int, point: Factor, *, mine: bool) -> None:
         fmt="D" if mine else "o", markersize=6 if mine else 4, color=colour,
         markerfacecolor=colour if mine else "white", capsize=2.5, elinewidth=1.1,
     )  # fmt: skip
+    # Where the interval leaves the panel there is room only before it.
+    place, shift, side = (low, -6, "right") if high > FAR else (high, 6, "left")
     axes.annotate(
-        f"{point.mean:.2f}", (min(high, FAR), row), xytext=(6, 0),
+        f"{point.mean:.2f}", (place, row), xytext=(shift, 0), ha=side,
         textcoords="offset points", **text,
     )  # fmt: skip
 

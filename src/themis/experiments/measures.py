@@ -9,10 +9,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from statistics import fmean
+from statistics import NormalDist, fmean
 from typing import TypeVar
 
 from themis.experiments.base import NOTHING, Told, Verdict, told
+from themis.sim.compare import t95
 from themis.sim.workloads import Table
 
 RESAMPLES = 2000
@@ -76,9 +77,21 @@ def factor(of: Sequence[float], over: Sequence[float]) -> Factor:
         return Factor(math.exp(logs[0]))
     # The same draws for the same number of seeds, so that a report never changes by itself.
     stream = Random(f"bootstrap/{len(logs)}")
-    means = sorted(fmean(stream.choices(logs, k=len(logs))) for _ in range(RESAMPLES))
-    low, high = means[round(0.025 * RESAMPLES)], means[round(0.975 * RESAMPLES) - 1]
+    low, high = _interval((fmean(stream.choices(logs, k=len(logs))) for _ in range(RESAMPLES)),
+                          len(logs))  # fmt: skip
     return Factor(math.exp(fmean(logs)), math.exp(low), math.exp(high), len(logs))
+
+
+def _interval(drawn: Iterable[float], seeds: int) -> tuple[float, float]:
+    """The 95 % interval of a bootstrap: further quantiles the fewer seeds there are.
+
+    The plain ones are too narrow: of six seeds they hold the true mean 84 times in 100, not 95.
+    These are as far out as Student's t is (Hesterberg's expanded percentiles).
+    """
+    ordered = sorted(drawn)
+    out = math.sqrt(seeds / (seeds - 1)) * t95(seeds - 1)
+    place = round(NormalDist().cdf(-out) * len(ordered))
+    return ordered[place], ordered[-1 - place]
 
 
 def mean_ratio(of: Sequence[float], over: Sequence[float]) -> Factor:
@@ -96,8 +109,8 @@ def mean_ratio(of: Sequence[float], over: Sequence[float]) -> Factor:
     if len(pairs) < 2:
         return Factor(_ratio(pairs))
     stream = Random(f"bootstrap/{len(pairs)}")
-    found = sorted(_ratio(stream.choices(pairs, k=len(pairs))) for _ in range(RESAMPLES))
-    low, high = found[round(0.025 * RESAMPLES)], found[round(0.975 * RESAMPLES) - 1]
+    low, high = _interval((_ratio(stream.choices(pairs, k=len(pairs))) for _ in range(RESAMPLES)),
+                          len(pairs))  # fmt: skip
     return Factor(_ratio(pairs), low, high, len(pairs))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from themis.experiments.base import Claim, Experiment, Told, Verdict
-from themis.experiments.chapter import Chapter, Picture, Sheet
+from themis.experiments.chapter import NO_SEED, WHOLE, Chapter, Picture, Sheet
 
 Svgs = Mapping[tuple[str, str], str]
 
@@ -22,6 +22,14 @@ _SIGNS = {
     Verdict.OPEN: "?",
     Verdict.GIVEN: "=",
 }
+_SAID = {
+    Verdict.HOLDS: "hold",
+    Verdict.PARTLY: "hold partly",
+    Verdict.FAILS: "do not hold",
+    Verdict.OPEN: "undecided",
+    Verdict.GIVEN: "by construction",
+}
+"""Of several claims."""
 _CLASSES = {
     Verdict.HOLDS: "good",
     Verdict.PARTLY: "half",
@@ -38,7 +46,11 @@ h1 { font-size: 1.7rem; margin-bottom: .2rem; }
 h2 { font-size: 1.3rem; margin-top: 2.8rem; border-top: 2px solid #ddd; padding-top: 1rem; }
 p.lead, figcaption, caption, .note { color: #555; }
 table { border-collapse: collapse; margin: 1rem 0; }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; background-attachment: local, scroll;
+        background-image: linear-gradient(90deg, #fff 80%, transparent),
+                          linear-gradient(90deg, transparent, #bbb);
+        background-position: right; background-repeat: no-repeat;
+        background-size: 3rem 100%, .7rem 100%; }
 caption { text-align: left; font-weight: 600; padding: .3rem 0; }
 th, td { padding: .3rem .7rem; text-align: left; vertical-align: top;
          border-bottom: 1px solid #ddd; }
@@ -94,13 +106,19 @@ def leads(chapters: Sequence[Chapter]) -> list[str]:
     return list(kept.values())
 
 
-def _lead(chapters: Sequence[Chapter]) -> str:
+def counted_claims(chapters: Sequence[Chapter]) -> str:
+    """How many claims there are, and what became of them."""
     counts = Counter(claim.verdict for chapter in chapters for claim in chapter.claims)
-    told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
+    told = ", ".join(f"{counts[one]} {_SAID[one]}" for one in Verdict if counts[one])
+    claims = "1 claim" if counts.total() == 1 else f"{counts.total()} claims"
+    return f"{claims}: {told}" if told else claims
+
+
+def _lead(chapters: Sequence[Chapter]) -> str:
     versions = ", ".join(sorted({chapter.themis for chapter in chapters}))
     commits = ", ".join(sorted({chapter.origin.commit for chapter in chapters}))
     return (
-        f"{sum(counts.values())} claims: {escape(told)}. Themis {escape(versions)}, commit "
+        f"{escape(counted_claims(chapters))}. Themis {escape(versions)}, commit "
         f"{escape(commits)}. Verdicts are "
         "about <code>themis</code>, the default policy; <code>themis-paper</code> is the mechanism "
         "as printed. Numbers in brackets are 95 % intervals over seeds."
@@ -134,8 +152,8 @@ def _link(chapter: Chapter) -> str:
 
 
 def _wide(table: str) -> str:
-    """A table that scrolls by itself where the page is too narrow for it."""
-    return f'<div class="wide"><table>{table}</table></div>'
+    """A table that scrolls by itself where the page is too narrow for it, with keys as well."""
+    return f'<div class="wide" tabindex="0"><table>{table}</table></div>'
 
 
 def _columns(claim: Claim) -> str:
@@ -181,13 +199,25 @@ def extent(chapter: Chapter) -> str:
     given = chapter.origin
     if not given.partial:
         return f"{chapter.scope}; seeds {given.seeds_told}" if given.of_seeds else chapter.scope
-    each = "; ".join(f"{names}: {seeds}" for names, seeds in given.by_policy)
-    one = len(given.by_policy) == 1
-    whole = f"whole for seeds {given.by_policy[0][1]}" if one else f"whole for seeds: {each}"
+    part = chapter.scope.replace(WHOLE, f"a part of what {WHOLE.removeprefix('as ')}", 1)
+    if part == chapter.scope:
+        part = f"{part}, not finished"
     return (
-        f"{chapter.scope}, but not finished: {given.runs} of {given.wanted} runs, seeds "
-        f"{given.seeds_told} ({whole})"
+        f"{part}: {given.runs} of {given.wanted} runs, on seeds {given.seeds_told} "
+        f"({_complete(given.by_policy)})"
     )
+
+
+def _complete(by_policy: Sequence[tuple[str, str]]) -> str:
+    """Of which seeds policies have all their runs."""
+    if len(by_policy) == 1:
+        ((_, seeds),) = by_policy
+        return "no seed has all of its runs" if seeds == NO_SEED else f"all runs of seeds {seeds}"
+    each = (
+        f"{names} on {'no seed' if seeds == NO_SEED else f'seeds {seeds}'}"
+        for names, seeds in by_policy
+    )
+    return f"all runs of {'; '.join(each)}"
 
 
 def origin(chapter: Chapter) -> str:

@@ -11,13 +11,22 @@ import io
 import json
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from themis.experiments.base import LITERAL, Experiment, Results, Scope
-from themis.experiments.chapter import Chapter, Origin, read_chapters, same_scope, write_chapter
+from themis.experiments.chapter import (
+    NO_SEED,
+    Chapter,
+    Origin,
+    chapter_file,
+    read_chapters,
+    same_scope,
+    write_chapter,
+)
 from themis.experiments.estimates import costs
+from themis.experiments.levers import family
 from themis.experiments.provenance import commit_here, seed_text
 from themis.experiments.registry import EXPERIMENTS, holdings
 from themis.experiments.report import page
@@ -25,16 +34,19 @@ from themis.records.codec import dumps
 from themis.records.files import writable, write_whole
 from themis.sim.config import RunConfig
 from themis.sim.pool import Progress, cores, finish_all
-from themis.sim.store import Store
+from themis.sim.store import Store, run_key
 from themis.sim.timing import UNKNOWN
 
 REPORT = "report.html"
 
 ENOUGH = 0.25
 """The part of a seed's runs from which on an experiment that is not finished is told of."""
+MUCH = 0.5
+"""And from which on it is told of even if all of them are of one kind."""
 
-Forecast = Callable[[int, float], None]
-"""Called before runs begin with how many there are and about how many seconds they will take."""
+Forecast = Callable[[int, float, Sequence[str]], None]
+"""Called before runs begin with how many there are, about how many seconds they will take, and what
+may follow that is not counted."""
 
 
 def reproduce(
@@ -85,7 +97,8 @@ def run_experiments(
     Seed by seed, so that the time left can be told early and what is there can be compared. Once
     `stop` says so, no other run begins; of `policies`, if there are any, only those begin, and who
     names the mechanism as printed gets it on all seeds.
-    `missing` tells what is left. Other arguments as in `reproduce`.
+    `missing` tells what is left. With `fresh` a search sees no run before it was made again, or it
+    would go the old way, and remember what the old runs told. Other arguments as in `reproduce`.
     """
     store = Store(out / "runs", commit=commit_here())
     store.make()
@@ -94,29 +107,56 @@ def run_experiments(
         if progress is not None:
             progress(0, 1, "looking at what is there")
 
-    results = Results(scope, store, heard)
     done: set[str] = set()
+
+    def outdated(config: RunConfig) -> bool:
+        return fresh and _begins(config, policies) and repr(config) not in done
+
+    results = Results(scope, store, heard, outdated=outdated)
+    all_there = replace(results, outdated=lambda _: False)
     while True:
-        named = [
-            config
-            for item in experiments
-            for config in (item.plan if LITERAL in policies else item.wanted)(results)
-            if not policies or config.policy in policies
-        ]
+        named = [config for item in experiments for config in _chosen(item, results, policies)]
         new = {repr(config): config for config in named if repr(config) not in done}
         if not new:
-            _make_pieces(experiments, results, fresh=fresh, stop=stop, progress=progress)
-            return results
+            _make_pieces(experiments, all_there, fresh=fresh, stop=stop, progress=progress)
+            return all_there
         wanted = sorted(new.values(), key=lambda config: config.seed)
         todo = [config for config in wanted if fresh or not store.has(config)]
         cost = costs(todo, store.timings()) if todo else {}
         if todo and expect is not None:
-            expect(len(todo), sum(cost.values()) / min(workers or cores(), len(todo)))
+            seconds = sum(cost.values()) / min(workers or cores(), len(todo))
+            expect(len(todo), seconds, _to_follow(experiments, all_there, fresh=fresh))
         if finish_all(
             wanted, store, workers=workers, progress=progress, fresh=fresh, stop=stop, cost=cost
         ):
-            return results
+            return all_there
         done |= new.keys()
+
+
+def _to_follow(experiments: Sequence[Experiment], results: Results, *, fresh: bool) -> list[str]:
+    """What nobody can count before the runs are there, or that is not made of runs."""
+    scope = results.scope
+    follow = []
+    for item in experiments:
+        if item.grows:
+            in_all = "" if scope.quick or scope.seeds else f", {item.grows}"
+            follow.append(f"{item.id} may name more when it has seen these{in_all}")
+        pieces = [piece.what for piece in item.pieces(results) if fresh or not piece.there]
+        if pieces:
+            follow.append(f"{item.id} goes on with {' and '.join(pieces)}, which is not counted")
+    return follow
+
+
+def _begins(config: RunConfig, policies: Collection[str]) -> bool:
+    return not policies or family(config.policy) in policies
+
+
+def _chosen(
+    experiment: Experiment, results: Results, policies: Collection[str]
+) -> Iterator[RunConfig]:
+    """The runs of an experiment that these policies have in it; those of all if none is named."""
+    configs = (experiment.plan if LITERAL in policies else experiment.wanted)(results)
+    return (config for config in configs if _begins(config, policies))
 
 
 def _make_pieces(
@@ -142,28 +182,53 @@ def _make_pieces(
         write_whole(piece.path, piece.make(say))
 
 
-def missing(experiment: Experiment, results: Results) -> int:
-    """How many runs an experiment still needs; a search may want more when it has seen them."""
-    runs = sum(not results.has(config) for config in experiment.wanted(results))
+def missing(experiment: Experiment, results: Results, policies: Collection[str] = ()) -> int:
+    """How many runs an experiment still needs; a search may want more when it has seen them.
+
+    Of `policies`, if there are any, only those that `run_experiments` begins with them.
+    """
+    runs = sum(not results.has(config) for config in _chosen(experiment, results, policies))
     return runs + sum(not piece.there for piece in experiment.pieces(results))
+
+
+def left_out(experiment: Experiment, results: Results, policies: Collection[str]) -> int:
+    """How many runs are missing that nobody begins, since they are of no policy that was chosen."""
+    return sum(
+        not _begins(config, policies) and not results.has(config)
+        for config in experiment.wanted(results)
+    )
 
 
 def can_tell(experiment: Experiment, results: Results) -> bool:
     """Whether there is anything to tell: a fair part of some seed's runs, or none is needed.
 
-    The few that an experiment shares with others, as the default of a sweep, say nothing of it.
+    The few that an experiment shares with others, as the default of a sweep, say nothing of it: of
+    some policy there must be two kinds of runs that can be compared, or half of all runs.
     """
-    configs = list(experiment.wanted(results))
-    wanted = Counter(config.seed for config in configs)
-    there = Counter(config.seed for config in configs if results.has(config))
-    return not configs or any(there[seed] >= ENOUGH * wanted[seed] for seed in wanted)
+    wanted: dict[int, list[RunConfig]] = {}
+    there: dict[int, list[RunConfig]] = {}
+    for config in experiment.wanted(results):
+        wanted.setdefault(config.seed, []).append(config)
+        if results.has(config):
+            there.setdefault(config.seed, []).append(config)
+    return not wanted or any(_tells(found, wanted[seed]) for seed, found in there.items())
+
+
+def _tells(there: list[RunConfig], wanted: list[RunConfig]) -> bool:
+    part = len(there) / len(wanted)
+    return part >= MUCH or (part >= ENOUGH and _kinds(there) >= min(2, _kinds(wanted)))
+
+
+def _kinds(configs: list[RunConfig]) -> int:
+    """How many different runs some policy has on a seed."""
+    return max(Counter(config.policy for config in configs).values())
 
 
 def evaluate_there(results: Results, out: Path, progress: Progress | None = None) -> list[str]:
     """Evaluate what a folder holds runs of, without running anything.
 
-    A chapter that is there and whole is left as it is, unless it is of another scope; experiments
-    that need no runs are left to whoever asks for them.
+    A chapter that is there and whole is left as it is, unless it is of another scope or some of its
+    runs were made again since; experiments that need no runs are left to whoever asks for them.
 
     Returns:
         The experiments that were evaluated.
@@ -172,12 +237,35 @@ def evaluate_there(results: Results, out: Path, progress: Progress | None = None
     done = []
     for name, experiment in EXPERIMENTS.items():
         chapter = known.get(name)
-        if chapter and not chapter.origin.partial and same_scope(chapter, results.scope):
+        whole = chapter and not chapter.origin.partial and same_scope(chapter, results.scope)
+        if whole and not _made_since(experiment, results, out):
             continue
         if any(True for _ in experiment.wanted(results)) and can_tell(experiment, results):
             evaluate(experiment, results, out, progress)
             done.append(name)
     return done
+
+
+def outdated(results: Results, out: Path) -> list[Experiment]:
+    """Experiments whose chapter tells of runs that were made again since: others share them."""
+    return [
+        EXPERIMENTS[chapter.id]
+        for chapter in read_chapters(out, EXPERIMENTS)[0]
+        if same_scope(chapter, results.scope) and _made_since(EXPERIMENTS[chapter.id], results, out)
+    ]
+
+
+def _made_since(experiment: Experiment, results: Results, out: Path) -> bool:
+    """Whether runs of an experiment are younger than its chapter."""
+    told_at = chapter_file(out, experiment.id).stat().st_mtime_ns
+    folder = results.store.folder
+    younger = {path.stem for path in folder.glob("*.json") if path.stat().st_mtime_ns > told_at}
+    younger |= {path.name for path in folder.glob("*.live") if path.stat().st_mtime_ns > told_at}
+    if not younger:  # As a rule, and a plan may have to read thousands of runs.
+        return False
+    if any(piece.path.name in younger for piece in experiment.pieces(results)):
+        return True
+    return any(run_key(config) in younger for config in experiment.plan(results))
 
 
 def _command(experiment: Experiment, scope: Scope) -> str:
@@ -242,15 +330,15 @@ def _whole_plan(
 
 def _by_policy(wanted: list[RunConfig], results: Results) -> tuple[tuple[str, str], ...]:
     """The seeds of which each policy has all of its runs, policies with the same ones together."""
-    lacking = {(one.policy, one.seed) for one in wanted if not results.has(one)}
+    lacking = {(family(one.policy), one.seed) for one in wanted if not results.has(one)}
     seeds: dict[str, set[int]] = {}
     for config in wanted:
-        whole = seeds.setdefault(config.policy, set())
-        if (config.policy, config.seed) not in lacking:
+        whole = seeds.setdefault(family(config.policy), set())
+        if (family(config.policy), config.seed) not in lacking:
             whole.add(config.seed)
     groups: dict[str, list[str]] = {}
     for policy, whole in seeds.items():
-        groups.setdefault(seed_text(whole) or "none", []).append(policy)
+        groups.setdefault(seed_text(whole) or NO_SEED, []).append(policy)
     return tuple((", ".join(names), text) for text, names in groups.items())
 
 

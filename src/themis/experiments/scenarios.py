@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from themis.experiments import philly
-from themis.experiments.base import QUICK_SEEDS, REPORT_SEEDS, Results
+from themis.experiments.base import OURS, QUICK_SEEDS, REPORT_SEEDS, Results
 from themis.experiments.macro import policies
-from themis.experiments.matrix import over
+from themis.experiments.matrix import Cell, over
+from themis.policies import policy_class, policy_options
 from themis.sim.config import RunConfig
 
 
@@ -33,6 +34,22 @@ GENERATED = (
 REAL = tuple(Scenario(f"Philly {load}", philly=load) for load in philly.SCALES)
 
 
+CALLING: Mapping[str, str] = {
+    "equal-share+call": "equal-share",
+    "min-max-rho+call": "min-max-rho",
+}
+"""The strongest opponents, made stronger by one of our levers: newcomers need not wait for a beat.
+
+That a default policy is better only by something that anybody could do would say little for it.
+"""
+
+
+def rivals(results: Results) -> tuple[str, ...]:
+    """All policies, ours and the stronger opponents too."""
+    known = policies(results)
+    return known if results.scope.quick else (*known, *CALLING)
+
+
 def scenarios(results: Results) -> tuple[Scenario, ...]:
     """The real trace only where it is at hand."""
     return (*GENERATED, *REAL) if philly.at_hand(results) else GENERATED
@@ -43,11 +60,25 @@ def runs(results: Results) -> Mapping[tuple[str, str], list[RunConfig]]:
     found: dict[tuple[str, str], list[RunConfig]] = {}
     for one in scenarios(results):
         each = [_base(results, one, seed) for seed in seeds_of(results)]
-        for (_, policy), cell in over({one.name: each[0]}, policies(results)).items():
+        cells = over({one.name: each[0]}, policies(results))
+        for (_, policy), cell in {**cells, **_calling(results, one, cells)}.items():
             found[one.name, str(policy)] = [
                 replace(base, policy=cell.policy, options=cell.options) for base in each
             ]
     return found
+
+
+def _calling(
+    results: Results, one: Scenario, cells: Mapping[Cell, RunConfig]
+) -> dict[Cell, RunConfig]:
+    gain = policy_options(policy_class(OURS))["call_in_gain"]
+    return {
+        (one.name, name): replace(
+            cell := cells[one.name, CALLING[name]], options={**cell.options, "call_in_gain": gain}
+        )
+        for name in rivals(results)
+        if name in CALLING
+    }
 
 
 def _base(results: Results, one: Scenario, seed: int) -> RunConfig:

@@ -1,4 +1,4 @@
-"""A key swept over values under several policies: what E5, E7, E8 and E10 have in common.
+"""A key swept over values under several policies: what E5, E7, E8, E10 and E11 have in common.
 
 cells = over(swept(base, "f", values), ("themis",)) | as_printed(base, "f", (0.0, 0.8, 1.0))
 plot_cells(measured, "contention", (1, 2, 4), POLICIES, ("max_rho", "over_work"), MAIN_COLUMNS)
@@ -39,8 +39,8 @@ def plot_cells(
 ) -> Drawing:
     """One panel for each measure, one line for each policy; cells are (value, policy).
 
-    Values at which a policy was not run are left out of its line. `log` names measures that
-    differ by orders of magnitude.
+    Values at which a policy was not run are left out of its line, and those at which none was are
+    marked so. `log` names measures that differ by orders of magnitude.
     """
 
     def at(name: str, cell: Cell) -> Estimate:

@@ -17,6 +17,7 @@ from typing import Any
 
 from themis.errors import ThemisError
 from themis.experiments.base import Experiment, Results
+from themis.experiments.levers import family
 from themis.sim.config import RunConfig
 from themis.sim.pool import Progress, finish_all
 from themis.sim.store import RunRecord, Store
@@ -55,7 +56,7 @@ def verify(
     seen: set[str] = set()
     for item in experiments:
         for config in item.plan(results):
-            wanted = not policies or config.policy in policies
+            wanted = not policies or family(config.policy) in policies
             if wanted and repr(config) not in seen and results.has(config):
                 seen.add(repr(config))
                 kinds.setdefault((item.id, config.policy), []).append(config)

@@ -12,6 +12,7 @@ import io
 import lzma
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
@@ -28,6 +29,9 @@ RUN = ".json"
 """How the name of a run itself ends."""
 LONGEST = 32 << 20
 """Bytes of a line. A few kilobytes of an archive can stand for gigabytes."""
+
+MAGIC = b"\xfd7zXZ\x00"
+"""How every archive begins."""
 
 _NAME = re.compile(rf"[0-9a-z-]{{1,80}}\.(?:{'|'.join(KINDS)})\Z")
 
@@ -47,13 +51,31 @@ class Taken:
     """Files that the folder had already."""
 
 
+def check_archive(archive: Path) -> None:
+    """Look whether an archive could be written, and would take the place of nothing else.
+
+    Raises:
+        ConfigError: It could not.
+    """
+    check_writable(archive, "pack")
+    if not archive.is_file():
+        return
+    try:
+        with archive.open("rb") as file:
+            start = file.read(len(MAGIC))
+    except OSError as error:
+        raise ConfigError("pack", str(archive), f"a readable file ({error.strerror})") from error
+    if start not in {b"", MAGIC}:
+        raise ConfigError("pack", str(archive), "a new file, or an archive (.xz) to replace")
+
+
 def pack(folder: Path, archive: Path, heard: Heard = lambda _: None) -> int:
     """Write the finished runs of a folder as one file; returns how many files it holds.
 
     Raises:
         ConfigError: There are none, or it cannot be written.
     """
-    check_writable(archive, "pack")
+    check_archive(archive)
     names = sorted(path.name for path in folder.glob("*") if _NAME.match(path.name))
     if not names:
         raise ConfigError("pack", str(folder), "a folder with finished runs")
@@ -91,6 +113,7 @@ def unpack(archive: Path, folder: Path, heard: Heard = lambda _: None) -> Taken:
     Raises:
         ConfigError: It is no archive of runs, or the folder cannot be written. Nothing came.
     """
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
     with writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         draft = Path(mkdtemp(prefix=".unpacking-", dir=folder))
@@ -110,6 +133,9 @@ def unpack(archive: Path, folder: Path, heard: Heard = lambda _: None) -> Taken:
         return Taken(len(names), sum(name.endswith(RUN) for name in names), there)
     finally:
         rmtree(draft, ignore_errors=True)
+        with suppress(OSError):  # What is not empty stays.
+            for place in new:
+                place.rmdir()
 
 
 def _files(archive: Path) -> Iterator[tuple[str, bytes]]:
