@@ -8,7 +8,7 @@ import pytest
 from themis.model import AppId, GpuId, Machine, Topology
 from themis.policies import View, policy
 from themis.policies.calling import _loss, call_in
-from themis.testing.fakes import FakeApp, fake_view
+from themis.testing.fakes import FakeApp, drive, fake_view
 
 EIGHT = Topology((Machine("m0", "r0", (4,)), Machine("m1", "r0", (4,))))
 
@@ -122,3 +122,25 @@ def test_the_least_gain_is_an_option_and_the_paper_calls_nothing_in() -> None:
     assert not policy("themis", call_in_gain=0.0).calls_in
     assert not policy("themis-paper").calls_in
     assert not policy("equal-share").calls_in
+
+
+CROWD = Topology(tuple(Machine(f"m{i}", "r0", (4, 4)) for i in range(4)))
+
+
+@pytest.mark.parametrize("name", ["themis", "equal-share", "min-max-rho", "worst-first"])
+def test_what_is_called_in_goes_to_whom_it_was_called_for(name: str) -> None:
+    # They want twice what they have, so that all of them are owed something.
+    want = replace(LONG, jobs=16, ideal_time=500_000.0)
+    old = [
+        replace(want, name=f"old{i}", held=gpus(*range(8 * i, 8 * i + 8)), arrival=float(i))
+        for i in range(4)
+    ]
+    chosen = policy(name, call_in_gain=0.05)
+    quiet = fake_view(CROWD, [SHORT, *old], offer=(), at_beat=False, now=600.0)
+    lent = {gpu: app.app for app in old for gpu in app.held}
+    found = list(chosen.call_in(quiet, lent))
+    assert len(found) == 4
+    view = fake_view(CROWD, [SHORT, *old], offer=found, at_beat=False, now=600.0)
+    plan = drive(chosen, view)
+    got = [gpu for item in plan.allotments if item.app == AppId("short") for gpu in item.gpus]
+    assert sorted(got) == found

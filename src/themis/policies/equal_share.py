@@ -27,6 +27,9 @@ class EqualShare(Caller, DirectPolicy):
         shares = whole_shares(order, total)
         limits = {app.app: max(0, shares[app.app] - len(app.kept)) for app in order}
         hand = Hand(view, Pool(view.topology, view.offer))
+        if self.calls_in and not view.at_beat:
+            # It was called in for them: all of it from few, who would be owed it at once.
+            hand.deal([app for app in order if app.newcomer], limits=limits)
         hand.deal_own(order, limits)
         hand.deal(sorted(order, key=lambda app: (-app.gang, -limits[app.app])), limits=limits)
         # What gangs and constraints left goes to whoever can use it, the least served first.
