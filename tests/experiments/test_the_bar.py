@@ -1,13 +1,15 @@
 """E15: the default policy against all others, and the real trace among the scenarios."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from themis.experiments import e15, philly
+from themis.experiments import apart, e15, philly
 from themis.experiments.base import Claim, Findings, Results, Scope, Verdict
 from themis.sim.config import RunConfig, prepare
+from themis.sim.metrics import reference
 from themis.sim.store import Store
 
 SEEDS = tuple(range(1, 9))
@@ -127,3 +129,30 @@ def test_the_strongest_opponents_call_in_as_ours_does(finished: Any) -> None:
     beaten = found["W2: no opponent's max rho_ref is surely lower"]
     assert (beaten.verdict, beaten.themis.text) == (Verdict.FAILS, "equal-share+call")
     assert found["W2: themis-paper's max rho_ref is not surely lower"].verdict is Verdict.FAILS
+
+
+def test_apps_that_want_less_than_their_share_are_told_apart(finished: Any) -> None:
+    scope = Scope(quick=True, seeds=(1, 2), apps=6)
+    config = replace(scope.base("w2"), seed=1)
+    made = prepare(config)
+    fluid = reference(made.workload, made.topology)
+    below = apart.modest(config)
+    assert 0 < len(below) < 6
+    for app in made.workload.apps:
+        widest = max(sum(job.max_gpus for job in app.spec.jobs[: each.jobs])
+                     for each in app.spec.phases)  # fmt: skip
+        share = made.topology.gpus / fluid[app.spec.id].mean_contention
+        assert (widest <= share) == (app.spec.id in below)
+
+    def numbers(config: RunConfig) -> dict[str, Any]:
+        few = apart.modest(config)
+        apps = (app.spec.id for app in prepare(config).workload.apps)
+        return {"rho": 1.2, "named": {app: 0.9 if app in few else 1.7 for app in apps}}
+
+    findings = e15.study(finished(e15.EXPERIMENT, scope, numbers))
+    table = next(table for table in findings.tables if table.name == "apart")
+    texts = zip([column.name for column in table.columns], table.texts()[0], strict=True)
+    row = dict(texts)
+    assert (row["max rho_ref below"], row["fair below"]) == ("0.90", "100.0%")
+    assert row["max rho_ref above"] == "1.70"
+    assert float(row["fair above"].rstrip("%")) < 50.0

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from functools import partial
 
-from themis.experiments import philly
+from themis.experiments import apart, philly
 from themis.experiments.base import (
     LITERAL,
     NOTHING,
@@ -324,7 +324,7 @@ def _headline(measured: Measured) -> str:
 
 def study(results: Results) -> Findings:
     """Hold the default policy against all others."""
-    measured = gather(results, runs(results), MEASURES, seeds_of(results))
+    measured = gather(results, runs(results), MEASURES | apart.MEASURES, seeds_of(results))
     names = rivals(results)
     claims: list[Claim] = []
     for one in scenarios(results):
@@ -362,7 +362,11 @@ def study(results: Results) -> Findings:
     )  # fmt: skip
     return Findings(
         claims=tuple(claims),
-        tables=(_table(measured), measured.run_table("runs", ("scenario", "policy"))),
+        tables=(
+            _table(measured),
+            apart.apart_table(measured),
+            measured.run_table("runs", ("scenario", "policy")),
+        ),
         figures=tuple(figures),
         notes=(
             (
@@ -374,6 +378,11 @@ def study(results: Results) -> Findings:
                 "Opponents have the beats, stickiness and restart costs of themis. With `+call` "
                 "they also call GPUs in for newcomers between beats, as themis does; that is an "
                 "option of these policies, not their default."
+            ),
+            (
+                "Apps whose demand is below their share at all times (largest demand of a phase at "
+                "most GPUs / mean contention of the reference) are told apart: sharing costs them "
+                "nothing but waiting and placement."
             ),
             (
                 "Themis ranks apps by the contention that equal shares would "

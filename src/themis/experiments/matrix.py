@@ -182,6 +182,8 @@ def gather(
             record = results.find(config)
             if record is not None:
                 present[cell].append(seed)
+                # Its files may lie elsewhere than where it was made.
+                record = replace(record, config=config)
             for name, measure in measures.items():
                 values[cell][name].append(math.nan if record is None else measure(record))
     return Measured(values, seeds, {cell: tuple(found) for cell, found in present.items()})

@@ -49,6 +49,21 @@ def reference(workload: Workload, topology: Topology) -> Mapping[AppId, FluidRes
     return fluid_run(apps, float(topology.gpus))
 
 
+def within_share(
+    workload: Workload, topology: Topology, fluid: Mapping[AppId, FluidResult]
+) -> frozenset[AppId]:
+    """Apps whose demand is never above their share of the reference: they lose nothing by sharing.
+
+    What they wait for, and where they are put, is all that can make them late.
+    """
+    return frozenset(
+        app.spec.id
+        for app in workload.apps
+        if max(sum(job.max_gpus for job in phase) for phase in true_phases(app, app.planned))
+        <= topology.gpus / fluid[app.spec.id].mean_contention
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What to hold the results of a workload against: by rho_ref under fair_share, if by rho.
