@@ -1,6 +1,7 @@
 """`themis reproduce`: a table for people, one object for programs, errors that help."""
 
 import json
+import lzma
 import re
 import threading
 from collections.abc import Callable
@@ -211,7 +212,7 @@ def test_where_nothing_can_be_written_is_found_before_anything_runs(
     ("flag", "name", "words"),
     [
         ("--docs", "notes.md", "a new file, or a page that this command made"),
-        ("--pack", "notes.md", "a new file, or an archive (.xz) to replace"),
+        ("--pack", "notes.md", "a new file, or an archive of runs to replace"),
     ],
 )
 def test_a_file_of_somebody_else_is_not_replaced(
@@ -224,6 +225,27 @@ def test_a_file_of_somebody_else_is_not_replaced(
     assert words in done.err
     assert mine.read_text("utf-8") == "# Results\n\nof my own.\n"
     assert not (tmp_path / "out").exists()
+
+
+def test_an_archive_of_something_else_is_not_replaced(cli: Cli, tmp_path: Path) -> None:
+    backup = tmp_path / "backup.xz"
+    backup.write_bytes(lzma.compress(b"all my photographs"))
+    done = cli("reproduce", "E13", "--out", tmp_path / "out", "--pack", backup)
+    assert done.code == 2
+    assert "an archive of runs to replace" in done.err
+    assert lzma.decompress(backup.read_bytes()) == b"all my photographs"
+
+
+def test_all_anew_cannot_be_made_in_parts(cli: Cli, tmp_path: Path) -> None:
+    done = cli("reproduce", "E2", "--out", tmp_path, "--fresh", "--minutes", "5")
+    assert (done.code, done.out) == (2, "")
+    assert "got '5 with --fresh', allowed: one of them" in done.err
+
+
+def test_a_policy_that_no_experiment_has_is_refused(cli: Cli, tmp_path: Path) -> None:
+    done = cli("reproduce", "E10", "--quick", "--out", tmp_path, "--policies", "themis,gandiva")
+    assert (done.code, done.out) == (2, "")
+    assert "policies: got 'gandiva', allowed: some of themis, themis-paper" in done.err
 
 
 def test_a_page_and_an_archive_that_this_command_made_are_replaced(
@@ -323,7 +345,7 @@ def test_made_again_they_are_told_anew_by_all_experiments_that_share_them(
 
     monkeypatch.setattr(base, "QUICK_APPS", 1)
     few = ("--quick", "--seeds", "1", "--out", tmp_path, "--workers", "1")
-    chosen = (*few, "--policies", "equal-share,gandiva,fifo,slaq")
+    chosen = (*few, "--policies", "equal-share,gandiva,optimus,slaq")
     cli("reproduce", "E2", "E4", *chosen)
     before = (tmp_path / "E2" / "gpu_time.csv").read_text("utf-8")
     for path in (tmp_path / "runs").glob("*.json"):

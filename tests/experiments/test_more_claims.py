@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
+from themis.arbiter import SETTING_NAMES
 from themis.experiments import e3, e5, e6, e7, e8, e9, e14
 from themis.experiments.base import Scope, Verdict
 from themis.experiments.measures import mean_ratio
+from themis.policies import policy_class, policy_options
+from themis.records.values import settings_for
 from themis.sim.compare import Estimate
 from themis.sim.config import RunConfig
 
@@ -180,21 +183,63 @@ def test_a_gain_is_judged_with_its_interval(found: Estimate, verdict: Verdict) -
 
 def test_e14_names_changes_that_would_be_better(finished: Any) -> None:
     def numbers(config: RunConfig) -> dict[str, Any]:
-        better = config.workload == "w2" and config.options.get("payment") == "time"
+        better = config.workload == "w2" and config.options.get("payment") in {
+            "time", "gpus", "floor"
+        }  # fmt: skip
         worse = config.options.get("rank") == "now"
         return {"rho": (0.8 if better else 2.0 if worse else 1.0) * wobble(config)}
 
     findings = e14.study(finished(e14.EXPERIMENT, SCOPE, numbers))
-    first, together, second, _ = findings.claims
+    first, together, second, _, alone = findings.claims
     assert first.verdict is Verdict.HOLDS
     assert second.verdict is Verdict.FAILS
     assert together.verdict is Verdict.HOLDS
     assert together.themis.value == pytest.approx(2.0)
     assert "payment: time (0.80x" in second.explanation
+    assert "by chance" in second.explanation
+    assert (alone.verdict, alone.themis.text) == (Verdict.OPEN, "-")  # not in a quick look
     rows = {(row[0], row[1]): row for row in findings.tables[0].rows}
     assert rows["w1", "rank: rho now"][2] == pytest.approx(2.0)
     # The default under another name is not run twice.
     assert ("w1", "payment: lottery") not in rows
+
+
+def test_one_of_many_changes_may_look_better_by_chance(finished: Any) -> None:
+    def numbers(config: RunConfig) -> dict[str, Any]:
+        return {"rho": 0.8 if config.options.get("payment") == "time" else wobble(config)}
+
+    first, *_ = e14.study(finished(e14.EXPERIMENT, SCOPE, numbers)).claims
+    assert first.verdict is Verdict.OPEN
+    assert first.themis.text.startswith("1 of ")
+    assert [e14.by_chance(count) for count in (1, 20, 30, 50)] == [0, 2, 2, 3]
+
+
+def test_every_lever_alone_is_held_against_none(finished: Any) -> None:
+    full = Scope(seeds=tuple(range(1, 7)), cluster="demo16", apps=1)
+
+    def numbers(config: RunConfig) -> dict[str, Any]:
+        options = config.options
+        printed = config.policy == "themis" and options.get("min_invited") == 1
+        ranked = printed and options.get("payment") == "gpus" and "rank" not in options
+        return {"rho": (0.5 if ranked else 1.0) * wobble(config)}
+
+    *_, alone = e14.study(finished(e14.EXPERIMENT, full, numbers)).claims
+    assert alone.verdict is Verdict.HOLDS
+    assert alone.themis.text == f"1 of {len(e14.LEVERS)} do"
+    assert "they help: ranking 0.50x" in alone.explanation
+
+
+def test_none_of_the_levers_is_every_option_of_the_printed_mechanism() -> None:
+    ours, printed = policy_class("themis"), policy_class("themis-paper")
+    options = {key: value for key, value in policy_options(printed).items()
+               if policy_options(ours)[key] != value}  # fmt: skip
+    before, after = settings_for(ours, {}), settings_for(printed, {})
+    settings = {name for name in SETTING_NAMES if getattr(before, name) != getattr(after, name)}
+    assert set(e14.PRINTED) == options.keys() | settings
+    for key, value in options.items():
+        assert e14.PRINTED[key] == value, key
+    made = settings_for(ours, {key: e14.PRINTED[key] for key in settings})
+    assert all(getattr(made, name) == getattr(after, name) for name in settings)
 
 
 @pytest.mark.parametrize("module", [e3, e5, e6, e7, e8, e9, e14])

@@ -43,7 +43,7 @@ def test_the_bar_names_who_beats_ours(finished: Any) -> None:
     assert (fine.verdict, fine.themis.text) == (Verdict.HOLDS, "none")
     assert (beaten.verdict, beaten.themis.text) == (Verdict.FAILS, "equal-share")
     assert "equal-share" in fine.explanation
-    assert found["W1: themis-paper's max rho_ref is not surely lower"].verdict is Verdict.HOLDS
+    assert found["W1: themis-paper's max rho_ref is not lower"].verdict is Verdict.HOLDS
     four = found["W2: max rho_ref surely better than the paper's four"]
     assert four.verdict is Verdict.HOLDS
     assert four.themis.value == pytest.approx(1.5)
@@ -128,11 +128,11 @@ def test_the_strongest_opponents_call_in_as_ours_does(finished: Any) -> None:
     found = claims(e15.study(finished(e15.EXPERIMENT, scope, numbers)))
     beaten = found["W2: no opponent's max rho_ref is surely lower"]
     assert (beaten.verdict, beaten.themis.text) == (Verdict.FAILS, "equal-share+call")
-    assert found["W2: themis-paper's max rho_ref is not surely lower"].verdict is Verdict.FAILS
+    assert found["W2: themis-paper's max rho_ref is not lower"].verdict is Verdict.FAILS
 
 
 def test_apps_that_want_less_than_their_share_are_told_apart(finished: Any) -> None:
-    scope = Scope(quick=True, seeds=(1, 2), apps=6)
+    scope = Scope(quick=True, seeds=(1,), apps=6)
     config = replace(scope.base("w2"), seed=1)
     made = prepare(config)
     fluid = reference(made.workload, made.topology)

@@ -134,9 +134,37 @@ def test_the_bar_is_not_cleared_before_all_opponents_have_run(begun: Any) -> Non
     findings = e15.study(begun(e15.EXPERIMENT, SCOPE, numbers, there))
     unbeaten, better = findings.claims[:2]
     assert unbeaten.verdict is Verdict.OPEN
-    assert "fewer than 6 pairs of seeds: equal-share" in unbeaten.explanation
+    assert "not on all seeds: equal-share" in unbeaten.explanation
     assert better.verdict is Verdict.HOLDS
     assert "over seeds 1-5 of 1-8: W1 1.00 (2.00)" in findings.lead[0]
+
+
+@pytest.mark.parametrize(
+    ("rho", "verdict"),
+    [
+        pytest.param(2.0, Verdict.HOLDS, id="surely worse"),
+        pytest.param(1.0, Verdict.OPEN, id="just as good, so far"),
+    ],
+)
+def test_that_nobody_is_better_needs_all_seeds_or_worse_opponents(
+    begun: Any, rho: float, verdict: Verdict
+) -> None:
+    def numbers(config: RunConfig) -> dict[str, Any]:
+        near = {"themis": 1.0, "equal-share": rho}.get(config.policy, 2.0)
+        return {"rho": near * (1.0 + 0.01 * config.seed * (config.policy != "themis"))}
+
+    def there(config: RunConfig) -> bool:
+        # Just as good: on three of the seven seeds above, on others below.
+        return config.seed <= (7 if config.policy == "equal-share" else 8)
+
+    def told(config: RunConfig) -> dict[str, Any]:
+        if config.policy == "equal-share" and rho == 1.0:
+            return {"rho": 0.9 if config.seed % 2 else 1.2}
+        return numbers(config)
+
+    unbeaten = e15.study(begun(e15.EXPERIMENT, SCOPE, told, there)).claims[0]
+    assert unbeaten.verdict is verdict
+    assert "Others have 7 of 8 seeds or more" in unbeaten.explanation
 
 
 def test_the_ablation_is_open_until_all_variants_have_six_pairs(begun: Any) -> None:

@@ -98,6 +98,7 @@ def reproduce(
     if not experiments and docs is None and pack is None and unpack is None:
         _list(json=json)
         return
+    _check_fresh(fresh, minutes)
     wanted, scope = chosen(experiments or []), _scope(quick, seeds)
     begun = _policies(policies)
     if experiments or unpack is not None:
@@ -142,6 +143,15 @@ def reproduce(
     _tell_left(done, begun)
     if done.left:
         raise typer.Exit(FAILED)
+
+
+def _check_fresh(fresh: bool, minutes: float | None) -> None:
+    """Runs of before cannot be told from those made again, so such a part could not go on."""
+    from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
+
+    if fresh and minutes is not None:
+        raise ConfigError("minutes", f"{minutes:g} with --fresh", "one of them: for all runs anew "
+                          "and in parts, another --out")  # fmt: skip
 
 
 def data_folder() -> Path | None:
@@ -246,13 +256,17 @@ def _carry_out(asked: _Asked) -> _Done:
         evaluate,
         left_out,
         missing,
+        of_other_scopes,
         outdated,
         run_experiments,
         write_report,
     )
 
     end = None if asked.minutes is None else time.monotonic() + 60.0 * asked.minutes
-    with _resumable(asked.out), talking_bar("checking", numbers=False, at_once=True) as bar:
+    with (
+        _resumable(asked.out, fresh=asked.fresh),
+        talking_bar("checking", numbers=False, at_once=True) as bar,
+    ):
 
         def show(done: int, total: int, text: str) -> None:
             bar.update(done, text, total)
@@ -270,7 +284,7 @@ def _carry_out(asked: _Asked) -> _Done:
         )
     chapters, left, others = [], {}, {}
     with (
-        _resumable(asked.out),
+        _resumable(asked.out, fresh=False),
         talking_bar("evaluating", len(asked.wanted), even=False) as bar,
     ):
         for done, experiment in enumerate(asked.wanted):
@@ -293,6 +307,8 @@ def _carry_out(asked: _Asked) -> _Done:
             for experiment in outdated(results, asked.out):
                 bar.begin(len(asked.wanted), f"{experiment.id}: evaluating")
                 evaluate(experiment, results, asked.out)
+            for command in of_other_scopes(results, asked.out):
+                note(f"made before, and left as it is: {command}")
         bar.begin(len(asked.wanted), "writing the report")
         files = write_report(asked.out)
     return _Done(chapters, _counts(left), _counts(others), files)
@@ -409,11 +425,13 @@ def _pack(out: Path, archive: Path) -> None:
 
 
 @contextmanager
-def _resumable(out: Path) -> Iterator[None]:
+def _resumable(out: Path, *, fresh: bool) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if any((out / "runs").glob("*.json")):
+        if fresh:
+            note(f"some runs in {out} were made again and others not; --fresh begins anew")
+        elif any((out / "runs").glob("*.json")):
             note(f"finished runs are in {out}; the same command goes on from there")
         else:
             note("no run was finished; the same command begins anew")

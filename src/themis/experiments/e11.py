@@ -16,7 +16,7 @@ from themis.experiments.base import (
 )
 from themis.experiments.matrix import Matrix, Measured, gpu_over_work, over, summary, swept
 from themis.experiments.measures import at_least, beside
-from themis.experiments.sweeps import plot_cells
+from themis.experiments.sweeps import alike, plot_cells
 from themis.sim.config import RunConfig
 
 VALUES = ("5m", "10m", "20m", "40m")
@@ -62,6 +62,7 @@ def _claim(measured: Measured, statement: str, name: str, of: str, than: str, wh
 def study(results: Results) -> Findings:
     """Compare lengths of leases."""
     measured = matrix(results).measure(results, MEASURES)
+    same = alike(measured, VALUES, POLICIES)
     return Findings(
         claims=(
             _claim(measured, f"Max rho with {LONGEST} leases over {SHORTEST}", "max_rho", LONGEST,
@@ -71,8 +72,8 @@ def study(results: Results) -> Findings:
         ),
         tables=measured.tables("lease", "W2, means over seeds", ("lease", "policy"), COLUMNS),
         figures=(
-            Figure("lease", "W2: fairness and GPU time against the length of a lease.",
-                   lambda: plot_cells(measured, "lease", VALUES, POLICIES,
+            Figure("lease", f"W2: fairness and GPU time against the lease, {same.text}.",
+                   lambda: plot_cells(same, "lease", VALUES, POLICIES,
                                       ("max_rho", "max_rho_ref", "over_work"), COLUMNS)),
         ),
     )  # fmt: skip

@@ -22,7 +22,6 @@ from themis.experiments.base import (
 )
 from themis.experiments.charts import plot_ranges
 from themis.experiments.measures import FEWEST, Factor, best
-from themis.experiments.provenance import seed_text
 from themis.experiments.search import Axis, Effort, Family, Hunt, Point, search
 from themis.sim.canvas import Drawing
 from themis.sim.compare import Estimate, estimate
@@ -343,7 +342,10 @@ def _table(catch: Catch, asked: Sequence[int]) -> Table:
         Column("half width", ".3f"), Column("seeds"), Column("in the search", ".3f"),
         Column("lies tried"),
     )  # fmt: skip
-    title = f"The lie that pays best in each family, told on seeds of {seed_text(asked)}"
+    title = (
+        f"The lie that pays best in each family, told on seeds from {min(asked)} on, so many as "
+        "each row says"
+    )
     return Table("lies", title, columns, tuple(rows))
 
 

@@ -17,10 +17,10 @@ from themis.experiments.base import (
     Verdict,
     told,
 )
-from themis.experiments.macro import PAPERS, same_seeds
+from themis.experiments.macro import PAPERS
 from themis.experiments.matrix import MAIN, MAIN_COLUMNS, Matrix, Measured, over, swept
 from themis.experiments.measures import beside
-from themis.experiments.sweeps import plot_cells
+from themis.experiments.sweeps import alike, plot_cells
 from themis.sim.config import RunConfig
 from themis.sim.metrics import FAIR
 
@@ -73,30 +73,19 @@ def _ref(measured: Measured, contention: int, policy: str) -> str:
     return told(measured.estimate("max_rho_ref", (contention, policy)).mean).text
 
 
-def _alike(measured: Measured) -> Measured:
-    """At each contention policies on the same seeds."""
-    cells = dict(measured.by_cell)
-    present = dict(measured.present)
-    for x in VALUES:
-        same = same_seeds(measured, x, POLICIES)
-        for name in POLICIES:
-            present[x, name] = same.present.get((x, name), ())
-    return Measured(cells, measured.seeds, present)
-
-
 def study(results: Results) -> Findings:
     """Compare levels of contention."""
     measured = matrix(results).measure(results, MAIN)
+    same = alike(measured, VALUES, POLICIES)
     return Findings(
         claims=tuple(_only(measured, value) for value in VALUES),
         tables=measured.tables("contention", "W1, means over seeds", ("x", "policy"), MAIN_COLUMNS),
         figures=(
             Figure(
                 "contention",
-                "W1: fairness against contention, mean over seeds with 95 % interval; at each "
-                "contention the seeds that all policies there have.",
+                f"W1: fairness against contention, {same.text}.",
                 lambda: plot_cells(
-                    _alike(measured), "contention", VALUES, POLICIES,
+                    same, "contention", VALUES, POLICIES,
                     ("max_rho", "max_rho_ref", "share_fair"), MAIN_COLUMNS,
                     log=("max_rho", "max_rho_ref"),
                 ),

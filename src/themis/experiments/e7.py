@@ -21,7 +21,7 @@ from themis.experiments.base import (
 from themis.experiments.macro import PAPERS
 from themis.experiments.matrix import MAIN, MAIN_COLUMNS, Matrix, Measured, over, summary, swept
 from themis.experiments.measures import Factor, at_least, beside, best, factor
-from themis.experiments.sweeps import as_printed, plot_cells
+from themis.experiments.sweeps import alike, as_printed, plot_cells
 from themis.sim.config import RunConfig
 
 VALUES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -143,6 +143,7 @@ def study(results: Results) -> Findings:
     """Compare shares of network-intensive apps."""
     measured = matrix(results).measure(results, MEASURES)
     shares = values(results)
+    same = alike(measured, shares, POLICIES)
     return Findings(
         claims=(
             *(_better(measured, other) for other in FACTORS),
@@ -154,9 +155,9 @@ def study(results: Results) -> Findings:
         figures=(
             Figure(
                 "network",
-                "W2 on sim256: against the share of network-intensive apps, 95 % interval.",
+                f"W2 on sim256: against the share of network-intensive apps, {same.text}.",
                 lambda: plot_cells(
-                    measured, "share of network-intensive apps", shares, POLICIES,
+                    same, "share of network-intensive apps", shares, POLICIES,
                     ("max_rho", "max_rho_ref", "over_work"), COLUMNS,
                 ),
             ),

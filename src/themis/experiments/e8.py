@@ -17,7 +17,7 @@ from themis.experiments.base import (
 )
 from themis.experiments.matrix import MAIN, MAIN_COLUMNS, Matrix, Measured, over, swept
 from themis.experiments.measures import Factor, beside, best, mean_ratio
-from themis.experiments.sweeps import as_printed, plot_cells
+from themis.experiments.sweeps import alike, as_printed, plot_cells
 from themis.sim.config import RunConfig
 
 VALUES = (0.0, 0.05, 0.10, 0.15, 0.20)
@@ -77,15 +77,16 @@ def study(results: Results) -> Findings:
     """Compare sizes of errors."""
     measured = matrix(results).measure(results, MAIN)
     errors = values(results)
+    same = alike(measured, errors, POLICIES)
     return Findings(
         claims=(_claim(measured),),
         tables=measured.tables("errors", "W2, means over seeds", ("error", "policy"), MAIN_COLUMNS),
         figures=(
             Figure(
                 "errors",
-                "W2: fairness against the size of errors in bids, 95 % interval.",
+                f"W2: fairness against the size of errors in bids, {same.text}.",
                 lambda: plot_cells(
-                    measured, "error", errors, POLICIES,
+                    same, "error", errors, POLICIES,
                     ("max_rho", "max_rho_ref", "share_fair"), MAIN_COLUMNS,
                 ),
             ),

@@ -145,9 +145,9 @@ def least(found: Mapping[str, Factor]) -> Factor:
 
 
 def at_least(found: Factor, wanted: float) -> Verdict:
-    """Whether something is so many times better, as the paper says, or at least better at all."""
+    """Whether something is surely so many times better, as the paper says, or better at all."""
     if found.above:
-        return Verdict.HOLDS if found.mean >= wanted else Verdict.PARTLY
+        return Verdict.HOLDS if found.low is not None and found.low >= wanted else Verdict.PARTLY
     return Verdict.FAILS if found.below else Verdict.OPEN
 
 

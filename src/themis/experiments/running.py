@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from themis.errors import ConfigError
 from themis.experiments.base import LITERAL, Experiment, Results, Scope
 from themis.experiments.chapter import (
     NO_SEED,
@@ -113,6 +114,7 @@ def run_experiments(
         return fresh and _begins(config, policies) and repr(config) not in done
 
     results = Results(scope, store, heard, outdated=outdated)
+    _check_policies(experiments, results, policies)
     all_there = replace(results, outdated=lambda _: False)
     while True:
         named = [config for item in experiments for config in _chosen(item, results, policies)]
@@ -131,6 +133,17 @@ def run_experiments(
         ):
             return all_there
         done |= new.keys()
+
+
+def _check_policies(
+    experiments: Sequence[Experiment], results: Results, policies: Collection[str]
+) -> None:
+    """Nobody should believe that all runs of a policy are there which no experiment has."""
+    if not policies:
+        return
+    named = {family(config.policy) for item in experiments for config in item.plan(results)}
+    if strange := [name for name in policies if named and name not in named]:
+        raise ConfigError("policies", ", ".join(strange), f"some of {', '.join(sorted(named))}")
 
 
 def _to_follow(experiments: Sequence[Experiment], results: Results, *, fresh: bool) -> list[str]:
@@ -253,6 +266,12 @@ def outdated(results: Results, out: Path) -> list[Experiment]:
         for chapter in read_chapters(out, EXPERIMENTS)[0]
         if same_scope(chapter, results.scope) and _made_since(EXPERIMENTS[chapter.id], results, out)
     ]
+
+
+def of_other_scopes(results: Results, out: Path) -> list[str]:
+    """Commands of chapters that tell of other seeds, or of a quick look: they may share runs."""
+    chapters = read_chapters(out, EXPERIMENTS)[0]
+    return [each.origin.command for each in chapters if not same_scope(each, results.scope)]
 
 
 def _made_since(experiment: Experiment, results: Results, out: Path) -> bool:

@@ -1,15 +1,19 @@
 """A key swept over values under several policies: what E5, E7, E8, E10 and E11 have in common.
 
 cells = over(swept(base, "f", values), ("themis",)) | as_printed(base, "f", (0.0, 0.8, 1.0))
-plot_cells(measured, "contention", (1, 2, 4), POLICIES, ("max_rho", "over_work"), MAIN_COLUMNS)
+plot_cells(alike(measured, (1, 2, 4), POLICIES), "contention", (1, 2, 4), POLICIES,
+           ("max_rho", "over_work"), MAIN_COLUMNS)
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from themis.experiments.base import LITERAL, Column
 from themis.experiments.charts import Line, Sweep, plot_sweeps
 from themis.experiments.matrix import Cell, Measured, over, swept
+from themis.experiments.measures import FEWEST
+from themis.experiments.provenance import seed_text
 from themis.sim.canvas import Drawing
 from themis.sim.compare import Estimate
 from themis.sim.config import RunConfig
@@ -27,8 +31,41 @@ def as_printed(base: RunConfig, key: str, values: Sequence[Value]) -> dict[Cell,
     return over(swept(base, key, values), (LITERAL,))
 
 
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Cells on the same seeds, so that points of a figure can be compared."""
+
+    measured: Measured
+    seeds: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        """The end of a caption."""
+        return f"mean over seeds {seed_text(self.seeds) or 'none'} with 95 % interval"
+
+
+def alike(measured: Measured, values: Sequence[Value], policies: Sequence[str]) -> Alike:
+    """Values and policies of a sweep on the seeds that all of them have.
+
+    But for those with hardly any, which would cost all others theirs: they are left out. And for
+    the mechanism as printed, which takes so long that it may have fewer.
+    """
+    cells = [cell for value in values for policy in policies
+             if (cell := (value, policy)) in measured.by_cell]  # fmt: skip
+    counts = {cell: measured.count(cell) for cell in cells if cell[1] != LITERAL}
+    least = max(1, min(FEWEST, max(counts.values(), default=0)))
+    kept = [cell for cell, count in counts.items() if count >= least]
+    seeds = measured.paired(*kept).seeds if kept else ()
+    present = {
+        cell: tuple(seed for seed in measured.present[cell] if seed in seeds)
+        if cell in kept or cell[1] == LITERAL else ()
+        for cell in measured.by_cell
+    }  # fmt: skip
+    return Alike(replace(measured, present=present), seeds)
+
+
 def plot_cells(
-    measured: Measured,
+    same: Alike,
     key: str,
     values: Sequence[Value],
     policies: Sequence[str],
@@ -44,7 +81,8 @@ def plot_cells(
     """
 
     def at(name: str, cell: Cell) -> Estimate:
-        return measured.estimate(name, cell) if cell in measured.by_cell else _NOT_RUN
+        known = same.measured
+        return known.estimate(name, cell) if cell in known.by_cell else _NOT_RUN
 
     sweeps = [
         Sweep(

@@ -30,9 +30,6 @@ RUN = ".json"
 LONGEST = 32 << 20
 """Bytes of a line. A few kilobytes of an archive can stand for gigabytes."""
 
-MAGIC = b"\xfd7zXZ\x00"
-"""How every archive begins."""
-
 _NAME = re.compile(rf"[0-9a-z-]{{1,80}}\.(?:{'|'.join(KINDS)})\Z")
 
 Heard = Callable[[int], None]
@@ -61,12 +58,21 @@ def check_archive(archive: Path) -> None:
     if not archive.is_file():
         return
     try:
-        with archive.open("rb") as file:
-            start = file.read(len(MAGIC))
+        ours = archive.stat().st_size == 0 or _holds_runs(archive)
     except OSError as error:
         raise ConfigError("pack", str(archive), f"a readable file ({error.strerror})") from error
-    if start not in {b"", MAGIC}:
-        raise ConfigError("pack", str(archive), "a new file, or an archive (.xz) to replace")
+    if not ours:
+        raise ConfigError("pack", str(archive), "a new file, or an archive of runs to replace")
+
+
+def _holds_runs(archive: Path) -> bool:
+    """Whether a file begins as those that `pack` writes."""
+    try:
+        with lzma.open(archive, "rb") as file:
+            line = loads(file.readline(LONGEST).decode())
+    except (lzma.LZMAError, EOFError, UnicodeDecodeError, RefusedError):
+        return False
+    return isinstance(line, dict) and isinstance(line.get("file"), str) and "text" in line
 
 
 def pack(folder: Path, archive: Path, heard: Heard = lambda _: None) -> int:
