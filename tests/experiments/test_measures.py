@@ -17,6 +17,7 @@ from themis.experiments.measures import (
     factor,
     ks_distance,
     ks_limit,
+    mean_ratio,
 )
 from themis.sim.workloads import W1_JOBS, quantile
 
@@ -45,6 +46,18 @@ def test_intervals_hold_the_truth_as_often_as_they_say(seeds: int) -> None:
     held = sum(item.low is not None and item.high is not None and item.low <= 1.0 <= item.high
                for item in found)  # fmt: skip
     assert 0.92 <= held / len(found) <= 0.98
+
+
+def test_intervals_of_means_and_of_skewed_samples_hold_the_truth_nearly_as_often() -> None:
+    rng = Random(1)
+    ones = [1.0] * 30
+    skewed = [factor([math.exp(0.3 * (rng.expovariate(1.0) - 1.0)) for _ in ones], ones)
+              for _ in range(100)]  # fmt: skip
+    means = [mean_ratio([rng.lognormvariate(-0.045, 0.3) for _ in ones], ones) for _ in range(100)]
+    for found in (skewed, means):
+        held = sum(item.low is not None and item.high is not None and item.low <= 1.0 <= item.high
+                   for item in found)  # fmt: skip
+        assert held >= 88
 
 
 def test_a_factor_is_the_same_every_time() -> None:
