@@ -32,8 +32,8 @@ FIRST, PATIENCE = 0.02, 60.0
 """The part of the way, or the seconds, before which what was done tells little of the rest."""
 NEWS = 0.01
 """The part of the way after which it is worth judging anew how long the rest takes."""
-SILENCE = 2.0
-"""Seconds without a word that make people wonder."""
+SILENCE = 1.5
+"""Seconds without a word after which to say something: two make people wonder."""
 
 
 @dataclass(slots=True)
