@@ -165,3 +165,22 @@ def test_a_what_if_tells_when_it_was_answered_and_judges_no_small_cluster() -> N
     told = [line[key] for key in ("rough", "first", "final") if line[key] is not None]
     assert told == sorted(told)
     assert len(told) >= 2
+
+
+def test_a_silence_is_found_with_what_was_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = _benchmark("reproduce", monkeypatch)
+    script = "import time; print('begun', flush=True); time.sleep(1.2); print('over')"
+    call = module.listen([sys.executable, "-c", script])
+    assert (call.code, call.before) == (0, "begun")
+    assert call.silence_s >= 1.0
+    assert call.peak_mb > 1.0
+
+
+def test_a_command_that_fails_misses_the_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = _benchmark("reproduce", monkeypatch)
+    monkeypatch.setattr(sys, "argv", ["reproduce.py", "E99"])
+    assert module.main() == 1
+    line = json.loads(capsys.readouterr().out)
+    assert (line["codes"], line["runs"], line["within_bar"]) == ([2, 2], 0, False)
