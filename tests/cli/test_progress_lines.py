@@ -27,7 +27,7 @@ def test_a_long_run_says_how_far_it_is_and_how_long_it_still_takes(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with progress_bar("fifo", 80) as bar:
-        for clock.now, done in ((1.0, 0), (6.0, 0), (7.9, 1), (12.0, 2), (60.0, 20), (61.0, 21)):
+        for clock.now, done in ((1.0, 0), (6.0, 0), (7.4, 1), (12.0, 2), (60.0, 20), (61.0, 21)):
             bar.update(done)
         clock.now = 240.0
         bar.update(80)
