@@ -5,11 +5,13 @@ from collections.abc import Iterable
 
 from themis.experiments.base import (
     FEWER_REPORT_SEEDS,
+    FEWEST_REPORT_SEEDS,
     LITERAL,
     NOTHING,
     OURS,
     Claim,
     Column,
+    Enough,
     Experiment,
     Figure,
     Findings,
@@ -19,22 +21,50 @@ from themis.experiments.base import (
     told,
 )
 from themis.experiments.macro import PAPERS
-from themis.experiments.matrix import MAIN, MAIN_COLUMNS, Matrix, Measured, over, summary, swept
+from themis.experiments.matrix import (
+    MAIN,
+    MAIN_COLUMNS,
+    Cell,
+    Matrix,
+    Measure,
+    Measured,
+    over,
+    summary,
+    swept,
+)
 from themis.experiments.measures import Factor, at_least, beside, best, factor
 from themis.experiments.sweeps import alike, as_printed, plot_cells
 from themis.sim.config import RunConfig
+from themis.sim.store import RunRecord
 
 VALUES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 QUICK_VALUES = (0.0, 1.0)
 POLICIES = (OURS, *PAPERS)
 FACTORS = {"gandiva": 1.24, "slaq": 2.04, "tiresias": 1.72, "optimus": 1.77}
 ALL = 1.0
+MOST_EXCESS = 0.5
+"""GPU time above the bare work that our bar allows, of Gandiva's."""
 MIDDLE = (0.4, 0.6)
+LOOK_SEEDS = FEWEST_REPORT_SEEDS[:3]
 CLUSTER, APPS, QUICK_APPS = "sim256", 340, 6
+
+
+def spent_on(*kinds: str) -> Measure:
+    """GPU time of these kinds, for each unit of bare work."""
+
+    def of(record: RunRecord) -> float:
+        spent = record.summary["gpu_hours_spent"]
+        useful = float(spent["useful"])
+        return sum(float(spent[kind]) for kind in kinds) / useful if useful else math.nan
+
+    return of
+
 
 MEASURES = {
     **MAIN,
     "gpu_hours": summary("gpu_hours"),
+    "slowed": spent_on("slowed"),
+    "moving": spent_on("restart", "checkpoint"),
     "placed": summary("placed_over_work"),
 }
 COLUMNS = {**MAIN_COLUMNS, "gpu_hours": Column("GPU hours", ".0f")}
@@ -57,6 +87,19 @@ def matrix(results: Results) -> Matrix:
 def plan(results: Results) -> Iterable[RunConfig]:
     """W2 with each share."""
     return matrix(results).configs()
+
+
+def _enough(_: Results) -> Enough:
+    """Runs of a minute or two: as many as a verdict needs, and for a look at what is between less.
+
+    Verdicts are about all policies where all apps are network-intensive, and elsewhere about ours.
+    """
+
+    def decides(config: RunConfig) -> bool:
+        verdict = config.policy == OURS or config.options["network_intensive"] == ALL
+        return config.seed in (FEWEST_REPORT_SEEDS if verdict else LOOK_SEEDS)
+
+    return decides
 
 
 def _better(measured: Measured, other: str) -> Claim:
@@ -101,27 +144,44 @@ def _excess(measured: Measured) -> Claim:
         )
 
     ours, literal = against(OURS), against(LITERAL)
-    gandiva, here = (
-        told(100.0 * (measured.estimate("over_work", (ALL, policy)).mean - 1.0), ".1f", " %").text
-        for policy in ("gandiva", OURS)
-    )
+    same = measured.paired((ALL, "gandiva"), (ALL, OURS))
+    gandiva, here = (_parts(same, (ALL, policy)) for policy in ("gandiva", OURS))
     placed = 100.0 * (measured.estimate("placed", (ALL, OURS)).mean - 1.0)
     beside_it = ""
     if math.isfinite(placed):
         beside_it = (
             " If every job had all its GPUs all the time in the best place that the cluster has "
-            f"for it, without start-ups, it would be {placed:.1f} %: no bound, for on fewer GPUs "
-            "jobs are slowed less."
+            f"for it, without start-ups, it would be {placed:.1f} %. That is no bound, for on "
+            "fewer GPUs jobs are slowed less"
+        )
+        slowed = 100.0 * same.estimate("slowed", (ALL, "gandiva")).mean
+        missed = ours.mean > MOST_EXCESS
+        # Within a tenth of it: what binds then is the places that there are, not the choice.
+        beside_it += (
+            ", but Gandiva's placement costs no more: to halve its excess jobs would have to run "
+            "on fewer GPUs than they ask for."
+            if missed and slowed <= 1.1 * placed
+            else "."
         )
     return Claim(
         "Our bar: GPU time above the bare work, over Gandiva's",
-        Told("<= 0.5x (ours)"),
+        Told(f"<= {MOST_EXCESS:g}x (ours)"),
         beside(literal.told, literal.seeds, ours.seeds),
         ours.told,
-        measured.judged(ours.mean <= 0.5, (ALL, OURS), (ALL, "gandiva")),
+        measured.judged(ours.mean <= MOST_EXCESS, (ALL, OURS), (ALL, "gandiva")),
         "What placement, restarts and checkpoints cost; the work itself is the same for all: "
-        f"Gandiva's {gandiva}, ours {here}.{beside_it}",
+        f"Gandiva's {gandiva}; ours {here}.{beside_it}",
     )
+
+
+def _parts(measured: Measured, cell: Cell) -> str:
+    """What the GPU time above the bare work went into."""
+    excess, slowed, moving = (
+        told(100.0 * (measured.estimate(name, cell).mean - less), ".1f", " %").text
+        for name, less in (("over_work", 1.0), ("slowed", 0.0), ("moving", 0.0))
+    )
+    moves = told(measured.estimate("moves", cell).mean, ",.0f").text
+    return f"{excess}, of it {slowed} by placement and {moving} by the starts of {moves} moves"
 
 
 def _worst(measured: Measured, shares: tuple[float, ...]) -> Claim:
@@ -143,7 +203,7 @@ def study(results: Results) -> Findings:
     """Compare shares of network-intensive apps."""
     measured = matrix(results).measure(results, MEASURES)
     shares = values(results)
-    same = alike(measured, shares, POLICIES)
+    same = alike(measured, shares, POLICIES, fewest=len(LOOK_SEEDS))
     return Findings(
         claims=(
             *(_better(measured, other) for other in FACTORS),
@@ -177,5 +237,5 @@ EXPERIMENT = Experiment(
     "worst at 40-60 %.",
     study,
     plan,
-    literal=range(101, 102),  # four times the GPUs, and each run far longer still
+    enough=_enough,
 )
