@@ -167,7 +167,7 @@ def test_e1_and_e2_show_policies_on_the_same_seeds_and_name_them(begun: Any) -> 
         return {"rho": 1.0 if config.seed == 8 else 3.0}
 
     def there(config: RunConfig) -> bool:
-        return config.seed <= {"themis": 8, "themis-paper": 2, "slaq": 1}.get(config.policy, 7)
+        return config.seed <= {"themis": 8, "themis-paper": 6, "slaq": 1}.get(config.policy, 7)
 
     results = begun(e1.EXPERIMENT, SCOPE, numbers, there)
     figures = {figure.name: figure for figure in e1.study(results).figures}
@@ -175,7 +175,7 @@ def test_e1_and_e2_show_policies_on_the_same_seeds_and_name_them(begun: Any) -> 
         assert "seeds 1-7 of 1-8" in figures[name].caption
     axes: Any = figures["max_rho"].draw().figure.axes[0]
     rows = [label.get_text() for label in axes.get_yticklabels()]
-    assert "themis-paper, 2 seeds" in rows
+    assert "themis-paper, 6 seeds" in rows
     assert "slaq" not in rows
     shown = [float(x) for line in axes.lines[:2] for x in line.get_xdata()]
     assert shown == pytest.approx([3.0] * len(shown))

@@ -1,6 +1,7 @@
 """Which runs the evaluation asks for, of all that an experiment could use."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from tests.experiments.conftest import keep
 from themis.experiments import EXPERIMENTS, e5, e7, e9, e14, e15
 from themis.experiments.base import Experiment, Results, Scope
 from themis.experiments.provenance import seed_text
+from themis.experiments.running import _chosen
 from themis.sim.config import RunConfig
 from themis.sim.store import Store
 
@@ -56,29 +58,73 @@ def test_long_runs_have_as_many_seeds_as_a_verdict_needs(nothing: Results) -> No
     assert seeds(e14.EXPERIMENT.wanted(nothing), lambda _: True) == "101-106"
 
 
+def _late(config: RunConfig) -> dict[str, Any]:
+    """Gandiva is far worse, equal-share seems to be and is not sure, tiresias is as good."""
+    unsure = (1.0, 1.0, 1.6, 0.9)[config.seed % 4]
+    return {"rho": {"gandiva": 3.0, "equal-share": unsure}.get(config.policy, 1.0)}
+
+
+def _crowded(results: Results, policy: str) -> str:
+    wanted = e15.EXPERIMENT.wanted(results)
+    return seeds(wanted, lambda one: one.policy == policy and one.contention == 2)
+
+
+POLICIES = ("themis", "gandiva", "equal-share", "tiresias")
+
+
+def _keep(results: Results, of: Callable[[RunConfig], bool], numbers: Any = _late) -> None:
+    for config in e15.EXPERIMENT.plan(results):
+        if config.contention == 2 and of(config):
+            keep(results.store, config, numbers)
+
+
 def test_an_opponent_that_is_surely_worse_at_a_first_look_is_let_go(nothing: Results) -> None:
-    def numbers(config: RunConfig) -> dict[str, Any]:
-        wobble = 1.0 + 0.2 * (config.seed % 3) * (config.policy == "equal-share")
-        return {"rho": (3.0 if config.policy == "gandiva" else 1.0) * wobble}
-
-    def crowded(policy: str) -> str:
-        wanted = e15.EXPERIMENT.wanted(nothing)
-        return seeds(wanted, lambda one: one.policy == policy and one.contention == 2)
-
-    policies = ("themis", "gandiva", "tiresias")
-    assert [crowded(name) for name in policies] == ["101-130", "101-108", "101-108"]
-    for config in e15.EXPERIMENT.plan(nothing):
-        if config.contention == 2 and config.seed <= 108:
-            keep(nothing.store, config, numbers)
-    assert [crowded(name) for name in policies] == ["101-130", "101-108", "101-130"]
+    found = [_crowded(nothing, name) for name in POLICIES]
+    assert found == ["101-130", "101-108", "101-108", "101-108"]
+    _keep(nothing, lambda one: one.seed <= 107)
+    assert [_crowded(nothing, name) for name in POLICIES] == found  # nobody knows before all are
+    _keep(nothing, lambda one: one.seed == 108)
+    found = [_crowded(nothing, name) for name in POLICIES]
+    assert found == ["101-130", "101-108", "101-130", "101-130"]
     # What E1 shows is the same for all.
     wanted = list(e15.EXPERIMENT.wanted(nothing))
     assert seeds(wanted, lambda one: one.policy == "gandiva" and one.contention == 1) == "101-130"
 
 
+def test_nobody_is_let_go_whom_later_seeds_speak_for(nothing: Results) -> None:
+    _keep(nothing, lambda one: one.seed <= 108)
+    assert _crowded(nothing, "gandiva") == "101-108"
+    nothing.memo.clear()
+    _keep(nothing, lambda one: 108 < one.seed <= 120, lambda _: {"rho": 1.0})
+    _keep(nothing, lambda one: 112 < one.seed <= 120,
+          lambda one: {"rho": 0.3 if one.policy == "gandiva" else 1.0})  # fmt: skip
+    assert _crowded(nothing, "gandiva") == "101-130"
+
+
+@pytest.mark.parametrize(
+    ("policies", "gandiva", "printed"),
+    [((), 1, 1), (("gandiva",), 1, 0), (("themis-paper",), 0, 10), (POLICIES, 1, 0),
+     (("gandiva", "themis-paper"), 1, 10)],
+)  # fmt: skip
+def test_only_the_mechanism_as_printed_gets_more_by_being_named(
+    nothing: Results, policies: tuple[str, ...], gandiva: int, printed: int
+) -> None:
+    """At each contention of E5 beyond the first it is run once unless it is named."""
+    wanted = [one for one in _chosen(e5.EXPERIMENT, nothing, policies) if one.contention == 4]
+    assert seeds(wanted, lambda one: one.policy == "gandiva") == ("101-108" if gandiva else "")
+    told = {0: "", 1: "101", 10: "101-130"}[printed]
+    assert seeds(wanted, lambda one: one.policy == "themis-paper") == told
+    assert len(wanted) == len({repr(one) for one in wanted})
+
+
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda one: one.id)
 def test_seeds_that_were_asked_for_are_all_run(experiment: Experiment, tmp_path: Path) -> None:
-    results = Results(Scope(seeds=(109,), cluster="demo16", apps=1), Store(tmp_path / "runs"))
+    some = replace(SMALL, seeds=tuple(range(101, 110)))
+    results = Results(some, Store(tmp_path / "runs"))
+    results.store.make()
+    if experiment is e15.EXPERIMENT:
+        for config in experiment.plan(results):
+            keep(results.store, config, _late)
     named = [one for one in experiment.plan(results) if one.policy != "themis-paper"]
     wanted = [one for one in experiment.wanted(results) if one.policy != "themis-paper"]
     assert wanted == named

@@ -192,7 +192,7 @@ def _scope(quick: bool, seeds: str | None) -> Scope:
 
 
 def _policies(text: str | None) -> tuple[str, ...]:
-    if text is None:
+    if text is None or text.strip() == "all":
         return ()
     from themis.errors import ConfigError, unknown_name  # noqa: PLC0415 - late: --help is quick
     from themis.policies import POLICIES  # noqa: PLC0415 - as above
@@ -327,7 +327,10 @@ def _tell_left(done: _Done, policies: Sequence[str]) -> None:
         note("not finished; the same command goes on from there")
     elif done.others:
         whose = ", ".join(policies)
-        note(f"all runs of {whose} are there; the same command without --policies makes the others")
+        note(
+            f"all runs of {whose} that are named so far are there; the same command without "
+            "--policies makes the others"
+        )
 
 
 def _check_verify(count: int, named: bool, given: list[str]) -> None:

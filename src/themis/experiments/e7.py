@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable
 
 from themis.experiments.base import (
-    FEWER_REPORT_SEEDS,
     FEWEST_REPORT_SEEDS,
     LITERAL,
     NOTHING,
@@ -32,7 +31,7 @@ from themis.experiments.matrix import (
     summary,
     swept,
 )
-from themis.experiments.measures import Factor, at_least, beside, best, factor
+from themis.experiments.measures import Factor, at_least, at_most, beside, best, factor
 from themis.experiments.sweeps import alike, as_printed, plot_cells
 from themis.sim.config import RunConfig
 from themis.sim.store import RunRecord
@@ -64,7 +63,7 @@ MEASURES = {
     **MAIN,
     "gpu_hours": summary("gpu_hours"),
     "slowed": spent_on("slowed"),
-    "moving": spent_on("restart", "checkpoint"),
+    "starting": spent_on("restart", "checkpoint"),
     "placed": summary("placed_over_work"),
 }
 COLUMNS = {**MAIN_COLUMNS, "gpu_hours": Column("GPU hours", ".0f")}
@@ -81,7 +80,7 @@ def matrix(results: Results) -> Matrix:
     base = scope.base("w2", CLUSTER, APPS, quick=QUICK_APPS)
     cells = over(swept(base, "network_intensive", values(results)), POLICIES)
     cells |= as_printed(base, "network_intensive", (ALL,))
-    return Matrix(cells, scope.seeds_of(FEWER_REPORT_SEEDS, quick=1))
+    return Matrix(cells, scope.seeds_of(FEWEST_REPORT_SEEDS, quick=1))
 
 
 def plan(results: Results) -> Iterable[RunConfig]:
@@ -90,16 +89,12 @@ def plan(results: Results) -> Iterable[RunConfig]:
 
 
 def _enough(_: Results) -> Enough:
-    """Runs of a minute or two: as many as a verdict needs, and for a look at what is between less.
-
-    Verdicts are about all policies where all apps are network-intensive, and elsewhere about ours.
-    """
-
-    def decides(config: RunConfig) -> bool:
-        verdict = config.policy == OURS or config.options["network_intensive"] == ALL
-        return config.seed in (FEWEST_REPORT_SEEDS if verdict else LOOK_SEEDS)
-
-    return decides
+    """Runs of a minute or two: for a look at others than ours between the ends, a few."""
+    return lambda config: (
+        config.policy == OURS
+        or config.options["network_intensive"] == ALL
+        or config.seed in LOOK_SEEDS
+    )
 
 
 def _better(measured: Measured, other: str) -> Claim:
@@ -123,10 +118,7 @@ def _gpu_time(measured: Measured) -> Claim:
         measured.factor("gpu_hours", of=(ALL, policy), over=(ALL, "gandiva"))
         for policy in (OURS, LITERAL)
     )
-    if ours.below:
-        verdict = Verdict.HOLDS if ours.mean <= 1 - 0.081 else Verdict.PARTLY
-    else:
-        verdict = Verdict.FAILS if ours.above else Verdict.OPEN
+    verdict = at_most(ours, 1 - 0.081)
     return Claim(
         "100 % network-intensive: GPU time against Gandiva's", Told("-8.1 %", -8.1),
         beside(literal.percent, literal.seeds, ours.seeds), ours.percent, verdict,
@@ -146,7 +138,7 @@ def _excess(measured: Measured) -> Claim:
     ours, literal = against(OURS), against(LITERAL)
     same = measured.paired((ALL, "gandiva"), (ALL, OURS))
     gandiva, here = (_parts(same, (ALL, policy)) for policy in ("gandiva", OURS))
-    placed = 100.0 * (measured.estimate("placed", (ALL, OURS)).mean - 1.0)
+    placed = 100.0 * (same.estimate("placed", (ALL, OURS)).mean - 1.0)
     beside_it = ""
     if math.isfinite(placed):
         beside_it = (
@@ -154,13 +146,11 @@ def _excess(measured: Measured) -> Claim:
             f"for it, without start-ups, it would be {placed:.1f} %. That is no bound, for on "
             "fewer GPUs jobs are slowed less"
         )
-        slowed = 100.0 * same.estimate("slowed", (ALL, "gandiva")).mean
-        missed = ours.mean > MOST_EXCESS
-        # Within a tenth of it: what binds then is the places that there are, not the choice.
+        limit = 100.0 * MOST_EXCESS * (same.estimate("over_work", (ALL, "gandiva")).mean - 1.0)
         beside_it += (
-            ", but Gandiva's placement costs no more: to halve its excess jobs would have to run "
-            "on fewer GPUs than they ask for."
-            if missed and slowed <= 1.1 * placed
+            f", but more than the {limit:.1f} % that the bar allows: without a single start jobs "
+            "would have to run on fewer GPUs than they ask for."
+            if ours.mean > MOST_EXCESS and placed > limit
             else "."
         )
     return Claim(
@@ -176,12 +166,13 @@ def _excess(measured: Measured) -> Claim:
 
 def _parts(measured: Measured, cell: Cell) -> str:
     """What the GPU time above the bare work went into."""
-    excess, slowed, moving = (
+    excess, slowed, starting = (
         told(100.0 * (measured.estimate(name, cell).mean - less), ".1f", " %").text
-        for name, less in (("over_work", 1.0), ("slowed", 0.0), ("moving", 0.0))
+        for name, less in (("over_work", 1.0), ("slowed", 0.0), ("starting", 0.0))
     )
     moves = told(measured.estimate("moves", cell).mean, ",.0f").text
-    return f"{excess}, of it {slowed} by placement and {moving} by the starts of {moves} moves"
+    spent = f"{slowed} by placement and {starting} by starts and checkpoints ({moves} moves)"
+    return f"{excess}, of it {spent}"
 
 
 def _worst(measured: Measured, shares: tuple[float, ...]) -> Claim:
@@ -225,6 +216,8 @@ def study(results: Results) -> Findings:
         notes=(
             ("GNMT is in neither group. The paper's list of machines adds up to 168 GPUs, not to "
             "256: sim256 has 27 machines of 8 instead of 16."),
+            ("Runs take one to two minutes: opponents are on three seeds where not all apps are "
+            "network-intensive, and the mechanism as printed is on one (docs/decisions/0054)."),
         ),
     )  # fmt: skip
 

@@ -52,14 +52,15 @@ def same_seeds(measured: Measured, first: str | float, names: Sequence[str]) -> 
     """Policies of a workload on the seeds that all have, so that they may stand side by side.
 
     But for those with hardly any, which would cost all others theirs: they are left out. And for
-    the mechanism as printed: it takes so long that its seeds may be fewer, see `labels`.
+    the mechanism as printed: it takes so long that its seeds may be fewer, see `labels`, but if
+    they are hardly any it is left out as well.
     """
     least = min(FEWEST, measured.count((first, OURS)))
     cells = [(first, name) for name in names if name != LITERAL]
     kept = measured.paired(*(cell for cell in cells if measured.count(cell) >= least))
-    if LITERAL not in names:
-        return kept
     own = (first, LITERAL)
+    if LITERAL not in names or len(set(measured.present[own]) & set(kept.seeds)) < least:
+        return kept
     places = [place for place, seed in enumerate(measured.seeds) if seed in set(kept.seeds)]
     numbers = {
         name: [each[place] for place in places] for name, each in measured.by_cell[own].items()

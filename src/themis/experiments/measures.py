@@ -151,6 +151,13 @@ def at_least(found: Factor, wanted: float) -> Verdict:
     return Verdict.FAILS if found.below else Verdict.OPEN
 
 
+def at_most(found: Factor, wanted: float) -> Verdict:
+    """Whether something is surely so many times smaller, as the paper says, or smaller at all."""
+    if found.below:
+        return Verdict.HOLDS if found.high is not None and found.high <= wanted else Verdict.PARTLY
+    return Verdict.FAILS if found.above else Verdict.OPEN
+
+
 def all_of(verdicts: Iterable[Verdict]) -> Verdict:
     """What is left of a claim that consists of several."""
     seen = list(verdicts)

@@ -118,6 +118,13 @@ def run_experiments(
     all_there = replace(results, outdated=lambda _: False)
     while True:
         named = [config for item in experiments for config in _chosen(item, results, policies)]
+        if fresh:  # Also what the evaluation does without, or old runs would be told beside new.
+            named += [
+                config
+                for item in experiments
+                for config in item.plan(results)
+                if _begins(config, policies) and store.has(config)
+            ]
         new = {repr(config): config for config in named if repr(config) not in done}
         if not new:
             _make_pieces(experiments, all_there, fresh=fresh, stop=stop, progress=progress)
@@ -168,8 +175,11 @@ def _chosen(
     experiment: Experiment, results: Results, policies: Collection[str]
 ) -> Iterator[RunConfig]:
     """The runs of an experiment that these policies have in it; those of all if none is named."""
-    configs = (experiment.plan if LITERAL in policies else experiment.wanted)(results)
-    return (config for config in configs if _begins(config, policies))
+    named = (config for config in experiment.wanted(results) if _begins(config, policies))
+    if LITERAL not in policies:
+        return named
+    more = (config for config in experiment.plan(results) if config.policy == LITERAL)
+    return iter({repr(config): config for config in (*named, *more)}.values())
 
 
 def _make_pieces(
@@ -321,15 +331,17 @@ def _origin(experiment: Experiment, results: Results) -> Origin:
     for config in configs:
         timing = results.store.timing(config)
         commits.add(UNKNOWN if timing is None else timing.commit)
-    seeds = seed_text(config.seed for config in configs)
-    asked = seed_text(config.seed for config in _whole_plan(experiment, results, wanted))
+    seen = {config.seed for config in configs}
+    seeds = seed_text(seen)
+    whole = _whole_plan(experiment, results, wanted)
+    asked = seed_text(config.seed for config in whole)
     return Origin(
         commit="; ".join(sorted(commits)) or commit_here(),
         command=_command(experiment, results.scope),
         seeds=seeds,
         runs=len(configs),
         wanted=len(configs) + left if left else 0,
-        of_seeds=asked if asked != seeds else "",
+        of_seeds=asked if not seen.issuperset(config.seed for config in whole) else "",
         by_policy=_by_policy(wanted, results) if left else (),
     )
 

@@ -37,11 +37,14 @@ class Alike:
 
     measured: Measured
     seeds: tuple[int, ...]
+    literal: tuple[int, ...] = ()
+    """Those of the mechanism as printed, if they are others."""
 
     @property
     def text(self) -> str:
         """The end of a caption."""
-        return f"mean over seeds {seed_text(self.seeds) or 'none'} with 95 % interval"
+        own = f" ({LITERAL}: {seed_text(self.literal)})" if self.literal else ""
+        return f"mean over seeds {seed_text(self.seeds) or 'none'}{own} with 95 % interval"
 
 
 def alike(
@@ -50,20 +53,25 @@ def alike(
     """Values and policies of a sweep on the seeds that all of them have.
 
     But for those with hardly any, which would cost all others theirs: they are left out. And for
-    the mechanism as printed, which takes so long that it may have fewer.
+    the mechanism as printed, which takes so long that it may have fewer: its own cells are on those
+    of these seeds that all of them have.
     """
-    cells = [cell for value in values for policy in policies
-             if (cell := (value, policy)) in measured.by_cell]  # fmt: skip
+    cells: list[Cell] = [
+        cell
+        for value in values
+        for policy in policies
+        if (cell := (value, policy)) in measured.by_cell
+    ]
     counts = {cell: measured.count(cell) for cell in cells if cell[1] != LITERAL}
     least = max(1, min(fewest, max(counts.values(), default=0)))
     kept = [cell for cell, count in counts.items() if count >= least]
     seeds = measured.paired(*kept).seeds if kept else ()
-    present = {
-        cell: tuple(seed for seed in measured.present[cell] if seed in seeds)
-        if cell in kept or cell[1] == LITERAL else ()
-        for cell in measured.by_cell
-    }  # fmt: skip
-    return Alike(replace(measured, present=present), seeds)
+    printed = [cell for cell in cells if cell[1] == LITERAL and measured.present[cell]]
+    own = tuple(seed for seed in seeds
+                if printed and all(seed in measured.present[cell] for cell in printed))  # fmt: skip
+    shown: dict[Cell, tuple[int, ...]] = dict.fromkeys(kept, seeds) | dict.fromkeys(printed, own)
+    present = {cell: shown.get(cell, ()) for cell in measured.by_cell}
+    return Alike(replace(measured, present=present), seeds, own if own != seeds else ())
 
 
 def plot_cells(
