@@ -22,6 +22,7 @@ from themis.experiments.macro import (
     QUICK,
     WORKLOADS,
     auction_sentence,
+    enough,
     labels,
     matrix,
     policies,
@@ -208,4 +209,5 @@ EXPERIMENT = Experiment(
     "3.25x than SLAQ's, and rho spreads less.",
     study,
     plan,
+    enough=enough,
 )

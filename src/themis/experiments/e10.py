@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 
 from themis.experiments.base import (
-    FEWER_REPORT_SEEDS,
+    FEWEST_REPORT_SEEDS,
     LITERAL,
     OURS,
     Claim,
@@ -17,7 +17,15 @@ from themis.experiments.base import (
     Verdict,
     told,
 )
-from themis.experiments.matrix import Matrix, Measured, gpu_over_work, over, summary, swept
+from themis.experiments.matrix import (
+    Matrix,
+    Measured,
+    gpu_over_work,
+    over,
+    summary,
+    swept,
+    unprinted,
+)
 from themis.experiments.measures import at_least, beside, best
 from themis.experiments.sweeps import Alike, alike, as_printed, plot_cells
 from themis.sim.canvas import Drawing
@@ -52,7 +60,7 @@ def matrix(results: Results) -> Matrix:
     values = QUICK_VALUES if scope.quick else VALUES
     base = scope.base("w2")
     cells = over(swept(base, "f", values), (OURS,)) | as_printed(base, "f", LITERAL_VALUES)
-    return Matrix(cells, scope.seeds_of(FEWER_REPORT_SEEDS, quick=1))
+    return Matrix(cells, scope.seeds_of(FEWEST_REPORT_SEEDS, quick=1))
 
 
 def plan(results: Results) -> Iterable[RunConfig]:
@@ -145,6 +153,7 @@ def study(results: Results) -> Findings:
             Figure("f", f"W2: fairness and GPU time against f, {same.text}.",
                    lambda: _figure(same)),
         ),
+        notes=unprinted(measured),
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from themis.experiments.base import (
-    FEWER_REPORT_SEEDS,
+    FEWEST_REPORT_SEEDS,
     LITERAL,
     OURS,
     Claim,
@@ -14,7 +14,15 @@ from themis.experiments.base import (
     Results,
     Told,
 )
-from themis.experiments.matrix import Matrix, Measured, gpu_over_work, over, summary, swept
+from themis.experiments.matrix import (
+    Matrix,
+    Measured,
+    gpu_over_work,
+    over,
+    summary,
+    swept,
+    unprinted,
+)
 from themis.experiments.measures import at_least, beside
 from themis.experiments.sweeps import alike, plot_cells
 from themis.sim.config import RunConfig
@@ -43,7 +51,7 @@ def matrix(results: Results) -> Matrix:
     """Cells are (lease, policy)."""
     scope = results.scope
     cells = over(swept(scope.base("w2"), "lease", VALUES), POLICIES)
-    return Matrix(cells, scope.seeds_of(FEWER_REPORT_SEEDS, quick=1))
+    return Matrix(cells, scope.seeds_of(FEWEST_REPORT_SEEDS, quick=1))
 
 
 def plan(results: Results) -> Iterable[RunConfig]:
@@ -76,6 +84,7 @@ def study(results: Results) -> Findings:
                    lambda: plot_cells(same, "lease", VALUES, POLICIES,
                                       ("max_rho", "max_rho_ref", "over_work"), COLUMNS)),
         ),
+        notes=unprinted(measured),
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from themis.experiments.base import (
 )
 from themis.experiments.charts import plot_ranges
 from themis.experiments.macro import PAPERS
-from themis.experiments.matrix import Matrix, Measure, Measured, over
+from themis.experiments.matrix import Matrix, Measure, Measured, over, unprinted
 from themis.experiments.measures import at_least, beside
 from themis.fairness.ideal import Convention
 from themis.sim.canvas import Drawing
@@ -142,6 +142,7 @@ def study(results: Results) -> Findings:
             (f"{LONG.name}: {LONG.gpu_minutes} GPU-minutes on at most {LONG.gpus} GPUs; "
             f"{SHORT.name}: {SHORT.gpu_minutes} on at most {SHORT.gpus}. The paper does not say "
             "when they come: here at a time drawn from the middle half of the two weeks."),
+            *unprinted(measured),
         ),
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from themis.experiments.base import (
     Told,
     told,
 )
-from themis.experiments.matrix import MAIN, MAIN_COLUMNS, Matrix, Measured, over, swept
+from themis.experiments.matrix import MAIN, MAIN_COLUMNS, Matrix, Measured, over, swept, unprinted
 from themis.experiments.measures import Factor, beside, best, mean_ratio
 from themis.experiments.sweeps import alike, as_printed, plot_cells
 from themis.sim.config import RunConfig
@@ -96,6 +96,7 @@ def study(results: Results) -> Findings:
             "the same for every size of error. Only bids are wrong: jobs run by the truth."),
             ("A single app decides max rho, and any change of a bid moves everything after it: the "
             "interval tells how much of the change is chance."),
+            *unprinted(measured),
         ),
     )  # fmt: skip
 

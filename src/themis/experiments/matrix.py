@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from themis.experiments.base import Column, Results, Row, Table, Verdict
+from themis.experiments.base import LITERAL, Column, Results, Row, Table, Verdict
 from themis.experiments.measures import FEWEST, Factor, factor
 from themis.experiments.provenance import seed_text
 from themis.policies import policy_class, policy_options
@@ -187,6 +187,17 @@ def gather(
             for name, measure in measures.items():
                 values[cell][name].append(math.nan if record is None else measure(record))
     return Measured(values, seeds, {cell: tuple(found) for cell, found in present.items()})
+
+
+def unprinted(measured: Measured) -> tuple[str, ...]:
+    """A note where the mechanism as printed was not run; cells end with their policy."""
+    if all(present for cell, present in measured.present.items() if cell[-1] == LITERAL):
+        return ()
+    note = (
+        f"{LITERAL} is not run here, or not everywhere, unless it is asked for (--policies "
+        f"{LITERAL}): a run takes ten minutes, and no verdict is about it (docs/decisions/0054)."
+    )
+    return (note,)
 
 
 def over(
