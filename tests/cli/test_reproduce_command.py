@@ -105,7 +105,7 @@ def test_in_parts_it_says_what_is_left_and_fails_until_all_is_there(
     assert "none is begun (--minutes 0)" in done.err
     assert "to do" not in done.err
     assert "E11: 8 runs left" in done.err
-    assert "the same command goes on" in done.err
+    assert "the same command without --minutes 0 goes on" in done.err
     assert "VGG16" in done.out  # what can be told is told
     assert (tmp_path / "out" / "report.html").is_file()
     data = json.loads(cli(*args, "--json", "--quiet").out)

@@ -157,7 +157,7 @@ def test_a_search_is_asked_until_it_names_nothing_new(tmp_path: Path) -> None:
 
     search = Experiment("E16", "search", "nothing", small_study, plan)
     results = run_experiments([search], Scope(), tmp_path, workers=1)
-    assert asked == [1, 2, 3, 3]
+    assert asked == [1, 1, 2, 2, 3, 3, 3, 3]  # for what is asked for, and for what else is there
     assert results.record(replace(SHORT, seed=3)).config.seed == 3
 
 
@@ -191,12 +191,25 @@ def test_what_is_made_again_is_searched_again_and_nothing_of_the_old_is_remember
     assert set(old.memo.values()) == {7.5}
     asked.clear()
     results = run_experiments([search], Scope(), tmp_path, workers=1, fresh=True)
-    assert asked == [1, 2, 3, 3]
+    assert asked == [1, 1, 2, 2, 3, 3, 3, 3]  # for what is asked for, and for what else is there
     assert end(results, 1) == right[repr(replace(SHORT, seed=1))]
     assert 7.5 not in results.memo.values()
     # Stopped before the first: what is there is told, old as it is.
     kept = run_experiments([search], Scope(), tmp_path, workers=1, fresh=True, stop=lambda: True)
     assert kept.has(replace(SHORT, seed=3))
+
+
+def test_made_again_is_also_what_the_evaluation_does_without(tmp_path: Path) -> None:
+    both = [replace(SHORT, seed=seed) for seed in (101, 102)]
+    one = Experiment(
+        "E1", "one", "nothing", small_study, lambda _: both,
+        enough=lambda _: lambda config: config.seed == 101,
+    )  # fmt: skip
+    run_experiments([one], Scope(seeds=(101, 102)), tmp_path, workers=1)
+    for path in (tmp_path / "runs").glob("*.json"):
+        path.write_text(re.sub(r'"end":[0-9.]+', '"end":7.5', path.read_text("utf-8")), "utf-8")
+    results = run_experiments([one], Scope(), tmp_path, workers=1, fresh=True)
+    assert 7.5 not in {results.record(config).apps[0].end for config in both}
 
 
 def test_a_second_call_runs_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,8 +134,8 @@ def seed_numbers(text: str) -> list[int]:
     """Seeds from 1-5, 1,2,7 or 1-3,9."""
     found: list[int] = []
     for part in _parts(text):
-        low, _, high = part.partition("-")
-        if not low.isdecimal() or not (high or low).isdecimal() or len(part) > 40:
+        low, dash, high = part.partition("-")
+        if not low.isdecimal() or not (high if dash else low).isdecimal() or len(part) > 40:
             fail(f"--seeds {text!r}: expected numbers and ranges, for example 1-5 or 1,2,7", USAGE)
         first, last = int(low), int(high or low)
         if not 0 <= last - first < MAX_SEEDS:

@@ -140,7 +140,7 @@ def reproduce(
         _write_docs(out, docs, json=False)
     if pack is not None:
         _pack(out, pack)
-    _tell_left(done, begun)
+    _tell_left(done, begun, minutes)
     if done.left:
         raise typer.Exit(FAILED)
 
@@ -318,13 +318,14 @@ def _counts(each: dict[str, int]) -> dict[str, int]:
     return {name: count for name, count in each.items() if count}
 
 
-def _tell_left(done: _Done, policies: Sequence[str]) -> None:
+def _tell_left(done: _Done, policies: Sequence[str], minutes: float | None) -> None:
     for name, count in done.left.items():
         note(f"{name}: {counted(count, 'run')} left")
     for name, count in done.others.items():
         note(f"{name}: {counted(count, 'run')} of other policies left")
     if done.left:
-        note("not finished; the same command goes on from there")
+        without = " without --minutes 0" if minutes == 0 else ""
+        note(f"not finished; the same command{without} goes on from there")
     elif done.others:
         whose = ", ".join(policies)
         note(
@@ -475,12 +476,12 @@ def _planned(experiment: Experiment) -> int:
 def _show(chapters: list[Chapter]) -> None:
     from rich.text import Text  # noqa: PLC0415 - only needed when something is shown
 
+    from themis.experiments.report import share  # noqa: PLC0415 - late, so that --help is quick
+
     out = console()
     for chapter in chapters:
-        given = chapter.origin
-        part = f"; {given.runs} of {given.wanted} runs" if given.partial else ""
         rows = table(
-            f"{chapter.id}: {chapter.title} ({chapter.scope}{part})",
+            f"{chapter.id}: {chapter.title} ({share(chapter)})",
             "claim", "paper", "themis-paper", "themis", "verdict",
         )  # fmt: skip
         for claim in chapter.claims:

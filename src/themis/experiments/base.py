@@ -126,6 +126,7 @@ class Told:
 
 
 NOTHING = Told("-")
+MOST_DIGITS = 4
 
 
 def told(
@@ -134,13 +135,24 @@ def told(
     unit: str = "",
     low: float | None = None,
     high: float | None = None,
+    limit: float | None = None,
 ) -> Told:
-    """A number with its unit and 95 % interval."""
+    """A number with its unit and 95 % interval, `form` as in .2f.
+
+    An end that is near a `limit` gets as many digits as tell on which side of it it is.
+    """
     if not math.isfinite(value):
         return NOTHING
-    text = f"{value:{form}}{unit}"
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
-        return Told(text, value)
+        return Told(f"{value:{form}}{unit}", value)
+    if limit is not None:
+        sign, digits = form[:-2], int(form[-2])
+        while digits < MOST_DIGITS and any(
+            end != limit and round(end, digits) == limit for end in (low, high)
+        ):
+            digits += 1
+        form = f"{sign}{digits}f"
+    text = f"{value:{form}}{unit}"
     return Told(f"{text} ({low:{form}} to {high:{form}})", value, low, high)
 
 

@@ -95,7 +95,7 @@ def _better(measured: Measured, workload: str, other: str) -> Claim:
         measured.values("max_rho_alone", (workload, OURS)),
     )
     limit = ""
-    if most.seeds == ours.seeds and verdict is not Verdict.HOLDS:
+    if most.seeds == ours.seeds and verdict is not Verdict.HOLDS and most.mean < paper:
         both = measured.paired((workload, OURS), (workload, other))
         alone = both.typical("max_rho_alone", (workload, OURS)).mean
         limit = (

@@ -159,7 +159,7 @@ def _percent(found: Estimate) -> Told:
     mean, half = 100 * found.mean, found.half
     if half is None:
         return told(mean, "+.1f", " %")
-    return told(mean, "+.1f", " %", mean - 100 * half, mean + 100 * half)
+    return told(mean, "+.1f", " %", mean - 100 * half, mean + 100 * half, limit=0.0)
 
 
 def _most(gains: Gains, case: Case) -> Estimate:

@@ -195,7 +195,8 @@ def unprinted(measured: Measured) -> tuple[str, ...]:
         return ()
     note = (
         f"{LITERAL} is not run here, or not everywhere, unless it is asked for (--policies "
-        f"{LITERAL}): a run takes ten minutes, and no verdict is about it (docs/decisions/0054)."
+        f"{LITERAL}): a run takes ten minutes, and beyond W1 and W2 as they are no verdict is "
+        "about it (docs/decisions/0054)."
     )
     return (note,)
 

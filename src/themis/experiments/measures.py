@@ -45,7 +45,7 @@ class Factor:
     @property
     def told(self) -> Told:
         """As in a table: 1.52x (1.31 to 1.80)."""
-        return told(self.mean, ".2f", "x", self.low, self.high)
+        return told(self.mean, ".2f", "x", self.low, self.high, limit=1.0)
 
     @property
     def told_least(self) -> Told:
@@ -58,7 +58,7 @@ class Factor:
     def percent(self) -> Told:
         """As a change: -4.8 %."""
         low, high = (None if end is None else 100 * (end - 1) for end in (self.low, self.high))
-        return told(100 * (self.mean - 1), "+.1f", " %", low, high)
+        return told(100 * (self.mean - 1), "+.1f", " %", low, high, limit=0.0)
 
 
 def factor(of: Sequence[float], over: Sequence[float]) -> Factor:

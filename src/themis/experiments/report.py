@@ -199,13 +199,18 @@ def extent(chapter: Chapter) -> str:
     given = chapter.origin
     if not given.partial:
         return f"{chapter.scope}; seeds {given.seeds_told}" if given.of_seeds else chapter.scope
+    return f"{share(chapter)}, on seeds {given.seeds_told} ({_complete(given.by_policy)})"
+
+
+def share(chapter: Chapter) -> str:
+    """What was asked for, and of a part of it how many runs there are."""
+    given = chapter.origin
+    if not given.partial:
+        return chapter.scope
     part = chapter.scope.replace(WHOLE, f"a part of what {WHOLE.removeprefix('as ')}", 1)
     if part == chapter.scope:
         part = f"{part}, not finished"
-    return (
-        f"{part}: {given.runs} of {given.wanted} runs, on seeds {given.seeds_told} "
-        f"({_complete(given.by_policy)})"
-    )
+    return f"{part}: {given.runs} of {given.wanted} runs"
 
 
 def _complete(by_policy: Sequence[tuple[str, str]]) -> str:

@@ -326,7 +326,8 @@ def _origin(experiment: Experiment, results: Results) -> Origin:
     wanted = list(experiment.wanted(results))
     there = {repr(config): config for config in experiment.plan(results) if results.has(config)}
     configs = list(there.values())
-    left = sum(repr(config) not in there for config in wanted)
+    distinct = {repr(config) for config in wanted}
+    left = len(distinct - there.keys())
     commits = set()
     for config in configs:
         timing = results.store.timing(config)
@@ -339,8 +340,9 @@ def _origin(experiment: Experiment, results: Results) -> Origin:
         commit="; ".join(sorted(commits)) or commit_here(),
         command=_command(experiment, results.scope),
         seeds=seeds,
-        runs=len(configs),
-        wanted=len(configs) + left if left else 0,
+        # What is there beyond the plan does not make up for what is not.
+        runs=len(distinct) - left if left else len(configs),
+        wanted=len(distinct) if left else 0,
         of_seeds=asked if not seen.issuperset(config.seed for config in whole) else "",
         by_policy=_by_policy(wanted, results) if left else (),
     )

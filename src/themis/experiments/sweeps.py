@@ -44,7 +44,8 @@ class Alike:
     def text(self) -> str:
         """The end of a caption."""
         own = f" ({LITERAL}: {seed_text(self.literal)})" if self.literal else ""
-        return f"mean over seeds {seed_text(self.seeds) or 'none'}{own} with 95 % interval"
+        interval = " with 95 % interval" if len(self.seeds) >= FEWEST else ""
+        return f"mean over seeds {seed_text(self.seeds) or 'none'}{own}{interval}"
 
 
 def alike(
@@ -54,7 +55,7 @@ def alike(
 
     But for those with hardly any, which would cost all others theirs: they are left out. And for
     the mechanism as printed, which takes so long that it may have fewer: its own cells are on those
-    of these seeds that all of them have.
+    of these seeds that all of them have, and without one of them it is left out.
     """
     cells: list[Cell] = [
         cell
@@ -67,6 +68,8 @@ def alike(
     kept = [cell for cell, count in counts.items() if count >= least]
     seeds = measured.paired(*kept).seeds if kept else ()
     printed = [cell for cell in cells if cell[1] == LITERAL and measured.present[cell]]
+    if len(printed) < sum(cell[1] == LITERAL for cell in cells):
+        printed = []  # a point that others have runs of: it shows nothing of the sweep
     own = tuple(seed for seed in seeds
                 if printed and all(seed in measured.present[cell] for cell in printed))  # fmt: skip
     shown: dict[Cell, tuple[int, ...]] = dict.fromkeys(kept, seeds) | dict.fromkeys(printed, own)
