@@ -210,7 +210,7 @@ def study(results: Results) -> Findings:
                 lambda: plot_cells(
                     same, "share of network-intensive apps", shares, POLICIES,
                     ("max_rho", "max_rho_ref", "over_work"), COLUMNS,
-                    log=("max_rho", "max_rho_ref"),
+                    log=("max_rho_ref",),
                 ),
             ),
         ),
