@@ -98,7 +98,7 @@ VARIANTS = (
     Variant("guard: everybody alike", {"guard_patience": 1}),
     Variant("guards: off", {"guard_rounds": 0, "idle_after": 0}),
     # What is no option.
-    Variant(NO_BEATS, {}, without(OwnLeases), False, ("w2",), single=False),
+    Variant(NO_BEATS, {}, without(OwnLeases), False, ("w2",)),
     Variant("bids: without restart costs", policy=without(PlainBids)),
     Variant("agents: not sticky", policy=without(Roaming)),
     # The payment rule.
@@ -298,7 +298,7 @@ def study(results: Results) -> Findings:
              "every option as the paper has it, but leases on beats and agents that stick and "
              "count restarts; `none but` has one lever of ours alone. These, and what has no "
              "beats and takes minutes a run, are on W2 only. There are fifty variants, each on as "
-             f"many seeds as a verdict needs; `{NO_BEATS}` is on one and does not count. "
+             f"many seeds as a verdict needs; `{NO_BEATS}` is on one. "
              "`by auction` is the auction's share of GPU time under contention, `kept` the mean "
              "fraction of their rows that winners keep."),
         ),
