@@ -22,7 +22,6 @@ from themis.experiments.macro import (
     QUICK,
     WORKLOADS,
     auction_sentence,
-    enough,
     labels,
     matrix,
     policies,
@@ -209,5 +208,4 @@ EXPERIMENT = Experiment(
     "3.25x than SLAQ's, and rho spreads less.",
     study,
     plan,
-    enough=enough,
 )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from themis.experiments.base import (
-    FEWEST_REPORT_SEEDS,
+    FEWER_REPORT_SEEDS,
     LITERAL,
     OURS,
     Claim,
@@ -51,7 +51,7 @@ def matrix(results: Results) -> Matrix:
     """Cells are (lease, policy)."""
     scope = results.scope
     cells = over(swept(scope.base("w2"), "lease", VALUES), POLICIES)
-    return Matrix(cells, scope.seeds_of(FEWEST_REPORT_SEEDS, quick=1))
+    return Matrix(cells, scope.seeds_of(FEWER_REPORT_SEEDS, quick=1))
 
 
 def plan(results: Results) -> Iterable[RunConfig]:

@@ -11,7 +11,6 @@ from themis.experiments.base import (
     OURS,
     Claim,
     Column,
-    Enough,
     Experiment,
     Figure,
     Findings,
@@ -24,7 +23,7 @@ from themis.experiments.base import (
 )
 from themis.experiments.charts import plot_ranges
 from themis.experiments.headline import front
-from themis.experiments.macro import LOOK_SEEDS, PAPERS, QUICK, auction_sentence, same_seeds
+from themis.experiments.macro import PAPERS, auction_sentence, same_seeds
 from themis.experiments.matrix import (
     Measure,
     Measured,
@@ -40,7 +39,6 @@ from themis.experiments.measures import (
     at_least,
     beside,
     best,
-    factor,
     least,
     mean_ratio,
 )
@@ -65,7 +63,6 @@ GPU_LIMITS = {"w1": 1.01, "w2": 1.02}
 """GPU time over Gandiva's that the bar allows."""
 IN_E1 = ("W1", "W2")
 """Scenarios in which the mechanism as printed is run."""
-MOST_LATE = "max_rho_ref"
 
 
 def over(floor: str) -> Measure:
@@ -118,47 +115,6 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return [config for each in runs(results).values() for config in each]
 
 
-def _enough(results: Results) -> Enough:
-    """Opponents that are surely worse at a first look are let go, but for those that E1 shows.
-
-    Worse on the first seeds, and on all that are there. Until the look is over nobody knows.
-    """
-    every = runs(results)
-    spared = {
-        repr(config)
-        for (scenario, policy), configs in every.items()
-        if policy not in {OURS, LITERAL} and (scenario not in IN_E1 or policy not in QUICK)
-        if _let_go(results, configs, every[scenario, OURS])
-        for config in configs
-        if config.seed not in LOOK_SEEDS
-    }
-    return lambda config: repr(config) not in spared
-
-
-def _let_go(results: Results, theirs: list[RunConfig], ours: list[RunConfig]) -> bool:
-    pairs = list(zip(theirs, ours, strict=True))
-    look = [pair for pair in pairs if pair[0].seed in LOOK_SEEDS]
-    if not all(results.has(config) for pair in look for config in pair):
-        return True
-
-    def above(chosen: list[tuple[RunConfig, RunConfig]]) -> bool:
-        of, over = ([_worst(results, pair[side]) for pair in chosen] for side in (0, 1))
-        return factor(of, over).above
-
-    return above(look) and above(pairs)
-
-
-def _worst(results: Results, config: RunConfig) -> float:
-    """Max rho_ref of a run, NaN until it is there."""
-    key = f"{MOST_LATE}/{config!r}"
-    if key not in results.memo:
-        record = results.find(config)
-        if record is None:
-            return math.nan
-        results.memo[key] = MEASURES[MOST_LATE](record)
-    return results.memo[key]
-
-
 def _against(
     measured: Measured, scenario: str, policy: str, names: Iterable[str]
 ) -> dict[str, Factor]:
@@ -190,7 +146,6 @@ def _unbeaten(measured: Measured, scenario: str, names: tuple[str, ...]) -> Clai
     few = [name for name, item in found.items() if item.seeds < asked and not item.above]
     verdict = Verdict.OPEN if few or asked < FEWEST else Verdict.HOLDS
     fewest = min((item.seeds for item in found.values()), default=0)
-    # Who was let go has few seeds, on which it was surely worse: the nearest is found on the same.
     same = same_seeds(measured, scenario, [name for name in names if name != LITERAL])
     alike = _against(same, scenario, OURS, [str(name) for _, name in same.by_cell])
     nearest = best({name: item.mean for name, item in alike.items()}, min)
@@ -385,23 +340,6 @@ def _headline(measured: Measured) -> str:
     )
 
 
-def _who_was_let_go(measured: Measured, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Which opponents have fewer seeds than were asked for, and why."""
-    asked, few = len(measured.seeds), []
-    for scenario in dict.fromkeys(str(cell[0]) for cell in measured.by_cell):
-        cells = [(name, measured.count((scenario, name))) for name in names]
-        there = [name for name, count in cells if 0 < count < asked and name != LITERAL]
-        if there:
-            few.append(f"{scenario}: {', '.join(there)}")
-    if not few:
-        return ()
-    return (
-        ("Opponents that are surely worse on the first eight seeds need not be run on the others "
-        "(docs/decisions/0054). On fewer "
-        f"seeds than {seed_text(measured.seeds)} are, in {'; '.join(few)}."),
-    )  # fmt: skip
-
-
 def study(results: Results) -> Findings:
     """Hold the default policy against all others."""
     measured = gather(results, runs(results), MEASURES | apart.MEASURES, seeds_of(results))
@@ -468,7 +406,6 @@ def study(results: Results) -> Findings:
                 "Themis ranks apps by the contention that equal shares would "
                 "have, which rho_ref is measured with too; rho as the paper computes it is in E1."
             ),
-            *_who_was_let_go(measured, names),
             *unprinted(measured),
             *missing,
         ),
@@ -485,6 +422,4 @@ EXPERIMENT = Experiment(
     "Nothing: it knows neither equal-share nor a floor. The bar is our own.",
     study,
     plan,
-    enough=_enough,
-    grows="up to twice as many in all",
 )

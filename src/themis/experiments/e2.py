@@ -22,7 +22,6 @@ from themis.experiments.charts import plot_ranges
 from themis.experiments.macro import (
     PAPERS,
     WORKLOADS,
-    enough,
     matrix,
     policies,
     same_seeds,
@@ -218,5 +217,4 @@ EXPERIMENT = Experiment(
     "On W1 GPU time is equal; on W2 it is 4.8 % below Gandiva's, and SLAQ's is about 250 % above.",
     study,
     plan,
-    enough=enough,
 )

@@ -18,7 +18,6 @@ from themis.experiments.base import (
 from themis.experiments.macro import (
     PAPERS,
     WORKLOADS,
-    enough,
     labels,
     matrix,
     policies,
@@ -132,5 +131,4 @@ EXPERIMENT = Experiment(
     "On W1 scores are about 1 under every policy; on W2 Themis places best and Gandiva next.",
     study,
     plan,
-    enough=enough,
 )

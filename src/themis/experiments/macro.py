@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-from themis.experiments.base import LITERAL, OURS, QUICK_SEEDS, REPORT_SEEDS, Enough, Results
+from themis.experiments.base import LITERAL, OURS, QUICK_SEEDS, REPORT_SEEDS, Results
 from themis.experiments.matrix import Cell, Matrix, Measured, over
 from themis.experiments.measures import FEWEST, Factor
 from themis.experiments.provenance import seed_text
@@ -15,15 +15,6 @@ WORKLOADS = ("w1", "w2")
 PAPERS = ("gandiva", "tiresias", "optimus", "slaq")
 """The paper's own opponents."""
 QUICK = (OURS, LITERAL, "equal-share", *PAPERS)
-
-
-LOOK_SEEDS = REPORT_SEEDS[:8]
-"""A first look at everybody; opponents that are surely worse are let go, see E15."""
-
-
-def enough(_: Results) -> Enough:
-    """Ours, the paper's four and equal shares on all seeds."""
-    return lambda config: config.policy in QUICK or config.seed in LOOK_SEEDS
 
 
 def policies(results: Results) -> tuple[str, ...]:
