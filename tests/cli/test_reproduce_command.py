@@ -52,6 +52,15 @@ def test_what_takes_a_while_is_told_when_it_begins(cli: Cli, tmp_path: Path) -> 
     assert any(text.startswith("E12 drawing") for text in begun)
 
 
+def test_a_quick_look_says_whose_chapter_it_takes_the_place_of(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "o ut"
+    assert "before" not in cli("reproduce", "E12", "--out", out).err
+    assert "before" not in cli("reproduce", "E12", "--out", out).err
+    told = cli("reproduce", "E12", "--quick", "--out", out).err
+    again = f"themis reproduce E12 --out '{out}' --minutes 0"
+    assert f"E12 told of other runs before, which stay; to be told of them: {again}\n" in told
+
+
 def test_programs_get_one_object(cli: Cli, tmp_path: Path) -> None:
     args = ("reproduce", "e13", "--out", tmp_path / "out", "--json", "--quiet")
     done = cli(*args)

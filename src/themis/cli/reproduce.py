@@ -283,6 +283,7 @@ def _carry_out(asked: _Asked) -> _Done:
             policies=asked.policies,
         )
     chapters, left, others = [], {}, {}
+    before = of_other_scopes(results, asked.out)
     with (
         _resumable(asked.out, fresh=False),
         talking_bar("evaluating", len(asked.wanted), even=False) as bar,
@@ -307,10 +308,15 @@ def _carry_out(asked: _Asked) -> _Done:
             for experiment in outdated(results, asked.out):
                 bar.begin(len(asked.wanted), f"{experiment.id}: evaluating")
                 evaluate(experiment, results, asked.out)
-            for command in of_other_scopes(results, asked.out):
+            # They may share runs too.
+            for command in of_other_scopes(results, asked.out).values():
                 note(f"made before, and left as it is: {command}")
         bar.begin(len(asked.wanted), "writing the report")
         files = write_report(asked.out)
+    for chapter in chapters:
+        if chapter.id in before:
+            again = f"{before[chapter.id]} --out {shlex.quote(str(asked.out))} --minutes 0"
+            note(f"{chapter.id} told of other runs before, which stay; to be told of them: {again}")
     return _Done(chapters, _counts(left), _counts(others), files)
 
 

@@ -278,10 +278,12 @@ def outdated(results: Results, out: Path) -> list[Experiment]:
     ]
 
 
-def of_other_scopes(results: Results, out: Path) -> list[str]:
-    """Commands of chapters that tell of other seeds, or of a quick look: they may share runs."""
+def of_other_scopes(results: Results, out: Path) -> dict[str, str]:
+    """Chapters that tell of other seeds, or of a quick look, and what made them."""
     chapters = read_chapters(out, EXPERIMENTS)[0]
-    return [each.origin.command for each in chapters if not same_scope(each, results.scope)]
+    return {
+        each.id: each.origin.command for each in chapters if not same_scope(each, results.scope)
+    }
 
 
 def _made_since(experiment: Experiment, results: Results, out: Path) -> bool:
