@@ -27,14 +27,16 @@ def nothing(tmp_path: Path) -> Results:
     return results
 
 
-def test_the_mechanism_as_printed_has_few_seeds_and_none_where_no_claim_is_about_it(
+def test_the_mechanism_as_printed_has_few_seeds_and_one_where_no_verdict_is_about_it(
     nothing: Results,
 ) -> None:
     wanted = list(e5.EXPERIMENT.wanted(nothing))
     assert seeds(wanted, lambda one: one.policy == "themis-paper" and one.contention == 1) == (
         "101-106"
     )
-    assert seeds(wanted, lambda one: one.policy == "themis-paper" and one.contention == 2) == ""
+    assert seeds(wanted, lambda one: one.policy == "themis-paper" and one.contention == 2) == "101"
+    large = list(e7.EXPERIMENT.wanted(nothing))
+    assert seeds(large, lambda one: one.policy == "themis-paper") == ""
     lies = list(e9.EXPERIMENT.wanted(nothing))
     assert seeds(lies, lambda one: one.policy == "themis-paper") == "101-130"
 
@@ -70,7 +72,7 @@ def test_what_the_bar_rests_on_has_every_seed_of_every_opponent(
 
 @pytest.mark.parametrize(
     ("policies", "gandiva", "printed"),
-    [((), "101-130", ""), (("gandiva",), "101-130", ""), (("themis-paper",), "", "101-130"),
+    [((), "101-130", "101"), (("gandiva",), "101-130", ""), (("themis-paper",), "", "101-130"),
      (("themis", "gandiva", "equal-share", "tiresias"), "101-130", ""),
      (("gandiva", "themis-paper"), "101-130", "101-130")],
 )  # fmt: skip

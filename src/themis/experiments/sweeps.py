@@ -55,7 +55,7 @@ def alike(
 
     But for those with hardly any, which would cost all others theirs: they are left out. And for
     the mechanism as printed, which takes so long that it may have fewer: its own cells are on those
-    of these seeds that all of them have, and without one of them it is left out.
+    of these seeds that all of them have, and with hardly any of them it is left out as well.
     """
     cells: list[Cell] = [
         cell
@@ -72,6 +72,8 @@ def alike(
         printed = []  # a point that others have runs of: it shows nothing of the sweep
     own = tuple(seed for seed in seeds
                 if printed and all(seed in measured.present[cell] for cell in printed))  # fmt: skip
+    if len(own) < min(least, FEWEST):
+        printed, own = [], ()  # chance
     shown: dict[Cell, tuple[int, ...]] = dict.fromkeys(kept, seeds) | dict.fromkeys(printed, own)
     present = {cell: shown.get(cell, ()) for cell in measured.by_cell}
     return Alike(replace(measured, present=present), seeds, own if own != seeds else ())
