@@ -5,14 +5,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from themis.experiments.base import (
-    FEWER_REPORT_SEEDS,
     FEWEST_REPORT_SEEDS,
     LITERAL,
     NOTHING,
     OURS,
     Claim,
     Column,
-    Enough,
     Experiment,
     Figure,
     Findings,
@@ -32,8 +30,6 @@ from themis.sim.config import RunConfig
 
 DEFAULT = "themis"
 NONE = "none of these"
-NO_BEATS = "beats: none"
-"""It holds as many rounds as the mechanism as printed, and takes as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +95,7 @@ VARIANTS = (
     Variant("guard: everybody alike", {"guard_patience": 1}),
     Variant("guards: off", {"guard_rounds": 0, "idle_after": 0}),
     # What is no option.
-    Variant(NO_BEATS, {}, without(OwnLeases), False, ("w2",)),
+    Variant("beats: none", {}, without(OwnLeases), False, ("w2",)),
     Variant("bids: without restart costs", policy=without(PlainBids)),
     Variant("agents: not sticky", policy=without(Roaming)),
     # The payment rule.
@@ -159,17 +155,12 @@ def matrix(results: Results) -> Matrix:
         for one in variants(results)
         if workload in one.workloads
     }
-    return Matrix(cells, scope.seeds_of(FEWER_REPORT_SEEDS, quick=1))
+    return Matrix(cells, scope.seeds_of(FEWEST_REPORT_SEEDS, quick=1))
 
 
 def plan(results: Results) -> Iterable[RunConfig]:
     """Every variant on both workloads."""
     return matrix(results).configs()
-
-
-def _enough(_: Results) -> Enough:
-    slow = without(OwnLeases)
-    return lambda config: config.policy != slow or config.seed in FEWEST_REPORT_SEEDS
 
 
 def _changes(measured: Measured, workload: str) -> list[str]:
@@ -298,8 +289,7 @@ def study(results: Results) -> Findings:
             ("Variants that say what is the default anyway are left out. `none of these` has "
              "every option as the paper has it, but leases on beats and agents that stick and "
              "count restarts; `none but` has one lever of ours alone. These, and what has no "
-             "beats and takes minutes a run, are on W2 only; "
-             f"`{NO_BEATS}` has six seeds (docs/decisions/0054). "
+             "beats and takes minutes a run, are on W2 only. "
              "`by auction` is the auction's share of GPU time under contention, `kept` the mean "
              "fraction of their rows that winners keep."),
         ),
@@ -312,5 +302,4 @@ EXPERIMENT = Experiment(
     "Nothing: this is how the default policy was chosen.",
     study,
     plan,
-    enough=_enough,
 )

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable
 
 from themis.experiments.base import (
-    FEWER_REPORT_SEEDS,
     FEWEST_REPORT_SEEDS,
     LITERAL,
     NOTHING,
@@ -82,7 +81,7 @@ def matrix(results: Results) -> Matrix:
     base = scope.base("w2", CLUSTER, APPS, quick=QUICK_APPS)
     cells = over(swept(base, "network_intensive", values(results)), POLICIES)
     cells |= as_printed(base, "network_intensive", (ALL,))
-    return Matrix(cells, scope.seeds_of(FEWER_REPORT_SEEDS, quick=1))
+    return Matrix(cells, scope.seeds_of(FEWEST_REPORT_SEEDS, quick=1))
 
 
 def plan(results: Results) -> Iterable[RunConfig]:
