@@ -3,6 +3,7 @@
 import json
 import lzma
 import re
+import shlex
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -56,9 +57,14 @@ def test_a_quick_look_says_whose_chapter_it_takes_the_place_of(cli: Cli, tmp_pat
     out = tmp_path / "o ut"
     assert "before" not in cli("reproduce", "E12", "--out", out).err
     assert "before" not in cli("reproduce", "E12", "--out", out).err
-    told = cli("reproduce", "E12", "--quick", "--out", out).err
+    told = cli("reproduce", "E12", "E13", "--quick", "--out", out).err
     again = f"themis reproduce E12 --out '{out}' --minutes 0"
-    assert f"E12 told of other runs before, which stay; to be told of them: {again}\n" in told
+    assert f"E12 told of another scope before; to have that again: {again}\n" in told
+    quick = json.loads((out / "report.json").read_text("utf-8"))[0]["scope"]
+    told = cli(*shlex.split(again)[1:]).err
+    back = json.loads((out / "report.json").read_text("utf-8"))[0]["scope"]
+    assert "themis reproduce E12 --quick --out" in told
+    assert ("quick" in quick, "quick" in back) == (True, False)
 
 
 def test_programs_get_one_object(cli: Cli, tmp_path: Path) -> None:

@@ -34,6 +34,22 @@ def test_e3_says_that_the_printed_claim_is_false(finished: Any) -> None:
     assert (short_level.verdict, long_level.verdict) == (Verdict.FAILS, Verdict.FAILS)
 
 
+@pytest.mark.parametrize(("printed", "called"), [(1, None), (6, "themis-paper, 6 seeds")])
+def test_e3_draws_the_mechanism_as_printed_only_on_as_many_seeds_as_tell(
+    begun: Any, printed: int, called: str | None
+) -> None:
+    def there(config: RunConfig) -> bool:
+        return config.policy != "themis-paper" or config.seed <= printed
+
+    numbers = {"named": {"long": 1.0, "short": 1.1}}
+    findings = e3.study(begun(e3.EXPERIMENT, SCOPE, lambda _: numbers, there))
+    labels = findings.figures[0].draw().figure.axes[0].get_yticklabels()
+    names = [label.get_text() for label in labels]
+    assert [name for name in names if name.startswith("themis-paper")] == [called] * bool(called)
+    assert "seeds 1-8" in findings.figures[0].caption
+    assert findings.claims[0].themis_paper.text.endswith(f"{printed} seed{'s' * (printed > 1)}")
+
+
 def test_e5_wants_ours_alone_to_be_fair(finished: Any) -> None:
     def numbers(config: RunConfig) -> dict[str, Any]:
         if config.policy in {"themis", "equal-share"}:

@@ -59,11 +59,47 @@ def test_the_bar_names_who_beats_ours(finished: Any) -> None:
     sooner = found["W1: mean completion time below the fluid equal share's"]
     assert sooner.themis.value == pytest.approx(0.8)
     assert "it would itself take 1.20x as long" in sooner.explanation
-    assert "Of the other policies slaq is soonest, 0.72x" in sooner.explanation
+    assert "Of the opponents slaq is soonest, 0.72x" in sooner.explanation
     headline, auction = findings.lead
     assert "W1 2x" in headline
     assert "W1 25%" in auction
     assert any("THEMIS_DATA" in note for note in findings.notes)
+
+
+def test_who_is_soonest_is_told_on_the_seeds_that_all_have(begun: Any) -> None:
+    def numbers(config: RunConfig) -> dict[str, Any]:
+        return {"mean_completion_h": 0.5 if config.policy == "slaq" else 1.0}
+
+    def there(config: RunConfig) -> bool:
+        return config.policy != "slaq" or config.seed < SEEDS[-1]
+
+    found = claims(e15.study(begun(e15.EXPERIMENT, SCOPE, numbers, there)))
+    sooner = found["W1: mean completion time below the fluid equal share's"]
+    assert "Of the opponents slaq is soonest, 0.40x" in sooner.explanation
+    assert sooner.explanation.endswith(" on seeds 1-7.")
+
+
+def test_on_one_seed_nobody_is_listed_as_beating_the_mechanism_as_printed(begun: Any) -> None:
+    def there(config: RunConfig) -> bool:
+        return config.policy != "themis-paper" or config.contention == 1 or config.seed == SEEDS[0]
+
+    found = claims(e15.study(begun(e15.EXPERIMENT, SCOPE, lambda _: {}, there)))
+    columns = {
+        name: found[f"{name}: no opponent's max rho_ref is surely lower"].themis_paper.text
+        for name in ("W1", "W1 2x")
+    }
+    assert columns == {"W1": "none", "W1 2x": "-"}
+
+
+def test_figures_of_the_bar_say_who_has_fewer_seeds(begun: Any) -> None:
+    def there(config: RunConfig) -> bool:
+        return config.policy != "themis-paper" or config.seed <= 6
+
+    findings = e15.study(begun(e15.EXPERIMENT, SCOPE, lambda _: {}, there))
+    figure = next(one for one in findings.figures if one.name == "bar").draw().figure
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert "themis-paper, 6 seeds" in names
+    assert {"themis", "equal-share"} <= set(names)
 
 
 def test_a_few_seeds_decide_nothing(finished: Any) -> None:

@@ -208,7 +208,12 @@ def _policies(text: str | None) -> tuple[str, ...]:
 
 def _evaluate_there(out: Path, scope: Scope) -> None:
     """Tell of runs that somebody made and nobody has looked at."""
-    from themis.experiments import Results, evaluate_there, write_report  # noqa: PLC0415
+    from themis.experiments import (  # noqa: PLC0415 - late, so that --help is quick
+        Results,
+        evaluate_there,
+        of_other_scopes,
+        write_report,
+    )
     from themis.sim.store import Store  # noqa: PLC0415 - both late, so that --help is quick
 
     store = Store(out / "runs")
@@ -216,9 +221,12 @@ def _evaluate_there(out: Path, scope: Scope) -> None:
         return
     with talking_bar("looking at what is there", numbers=False, at_once=True) as bar:
         results = Results(scope, store, lambda: bar.update(0))
-        if evaluate_there(results, out, lambda _, __, text: bar.begin(0, text)):
+        before = of_other_scopes(results, out)
+        made = evaluate_there(results, out, lambda _, __, text: bar.begin(0, text))
+        if made:
             bar.begin(0, "writing the report")
             write_report(out)
+    _tell_replaced(before, made, out)
 
 
 def _some(numbers: tuple[int, ...], text: str | None) -> tuple[int, ...]:
@@ -308,16 +316,26 @@ def _carry_out(asked: _Asked) -> _Done:
             for experiment in outdated(results, asked.out):
                 bar.begin(len(asked.wanted), f"{experiment.id}: evaluating")
                 evaluate(experiment, results, asked.out)
-            # They may share runs too.
+            # Those of other seeds may tell of replaced runs too.
             for command in of_other_scopes(results, asked.out).values():
                 note(f"made before, and left as it is: {command}")
         bar.begin(len(asked.wanted), "writing the report")
         files = write_report(asked.out)
-    for chapter in chapters:
-        if chapter.id in before:
-            again = f"{before[chapter.id]} --out {shlex.quote(str(asked.out))} --minutes 0"
-            note(f"{chapter.id} told of other runs before, which stay; to be told of them: {again}")
+    _tell_replaced(before, [chapter.id for chapter in chapters], asked.out)
     return _Done(chapters, _counts(left), _counts(others), files)
+
+
+def _tell_replaced(before: dict[str, str], made: Sequence[str], out: Path) -> None:
+    """Say which chapters told of other seeds before, or of a quick look, and how to have them."""
+    by_flags: dict[str, list[str]] = {}
+    for name in made:
+        if name in before:
+            flags = before[name].removeprefix(f"themis reproduce {name}")
+            by_flags.setdefault(flags, []).append(name)
+    for flags, names in by_flags.items():
+        listed = " ".join(names)
+        again = f"themis reproduce {listed}{flags} --out {shlex.quote(str(out))} --minutes 0"
+        note(f"{listed} told of another scope before; to have that again: {again}")
 
 
 def _counts(each: dict[str, int]) -> dict[str, int]:

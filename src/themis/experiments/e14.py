@@ -289,7 +289,8 @@ def study(results: Results) -> Findings:
             ("Variants that say what is the default anyway are left out. `none of these` has "
              "every option as the paper has it, but leases on beats and agents that stick and "
              "count restarts; `none but` has one lever of ours alone. These, and what has no "
-             "beats and takes minutes a run, are on W2 only. "
+             "beats and takes minutes a run, are on W2 only. Six seeds, as many as a verdict needs "
+             "(docs/decisions/0054). "
              "`by auction` is the auction's share of GPU time under contention, `kept` the mean "
              "fraction of their rows that winners keep."),
         ),

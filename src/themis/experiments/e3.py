@@ -15,7 +15,7 @@ from themis.experiments.base import (
     told,
 )
 from themis.experiments.charts import plot_ranges
-from themis.experiments.macro import PAPERS
+from themis.experiments.macro import PAPERS, same_seeds, seeds_text, typicals
 from themis.experiments.matrix import Matrix, Measure, Measured, over, unprinted
 from themis.experiments.measures import at_least, beside
 from themis.fairness.ideal import Convention
@@ -109,11 +109,8 @@ def _level(measured: Measured, job: str) -> Claim:
     )
 
 
-def _figure(measured: Measured, names: tuple[str, ...]) -> Drawing:
-    marks = {
-        COLUMNS[name].name: {policy: measured.typical(name, ("w2", policy)) for policy in names}
-        for name in ("long", "short")
-    }
+def _figure(same: Measured) -> Drawing:
+    marks = {COLUMNS[name].name: typicals({"w2": same}, name)["W2"] for name in ("long", "short")}
     title = "Two jobs inserted into W2 (left is better)"
     return plot_ranges(title, "rho (paper), geometric mean over seeds", marks, log=True)
 
@@ -121,6 +118,7 @@ def _figure(measured: Measured, names: tuple[str, ...]) -> Drawing:
 def study(results: Results) -> Findings:
     """Look at the two jobs."""
     measured = matrix(results).measure(results, MEASURES)
+    same = same_seeds(measured, "w2", policies(results))
     return Findings(
         claims=(
             _better(measured, SHORT.name, "A short job suffers most from waiting for a lease."),
@@ -135,8 +133,8 @@ def study(results: Results) -> Findings:
         ),
         tables=measured.tables("jobs", "Means over seeds", ("workload", "policy"), COLUMNS),
         figures=(
-            Figure("jobs", "rho of the two jobs (paper): geometric mean over seeds, 95 % interval.",
-                   lambda: _figure(measured, policies(results))),
+            Figure("jobs", "rho of the two jobs (paper): geometric mean over "
+                   f"{seeds_text(measured, {'w2': same})}, 95 % interval.", lambda: _figure(same)),
         ),
         notes=(
             (f"{LONG.name}: {LONG.gpu_minutes} GPU-minutes on at most {LONG.gpus} GPUs; "

@@ -192,15 +192,17 @@ def gather(
 def unprinted(measured: Measured) -> tuple[str, ...]:
     """A note where the mechanism as printed has hardly been run; cells end with their policy."""
     counts = [len(found) for cell, found in measured.present.items() if cell[-1] == LITERAL]
-    fewest = min(counts, default=FEWEST)
-    if fewest >= min(FEWEST, len(measured.seeds)):
+    if min(counts, default=FEWEST) >= min(FEWEST, len(measured.seeds)):
         return ()
-    note = (
-        f"{LITERAL} has one seed here or none where it is not W1 or W2 as they are, unless it is "
-        f"asked for (--policies {LITERAL}): a run takes five to fifteen minutes, and no verdict is "
-        "about it there (docs/decisions/0054). What it shows on one seed may be chance."
-    )
-    return (note,)
+    if not any(counts):
+        note = "is not run here: a run takes long, and no verdict is about it"
+    else:
+        note = (
+            "has hardly any seeds where it is not W1 or W2 as they are, for a run takes five to "
+            "fifteen minutes, and no verdict is about it there: what it shows may be chance, and "
+            "figures leave it out"
+        )
+    return (f"{LITERAL} {note} (docs/decisions/0054). More with --policies {LITERAL}.",)
 
 
 def over(

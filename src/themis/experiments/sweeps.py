@@ -72,7 +72,7 @@ def alike(
         printed = []  # a point that others have runs of: it shows nothing of the sweep
     own = tuple(seed for seed in seeds
                 if printed and all(seed in measured.present[cell] for cell in printed))  # fmt: skip
-    if len(own) < min(least, FEWEST):
+    if len(own) < least:
         printed, own = [], ()  # chance
     shown: dict[Cell, tuple[int, ...]] = dict.fromkeys(kept, seeds) | dict.fromkeys(printed, own)
     present = {cell: shown.get(cell, ()) for cell in measured.by_cell}
