@@ -30,7 +30,7 @@ help:
 	@echo "make reference  what is made from the code: parts of docs/reference/, pictures of docs/concepts/"
 	@echo "make docs     the documentation as a site, build/docs/index.html"
 	@echo "make results  the whole evaluation into reproduce-out/ and docs/results.md; many hours, resumes"
-	@echo "make clean    remove .venv, caches, screenshots/ and reproduce-out/"
+	@echo "make clean    remove .venv, caches, screenshots/, reproduce-out/ and -quick/"
 
 setup:
 	@PYTHON="$(PYTHON)" sh scripts/setup
@@ -85,4 +85,4 @@ results: setup
 	@$(WITH_DATA) .venv/bin/themis reproduce all --out reproduce-out --docs docs/results.md $(ARGS)
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis reproduce-out screenshots dist build
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis reproduce-out reproduce-quick screenshots dist build

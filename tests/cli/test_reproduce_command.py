@@ -55,11 +55,12 @@ def test_what_takes_a_while_is_told_when_it_begins(cli: Cli, tmp_path: Path) -> 
 
 def test_a_quick_look_says_whose_chapter_it_takes_the_place_of(cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "o ut"
-    assert "before" not in cli("reproduce", "E12", "--out", out).err
-    assert "before" not in cli("reproduce", "E12", "--out", out).err
+    assert "another scope" not in cli("reproduce", "E12", "--out", out).err
+    assert "another scope" not in cli("reproduce", "E12", "--out", out).err
     told = cli("reproduce", "E12", "E13", "--quick", "--out", out).err
     again = f"themis reproduce E12 --out '{out}' --minutes 0"
-    assert f"E12 told of another scope before; to have that again: {again}\n" in told
+    replaced = "E12 has a chapter of another scope, to be replaced; to have that again:"
+    assert f"{replaced} {again}\n" in told
     quick = json.loads((out / "report.json").read_text("utf-8"))[0]["scope"]
     told = cli(*shlex.split(again)[1:]).err
     back = json.loads((out / "report.json").read_text("utf-8"))[0]["scope"]

@@ -70,7 +70,7 @@ def test_policies_are_shown_on_the_same_seeds_and_fewer_are_named(begun: Any) ->
     assert findings.figures[0].name == "headline"
     figure = findings.figures[0].draw().figure
     assert [axes.get_title() for axes in figure.axes] == [
-        "W1", "W2", "W1, half of the machines", "W2, half of the machines",
+        "W1", "W2", "W1, half the machines", "W2, half the machines",
     ]  # fmt: skip
     for axes in figure.axes:
         assert set(texts(axes)) == {"2.00"}
@@ -101,7 +101,7 @@ def test_seeds_are_named_where_scenarios_have_different_ones(begun: Any) -> None
     figure = findings.figures[0].draw().figure
     first, *_, last = (axes.get_title() for axes in figure.axes)
     assert first == "W1\nseeds 1-7"
-    assert last == "W2, half of the machines\nseeds 1-6"
+    assert last == "W2, half the machines\nseeds 1-6"
     assert "over the seeds named of 1-8" in figure.get_supxlabel()
 
 

@@ -1,5 +1,6 @@
 """A finished folder as a page of the documentation, and where its numbers come from."""
 
+import csv
 import re
 import subprocess
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from themis.errors import ConfigError
-from themis.experiments import Scope, e15, evaluate, reproduce, write_report
+from themis.experiments import Scope, e15, evaluate, report, reproduce, write_report
 from themis.experiments.base import (
     Column,
     Experiment,
@@ -25,7 +26,7 @@ from themis.experiments.chapter import Origin
 from themis.experiments.charts import Panel, plot_cdfs
 from themis.experiments.estimates import GUESS, costs, forecast
 from themis.experiments.provenance import commit_here, seed_text
-from themis.experiments.report import extent, leads, origin
+from themis.experiments.report import extent, leads, origin, share
 from themis.experiments.results import write_results
 from themis.experiments.running import missing, run_experiments
 from themis.sim import RunConfig
@@ -46,6 +47,44 @@ def study(_: Results) -> Findings:
 
 
 PAGE = Experiment("E12", HOSTILE, HOSTILE, study)
+
+
+def test_claims_of_a_quick_look_are_marked_and_not_counted_as_evidence(tmp_path: Path) -> None:
+    out, page = tmp_path / "out", tmp_path / "results.md"
+    reproduce([PAGE], Scope(quick=True), out)
+    write_results(out, page)
+    assert "1 claim: 1 hold." in page.read_text("utf-8")
+    reproduce([replace(PAGE, id="E13")], Scope(), out)
+    write_results(out, page)
+    text = page.read_text("utf-8")
+    assert "1 claim: 1 hold (and 1 of quick looks, not evidence)." in text
+    assert text.count(" (quick look) |") == 1
+    assert (out / "report.html").read_text("utf-8").count("(quick look)</span></td>") == 1
+    rows = list(csv.DictReader((out / "claims.csv").read_text("utf-8").splitlines()))
+    assert [(row["experiment"], row["scope"]) for row in rows] == [
+        ("E12", "a quick look, not evidence"),
+        ("E13", "as the evaluation asks for"),
+    ]
+
+
+def test_many_commits_are_counted_once_each(tmp_path: Path) -> None:
+    (chapter,) = reproduce([PAGE], Scope(), tmp_path)
+
+    def made_by(*commits: str) -> str:
+        each = [replace(chapter, origin=replace(chapter.origin, commit=one)) for one in commits]
+        return report.page(each, {})
+
+    assert "commit a1, b2, c3. Verdicts" in made_by("b2; a1", "c3; a1")
+    assert "4 commits, named with each experiment" in made_by("b2; a1", "c3; a1; d4")
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_that_data_is_missing_is_said_of_who_would_read_it(tmp_path: Path, reads: bool) -> None:
+    (chapter,) = reproduce([replace(PAGE, reads_data=reads)], Scope(), tmp_path)
+    assert ("without measured data" in chapter.scope) == reads
+    part = replace(chapter, origin=replace(chapter.origin, runs=3, wanted=4))
+    told = "a part of what the evaluation asks for: 3 of 4 runs"
+    assert share(part) == told + "; without measured data" * reads
 
 
 def test_the_page_comes_from_the_folder_alone(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def _evaluate_there(out: Path, scope: Scope) -> None:
         return
     with talking_bar("looking at what is there", numbers=False, at_once=True) as bar:
         results = Results(scope, store, lambda: bar.update(0))
-        before = of_other_scopes(results, out)
+        before = of_other_scopes(scope, out)
         made = evaluate_there(results, out, lambda _, __, text: bar.begin(0, text))
         if made:
             bar.begin(0, "writing the report")
@@ -271,6 +271,8 @@ def _carry_out(asked: _Asked) -> _Done:
     )
 
     end = None if asked.minutes is None else time.monotonic() + 60.0 * asked.minutes
+    before = of_other_scopes(asked.scope, asked.out)
+    _tell_replaced(before, [item.id for item in asked.wanted], asked.out)
     with (
         _resumable(asked.out, fresh=asked.fresh),
         talking_bar("checking", numbers=False, at_once=True) as bar,
@@ -291,7 +293,6 @@ def _carry_out(asked: _Asked) -> _Done:
             policies=asked.policies,
         )
     chapters, left, others = [], {}, {}
-    before = of_other_scopes(results, asked.out)
     with (
         _resumable(asked.out, fresh=False),
         talking_bar("evaluating", len(asked.wanted), even=False) as bar,
@@ -317,16 +318,15 @@ def _carry_out(asked: _Asked) -> _Done:
                 bar.begin(len(asked.wanted), f"{experiment.id}: evaluating")
                 evaluate(experiment, results, asked.out)
             # Those of other seeds may tell of replaced runs too.
-            for command in of_other_scopes(results, asked.out).values():
+            for command in of_other_scopes(asked.scope, asked.out).values():
                 note(f"made before, and left as it is: {command}")
         bar.begin(len(asked.wanted), "writing the report")
         files = write_report(asked.out)
-    _tell_replaced(before, [chapter.id for chapter in chapters], asked.out)
     return _Done(chapters, _counts(left), _counts(others), files)
 
 
 def _tell_replaced(before: dict[str, str], made: Sequence[str], out: Path) -> None:
-    """Say which chapters told of other seeds before, or of a quick look, and how to have them."""
+    """Say which chapters of other seeds, or of a quick look, give way, and how to have them."""
     by_flags: dict[str, list[str]] = {}
     for name in made:
         if name in before:
@@ -335,7 +335,8 @@ def _tell_replaced(before: dict[str, str], made: Sequence[str], out: Path) -> No
     for flags, names in by_flags.items():
         listed = " ".join(names)
         again = f"themis reproduce {listed}{flags} --out {shlex.quote(str(out))} --minutes 0"
-        note(f"{listed} told of another scope before; to have that again: {again}")
+        what = "has a chapter" if len(names) == 1 else "have chapters"
+        note(f"{listed} {what} of another scope, to be replaced; to have that again: {again}")
 
 
 def _counts(each: dict[str, int]) -> dict[str, int]:

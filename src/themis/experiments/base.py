@@ -293,6 +293,8 @@ class Experiment:
     """On which of the evaluation's seeds it runs the mechanism as printed."""
     enough: Callable[[Results], Enough] = _all_of_them
     """Which runs of the plan decide; the others are made only for seeds that were asked for."""
+    reads_data: bool = False
+    """Whether it shows measured data where there is some."""
     grows: str = ""
     """How many runs it comes to, if it names more when it has seen the first."""
 

@@ -23,7 +23,8 @@ from themis.sim.timing import UNKNOWN
 FILE = "findings.json"
 WHOLE = "as the evaluation asks for"
 NO_SEED = "none"
-_NO_DATA = "; without measured data"
+QUICK = "a quick look, not evidence"
+NO_DATA = "; without measured data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,16 @@ class Chapter:
     files: tuple[str, ...]
     lead: tuple[str, ...] = ()
 
+    @property
+    def quick(self) -> bool:
+        """Whether it is of a quick look, and no evidence."""
+        return self.scope.startswith(QUICK)
+
+    @property
+    def mark(self) -> str:
+        """What a reader of a single claim has to know: that it is not of the whole, if so."""
+        return "quick look" if self.quick else "a part" if self.origin.partial else ""
+
 
 def write_chapter(
     experiment: Experiment,
@@ -126,7 +137,7 @@ def write_chapter(
         id=experiment.id,
         title=experiment.title,
         paper=experiment.paper,
-        scope=words(scope),
+        scope=words(scope) + (NO_DATA if experiment.reads_data and scope.data is None else ""),
         claims=findings.claims,
         sheets=tuple(_sheet(table) for table in findings.tables if table.shown),
         pictures=tuple(pictures),
@@ -159,7 +170,7 @@ def read_chapters(out: Path, ids: Iterable[str]) -> tuple[list[Chapter], list[st
 
 def same_scope(chapter: Chapter, scope: Scope) -> bool:
     """Whether a chapter tells of what is asked for now, with measured data at hand or without."""
-    return chapter.scope.removesuffix(_NO_DATA) == words(scope).removesuffix(_NO_DATA)
+    return chapter.scope.removesuffix(NO_DATA) == words(scope)
 
 
 def _drawn(figure: Figure, folder: Path) -> list[Path]:
@@ -187,12 +198,12 @@ def _csv(table: Table) -> bytes:
 
 
 def words(scope: Scope) -> str:
-    """How much was to be done, in a few words."""
-    parts = ["a quick look, not evidence" if scope.quick else WHOLE]
+    """How much was to be done, in a few words, but for the measured data that some read."""
+    parts = [QUICK if scope.quick else WHOLE]
     if scope.seeds:
         parts.append(f"seeds {seed_text(scope.seeds)}")
     if scope.cluster:
         parts.append(f"cluster {scope.cluster}")
     if scope.apps:
         parts.append(f"{scope.apps} apps")
-    return "; ".join(parts) + (_NO_DATA if scope.data is None else "")
+    return "; ".join(parts)

@@ -332,11 +332,11 @@ def _far(means: Sequence[float]) -> float:
 def _far_beyond(
     axes: "Axes", names: Sequence[str], marks: Mapping[str, Mapping[str, Factor]], far: float
 ) -> None:
-    """In each row the numbers that lie beyond the right edge."""
+    """In each row the numbers that lie beyond the right edge, in the order of the legend."""
     for row, name in enumerate(names):
         texts = [
-            f"{kind}: {points[name].mean:.0f}"
-            for kind, points in marks.items()
+            f"{points[name].mean:.0f}"
+            for points in marks.values()
             if name in points and points[name].mean > far
         ]
         if texts:

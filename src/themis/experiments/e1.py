@@ -98,9 +98,9 @@ def _better(measured: Measured, workload: str, other: str) -> Claim:
         both = measured.paired((workload, OURS), (workload, other))
         alone = both.typical("max_rho_alone", (workload, OURS)).mean
         limit = (
-            f" It could hardly be more than {told(most.mean).text}x: of our max rho "
-            f"{told(alone).text} (geometric mean) somebody would have had alone on the cluster, by "
-            "starting and by the slowdown of its best place, and because the paper's ideal time "
+            f" It could hardly be more than {told(most.mean).text}x: even alone on the cluster "
+            f"some app would have had a rho of {told(alone).text} (geometric mean), by starting, "
+            "by the slowdown of its best place, and because the paper's ideal time "
             "divides all work by all GPUs that an app can ever use, though phases that are nearly "
             "over have few jobs and the longest goes on alone. (With the contention of our runs; a "
             "policy that lets apps wait has more of it, and longer ideal times.)"

@@ -298,4 +298,5 @@ EXPERIMENT = Experiment(
     "median app takes 11.5 GPU-days and the median job 3.75 GPU-hours; demand is bursty, about 50 "
     "GPUs on average.",
     study,
+    reads_data=True,
 )

@@ -230,4 +230,5 @@ EXPERIMENT = Experiment(
     "Throughput against placement",
     "VGG16 trains well only within one machine, ResNet50 is indifferent to where its GPUs are.",
     study,
+    reads_data=True,
 )

@@ -127,7 +127,7 @@ def _equal(measured: Measured) -> Claim:
     seeds = {policy: min(item.seeds for item in items) for policy, items in found.items()}
 
     def within(policy: str) -> Told:
-        far = told(100 * worst[policy], ".1f", " %")
+        far = told(100 * worst[policy], ".2f", " %")
         return far if far == NOTHING else Told(f"within {far.text}", worst[policy])
 
     return Claim(
@@ -136,8 +136,11 @@ def _equal(measured: Measured) -> Claim:
         beside(within(LITERAL), seeds[LITERAL], seeds[OURS]),
         within(OURS),
         measured.judged(worst[OURS] <= EQUAL, *(("w1", name) for name in (OURS, *PAPERS))),
-        f"Against the paper's four; within {EQUAL:.0%} counts as equal.",
-    )
+        f"Against the farthest of the paper's four; within {EQUAL:.0%} counts as equal. "
+        "Ours over theirs: "
+        + ", ".join(f"{name} {item.percent.text}"
+                    for name, item in zip(PAPERS, found[OURS], strict=True)) + ".",
+    )  # fmt: skip
 
 
 def _ratio(measured: Measured, workload: str, policy: str, other: str) -> Factor:

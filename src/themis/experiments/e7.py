@@ -33,6 +33,7 @@ from themis.experiments.matrix import (
     unprinted,
 )
 from themis.experiments.measures import Factor, at_least, at_most, beside, best, factor
+from themis.experiments.provenance import seed_text
 from themis.experiments.sweeps import alike, as_printed, plot_cells
 from themis.sim.config import RunConfig
 from themis.sim.store import RunRecord
@@ -177,7 +178,9 @@ def _worst(measured: Measured, shares: tuple[float, ...]) -> Claim:
     same = measured.paired(*cells)
     if not all(map(measured.count, cells)):
         shares = ()  # the largest of what there is would say nothing
-    ours = best({share: same.estimate("max_rho", (share, OURS)).mean for share in shares}, max)
+    means = {share: same.estimate("max_rho", (share, OURS)).mean for share in shares}
+    ours = best(means, max)
+    each = ", ".join(f"{mean:.2f} at {share:.0%}" for share, mean in means.items())
     known = set(MIDDLE) <= set(shares)
     return Claim(
         "The share with the largest max rho",
@@ -185,7 +188,8 @@ def _worst(measured: Measured, shares: tuple[float, ...]) -> Claim:
         NOTHING,
         NOTHING if ours is None else told(100 * ours, ".0f", " %"),
         measured.judged(ours in MIDDLE, *cells) if known else Verdict.OPEN,
-        "The paper: with both kinds of apps, the sensitive ones take the good places.",
+        "The paper: with both kinds of apps, the sensitive ones take the good places."
+        + (f" On seeds {seed_text(same.seeds)}, which all shares have: {each}." if ours else ""),
     )
 
 

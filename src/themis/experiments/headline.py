@@ -61,7 +61,7 @@ def front(measured: Measured, shown: Sequence[Scenario], names: Sequence[str]) -
 
 def _title(one: Scenario) -> str:
     name = one.workload.upper()
-    return name if one.contention == 1 else f"{name}, half of the machines"
+    return name if one.contention == 1 else f"{name}, half the machines"
 
 
 def plot_headline(

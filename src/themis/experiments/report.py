@@ -11,9 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from themis.experiments.base import Claim, Experiment, Told, Verdict
-from themis.experiments.chapter import NO_SEED, WHOLE, Chapter, Picture, Sheet
+from themis.experiments.chapter import NO_DATA, NO_SEED, WHOLE, Chapter, Picture, Sheet
 
 Svgs = Mapping[tuple[str, str], str]
+
+_FEW = 3
+"""More commits than this are not named in the first lines."""
 
 _SIGNS = {
     Verdict.HOLDS: "✓",
@@ -107,7 +110,15 @@ def leads(chapters: Sequence[Chapter]) -> list[str]:
 
 
 def counted_claims(chapters: Sequence[Chapter]) -> str:
-    """How many claims there are, and what became of them."""
+    """How many claims there are, and what became of them; those of quick looks are no evidence."""
+    whole = [chapter for chapter in chapters if not chapter.quick]
+    if not whole:
+        return _counted(chapters)
+    rest = sum(len(chapter.claims) for chapter in chapters if chapter.quick)
+    return _counted(whole) + (f" (and {rest} of quick looks, not evidence)" if rest else "")
+
+
+def _counted(chapters: Sequence[Chapter]) -> str:
     counts = Counter(claim.verdict for chapter in chapters for claim in chapter.claims)
     told = ", ".join(f"{counts[one]} {_SAID[one]}" for one in Verdict if counts[one])
     claims = "1 claim" if counts.total() == 1 else f"{counts.total()} claims"
@@ -116,12 +127,20 @@ def counted_claims(chapters: Sequence[Chapter]) -> str:
 
 def _lead(chapters: Sequence[Chapter]) -> str:
     versions = ", ".join(sorted({chapter.themis for chapter in chapters}))
-    commits = ", ".join(sorted({chapter.origin.commit for chapter in chapters}))
+    commits = sorted({one for chapter in chapters for one in chapter.origin.commit.split("; ")})
+    made = (
+        f"commit {', '.join(commits)}"
+        if len(commits) <= _FEW
+        else f"{len(commits)} commits, named with each experiment; --verify makes some runs again"
+    )
     return (
-        f"{escape(counted_claims(chapters))}. Themis {escape(versions)}, commit "
-        f"{escape(commits)}. Verdicts are "
-        "about <code>themis</code>, the default policy; <code>themis-paper</code> is the mechanism "
-        "as printed. Numbers in brackets are 95 % intervals over seeds."
+        f"{escape(counted_claims(chapters))}. Themis {escape(versions)}, {escape(made)}. Verdicts "
+        "are about <code>themis</code>, the default policy; <code>themis-paper</code> is the "
+        "mechanism as printed. Numbers in brackets are 95 % intervals over seeds. rho is an app's "
+        "time on the shared cluster over that on a share of its own: 1 is what sharing owes it, up "
+        "to 1.05 counts as fair. rho_ref takes the contention of one run with equal shares, the "
+        "same for all policies. W1 and W2 are generated apps of two weeks on 64 GPUs, 2x the same "
+        "on half of the machines, Philly a real trace; below the floor no policy can get."
     )
 
 
@@ -140,7 +159,8 @@ def _contents(chapters: Sequence[Chapter], absent: Sequence[Experiment]) -> str:
 
 def _claims(claims: Iterable[tuple[Chapter, Claim]]) -> str:
     rows = "".join(
-        f"<tr><td>{_link(chapter)}</td><td>{escape(claim.statement)}</td>{_columns(claim)}</tr>"
+        f"<tr><td>{_link(chapter)}{_mark(chapter)}</td><td>{escape(claim.statement)}</td>"
+        f"{_columns(claim)}</tr>"
         for chapter, claim in claims
     )
     head = _head("", "claim", "paper", "themis-paper", "themis", "verdict")
@@ -149,6 +169,10 @@ def _claims(claims: Iterable[tuple[Chapter, Claim]]) -> str:
 
 def _link(chapter: Chapter) -> str:
     return f'<a href="#{escape(chapter.id)}">{escape(chapter.id)}</a>'
+
+
+def _mark(chapter: Chapter) -> str:
+    return f' <span class="note">({escape(chapter.mark)})</span>' if chapter.mark else ""
 
 
 def _wide(table: str) -> str:
@@ -207,10 +231,11 @@ def share(chapter: Chapter) -> str:
     given = chapter.origin
     if not given.partial:
         return chapter.scope
-    part = chapter.scope.replace(WHOLE, f"a part of what {WHOLE.removeprefix('as ')}", 1)
-    if part == chapter.scope:
+    scope = chapter.scope.removesuffix(NO_DATA)
+    part = scope.replace(WHOLE, f"a part of what {WHOLE.removeprefix('as ')}", 1)
+    if part == scope:
         part = f"{part}, not finished"
-    return f"{part}: {given.runs} of {given.wanted} runs"
+    return f"{part}: {given.runs} of {given.wanted} runs{chapter.scope[len(scope) :]}"
 
 
 def _complete(by_policy: Sequence[tuple[str, str]]) -> str:

@@ -130,7 +130,8 @@ def _page(
 def _summary(chapters: Sequence[Chapter]) -> str:
     """Every claim in a line; its reasons are in the chapter."""
     rows = [
-        f"| [{chapter.id}](#{_anchor(chapter)}) | {_cell(claim.statement)} | "
+        f"| [{chapter.id}](#{_anchor(chapter)}){chapter.mark and f' ({chapter.mark})'} | "
+        f"{_cell(claim.statement)} | "
         f"{_cell(claim.themis.text)} | {_cell(claim.verdict)} |"
         for chapter in chapters
         for claim in chapter.claims

@@ -278,12 +278,10 @@ def outdated(results: Results, out: Path) -> list[Experiment]:
     ]
 
 
-def of_other_scopes(results: Results, out: Path) -> dict[str, str]:
+def of_other_scopes(scope: Scope, out: Path) -> dict[str, str]:
     """Chapters that tell of other seeds, or of a quick look, and what made them."""
     chapters = read_chapters(out, EXPERIMENTS)[0]
-    return {
-        each.id: each.origin.command for each in chapters if not same_scope(each, results.scope)
-    }
+    return {each.id: each.origin.command for each in chapters if not same_scope(each, scope)}
 
 
 def _made_since(experiment: Experiment, results: Results, out: Path) -> bool:
@@ -411,11 +409,15 @@ def _claims_csv(chapters: Sequence[Chapter]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
-        ("experiment", "claim", "paper", "themis-paper", "themis", "verdict", "explanation")
-    )
+        ("experiment", "claim", "paper", "themis-paper", "themis", "verdict", "explanation",
+         "scope", "runs", "wanted", "seeds")
+    )  # fmt: skip
     for chapter in chapters:
+        given = chapter.origin
+        rests = (chapter.scope, given.runs, max(given.runs, given.wanted), given.seeds)
         for claim in chapter.claims:
             columns = (claim.paper, claim.themis_paper, claim.themis)
             texts = (column.text for column in columns)
-            writer.writerow((chapter.id, claim.statement, *texts, claim.verdict, claim.explanation))
+            writer.writerow((chapter.id, claim.statement, *texts, claim.verdict, claim.explanation,
+                             *rests))  # fmt: skip
     return text.getvalue()
