@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from themis.experiments import EXPERIMENTS, e5, e7, e9, e14
+from themis.experiments import EXPERIMENTS, e5, e7, e9, e10, e14
 from themis.experiments.base import Experiment, Results, Scope
 from themis.experiments.provenance import seed_text
 from themis.experiments.running import _chosen
@@ -37,6 +37,9 @@ def test_the_mechanism_as_printed_has_few_seeds_and_one_where_no_verdict_is_abou
     assert seeds(wanted, lambda one: one.policy == "themis-paper" and one.contention == 2) == "101"
     large = list(e7.EXPERIMENT.wanted(nothing))
     assert seeds(large, lambda one: one.policy == "themis-paper") == ""
+    unfiltered = list(e10.EXPERIMENT.wanted(nothing))
+    printed = [one for one in unfiltered if one.policy == "themis-paper"]
+    assert (seeds(printed, lambda _: True), len(printed)) == ("101-106", 6)
     lies = list(e9.EXPERIMENT.wanted(nothing))
     assert seeds(lies, lambda one: one.policy == "themis-paper") == "101-130"
 
