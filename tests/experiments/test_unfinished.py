@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -252,13 +252,22 @@ def test_a_sweep_with_two_of_its_values_is_told(begun: Any) -> None:
     assert can_tell(e11.EXPERIMENT, results)
 
 
+@pytest.fixture
+def experiments() -> Iterator[dict[str, Experiment]]:
+    """All there are, to be changed: afterwards they are as before, in their order as well."""
+    before = dict(EXPERIMENTS)
+    yield EXPERIMENTS
+    EXPERIMENTS.clear()
+    EXPERIMENTS.update(before)
+
+
 def test_a_chapter_is_made_anew_when_its_runs_were(
-    begun: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    begun: Any, tmp_path: Path, experiments: dict[str, Experiment]
 ) -> None:
     for one in (e2, e4):
-        monkeypatch.setitem(EXPERIMENTS, one.EXPERIMENT.id, without_figures(one.EXPERIMENT))
-    for name in set(EXPERIMENTS) - {"E2", "E4", "E9"}:
-        monkeypatch.delitem(EXPERIMENTS, name)
+        experiments[one.EXPERIMENT.id] = without_figures(one.EXPERIMENT)
+    for name in set(experiments) - {"E2", "E4", "E9"}:
+        del experiments[name]
     scope = replace(SCOPE, seeds=(1,))
     results: Results = begun(e1.EXPERIMENT, scope, lambda _: {}, lambda _: True)
     assert evaluate_there(results, tmp_path) == ["E2", "E4"]
