@@ -189,7 +189,11 @@ def _worst(measured: Measured, shares: tuple[float, ...]) -> Claim:
         NOTHING if ours is None else told(100 * ours, ".0f", " %"),
         measured.judged(ours in MIDDLE, *cells) if known else Verdict.OPEN,
         "The paper: with both kinds of apps, the sensitive ones take the good places."
-        + (f" On seeds {seed_text(same.seeds)}, which all shares have: {each}." if ours else ""),
+        + (
+            f" On seeds {seed_text(same.seeds)}, which all shares have: {each}."
+            if ours is not None
+            else ""
+        ),
     )
 
 
