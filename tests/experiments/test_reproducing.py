@@ -200,12 +200,10 @@ def test_what_is_made_again_is_searched_again_and_nothing_of_the_old_is_remember
 
 
 def test_made_again_is_also_what_the_evaluation_does_without(tmp_path: Path) -> None:
-    both = [replace(SHORT, seed=seed) for seed in (101, 102)]
-    one = Experiment(
-        "E1", "one", "nothing", small_study, lambda _: both,
-        enough=lambda _: lambda config: config.seed == 101,
-    )  # fmt: skip
-    run_experiments([one], Scope(seeds=(101, 102)), tmp_path, workers=1)
+    both = [replace(SHORT, policy="themis-paper", seed=seed) for seed in (101, 102)]
+    one = Experiment("E1", "one", "nothing", small_study, lambda _: both, literal=lambda _: (101,))
+    assert list(one.wanted(run_experiments([one], Scope(), tmp_path, workers=1))) == both[:1]
+    run_experiments([one], Scope(), tmp_path, workers=1, policies=("themis-paper",))
     for path in (tmp_path / "runs").glob("*.json"):
         path.write_text(re.sub(r'"end":[0-9.]+', '"end":7.5', path.read_text("utf-8")), "utf-8")
     results = run_experiments([one], Scope(), tmp_path, workers=1, fresh=True)

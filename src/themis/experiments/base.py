@@ -26,7 +26,7 @@ REPORT_SEEDS = range(101, 131)
 FEWER_REPORT_SEEDS = range(101, 111)
 """Seeds are chosen once: policies are tuned on the first, results are told of the others."""
 FEWEST_REPORT_SEEDS = range(101, 107)
-"""As many as a verdict needs, for what takes long."""
+"""As many as a verdict needs, for the mechanism as printed, which takes long."""
 OURS, LITERAL = "themis", "themis-paper"
 
 QUICK_APPS = 6
@@ -261,14 +261,6 @@ def literal_seeds(config: RunConfig) -> Collection[int]:
     return FEWEST_REPORT_SEEDS if as_it_is else REPORT_SEEDS[:1]
 
 
-Enough = Callable[[RunConfig], bool]
-"""Whether a run of a plan is one that the evaluation asks for."""
-
-
-def _all_of_them(_: Results) -> Enough:
-    return lambda _: True
-
-
 def _no_runs(_: Results) -> Iterable[RunConfig]:
     return ()
 
@@ -291,8 +283,6 @@ class Experiment:
     """What else it needs, after its runs."""
     literal: Callable[[RunConfig], Collection[int]] = literal_seeds
     """On which of the evaluation's seeds it runs the mechanism as printed."""
-    enough: Callable[[Results], Enough] = _all_of_them
-    """Which runs of the plan decide; the others are made only for seeds that were asked for."""
     reads_data: bool = False
     """Whether it shows measured data where there is some."""
     grows: str = ""
@@ -300,12 +290,10 @@ class Experiment:
 
     def wanted(self, results: Results) -> Iterator[RunConfig]:
         """Its plan without what the evaluation can do without, as above. What is there is used."""
-        enough = _all_of_them(results) if results.scope.seeds else self.enough(results)
         for config in self.plan(results):
-            if config.seed not in REPORT_SEEDS:
-                yield config
-            elif config.policy == LITERAL:
-                if config.seed in self.literal(config):
-                    yield config
-            elif enough(config):
+            if (
+                config.policy != LITERAL
+                or config.seed not in REPORT_SEEDS
+                or config.seed in self.literal(config)
+            ):
                 yield config

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 
 from themis.experiments.base import (
-    FEWEST_REPORT_SEEDS,
+    FEWER_REPORT_SEEDS,
     LITERAL,
     OURS,
     Claim,
@@ -61,7 +61,7 @@ def matrix(results: Results) -> Matrix:
     values = QUICK_VALUES if scope.quick else VALUES
     base = scope.base("w2")
     cells = over(swept(base, "f", values), (OURS,)) | as_printed(base, "f", LITERAL_VALUES)
-    return Matrix(cells, scope.seeds_of(FEWEST_REPORT_SEEDS, quick=1))
+    return Matrix(cells, scope.seeds_of(FEWER_REPORT_SEEDS, quick=1))
 
 
 def plan(results: Results) -> Iterable[RunConfig]:

@@ -48,9 +48,7 @@ class Alike:
         return f"mean over seeds {seed_text(self.seeds) or 'none'}{own}{interval}"
 
 
-def alike(
-    measured: Measured, values: Sequence[Value], policies: Sequence[str], fewest: int = FEWEST
-) -> Alike:
+def alike(measured: Measured, values: Sequence[Value], policies: Sequence[str]) -> Alike:
     """Values and policies of a sweep on the seeds that all of them have.
 
     But for those with hardly any, which would cost all others theirs: they are left out. And for
@@ -64,7 +62,7 @@ def alike(
         if (cell := (value, policy)) in measured.by_cell
     ]
     counts = {cell: measured.count(cell) for cell in cells if cell[1] != LITERAL}
-    least = max(1, min(fewest, max(counts.values(), default=0)))
+    least = max(1, min(FEWEST, max(counts.values(), default=0)))
     kept = [cell for cell, count in counts.items() if count >= least]
     seeds = measured.paired(*kept).seeds if kept else ()
     printed = [cell for cell in cells if cell[1] == LITERAL and measured.present[cell]]
