@@ -84,7 +84,9 @@ app.command("sweep")(sweep_command)
 def _run(config: RunConfig, out: Path | None, *, events: bool, figures: bool) -> dict[str, Any]:
     from themis.sim import prepare, run  # noqa: PLC0415 - late, so that --help is quick
     from themis.sim.folder import new_folder, run_files, write_run  # noqa: PLC0415 - see above
+    from themis.sim.memory import spare_memory_checks  # noqa: PLC0415 - see above
 
+    spare_memory_checks()
     started = time.process_time()
     prepared = prepare(config)
     total = len(prepared.workload.apps)

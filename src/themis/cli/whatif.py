@@ -199,13 +199,13 @@ def _offline(
     from themis.arbiter.state import arbiter_from  # noqa: PLC0415 - see above
     from themis.errors import ConfigError  # noqa: PLC0415 - see above
     from themis.forecast import foresee  # noqa: PLC0415 - see above
-    from themis.forecast.worker import spare_memory_checks  # noqa: PLC0415 - see above
     from themis.live.sealing import sealed_forecast  # noqa: PLC0415 - see above
     from themis.model import AppId, OwnerId  # noqa: PLC0415 - see above
     from themis.policies import policy  # noqa: PLC0415 - see above
     from themis.records.codec import dumps, loads  # noqa: PLC0415 - see above
     from themis.records.questions import Question  # noqa: PLC0415 - see above
     from themis.records.snapshots import read_snapshot  # noqa: PLC0415 - see above
+    from themis.sim.memory import spare_memory_checks  # noqa: PLC0415 - see above
 
     taken = read_snapshot(path)
     _check_policy(taken, path)

@@ -9,7 +9,6 @@ more, so is the worker. It is as nice as it can be: auctions that count come fir
 run short, the worker goes, and not the service.
 """
 
-import gc
 import os
 import resource
 import sys
@@ -24,6 +23,7 @@ from themis.forecast.foreseeing import foresee
 from themis.records.codec import decode, dumps, loads
 from themis.records.questions import Question
 from themis.records.snapshots import snapshot_from
+from themis.sim.memory import spare_memory_checks
 
 _NICE = 10
 _MOST_MEMORY = 8 << 30
@@ -45,12 +45,6 @@ def answer_to(text: str, sink: TextIO) -> None:
         _put(sink, {"refused": {"who": error.who, "reason": error.reason}})
     except ThemisError as error:
         _put(sink, {"refused": {"who": "forecast", "reason": str(error)}})
-
-
-def spare_memory_checks() -> None:
-    """Let Python look for circles of dead objects more rarely: a fifth of a run's time else."""
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
 
 
 def yield_to_others() -> None:

@@ -19,6 +19,7 @@ from multiprocessing.queues import SimpleQueue
 
 from themis.errors import InvariantError, ThemisError, UnavailableError
 from themis.sim.config import RunConfig, allowed_keys, prepare
+from themis.sim.memory import spare_memory_checks
 from themis.sim.run import run
 from themis.sim.store import RunRecord, Store, Stored, stored
 from themis.sim.timing import UNKNOWN, Stopwatch
@@ -221,6 +222,7 @@ def _start_worker(news: "_News") -> None:
     # Whoever presses Ctrl-C means the comparison; its process ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow_parent, daemon=True).start()
+    spare_memory_checks()
     _news.append(news)
 
 
