@@ -10,6 +10,7 @@ from themis.engines.metrics import Sample
 from themis.engines.owners import Owners
 from themis.engines.recall import NAME, keep_sample, recall_sample
 from themis.testing.engines import Stage, play, until
+from themis.testing.files import files_named
 
 TRAINS = """echo '{"it": 11, "loss": 0.5, "t": 1}
 {"it": 12, "loss": 0.25, "t": 2}' > "$THEMIS_METRICS"; """
@@ -26,7 +27,7 @@ async def train(stage: Stage, state: Path) -> None:
     await stage.start(TRAINS + "exit 75", token=7)
     await stage.ending()
     await stage.engine.measure("job-1")
-    await until(lambda: bool(list(state.rglob(NAME))))
+    await until(lambda: bool(files_named(NAME, state)))
     await stage.engine.forget("job-1", 7)
 
 
@@ -83,7 +84,7 @@ def test_the_other_parts_of_a_job_write_nothing_down(state: Path, owners: Owners
         assert await stage.engine.measure("job-1")
         await stage.engine.points("job-1", 0, 10)
         await stage.clean()
-        assert not list(state.rglob(NAME))
+        assert not files_named(NAME, state)
 
     play(scene())
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from themis.testing.doors import until
+from themis.testing.files import files_named
 from themis.testing.staging import Stage, open_stage
 
 TUNER = """
@@ -77,7 +78,7 @@ def said(stage: Stage) -> str:
 
 def trained(stage: Stage) -> dict[str, list[int]]:
     """Every iteration that was ever done, by job."""
-    files = stage.folder.rglob("ran")
+    files = files_named("ran", stage.folder)
     return {path.parent.name: [int(line) for line in path.read_text().split()] for path in files}
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from themis.fleet.messages import RunState
 from themis.testing.doors import until
+from themis.testing.files import files_below
 from themis.testing.staging import OWNER, open_stage
 from themis.testing.tools import only_chaos
 from themis.testing.world import simple_app
@@ -39,7 +40,7 @@ MOST_BYTES = 3 * 32 << 20
 
 def size_of(folder: Path) -> int:
     found = 0
-    for file in folder.rglob("*"):
+    for file in files_below(folder):
         try:
             found += file.stat().st_blocks * 512
         except FileNotFoundError:
