@@ -64,6 +64,15 @@ def test_the_bar_names_who_beats_ours(finished: Any) -> None:
     assert "W1 2x" in headline
     assert "W1 25%" in auction
     assert any("THEMIS_DATA" in note for note in findings.notes)
+    table = next(table for table in findings.tables if table.name == "bar")
+    rows = {
+        row[:2]: dict(zip((column.name for column in table.columns), row, strict=True))
+        for row in table.rows
+    }
+    crowded = rows["W1 2x", "equal-share"]
+    assert crowded["over themis"] == pytest.approx(0.9)
+    for end in ("low", "high"):  # every seed the same
+        assert crowded[f"over themis, {end}"] == pytest.approx(0.9)
 
 
 def test_who_is_soonest_is_told_on_the_seeds_that_all_have(begun: Any) -> None:

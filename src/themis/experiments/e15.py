@@ -311,11 +311,12 @@ def _table(measured: Measured) -> Table:
         typical = measured.typical("max_rho_ref", cell)
         found = measured.factor("max_rho_ref", of=cell, over=(scenario, OURS))
         means = (measured.estimate(name, cell).mean for name in COLUMNS)
-        rows.append((scenario, policy, typical.mean, typical.low, typical.high, found.told.text,
-                     *means))  # fmt: skip
+        rows.append((scenario, policy, typical.mean, typical.low, typical.high,
+                     found.mean, found.low, found.high, *means))  # fmt: skip
     head = (
         Column("scenario"), Column("policy"), Column("max rho_ref (geometric)", ".3f"),
-        Column("low", ".3f"), Column("high", ".3f"), Column("over themis"),
+        Column("low", ".3f"), Column("high", ".3f"), Column("over themis", ".3f"),
+        Column("over themis, low", ".3f"), Column("over themis, high", ".3f"),
     )  # fmt: skip
     columns = (*head, *COLUMNS.values())
     return measured.on_seeds(Table("bar", "All policies, means over seeds", columns, tuple(rows)))
