@@ -76,15 +76,19 @@ def test_the_command_explains_itself_without_heavy_libraries() -> None:
     assert not imported.intersection(HEAVY)
 
 
-@pytest.mark.parametrize("what", NOT_IN_THE_TREE)
-def test_no_file_names(what: str) -> None:
+def test_no_file_names_what_is_of_one_machine() -> None:
     found = []
     for path in tracked_files():
-        text = path.read_text(encoding="utf-8", errors="replace")
-        for number, line in enumerate(text.splitlines(), start=1):
-            if NOT_IN_THE_TREE[what].search(line):
-                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}")
-    assert not found, f"{what}:\n" + "\n".join(found)
+        data = path.read_bytes()
+        if b"\0" in data:  # no text
+            continue
+        text = data.decode("utf-8", errors="replace")
+        for what, pattern in NOT_IN_THE_TREE.items():
+            for number, line in enumerate(text.splitlines(), start=1):
+                if pattern.search(line):
+                    where = f"{path.relative_to(ROOT)}:{number}"
+                    found.append(f"{where}: {what}: {line.strip()[:100]}")
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize(

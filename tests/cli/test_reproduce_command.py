@@ -56,16 +56,16 @@ def test_what_takes_a_while_is_told_when_it_begins(cli: Cli, tmp_path: Path) -> 
 
 def test_a_quick_look_says_whose_chapter_it_takes_the_place_of(cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "o ut"
-    assert "another scope" not in cli("reproduce", "E12", "--out", out).err
-    assert "another scope" not in cli("reproduce", "E12", "--out", out).err
-    told = cli("reproduce", "E12", "E13", "--quick", "--out", out).err
-    again = f"themis reproduce E12 --out '{out}' --minutes 0"
-    replaced = "E12 has a chapter of another scope, to be replaced; to have that again:"
+    assert "another scope" not in cli("reproduce", "E13", "--out", out).err
+    assert "another scope" not in cli("reproduce", "E13", "--out", out).err
+    told = cli("reproduce", "E13", "--quick", "--out", out).err
+    again = f"themis reproduce E13 --out '{out}' --minutes 0"
+    replaced = "E13 has a chapter of another scope, to be replaced; to have that again:"
     assert f"{replaced} {again}\n" in told
     quick = json.loads((out / "report.json").read_text("utf-8"))[0]["scope"]
     told = cli(*shlex.split(again)[1:]).err
     back = json.loads((out / "report.json").read_text("utf-8"))[0]["scope"]
-    assert "themis reproduce E12 --quick --out" in told
+    assert "themis reproduce E13 --quick --out" in told
     assert ("quick" in quick, "quick" in back) == (True, False)
 
 
