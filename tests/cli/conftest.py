@@ -1,5 +1,6 @@
 """The command line in this process: quick, and with everything that it printed."""
 
+import gc
 import json
 import sys
 import threading
@@ -32,8 +33,9 @@ Cli = Callable[..., Done]
 
 
 @pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
     """Call `themis` with some arguments."""
+    rarely = gc.get_threshold()
 
     def call(*args: object) -> Done:
         monkeypatch.setattr(sys, "argv", ["themis", *map(str, args)])
@@ -41,7 +43,9 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         out, err = capsys.readouterr()
         return Done(code, out, err)
 
-    return call
+    yield call
+    gc.set_threshold(*rarely)  # commands that simulate change it, for a process that ends with them
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

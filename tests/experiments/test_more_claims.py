@@ -1,5 +1,6 @@
 """Claims of E3 to E9 on runs that were made up so that the answer is known."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -127,6 +128,30 @@ def test_e7_compares_the_far_end_of_the_sweep(finished: Any) -> None:
     assert excess.explanation.endswith("on fewer GPUs jobs are slowed less.")
     # A quick sweep does not look at the middle.
     assert found["The share with the largest max rho"].verdict is Verdict.OPEN
+
+
+@pytest.mark.parametrize(
+    ("largest", "spread", "verdict"),
+    [
+        ((0.4,), 0.0, Verdict.HOLDS),
+        ((0.6, 0.4), 0.0, Verdict.HOLDS),
+        ((0.8,), 0.0, Verdict.FAILS),
+        ((0.4, 0.8), 0.0, Verdict.OPEN),
+        ((0.8,), 0.5, Verdict.OPEN),
+    ],
+)
+def test_e7_finds_the_worst_share_by_pairs(
+    finished: Any, largest: tuple[float, ...], spread: float, verdict: Verdict
+) -> None:
+    def numbers(config: RunConfig) -> dict[str, Any]:
+        share = float(config.options["network_intensive"])
+        odd = spread * (config.seed % 2) if share in e7.MIDDLE else 0.0
+        return {"rho": (1.2 if share in largest else 1.0) * (1.0 + odd)}
+
+    results = finished(e7.EXPERIMENT, replace(SCOPE, quick=False), numbers)
+    (claim,) = [one for one in e7.study(results).claims if "largest max rho" in one.statement]
+    assert claim.verdict is verdict
+    assert ("That at 80% is 1.20x" in claim.explanation) is (verdict is Verdict.FAILS)
 
 
 @pytest.mark.parametrize(("slowed", "says_so"), [(4.0, True), (9.2, False)])

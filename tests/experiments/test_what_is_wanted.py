@@ -96,10 +96,12 @@ def test_only_the_mechanism_as_printed_gets_more_by_being_named(
     assert len(wanted) == len({repr(one) for one in wanted})
 
 
+@pytest.mark.parametrize("asked", [(), (101, 102, 140)], ids=["no seeds", "seeds"])
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda one: one.id)
-def test_seeds_that_were_asked_for_are_all_run(experiment: Experiment, tmp_path: Path) -> None:
-    some = replace(SMALL, seeds=tuple(range(101, 110)))
-    results = Results(some, Store(tmp_path / "runs"))
+def test_nothing_of_the_plan_is_left_out_but_the_mechanism_as_printed(
+    experiment: Experiment, asked: tuple[int, ...], tmp_path: Path
+) -> None:
+    results = Results(replace(SMALL, seeds=asked), Store(tmp_path / "runs"))
     results.store.make()
     named = [one for one in experiment.plan(results) if one.policy != "themis-paper"]
     wanted = [one for one in experiment.wanted(results) if one.policy != "themis-paper"]

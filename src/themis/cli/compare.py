@@ -156,9 +156,11 @@ def _carry_out(
         check_writable,
         write_whole,
     )
+    from themis.sim.memory import spare_memory_checks  # noqa: PLC0415 - see above
 
     if csv is not None:
         check_writable(csv, "csv")
+    spare_memory_checks()
     comparison = _with_progress(run, out)
     rows = _csv(comparison.run_rows())
     if csv is not None:

@@ -269,7 +269,9 @@ def _carry_out(asked: _Asked) -> _Done:
         run_experiments,
         write_report,
     )
+    from themis.sim.memory import spare_memory_checks  # noqa: PLC0415 - as above
 
+    spare_memory_checks()
     end = None if asked.minutes is None else time.monotonic() + 60.0 * asked.minutes
     before = of_other_scopes(asked.scope, asked.out)
     _tell_replaced(before, [item.id for item in asked.wanted], asked.out)
@@ -370,8 +372,10 @@ def _check_verify(count: int, named: bool, given: list[str]) -> None:
 def _verify(asked: _Asked, count: int, *, json: bool) -> None:
     """Make finished runs again; the exit code is 1 if one of them comes out otherwise."""
     from themis.experiments import Results, verify  # noqa: PLC0415 - late, so that --help is quick
+    from themis.sim.memory import spare_memory_checks  # noqa: PLC0415 - as above
     from themis.sim.store import Store  # noqa: PLC0415 - as above
 
+    spare_memory_checks()
     store = Store(asked.out / "runs")
     with talking_bar("looking at what is there", numbers=False, at_once=True) as bar:
         checked = verify(

@@ -1,7 +1,7 @@
 """E7: more and more apps that suffer from the network, on the simulated cluster of 256 GPUs."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from themis.experiments.base import (
     FEWER_REPORT_SEEDS,
@@ -174,20 +174,36 @@ def _worst(measured: Measured, shares: tuple[float, ...]) -> Claim:
     means = {share: same.estimate("max_rho", (share, OURS)).mean for share in shares}
     ours = best(means, max)
     each = ", ".join(f"{mean:.2f} at {share:.0%}" for share, mean in means.items())
-    known = set(MIDDLE) <= set(shares)
+    verdict, compared = _apart(measured, means) if set(MIDDLE) < set(shares) else (Verdict.OPEN, "")
     return Claim(
         "The share with the largest max rho",
         Told("40-60 %"),
         NOTHING,
         NOTHING if ours is None else told(100 * ours, ".0f", " %"),
-        measured.judged(ours in MIDDLE, *cells) if known else Verdict.OPEN,
+        verdict,
         "The paper: with both kinds of apps, the sensitive ones take the good places."
         + (
-            f" On seeds {seed_text(same.seeds)}, which all shares have: {each}."
+            f" On seeds {seed_text(same.seeds)}, which all shares have: {each}.{compared}"
             if ours is not None
             else ""
         ),
     )
+
+
+def _apart(measured: Measured, means: Mapping[float, float]) -> tuple[Verdict, str]:
+    """Whether the largest is surely in the middle or surely outside, and the nearest two."""
+    outside = [share for share in means if share not in MIDDLE]
+
+    def times(one: float, other: float) -> Factor:
+        return measured.factor("max_rho", of=(one, OURS), over=(other, OURS))
+
+    verdict = Verdict.OPEN
+    if any(all(times(share, middle).above for middle in MIDDLE) for share in outside):
+        verdict = Verdict.FAILS
+    elif any(all(times(middle, share).above for share in outside) for middle in MIDDLE):
+        verdict = Verdict.HOLDS
+    inner, outer = (max(some, key=means.__getitem__) for some in (MIDDLE, outside))
+    return verdict, f" That at {outer:.0%} is {times(outer, inner).told.text} that at {inner:.0%}."
 
 
 def study(results: Results) -> Findings:

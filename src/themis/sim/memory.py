@@ -7,7 +7,7 @@ import gc
 
 
 def spare_memory_checks() -> None:
-    """Let Python look for circles of dead objects more rarely: a fifth of a run's time else.
+    """Let Python look for circles of dead objects more rarely: a seventh of a long run's time else.
 
     It changes the whole process, so it is for those that are ours: a library must not.
     """
