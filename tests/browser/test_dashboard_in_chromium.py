@@ -186,9 +186,9 @@ def test_all_of_it_can_be_done_by_key(tabs: Tabs, fresh: str) -> None:
         heard.append(page.inner_text("#announce"))
     assert all("GPU" in text for text in heard)
     assert len(set(heard)) >= 4
-    page.keyboard.press("Enter")
-    page.wait_for_function("() => location.hash.startsWith('#/apps/')")
-    tab.ready()
+    with tab.moving():
+        page.keyboard.press("Enter")
+    assert page.evaluate("location.hash").startswith("#/apps/")
     assert page.evaluate("document.activeElement.tagName") == "H1"
     tab.show("apps")
     first = "tbody th a[tabindex='0']"
@@ -198,8 +198,9 @@ def test_all_of_it_can_be_done_by_key(tabs: Tabs, fresh: str) -> None:
     assert page.evaluate("document.activeElement.innerText") != before
     assert len(page.query_selector_all(first)) == 1
     page.keyboard.press("End")
-    page.keyboard.press("Enter")
-    page.wait_for_function("() => location.hash.startsWith('#/apps/')")
+    with tab.moving():
+        page.keyboard.press("Enter")
+    assert page.evaluate("location.hash").startswith("#/apps/")
     tab.show("nodes")
     page.focus("ul.gpus [tabindex='0']")
     page.keyboard.press("ArrowRight")

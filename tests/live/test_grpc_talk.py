@@ -11,7 +11,7 @@ import pytest
 
 from themis.arbiter import Settings
 from themis.errors import LimitError, RefusedError, UnavailableError, UnknownCallerError
-from themis.fleet.messages import Report, SlotReport, SlotState
+from themis.fleet.messages import Orders, Report, SlotReport, SlotState
 from themis.fleet.talk import AgentReport
 from themis.live import grpc_server
 from themis.live.config import Limits
@@ -358,6 +358,28 @@ def test_a_door_that_closes_does_not_wait_for_who_says_nothing(tmp_path: Path) -
         await node.report(report_of(1))
         async with asyncio.timeout(30):
             await world.server.close(grace=600.0)
+
+    at_the_door(tmp_path)(work)
+
+
+def test_a_door_that_closes_lets_a_stream_finish_its_answer_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(world: World) -> None:
+        node, report = world.node("m0"), world.service.report
+        closing: list[asyncio.Task[None]] = []
+
+        async def meanwhile(said: Report) -> Orders:
+            answer = await report(said)
+            closing.append(asyncio.create_task(world.server.close(grace=600.0)))
+            for _ in range(10):  # All streams that are silent now are told.
+                await asyncio.sleep(0)
+            return answer
+
+        monkeypatch.setattr(world.service, "report", meanwhile)
+        async with asyncio.timeout(30):
+            assert (await node.report(report_of(1))).epoch
+            await closing[0]
 
     at_the_door(tmp_path)(work)
 

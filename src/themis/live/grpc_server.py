@@ -170,6 +170,7 @@ class GrpcServer:
         """
         self._silent: set[asyncio.Timeout] = set()
         """How long streams are waited for on which nothing is asked just now."""
+        self._closing = False
 
     async def start(self, address: Address) -> Address:
         """Listen; returns where, with the port that was taken for 0.
@@ -218,6 +219,7 @@ class GrpcServer:
     async def close(self, grace: float = 1.0) -> None:
         """Take no more calls; those under way get so many seconds."""
         if self._server is not None:
+            self._closing = True  # Streams that are being answered end with that.
             stopping = asyncio.create_task(self._server.stop(grace))
             await asyncio.sleep(0)
             for patience in list(self._silent):
@@ -300,7 +302,7 @@ class GrpcServer:
             await context.send_initial_metadata(((REQUEST_ID, stream),))  # Who calls is known.
             now = self._settings.monotonic
             ends = now() + _STREAM_LASTS
-            while now() < ends:
+            while now() < ends and not self._closing:
                 raw = await self._next(context)
                 if raw is None:
                     return

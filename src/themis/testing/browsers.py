@@ -84,18 +84,22 @@ class Tab:
 
     def show(self, place: str, name: str = "") -> None:
         """Go to a page, and keep a picture of it."""
-        before = self.page.evaluate("document.getElementById('main').dataset.ready ?? ''")
-        moves = self.page.evaluate(
-            "hash => { const old = location.hash; location.hash = hash; return old !== hash; }",
-            f"#/{place}",
-        )
-        if moves:
-            self.page.wait_for_function(
-                "before => document.getElementById('main').dataset.ready !== before", arg=before
-            )
+        if self.page.evaluate("hash => location.hash !== hash", f"#/{place}"):
+            with self.moving():
+                self.page.evaluate("hash => { location.hash = hash; }", f"#/{place}")
         self.ready()
         if name:
             self.shoot(name)
+
+    @contextmanager
+    def moving(self) -> Iterator[None]:
+        """What is done in here leads to another page, which is there afterwards."""
+        before = self.page.evaluate("document.getElementById('main').dataset.ready ?? ''")
+        yield
+        self.page.wait_for_function(
+            "before => document.getElementById('main').dataset.ready !== before", arg=before
+        )
+        self.ready()
 
     def ready(self) -> None:
         """Wait until a page is there and drawn."""
