@@ -35,7 +35,7 @@ Cli = Callable[..., Done]
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
     """Call `themis` with some arguments."""
-    rarely = gc.get_threshold()
+    usual = gc.get_threshold()
 
     def call(*args: object) -> Done:
         monkeypatch.setattr(sys, "argv", ["themis", *map(str, args)])
@@ -44,7 +44,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         return Done(code, out, err)
 
     yield call
-    gc.set_threshold(*rarely)  # commands that simulate change it, for a process that ends with them
+    gc.set_threshold(*usual)  # commands that simulate change it, for a process that ends with them
     gc.unfreeze()
 
 

@@ -35,6 +35,19 @@ def test_e3_says_that_the_printed_claim_is_false(finished: Any) -> None:
     assert (short_level.verdict, long_level.verdict) == (Verdict.FAILS, Verdict.FAILS)
 
 
+@pytest.mark.parametrize(("other", "verdict"), [(1.9, Verdict.HOLDS), (0.3, Verdict.OPEN)])
+def test_e3_finds_nothing_in_a_level_that_every_policy_keeps(
+    finished: Any, other: float, verdict: Verdict
+) -> None:
+    def numbers(config: RunConfig) -> dict[str, Any]:
+        rho = (other if config.policy == "tiresias" else 0.2) * wobble(config)
+        return {"named": {"long": rho, "short": rho}}
+
+    *_, level = e3.study(finished(e3.EXPERIMENT, SCOPE, numbers)).claims
+    assert level.verdict is verdict
+    assert ("says nothing" in level.explanation) is (verdict is Verdict.OPEN)
+
+
 @pytest.mark.parametrize(("printed", "called"), [(1, None), (6, "themis-paper, 6 seeds")])
 def test_e3_draws_the_mechanism_as_printed_only_on_as_many_seeds_as_tell(
     begun: Any, printed: int, called: str | None
@@ -262,27 +275,45 @@ def test_e14_names_changes_that_would_be_better(finished: Any) -> None:
 
 def test_one_of_many_changes_may_look_better_by_chance(finished: Any) -> None:
     def numbers(config: RunConfig) -> dict[str, Any]:
-        return {"rho": 0.8 if config.options.get("payment") == "time" else wobble(config)}
+        worse = 1.0 + 1e-6 * len(f"{config.policy}{config.options}")
+        return {"rho": 0.8 if config.options.get("payment") == "time" else worse * wobble(config)}
 
     first, *_ = e14.study(finished(e14.EXPERIMENT, SCOPE, numbers)).claims
     assert first.verdict is Verdict.OPEN
     assert first.themis.text.startswith("1 of ")
+    assert "Not counted" not in first.explanation
     assert [e14.by_chance(count) for count in (1, 20, 30, 50)] == [0, 2, 2, 3]
 
 
-def test_every_lever_alone_is_held_against_none(finished: Any) -> None:
+def test_what_changes_nothing_is_not_counted_among_the_changes(finished: Any) -> None:
+    def numbers(config: RunConfig) -> dict[str, Any]:
+        return {"rho": (0.8 if config.options.get("payment") == "time" else 1.0) * wobble(config)}
+
+    first, *_ = e14.study(finished(e14.EXPERIMENT, SCOPE, numbers)).claims
+    assert (first.verdict, first.themis.text) == (Verdict.FAILS, "1 of 1 do")
+    assert "Not counted, since their runs are the default's: rank: rho now" in first.explanation
+
+
+@pytest.mark.parametrize(
+    ("roaming", "verdict", "helpful"), [(2.0, Verdict.HOLDS, 2), (1.0, Verdict.OPEN, 1)]
+)
+def test_every_lever_alone_is_held_against_none(
+    finished: Any, roaming: float, verdict: Verdict, helpful: int
+) -> None:
     full = Scope(seeds=tuple(range(1, 7)), cluster="demo16", apps=1)
 
     def numbers(config: RunConfig) -> dict[str, Any]:
         options = config.options
         printed = config.policy == "themis" and options.get("min_invited") == 1
         ranked = printed and options.get("payment") == "gpus" and "rank" not in options
-        return {"rho": (0.5 if ranked else 1.0) * wobble(config)}
+        sticks = "Roaming" not in config.policy or not options
+        return {"rho": (0.5 if ranked else 1.0 if sticks else roaming) * wobble(config)}
 
     *_, alone = e14.study(finished(e14.EXPERIMENT, full, numbers)).claims
-    assert alone.verdict is Verdict.HOLDS
-    assert alone.themis.text == f"1 of {len(e14.LEVERS)} do"
+    assert alone.verdict is verdict  # One of them may seem to help by chance.
+    assert alone.themis.text == f"{helpful} of {len(e14.LEVERS) + 2} do"
     assert "they help: ranking 0.50x" in alone.explanation
+    assert ("sticky agents 0.50x" in alone.explanation) is (helpful == 2)
 
 
 def test_none_of_the_levers_is_every_option_of_the_printed_mechanism() -> None:

@@ -39,7 +39,9 @@ def test_the_mechanism_as_printed_has_few_seeds_and_one_where_no_verdict_is_abou
     assert seeds(large, lambda one: one.policy == "themis-paper") == ""
     unfiltered = list(e10.EXPERIMENT.wanted(nothing))
     printed = [one for one in unfiltered if one.policy == "themis-paper"]
-    assert (seeds(printed, lambda _: True), len(printed)) == ("101-106", 6)
+    assert {one.options.get("f") for one in printed} == {None, 1.0}
+    for f in (None, 1.0):
+        assert seeds(printed, lambda one, f=f: one.options.get("f") == f) == "101-106"
     lies = list(e9.EXPERIMENT.wanted(nothing))
     assert seeds(lies, lambda one: one.policy == "themis-paper") == "101-130"
 

@@ -55,6 +55,8 @@ week would take an hour."""
 MEMORY = Path("/dev/shm")
 """Where a rehearsal keeps its files, if there is such a place: it proves nothing about disks."""
 PAPER_STARTUP, PAPER_CHECKPOINT = "35 (50) s", "5-10 s"
+PAPER_OVERHEAD = 0.2
+"""Percent of the duration of apps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,13 +271,13 @@ def _hands_claims(handed: Handed | None, pairs: Sequence[Pair]) -> list[Claim]:
         if handed
         else "Nothing was measured yet."
     )
-    # Not the whole of what the paper measured: better, but not of the same.
-    verdict = Verdict.PARTLY if handed else Verdict.OPEN
+    # Not the whole of what the paper measured, so it decides nothing about that.
+    verdict = Verdict.OPEN
     claims = [
         alike("A change of containers", Told(PAPER_STARTUP), _times(startups), verdict, why),
         alike("A checkpoint", Told(PAPER_CHECKPOINT), _times(checkpoints), verdict, why),
     ]
-    share, text = NOTHING, "Nothing was played yet."
+    share, text, modelled = NOTHING, "Nothing was played yet.", list[float]()
     if pairs and handed:
         each = (quantile(startups, 0.5), quantile(checkpoints, 0.5))
         own = [100.0 * pair.share(*each) for pair in pairs]
@@ -290,10 +292,17 @@ def _hands_claims(handed: Handed | None, pairs: Sequence[Pair]) -> list[Claim]:
     claims.append(
         alike(
             "Changes of containers and checkpoints, of the apps' duration",
-            Told("0.2 (2) %"), share, Verdict.OPEN if share is NOTHING else Verdict.PARTLY, text,
+            Told("0.2 (2) %"), share, _overhead(modelled), text,
         )
     )  # fmt: skip
     return claims
+
+
+def _overhead(played: Sequence[float]) -> Verdict:
+    """By the times that were played, which are the paper's; ours have no containers in them."""
+    if not played:
+        return Verdict.OPEN
+    return Verdict.HOLDS if math.fsum(played) / len(played) <= PAPER_OVERHEAD else Verdict.FAILS
 
 
 def _table(pairs: Sequence[Pair], handed: Handed | None) -> Table:

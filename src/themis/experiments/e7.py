@@ -174,7 +174,9 @@ def _worst(measured: Measured, shares: tuple[float, ...]) -> Claim:
     means = {share: same.estimate("max_rho", (share, OURS)).mean for share in shares}
     ours = best(means, max)
     each = ", ".join(f"{mean:.2f} at {share:.0%}" for share, mean in means.items())
-    verdict, compared = _apart(measured, means) if set(MIDDLE) < set(shares) else (Verdict.OPEN, "")
+    verdict, compared = Verdict.OPEN, ""
+    if ours is not None and set(MIDDLE) < set(shares):
+        verdict, compared = _apart(same, means)
     return Claim(
         "The share with the largest max rho",
         Told("40-60 %"),
@@ -190,12 +192,12 @@ def _worst(measured: Measured, shares: tuple[float, ...]) -> Claim:
     )
 
 
-def _apart(measured: Measured, means: Mapping[float, float]) -> tuple[Verdict, str]:
+def _apart(same: Measured, means: Mapping[float, float]) -> tuple[Verdict, str]:
     """Whether the largest is surely in the middle or surely outside, and the nearest two."""
     outside = [share for share in means if share not in MIDDLE]
 
     def times(one: float, other: float) -> Factor:
-        return measured.factor("max_rho", of=(one, OURS), over=(other, OURS))
+        return same.factor("max_rho", of=(one, OURS), over=(other, OURS))
 
     verdict = Verdict.OPEN
     if any(all(times(share, middle).above for middle in MIDDLE) for share in outside):

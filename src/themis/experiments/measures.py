@@ -148,14 +148,17 @@ def at_least(found: Factor, wanted: float) -> Verdict:
     """Whether something is surely so many times better, as the paper says, or better at all."""
     if found.above:
         return Verdict.HOLDS if found.low is not None and found.low >= wanted else Verdict.PARTLY
-    return Verdict.FAILS if found.below else Verdict.OPEN
+    # Whether it is better at all may be open where it is surely not so many times better.
+    less = found.seeds >= FEWEST and found.high is not None and found.high < wanted
+    return Verdict.FAILS if less else Verdict.OPEN
 
 
 def at_most(found: Factor, wanted: float) -> Verdict:
     """Whether something is surely so many times smaller, as the paper says, or smaller at all."""
     if found.below:
         return Verdict.HOLDS if found.high is not None and found.high <= wanted else Verdict.PARTLY
-    return Verdict.FAILS if found.above else Verdict.OPEN
+    more = found.seeds >= FEWEST and found.low is not None and found.low > wanted
+    return Verdict.FAILS if more else Verdict.OPEN
 
 
 def all_of(verdicts: Iterable[Verdict]) -> Verdict:

@@ -212,14 +212,16 @@ class GrpcServer:
         if 0 in {port, own}:
             raise ConfigError("grpc", str(address), "an address of this host that is not in use")
         await server.start()
-        self._server = server
+        self._server, self._closing = server, False
         self.own = Address(address.host if credentials is None else _OWN_HOST, own)
         return Address(address.host, port)
 
     async def close(self, grace: float = 1.0) -> None:
         """Take no more calls; those under way get so many seconds."""
         if self._server is not None:
-            self._closing = True  # Streams that are being answered end with that.
+            self._closing = (
+                True  # Nothing more is waited for, not even where an answer is on its way.
+            )
             stopping = asyncio.create_task(self._server.stop(grace))
             await asyncio.sleep(0)
             for patience in list(self._silent):
@@ -302,7 +304,7 @@ class GrpcServer:
             await context.send_initial_metadata(((REQUEST_ID, stream),))  # Who calls is known.
             now = self._settings.monotonic
             ends = now() + _STREAM_LASTS
-            while now() < ends and not self._closing:
+            while now() < ends:
                 raw = await self._next(context)
                 if raw is None:
                     return
@@ -330,9 +332,11 @@ class GrpcServer:
         return raw
 
     async def _next(self, context: Any) -> bytes | None:
-        """The next message on a stream; None if it ends, or nothing comes."""
+        """The next message on a stream; None if it ends, nothing comes, or the door closes."""
         import grpc  # noqa: PLC0415 - in an extra
 
+        if self._closing:
+            return None
         patience = asyncio.timeout(_SILENCE)
         try:
             async with patience:
