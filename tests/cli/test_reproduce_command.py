@@ -4,6 +4,7 @@ import json
 import lzma
 import re
 import shlex
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +70,18 @@ def test_a_quick_look_says_whose_chapter_it_takes_the_place_of(cli: Cli, tmp_pat
     assert ("quick" in quick, "quick" in back) == (True, False)
 
 
+def test_who_has_no_measured_data_any_more_is_told_which_chapters_lose_it(
+    cli: Cli, tmp_path: Path, themis_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THEMIS_DATA", str(themis_data))
+    assert json.loads(cli("reproduce", "--json").out)["E15"]["runs"] == 2896
+    assert "measured data" not in cli("reproduce", "E13", "--out", tmp_path).err
+    monkeypatch.delenv("THEMIS_DATA")
+    lost = "E13 has a chapter with measured data, to be replaced without"
+    assert lost in cli("reproduce", "E13", "--out", tmp_path).err
+    assert lost not in cli("reproduce", "E13", "--out", tmp_path).err
+
+
 def test_programs_get_one_object(cli: Cli, tmp_path: Path) -> None:
     args = ("reproduce", "e13", "--out", tmp_path / "out", "--json", "--quiet")
     done = cli(*args)
@@ -97,19 +110,22 @@ def test_runs_are_finished_once(cli: Cli, tmp_path: Path, monkeypatch: pytest.Mo
     assert again.out == first.out
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_tells_how_to_go_on(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+        signal.raise_signal(number)
 
     monkeypatch.setattr("themis.experiments.running.finish_all", interrupted)
+    before = signal.getsignal(signal.SIGTERM)
     done = cli("reproduce", "E11", "--quick", "--out", tmp_path / "out")
     assert done.code == 130
     assert "no run was finished; the same command begins anew" in done.err
     (tmp_path / "out" / "runs" / "0a.json").write_text("{}\n", "utf-8")
     done = cli("reproduce", "E11", "--quick", "--out", tmp_path / "out")
     assert f"finished runs are in {tmp_path / 'out'}; the same command goes on" in done.err
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_in_parts_it_says_what_is_left_and_fails_until_all_is_there(

@@ -12,6 +12,7 @@ from themis.experiments.measures import (
     Factor,
     all_of,
     at_least,
+    at_most,
     cdf_at,
     curve,
     factor,
@@ -77,12 +78,16 @@ def test_runs_without_the_number_are_left_out_of_a_factor() -> None:
         (Factor(1.5, 1.2, 1.9, FEWEST), Verdict.PARTLY),
         (Factor(1.5, 0.9, 2.9, FEWEST), Verdict.OPEN),
         (Factor(0.5, 0.4, 0.6, FEWEST), Verdict.FAILS),
+        (Factor(1.1, 0.9, 1.3, FEWEST), Verdict.FAILS),  # Better or not, it is surely not twice.
+        (Factor(1.1, 0.9, 1.3, FEWEST - 1), Verdict.OPEN),
         (Factor(2.5, 2.0, 3.0, FEWEST - 1), Verdict.OPEN),
         (Factor(2.5), Verdict.OPEN),
     ],
 )
 def test_a_factor_of_two_is_judged_by_its_interval(found: Factor, verdict: Verdict) -> None:
     assert at_least(found, 2.0) is verdict
+    low, high = (None if end is None else 1.0 / end for end in (found.high, found.low))
+    assert at_most(Factor(1.0 / found.mean, low, high, found.seeds), 0.5) is verdict
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,8 @@ def test_of_two_chapters_on_the_same_the_later_one_is_heard(tmp_path: Path) -> N
 
     said = [saying("E1", "Share: W1 1 %."), saying("E15", "Best: 1.", "Share: W1 1 %, W2 2 %.")]
     assert leads(reproduce(said, Scope(), tmp_path)) == ["Best: 1.", "Share: W1 1 %, W2 2 %."]
+    quick, _ = leads(reproduce(said, Scope(quick=True), tmp_path / "quick"))
+    assert quick == "Best: 1. This is of a quick look, not evidence."
     text = (tmp_path / "report.html").read_text("utf-8")
     assert text.index("Best: 1.") < text.index("Share: W1") < text.index("0 claims")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from themis.cli import options
+from themis.cli.ending import ending_alike
 from themis.cli.output import (
     MISSING_FIGURES,
     USAGE,
@@ -177,7 +178,7 @@ def _carry_out(
 def _with_progress(run: Any, out: Path | None) -> Comparison:
     try:
         # The total is known only when everything is checked, which is done within.
-        with progress_bar("checking", 1, numbers=False) as bar:
+        with ending_alike(), progress_bar("checking", 1, numbers=False) as bar:
 
             def show(done: int, total: int, text: str) -> None:
                 bar.update(done, text, total)

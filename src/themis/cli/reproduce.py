@@ -16,6 +16,7 @@ import typer
 
 from themis.cli import options
 from themis.cli.compare import Fresh, Workers, policy_names, seed_numbers
+from themis.cli.ending import ending_alike
 from themis.cli.heartbeat import talking_bar
 from themis.cli.output import FAILED, console, counted, note, print_json, span, table
 
@@ -211,6 +212,7 @@ def _evaluate_there(out: Path, scope: Scope) -> None:
     from themis.experiments import (  # noqa: PLC0415 - late, so that --help is quick
         Results,
         evaluate_there,
+        losing_data,
         of_other_scopes,
         write_report,
     )
@@ -221,12 +223,13 @@ def _evaluate_there(out: Path, scope: Scope) -> None:
         return
     with talking_bar("looking at what is there", numbers=False, at_once=True) as bar:
         results = Results(scope, store, lambda: bar.update(0))
-        before = of_other_scopes(scope, out)
+        before, losing = of_other_scopes(scope, out), losing_data(scope, out)
         made = evaluate_there(results, out, lambda _, __, text: bar.begin(0, text))
         if made:
             bar.begin(0, "writing the report")
             write_report(out)
     _tell_replaced(before, made, out)
+    _tell_data_lost(losing, made)
 
 
 def _some(numbers: tuple[int, ...], text: str | None) -> tuple[int, ...]:
@@ -263,6 +266,7 @@ def _carry_out(asked: _Asked) -> _Done:
         can_tell,
         evaluate,
         left_out,
+        losing_data,
         missing,
         of_other_scopes,
         outdated,
@@ -273,8 +277,9 @@ def _carry_out(asked: _Asked) -> _Done:
 
     spare_memory_checks()
     end = None if asked.minutes is None else time.monotonic() + 60.0 * asked.minutes
-    before = of_other_scopes(asked.scope, asked.out)
-    _tell_replaced(before, [item.id for item in asked.wanted], asked.out)
+    before, named = of_other_scopes(asked.scope, asked.out), [item.id for item in asked.wanted]
+    _tell_replaced(before, named, asked.out)
+    _tell_data_lost(losing_data(asked.scope, asked.out), named)
     with (
         _resumable(asked.out, fresh=asked.fresh),
         talking_bar("checking", numbers=False, at_once=True) as bar,
@@ -325,6 +330,15 @@ def _carry_out(asked: _Asked) -> _Done:
         bar.begin(len(asked.wanted), "writing the report")
         files = write_report(asked.out)
     return _Done(chapters, _counts(left), _counts(others), files)
+
+
+def _tell_data_lost(losing: Sequence[str], made: Sequence[str]) -> None:
+    """Say which chapters with measured data give way to such as have none."""
+    lost = [name for name in losing if name in made]
+    if lost:
+        what = "has a chapter" if len(lost) == 1 else "have chapters"
+        note(f"{' '.join(lost)} {what} with measured data, to be replaced without; to have that "
+             f"again: the same command with {DATA_VARIABLE}")  # fmt: skip
 
 
 def _tell_replaced(before: dict[str, str], made: Sequence[str], out: Path) -> None:
@@ -460,7 +474,8 @@ def _pack(out: Path, archive: Path) -> None:
 @contextmanager
 def _resumable(out: Path, *, fresh: bool) -> Iterator[None]:
     try:
-        yield
+        with ending_alike():
+            yield
     except KeyboardInterrupt:
         if fresh:
             note(f"some runs in {out} were made again and others not; --fresh begins anew")
@@ -475,7 +490,8 @@ def _list(*, json: bool) -> None:
     from themis.experiments import EXPERIMENTS  # noqa: PLC0415 - late, so that --help is quick
 
     with talking_bar("counting runs", numbers=False):
-        runs = {name: _planned(item) for name, item in EXPERIMENTS.items()}
+        data = data_folder()
+        runs = {name: _planned(item, data) for name, item in EXPERIMENTS.items()}
     if json:
         print_json(
             {
@@ -489,16 +505,17 @@ def _list(*, json: bool) -> None:
     for name, item in EXPERIMENTS.items():
         rows.add_row(name, item.title, str(runs[name] or "none"), item.grows)
     console().print(rows)
-    note("many are in several of them, and are made once; E15 has more with THEMIS_DATA")
+    more = "" if data is not None else f"; E15 has more with {DATA_VARIABLE}"
+    note(f"many are in several of them, and are made once{more}")
 
 
-def _planned(experiment: Experiment) -> int:
-    """How many runs an experiment names before there is any, without measured data."""
+def _planned(experiment: Experiment, data: Path | None) -> int:
+    """How many runs an experiment names before there is any."""
     from themis.experiments import Results, Scope  # noqa: PLC0415 - late, so that --help is quick
     from themis.sim.store import Store  # noqa: PLC0415 - as above
 
     with TemporaryDirectory(prefix="themis-") as nothing:
-        plan = experiment.wanted(Results(Scope(), Store(Path(nothing))))
+        plan = experiment.wanted(Results(Scope(data=data), Store(Path(nothing) / "runs")))
         return len({repr(config) for config in plan})
 
 

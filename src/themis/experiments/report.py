@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from themis.experiments.base import Claim, Experiment, Told, Verdict
-from themis.experiments.chapter import NO_DATA, NO_SEED, WHOLE, Chapter, Picture, Sheet
+from themis.experiments.chapter import NO_DATA, NO_SEED, QUICK, WHOLE, Chapter, Picture, Sheet
 
 Svgs = Mapping[tuple[str, str], str]
 
@@ -64,8 +64,11 @@ td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: 
 .good { color: #00674a; } .half { color: #8a5a00; } .bad { color: #b04000; } .open { color: #555; }
 figure { margin: 1.2rem 0; } figure svg { max-width: 100%; height: auto; }
 code { background: #f3f3f3; padding: 0 .2rem; }
-@media print { body { max-width: none; margin: 0; } figure, tr { break-inside: avoid; }
-               h2, caption { break-after: avoid; } }
+@page { size: A4 landscape; margin: 12mm; }
+@media print { body { max-width: none; margin: 0; font-size: 9pt; }
+               figure, tr { break-inside: avoid; } h2, caption { break-after: avoid; }
+               .wide { overflow: visible; background: none; } table { font-size: 7pt; }
+               th, td { padding: .1rem .25rem; } td.number { white-space: normal; } }
 """
 
 
@@ -105,7 +108,8 @@ def leads(chapters: Sequence[Chapter]) -> list[str]:
     kept: dict[str, str] = {}
     for chapter in reversed(chapters):
         for text in chapter.lead:
-            kept.setdefault(text.partition(":")[0], text)
+            told = f"{text} This is of {QUICK}." if chapter.quick else text
+            kept.setdefault(text.partition(":")[0], told)
     return list(kept.values())
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from themis.errors import ConfigError
 from themis.experiments.base import LITERAL, Experiment, Results, Scope
 from themis.experiments.chapter import (
+    NO_DATA,
     NO_SEED,
     Chapter,
     Origin,
@@ -282,6 +283,16 @@ def of_other_scopes(scope: Scope, out: Path) -> dict[str, str]:
     """Chapters that tell of other seeds, or of a quick look, and what made them."""
     chapters = read_chapters(out, EXPERIMENTS)[0]
     return {each.id: each.origin.command for each in chapters if not same_scope(each, scope)}
+
+
+def losing_data(scope: Scope, out: Path) -> list[str]:
+    """Chapters that tell of measured data, which is not at hand now."""
+    chapters = read_chapters(out, EXPERIMENTS)[0] if scope.data is None else ()
+    return [
+        each.id
+        for each in chapters
+        if EXPERIMENTS[each.id].reads_data and not each.scope.endswith(NO_DATA)
+    ]
 
 
 def _made_since(experiment: Experiment, results: Results, out: Path) -> bool:

@@ -150,8 +150,12 @@ def _files(archive: Path) -> Iterator[tuple[str, bytes]]:
             yield from _lines(file, archive)
     except FileNotFoundError as error:
         raise MissingFileError("unpack", str(archive)) from error
-    except (OSError, EOFError, lzma.LZMAError) as error:
-        raise ConfigError("unpack", str(error), "an archive of runs", str(archive)) from error
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise ConfigError("unpack", why, "an archive of runs", str(archive)) from error
+    except (EOFError, lzma.LZMAError) as error:
+        why = "a file that is damaged, or no archive"
+        raise ConfigError("unpack", why, "an archive of runs", str(archive)) from error
 
 
 def _lines(file: BinaryIO | lzma.LZMAFile, archive: Path) -> Iterator[tuple[str, bytes]]:

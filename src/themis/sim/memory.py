@@ -11,5 +11,6 @@ def spare_memory_checks() -> None:
 
     It changes the whole process, so it is for those that are ours: a library must not.
     """
+    gc.collect()  # What is dead already would never be found any more.
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
