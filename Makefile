@@ -80,7 +80,7 @@ reference: setup
 docs: setup
 	@sh scripts/docs
 
-# ARGS='--minutes 50' makes it in parts: it fails until all of it is there.
+# ARGS='--minutes 40' makes it in parts: it fails until all of it is there.
 results: setup
 	@$(WITH_DATA) .venv/bin/themis reproduce all --out reproduce-out --docs docs/results.md $(ARGS)
 
