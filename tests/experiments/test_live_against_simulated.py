@@ -75,7 +75,10 @@ def test_shares_are_of_the_time_that_gpus_were_held(finished: Any) -> None:
     assert row[-2] == pytest.approx(100.0 * 4 * (70.0 + 10.0) / 1000.0)
     assert row[-1] == pytest.approx(100.0 * 4 * 2 * (0.2 + 0.02) / 1000.0)
     assert findings.claims[STARTUP].themis.text == "0.20 (0.29) s"
-    assert findings.claims[SHARE].themis.value == pytest.approx(row[-1])
+    # Judged by the paper's own times, which ours only tell apart from what Themis itself takes.
+    assert findings.claims[SHARE].themis.value == pytest.approx(row[-2])
+    assert findings.claims[SHARE].verdict is Verdict.FAILS
+    assert f"measured here it is {row[-1]:.3f} %" in findings.claims[SHARE].explanation
 
 
 def test_what_was_not_played_yet_is_open_and_missing(finished: Any) -> None:
