@@ -287,7 +287,8 @@ def _hands_claims(handed: Handed | None, pairs: Sequence[Pair]) -> list[Claim]:
         text = (
             "Mean over apps (most of one), with the paper's times, which were played for each of "
             f"the {sum(len(pair.changes) for pair in pairs)} processes of the live run, as a share "
-            f"of the time that its app held GPUs. With the medians measured here it is {math.fsum(own) / len(own):.3f} %."
+            "of the time that its app held GPUs. With the medians measured here it is "
+            f"{math.fsum(own) / len(own):.3f} %."
         )
     claims.append(
         alike(
