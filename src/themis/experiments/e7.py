@@ -8,6 +8,7 @@ from themis.experiments.base import (
     LITERAL,
     NOTHING,
     OURS,
+    REPORT_SEEDS,
     Claim,
     Column,
     Experiment,
@@ -248,5 +249,5 @@ EXPERIMENT = Experiment(
     "worst at 40-60 %.",
     study,
     plan,
-    literal=lambda _: (),  # with four times as many GPUs and apps a run takes most of an hour
+    literal=lambda _: REPORT_SEEDS[:1],  # with four times the GPUs and apps a run takes an hour
 )

@@ -198,9 +198,8 @@ def unprinted(measured: Measured) -> tuple[str, ...]:
         note = "is not run here: a run takes long, and no verdict is about it"
     else:
         note = (
-            "has hardly any seeds where it is not W1 or W2 as they are, for a run takes five to "
-            "fifteen minutes, and no verdict is about it there: what it shows may be chance, and "
-            "figures leave it out"
+            f"has fewer than {FEWEST} seeds in some rows, for a run takes long and no verdict is "
+            "about it there: what such a row shows may be chance, and figures leave it out"
         )
     return (f"{LITERAL} {note} (docs/decisions/0054). More with --policies {LITERAL}.",)
 
