@@ -27,17 +27,16 @@ def nothing(tmp_path: Path) -> Results:
     return results
 
 
-def test_the_mechanism_as_printed_has_as_many_seeds_as_tell_and_fewer_where_a_run_takes_an_hour(
+def test_the_mechanism_as_printed_has_as_many_seeds_as_tell_and_none_where_a_run_takes_an_hour(
     nothing: Results,
 ) -> None:
     wanted = list(e5.EXPERIMENT.wanted(nothing))
+    printed = [one for one in wanted if one.policy == "themis-paper"]
     for contention in (1, 2, 4):
-        assert "101-106" == seeds(
-            wanted,
-            lambda one, x=contention: one.policy == "themis-paper" and one.contention == x,
-        )
+        there = [one for one in printed if one.contention == contention]
+        assert seeds(there, lambda _: True) == "101-106"
     large = list(e7.EXPERIMENT.wanted(nothing))
-    assert seeds(large, lambda one: one.policy == "themis-paper") == "101"
+    assert seeds(large, lambda one: one.policy == "themis-paper") == ""
     unfiltered = list(e10.EXPERIMENT.wanted(nothing))
     printed = [one for one in unfiltered if one.policy == "themis-paper"]
     assert {one.options.get("f") for one in printed} == {None, 1.0}

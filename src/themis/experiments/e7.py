@@ -8,7 +8,6 @@ from themis.experiments.base import (
     LITERAL,
     NOTHING,
     OURS,
-    REPORT_SEEDS,
     Claim,
     Column,
     Experiment,
@@ -249,5 +248,5 @@ EXPERIMENT = Experiment(
     "worst at 40-60 %.",
     study,
     plan,
-    literal=lambda _: REPORT_SEEDS[:1],  # with four times the GPUs and apps a run takes an hour
+    literal=lambda _: (),  # with four times the GPUs and apps a run takes an hour
 )
