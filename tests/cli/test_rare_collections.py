@@ -16,6 +16,13 @@ RARELY = (50_000, 20, 100)
 TINY = ("--cluster", "demo16", "--apps", "1", "--lease", "4h", "--seeds", "1", "--policies", "fifo")
 
 
+def test_a_run_collects_rarely(cli: Cli, tmp_path: Path) -> None:
+    assert gc.get_threshold() != RARELY
+    args = ("--cluster", "demo16", "--apps", "1", "--lease", "4h", "--policy", "fifo", "--quiet")
+    assert cli("sim", "run", *args, "--out", tmp_path / "run").code == 0
+    assert gc.get_threshold() == RARELY
+
+
 @pytest.mark.parametrize("verb", [["compare"], ["sweep", "--key", "load", "--values", "1"]])
 def test_comparing_in_one_process_collects_rarely(cli: Cli, verb: list[str]) -> None:
     assert gc.get_threshold() != RARELY

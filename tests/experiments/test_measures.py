@@ -95,7 +95,10 @@ def test_a_factor_of_two_is_judged_by_its_interval(found: Factor, verdict: Verdi
     [
         ([Verdict.HOLDS, Verdict.HOLDS], Verdict.HOLDS),
         ([Verdict.HOLDS, Verdict.OPEN], Verdict.OPEN),
-        ([Verdict.HOLDS, Verdict.FAILS], Verdict.PARTLY),
+        ([Verdict.HOLDS, Verdict.PARTLY], Verdict.PARTLY),
+        ([Verdict.PARTLY, Verdict.OPEN], Verdict.OPEN),
+        ([Verdict.OPEN, Verdict.FAILS], Verdict.FAILS),
+        ([Verdict.HOLDS, Verdict.FAILS], Verdict.FAILS),
         ([Verdict.FAILS, Verdict.FAILS], Verdict.FAILS),
     ],
 )

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -303,15 +304,20 @@ def test_every_lever_alone_is_held_against_none(
     full = Scope(seeds=tuple(range(1, 7)), cluster="demo16", apps=1)
 
     def numbers(config: RunConfig) -> dict[str, Any]:
-        options = config.options
+        options = dict(config.options)
         printed = config.policy == "themis" and options.get("min_invited") == 1
         ranked = printed and options.get("payment") == "gpus" and "rank" not in options
         sticks = "Roaming" not in config.policy or not options
-        return {"rho": (0.5 if ranked else 1.0 if sticks else roaming) * wobble(config)}
+        # Whoever bids, these come out the same.
+        told_apart = sorted((options | {"bidder": "app"}).items())
+        moves = crc32(f"{config.policy} {told_apart}".encode())
+        rho = 0.5 if ranked else 1.0 if sticks else roaming
+        return {"rho": rho * wobble(config), "moves": moves}
 
     *_, alone = e14.study(finished(e14.EXPERIMENT, full, numbers)).claims
     assert alone.verdict is verdict  # One of them may seem to help by chance.
-    assert alone.themis.text == f"{helpful} of {len(e14.LEVERS) + 2} do"
+    assert alone.themis.text == f"{helpful} of {len(e14.LEVERS) - 1 + len(e14.KEPT)} do"
+    assert "they change nothing alone: bidder." in alone.explanation
     assert "they help: ranking 0.50x" in alone.explanation
     assert ("sticky agents 0.50x" in alone.explanation) is (helpful == 2)
 

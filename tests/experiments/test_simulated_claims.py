@@ -99,7 +99,7 @@ def test_e1_finds_the_factors_that_are_there(finished: Any) -> None:
     # Who holds needs no excuse; of the others it is told how far anybody could have come.
     assert "could hardly" not in found["W1: max rho, gandiva over ours"].explanation
     assert "could hardly be more than 2.00x" in found["W1: max rho, tiresias over ours"].explanation
-    assert found["W1: narrower spread of rho than the paper's four"].verdict is Verdict.PARTLY
+    assert found["W1: narrower spread of rho than the paper's four"].verdict is Verdict.FAILS
 
 
 def test_e2_compares_gpu_time_and_knows_what_placement_can_cost(finished: Any) -> None:
@@ -132,7 +132,7 @@ def test_e4_holds_only_if_gandiva_is_next(finished: Any) -> None:
     results = finished(
         e4.EXPERIMENT, SCOPE, lambda config: {"placement_score": scores.get(config.policy, 0.9)}
     )
-    assert e4.study(results).claims[1].verdict is Verdict.PARTLY
+    assert e4.study(results).claims[1].verdict is Verdict.FAILS
 
 
 def test_e2_accounts_for_all_that_was_held_and_for_what_winners_keep(finished: Any) -> None:
@@ -244,7 +244,7 @@ def test_the_mechanism_as_printed_is_run_on_fewer_seeds(tmp_path: Path) -> None:
     assert seeds(e1.EXPERIMENT, Scope(), "themis") == list(range(101, 131))
     assert seeds(e1.EXPERIMENT, Scope(), "themis-paper") == list(range(101, 107))
     assert seeds(e9.EXPERIMENT, Scope(), "themis-paper") == list(range(101, 131))
-    # A part of the evaluation is a part of it, other seeds are somebody's own affair.
+    # A part of the evaluation is a part of it; elsewhere nobody waits for it without asking.
     assert seeds(e1.EXPERIMENT, Scope(seeds=(106, 107)), "themis-paper") == [106]
-    assert seeds(e1.EXPERIMENT, Scope(seeds=(7,)), "themis-paper") == [7]
+    assert seeds(e1.EXPERIMENT, Scope(seeds=(7,)), "themis-paper") == []
     assert seeds(e1.EXPERIMENT, Scope(quick=True), "themis-paper") == [1, 2]

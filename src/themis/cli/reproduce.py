@@ -337,8 +337,8 @@ def _tell_data_lost(losing: Sequence[str], made: Sequence[str]) -> None:
     lost = [name for name in losing if name in made]
     if lost:
         what = "has a chapter" if len(lost) == 1 else "have chapters"
-        note(f"{' '.join(lost)} {what} with measured data, to be replaced without; to have that "
-             f"again: the same command with {DATA_VARIABLE}")  # fmt: skip
+        note(f"{' '.join(lost)} {what} with measured data, giving way to such without; "
+             f"to have that again: the same command with {DATA_VARIABLE}")  # fmt: skip
 
 
 def _tell_replaced(before: dict[str, str], made: Sequence[str], out: Path) -> None:
@@ -352,7 +352,7 @@ def _tell_replaced(before: dict[str, str], made: Sequence[str], out: Path) -> No
         listed = " ".join(names)
         again = f"themis reproduce {listed}{flags} --out {shlex.quote(str(out))} --minutes 0"
         what = "has a chapter" if len(names) == 1 else "have chapters"
-        note(f"{listed} {what} of another scope, to be replaced; to have that again: {again}")
+        note(f"{listed} {what} of another scope, giving way; to have that again: {again}")
 
 
 def _counts(each: dict[str, int]) -> dict[str, int]:

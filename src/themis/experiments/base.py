@@ -252,7 +252,7 @@ class Piece:
 
 
 def literal_seeds(_: RunConfig) -> Collection[int]:
-    """The evaluation's seeds on which the mechanism as printed has this run, if nobody names it.
+    """The seeds on which the mechanism as printed has this run, if nobody names it.
 
     It takes ten to twenty times as long as another policy: it has as many as a verdict needs.
     """
@@ -280,18 +280,21 @@ class Experiment:
     pieces: Callable[[Results], Iterable[Piece]] = _no_pieces
     """What else it needs, after its runs."""
     literal: Callable[[RunConfig], Collection[int]] = literal_seeds
-    """On which of the evaluation's seeds it runs the mechanism as printed."""
+    """On which seeds it runs the mechanism as printed."""
     reads_data: bool = False
     """Whether it shows measured data where there is some."""
     grows: str = ""
     """How many runs it comes to, if it names more when it has seen the first."""
 
     def wanted(self, results: Results) -> Iterator[RunConfig]:
-        """Its plan without what the evaluation can do without, as above. What is there is used."""
+        """Its plan without what the evaluation can do without, as above. What is there is used.
+
+        A quick look has all of its plan: it was made to be short.
+        """
         for config in self.plan(results):
             if (
                 config.policy != LITERAL
-                or config.seed not in REPORT_SEEDS
+                or results.scope.quick
                 or config.seed in self.literal(config)
             ):
                 yield config

@@ -1,11 +1,11 @@
 """E10: the knob f, which trades fairness against efficiency."""
 
-import math
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from themis.experiments.base import (
     FEWER_REPORT_SEEDS,
     LITERAL,
+    NOTHING,
     OURS,
     Claim,
     Column,
@@ -15,7 +15,6 @@ from themis.experiments.base import (
     Results,
     Told,
     Verdict,
-    literal_seeds,
     told,
 )
 from themis.experiments.matrix import (
@@ -34,10 +33,11 @@ from themis.sim.config import RunConfig
 
 VALUES = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
 QUICK_VALUES = (0.0, 0.4, 0.8, 1.0)
-LITERAL_VALUES = (0.0, 0.8, 1.0)
+LITERAL_VALUES = (0.8, 1.0)
 POLICIES = (OURS, LITERAL)
 CHOSEN = 0.8
 NEAR = 0.1 + 1e-9
+_PRINTED = "The mechanism as printed was run at 0.8 and 1 only."
 
 MEASURES = {
     "max_rho": summary("max_rho", "paper"),
@@ -69,20 +69,16 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return matrix(results).configs()
 
 
-def _values(measured: Measured, of: str = OURS) -> list[float]:
-    return [float(value) for value, policy in measured.by_cell if policy == of]
+def _values(measured: Measured) -> list[float]:
+    return [float(value) for value, policy in measured.by_cell if policy == OURS]
 
 
 def _best(measured: Measured) -> Claim:
-    def lowest(policy: str) -> tuple[float, int]:
-        cells = [(f, policy) for f in _values(measured, policy)]
-        if not all(map(measured.count, cells)):
-            return math.nan, 0  # the lowest of what there is would say nothing
+    cells = [(f, OURS) for f in _values(measured)]
+    lowest = None
+    if all(map(measured.count, cells)):  # the lowest of what there is would say nothing
         same = measured.paired(*cells)
-        found = best({f: same.estimate("max_rho", (f, policy)).mean for f, _ in cells}, min)
-        return math.nan if found is None else found, len(same.seeds)
-
-    (ours, seeds), (literal, fewer) = lowest(OURS), lowest(LITERAL)
+        lowest = best({f: same.estimate("max_rho", (f, OURS)).mean for f, _ in cells}, min)
     others = {
         f: measured.factor("max_rho", of=(f, OURS), over=(CHOSEN, OURS))
         for f in _values(measured)
@@ -98,15 +94,13 @@ def _best(measured: Measured) -> Claim:
         f"At {next_best:g}, the best of the others, max rho is {others[next_best].told.text} "
         f"that at {CHOSEN:g}. "
     )  # fmt: skip
-    ran = [f"{f:g}" for f in _values(measured, LITERAL) if measured.count((f, LITERAL))]
     return Claim(
         "The f with the lowest max rho",
         told(CHOSEN, "g"),
-        beside(told(literal, "g"), fewer, seeds),
-        told(ours, "g"),
+        NOTHING,
+        NOTHING if lowest is None else told(lowest, "g"),
         verdict,
-        f"{runner_up}The mechanism as printed was run "
-        + (f"at {', '.join(ran)} only." if ran else "at no f."),
+        f"{runner_up}{_PRINTED}",
     )
 
 
@@ -126,17 +120,14 @@ def _worse_at_one(measured: Measured) -> Claim:
 
 
 def _efficiency(measured: Measured) -> Claim:
-    ours, literal = (
-        measured.factor("gpu_hours", of=(1.0, policy), over=(0.0, policy))
-        for policy in (OURS, LITERAL)
-    )
+    ours = measured.factor("gpu_hours", of=(1.0, OURS), over=(0.0, OURS))
     return Claim(
         "GPU time from f = 0 to f = 1",
         Told("rises"),
-        beside(literal.percent, literal.seeds, ours.seeds),
+        NOTHING,
         ours.percent,
         at_least(ours, 1.0),
-        "With more bidders there is more choice of placements.",
+        f"With more bidders there is more choice of placements. {_PRINTED}",
     )
 
 
@@ -161,16 +152,10 @@ def study(results: Results) -> Findings:
     )  # fmt: skip
 
 
-def _literal_seeds(config: RunConfig) -> Collection[int]:
-    """None at f = 0: with everybody bidding in each of its rounds nobody has waited for a run."""
-    return () if config.options.get("f") == 0.0 else literal_seeds(config)
-
-
 EXPERIMENT = Experiment(
     "E10",
     "The fairness knob f",
     "Max rho is best near f = 0.8 and about 1.5x worse at 1; efficiency falls as f rises.",
     study,
     plan,
-    literal=_literal_seeds,
 )

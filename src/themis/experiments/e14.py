@@ -209,9 +209,12 @@ def _best(measured: Measured, workload: str) -> Claim:
 
 def _changes_nothing(measured: Measured, workload: str, name: str) -> bool:
     """Whether what a variant changes did not occur in any of its runs."""
-    cells = ((workload, name), (workload, DEFAULT))
-    one, other = measured.paired(*cells).by_cell.values()
-    return measured.count(*cells) >= FEWEST and one == other
+    return _alike(measured, (workload, name), (workload, DEFAULT))
+
+
+def _alike(measured: Measured, one: Cell, other: Cell) -> bool:
+    same = measured.paired(one, other).by_cell
+    return measured.count(one, other) >= FEWEST and same[one] == same[other]
 
 
 def _verdict(better: int, few: int, chance: int) -> Verdict:
@@ -243,13 +246,15 @@ def _together(measured: Measured, workload: str) -> Claim:
 
 def _single_handed(measured: Measured) -> Claim:
     """What each lever does on its own: on W2, where all of them have been run alone."""
-    pairs = {lever: (f"none but {lever}", NONE) for lever in LEVERS} | {
-        lever: (NONE, f"none, not even {lever}") for lever in KEPT
+    pairs = {lever: (("w2", f"none but {lever}"), ("w2", NONE)) for lever in LEVERS} | {
+        lever: (("w2", NONE), ("w2", f"none, not even {lever}")) for lever in KEPT
     }
+    there = {lever: cells for lever, cells in pairs.items() if set(cells) <= set(measured.by_cell)}
+    idle = [lever for lever, cells in there.items() if _alike(measured, *cells)]
     alone = {
-        lever: measured.factor("max_rho_ref", of=("w2", one), over=("w2", other))
-        for lever, (one, other) in pairs.items()
-        if {("w2", one), ("w2", other)} <= set(measured.by_cell)
+        lever: measured.factor("max_rho_ref", of=of, over=over)
+        for lever, (of, over) in there.items()
+        if lever not in idle
     }
     known = {lever: found for lever, found in alone.items() if found.seeds >= FEWEST}
     helps = [f"{lever} {found.told.text}" for lever, found in known.items() if found.below]
@@ -267,7 +272,9 @@ def _single_handed(measured: Measured) -> Claim:
         verdict,
         f"Alone they help: {', '.join(helps) or 'none'}; they harm: {', '.join(harms) or 'none'}; "
         "the others cannot be told from nothing. What harms alone may help with the others. Did "
-        f"none of them anything, up to {chance} would seem to help by chance in 19 of 20 ablations."
+        f"none of them anything, up to {chance} would seem to help by chance in 19 of 20 "
+        f"ablations. {' and '.join(KEPT)} are each judged by what is lost without, with the other."
+        + (f" Not counted, since they change nothing alone: {', '.join(idle)}." if idle else "")
         + ("" if whole else f" {len(alone) - len(known)} have fewer than {FEWEST} pairs of seeds."),
     )
 

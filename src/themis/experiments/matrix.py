@@ -195,11 +195,11 @@ def unprinted(measured: Measured) -> tuple[str, ...]:
     if min(counts, default=FEWEST) >= min(FEWEST, len(measured.seeds)):
         return ()
     if not any(counts):
-        note = "is not run here: a run takes long, and no verdict is about it"
+        note = "is not run here, for a run takes long"
     else:
         note = (
-            f"has fewer than {FEWEST} seeds in some rows, for a run takes long and no verdict is "
-            "about it there: what such a row shows may be chance, and figures leave it out"
+            f"has fewer than {FEWEST} seeds in some rows, for a run takes long: what such a row "
+            "shows may be chance, and figures leave it out"
         )
     return (f"{LITERAL} {note} (docs/decisions/0054). More with --policies {LITERAL}.",)
 

@@ -162,13 +162,12 @@ def at_most(found: Factor, wanted: float) -> Verdict:
 
 
 def all_of(verdicts: Iterable[Verdict]) -> Verdict:
-    """What is left of a claim that consists of several."""
-    seen = list(verdicts)
-    if all(verdict is Verdict.HOLDS for verdict in seen):
-        return Verdict.HOLDS
-    if Verdict.OPEN in seen and Verdict.FAILS not in seen:
-        return Verdict.OPEN
-    return Verdict.FAILS if all(verdict is Verdict.FAILS for verdict in seen) else Verdict.PARTLY
+    """What is left of a claim that consists of several: no more than of the weakest of them."""
+    seen = set(verdicts)
+    for verdict in (Verdict.FAILS, Verdict.OPEN, Verdict.PARTLY):
+        if verdict in seen:
+            return verdict
+    return Verdict.HOLDS
 
 
 def cdf_at(table: Table, value: float) -> float:

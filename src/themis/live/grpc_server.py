@@ -219,9 +219,8 @@ class GrpcServer:
     async def close(self, grace: float = 1.0) -> None:
         """Take no more calls; those under way get so many seconds."""
         if self._server is not None:
-            self._closing = (
-                True  # Nothing more is waited for, not even where an answer is on its way.
-            )
+            # Nothing more is waited for, not even where an answer is on its way.
+            self._closing = True
             stopping = asyncio.create_task(self._server.stop(grace))
             await asyncio.sleep(0)
             for patience in list(self._silent):
@@ -326,9 +325,11 @@ class GrpcServer:
         """
         with self._counted_stream(self._identify(peer)) as said:
             raw = await self._next(context)
-            said.anything = raw is not None
+            said.anything = raw is not None or self._closing
         if raw is None:
-            raise UnavailableError("nothing was said")
+            raise UnavailableError(
+                "this service is stopping" if self._closing else "nothing was said"
+            )
         return raw
 
     async def _next(self, context: Any) -> bytes | None:

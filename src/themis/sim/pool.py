@@ -28,6 +28,8 @@ POLL_S = 0.2
 """How long to wait before the news of the workers are looked at again."""
 
 _ROUNDING = 1e-6
+_ENDINGS = (signal.SIGINT, signal.SIGTERM)
+"""What people and machines end a whole group of processes with."""
 
 Progress = Callable[[int, int, str], None]
 """Called with what is done, with all there is to do (apps, or parts of the work where it is known
@@ -219,8 +221,9 @@ _news: list["_News"] = []
 
 
 def _start_worker(news: "_News") -> None:
-    # Whoever presses Ctrl-C means the comparison; its process ends the workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Whoever presses Ctrl-C, or ends the whole group, means the comparison; it ends the workers.
+    for number in _ENDINGS:
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_follow_parent, daemon=True).start()
     spare_memory_checks()
     _news.append(news)
@@ -281,13 +284,18 @@ def _in_processes(
         raise UnavailableError(reason) from error
     except KeyboardInterrupt:
         with _interrupts_held():
-            _collect(running, store, counter)
+            _collect({one: running[one] for one in running if _whole(one)}, store, counter)
         raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in set(multiprocessing.active_children()) - before:
-            process.terminate()
+            process.kill()  # They mind nothing else, and write no files.
         news.close()
+
+
+def _whole(future: Future[Stored | str]) -> bool:
+    """Whether its worker got to the end: whoever ended us may have ended that one before."""
+    return future.done() and not isinstance(future.exception(), BrokenProcessPool)
 
 
 def _collect(
@@ -305,8 +313,8 @@ def _collect(
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Put Ctrl-C off; processes that start meanwhile never see one."""
-    old = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    """Put Ctrl-C and its like off; processes that start meanwhile never see one."""
+    old = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
     try:
         yield
     finally:
