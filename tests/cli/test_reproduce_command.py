@@ -31,6 +31,9 @@ def test_without_names_it_lists_the_experiments(cli: Cli) -> None:
     assert set(data) >= {"E1", "E12", "E13"}
     assert (data["E11"]["runs"], data["E12"]["runs"]) == (4 * 10 + 3 * 6, 0)
     assert re.search(r"E16 .* 260 +about 20,000 in all", done.out)
+    few = cli("reproduce", "--quick")
+    assert re.search(r"E11 .* 7 *$", few.out, re.MULTILINE)
+    assert "in all" not in few.out
 
 
 def test_people_get_the_claims_and_the_files(cli: Cli, tmp_path: Path) -> None:

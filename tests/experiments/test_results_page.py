@@ -12,6 +12,9 @@ import pytest
 from themis.errors import ConfigError
 from themis.experiments import Scope, e15, evaluate, report, reproduce, write_report
 from themis.experiments.base import (
+    NOTHING,
+    OWN_BAR,
+    Claim,
     Column,
     Experiment,
     Figure,
@@ -21,12 +24,13 @@ from themis.experiments.base import (
     Told,
     Verdict,
     alike,
+    told,
 )
 from themis.experiments.chapter import Origin
 from themis.experiments.charts import Panel, plot_cdfs
 from themis.experiments.estimates import GUESS, costs, forecast
 from themis.experiments.provenance import commit_here, seed_text
-from themis.experiments.report import extent, leads, origin, share
+from themis.experiments.report import counted_claims, extent, leads, origin, share
 from themis.experiments.results import write_results
 from themis.experiments.running import missing, run_experiments
 from themis.sim import RunConfig
@@ -53,11 +57,11 @@ def test_claims_of_a_quick_look_are_marked_and_not_counted_as_evidence(tmp_path:
     out, page = tmp_path / "out", tmp_path / "results.md"
     reproduce([PAGE], Scope(quick=True), out)
     write_results(out, page)
-    assert "1 claim: 1 hold." in page.read_text("utf-8")
+    assert "1 claim of the paper: 1 hold." in page.read_text("utf-8")
     reproduce([replace(PAGE, id="E13")], Scope(), out)
     write_results(out, page)
     text = page.read_text("utf-8")
-    assert "1 claim: 1 hold (and 1 of quick looks, not evidence)." in text
+    assert "1 claim of the paper: 1 hold (and 1 of quick looks, not evidence)." in text
     assert text.count(" (quick look) |") == 1
     assert (out / "report.html").read_text("utf-8").count("(quick look)</span></td>") == 1
     rows = list(csv.DictReader((out / "claims.csv").read_text("utf-8").splitlines()))
@@ -101,7 +105,7 @@ def test_the_page_comes_from_the_folder_alone(tmp_path: Path) -> None:
     short, row = [line for line in text.splitlines() if "holds" in line]
     assert [len(re.findall(r"(?<!\\)\|", line)) for line in (short, row)] == [5, 7]
     assert short.startswith("| [E12](#e12-")
-    assert "\n\n1 claim: 1 hold.\n" in text
+    assert "\n\n1 claim of the paper: 1 hold.\n" in text
     before = page.read_bytes()
     write_results(tmp_path / "out", page)
     assert page.read_bytes() == before
@@ -175,7 +179,7 @@ def test_of_two_chapters_on_the_same_the_later_one_is_heard(tmp_path: Path) -> N
     quick, _ = leads(reproduce(said, Scope(quick=True), tmp_path / "quick"))
     assert quick == "Best: 1. This is of a quick look, not evidence."
     text = (tmp_path / "report.html").read_text("utf-8")
-    assert text.index("Best: 1.") < text.index("Share: W1") < text.index("0 claims")
+    assert text.index("Best: 1.") < text.index("Share: W1") < text.index("no claims")
 
 
 def test_an_empty_folder_gives_no_page(tmp_path: Path) -> None:
@@ -274,3 +278,17 @@ def test_both_pages_begin_with_the_share_that_the_auction_assigned(
         before, _, _ = path.read_text("utf-8").partition(end)
         assert "that the auction assigned" in before
         assert "W1 37%, W2 37%, W1 2x 37%, W2 2x 37%; means over seeds 1-2." in before
+
+
+def test_bars_of_our_own_are_counted_apart_from_what_the_paper_says(tmp_path: Path) -> None:
+    def mixed(_: Results) -> Findings:
+        paper = Claim("c", told(1.5), NOTHING, NOTHING, Verdict.OPEN, "w")
+        bars = [replace(paper, paper=one, verdict=verdict)
+                for one, verdict in ((OWN_BAR, Verdict.HOLDS), (OWN_BAR, Verdict.FAILS),
+                                     (Told("<= 0.5x (ours)"), Verdict.FAILS))]  # fmt: skip
+        return Findings((paper, *bars))
+
+    chapters = reproduce([Experiment("E1", "t", "p.", mixed)], Scope(), tmp_path)
+    assert counted_claims(chapters) == (
+        "1 claim of the paper: 1 undecided; 3 bars of our own: 1 hold, 2 do not hold"
+    )

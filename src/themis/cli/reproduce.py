@@ -97,7 +97,7 @@ def reproduce(
             verify, bool(experiments), [flag for flag, one in others.items() if one is not None]
         )
     if not experiments and docs is None and pack is None and unpack is None:
-        _list(json=json)
+        _list(_scope(quick, seeds), json=json)
         return
     _check_fresh(fresh, minutes)
     wanted, scope = chosen(experiments or []), _scope(quick, seeds)
@@ -403,7 +403,7 @@ def _verify(asked: _Asked, count: int, *, json: bool) -> None:
     wrong = sum(bool(one.differences) for one in checked)
     if json:
         print_json([asdict(one) for one in checked])
-    else:
+    elif checked:
         rows = table("Runs made again", "run", "made with", "now")
         rows.columns[-1].justify = "left"
         for one in checked:
@@ -486,12 +486,11 @@ def _resumable(out: Path, *, fresh: bool) -> Iterator[None]:
         raise
 
 
-def _list(*, json: bool) -> None:
+def _list(scope: Scope, *, json: bool) -> None:
     from themis.experiments import EXPERIMENTS  # noqa: PLC0415 - late, so that --help is quick
 
     with talking_bar("counting runs", numbers=False):
-        data = data_folder()
-        runs = {name: _planned(item, data) for name, item in EXPERIMENTS.items()}
+        runs = {name: _planned(item, scope) for name, item in EXPERIMENTS.items()}
     if json:
         print_json(
             {
@@ -500,22 +499,23 @@ def _list(*, json: bool) -> None:
             }
         )
         return
+    few = scope.quick or scope.seeds
     rows = table("Experiments: themis reproduce NAME... or all", "name", "title", "runs", "")
     rows.columns[1].justify = rows.columns[3].justify = "left"
     for name, item in EXPERIMENTS.items():
-        rows.add_row(name, item.title, str(runs[name] or "none"), item.grows)
+        rows.add_row(name, item.title, str(runs[name] or "none"), "" if few else item.grows)
     console().print(rows)
-    more = "" if data is not None else f"; E15 has more with {DATA_VARIABLE}"
+    more = "" if scope.data is not None else f"; E15 has more with {DATA_VARIABLE}"
     note(f"many are in several of them, and are made once{more}")
 
 
-def _planned(experiment: Experiment, data: Path | None) -> int:
+def _planned(experiment: Experiment, scope: Scope) -> int:
     """How many runs an experiment names before there is any."""
-    from themis.experiments import Results, Scope  # noqa: PLC0415 - late, so that --help is quick
+    from themis.experiments import Results  # noqa: PLC0415 - late, so that --help is quick
     from themis.sim.store import Store  # noqa: PLC0415 - as above
 
     with TemporaryDirectory(prefix="themis-") as nothing:
-        plan = experiment.wanted(Results(Scope(data=data), Store(Path(nothing) / "runs")))
+        plan = experiment.wanted(Results(scope, Store(Path(nothing) / "runs")))
         return len({repr(config) for config in plan})
 
 

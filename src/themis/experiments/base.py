@@ -126,6 +126,9 @@ class Told:
 
 
 NOTHING = Told("-")
+_OWN = "(ours)"
+OWN_BAR = Told(f"- {_OWN}")
+"""What the paper's column has beside a bar of our own."""
 MOST_DIGITS = 4
 
 
@@ -168,6 +171,11 @@ class Claim:
     explanation: str
     by_policy: bool = True
     """Whether the two columns of ours tell of policies; otherwise they are the same."""
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is a bar of our own, which the paper says nothing of."""
+        return self.paper.text.endswith(_OWN)
 
 
 def alike(statement: str, paper: Told, ours: Told, verdict: Verdict, explanation: str) -> Claim:

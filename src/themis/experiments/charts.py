@@ -182,7 +182,7 @@ class Line:
     """One line of a sweep: a mean with its interval at each value; NaN where there is none."""
 
     name: str
-    points: Sequence[Estimate]
+    points: Sequence[Estimate | Factor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,11 +217,7 @@ def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[S
                 part.errorbar(
                     [place for place, _ in shown_points],
                     [point.mean for _, point in shown_points],
-                    # Of a few seeds an interval says nothing, and would hide everything else.
-                    yerr=[
-                        point.half or 0.0 if point.runs >= FEWEST else 0.0
-                        for _, point in shown_points
-                    ],
+                    yerr=list(zip(*(_reach(point) for _, point in shown_points), strict=True)),
                     label=line.name, marker=look.marker, markersize=4,
                     capsize=2.5, elinewidth=0.9, **look.line,
                 )  # fmt: skip
@@ -241,6 +237,16 @@ def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[S
                 part.set_ylim(0.0, 1.08 * part.get_ylim()[1])
         legend(axes[-1], 7, "upper left")
     return drawing
+
+
+def _reach(point: Estimate | Factor) -> tuple[float, float]:
+    """How far an interval goes down and up; of a few seeds it says nothing, and would hide more."""
+    if isinstance(point, Estimate):
+        half = point.half or 0.0
+        return (half, half) if point.runs >= FEWEST else (0.0, 0.0)
+    if point.low is None or point.high is None or point.seeds < FEWEST:
+        return 0.0, 0.0
+    return point.mean - point.low, point.high - point.mean
 
 
 def _ticks(values: Sequence[float | int | str], lines: Sequence[Line]) -> list[str]:

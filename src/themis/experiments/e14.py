@@ -9,6 +9,7 @@ from themis.experiments.base import (
     LITERAL,
     NOTHING,
     OURS,
+    OWN_BAR,
     Claim,
     Column,
     Experiment,
@@ -195,7 +196,7 @@ def _best(measured: Measured, workload: str) -> Claim:
     chance = by_chance(len(names))
     return Claim(
         f"Our bar, {workload.upper()}: no single change makes max rho_ref surely lower",
-        Told("- (ours)"),
+        OWN_BAR,
         NOTHING,
         Told(f"{len(better)} of {len(names)} do" if better else "none does"),
         _verdict(len(better), len(few), chance),
@@ -236,7 +237,7 @@ def _together(measured: Measured, workload: str) -> Claim:
     found = measured.factor("max_rho_ref", of=(workload, NONE), over=(workload, DEFAULT))
     return Claim(
         f"Our bar, {workload.upper()}: max rho_ref with none of the levers, over that with all",
-        Told("- (ours)"),
+        OWN_BAR,
         NOTHING,
         found.told,
         at_least(found, 1.0),
@@ -266,7 +267,7 @@ def _single_handed(measured: Measured) -> Claim:
         verdict = Verdict.HOLDS
     return Claim(
         "Our bar, W2: a lever alone makes max rho_ref surely lower than none does",
-        Told("- (ours)"),
+        OWN_BAR,
         NOTHING,
         Told(f"{len(helps)} of {len(alone)} do") if known else NOTHING,
         verdict,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from themis.experiments.base import (
     NOTHING,
     OURS,
+    OWN_BAR,
     REPORT_SEEDS,
     TUNING_SEEDS,
     Claim,
@@ -17,7 +18,6 @@ from themis.experiments.base import (
     Results,
     Row,
     Table,
-    Told,
     Verdict,
 )
 from themis.experiments.charts import plot_ranges
@@ -286,7 +286,7 @@ def _strong(catch: Catch, family: str) -> Claim:
     verdict = Verdict.HOLDS if found.mean >= STRONG else Verdict.FAILS
     return Claim(
         f"Defences off: the search finds a lie by {family} that gains {STRONG:g}x",
-        Told("- (ours)"),
+        OWN_BAR,
         NOTHING,
         found.told,
         verdict if found.seeds >= FEWEST else Verdict.OPEN,
@@ -299,7 +299,7 @@ def _closed(catch: Catch) -> Claim:
     known = best({family: each[ON].gain.mean for family, each in catch.items()}, max)
     if known is None:
         why = "No family has been searched to its end."
-        return Claim(CLOSED, Told("- (ours)"), NOTHING, NOTHING, Verdict.OPEN, why)
+        return Claim(CLOSED, OWN_BAR, NOTHING, NOTHING, Verdict.OPEN, why)
     found = {family: catch[family][ON].factor for family in catch}
     sure = [family for family in found if (found[family].low or 0.0) > MOST]
     above = [family for family in found if (found[family].high or math.inf) > MOST]
@@ -308,7 +308,7 @@ def _closed(catch: Catch) -> Claim:
     others = ", ".join(f"{family} {found[family].told.text}" for family in above)
     return Claim(
         CLOSED,
-        Told("- (ours)"),
+        OWN_BAR,
         NOTHING,
         found[known].told,
         verdict if found[known].seeds >= FEWEST else Verdict.OPEN,

@@ -50,7 +50,7 @@ h2 { font-size: 1.3rem; margin-top: 2.8rem; border-top: 2px solid #ddd; padding-
 p.lead, figcaption, caption, .note { color: #555; }
 table { border-collapse: collapse; margin: 1rem 0; }
 .wide { overflow-x: auto; background-attachment: local, scroll;
-        background-image: linear-gradient(90deg, #fff 80%, transparent),
+        background-image: linear-gradient(270deg, #fff 80%, transparent),
                           linear-gradient(90deg, transparent, #bbb);
         background-position: right; background-repeat: no-repeat;
         background-size: 3rem 100%, .7rem 100%; }
@@ -123,10 +123,18 @@ def counted_claims(chapters: Sequence[Chapter]) -> str:
 
 
 def _counted(chapters: Sequence[Chapter]) -> str:
-    counts = Counter(claim.verdict for chapter in chapters for claim in chapter.claims)
+    claims = [claim for chapter in chapters for claim in chapter.claims]
+    of_paper = _verdicts("claim", "of the paper", [one for one in claims if not one.ours])
+    ours = _verdicts("bar", "of our own", [one for one in claims if one.ours])
+    return "; ".join(filter(None, (of_paper, ours))) or "no claims"
+
+
+def _verdicts(what: str, whose: str, claims: Sequence[Claim]) -> str:
+    if not claims:
+        return ""
+    counts = Counter(claim.verdict for claim in claims)
     told = ", ".join(f"{counts[one]} {_SAID[one]}" for one in Verdict if counts[one])
-    claims = "1 claim" if counts.total() == 1 else f"{counts.total()} claims"
-    return f"{claims}: {told}" if told else claims
+    return f"{len(claims)} {what}{'s' * (len(claims) != 1)} {whose}: {told}"
 
 
 def _lead(chapters: Sequence[Chapter]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from themis.experiments.base import LITERAL, Column
 from themis.experiments.charts import Line, Sweep, plot_sweeps
 from themis.experiments.matrix import Cell, Measured, over, swept
-from themis.experiments.measures import FEWEST
+from themis.experiments.measures import FEWEST, Factor
 from themis.experiments.provenance import seed_text
 from themis.sim.canvas import Drawing
 from themis.sim.compare import Estimate
@@ -92,14 +92,18 @@ def plot_cells(
     Values at which a policy was not run are left out of its line, and those at which none was are
     marked so. `log` names measures that differ by orders of magnitude.
     """
+    known = same.measured
 
-    def at(name: str, cell: Cell) -> Estimate:
-        known = same.measured
-        return known.estimate(name, cell) if cell in known.by_cell else _NOT_RUN
+    def at(name: str, cell: Cell) -> Estimate | Factor:
+        if cell not in known.by_cell or not known.present[cell]:
+            return _NOT_RUN
+        if name in log:  # The others' intervals might reach below zero.
+            return known.paired(cell).typical(name, cell)
+        return known.estimate(name, cell)
 
     sweeps = [
         Sweep(
-            columns[name].name,
+            f"{columns[name].name}{', geometric mean' * (name in log)}",
             [Line(policy, [at(name, (value, policy)) for value in values]) for policy in policies],
             marks or {},
             from_zero=name not in {"over_work", "share_fair"},
