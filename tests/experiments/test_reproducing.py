@@ -31,7 +31,7 @@ from themis.sim import RunConfig
 from themis.sim import pool as pools
 from themis.sim.store import Store
 
-HOSTILE = "<script>alert('x')</script> & \"quoted\" https"
+HOSTILE = "<script>alert('x')</script> & \"quoted\" `<b>` https"
 SHORT = RunConfig(cluster="demo16", apps=1, policy="fifo", options={"lease": "4h"})
 OUTSIDE = re.compile(r"""https?://|src=|@import|url\((?!#)|<link|<script|<iframe""")
 VOID = {"meta", "br"}
@@ -79,6 +79,8 @@ def test_the_page_needs_no_other_file_and_escapes_what_it_is_told(tmp_path: Path
     text = (tmp_path / "report.html").read_text("utf-8")
     assert text.count("<svg") == 2
     assert OUTSIDE.findall(text) == []
+    assert "<code>&lt;b&gt;</code>" in text  # what is typed stands out, and is text
+    assert "<b>" not in text
     assert "&lt;script&gt;" in text
     page = Balanced()
     page.feed(text)

@@ -15,6 +15,7 @@ from themis.experiments.chapter import NO_DATA, NO_SEED, QUICK, WHOLE, Chapter, 
 
 Svgs = Mapping[tuple[str, str], str]
 
+_TYPED = re.compile(r"`([^`]+)`")
 _FEW = 3
 """More commits than this are not named in the first lines."""
 
@@ -92,7 +93,7 @@ def page(
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>Themis: the evaluation</title><style>{_STYLE}</style></head><body>",
         "<h1>Themis: the evaluation</h1>",
-        *(f"<p>{escape(text)}</p>" for text in leads(chapters)),
+        *(f"<p>{_prose(text)}</p>" for text in leads(chapters)),
         f'<p class="lead">{_lead(chapters)}</p>',
         *(f'<p class="note">{escape(name)} is damaged: run it again.</p>' for name in damaged),
         _contents(chapters, absent),
@@ -101,6 +102,11 @@ def page(
         "</body></html>",
     ]
     return "\n".join(parts) + "\n"
+
+
+def _prose(text: str) -> str:
+    """A sentence in which `what is typed` stands out."""
+    return _TYPED.sub(r"<code>\1</code>", escape(text))
 
 
 def leads(chapters: Sequence[Chapter]) -> list[str]:
@@ -211,7 +217,7 @@ def _told(item: Told) -> str:
 def _section(chapter: Chapter, svgs: Svgs) -> str:
     rows = "".join(
         f"<tr><td>{escape(claim.statement)}</td>{_columns(claim)}"
-        f"<td>{escape(claim.explanation)}</td></tr>"
+        f"<td>{_prose(claim.explanation)}</td></tr>"
         for claim in chapter.claims
     )
     head = _head("claim", "paper", "themis-paper", "themis", "verdict", "why")
@@ -220,7 +226,7 @@ def _section(chapter: Chapter, svgs: Svgs) -> str:
         f"<h2>{escape(chapter.id)}: {escape(chapter.title)}</h2>",
         f'<p class="lead">The paper: {escape(chapter.paper)} Here: {escape(extent(chapter))}.</p>',
         _wide(f"{head}<tbody>{rows}</tbody>"),
-        *(f'<p class="note">{escape(note)}</p>' for note in chapter.notes),
+        *(f'<p class="note">{_prose(note)}</p>' for note in chapter.notes),
         *(_figure(chapter, picture, svgs) for picture in chapter.pictures),
         *(_table(sheet) for sheet in chapter.sheets),
         f'<p class="note">{escape(origin(chapter))}</p>',
@@ -276,7 +282,7 @@ def _figure(chapter: Chapter, picture: Picture, svgs: Svgs) -> str:
     if svg is None:
         return f'<p class="note">Not drawn (matplotlib is missing): {escape(picture.caption)}</p>'
     body = inline_svg(svg, f"{chapter.id}-{picture.name}", picture.caption)
-    return f"<figure>{body}<figcaption>{escape(picture.caption)}</figcaption></figure>"
+    return f"<figure>{body}<figcaption>{_prose(picture.caption)}</figcaption></figure>"
 
 
 def _table(sheet: Sheet) -> str:
