@@ -49,6 +49,16 @@ def test_e3_finds_nothing_in_a_level_that_every_policy_keeps(
     assert ("says nothing" in level.explanation) is (verdict is Verdict.OPEN)
 
 
+def test_e3_says_nothing_of_the_others_where_ours_fails(finished: Any) -> None:
+    def numbers(config: RunConfig) -> dict[str, Any]:
+        rho = 3.0 if config.policy == "themis" else 0.2
+        return {"named": {"long": rho, "short": rho}}
+
+    *_, level = e3.study(finished(e3.EXPERIMENT, SCOPE, numbers)).claims
+    assert level.verdict is Verdict.FAILS
+    assert "says nothing" not in level.explanation
+
+
 @pytest.mark.parametrize(("printed", "called"), [(1, None), (6, "themis-paper, 6 seeds")])
 def test_e3_draws_the_mechanism_as_printed_only_on_as_many_seeds_as_tell(
     begun: Any, printed: int, called: str | None

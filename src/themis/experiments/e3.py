@@ -101,7 +101,7 @@ def _level(measured: Measured, job: str) -> Claim:
     others = [measured.estimate(job, cell).mean for cell in measured.by_cell if cell[1] != OURS]
     verdict = measured.judged(ours.mean <= most, ("w2", OURS))
     told_apart = any(other > most for other in others)
-    empty = all(other <= most for other in others)
+    empty = all(mean <= most for mean in (ours.mean, *others))
     return Claim(
         f"rho of the {job} job",
         told(printed, "g"),
