@@ -37,7 +37,9 @@ LITERAL_VALUES = (0.8, 1.0)
 POLICIES = (OURS, LITERAL)
 CHOSEN = 0.8
 NEAR = 0.1 + 1e-9
-_PRINTED = "The mechanism as printed is run at 0.8 and 1 only."
+_PRINTED = (
+    f"The mechanism as printed is run at {' and '.join(f'{f:g}' for f in LITERAL_VALUES)} only."
+)
 
 MEASURES = {
     "max_rho": summary("max_rho", "paper"),

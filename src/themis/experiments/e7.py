@@ -248,5 +248,5 @@ EXPERIMENT = Experiment(
     "worst at 40-60 %.",
     study,
     plan,
-    literal=lambda _: (),  # with four times the GPUs and apps a run takes an hour
+    literal=lambda _: (),  # with four times the GPUs and apps: nobody has waited
 )
