@@ -48,7 +48,7 @@ test-browser: setup
 # Others start slowly and many: one after the other they take a few minutes.
 test-engines: setup
 	@THEMIS_ENGINES=1 sh scripts/engines
-	@THEMIS_ENGINES=1 $(VENV_PYTHON) -m pytest tests/engines tests/raytune -m 'slurm or ray' $(ARGS)
+	@THEMIS_ENGINES=1 $(VENV_PYTHON) -m pytest tests/engines tests/integrations/ray_tune -m 'slurm or ray' $(ARGS)
 
 lint: setup
 	@$(VENV_PYTHON) -m ruff check .

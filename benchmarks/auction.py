@@ -34,19 +34,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import themis
-from themis.auction import Problem, Solution, check_solution, solver
-from themis.auction.comparison import compare
-from themis.auction.solver import preload
+from tests.support.random_auctions import generated_problem, recorded_problems, resized
+from themis.core.auction import Problem, Solution, check_solution, solver
+from themis.core.auction.solvers.comparison import compare
+from themis.core.auction.solvers.registry import preload
 from themis.errors import ConfigError
-from themis.records.auctions import (
+from themis.recording.auction_files import (
     AuctionFile,
     auction_files,
     auction_text,
     machines_not_offered,
     read_auction,
 )
-from themis.records.codec import decode, dumps, loads
-from themis.testing.auctions import generated_problem, recorded_problems, resized
+from themis.recording.codec import decode, dumps, loads
 
 LIMIT_SECONDS = 60
 HANGS_AFTER_SECONDS = 1800
@@ -269,7 +269,7 @@ def _work(args: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return NOT_INSTALLED
     if name == "highs":
-        from themis.auction.highs import OPTIONS  # noqa: PLC0415 - needs highspy
+        from themis.core.auction.solvers.highs import OPTIONS  # noqa: PLC0415 - needs highspy
 
         # As fast as people use it, though it then calls some answers best that are not.
         OPTIONS["presolve"] = "choose"

@@ -25,11 +25,11 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-import themis.agent.batch  # noqa: F401 # numpy is loaded at start-up, not in a bid
-from themis.agent import Agent, assignment, bidder, carving, clock, commands
-from themis.agent import events as ev
-from themis.fairness.schedules import halving_from_budget
-from themis.model import (
+import themis.core.agent.batched_rates  # noqa: F401 # numpy is loaded at start-up, not in a bid
+from themis.core.agent import Agent, bidder, carving, commands, job_assignment, remaining_time
+from themis.core.agent import events as ev
+from themis.core.fairness.schedules import halving_from_budget
+from themis.core.model import (
     AppId,
     AppSpec,
     GpuId,
@@ -42,9 +42,9 @@ from themis.model import (
     Source,
     Topology,
 )
-from themis.model.presets import preset
-from themis.model.zoo import ZOO, slowdown_of
-from themis.tuners import tuner_for
+from themis.core.model.presets import preset
+from themis.core.model.zoo import ZOO, slowdown_of
+from themis.core.tuners import tuner_for
 
 JOBS = 100
 HELD = 64
@@ -133,7 +133,7 @@ def _measure(case: Case, seed: int, topology: Topology) -> dict[str, float]:
     for event in _past(agent, spec, state, topology, rng):
         agent.handle(event)
     offer = _offer(agent, kind, topology, rng)
-    for module in (assignment, bidder, carving, clock):
+    for module in (job_assignment, bidder, carving, remaining_time):
         for function in vars(module).values():
             if hasattr(function, "cache_clear"):
                 function.cache_clear()

@@ -17,9 +17,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from themis.dashboard.serving import serve
-from themis.testing.browsers import Tabs, browser
-from themis.testing.recordings import large_run
+from tests.support.browsers import Tabs, browser
+from tests.support.sample_runs import large_run
+from themis.dashboard.local_server import serve
 
 INTERACTIVE_MS = 2000.0
 FRAMES = 30.0

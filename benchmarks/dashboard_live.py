@@ -20,11 +20,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from themis.arbiter import events as ev
-from themis.model import AppId, Machine, OwnerId
-from themis.testing.browsers import Live, Tab, Tabs, browser, live_service
-from themis.testing.recordings import large_run
-from themis.testing.world import simple_app
+from tests.support.browsers import Live, Tab, Tabs, browser, live_service
+from tests.support.sample_runs import large_run
+from tests.support.scripted_world import simple_app
+from themis.core.arbiter import events as ev
+from themis.core.model import AppId, Machine, OwnerId
 
 PROMISED_MS = 2000.0
 

@@ -21,12 +21,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from themis.engines import clock
 from themis.engines.base import Exited, Started, Task
-from themis.engines.control import CONTROLS
-from themis.engines.gpus import Pretend
-from themis.engines.local import LocalEngine
-from themis.engines.owners import Owners
+from themis.engines.host import boottime
+from themis.engines.host.accounts import Owners
+from themis.engines.host.gpu_inventory import Pretend
+from themis.engines.local.engine import LocalEngine
+from themis.engines.supervisor.process_control import CONTROLS
 from themis.errors import UnavailableError
 
 BAR_MS = 300.0
@@ -39,7 +39,7 @@ async def measure(state: Path, control: str, rounds: int) -> dict[str, object]:
     events = engine.watch()
     starts, kills, cpu, rss = [], [], [], []
     for token in range(1, rounds + 1):
-        task = Task("job-1", "ann", token, (0,), ("sleep", "600"), end=clock.now() + 60)
+        task = Task("job-1", "ann", token, (0,), ("sleep", "600"), end=boottime.now() + 60)
         began = time.perf_counter()
         await engine.start(task)
         event = await anext(events)

@@ -30,19 +30,19 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
-from themis.engines import clock
+from tests.support.grpc_service import until
+from tests.support.ray import RayCluster, ray_cluster
+from tests.support.scripted_world import simple_app
+from tests.support.service_processes import OWNER, SHORT, open_stage
+from tests.support.slurm import PACKAGES, SlurmCluster, slurm_cluster
 from themis.engines.base import Engine, Exited, Started, Task
-from themis.engines.gpus import Pretend
-from themis.engines.local import LocalEngine
-from themis.engines.owners import Owners
+from themis.engines.host import boottime
+from themis.engines.host.accounts import Owners
+from themis.engines.host.gpu_inventory import Pretend
+from themis.engines.local.engine import LocalEngine
 from themis.engines.ray.cluster import RayCluster as Ray
 from themis.engines.ray.cluster import RaySettings
 from themis.engines.slurm.cluster import SlurmCluster as Slurm
-from themis.testing.doors import until
-from themis.testing.ray import RayCluster, ray_cluster
-from themis.testing.slurm import PACKAGES, SlurmCluster, slurm_cluster
-from themis.testing.staging import OWNER, SHORT, open_stage
-from themis.testing.world import simple_app
 
 BAR_MS = 200.0
 CROWD = 100
@@ -65,7 +65,7 @@ async def changes(engine: Engine, rounds: int, bare: Bare, place: Path) -> dict[
     both: list[float] = []
     bares: list[float] = []
     for token in range(1, 2 * rounds + 1):
-        task = Task(f"job-{token}", "ann", token, tuple(range(GPUS)), JOB, end=clock.now() + 120)
+        task = Task(f"job-{token}", "ann", token, tuple(range(GPUS)), JOB, end=boottime.now() + 120)
         began = time.perf_counter()
         await engine.start(task)
         assert isinstance(event := await anext(events), Started), event
@@ -95,7 +95,7 @@ async def crowd(engines: list[Engine], jobs: int) -> float:
 
     async def one(engine: Engine, count: int) -> None:
         events = engine.watch()
-        end = clock.now() + 300
+        end = boottime.now() + 300
         tasks = [Task(f"c{n}", "ann", 10_000 + n, (n,), JOB, end=end) for n in range(count)]
         await asyncio.gather(*(engine.start(task) for task in tasks))
         for _ in tasks:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from themis.sim.canvas import Drawing, legend, look, panels
+from themis.sim.figures.plot_style import Drawing, legend, look, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -27,10 +27,9 @@ verbs     `themis ls` and `themis status` as whole commands, with 1,000 apps; `l
 reading   CPU of a real node with 100 jobs that report ten lines a second each, all of which their
           agent hears; `lines` is how many a second were written, `heard` how many it heard.
 
-Figures are medians of the runs. Made-up agents and nodes (themis.testing.crowd) are one process;
-`calib_ms` is a fixed piece of Python before each run, `calib_cpu_ms` the processor's part of it:
-what else the machine does is the difference.
-Exits 1 when a bar is missed.
+Figures are medians of the runs. Made-up agents and nodes (tests.support.load_clients) are one
+process; `calib_ms` is a fixed piece of Python before each run, `calib_cpu_ms` the processor's part
+of it: what else the machine does is the difference. Exits 1 when a bar is missed.
 """
 
 import argparse
@@ -61,11 +60,11 @@ from live_lab import (
 )
 from live_people import reading, submit, verbs
 
-from themis.arbiter import Settings
-from themis.arbiter.record import RoundRecord
-from themis.fleet.talk import EndSaid
-from themis.model import AppSpec
-from themis.testing.crowd import AgentPlan
+from tests.support.load_clients import AgentPlan
+from themis.core.arbiter import Settings
+from themis.core.arbiter.records import RoundRecord
+from themis.core.model import AppSpec
+from themis.protocol.agent_messages import EndSaid
 
 DAY = 86400.0
 LOST = {

@@ -21,33 +21,33 @@ from pathlib import Path
 from typing import Any
 
 import themis
-from themis.arbiter import Settings
-from themis.arbiter.commands import Refuse, Report
-from themis.arbiter.events import AppArrived, MachineJoined
-from themis.arbiter.record import RoundRecord
-from themis.fleet.messages import Program
-from themis.fleet.talk import LeaseNews, RunSaid, Standing
-from themis.live.agent_link import AgentLink
-from themis.live.config import Address
-from themis.live.credentials import Role, create_token
-from themis.live.entries import body_of, commands_in
-from themis.live.grpc_client import AgentClient, Connection, Credentials
-from themis.live.memory import CLUSTER, recall
-from themis.live.store import Batch, LogEntry, open_store
-from themis.live.tokenfile import write_secret
-from themis.live.vault import KeptVault
-from themis.model import AppSpec, Machine
-from themis.policies import policy
-from themis.records.codec import TAG
-from themis.testing.crowd import AgentPlan, NodePlan, Plan
-from themis.testing.world import simple_app
+from tests.support.load_clients import AgentPlan, NodePlan, Plan
+from tests.support.scripted_world import simple_app
+from themis.agent_host.session_client import AgentLink
+from themis.config.keys import Address
+from themis.core.arbiter import Settings
+from themis.core.arbiter.commands import Refuse, Report
+from themis.core.arbiter.events import AppArrived, MachineJoined
+from themis.core.arbiter.records import RoundRecord
+from themis.core.model import AppSpec, Machine
+from themis.core.policies import policy
+from themis.protocol.agent_messages import LeaseNews, RunSaid, Standing
+from themis.protocol.node_messages import Program
+from themis.recording.codec import TAG
+from themis.rpc.client import AgentClient, Connection, Credentials
+from themis.security.token_files import write_secret
+from themis.security.token_store import KeptVault
+from themis.security.tokens import Role, create_token
+from themis.service.persistence.log_entries import body_of, commands_in
+from themis.service.persistence.recovery import CLUSTER, recall
+from themis.service.persistence.store import Batch, LogEntry, open_store
 
 OWN = 50
 """Apps of one owner, at most."""
 THEMIS: tuple[str, ...] = (sys.executable, "-m", "themis")
 ENVIRONMENT = {key: text for key, text in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 """Of all processes, which find compiled modules as after an installation (`keep_compiled`)."""
-CROWD: tuple[str, ...] = (sys.executable, "-m", "themis.testing.crowd")
+CROWD: tuple[str, ...] = (sys.executable, "-m", "tests.support.load_clients")
 
 Line = dict[str, Any]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from live_lab import ENVIRONMENT, MARK, THEMIS, Agent, Lab, apps_of, open_folder, wait
 
+from tests.support.scripted_world import simple_app
 from themis.client import Client, job_app
-from themis.fleet.talk import PointsNews
-from themis.testing.world import simple_app
+from themis.protocol.agent_messages import PointsNews
 
 _PATIENCE = 120.0
 """Seconds after which something will not happen any more."""

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from themis.auction import (
+from tests.support.auction_lies import probe, small_market
+from themis.core.auction import (
     Bidder,
     Candidate,
     Problem,
@@ -27,12 +28,11 @@ from themis.auction import (
     payment,
     solver,
 )
-from themis.auction.lottery import solve_lottery
-from themis.auction.prepared import Prepared, prepare
-from themis.auction.problem import Objective
-from themis.auction.solver import Find, Found, Left, Start, restarted, start_of
-from themis.model import CLUSTER, MACHINE, RACK, AppId, Chunk, Machine, Topology
-from themis.testing.lies import probe, small_market
+from themis.core.auction.lottery.lottery import solve_lottery
+from themis.core.auction.problem import Objective
+from themis.core.auction.solvers.prepared import Prepared, prepare
+from themis.core.auction.solvers.registry import Find, Found, Left, Start, restarted, start_of
+from themis.core.model import CLUSTER, MACHINE, RACK, AppId, Chunk, Machine, Topology
 
 NOTICEABLE = 1e-3
 """A lie that gains less than this part is put down to arithmetic."""

@@ -3,8 +3,9 @@
 python benchmarks/prediction.py --apps 85 --seeds 10
 
 Every phase of every app runs on fixed GPUs, drawn from the rows of its own bid, with no noise, no
-costs and no other apps; see `themis.testing.phases`. Errors are |predicted / realised - 1|; phases
-with fewer GPUs than their jobs could use are told apart. It exits 1 when a median is over the bar.
+costs and no other apps; see `tests.support.phase_timing`. Errors are |predicted / realised - 1|;
+phases with fewer GPUs than their jobs could use are told apart. It exits 1 when a median is over
+the bar.
 """
 
 import argparse
@@ -14,10 +15,10 @@ import statistics
 import sys
 from collections.abc import Sequence
 
+from tests.support.phase_timing import Trial, trials
+from themis.core.model.presets import preset
 from themis.errors import ThemisError
-from themis.model.presets import preset
 from themis.sim.workloads import workload
-from themis.testing.phases import Trial, trials
 
 WORKLOADS = ("w1", "w2")
 CLUSTERS = ("testbed64", "sim256")

@@ -13,8 +13,8 @@ import resource
 import sys
 import time
 
+from themis.core.fairness.loads import total_work
 from themis.errors import ThemisError
-from themis.fairness.loads import total_work
 from themis.sim import RunConfig, prepare, run
 from themis.sim.workloads import true_phases
 

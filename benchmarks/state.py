@@ -20,14 +20,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
-from themis.arbiter import Arbiter, Settings, events
-from themis.arbiter.parts import Part
-from themis.arbiter.state import arbiter_from, parts, take_changed
-from themis.model import JobId, Topology
-from themis.model.presets import preset
-from themis.policies import policy
-from themis.records.codec import dumps, loads, part_from
-from themis.testing.world import ScriptedWorld, simple_app
+from tests.support.scripted_world import ScriptedWorld, simple_app
+from themis.core.arbiter import Arbiter, Settings, events
+from themis.core.arbiter.saved_state import arbiter_from, parts, take_changed
+from themis.core.arbiter.state_parts import Part
+from themis.core.model import JobId, Topology
+from themis.core.model.presets import preset
+from themis.core.policies import policy
+from themis.recording.codec import dumps, loads, part_from
 
 JOBS = 10
 MOST_GROWTH = 2.0

@@ -22,14 +22,22 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 import themis
-from themis.arbiter import Arbiter, events
-from themis.arbiter.commands import Command
-from themis.live.store import Batch, EndedLease, LeaseRow, LeaseState, LogEntry, Store, open_store
-from themis.model import GpuId
-from themis.model.presets import preset
-from themis.policies import policy
-from themis.records.codec import dumps
-from themis.testing.world import ScriptedWorld, simple_app
+from tests.support.scripted_world import ScriptedWorld, simple_app
+from themis.core.arbiter import Arbiter, events
+from themis.core.arbiter.commands import Command
+from themis.core.model import GpuId
+from themis.core.model.presets import preset
+from themis.core.policies import policy
+from themis.recording.codec import dumps
+from themis.service.persistence.store import (
+    Batch,
+    EndedLease,
+    LeaseRow,
+    LeaseState,
+    LogEntry,
+    Store,
+    open_store,
+)
 
 BAR_SECONDS = 2.0
 BEAT = 600.0

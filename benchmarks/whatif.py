@@ -26,12 +26,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from themis.arbiter.parts import SettingsPart
-from themis.records.codec import dumps
-from themis.records.questions import Case, Question
-from themis.records.snapshots import Snapshot, dumps_snapshot
+from themis.core.arbiter.state_parts import SettingsPart
+from themis.recording.cluster_snapshots import Snapshot, dumps_snapshot
+from themis.recording.codec import dumps
+from themis.recording.forecast_questions import Case, Question
 from themis.sim.config import RunConfig, prepare
-from themis.sim.forking import Fork
+from themis.sim.snapshot_sim import Fork
 
 FIRST, LAST, SLACK = 5.0, 60.0, 5.0
 

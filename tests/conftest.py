@@ -1,11 +1,14 @@
-"""What all tests share: how property tests run, and the measured data."""
+"""What all tests share: how property tests run, the measured data, a folder for jobs of others."""
 
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from themis.testing.tools import EXAMPLES, require_data
+from tests.support.requirements import EXAMPLES, require_data
 
 # A machine under load makes slow examples; that is no reason to fail.
 settings.register_profile(
@@ -33,3 +36,14 @@ settings.load_profile("ci")
 def themis_data() -> Path:
     """The folder of measured data; a test that wants it is skipped where there is none."""
     return require_data()
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that jobs of other users can enter, which they cannot with tmp_path."""
+    folder = Path(tempfile.mkdtemp(prefix="themis-stage-"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

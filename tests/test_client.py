@@ -26,9 +26,9 @@ from themis.errors import (
     UnknownAppError,
     UnknownCallerError,
 )
-from themis.live.access import Verb
-from themis.live.api import ENDPOINTS
-from themis.live.gate import problem_of
+from themis.security.permissions import Verb
+from themis.service.http.app import ENDPOINTS
+from themis.service.http.authentication import problem_of
 
 TOKEN = "themis_0123456789ab_" + "s" * 43
 Reply = tuple[int, Any, dict[str, str]]

@@ -12,7 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from themis.testing.tools import require_tool
+from tests.support.requirements import require_tool
 
 ROOT = Path(__file__).parent.parent
 HEAVY = ("grpc", "matplotlib", "numba", "numpy", "optuna", "psycopg", "ray")
@@ -25,6 +25,10 @@ NOT_IN_THE_TREE = {
     "a package index": re.compile(r"\bpypi\.\w|pythonhosted\.\w|https?://\S+/simple\b"),
     "an option naming an index": re.compile(r"--(?:extra-)?index-(?:url)|--find-(?:links)"),
 }
+
+
+# Held by the contract on training programs instead.
+NOT_LAYERED = {f"integrations.{name}" for name in ("lightning", "optional_bases", "transformers")}
 
 
 def pyproject() -> dict[str, Any]:
@@ -164,17 +168,27 @@ def is_installed(name: str) -> bool:
 def test_every_module_has_its_place_in_the_import_contracts() -> None:
     contracts = {item["name"]: item for item in pyproject()["tool"]["importlinter"]["contracts"]}
     layers = contracts["imports point downwards"]["layers"]
-    placed = {name for layer in layers for name in layer.split(" | ")}
-    there = {path.stem for path in (ROOT / "src" / "themis").iterdir() if path.suffix == ".py"}
-    there |= {path.parent.name for path in (ROOT / "src" / "themis").glob("*/__init__.py")}
+    placed = {name.removeprefix("themis.") for layer in layers for name in layer.split(" | ")}
+    source = ROOT / "src" / "themis"
+    there = {path.stem for path in source.iterdir() if path.suffix == ".py"}
+    there |= {path.parent.name for path in source.glob("*/__init__.py")}
+    packages = there & {name.partition(".")[0] for name in placed}
     # What training programs import has a contract of its own.
-    assert there - placed <= {"__init__", "__main__", "reporting", "integrations"}
-    below = layers.index("sim | live | client")
-    low = {name for layer in layers[below:] for name in layer.split(" | ")} - {"errors"}
+    assert there - packages <= {"__init__", "__main__", "reporting", "integrations"}
+    for package in packages - placed:
+        parts = {
+            f"{package}.{path.stem}"
+            for path in (source / package).iterdir()
+            if path.suffix == ".py"
+        }
+        parts |= {
+            f"{package}.{path.parent.name}" for path in (source / package).glob("*/__init__.py")
+        }
+        assert parts - placed <= {f"{package}.__init__", *NOT_LAYERED}, package
+    low = packages - {"cli", "demo", "errors", "evaluation", "integrations", "testing"}
     for name, own in (
         ("the client needs nothing but its errors", {"client", "answers", "display"}),
         ("training programs get nothing but the standard library", set()),
     ):
-        assert low - own <= {
-            module.removeprefix("themis.") for module in contracts[name]["forbidden_modules"]
-        }
+        forbidden = {name.removeprefix("themis.") for name in contracts[name]["forbidden_modules"]}
+        assert low - own <= forbidden

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import themis
-from themis import reporting, tuning
+from themis import reporting
+from themis.agent_host import own_tuner
 
 VARIABLES = (
     "THEMIS_JOB_ID",
@@ -144,4 +145,4 @@ def test_the_words_of_a_program_need_nothing_but_the_standard_library() -> None:
         """
     )
     assert done.stdout.split() == ["themis", "themis", "themis.reporting"], done.stderr
-    assert set(themis.__all__) <= {*dir(reporting), *tuning.__all__, "__version__"}
+    assert set(themis.__all__) <= {*dir(reporting), *own_tuner.__all__, "__version__"}

@@ -7,7 +7,7 @@ from typing import Any
 from typer.main import get_command
 
 from themis.cli.app import tree
-from themis.cli.service import ServiceCommand
+from themis.cli.common.config_flags import ServiceCommand
 
 _COMMON = {"help", "install_completion", "show_completion"}
 _ROOM = re.compile(r"\s+")

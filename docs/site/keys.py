@@ -3,8 +3,8 @@
 from typing import Any
 
 from themis.apps import app_schema
-from themis.live.config import KEYS, Key
-from themis.live.values import plain
+from themis.config.keys import KEYS, Key
+from themis.config.parsing import plain
 
 
 def app_keys() -> str:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from drawing import Picture
-from themis.arbiter import Settings
-from themis.auction import Bidder, Candidate, OfferedMachine, Problem, solver
-from themis.model import MACHINE, AppId, Chunk
+from themis.core.arbiter import Settings
+from themis.core.auction import Bidder, Candidate, OfferedMachine, Problem, solver
+from themis.core.model import MACHINE, AppId, Chunk
 
 CONCEPTS = Path(__file__).parents[1] / "concepts"
 

@@ -7,9 +7,9 @@ from dataclasses import fields
 from typing import Any
 
 import themis
+from themis.agent_host.own_tuner import OwnTuner, tune
 from themis.client import Client
-from themis.tuners import Stepwise, Trial
-from themis.tuning import OwnTuner, tune
+from themis.core.tuners import Stepwise, Trial
 
 _SECTION = re.compile(r"^(Args|Raises|Returns|Yields|Every method may raise):$", re.MULTILINE)
 _ITEM = re.compile(r"^ {4}(\*{0,2}[\w.]+): ", re.MULTILINE)

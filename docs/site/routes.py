@@ -1,8 +1,8 @@
 """The routes of the service over HTTP, as its table of endpoints and of access have them."""
 
-from themis.live.access import TABLE, Access, Verb
-from themis.live.credentials import Role
-from themis.live.routes.endpoints import ENDPOINTS, Endpoint
+from themis.security.permissions import TABLE, Access, Verb
+from themis.security.tokens import Role
+from themis.service.http.routes.endpoints import ENDPOINTS, Endpoint
 
 
 def routes() -> str:

@@ -12,7 +12,7 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 
 from themis.errors import ThemisError
-from themis.raytune import ThemisScheduler
+from themis.integrations.ray_tune import ThemisScheduler
 
 
 def train(config):

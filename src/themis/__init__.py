@@ -3,6 +3,7 @@
 # Type checkers know the name. The module `typing` would cost each start of a job its import.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from themis.agent_host.own_tuner import OwnTuner, Trial, tune
     from themis.reporting import (
         GRACEFUL_EXIT,
         checkpoint_dir,
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
         report,
         should_stop,
     )
-    from themis.tuning import OwnTuner, Trial, tune
 
 __version__ = "0.1.0"
 __all__ = [
@@ -34,9 +34,9 @@ _TUNING = ("OwnTuner", "Trial", "tune")
 def __getattr__(name: str) -> object:
     # Late: every job's supervisor imports this package, and few call these.
     if name in _TUNING:
-        from themis import tuning  # noqa: PLC0415 - see above
+        from themis.agent_host import own_tuner  # noqa: PLC0415 - see above
 
-        return getattr(tuning, name)
+        return getattr(own_tuner, name)
     if name in __all__:
         from themis import reporting  # noqa: PLC0415 - see above
 

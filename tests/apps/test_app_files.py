@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from themis.apps import AppFile, Choice, Goal, Range, parse_app, plain_app, read_app
-from themis.apps.file import Method, Rule
+from themis.apps.app_file import Method, Rule
 from themis.errors import ConfigError
 
 WHOLE = """

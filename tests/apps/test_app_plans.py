@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from themis.apps import parse_app, plan_app
-from themis.apps.file import AppFile
+from themis.apps.app_file import AppFile
 from themis.apps.plan import Plan, argv_of, environment
-from themis.apps.space import Choice, Range, grid_trials, random_trials, written_value
+from themis.apps.search_space import Choice, Range, grid_trials, random_trials, written_value
+from themis.core.model import AppId, OwnerId
+from themis.core.tuners import tuner_for
 from themis.errors import ConfigError
-from themis.model import AppId, OwnerId
-from themis.tuners import tuner_for
 
 
 def app(**more: Any) -> AppFile:

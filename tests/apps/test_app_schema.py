@@ -1,7 +1,7 @@
 from dataclasses import fields
 
 from themis.apps import AppFile, app_schema
-from themis.apps.file import Checkpoint, Gpus, Metric, Search, Stop
+from themis.apps.app_file import Checkpoint, Gpus, Metric, Search, Stop
 
 
 def test_the_schema_has_every_key_of_the_file_and_no_other() -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from themis.auction import solver
-from themis.model.presets import preset
-from themis.testing.auctions import generated_problem
-from themis.testing.crowd import KINDS
+from tests.support.load_clients import KINDS
+from tests.support.random_auctions import generated_problem
+from themis.core.auction import solver
+from themis.core.model.presets import preset
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 

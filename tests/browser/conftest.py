@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from themis.model import Machine
-from themis.testing.browsers import Live, Tabs, browser, live_service
+from tests.support.browsers import Live, Tabs, browser, live_service
+from themis.core.model import Machine
 
 SHOTS_VARIABLE = "THEMIS_SCREENSHOTS"
 

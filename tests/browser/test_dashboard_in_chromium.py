@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from themis.arbiter import Settings
-from themis.arbiter.events import AppSuspended
-from themis.dashboard.pictures import open_snapshot
-from themis.dashboard.serving import serve
-from themis.model import AppId, Machine, Topology
-from themis.model.reasons import Reason
-from themis.policies import policy
-from themis.records.snapshots import write_snapshot
-from themis.sim.forking import Fork
-from themis.sim.jobs import NO_COSTS
-from themis.testing.browsers import LIMIT, Live, Tab, Tabs
-from themis.testing.http_desk import says_that_it_is_empty
-from themis.testing.recordings import small_run
-from themis.testing.sims import sim_app, workload_of
-from themis.testing.tools import missing
+from tests.support.browsers import LIMIT, Live, Tab, Tabs
+from tests.support.http_service import says_that_it_is_empty
+from tests.support.requirements import missing
+from tests.support.sample_runs import small_run
+from tests.support.small_sims import sim_app, workload_of
+from themis.core.arbiter import Settings
+from themis.core.arbiter.events import AppSuspended
+from themis.core.model import AppId, Machine, Topology
+from themis.core.model.reasons import Reason
+from themis.core.policies import policy
+from themis.dashboard.local_server import serve
+from themis.dashboard.snapshots import open_snapshot
+from themis.recording.cluster_snapshots import write_snapshot
+from themis.sim.modelled_jobs import NO_COSTS
+from themis.sim.snapshot_sim import Fork
 
 pytestmark = pytest.mark.slow
 

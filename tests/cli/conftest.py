@@ -16,7 +16,7 @@ import pytest
 from themis import client as client_module
 from themis.cli import main
 from themis.errors import MissingError
-from themis.live.gate import problem_of
+from themis.service.http.authentication import problem_of
 from themis.sim import RunConfig, run
 
 

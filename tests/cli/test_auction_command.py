@@ -10,17 +10,19 @@ from typing import Any
 
 import pytest
 
-from themis.auction import Bidder, Candidate, OfferedMachine, Problem
-from themis.auction import solver as solver_by_name
-from themis.auction.solver import solver_names
+from tests.support.random_auctions import generated_problem
+from themis.core.auction import Bidder, Candidate, OfferedMachine, Problem
+from themis.core.auction import solver as solver_by_name
+from themis.core.auction.solvers.registry import solver_names
+from themis.core.model import AppId, Chunk
 from themis.errors import RefusedError
-from themis.model import AppId, Chunk
-from themis.records.auctions import AuctionFile, auction_text
+from themis.recording.auction_files import AuctionFile, auction_text
 from themis.sim import RunConfig, run
-from themis.testing.auctions import generated_problem
 
 Cli = Callable[..., Any]
-SOLVERS = import_module("themis.auction.solver")  # the package has a function of that name
+SOLVERS = import_module(
+    "themis.core.auction.solvers.registry"
+)  # the package has a function of that name
 RUN = ("--cluster", "demo16", "--apps", 2, "--lease", "4h", "--set", "f=0")
 
 
@@ -135,7 +137,7 @@ def test_a_log_of_nothing_but_a_cut_line_is_refused(cli: Cli, tmp_path: Path) ->
 def test_a_policy_without_auctions_is_refused_before_anything_is_simulated(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("themis.sim.recording.record_run", None)
+    monkeypatch.setattr("themis.sim.auction_recording.record_run", None)
     done = cli("auction", "record", *RUN, "--policy", "fifo", "--out", tmp_path / "out")
     assert done.code == 2
     assert "policy: got 'fifo', which holds no auctions; themis and themis-paper do" in done.err
@@ -295,11 +297,13 @@ def test_one_of_a_kind_is_told_as_one(cli: Cli, tmp_path: Path) -> None:
 
 def test_solvers_are_loaded_before_their_first_auction_is_timed() -> None:
     code = (
-        "import sys; from themis.auction import solver;"
+        "import sys; from themis.core.auction import solver;"
         "from themis.cli.auction_solve import warm_up;"
         "warm_up([solver('default')]);"
-        "assert {'themis.auction.ladder', 'themis.auction.climb', 'themis.auction.highs',"
-        "'themis.auction.labels', 'highspy'} <= sys.modules.keys()"
+        "assert {'themis.core.auction.solvers.ladder.ladder',"
+        "'themis.core.auction.solvers.ladder.winner_determination',"
+        "'themis.core.auction.solvers.highs',"
+        "'themis.core.auction.solvers.ladder.label_dp', 'highspy'} <= sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -62,7 +62,7 @@ def test_an_interrupt_tells_how_to_go_on(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("themis.sim.pool.run", interrupted)
+    monkeypatch.setattr("themis.sim.runs.worker_pool.run", interrupted)
     done = cli(*SHORT, "--out", tmp_path / "out")
     assert done.code == 130
     assert "the same command goes on from there" in done.err

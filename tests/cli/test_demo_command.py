@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 from themis.cli import demo as command
+from themis.cli.common.output import STYLE
 from themis.cli.demo_screen import marks_of, open_screen, picture
 from themis.cli.demo_summary import timeline_lines, waiting_lines
-from themis.cli.output import STYLE
+from themis.demo.observer import Gpu, Look, Watch
 from themis.demo.tenants import Tenant
-from themis.demo.watching import Gpu, Look, Watch
 
 Cli = Callable[..., Any]
 

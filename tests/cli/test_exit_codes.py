@@ -69,12 +69,13 @@ def test_a_second_ctrl_c_at_the_very_end_does_not_change_the_exit_code() -> None
 import atexit, os, signal, sys
 # Called last of all, when the command has done its own.
 atexit.register(os.kill, os.getpid(), signal.SIGINT)
-from themis.cli import main, quick
+from themis.cli import main
+from themis.cli.common import fast_path
 
 def interrupt(args):
     raise KeyboardInterrupt
 
-quick.quick_call = interrupt
+fast_path.quick_call = interrupt
 sys.exit(main())
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)

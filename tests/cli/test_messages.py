@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from themis.records.auctions import AuctionFile, auction_text
-from themis.testing.auctions import generated_problem
+from tests.support.random_auctions import generated_problem
+from themis.recording.auction_files import AuctionFile, auction_text
 
 Cli = Callable[..., Any]
 DEEP = "[" * 100_000 + "]" * 100_000

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from themis.live.credentials import Role, draft_token
-from themis.live.node_disk import NodeDisk, closed_to
-from themis.live.tokenfile import write_secret
+from themis.node.disk import NodeDisk, closed_to
+from themis.security.token_files import write_secret
+from themis.security.tokens import Role, draft_token
 
 Cli = Callable[..., Any]
 

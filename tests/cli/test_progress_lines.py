@@ -2,8 +2,8 @@
 
 import pytest
 
-from themis.cli import output
-from themis.cli.output import progress_bar, span
+from themis.cli.common import output
+from themis.cli.common.output import progress_bar, span
 
 
 class Clock:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from themis.cli import apps, quick
+from themis.cli import apps
 from themis.cli.app import tree
-from themis.cli.output import STYLE
-from themis.cli.quick import QUICK, quick_call
+from themis.cli.common import fast_path
+from themis.cli.common.fast_path import QUICK, quick_call
+from themis.cli.common.output import STYLE
 
 Cli = Callable[..., Any]
 
@@ -94,7 +95,7 @@ def test_everything_else_is_left_to_typer(words: tuple[str, ...]) -> None:
 
 
 def test_a_shell_that_completes_is_left_to_typer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(quick._COMPLETING, "complete_bash")
+    monkeypatch.setenv(fast_path._COMPLETING, "complete_bash")
     assert quick_call(["ls"]) is None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from themis.sim.pool import _start_worker
+from themis.sim.runs.worker_pool import _start_worker
 
 Cli = Callable[..., Any]
 RARELY = (50_000, 20, 100)

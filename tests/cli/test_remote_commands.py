@@ -238,7 +238,7 @@ def test_without_a_token_one_is_told_where_it_belongs(
     file.unlink()
     assert cli("ls").code == 5  # the variable names a file that is not there
     monkeypatch.delenv("THEMIS_TOKEN_FILE")
-    monkeypatch.setattr("themis.live.tokenfile.STATE", tmp_path / "state")
+    monkeypatch.setattr("themis.security.token_files.STATE", tmp_path / "state")
     done = cli("ls")
     assert (done.code, done.err.count("\n")) == (5, 1)
     assert str(tmp_path / ".config" / "themis" / "token") in done.err

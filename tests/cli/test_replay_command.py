@@ -101,7 +101,7 @@ def test_a_log_that_is_not_there_ends_with_code_3(cli: Cli, tmp_path: Path) -> N
 def test_a_policy_of_ones_own_is_replayed_when_named(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = "from themis.policies.fifo import Fifo\n\n\nclass Mine(Fifo):\n    name = 'mine'\n"
+    code = "from themis.core.policies.fifo import Fifo\n\n\nclass Mine(Fifo):\n    name = 'mine'\n"
     (tmp_path / "my_own_rule.py").write_text(code, "utf-8")
     monkeypatch.chdir(tmp_path)
     name = "my_own_rule:Mine"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from themis.cli import heartbeat
+from themis.cli.common import progress
 
 Cli = Callable[..., Any]
 
@@ -98,13 +98,13 @@ def test_programs_get_one_object(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_runs_are_finished_once(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from themis.experiments import base  # noqa: PLC0415 - only this test makes it small
+    from themis.evaluation import experiment  # noqa: PLC0415 - only this test makes it small
 
-    monkeypatch.setattr(base, "QUICK_APPS", 1)
+    monkeypatch.setattr(experiment, "QUICK_APPS", 1)
     lengths = ("4h", "8h")
     for name, value in (("VALUES", lengths), ("LITERAL_VALUES", lengths),
                         ("SHORTEST", "4h"), ("LONGEST", "8h")):  # fmt: skip
-        monkeypatch.setattr(f"themis.experiments.e11.{name}", value)
+        monkeypatch.setattr(f"themis.evaluation.experiments.e11_lease_time.{name}", value)
     args = ("reproduce", "E11", "--quick", "--seeds", "1", "--out", tmp_path, "--workers", "1")
     first = cli(*args, "--no-color")
     assert first.code == 0
@@ -122,7 +122,7 @@ def test_an_interrupt_tells_how_to_go_on(
     def interrupted(*_: object, **__: object) -> None:
         signal.raise_signal(number)
 
-    monkeypatch.setattr("themis.experiments.running.finish_all", interrupted)
+    monkeypatch.setattr("themis.evaluation.runner.finish_all", interrupted)
     before = signal.getsignal(signal.SIGTERM)
     done = cli("reproduce", "E11", "--quick", "--out", tmp_path / "out")
     assert done.code == 130
@@ -153,7 +153,7 @@ def test_in_parts_it_says_what_is_left_and_fails_until_all_is_there(
 def test_a_long_evaluation_says_when_it_begins_no_more_runs(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("themis.experiments.running.finish_all", lambda *_, **__: 1)
+    monkeypatch.setattr("themis.evaluation.runner.finish_all", lambda *_, **__: 1)
     done = cli("reproduce", "E11", "--minutes", "50", "--out", tmp_path / "out")
     assert "58 runs to do, roughly " in done.err
     assert "; finished ones are kept; none is begun after 50 min" in done.err
@@ -176,13 +176,13 @@ def test_a_finished_folder_becomes_a_page(cli: Cli, tmp_path: Path) -> None:
 def test_runs_that_were_made_in_parts_become_a_page_that_says_so(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from themis.experiments import base  # noqa: PLC0415 - only this test makes it small
+    from themis.evaluation import experiment  # noqa: PLC0415 - only this test makes it small
 
-    monkeypatch.setattr(base, "QUICK_APPS", 1)
+    monkeypatch.setattr(experiment, "QUICK_APPS", 1)
     lengths = ("4h", "8h")
     for name, value in (("VALUES", lengths), ("LITERAL_VALUES", lengths),
                         ("SHORTEST", "4h"), ("LONGEST", "8h")):  # fmt: skip
-        monkeypatch.setattr(f"themis.experiments.e11.{name}", value)
+        monkeypatch.setattr(f"themis.evaluation.experiments.e11_lease_time.{name}", value)
     out, page = tmp_path / "out", tmp_path / "results.md"
     some = ("reproduce", "E11", "--quick", "--out", out, "--workers", "1")
     assert cli(*some, "--seeds", "1-2").code == 0
@@ -358,9 +358,9 @@ def test_runs_are_packed_and_unpacked_without_running_anything(cli: Cli, tmp_pat
 def test_runs_of_chosen_policies_come_to_an_end(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from themis.experiments import base  # noqa: PLC0415 - only this test makes it small
+    from themis.evaluation import experiment  # noqa: PLC0415 - only this test makes it small
 
-    monkeypatch.setattr(base, "QUICK_APPS", 1)
+    monkeypatch.setattr(experiment, "QUICK_APPS", 1)
     few = ("reproduce", "E1", "--quick", "--seeds", "1", "--out", tmp_path, "--workers", "1")
     args = (*few, "--policies", "equal-share,gandiva", "--no-color")
     begun = cli(*args, "--minutes", "0")
@@ -380,9 +380,9 @@ def test_runs_of_chosen_policies_come_to_an_end(
 def test_made_again_they_are_told_anew_by_all_experiments_that_share_them(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from themis.experiments import base  # noqa: PLC0415 - only this test makes it small
+    from themis.evaluation import experiment  # noqa: PLC0415 - only this test makes it small
 
-    monkeypatch.setattr(base, "QUICK_APPS", 1)
+    monkeypatch.setattr(experiment, "QUICK_APPS", 1)
     few = ("--quick", "--seeds", "1", "--out", tmp_path, "--workers", "1")
     chosen = (*few, "--policies", "equal-share,gandiva,optimus,slaq")
     cli("reproduce", "E2", "E4", *chosen)
@@ -400,7 +400,7 @@ def test_made_again_they_are_told_anew_by_all_experiments_that_share_them(
 def test_before_a_search_and_a_live_run_nothing_is_promised(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("themis.experiments.running.finish_all", lambda *_, **__: 1)
+    monkeypatch.setattr("themis.evaluation.runner.finish_all", lambda *_, **__: 1)
     done = cli("reproduce", "E16", "E17", "--out", tmp_path / "out", "--minutes", "1")
     (told,) = (line for line in done.err.splitlines() if "261 runs to do" in line)
     assert "E16 may name more when it has seen these, about 20,000 in all" in told
@@ -410,11 +410,11 @@ def test_before_a_search_and_a_live_run_nothing_is_promised(
 def test_it_is_never_silent_for_long(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("themis.cli.output.SILENCE", 0.0)
+    monkeypatch.setattr("themis.cli.common.output.SILENCE", 0.0)
     beaten = threading.Event()
-    beat = heartbeat._Talking.beat
+    beat = progress._Talking.beat
 
-    def noted(talking: heartbeat._Talking) -> None:
+    def noted(talking: progress._Talking) -> None:
         beat(talking)
         beaten.set()
 
@@ -423,12 +423,12 @@ def test_it_is_never_silent_for_long(
         assert beaten.wait(60.0)
         return []
 
-    monkeypatch.setattr(heartbeat._Talking, "beat", noted)
-    monkeypatch.setattr("themis.experiments.write_report", patient)
+    monkeypatch.setattr(progress._Talking, "beat", noted)
+    monkeypatch.setattr("themis.evaluation.write_report", patient)
     done = cli("reproduce", "E13", "--out", tmp_path / "out", "--json")
     assert re.search(r"writing the report \(\d+ s\): 1 of 1", done.err)
     assert json.loads(done.out)["files"] == []
-    assert heartbeat.NAME not in {thread.name for thread in threading.enumerate()}
+    assert progress.NAME not in {thread.name for thread in threading.enumerate()}
 
 
 def test_policies_are_of_experiments(cli: Cli, tmp_path: Path) -> None:

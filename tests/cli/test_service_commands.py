@@ -163,7 +163,7 @@ def test_a_variable_that_is_nearly_a_key_is_noted(
 
 
 def test_every_key_is_a_flag_in_the_help(cli: Cli) -> None:
-    from themis.live.config import KEYS  # noqa: PLC0415 - only here
+    from themis.config.keys import KEYS  # noqa: PLC0415 - only here
 
     for command in (("config", "show"), ("doctor",)):
         text = cli(*command, "--help").out

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from themis.cli.tables import WIDTH, Listing, listing
+from themis.cli.common.tables import WIDTH, Listing, listing
 
 _TEXTS = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=14)
 

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from themis import client as client_module
-from themis.cli import watching
-from themis.cli.sheets import troubles
+from themis.cli.common import app_watch
+from themis.cli.common.app_view import troubles
 
 Cli = Callable[..., Any]
 Service = Any
@@ -116,7 +116,7 @@ def test_on_a_terminal_a_table_is_redrawn_that_fits(
 ) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=80, height=24, highlight=False)
-    monkeypatch.setattr(watching, "wide_console", lambda: console)
+    monkeypatch.setattr(app_watch, "wide_console", lambda: console)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     service.answers["GET /v1/apps/sweep"] = [sheet(jobs=jobs(500)), sheet(jobs=jobs(500)), OVER]
     done = cli("status", "sweep", "--watch")
@@ -129,7 +129,7 @@ def test_on_a_terminal_a_table_is_redrawn_that_fits(
 
 def test_a_picture_shows_those_that_run_first() -> None:
     console = Console(file=io.StringIO(), width=80, record=True)
-    console.print(watching.picture(sheet(jobs=jobs(50)), 10))
+    console.print(app_watch.picture(sheet(jobs=jobs(50)), 10))
     text = console.export_text()
     shown = [line.split()[0] for line in text.splitlines() if line[:1].isdigit()]
     assert shown == [f"{at:03d}" for at in range(50) if STATES[at % 5] == "running"]

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from themis.arbiter import Settings
+from tests.support.small_sims import sim_app, workload_of
 from themis.cli.whatif import _delay
+from themis.core.arbiter import Settings
+from themis.core.model import Machine, Topology
+from themis.core.policies import policy
 from themis.errors import DeniedError, LimitError, RefusedError, UnavailableError
-from themis.model import Machine, Topology
-from themis.policies import policy
-from themis.records.snapshots import (
+from themis.recording.cluster_snapshots import (
     Snapshot,
     dumps_snapshot,
     read_snapshot,
     write_snapshot,
 )
-from themis.sim.forking import Fork
-from themis.sim.jobs import NO_COSTS
-from themis.testing.sims import sim_app, workload_of
+from themis.sim.modelled_jobs import NO_COSTS
+from themis.sim.snapshot_sim import Fork
 
 Cli = Callable[..., Any]
 Service = Any

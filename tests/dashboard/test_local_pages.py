@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from themis.dashboard.app_history import Histories
 from themis.dashboard.assets import POLICY, asset, names
-from themis.dashboard.columns import Held
-from themis.dashboard.history import Histories
+from themis.dashboard.finished import Apps, Recording
+from themis.dashboard.local_server import serve
 from themis.dashboard.model import Origin
-from themis.dashboard.recording import Apps, Recording
-from themis.dashboard.serving import serve
+from themis.dashboard.segment_columns import Held
 from themis.errors import ConfigError, MissingError
 
 

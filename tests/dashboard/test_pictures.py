@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from themis.arbiter import Settings
-from themis.arbiter.events import AppSuspended, MachineCordoned, MachineLeft
-from themis.dashboard.opening import open_all
-from themis.dashboard.pictures import Still, is_snapshot, open_snapshot
+from tests.support.small_sims import sim_app, workload_of
+from themis.core.arbiter import Settings
+from themis.core.arbiter.events import AppSuspended, MachineCordoned, MachineLeft
+from themis.core.model import AppId, Machine, Topology
+from themis.core.model.reasons import Reason
+from themis.core.policies import policy
+from themis.dashboard.open import open_all
+from themis.dashboard.snapshots import Still, is_snapshot, open_snapshot
 from themis.errors import ConfigError, MissingError
-from themis.model import AppId, Machine, Topology
-from themis.model.reasons import Reason
-from themis.policies import policy
-from themis.records.codec import dumps
-from themis.records.snapshots import dumps_snapshot, write_snapshot
-from themis.sim.forking import Fork
-from themis.sim.jobs import NO_COSTS
-from themis.testing.sims import sim_app, workload_of
+from themis.recording.cluster_snapshots import dumps_snapshot, write_snapshot
+from themis.recording.codec import dumps
+from themis.sim.modelled_jobs import NO_COSTS
+from themis.sim.snapshot_sim import Fork
 
 
 @pytest.fixture

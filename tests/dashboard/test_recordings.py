@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from themis.dashboard.history import MOST_POINTS, AppHistory, Histories, thinned
-from themis.dashboard.opening import open_all
-from themis.dashboard.recording import Recording
-from themis.dashboard.words import REASONS
+from themis.core.model.reasons import Reason
+from themis.dashboard.app_history import MOST_POINTS, AppHistory, Histories, thinned
+from themis.dashboard.finished import Recording
+from themis.dashboard.open import open_all
+from themis.dashboard.reason_labels import REASONS
 from themis.errors import ConfigError, CorruptLogError, MissingError, MissingFileError
-from themis.model.reasons import Reason
-from themis.records.codec import dumps
+from themis.recording.codec import dumps
 from themis.sim import RunConfig, prepare, run
-from themis.sim.folder import new_folder, run_files, write_run
-from themis.sim.store import Store, stored
+from themis.sim.runs.result_cache import Store, stored
+from themis.sim.runs.run_folder import new_folder, run_files, write_run
 
 CONFIG = RunConfig(workload="w1", apps=3, seed=5, options={"f": 0.5})
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from themis.apps import parse_app, plan_app
-from themis.demo.program import Place
+from themis.core.model import AppId, OwnerId
+from themis.demo.observer import INTERVAL, Gpu, Look, Watch, holders
 from themis.demo.summary import in_words, summarize, timeline, waits
 from themis.demo.tenants import Tenant, tenants
-from themis.demo.watching import INTERVAL, Gpu, Look, Watch, holders
+from themis.demo.training_program import Place
 from themis.errors import ThemisError, UnavailableError
-from themis.model import AppId, OwnerId
 
 G0, G1 = Gpu("r0", "m0", 0), Gpu("r0", "m0", 1)
 PLACE = Place(Path("/demo {x}/program"), "/opt/{py}/python")

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from themis.demo import train
-from themis.demo.models import MODELS
-from themis.demo.program import put_program
+from themis.demo.toy_models import MODELS
+from themis.demo.training_program import put_program
 from themis.reporting import GRACEFUL_EXIT
 
 

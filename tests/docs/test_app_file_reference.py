@@ -8,8 +8,8 @@ import pytest
 
 from themis.apps import app_schema, parse_app, plan_app
 from themis.client import Client, job_app
-from themis.model import AppId, OwnerId
-from themis.records.documents import parse_document
+from themis.core.model import AppId, OwnerId
+from themis.recording.yaml_documents import parse_document
 
 DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = DOCS / "reference" / "app-file.md"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from themis.model.presets import PRESETS
-from themis.policies import POLICIES
+from themis.core.model.presets import PRESETS
+from themis.core.policies import POLICIES
 from themis.sim.config import allowed_keys
 
 ROOT = Path(__file__).parents[2]

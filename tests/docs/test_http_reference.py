@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from themis.live.gate import problem_of
+from themis.service.http.authentication import problem_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
 

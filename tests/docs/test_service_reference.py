@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from themis.live.credentials import Role
+from themis.security.tokens import Role
 
 DOCS = Path(__file__).parents[2] / "docs"
 

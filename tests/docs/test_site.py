@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from themis.testing.tools import missing
+from tests.support.requirements import missing
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "docs" / "site"

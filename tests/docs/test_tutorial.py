@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 import themis
-from themis.demo.program import put_program
-from themis.engines.owners import Owners
-from themis.model.reasons import Reason
+from themis.core.model.reasons import Reason
+from themis.demo.training_program import put_program
+from themis.engines.host.accounts import Owners
 
 pytest.importorskip("grpc")
 pytest.importorskip("uvicorn")

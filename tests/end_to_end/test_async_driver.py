@@ -14,19 +14,19 @@ from typing import assert_never
 
 import pytest
 
-from themis.agent import Agent
-from themis.agent import commands as agent_cmd
-from themis.agent import events as agent_ev
-from themis.arbiter import Arbiter, Settings
-from themis.arbiter import commands as cmd
-from themis.arbiter import events as ev
-from themis.auction.solver import solver
-from themis.model import AppId, GpuId, JobId, Machine, Phase, Slowdown, Topology
-from themis.policies import policy
-from themis.sim.jobs import Costs, Nodes
+from tests.support.small_sims import sim_app, simulate, workload_of
+from themis.core.agent import Agent
+from themis.core.agent import commands as agent_cmd
+from themis.core.agent import events as agent_ev
+from themis.core.arbiter import Arbiter, Settings
+from themis.core.arbiter import commands as cmd
+from themis.core.arbiter import events as ev
+from themis.core.auction.solvers.registry import solver
+from themis.core.model import AppId, GpuId, JobId, Machine, Phase, Slowdown, Topology
+from themis.core.policies import policy
+from themis.core.tuners import tuner_for
+from themis.sim.modelled_jobs import Costs, Nodes
 from themis.sim.workloads import SimApp, Workload
-from themis.testing.sims import sim_app, simulate, workload_of
-from themis.tuners import tuner_for
 
 TOPOLOGY = Topology(
     (Machine("m0", "r0", (2, 2)), Machine("m1", "r0", (2,)), Machine("m2", "r1", (1, 1)))

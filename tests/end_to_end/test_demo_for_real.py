@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from themis.engines.processes import all_processes
+from themis.engines.supervisor.processes import all_processes
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ def ordinary() -> Who:
             continue
         try:
             done = subprocess.run(
-                [python, "-c", "import themis.live.serving, numpy"],
+                [python, "-c", "import themis.service.process, numpy"],
                 env=environment(Path("/")),
                 capture_output=True,
                 check=False,

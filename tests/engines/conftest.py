@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from themis.engines import processes
-from themis.engines.control import RUN_VARIABLE, kill_leftovers
-from themis.engines.owners import Owners
-from themis.engines.pages import read_page
-from themis.testing.tools import CHAOS, ENGINES_VARIABLE
+from tests.support.requirements import CHAOS, ENGINES_VARIABLE
+from themis.engines.attempt.record_file import read_page
+from themis.engines.host.accounts import Owners
+from themis.engines.supervisor import processes
+from themis.engines.supervisor.process_control import RUN_VARIABLE, kill_leftovers
 
 OTHERS = ("slurm", "ray")
 """Marks of tests on engines that take minutes."""

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import themis
-from themis.engines.gpus import Pretend
-from themis.engines.local import LocalEngine
-from themis.engines.owners import Owners
+from themis.engines.host.accounts import Owners
+from themis.engines.host.gpu_inventory import Pretend
+from themis.engines.local.engine import LocalEngine
 from themis.testing.engines import Stage, play
 
 ROOT = Path(__file__).parents[2]

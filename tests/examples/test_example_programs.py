@@ -16,7 +16,7 @@ import pytest
 
 import themis
 from themis.apps import plan_app, read_app
-from themis.model import AppId, OwnerId
+from themis.core.model import AppId, OwnerId
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FAR = 1_000_000

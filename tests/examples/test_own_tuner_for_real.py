@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from themis.testing.doors import until
-from themis.testing.files import files_named
-from themis.testing.staging import Stage, open_stage
+from tests.support.files import files_named
+from tests.support.grpc_service import until
+from tests.support.service_processes import Stage, open_stage
 
 TUNER = """
 import json, sys

@@ -5,21 +5,21 @@ from dataclasses import replace
 
 import pytest
 
-from themis.arbiter import Settings
-from themis.arbiter.events import AppSuspended
+from themis.core.arbiter import Settings
+from themis.core.arbiter.events import AppSuspended
+from themis.core.model import AppId, AppSpec, JobId, JobSpec, Machine, OwnerId, Phase, Topology
+from themis.core.model.apps import Constraint
+from themis.core.model.reasons import Reason
+from themis.core.policies import policy
 from themis.errors import InvariantError, RefusedError
 from themis.forecast import Answer, CaseAnswer, Interval, foresee
-from themis.forecast.running import Ahead
-from themis.model import AppId, AppSpec, JobId, JobSpec, Machine, OwnerId, Phase, Topology
-from themis.model.apps import Constraint
-from themis.model.reasons import Reason
-from themis.policies import policy
-from themis.records.codec import decode, dumps, loads
-from themis.records.questions import Case, Question
-from themis.records.snapshots import Snapshot
+from themis.forecast.run_ahead import Ahead
+from themis.recording.cluster_snapshots import Snapshot
+from themis.recording.codec import decode, dumps, loads
+from themis.recording.forecast_questions import Case, Question
 from themis.sim.driver import StuckError
-from themis.sim.forking import Fork
-from themis.sim.jobs import NO_COSTS
+from themis.sim.modelled_jobs import NO_COSTS
+from themis.sim.snapshot_sim import Fork
 from themis.sim.workloads import SimApp, Workload
 
 HOUR = 3600.0

@@ -16,7 +16,7 @@ import pytest
 
 from themis import reporting
 from themis.integrations import lightning, transformers
-from themis.integrations.bases import numbers
+from themis.integrations.optional_bases import numbers
 
 
 class Base:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from themis.auction import Bidder, Candidate, OfferedMachine, Problem, Solution, solver
-from themis.model import AppId, Chunk
+from themis.core.auction import Bidder, Candidate, OfferedMachine, Problem, Solution, solver
+from themis.core.model import AppId, Chunk
 
 SOLVERS = ("search", "default", "highs")
 INSENSITIVE = (1.0, 1.0, 1.0, 1.0)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from themis.agent import Agent, Bidder, Need, Standing, commands, events
-from themis.fairness import (
+from themis.core.agent import Agent, Bidder, Need, Standing, commands, events
+from themis.core.fairness import (
     Convention,
     FluidApp,
     JobLoad,
@@ -30,7 +30,7 @@ from themis.fairness import (
     single_job_time,
     total_work,
 )
-from themis.model import (
+from themis.core.model import (
     NO_SLOWDOWN,
     AppId,
     AppSpec,
@@ -45,7 +45,7 @@ from themis.model import (
     Slowdown,
     Topology,
 )
-from themis.tuners import tuner_for
+from themis.core.tuners import tuner_for
 
 SERIAL_TIMES = (80.0, 100.0, 100.0, 120.0)
 JOBS = tuple(JobSpec(JobId(f"j{n}"), time, max_gpus=8) for n, time in enumerate(SERIAL_TIMES))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from themis.fairness import (
+from themis.core.fairness import (
     Convention,
     JobLoad,
     ideal_time,
@@ -12,9 +12,9 @@ from themis.fairness import (
     is_pareto_efficient,
     sharing_incentive,
 )
-from themis.model import NO_SLOWDOWN, AppId, GpuId, Machine, Slowdown, Topology
-from themis.policies import Plan, Policy, View, policy
-from themis.testing.fakes import FakeApp, drive, fake_view
+from themis.core.model import NO_SLOWDOWN, AppId, GpuId, Machine, Slowdown, Topology
+from themis.core.policies import Plan, Policy, View, policy
+from themis.testing.policy_fakes import FakeApp, drive, fake_view
 
 SENSITIVE = Slowdown((1.0, 1.0, 3.0, 3.0))
 """Four GPUs of two machines are slower than two of one."""

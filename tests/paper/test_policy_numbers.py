@@ -2,9 +2,9 @@
 
 import pytest
 
-from themis.model import AppId, Bid, Chunk, Machine, Row, Source, Topology
-from themis.policies import View, policy
-from themis.testing.fakes import FakeApp, drive, fake_view
+from themis.core.model import AppId, Bid, Chunk, Machine, Row, Source, Topology
+from themis.core.policies import View, policy
+from themis.testing.policy_fakes import FakeApp, drive, fake_view
 
 
 def _pool(gpus: int) -> Topology:

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from themis.arbiter import Settings
-from themis.fairness.ideal import Convention
-from themis.model import AppId, Machine, Topology
-from themis.sim.jobs import Costs
+from tests.support.small_sims import NO_LEAD, Auditor, sim_app, simulate, workload_of
+from themis.core.arbiter import Settings
+from themis.core.fairness.ideal_time import Convention
+from themis.core.model import AppId, Machine, Topology
 from themis.sim.metrics import app_results, reference
-from themis.testing.sims import NO_LEAD, Auditor, sim_app, simulate, workload_of
+from themis.sim.modelled_jobs import Costs
 
 SIXTY_FOUR = Topology(tuple(Machine(f"m{i}", "r0", (8,)) for i in range(8)))
 APPS = 5

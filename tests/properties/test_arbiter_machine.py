@@ -10,10 +10,13 @@ from collections.abc import Callable, Sequence
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from themis.arbiter import Arbiter, Settings, events
-from themis.arbiter.commands import Command, Report
-from themis.arbiter.settings import BidderKind, ContentionOf
-from themis.model import (
+from tests.support.arbiter_invariants import Watch
+from tests.support.save_restore import Saver
+from tests.support.scripted_world import Puppet, ScriptedWorld, SolverMood, replay, simple_app
+from themis.core.arbiter import Arbiter, Settings, events
+from themis.core.arbiter.commands import Command, Report
+from themis.core.arbiter.settings import BidderKind, ContentionOf
+from themis.core.model import (
     AppId,
     Bid,
     Chunk,
@@ -28,13 +31,10 @@ from themis.model import (
     TableRow,
     Topology,
 )
-from themis.model.reasons import SUSPENSIONS, Reason
-from themis.policies import Allotment, Plan, Policy, View, policy
-from themis.policies.base import AskBids, Round
-from themis.policies.themis import Themis
-from themis.testing.checkers import Watch
-from themis.testing.saving import Saver
-from themis.testing.world import Puppet, ScriptedWorld, SolverMood, replay, simple_app
+from themis.core.model.reasons import SUSPENSIONS, Reason
+from themis.core.policies import Allotment, Plan, Policy, View, policy
+from themis.core.policies.base import AskBids, Round
+from themis.core.policies.themis import Themis
 
 MACHINES = (
     Machine("m0", "r0", (2, 2)),

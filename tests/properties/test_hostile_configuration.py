@@ -7,16 +7,16 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.memory_token_store import MemoryVault
+from themis.config.keys import KEYS, SECTIONS
+from themis.config.loader import examine
+from themis.config.parsing import check_value, from_text
+from themis.config.reload import plan_reload
 from themis.errors import ConfigError, UnknownCallerError
-from themis.live.access import Verb
-from themis.live.audit import audited
-from themis.live.config import KEYS, SECTIONS
-from themis.live.credentials import Identity, Role, check_bearer, check_token
-from themis.live.loading import examine
-from themis.live.reloading import plan_reload
-from themis.live.sessions import check_session, redeem_link
-from themis.live.values import check_value, from_text
-from themis.testing.vaults import MemoryVault
+from themis.security.audit import audited
+from themis.security.browser_sessions import check_session, redeem_link
+from themis.security.permissions import Verb
+from themis.security.tokens import Identity, Role, check_bearer, check_token
 
 ODD = ("127.0.0.1:80", "0.0.0.0:1", "5m", "1e400", "nan", "-1", "10G", "true", "a=1", "fifo", "\0")
 TEXTS = st.text(max_size=30) | st.sampled_from(ODD)

@@ -3,9 +3,9 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from themis.arbiter import GpuState, Ledger, check_ledger
+from themis.core.arbiter import GpuState, Ledger, check_ledger
+from themis.core.model import AppId, GpuId, Source
 from themis.errors import InvariantError
-from themis.model import AppId, GpuId, Source
 
 GPUS = 4
 apps = st.sampled_from([AppId(name) for name in "abc"])

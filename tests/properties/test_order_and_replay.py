@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from themis.arbiter import Settings, events
-from themis.arbiter.commands import Command, Refuse, WakeMe
-from themis.arbiter.conversation import OpenRound
-from themis.model import AppId, Bid, Machine, Source, Topology
-from themis.policies import Plan, Policy, View, policy
-from themis.policies.base import AskBids, Round
-from themis.policies.leftovers import Hand
-from themis.policies.placing import Pool
-from themis.testing.checkers import Watch
-from themis.testing.tools import examples
-from themis.testing.world import ScriptedWorld, replay, simple_app
+from tests.support.arbiter_invariants import Watch
+from tests.support.requirements import examples
+from tests.support.scripted_world import ScriptedWorld, replay, simple_app
+from themis.core.arbiter import Settings, events
+from themis.core.arbiter.commands import Command, Refuse, WakeMe
+from themis.core.arbiter.round_session import OpenRound
+from themis.core.model import AppId, Bid, Machine, Source, Topology
+from themis.core.policies import Plan, Policy, View, policy
+from themis.core.policies.base import AskBids, Round
+from themis.core.policies.leftovers import Hand
+from themis.core.policies.placing import Pool
 
 TOPOLOGY = Topology((Machine("m0", "r0", (2, 2)), Machine("m1", "r1", (2, 1))))
 APPS = tuple(AppId(f"a{i}") for i in range(4))

@@ -10,13 +10,15 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from themis.arbiter import Arbiter, Settings, events
-from themis.arbiter.commands import Command
-from themis.arbiter.parts import KINDS, Part, WorkPart, kind_of
-from themis.arbiter.settings import BidderKind, ContentionOf, Inputs
-from themis.arbiter.state import arbiter_from, parts
-from themis.fairness.ideal import Convention
-from themis.model import (
+from tests.support.save_restore import Saver, Tamper
+from tests.support.scripted_world import Hook, ScriptedWorld, SolverMood, Step, simple_app
+from themis.core.arbiter import Arbiter, Settings, events
+from themis.core.arbiter.commands import Command
+from themis.core.arbiter.saved_state import arbiter_from, parts
+from themis.core.arbiter.settings import BidderKind, ContentionOf, Inputs
+from themis.core.arbiter.state_parts import KINDS, Part, WorkPart, kind_of
+from themis.core.fairness.ideal_time import Convention
+from themis.core.model import (
     AppId,
     Bid,
     Claim,
@@ -30,10 +32,8 @@ from themis.model import (
     Slowdown,
     Topology,
 )
-from themis.model.reasons import SUSPENSIONS
-from themis.policies import Policy, policy
-from themis.testing.saving import Saver, Tamper
-from themis.testing.world import Hook, ScriptedWorld, SolverMood, Step, simple_app
+from themis.core.model.reasons import SUSPENSIONS
+from themis.core.policies import Policy, policy
 
 TOPOLOGY = Topology(
     (
@@ -278,7 +278,7 @@ def test_a_part_that_is_left_out_is_noticed(kind: str) -> None:
 
 
 ELSEWHERE = {
-    # Of a round that was open, which is forgotten: tests/arbiter/test_restarts.py.
+    # Of a round that was open, which is forgotten: tests/core/arbiter/test_restarts.py.
     ("arbiter", "late_beat"),
     ("arbiter", "wants_round"),
     ("rounds", "beat"),

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from themis.arbiter import ContentionOf, Settings
-from themis.arbiter.commands import Command
-from themis.arbiter.events import Event
-from themis.model import Machine, Phase, Slowdown, Topology
-from themis.policies.registry import POLICIES
-from themis.records.log import LogReader, LogWriter, header_of
-from themis.records.replay import replay
-from themis.sim.jobs import Costs
+from tests.support.small_sims import sim_app, simulate, workload_of
+from themis.core.arbiter import ContentionOf, Settings
+from themis.core.arbiter.commands import Command
+from themis.core.arbiter.events import Event
+from themis.core.model import Machine, Phase, Slowdown, Topology
+from themis.core.policies.registry import POLICIES
+from themis.recording.event_log import LogReader, LogWriter, header_of
+from themis.recording.replay import replay
+from themis.sim.modelled_jobs import Costs
 from themis.sim.workloads import Workload
-from themis.testing.sims import sim_app, simulate, workload_of
 
 GOLDEN = Path(__file__).parent / "golden"
 TOPOLOGY = Topology(

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from themis.arbiter import Arbiter, Settings
-from themis.arbiter import commands as do
-from themis.arbiter import events as ev
-from themis.auction.solver import solver
-from themis.errors import ConfigError, CorruptLogError, InvariantError
-from themis.model import (
+from themis.core.arbiter import Arbiter, Settings
+from themis.core.arbiter import commands as do
+from themis.core.arbiter import events as ev
+from themis.core.auction.solvers.registry import solver
+from themis.core.model import (
     CLUSTER,
     AppId,
     AppSpec,
@@ -34,12 +33,13 @@ from themis.model import (
     TableRow,
     Topology,
 )
-from themis.model.reasons import Reason
-from themis.policies.base import Allotment, DirectPolicy, Plan, View
-from themis.policies.registry import policy
-from themis.records.codec import dumps, loads
-from themis.records.log import LogReader, LogWriter, header_of
-from themis.records.replay import ReplayResult, replay
+from themis.core.model.reasons import Reason
+from themis.core.policies.base import Allotment, DirectPolicy, Plan, View
+from themis.core.policies.registry import policy
+from themis.errors import ConfigError, CorruptLogError, InvariantError
+from themis.recording.codec import dumps, loads
+from themis.recording.event_log import LogReader, LogWriter, header_of
+from themis.recording.replay import ReplayResult, replay
 
 TOPOLOGY = Topology((Machine("m0", "r0", (2,)), Machine("m1", "r0", (2,))))
 SETTINGS = Settings(lease=120.0)
@@ -186,7 +186,7 @@ def test_a_replay_runs_no_solver(themis_log: Path, monkeypatch: pytest.MonkeyPat
     def no_solver(name: str) -> None:
         raise AssertionError(f"{name} was asked for")
 
-    monkeypatch.setattr("themis.records.replay.solver", no_solver)
+    monkeypatch.setattr("themis.recording.replay.solver", no_solver)
     assert replay(themis_log).same
     with pytest.raises(AssertionError, match="brute-force was asked for"):
         replay(themis_log, resolve=True)
@@ -406,7 +406,7 @@ def test_a_failure_of_the_arbiter_is_in_the_log_and_happens_again(
     path = tmp_path / "broken.jsonl"
     broken_run(path)
     again = Broken(Arbiter(TOPOLOGY, policy("fifo"), SETTINGS, seed=7), at=40.0)
-    monkeypatch.setattr("themis.records.replay.Arbiter", again)
+    monkeypatch.setattr("themis.recording.replay.Arbiter", again)
     result = replay(path)
     assert (result.same, result.finished) == (True, False)
     assert result.failure == "InvariantError: a bug"
@@ -424,7 +424,7 @@ def test_a_failure_that_was_mended_is_a_difference(tmp_path: Path) -> None:
 
 def test_a_new_failure_is_a_difference(fifo_log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     again = Broken(Arbiter(TOPOLOGY, policy("fifo"), SETTINGS, seed=7), at=40.0)
-    monkeypatch.setattr("themis.records.replay.Arbiter", again)
+    monkeypatch.setattr("themis.recording.replay.Arbiter", again)
     difference = replay(fifo_log).first_difference
     assert difference is not None
     assert difference.got is None

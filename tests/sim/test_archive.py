@@ -9,8 +9,8 @@ import pytest
 
 from themis.errors import ConfigError, MissingFileError
 from themis.sim import RunConfig, run
-from themis.sim.archive import LONGEST, Taken, pack, unpack
-from themis.sim.store import Store, stored
+from themis.sim.runs.archive import LONGEST, Taken, pack, unpack
+from themis.sim.runs.result_cache import Store, stored
 
 CONFIG = RunConfig(cluster="demo16", policy="fifo", apps=1, seed=3)
 

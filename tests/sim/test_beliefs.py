@@ -4,20 +4,30 @@ from collections.abc import Sequence
 
 import pytest
 
-from themis.agent.assignment import Need
-from themis.agent.bidder import Standing
-from themis.arbiter import events
-from themis.arbiter.commands import Command
+from tests.support.small_sims import Auditor, sim_app, simulate, workload_of
+from themis.core.agent.bidder import Standing
+from themis.core.agent.job_assignment import Need
+from themis.core.arbiter import events
+from themis.core.arbiter.commands import Command
+from themis.core.fairness.loads import total_work
+from themis.core.model import (
+    AppId,
+    Bid,
+    JobId,
+    JobSpec,
+    Machine,
+    Measured,
+    Phase,
+    Slowdown,
+    Topology,
+)
 from themis.errors import ConfigError
-from themis.fairness.loads import total_work
-from themis.model import AppId, Bid, JobId, JobSpec, Machine, Measured, Phase, Slowdown, Topology
 from themis.sim import RunConfig, prepare, run
-from themis.sim.beliefs import LIES, with_errors, with_liar, with_lie
-from themis.sim.distortion import HONEST, Distortion
-from themis.sim.jobs import iteration_limits
+from themis.sim.distorted_bids import HONEST, Distortion
+from themis.sim.misreporting import LIES, with_errors, with_liar, with_lie
+from themis.sim.modelled_jobs import iteration_limits
 from themis.sim.outcome import Outcome
 from themis.sim.workloads import SimApp, Workload, true_phases
-from themis.testing.sims import Auditor, sim_app, simulate, workload_of
 
 VGG = Slowdown((1.0, 1.1, 1.5, 2.0))
 PAIRS = Topology(tuple(Machine(f"m{n}", f"r{n // 2}", (2, 2)) for n in range(4)))

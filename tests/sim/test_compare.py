@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from themis.core.model import AppId, GpuId, Source
 from themis.errors import ConfigError, ThemisError
-from themis.model import AppId, GpuId, Source
 from themis.sim import Comparison, RunConfig, compare, prepare, run, sweep
-from themis.sim import pool as pools
 from themis.sim.compare import estimate, t95
 from themis.sim.run import RunResult, Segment
-from themis.sim.store import Store, merged, run_key, score_shares, stored, usage_of
+from themis.sim.runs import worker_pool as pools
+from themis.sim.runs.result_cache import Store, merged, run_key, score_shares, stored, usage_of
 
 SHORT = RunConfig(cluster="demo16", apps=1, policy="fifo", options={"lease": "4h"})
 HOUR = 3600.0

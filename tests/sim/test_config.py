@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from themis.arbiter import SETTING_NAMES, BidderKind
+from tests.support.small_sims import sim_app, workload_of
+from themis.core.arbiter import SETTING_NAMES, BidderKind
+from themis.core.fairness.ideal_time import Convention
 from themis.errors import ConfigError, DuplicateError
-from themis.fairness.ideal import Convention
-from themis.records.words import parse_value, seconds
+from themis.recording.written_values import parse_value, seconds
 from themis.sim import RunConfig, prepare
 from themis.sim import config as config_module
 from themis.sim.config import allowed_keys
 from themis.sim.workloads import Workload
-from themis.testing.sims import sim_app, workload_of
 
 
 def _prepare(**options: Any) -> Any:

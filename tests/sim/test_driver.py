@@ -9,11 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from themis.arbiter import RoundRecord, Settings, events
-from themis.arbiter.commands import Ask, Command
-from themis.errors import InvariantError
-from themis.fairness.loads import total_work
-from themis.model import (
+from tests.support.requirements import examples
+from tests.support.small_sims import NO_LEAD, Auditor, sim_app, simulate, workload_of
+from themis.core.arbiter import RoundRecord, Settings, events
+from themis.core.arbiter.commands import Ask, Command
+from themis.core.fairness.loads import total_work
+from themis.core.model import (
     NO_SLOWDOWN,
     AppId,
     Constraint,
@@ -24,12 +25,11 @@ from themis.model import (
     Source,
     Topology,
 )
-from themis.policies import POLICIES, Allotment, DirectPolicy, Plan, View, policy
+from themis.core.policies import POLICIES, Allotment, DirectPolicy, Plan, View, policy
+from themis.errors import InvariantError
 from themis.sim.driver import STUCK_BEATS, Simulation
-from themis.sim.jobs import NO_COSTS, Costs
+from themis.sim.modelled_jobs import NO_COSTS, Costs
 from themis.sim.workloads import SimApp, Workload, true_phases
-from themis.testing.sims import NO_LEAD, Auditor, sim_app, simulate, workload_of
-from themis.testing.tools import examples
 
 VGG = Slowdown((1.0, 1.05, 1.29, 1.44))
 PAIR = Topology((Machine("m0", "r0", (2,)),))
@@ -309,7 +309,7 @@ def test_forgetting_stale_ends_of_processes_changes_nothing(
         return {str(app): record.end for app, record in outcome.apps.items()}
 
     rarely = ends()
-    monkeypatch.setattr("themis.sim.agenda.LEAST_TO_TIDY", 1)
+    monkeypatch.setattr("themis.sim.event_heap.LEAST_TO_TIDY", 1)
     assert ends() == rarely
 
 

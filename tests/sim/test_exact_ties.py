@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from themis.arbiter import Settings
-from themis.model import Phase
-from themis.model.presets import preset
+from tests.support.small_sims import Auditor, sim_app, simulate, workload_of
+from themis.core.arbiter import Settings
+from themis.core.model import Phase
+from themis.core.model.presets import preset
 from themis.sim.workloads import SimApp
-from themis.testing.sims import Auditor, sim_app, simulate, workload_of
 
 WHOLE = Settings(
     lease=60.0, bid_deadline=1.0, solve_budget=1.0, grace=2.0, heartbeat=1.0, guard=1.0,

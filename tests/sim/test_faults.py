@@ -6,20 +6,20 @@ from datetime import datetime
 
 import pytest
 
-from themis.arbiter import Settings
+from tests.support.requirements import require_data
+from tests.support.small_sims import Auditor, sim_app, workload_of
+from themis.core.arbiter import Settings
+from themis.core.fairness.loads import total_work
+from themis.core.model import AppId, JobId, Machine, Phase, Topology
+from themis.core.policies import policy
 from themis.errors import ConfigError
-from themis.fairness.loads import total_work
-from themis.model import AppId, JobId, Machine, Phase, Topology
-from themis.policies import policy
 from themis.sim import RunConfig, prepare
+from themis.sim.counters import Shares
 from themis.sim.driver import Simulation
 from themis.sim.faults import PHILLY_FAILURES_PER_GPU_HOUR, Faults, back_off
-from themis.sim.jobs import NO_COSTS, Costs
+from themis.sim.modelled_jobs import NO_COSTS, Costs
 from themis.sim.outcome import Outcome
-from themis.sim.tallies import Shares
 from themis.sim.workloads import Workload, true_phases
-from themis.testing.sims import Auditor, sim_app, workload_of
-from themis.testing.tools import require_data
 
 FOUR = Topology(tuple(Machine(f"m{n}", f"r{n // 2}", (2,)) for n in range(4)))
 A = AppId("a")

@@ -4,20 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from themis.arbiter import AppRecord, Settings
+from themis.core.arbiter import AppRecord, Settings
+from themis.core.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
+from themis.core.model.presets import preset
+from themis.core.policies import policy, policy_class
+from themis.core.tuners import hyperband_phases, jobs_needed
 from themis.errors import ConfigError
-from themis.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
-from themis.model.presets import preset
-from themis.policies import policy, policy_class
-from themis.records.codec import loads
-from themis.records.snapshots import Snapshot, dumps_snapshot, snapshot_from
-from themis.records.values import settings_for
+from themis.recording.cluster_snapshots import Snapshot, dumps_snapshot, snapshot_from
+from themis.recording.codec import loads
+from themis.recording.written_settings import settings_for
 from themis.sim.faults import Faults
-from themis.sim.forking import Fork
-from themis.sim.jobs import NO_COSTS, Costs
-from themis.sim.measuring import Learning
+from themis.sim.iteration_measuring import Learning
+from themis.sim.modelled_jobs import NO_COSTS, Costs
+from themis.sim.snapshot_sim import Fork
 from themis.sim.workloads import SimApp, Workload
-from themis.tuners import hyperband_phases, jobs_needed
 
 TOPOLOGY = preset("testbed64", 4)
 POLICIES = ("themis", "themis-paper", "tiresias", "equal-share", "worst-first", "drf", "fifo")

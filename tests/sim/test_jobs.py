@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from themis.errors import ConfigError, InvariantError
-from themis.model import (
+from themis.core.model import (
     AppId,
     AppSpec,
     GpuId,
@@ -21,7 +20,8 @@ from themis.model import (
     Slowdown,
     Topology,
 )
-from themis.sim.jobs import NO_COSTS, Costs, Nodes, declared_costs
+from themis.errors import ConfigError, InvariantError
+from themis.sim.modelled_jobs import NO_COSTS, Costs, Nodes, declared_costs
 
 TOPOLOGY = Topology((Machine("m0", "r0", (2, 2)), Machine("m1", "r0", (2, 2))))
 A, B = AppId("a"), AppId("b")

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from themis.arbiter import events
-from themis.arbiter.commands import Command
+from tests.support.small_sims import sim_app, simulate, workload_of
+from themis.core.arbiter import events
+from themis.core.arbiter.commands import Command
+from themis.core.model import NO_SLOWDOWN, RACK, AppId, Bid, JobId, Machine, Slowdown, Topology
+from themis.core.policies import policy
 from themis.errors import ConfigError
-from themis.model import NO_SLOWDOWN, RACK, AppId, Bid, JobId, Machine, Slowdown, Topology
-from themis.policies import policy
 from themis.sim import RunConfig, prepare, run
-from themis.sim.beliefs import with_errors, without_priors
 from themis.sim.driver import Simulation
 from themis.sim.faults import Faults
-from themis.sim.jobs import NO_COSTS, Costs
-from themis.sim.measuring import NO_LEARNING, Learning
+from themis.sim.iteration_measuring import NO_LEARNING, Learning
+from themis.sim.misreporting import with_errors, without_priors
+from themis.sim.modelled_jobs import NO_COSTS, Costs
 from themis.sim.workloads import SimApp, Workload
-from themis.testing.sims import sim_app, simulate, workload_of
 
 PAIRS = Topology(tuple(Machine(f"m{n}", "r0", (2,)) for n in range(4)))
 TRUTH = Slowdown((1.0, 1.0, 2.5, 2.5))

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from themis.policies import POLICIES
-from themis.sim.canvas import COLOURS, POLICY_LOOKS, aside, looks
+from themis.core.policies import POLICIES
+from themis.sim.figures.plot_style import COLOURS, POLICY_LOOKS, aside, looks
 
 MAIN = (
     "themis", "equal-share", "worst-first", "min-max-rho", "gandiva", "tiresias", "tiresias+pack",
@@ -46,9 +46,9 @@ def test_cases_of_one_policy_differ() -> None:
 
 def test_figures_draw_policies_in_their_looks() -> None:
     pytest.importorskip("matplotlib", reason="the figures need themis-scheduler[figures]")
-    from themis.experiments.charts import Line, Panel, Sweep, plot_cdfs, plot_sweeps  # noqa: PLC0415
+    from themis.evaluation.report.charts import Line, Panel, Sweep, plot_cdfs, plot_sweeps  # noqa: PLC0415
     from themis.sim.compare import Estimate  # noqa: PLC0415 - both need matplotlib to be of use
-    from themis.sim.figures import plot_placement, plot_usage  # noqa: PLC0415 - as above
+    from themis.sim.figures.run_figures import plot_placement, plot_usage  # noqa: PLC0415 - as above
 
     def colours(drawing: Any) -> dict[str, str]:
         handles, labels = drawing.figure.axes[0].get_legend_handles_labels()

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from themis.arbiter import Settings, events
-from themis.arbiter.commands import Command
+from tests.support.small_sims import Auditor, sim_app, simulate, workload_of
+from themis.core.arbiter import Settings, events
+from themis.core.arbiter.commands import Command
+from themis.core.fairness.loads import total_work
+from themis.core.model import AppId, Machine, Phase, Slowdown, Topology
 from themis.errors import ConfigError
-from themis.fairness.loads import total_work
-from themis.model import AppId, Machine, Phase, Slowdown, Topology
 from themis.sim import RunConfig, prepare, run
-from themis.sim.beliefs import split, with_liar, with_lie
-from themis.sim.jobs import Costs
+from themis.sim.misreporting import split, with_liar, with_lie
+from themis.sim.modelled_jobs import Costs
 from themis.sim.outcome import Outcome
 from themis.sim.workloads import Workload, contender, true_phases
-from themis.testing.sims import Auditor, sim_app, simulate, workload_of
 
 CLUSTER = Topology(tuple(Machine(f"m{n}", f"r{n // 2}", (2, 2)) for n in range(2)))
 VGG = Slowdown((1.0, 1.1, 1.5, 2.0))

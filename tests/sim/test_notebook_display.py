@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("numpy")
 
+from themis.core.fairness.ideal_time import Convention
 from themis.display import shown
-from themis.fairness.ideal import Convention
 from themis.sim import RunConfig, compare, run
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "notebooks.md"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from themis.sim import RunConfig
-from themis.sim.pool import finish_all
-from themis.sim.store import Store
+from themis.sim.runs.result_cache import Store
+from themis.sim.runs.worker_pool import finish_all
 
 CONFIGS = [
     RunConfig(cluster="demo16", apps=1, policy="fifo", seed=seed, options={"lease": "4h"})

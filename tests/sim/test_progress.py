@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from themis.sim import RunConfig
-from themis.sim.pool import PARTS, finish_all
-from themis.sim.store import Store
+from themis.sim.runs.result_cache import Store
+from themis.sim.runs.worker_pool import PARTS, finish_all
 
 
 def _configs(seeds: range) -> list[RunConfig]:

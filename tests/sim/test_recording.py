@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from themis.auction import Bidder, Problem, Solution, solver
+from themis.core.auction import Bidder, Problem, Solution, solver
+from themis.core.model import AppId
 from themis.errors import RefusedError
-from themis.model import AppId
-from themis.records.auctions import AuctionFile, Origin, read_auction
+from themis.recording.auction_files import AuctionFile, Origin, read_auction
 from themis.sim import RunConfig, prepare, run
-from themis.sim.recording import Kept, Recorder, record_log, record_run
-from themis.sim.selection import Everything, Selection, Slowest, Spread
+from themis.sim.auction_recording import Kept, Recorder, record_log, record_run
+from themis.sim.auction_selection import Everything, Selection, Slowest, Spread
 
 CONFIG = RunConfig(cluster="demo16", apps=3, options={"lease": "3h", "f": 0})
 
@@ -174,7 +174,7 @@ def test_a_solver_that_fails_leaves_its_auction_with_the_reason(
                 raise RefusedError("failing", "not this one")
             return solver("default").solve(problem, budget)
 
-    monkeypatch.setattr("themis.sim.recording.solver", lambda _: Failing())
+    monkeypatch.setattr("themis.sim.auction_recording.solver", lambda _: Failing())
     kept = record_run(prepare(CONFIG), Recorder(tmp_path), Ticking())
     assert [item.value is None for item in kept[:4]] == [False, False, True, False]
     auction = read_auction(tmp_path / kept[2].name)

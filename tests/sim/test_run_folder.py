@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from themis.arbiter import RoundRecord
+from themis.core.arbiter import RoundRecord
 from themis.errors import ConfigError, InvariantError
-from themis.records.replay import replay
+from themis.recording.replay import replay
 from themis.sim import RunConfig, RunResult, run
-from themis.sim.folder import new_folder, run_files, write_run
 from themis.sim.run import Segment
+from themis.sim.runs.run_folder import new_folder, run_files, write_run
 
 LONG = {"lease": "4h"}
 """Apps train for days: few beats keep these runs short."""

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from themis.arbiter import RoundRecord
+from tests.support.small_sims import sim_app, workload_of
+from themis.core.arbiter import RoundRecord
 from themis.sim import RunConfig, prepare, run
-from themis.testing.sims import sim_app, workload_of
 
 EARLY, LATE = 40, 160
 BEAT = 600.0

@@ -2,9 +2,9 @@
 
 import pytest
 
-from themis.model import Source
+from themis.core.model import Source
 from themis.sim import RunConfig, run
-from themis.sim.tallies import Contended
+from themis.sim.counters import Contended
 
 
 def test_only_time_under_contention_is_counted() -> None:

@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
+from themis.core.fairness.loads import declared_phases, total_work
+from themis.core.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
+from themis.core.model.zoo import Group, entry, slowdown_of
 from themis.errors import ConfigError, DuplicateError
-from themis.fairness.loads import declared_phases, total_work
-from themis.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
-from themis.model.zoo import Group, entry, slowdown_of
 from themis.sim.workloads import (
     APP_GPU_SECONDS,
     W2_GPUS_PER_JOB,

@@ -5,9 +5,9 @@ from statistics import fmean, median
 
 import pytest
 
-from themis.fairness.loads import total_work
+from themis.core.fairness.loads import total_work
+from themis.core.tuners import Single, tuner_for
 from themis.sim.workloads import Workload, generate_trace_study, true_phases, workload
-from themis.tuners import Single, tuner_for
 
 GOLDEN = (94, "DeepSpeech", [4489, 11238, 5284])
 

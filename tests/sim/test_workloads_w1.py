@@ -12,10 +12,11 @@ from statistics import fmean, pstdev
 
 import pytest
 
+from themis.core.fairness.loads import declared_phases, total_work
+from themis.core.model import JobId, JobSpec
+from themis.core.model.zoo import Group, entry
+from themis.core.tuners import CurveRule, Curves, tuner_for
 from themis.errors import ConfigError
-from themis.fairness.loads import declared_phases, total_work
-from themis.model import JobId, JobSpec
-from themis.model.zoo import Group, entry
 from themis.sim.workloads import (
     APP_GPU_SECONDS,
     W1_GPUS_PER_JOB,
@@ -30,7 +31,6 @@ from themis.sim.workloads import (
     workload,
 )
 from themis.sim.workloads.w1 import whole_targets
-from themis.tuners import CurveRule, Curves, tuner_for
 
 MANY = 1000
 # Kolmogorov-Smirnov: a right generator stays below this at 999 of 1000 seeds, and ours is fixed.

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from themis.engines import processes
+from themis.engines.attempt.record_file import read_page
 from themis.engines.base import Engine, Found, Task
-from themis.engines.gpus import Pretend
-from themis.engines.local import LocalEngine
-from themis.engines.owners import Owners
-from themis.engines.pages import read_page
+from themis.engines.host.accounts import Owners
+from themis.engines.host.gpu_inventory import Pretend
+from themis.engines.local.engine import LocalEngine
+from themis.engines.supervisor import processes
 from themis.testing.engines import EngineContract, OpenEngine
 
 

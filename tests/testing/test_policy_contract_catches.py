@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import pytest
 
+from themis.core.model import GpuId, Source
+from themis.core.policies import Allotment, AppView, DirectPolicy, Plan, Policy, View, policy
 from themis.errors import InvariantError
-from themis.model import GpuId, Source
-from themis.policies import Allotment, AppView, DirectPolicy, Plan, Policy, View, policy
-from themis.testing.fakes import FakeApp
 from themis.testing.policies import PolicyContract, random_view
+from themis.testing.policy_fakes import FakeApp
 
 
 class _Broken(DirectPolicy):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from themis.auction import Problem, Solution, Solver, solver
+from themis.core.auction import Problem, Solution, Solver, solver
 from themis.errors import InvariantError
 from themis.testing.solvers import SolverContract
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from themis.errors import FatalStoreError
-from themis.live.store import Batch, Store, folding, pruning
-from themis.live.store import sql as sql_module
-from themis.live.store.sql import SqlStore
+from themis.service.persistence.store import Batch, Store, retention, snapshot_log
+from themis.service.persistence.store import sql as sql_module
+from themis.service.persistence.store.sql import SqlStore
 from themis.testing.store_model import lease
 from themis.testing.stores import StoreContract, started
 
@@ -48,7 +48,7 @@ def test_a_store_without_its_index(url: str) -> None:
 
 
 def test_a_store_that_does_not_look_whose_it_is(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SqlStore, "_own_state", lambda self: folding.state_of(self._database))
+    monkeypatch.setattr(SqlStore, "_own_state", lambda self: snapshot_log.state_of(self._database))
     contract = Contract()
     assert noticed(contract.test_a_service_that_was_followed_by_another_writes_nothing_more, url)
 
@@ -57,7 +57,7 @@ def test_a_store_that_prunes_what_the_next_load_needs(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SqlStore, "snapshot", lambda _: 0)
-    monkeypatch.setattr(pruning, "entries_to_prune", lambda *_, **__: (1, 10**6))
+    monkeypatch.setattr(retention, "entries_to_prune", lambda *_, **__: (1, 10**6))
     assert noticed(Contract().test_what_is_too_much_goes, url)
 
 
@@ -66,7 +66,7 @@ def test_a_store_that_forgets_to_remove_parts(url: str, monkeypatch: pytest.Monk
         changed = original(*args)
         return {name: text for name, text in changed.items() if text is not None}
 
-    original: Callable[..., dict[str, str | None]] = folding.changed_parts
+    original: Callable[..., dict[str, str | None]] = snapshot_log.changed_parts
     monkeypatch.setattr(sql_module, "changed_parts", without_removals)
     contract = Contract()
     assert noticed(contract.test_a_snapshot_changes_nothing_but_what_the_next_load_folds, url)

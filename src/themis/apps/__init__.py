@@ -9,7 +9,7 @@ Nothing here does more than read the file that was named: the service makes the 
 same file.
 """
 
-from themis.apps.file import (
+from themis.apps.app_file import (
     AppFile,
     Goal,
     Metric,
@@ -20,9 +20,9 @@ from themis.apps.file import (
     plain_app,
     read_app,
 )
+from themis.apps.app_schema import app_schema
 from themis.apps.plan import Plan, Trial, plan_app
-from themis.apps.schema import app_schema
-from themis.apps.space import Choice, Parameter, Range
+from themis.apps.search_space import Choice, Parameter, Range
 
 __all__ = [
     "AppFile",

@@ -10,15 +10,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from themis.apps.file import AppFile, Method, Rule, Search
-from themis.apps.space import Value, grid_trials, random_trials, written_value
+from themis.apps.app_file import AppFile, Method, Rule, Search
+from themis.apps.search_space import Value, grid_trials, random_trials, written_value
+from themis.core.fairness.schedules import halving_from_max
+from themis.core.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
+from themis.core.model.apps import Constraint
+from themis.core.model.slowdown import NO_SLOWDOWN
+from themis.core.model.zoo import slowdown_of
+from themis.core.tuners.hyperband import hyperband_phases, jobs_needed
 from themis.errors import ConfigError
-from themis.fairness.schedules import halving_from_max
-from themis.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
-from themis.model.apps import Constraint
-from themis.model.slowdown import NO_SLOWDOWN
-from themis.model.zoo import slowdown_of
-from themis.tuners.hyperband import hyperband_phases, jobs_needed
 
 MOST_JOBS = 1000
 UNKNOWN_ITERATION = 1.0
@@ -44,7 +44,7 @@ class Plan:
     spec: AppSpec
     trials: tuple[Trial, ...]
     tuner: str
-    """A name of `themis.tuners.TUNERS`."""
+    """A name of `themis.core.tuners.TUNERS`."""
 
     @property
     def estimated(self) -> bool:

@@ -35,7 +35,8 @@ def main() -> int:
         from themis.cli.exec import supervise  # noqa: PLC0415 - each job waits for this: no typer
 
         return supervise(sys.argv[2])
-    from themis.cli.output import (  # noqa: PLC0415 - typer is not needed to import this package
+    from themis.cli.common.fast_path import quick_call  # noqa: PLC0415 - see above
+    from themis.cli.common.output import (  # noqa: PLC0415 - typer is not needed to import this package
         DENIED,
         FAILED,
         INTERRUPTED,
@@ -46,7 +47,6 @@ def main() -> int:
         MistypedError,
         mistyped,
     )
-    from themis.cli.quick import quick_call  # noqa: PLC0415 - see above
 
     # Policies of one's own are found in the folder one works in, after everything installed.
     with suppress(FileNotFoundError):  # The folder may be gone; most commands do not need it.
@@ -102,7 +102,7 @@ def _interrupted(code: int) -> int:
 
 
 def _complain(message: str, code: int) -> int:
-    from themis.cli.output import escape_line  # noqa: PLC0415 - only on errors
+    from themis.cli.common.output import escape_line  # noqa: PLC0415 - only on errors
 
     sys.stderr.write(f"error: {escape_line(message)}\n")
     return code

@@ -22,9 +22,9 @@ def agents(
 
     Ends on SIGTERM, and when its standard input is closed.
     """
-    from themis.live.host_process import run_host  # noqa: PLC0415 - late, so that --help is quick
-    from themis.live.spare_host import token_file, wait_for_owner  # noqa: PLC0415 - see above
-    from themis.model import OwnerId  # noqa: PLC0415 - see above
+    from themis.agent_host.prewarmed_host import token_file, wait_for_owner  # noqa: PLC0415 - see above
+    from themis.agent_host.process import run_host  # noqa: PLC0415 - late, so that --help is quick
+    from themis.core.model import OwnerId  # noqa: PLC0415 - see above
 
     whose = OwnerId(owner) if owner else wait_for_owner(folder)
     if whose is not None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from themis import __version__
-from themis.cli.output import STYLE
+from themis.cli.common.output import STYLE
 
 _GROUPS = ("sim", "trace", "auction", "config", "cert", "token", "nodes")
 """Verbs with verbs of their own: each is a module with an `app`."""
@@ -42,8 +42,8 @@ class _Verb:
         command(getattr(module, self.function or self.name))
 
 
-_SERVICE = ("service", "ServiceCommand")
-_STORE = ("service", "StoreCommand")
+_SERVICE = ("common.config_flags", "ServiceCommand")
+_STORE = ("common.config_flags", "StoreCommand")
 _VERBS = (
     _Verb("submit"),
     # Flags behind the program are the program's own, also without a `--` before it.

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from themis.cli.naming import App, on_app
-from themis.cli.options import Json
-from themis.cli.output import FAILED, note, print_json
-from themis.cli.remote import SERVER, Authority, Server, reach, say, show, since
-from themis.cli.sheets import gpus_held, headlines, jobs_table, leases_table, troubles
+from themis.cli.common.app_names import App, on_app
+from themis.cli.common.app_view import gpus_held, headlines, jobs_table, leases_table, troubles
+from themis.cli.common.options import Json
+from themis.cli.common.output import FAILED, note, print_json
+from themis.cli.common.service_calls import SERVER, Authority, Server, reach, say, show, since
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -175,7 +175,7 @@ def _held_back(reasons: Sequence[str]) -> list[str]:
     """Why an app does not run, in the words of `explain`, and where there is more."""
     if not reasons:
         return []
-    from themis.explain import WORDS  # noqa: PLC0415 - needed for this answer alone
+    from themis.core.explain import WORDS  # noqa: PLC0415 - needed for this answer alone
 
     words = {reason.value: said for reason, said in WORDS.items()}
     return [*(words.get(each, each) for each in reasons), "`themis explain` says what to do"]

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from themis.cli import options
 from themis.cli.auction_show import show_command
 from themis.cli.auction_solve import solve_command, warm_up
-from themis.cli.output import NOT_FOUND, USAGE, console, fail, print_json, progress_bar, warn
+from themis.cli.common import options
+from themis.cli.common.output import NOT_FOUND, USAGE, console, fail, print_json, progress_bar, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
 
     from themis.sim import RunConfig
-    from themis.sim.recording import Kept, Recorder
-    from themis.sim.selection import Selection
+    from themis.sim.auction_recording import Kept, Recorder
+    from themis.sim.auction_selection import Selection
 
 _OF_A_RUN = (
     "cluster", "contention", "workload", "apps", "seed", "policy", "load", "lease", "f", "set_",
@@ -72,7 +72,7 @@ def record_command(
     json: options.Json = False,
 ) -> None:
     """Keep the auctions of a run as files: simulate it, or read its event log."""
-    from themis.sim.recording import Recorder  # noqa: PLC0415 - late, so that --help is quick
+    from themis.sim.auction_recording import Recorder  # noqa: PLC0415 - late, so that --help is quick
 
     selection = _selection(slowest, most)
     record: Callable[[Recorder], tuple[Kept, ...]]
@@ -101,7 +101,7 @@ def record_command(
 
 
 def _selection(slowest: int | None, most: int | None) -> Selection:
-    from themis.sim.selection import Everything, Slowest, Spread  # noqa: PLC0415 - see above
+    from themis.sim.auction_selection import Everything, Slowest, Spread  # noqa: PLC0415 - see above
 
     if slowest is not None and most is not None:
         fail("--slowest and --most: choose one of them", USAGE)
@@ -119,8 +119,8 @@ def _refuse_run_flags(context: typer.Context) -> None:
 
 def _refuse_without_auctions(name: str) -> None:
     """Before anything is simulated for it."""
-    from themis.policies import DirectPolicy  # noqa: PLC0415 - late, so that --help is quick
-    from themis.policies.registry import POLICIES, policy_class  # noqa: PLC0415 - see above
+    from themis.core.policies import DirectPolicy  # noqa: PLC0415 - late, so that --help is quick
+    from themis.core.policies.registry import POLICIES, policy_class  # noqa: PLC0415 - see above
 
     if issubclass(policy_class(name), DirectPolicy):
         some = [each for each, kind in POLICIES.items() if not issubclass(kind, DirectPolicy)]
@@ -135,8 +135,8 @@ def _event_log(path: Path) -> Path:
 
 
 def _folder(out: Path, *, force: bool) -> AbstractContextManager[Path]:
-    from themis.records.auctions import PATTERN  # noqa: PLC0415 - late: --help is quick
-    from themis.sim.folder import new_folder, refilled_folder  # noqa: PLC0415 - see above
+    from themis.recording.auction_files import PATTERN  # noqa: PLC0415 - late: --help is quick
+    from themis.sim.runs.run_folder import new_folder, refilled_folder  # noqa: PLC0415 - see above
 
     if force:
         return refilled_folder(out, PATTERN)
@@ -146,9 +146,9 @@ def _folder(out: Path, *, force: bool) -> AbstractContextManager[Path]:
 
 
 def _record_run(config: RunConfig, recorder: Recorder) -> tuple[Kept, ...]:
-    from themis.auction import solver  # noqa: PLC0415 - late, so that --help is quick
+    from themis.core.auction import solver  # noqa: PLC0415 - late, so that --help is quick
     from themis.sim import prepare  # noqa: PLC0415 - see above
-    from themis.sim.recording import record_run  # noqa: PLC0415 - see above
+    from themis.sim.auction_recording import record_run  # noqa: PLC0415 - see above
 
     prepared = prepare(config)
     warm_up([solver(prepared.solver)])
@@ -158,7 +158,7 @@ def _record_run(config: RunConfig, recorder: Recorder) -> tuple[Kept, ...]:
 
 
 def _record_log(log: Path, recorder: Recorder) -> tuple[Kept, ...]:
-    from themis.sim.recording import record_log  # noqa: PLC0415 - late, so that --help is quick
+    from themis.sim.auction_recording import record_log  # noqa: PLC0415 - late, so that --help is quick
 
     with progress_bar(f"reading {log} (KiB)", log.stat().st_size // 1024) as bar:
         return record_log(log, recorder, lambda done: bar.update(done // 1024), warn)

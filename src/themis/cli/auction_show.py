@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from themis.cli.options import Json
-from themis.cli.output import print_json
-from themis.cli.remote import SERVER, Authority, Server, reach, say, show, since
-from themis.cli.sheets import length
+from themis.cli.common.app_view import length
+from themis.cli.common.options import Json
+from themis.cli.common.output import print_json
+from themis.cli.common.service_calls import SERVER, Authority, Server, reach, say, show, since
 
 
 def show_command(

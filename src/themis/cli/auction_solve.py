@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from themis.cli import options
 from themis.cli.auction_tables import Solved, Try, Unread, as_plain_data, show
-from themis.cli.output import (
+from themis.cli.common import options
+from themis.cli.common.output import (
     FAILED,
     NOT_FOUND,
     USAGE,
@@ -25,8 +25,8 @@ from themis.cli.output import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from themis.auction import Problem, Solver
-    from themis.records.auctions import AuctionFile
+    from themis.core.auction import Problem, Solver
+    from themis.recording.auction_files import AuctionFile
 
 ALL = "all"
 MAX_BUDGET = 10**12
@@ -99,7 +99,7 @@ def _solved(results: list[Solved | Unread]) -> list[Solved]:
 
 
 def _solvers(names: list[str]) -> list[Solver]:
-    from themis.auction.solver import solver, solver_names  # noqa: PLC0415 - late: --help is quick
+    from themis.core.auction.solvers.registry import solver, solver_names  # noqa: PLC0415 - late: --help is quick
     from themis.errors import ConfigError, unknown_name  # noqa: PLC0415 - see above
 
     for name in names:
@@ -119,7 +119,7 @@ def _solvers(names: list[str]) -> list[Solver]:
 
 
 def _paths(files: list[Path]) -> list[Path]:
-    from themis.records.auctions import auction_files  # noqa: PLC0415 - late: --help is quick
+    from themis.recording.auction_files import auction_files  # noqa: PLC0415 - late: --help is quick
 
     for file in files:
         if not file.exists():
@@ -129,7 +129,7 @@ def _paths(files: list[Path]) -> list[Path]:
 
 def warm_up(solvers: list[Solver]) -> None:
     """Load what a solver loads on first use, so that its first auction is not charged for it."""
-    from themis.auction.solver import preload, solver  # noqa: PLC0415 - late: --help is quick
+    from themis.core.auction.solvers.registry import preload, solver  # noqa: PLC0415 - late: --help is quick
     from themis.errors import ThemisError  # noqa: PLC0415 - see above
 
     for each in solvers:
@@ -144,8 +144,8 @@ def warm_up(solvers: list[Solver]) -> None:
 
 def _exercise() -> Problem:
     """A small auction in which nobody can have all it wants."""
-    from themis.auction import Bidder, Candidate, OfferedMachine, Problem  # noqa: PLC0415 - late
-    from themis.model import CLUSTER, AppId, Chunk  # noqa: PLC0415 - see above
+    from themis.core.auction import Bidder, Candidate, OfferedMachine, Problem  # noqa: PLC0415 - late
+    from themis.core.model import CLUSTER, AppId, Chunk  # noqa: PLC0415 - see above
 
     rows = tuple(
         Candidate((Chunk(level, count),), (4.0 + 0.1 * level) / count**0.9)
@@ -165,7 +165,7 @@ def _solve_file(
     step: Callable[[int], None],
 ) -> Solved | Unread:
     from themis.errors import ThemisError  # noqa: PLC0415 - late: --help is quick
-    from themis.records.auctions import read_auction  # noqa: PLC0415 - see above
+    from themis.recording.auction_files import read_auction  # noqa: PLC0415 - see above
 
     try:
         auction = read_auction(path)
@@ -184,7 +184,7 @@ def _solve_file(
 
 
 def _try(auction: AuctionFile, with_: Solver, work: int | None) -> Try:
-    from themis.auction.comparison import compare  # noqa: PLC0415 - late: --help is quick
+    from themis.core.auction.solvers.comparison import compare  # noqa: PLC0415 - late: --help is quick
     from themis.errors import ThemisError  # noqa: PLC0415 - see above
 
     started = time.process_time()
@@ -200,7 +200,7 @@ def _try(auction: AuctionFile, with_: Solver, work: int | None) -> Try:
 
 
 def _contradictions(problem: Problem, tries: list[Try]) -> list[str]:
-    from themis.auction.comparison import compare  # noqa: PLC0415 - late: --help is quick
+    from themis.core.auction.solvers.comparison import compare  # noqa: PLC0415 - late: --help is quick
 
     answered = [(each.solver, each.solution) for each in tries if each.solution is not None]
     found = []
@@ -213,7 +213,7 @@ def _contradictions(problem: Problem, tries: list[Try]) -> list[str]:
 
 
 def _too_many(problem: Problem) -> bool:
-    from themis.auction.prepared import prepare  # noqa: PLC0415 - late: --help is quick
+    from themis.core.auction.solvers.prepared import prepare  # noqa: PLC0415 - late: --help is quick
 
     combinations = 1
     for rows in prepare(problem).options:

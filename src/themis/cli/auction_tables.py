@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from themis.cli.output import console, counted, table
+from themis.cli.common.output import console, counted, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from themis.auction import Interval, Problem, Solution
-    from themis.auction.comparison import Comparison
-    from themis.records.auctions import AuctionFile, Origin
+    from themis.core.auction import Interval, Problem, Solution
+    from themis.core.auction.solvers.comparison import Comparison
+    from themis.recording.auction_files import AuctionFile, Origin
 
 
 @dataclass(slots=True)
@@ -131,7 +131,7 @@ def _show_answer(out: Console, auction: AuctionFile, tried: Try) -> None:
 
 def _proof(solution: Solution) -> str:
     """What of an answer is proven."""
-    from themis.auction.solution import TOLERANCE  # noqa: PLC0415 - late, so that --help is quick
+    from themis.core.auction.solution import TOLERANCE  # noqa: PLC0415 - late, so that --help is quick
 
     if solution.exact:
         return "exact"

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from themis.cli.options import Json
-from themis.cli.output import print_json
-from themis.cli.remote import SERVER, Authority, Server, moment, reach, show
+from themis.cli.common.options import Json
+from themis.cli.common.output import print_json
+from themis.cli.common.service_calls import SERVER, Authority, Server, moment, reach, show
 
 
 def audit(

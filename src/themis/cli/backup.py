@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from themis.cli.options import Json
-from themis.cli.output import note, print_json
-from themis.cli.remote import say
-from themis.cli.service import ServiceFile, service_configuration
+from themis.cli.common.config_flags import ServiceFile, service_configuration
+from themis.cli.common.options import Json
+from themis.cli.common.output import note, print_json
+from themis.cli.common.service_calls import say
 
 Backup = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")]
 
@@ -23,7 +23,7 @@ def backup(
 
     Certificates and token files are not in it.
     """
-    from themis.live.store import open_store  # noqa: PLC0415 - late, so that --help is quick
+    from themis.service.persistence.store import open_store  # noqa: PLC0415 - late, so that --help is quick
 
     url = service_configuration(context, config).config.store
     with open_store(url, read_only=True) as store:
@@ -46,8 +46,8 @@ def restore(
     since then must be submitted again.
     """
     from themis.errors import MissingFileError  # noqa: PLC0415 - late, so that --help is quick
-    from themis.live.store import restore as bring_back  # noqa: PLC0415 - see above
-    from themis.live.store.opening import sqlite_path  # noqa: PLC0415 - see above
+    from themis.service.persistence.store import restore as bring_back  # noqa: PLC0415 - see above
+    from themis.service.persistence.store.urls import sqlite_path  # noqa: PLC0415 - see above
 
     settings = service_configuration(context, config).config
     if not file.is_file():

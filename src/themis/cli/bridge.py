@@ -9,8 +9,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from themis.cli.output import console, escape_line
-from themis.cli.service import ServiceFile, key_options, service_configuration, start_logging
+from themis.cli.common.config_flags import (
+    ServiceFile,
+    key_options,
+    service_configuration,
+    start_logging,
+)
+from themis.cli.common.output import console, escape_line
 
 _FLAGS = {
     "node.server": "--server",
@@ -35,7 +40,7 @@ class BridgeCommand(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its own parameters, then one for every key."""
-        from themis.live.config import KEYS  # noqa: PLC0415 - late, so that --help is quick
+        from themis.config.keys import KEYS  # noqa: PLC0415 - late, so that --help is quick
 
         mine = [key for key in KEYS.values() if key.name.startswith(("slurm.", "ray."))]
         engines = {key.name: key.flag for key in mine}
@@ -62,7 +67,7 @@ def bridge(
     loaded = service_configuration(context, config)
     start_logging(loaded.config)
     try:
-        from themis.live.bridge_process import run_bridge  # noqa: PLC0415 - see above
+        from themis.node.bridge.process import run_bridge  # noqa: PLC0415 - see above
     except ModuleNotFoundError as error:
         raise ConfigError("bridge", error.name, "pip install 'themis-scheduler[server]'") from None
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from themis.cli.options import Json
-from themis.cli.output import escape_line, print_json
+from themis.cli.common.options import Json
+from themis.cli.common.output import escape_line, print_json
 
 if TYPE_CHECKING:
-    from themis.live.authority import Pair
+    from themis.security.certificate_authority import Pair
 
 Folder = Annotated[Path, typer.Option("--dir", help="The folder with the authority's files.")]
 Days = Annotated[float, typer.Option(help="Valid for so many days.")]
@@ -32,7 +32,7 @@ def _group() -> None:
 @app.command("ca")
 def ca_command(folder: Folder = Path("certs"), days: Days = 3650.0, json: Json = False) -> None:
     """A new authority: ca.pem for everybody, ca.key for nobody but you."""
-    from themis.live.authority import make_authority  # noqa: PLC0415 - late, for a quick --help
+    from themis.security.certificate_authority import make_authority  # noqa: PLC0415 - late, for a quick --help
 
     _tell(make_authority(folder, now=time.time(), days=days), json=json)
 
@@ -45,7 +45,7 @@ def server_command(
     json: Json = False,
 ) -> None:
     """The service's certificate, for the names and addresses that it is called by."""
-    from themis.live.authority import make_server  # noqa: PLC0415 - late, for a quick --help
+    from themis.security.certificate_authority import make_server  # noqa: PLC0415 - late, for a quick --help
 
     _tell(make_server(folder, names, now=time.time(), days=days), json=json)
 
@@ -78,7 +78,7 @@ def show_command(
     json: Json = False,
 ) -> None:
     """For how long certificates are still valid."""
-    from themis.live.tls import days_left  # noqa: PLC0415 - late, for a quick --help
+    from themis.security.tls import days_left  # noqa: PLC0415 - late, for a quick --help
 
     now = time.time()
     found = {file: days_left(file, now=now) for file in files}
@@ -91,8 +91,8 @@ def show_command(
 
 
 def _client(role: str, name: str, folder: Path, days: float, *, json: bool) -> None:
-    from themis.live.authority import make_client  # noqa: PLC0415 - late, for a quick --help
-    from themis.live.credentials import Role  # noqa: PLC0415 - see above
+    from themis.security.certificate_authority import make_client  # noqa: PLC0415 - late, for a quick --help
+    from themis.security.tokens import Role  # noqa: PLC0415 - see above
 
     _tell(make_client(folder, Role(role), name, now=time.time(), days=days), json=json)
 

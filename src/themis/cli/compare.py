@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from themis.cli import options
-from themis.cli.ending import ending_alike
-from themis.cli.output import (
+from themis.cli.common import options
+from themis.cli.common.interruption import ending_alike
+from themis.cli.common.output import (
     MISSING_FIGURES,
     USAGE,
     console,
@@ -27,7 +27,7 @@ from themis.cli.output import (
 if TYPE_CHECKING:
     from themis.sim import Comparison, RunConfig
     from themis.sim.compare import Metric
-    from themis.sim.pool import Progress
+    from themis.sim.runs.worker_pool import Progress
 
 MAX_SEEDS = 10_000
 
@@ -110,7 +110,7 @@ def sweep_command(
         load=load, lease=lease, f=f, set_=set_,
     )  # fmt: skip
     names, numbers = policy_names(policies), seed_numbers(seeds)
-    from themis.records.words import parse_value  # noqa: PLC0415 - see above
+    from themis.recording.written_values import parse_value  # noqa: PLC0415 - see above
     from themis.sim import sweep  # noqa: PLC0415 - late, so that --help is quick
 
     chosen = [parse_value(text) for text in _parts(values)]
@@ -126,7 +126,7 @@ def sweep_command(
 
 def policy_names(text: str) -> list[str]:
     """The policies in a list with commas; `all` are all there are."""
-    from themis.policies import POLICIES  # noqa: PLC0415 - late, so that --help is quick
+    from themis.core.policies import POLICIES  # noqa: PLC0415 - late, so that --help is quick
 
     return list(POLICIES) if text.strip() == "all" else _parts(text)
 
@@ -153,11 +153,11 @@ def _carry_out(
     run: Any, base: RunConfig, seeds: int, out: Path | None, csv: Path | None, *, wide: bool,
     json: bool,
 ) -> None:  # fmt: skip
-    from themis.records.files import (  # noqa: PLC0415 - late, so that --help is quick
+    from themis.recording.atomic_files import (  # noqa: PLC0415 - late, so that --help is quick
         check_writable,
         write_whole,
     )
-    from themis.sim.memory import spare_memory_checks  # noqa: PLC0415 - see above
+    from themis.sim.gc_tuning import spare_memory_checks  # noqa: PLC0415 - see above
 
     if csv is not None:
         check_writable(csv, "csv")
@@ -194,7 +194,7 @@ def _with_progress(run: Any, out: Path | None) -> Comparison:
 def _keep(comparison: Comparison, out: Path, rows: bytes) -> list[Path]:
     """Tables and figures beside the runs."""
     from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
-    from themis.records.files import write_whole  # noqa: PLC0415 - see above
+    from themis.recording.atomic_files import write_whole  # noqa: PLC0415 - see above
 
     name = "sweep" if comparison.swept else "comparison"
     text = jsons.dumps(comparison.to_dict(), indent=1) + "\n"

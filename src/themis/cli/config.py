@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from themis.cli.options import Json
-from themis.cli.output import (
+from themis.cli.common.config_flags import (
+    VARIABLE,
+    ServiceCommand,
+    ServiceFile,
+    service_configuration,
+)
+from themis.cli.common.options import Json
+from themis.cli.common.output import (
     NOT_FOUND,
     USAGE,
     console,
@@ -21,16 +27,15 @@ from themis.cli.output import (
     print_json,
     table,
 )
-from themis.cli.remote import SERVER, Authority, Server, reach, say
-from themis.cli.service import VARIABLE, ServiceCommand, ServiceFile, service_configuration
+from themis.cli.common.service_calls import SERVER, Authority, Server, reach, say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from themis.config.keys import ServiceConfig
+    from themis.config.loader import Loaded
     from themis.errors import ConfigError
-    from themis.live.config import ServiceConfig
-    from themis.live.loading import Loaded
-    from themis.sim.runfile import Checked
+    from themis.sim.runs.run_file import Checked
 
 app = typer.Typer(
     help="Check configuration files, and show what holds.",
@@ -153,7 +158,7 @@ def schema_command(
     from json import dumps  # noqa: PLC0415 - a flag of other commands has this name
 
     from themis.apps import app_schema  # noqa: PLC0415 - for a quick --help
-    from themis.live.schema import service_schema  # noqa: PLC0415 - see above
+    from themis.config.config_schema import service_schema  # noqa: PLC0415 - see above
 
     sys.stdout.write(dumps(app_schema() if of_app else service_schema(), indent=2) + "\n")
 
@@ -172,7 +177,7 @@ def _no_file() -> str:
 
 def _running(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The keys of a service that runs."""
-    from themis.live.loading import MAPPINGS  # noqa: PLC0415 - late, for a quick --help
+    from themis.config.loader import MAPPINGS  # noqa: PLC0415 - late, for a quick --help
 
     rows: list[dict[str, Any]] = []
     for key, told in answer.items():
@@ -188,9 +193,9 @@ def _running(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _rows(loaded: Loaded) -> list[dict[str, Any]]:
-    from themis.live.config import KEYS, value_of  # noqa: PLC0415 - late, for a quick --help
-    from themis.live.loading import MAPPINGS  # noqa: PLC0415 - see above
-    from themis.live.values import plain  # noqa: PLC0415 - see above
+    from themis.config.keys import KEYS, value_of  # noqa: PLC0415 - late, for a quick --help
+    from themis.config.loader import MAPPINGS  # noqa: PLC0415 - see above
+    from themis.config.parsing import plain  # noqa: PLC0415 - see above
 
     values: dict[str, Any] = {}
     for name in KEYS:
@@ -206,11 +211,11 @@ def _rows(loaded: Loaded) -> list[dict[str, Any]]:
 
 
 def _check(file: Path, kind: FileKind) -> Checked:
-    from themis.sim.runfile import Checked, check_file  # noqa: PLC0415 - for a quick --help
+    from themis.sim.runs.run_file import Checked, check_file  # noqa: PLC0415 - for a quick --help
 
     if not (kind is FileKind.SERVICE or (kind is FileKind.AUTO and _is_service(file))):
         return check_file(file)
-    from themis.live.loading import examine  # noqa: PLC0415 - see above
+    from themis.config.loader import examine  # noqa: PLC0415 - see above
 
     found = examine(file)
     if found.loaded is None:
@@ -224,8 +229,8 @@ def _check(file: Path, kind: FileKind) -> Checked:
 
 def _mistake_of_engine(file: Path) -> ConfigError | None:
     """Why a service with this file, in this environment, could start no nodes of its own."""
+    from themis.config.loader import examine  # noqa: PLC0415 - see above
     from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
-    from themis.live.loading import examine  # noqa: PLC0415 - see above
 
     loaded = examine(file, environ=os.environ, root=os.geteuid() == 0).loaded
     if loaded is None:
@@ -239,21 +244,21 @@ def _mistake_of_engine(file: Path) -> ConfigError | None:
 
 def _check_engine(config: ServiceConfig) -> None:
     if config.engine != "local":
-        from themis.live.bridge_child import check_bridge  # noqa: PLC0415 - for a quick --help
+        from themis.node.bridge.child import check_bridge  # noqa: PLC0415 - for a quick --help
 
         check_bridge(config)
     elif config.local_nodes is not None:
-        from themis.live.local_nodes import local_machines  # noqa: PLC0415 - see above
+        from themis.node.local_nodes import local_machines  # noqa: PLC0415 - see above
 
         local_machines(config)
 
 
 def _is_service(file: Path) -> bool:
     """Whether a file has a key that only services have."""
+    from themis.config.keys import KEYS, SECTIONS  # noqa: PLC0415 - see above
     from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
-    from themis.live.config import KEYS, SECTIONS  # noqa: PLC0415 - see above
-    from themis.records.documents import read_document  # noqa: PLC0415 - see above
-    from themis.sim.runfile import KEYS as RUN_KEYS  # noqa: PLC0415 - see above
+    from themis.recording.yaml_documents import read_document  # noqa: PLC0415 - see above
+    from themis.sim.runs.run_file import KEYS as RUN_KEYS  # noqa: PLC0415 - see above
 
     try:
         data, _ = read_document(file)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from themis.cli.options import Json
-from themis.cli.output import note, print_json, progress_bar
-from themis.cli.remote import SERVER, Authority, Server, reach, say
+from themis.cli.common.options import Json
+from themis.cli.common.output import note, print_json, progress_bar
+from themis.cli.common.service_calls import SERVER, Authority, Server, reach, say
 
 if TYPE_CHECKING:
-    from themis.dashboard.recording import Recording
+    from themis.dashboard.finished import Recording
 
 _SQLITE = b"SQLite format 3\0"
 
@@ -50,7 +50,7 @@ def dashboard(
         return
     import threading  # noqa: PLC0415 - late, so that --help is quick
 
-    from themis.dashboard.serving import serve  # noqa: PLC0415 - see above
+    from themis.dashboard.local_server import serve  # noqa: PLC0415 - see above
 
     recordings = _opened(runs)
     with serve(recordings, port) as url:
@@ -72,7 +72,7 @@ def _visit(url: str) -> None:
 
 
 def _opened(paths: list[Path]) -> list[Recording]:
-    from themis.dashboard.opening import open_all  # noqa: PLC0415 - late, so that --help is quick
+    from themis.dashboard.open import open_all  # noqa: PLC0415 - late, so that --help is quick
 
     stores = [path for path in paths if _is_database(path)]
     others = [path for path in paths if path not in stores]
@@ -82,7 +82,7 @@ def _opened(paths: list[Path]) -> list[Recording]:
 
 
 def _of_store(path: Path) -> Recording:
-    from themis.live.stored_board import open_stored_service  # noqa: PLC0415 - late, see above
+    from themis.service.dashboard.stored_model import open_stored_service  # noqa: PLC0415 - late, see above
 
     return open_stored_service(f"sqlite:///{path.resolve()}")
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from themis.cli.output import FAILED, note, print_json
+from themis.cli.common.output import FAILED, note, print_json
 
 if TYPE_CHECKING:
-    from themis.demo.session import Session
+    from themis.demo.demo_cluster import Session
 
 
 def demo(
@@ -31,7 +31,7 @@ def demo(
     A service, six nodes and all jobs run on this machine, for about two minutes; nothing of it is
     left afterwards, also after Ctrl-C.
     """
-    from themis.demo.session import told_to_end  # noqa: PLC0415 - late, so that --help is quick
+    from themis.demo.demo_cluster import told_to_end  # noqa: PLC0415 - late, so that --help is quick
 
     with told_to_end():
         made = _play(keep, quick=quick)
@@ -53,10 +53,10 @@ def demo(
 def _play(keep: Path | None, *, quick: bool) -> dict[str, Any]:
     """From the first process to the last; returns the summary."""
     from themis.cli.demo_screen import open_screen  # noqa: PLC0415 - late, so that --help is quick
-    from themis.demo.session import Session  # noqa: PLC0415 - see above
+    from themis.demo.demo_cluster import Session  # noqa: PLC0415 - see above
+    from themis.demo.observer import Watch  # noqa: PLC0415 - see above
     from themis.demo.summary import summarize  # noqa: PLC0415 - see above
     from themis.demo.tenants import tenants  # noqa: PLC0415 - see above
-    from themis.demo.watching import Watch  # noqa: PLC0415 - see above
 
     began = time.monotonic()
     note("starting a service and six nodes with 16 pretend GPUs in 3 racks")

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from themis.cli.output import STYLE, console, note
-from themis.cli.sheets import gpus_held
-from themis.cli.tables import listing
-from themis.cli.watching import summary
+from themis.cli.common.app_view import gpus_held
+from themis.cli.common.app_watch import summary
+from themis.cli.common.output import STYLE, console, note
+from themis.cli.common.tables import listing
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from themis.demo.watching import Gpu, Look, Watch
+    from themis.demo.observer import Gpu, Look, Watch
 
 COLORS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 FREE = "·"

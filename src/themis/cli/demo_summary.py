@@ -5,17 +5,17 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from themis.cli.common.app_view import parameters
+from themis.cli.common.output import STYLE
+from themis.cli.common.tables import WIDTH, listing, wide_console
 from themis.cli.demo_screen import cells, marks_of
-from themis.cli.output import STYLE
-from themis.cli.sheets import parameters
-from themis.cli.tables import WIDTH, listing, wide_console
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.text import Text
 
-    from themis.cli.tables import Listing
+    from themis.cli.common.tables import Listing
 
 FAIR = 1.05
 """At most this rho counts as fair: starting costs time."""

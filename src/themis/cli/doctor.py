@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from themis.cli.options import Json
-from themis.cli.output import FAILED, console, escape_line, print_json
-from themis.cli.service import ServiceFile, service_configuration
+from themis.cli.common.config_flags import ServiceFile, service_configuration
+from themis.cli.common.options import Json
+from themis.cli.common.output import FAILED, console, escape_line, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from themis.live.doctor import Finding
+    from themis.ops.doctor import Finding
 
 _COLORS = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "dim"}
 
 
 def doctor(context: typer.Context, config: ServiceFile = None, json: Json = False) -> None:
     """Look whether the service and its jobs would run well on this machine; changes nothing."""
-    from themis.live.doctor import Verdict, examine_machine  # noqa: PLC0415 - for a quick --help
-    from themis.live.machine import LocalMachine  # noqa: PLC0415 - see above
-    from themis.live.probing import EngineProbe  # noqa: PLC0415 - see above
+    from themis.ops.doctor import Verdict, examine_machine  # noqa: PLC0415 - for a quick --help
+    from themis.ops.engine_facts import EngineProbe  # noqa: PLC0415 - see above
+    from themis.ops.host_facts import LocalMachine  # noqa: PLC0415 - see above
 
     loaded = service_configuration(context, config)
     findings = examine_machine(LocalMachine(EngineProbe()), loaded.config, now=time.time())

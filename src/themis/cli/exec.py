@@ -16,8 +16,8 @@ def execute(file: str) -> None:
 
 def supervise(file: str) -> int:
     """Be the supervisor; returns its exit code, which is the job's, or 75 if it may be resumed."""
-    from themis.engines import supervisor  # noqa: PLC0415 - late: --help is quick
-    from themis.engines.taskfile import TaskFile  # noqa: PLC0415 - see above
+    from themis.engines.attempt.task_file import TaskFile  # noqa: PLC0415 - see above
+    from themis.engines.supervisor import supervisor  # noqa: PLC0415 - late: --help is quick
 
     error: ThemisError
     try:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from themis.cli.options import Json
-from themis.cli.output import print_json
-from themis.cli.remote import SERVER, Authority, Server, reach, say, show
-from themis.cli.sheets import gpus_held, length
+from themis.cli.common.app_view import gpus_held, length
+from themis.cli.common.options import Json
+from themis.cli.common.output import print_json
+from themis.cli.common.service_calls import SERVER, Authority, Server, reach, say, show
 
 FAIR = 1.05
 """The largest rho that counts as fair."""

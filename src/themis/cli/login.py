@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from themis.cli.options import Json
-from themis.cli.output import note, print_json
-from themis.cli.remote import SERVER, Authority, Server, reach, say
+from themis.cli.common.options import Json
+from themis.cli.common.output import note, print_json
+from themis.cli.common.service_calls import SERVER, Authority, Server, reach, say
 
 
 def whoami(server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from themis.cli.naming import App, complete_job, job_of, on_app
-from themis.cli.options import Json
-from themis.cli.output import INTERRUPTED, escape_line, note, print_json
-from themis.cli.remote import SERVER, Authority, Server, reach
+from themis.cli.common.app_names import App, complete_job, job_of, on_app
+from themis.cli.common.options import Json
+from themis.cli.common.output import INTERRUPTED, escape_line, note, print_json
+from themis.cli.common.service_calls import SERVER, Authority, Server, reach
 from themis.errors import LimitError, UnavailableError
 
 if TYPE_CHECKING:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from themis.cli.output import console, escape_line
-from themis.cli.service import (
+from themis.cli.common.config_flags import (
     ServiceFile,
     examined,
     key_options,
     service_configuration,
     start_logging,
 )
+from themis.cli.common.output import console, escape_line
 
 if TYPE_CHECKING:
-    from themis.live.config import ServiceConfig
-    from themis.live.node_process import About
+    from themis.config.keys import ServiceConfig
+    from themis.node.process import About
 
 _FLAGS = {
     "node.server": "--server",
@@ -77,7 +77,7 @@ def node(
     loaded = service_configuration(context, config)
     start_logging(loaded.config)
     try:
-        from themis.live.node_process import node_name, run_node  # noqa: PLC0415 - see above
+        from themis.node.process import node_name, run_node  # noqa: PLC0415 - see above
     except ModuleNotFoundError as error:
         raise ConfigError("node", error.name, "pip install 'themis-scheduler[server]'") from None
 

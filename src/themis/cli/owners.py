@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from themis.cli.options import Json
-from themis.cli.output import NOT_FOUND, USAGE, fail, print_json
-from themis.cli.remote import SERVER, Authority, Server, reach, say, show
+from themis.cli.common.options import Json
+from themis.cli.common.output import NOT_FOUND, USAGE, fail, print_json
+from themis.cli.common.service_calls import SERVER, Authority, Server, reach, say, show
 
 if TYPE_CHECKING:
     from themis.client import Client

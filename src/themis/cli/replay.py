@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from themis.cli.output import FAILED, NOT_FOUND, console, escape_line, fail, print_json
+from themis.cli.common.output import FAILED, NOT_FOUND, console, escape_line, fail, print_json
 
 if TYPE_CHECKING:
-    from themis.policies import Policy
-    from themis.records.replay import ReplayResult
+    from themis.core.policies import Policy
+    from themis.recording.replay import ReplayResult
 
 _SQLITE = b"SQLite format 3\0"
 
@@ -74,7 +74,7 @@ def _replayed(source: str, policy: str | None, *, resolve: bool) -> tuple[Replay
     log = Path(source)
     if "://" in source or _is_database(log):
         return _of_store(source, policy, resolve=resolve)
-    from themis.records.replay import replay as run_replay  # noqa: PLC0415 - late: --help is quick
+    from themis.recording.replay import replay as run_replay  # noqa: PLC0415 - late: --help is quick
 
     if log.is_dir():
         log /= "events.jsonl"  # the folder of a run
@@ -84,8 +84,8 @@ def _replayed(source: str, policy: str | None, *, resolve: bool) -> tuple[Replay
 
 
 def _of_store(source: str, policy: str | None, *, resolve: bool) -> tuple[ReplayResult, str]:
-    from themis.live.replaying import replay_store  # noqa: PLC0415 - late: --help is quick
-    from themis.live.store import open_store  # noqa: PLC0415 - see above
+    from themis.service.persistence.log_replay import replay_store  # noqa: PLC0415 - late: --help is quick
+    from themis.service.persistence.store import open_store  # noqa: PLC0415 - see above
 
     url = source if "://" in source else f"sqlite:///{source}"
     with open_store(url, read_only=True) as store:
@@ -104,8 +104,8 @@ def _policy(name: str | None, log: Path) -> Policy | None:
     """The user's policy with the options that the log says it had."""
     if name is None:
         return None
-    from themis.policies import policy  # noqa: PLC0415 - late: --help is quick
-    from themis.records.log import LogReader  # noqa: PLC0415 - see above
+    from themis.core.policies import policy  # noqa: PLC0415 - late: --help is quick
+    from themis.recording.event_log import LogReader  # noqa: PLC0415 - see above
 
     with LogReader(log) as reader:
         return policy(name, **dict(reader.header.options))

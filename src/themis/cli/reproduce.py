@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from themis.cli import options
+from themis.cli.common import options
+from themis.cli.common.interruption import ending_alike
+from themis.cli.common.output import FAILED, console, counted, note, print_json, span, table
+from themis.cli.common.progress import talking_bar
 from themis.cli.compare import Fresh, Workers, policy_names, seed_numbers
-from themis.cli.ending import ending_alike
-from themis.cli.heartbeat import talking_bar
-from themis.cli.output import FAILED, console, counted, note, print_json, span, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from themis.experiments import Chapter, Experiment, Scope
-    from themis.sim.store import Store
+    from themis.evaluation import Chapter, Experiment, Scope
+    from themis.sim.runs.result_cache import Store
 
 DATA_VARIABLE = "THEMIS_DATA"
 LONG = 20.0
@@ -86,8 +86,8 @@ def reproduce(
         note(f"reproducing {' '.join(experiments)}, in {out}")
     with talking_bar("starting", numbers=False):
         from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
-        from themis.experiments import chosen  # noqa: PLC0415 - see above
-        from themis.records.files import check_folder  # noqa: PLC0415 - see above
+        from themis.evaluation import chosen  # noqa: PLC0415 - see above
+        from themis.recording.atomic_files import check_folder  # noqa: PLC0415 - see above
 
     if policies is not None and not experiments:
         raise ConfigError("policies", policies, "only with names of experiments, or `all`")
@@ -123,7 +123,7 @@ def reproduce(
         return
     done = _carry_out(asked)
     if json:
-        from themis.experiments.running import report_data  # noqa: PLC0415 - see above
+        from themis.evaluation.runner import report_data  # noqa: PLC0415 - see above
 
         told = {
             "experiments": report_data(done.chapters),
@@ -175,8 +175,8 @@ def data_folder() -> Path | None:
 
 def _check_places(out: Path, docs: Path | None, pack: Path | None) -> None:
     """Find what cannot be written before hours of runs, not after."""
-    from themis.experiments.results import check_page  # noqa: PLC0415 - late: --help is quick
-    from themis.sim.archive import check_archive  # noqa: PLC0415 - as above
+    from themis.evaluation.report.markdown_page import check_page  # noqa: PLC0415 - late: --help is quick
+    from themis.sim.runs.archive import check_archive  # noqa: PLC0415 - as above
 
     if docs is not None:
         check_page(docs)
@@ -186,7 +186,7 @@ def _check_places(out: Path, docs: Path | None, pack: Path | None) -> None:
 
 
 def _scope(quick: bool, seeds: str | None) -> Scope:
-    from themis.experiments import Scope  # noqa: PLC0415 - late, so that --help is quick
+    from themis.evaluation import Scope  # noqa: PLC0415 - late, so that --help is quick
 
     numbers = () if seeds is None else tuple(dict.fromkeys(seed_numbers(seeds)))
     return Scope(quick=quick, seeds=_some(numbers, seeds), data=data_folder())
@@ -195,8 +195,8 @@ def _scope(quick: bool, seeds: str | None) -> Scope:
 def _policies(text: str | None) -> tuple[str, ...]:
     if text is None or text.strip() == "all":
         return ()
+    from themis.core.policies import POLICIES  # noqa: PLC0415 - as above
     from themis.errors import ConfigError, unknown_name  # noqa: PLC0415 - late: --help is quick
-    from themis.policies import POLICIES  # noqa: PLC0415 - as above
 
     names = tuple(policy_names(text))
     if not names:
@@ -209,14 +209,14 @@ def _policies(text: str | None) -> tuple[str, ...]:
 
 def _evaluate_there(out: Path, scope: Scope) -> None:
     """Tell of runs that somebody made and nobody has looked at."""
-    from themis.experiments import (  # noqa: PLC0415 - late, so that --help is quick
+    from themis.evaluation import (  # noqa: PLC0415 - late, so that --help is quick
         Results,
         evaluate_there,
         losing_data,
         of_other_scopes,
         write_report,
     )
-    from themis.sim.store import Store  # noqa: PLC0415 - both late, so that --help is quick
+    from themis.sim.runs.result_cache import Store  # noqa: PLC0415 - both late, so that --help is quick
 
     store = Store(out / "runs")
     if not store.folder.is_dir():
@@ -262,7 +262,7 @@ class _Done:
 
 
 def _carry_out(asked: _Asked) -> _Done:
-    from themis.experiments import (  # noqa: PLC0415 - late, so that --help is quick
+    from themis.evaluation import (  # noqa: PLC0415 - late, so that --help is quick
         can_tell,
         evaluate,
         left_out,
@@ -273,7 +273,7 @@ def _carry_out(asked: _Asked) -> _Done:
         run_experiments,
         write_report,
     )
-    from themis.sim.memory import spare_memory_checks  # noqa: PLC0415 - as above
+    from themis.sim.gc_tuning import spare_memory_checks  # noqa: PLC0415 - as above
 
     spare_memory_checks()
     end = None if asked.minutes is None else time.monotonic() + 60.0 * asked.minutes
@@ -385,9 +385,9 @@ def _check_verify(count: int, named: bool, given: list[str]) -> None:
 
 def _verify(asked: _Asked, count: int, *, json: bool) -> None:
     """Make finished runs again; the exit code is 1 if one of them comes out otherwise."""
-    from themis.experiments import Results, verify  # noqa: PLC0415 - late, so that --help is quick
-    from themis.sim.memory import spare_memory_checks  # noqa: PLC0415 - as above
-    from themis.sim.store import Store  # noqa: PLC0415 - as above
+    from themis.evaluation import Results, verify  # noqa: PLC0415 - late, so that --help is quick
+    from themis.sim.gc_tuning import spare_memory_checks  # noqa: PLC0415 - as above
+    from themis.sim.runs.result_cache import Store  # noqa: PLC0415 - as above
 
     spare_memory_checks()
     store = Store(asked.out / "runs")
@@ -419,7 +419,7 @@ def _verify(asked: _Asked, count: int, *, json: bool) -> None:
 
 def _other_scope(asked: _Asked, store: Store) -> str:
     """A hint for those who forgot with which flag they made the runs."""
-    from themis.experiments import Results  # noqa: PLC0415 - late, so that --help is quick
+    from themis.evaluation import Results  # noqa: PLC0415 - late, so that --help is quick
 
     other = replace(asked.scope, quick=not asked.scope.quick)
     results = Results(other, store)
@@ -442,7 +442,7 @@ def _tell_expected(told: tuple[int, float, Sequence[str]], minutes: float | None
 
 
 def _write_docs(out: Path, page: Path, *, json: bool) -> None:
-    from themis.experiments.results import write_results  # noqa: PLC0415 - see above
+    from themis.evaluation.report.markdown_page import write_results  # noqa: PLC0415 - see above
 
     with talking_bar("writing the page", numbers=False, at_once=True):
         files = write_results(out, page)
@@ -454,7 +454,7 @@ def _write_docs(out: Path, page: Path, *, json: bool) -> None:
 
 
 def _unpack(archive: Path, out: Path) -> None:
-    from themis.sim.archive import unpack  # noqa: PLC0415 - late, so that --help is quick
+    from themis.sim.runs.archive import unpack  # noqa: PLC0415 - late, so that --help is quick
 
     with talking_bar("unpacking", numbers=False, at_once=True) as bar:
         came = unpack(archive, out / "runs", lambda done: bar.update(0, f"unpacking: {done} files"))
@@ -464,7 +464,7 @@ def _unpack(archive: Path, out: Path) -> None:
 
 
 def _pack(out: Path, archive: Path) -> None:
-    from themis.sim.archive import pack  # noqa: PLC0415 - late, so that --help is quick
+    from themis.sim.runs.archive import pack  # noqa: PLC0415 - late, so that --help is quick
 
     with talking_bar("packing", numbers=False, at_once=True) as bar:
         count = pack(out / "runs", archive, lambda done: bar.update(0, f"packing: {done} files"))
@@ -487,7 +487,7 @@ def _resumable(out: Path, *, fresh: bool) -> Iterator[None]:
 
 
 def _list(scope: Scope, *, json: bool) -> None:
-    from themis.experiments import EXPERIMENTS  # noqa: PLC0415 - late, so that --help is quick
+    from themis.evaluation import EXPERIMENTS  # noqa: PLC0415 - late, so that --help is quick
 
     with talking_bar("counting runs", numbers=False):
         runs = {name: _planned(item, scope) for name, item in EXPERIMENTS.items()}
@@ -511,8 +511,8 @@ def _list(scope: Scope, *, json: bool) -> None:
 
 def _planned(experiment: Experiment, scope: Scope) -> int:
     """How many runs an experiment names before there is any."""
-    from themis.experiments import Results  # noqa: PLC0415 - late, so that --help is quick
-    from themis.sim.store import Store  # noqa: PLC0415 - as above
+    from themis.evaluation import Results  # noqa: PLC0415 - late, so that --help is quick
+    from themis.sim.runs.result_cache import Store  # noqa: PLC0415 - as above
 
     with TemporaryDirectory(prefix="themis-") as nothing:
         plan = experiment.wanted(Results(scope, Store(Path(nothing) / "runs")))
@@ -522,7 +522,7 @@ def _planned(experiment: Experiment, scope: Scope) -> int:
 def _show(chapters: list[Chapter]) -> None:
     from rich.text import Text  # noqa: PLC0415 - only needed when something is shown
 
-    from themis.experiments.report import share  # noqa: PLC0415 - late, so that --help is quick
+    from themis.evaluation.report.html_page import share  # noqa: PLC0415 - late, so that --help is quick
 
     out = console()
     for chapter in chapters:

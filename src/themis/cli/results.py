@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from themis.cli.naming import App, on_app
-from themis.cli.options import Json
-from themis.cli.output import FAILED, USAGE, counted, escape_line, fail, print_json
-from themis.cli.remote import SERVER, Authority, Server, reach, say, show
-from themis.cli.sheets import parameters
-from themis.cli.tables import cell
+from themis.cli.common.app_names import App, on_app
+from themis.cli.common.app_view import parameters
+from themis.cli.common.options import Json
+from themis.cli.common.output import FAILED, USAGE, counted, escape_line, fail, print_json
+from themis.cli.common.service_calls import SERVER, Authority, Server, reach, say, show
+from themis.cli.common.tables import cell
 from themis.errors import RefusedError, UnavailableError
 
 if TYPE_CHECKING:

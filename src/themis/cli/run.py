@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from themis.cli.options import Json
-from themis.cli.output import USAGE, fail, note, print_json
-from themis.cli.remote import SERVER, Authority, Server, reach, say
-from themis.cli.sheets import Failures
+from themis.cli.common.app_view import Failures
+from themis.cli.common.app_watch import detach, exit_code
+from themis.cli.common.options import Json
+from themis.cli.common.output import USAGE, fail, note, print_json
+from themis.cli.common.service_calls import SERVER, Authority, Server, reach, say
 from themis.cli.submit import Name, Set, tell_submitted
-from themis.cli.watching import detach, exit_code
 from themis.errors import LimitError, ThemisError, UnavailableError
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ def run(
 ) -> None:
     """Run one job: `themis run --gpus 2 -- python train.py`. Exits 0 if it finishes."""
     from themis.apps import plain_app  # noqa: PLC0415 - late, so that --help is quick
-    from themis.cli.appfile import check_app  # noqa: PLC0415 - see above
+    from themis.cli.common.app_files import check_app  # noqa: PLC0415 - see above
     from themis.client import job_app  # noqa: PLC0415 - see above
-    from themis.records.documents import Place  # noqa: PLC0415 - see above
+    from themis.recording.yaml_documents import Place  # noqa: PLC0415 - see above
 
     data = job_app(
         command, name=name, gpus=gpus, min_gpus=min_gpus, duration=duration,

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from themis.cli.output import escape_line
-from themis.cli.service import (
+from themis.cli.common.config_flags import (
     ServiceFile,
     examined,
     service_configuration,
     start_logging,
 )
+from themis.cli.common.output import escape_line
 
 if TYPE_CHECKING:
-    from themis.live.loading import Loaded
-    from themis.live.serving import Listening
+    from themis.config.loader import Loaded
+    from themis.service.process import Listening
 
 
 def serve(context: typer.Context, config: ServiceFile = None) -> None:
@@ -33,7 +33,7 @@ def serve(context: typer.Context, config: ServiceFile = None) -> None:
     loaded = service_configuration(context, config)
     start_logging(loaded.config)
     try:
-        from themis.live.serving import Serving  # noqa: PLC0415 - see above
+        from themis.service.process import Serving  # noqa: PLC0415 - see above
     except ModuleNotFoundError as error:
         raise ConfigError("serve", error.name, "pip install 'themis-scheduler[server]'") from None
 
@@ -66,7 +66,7 @@ def _say(where: Listening, loaded: Loaded) -> None:
 
 def _use(file: str) -> str:
     """How commands find a token, unless they look there anyway."""
-    from themis.live.tokenfile import token_places  # noqa: PLC0415 - late, for a quick --help
+    from themis.security.token_files import token_places  # noqa: PLC0415 - late, for a quick --help
 
     places = token_places(os.environ, root=os.geteuid() == 0)
     return "" if Path(file) in places else f" (THEMIS_TOKEN_FILE={file} themis whoami)"

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from themis.cli import options
-from themis.cli.compare import compare_command, sweep_command
-from themis.cli.output import (
+from themis.cli.common import options
+from themis.cli.common.output import (
     MISSING_FIGURES,
     USAGE,
     amount,
@@ -23,6 +22,7 @@ from themis.cli.output import (
     progress_bar,
     table,
 )
+from themis.cli.compare import compare_command, sweep_command
 
 if TYPE_CHECKING:
     from themis.sim import RunConfig, RunResult
@@ -83,8 +83,8 @@ app.command("sweep")(sweep_command)
 
 def _run(config: RunConfig, out: Path | None, *, events: bool, figures: bool) -> dict[str, Any]:
     from themis.sim import prepare, run  # noqa: PLC0415 - late, so that --help is quick
-    from themis.sim.folder import new_folder, run_files, write_run  # noqa: PLC0415 - see above
-    from themis.sim.memory import spare_memory_checks  # noqa: PLC0415 - see above
+    from themis.sim.gc_tuning import spare_memory_checks  # noqa: PLC0415 - see above
+    from themis.sim.runs.run_folder import new_folder, run_files, write_run  # noqa: PLC0415 - see above
 
     spare_memory_checks()
     started = time.process_time()
@@ -116,7 +116,7 @@ def _run(config: RunConfig, out: Path | None, *, events: bool, figures: bool) ->
 def _draw(result: RunResult, folder: Path) -> None:
     """Every figure that a run has, or a word on what they need."""
     from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
-    from themis.sim.figures import RUN_FIGURES  # noqa: PLC0415 - see above
+    from themis.sim.figures.run_figures import RUN_FIGURES  # noqa: PLC0415 - see above
 
     try:
         drawings = {kind: result.plot(kind) for kind in RUN_FIGURES}

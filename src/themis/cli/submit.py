@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from themis.cli.options import Json
-from themis.cli.output import FAILED, STYLE, USAGE, counted, fail, note, print_json, warn
-from themis.cli.remote import SERVER, Authority, Server, reach, say, show
-from themis.cli.sheets import length
-from themis.cli.watching import exit_code, watch
+from themis.cli.common.app_view import length
+from themis.cli.common.app_watch import exit_code, watch
+from themis.cli.common.options import Json
+from themis.cli.common.output import FAILED, STYLE, USAGE, counted, fail, note, print_json, warn
+from themis.cli.common.service_calls import SERVER, Authority, Server, reach, say, show
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ def submit(
 ) -> None:
     """Submit a sweep, or a single job, that an app file describes."""
     from themis.apps import plain_app  # noqa: PLC0415 - late, so that --help is quick
-    from themis.cli.appfile import read_written  # noqa: PLC0415 - see above
+    from themis.cli.common.app_files import read_written  # noqa: PLC0415 - see above
 
     if dry_run and watch_:
         fail("--dry-run and --watch: nothing is submitted that could be watched", USAGE)

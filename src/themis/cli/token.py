@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from themis.cli.options import Json
-from themis.cli.output import USAGE, fail, note, print_json
-from themis.cli.remote import SERVER, Authority, Server, day, reach, say, show
+from themis.cli.common.options import Json
+from themis.cli.common.output import USAGE, fail, note, print_json
+from themis.cli.common.service_calls import SERVER, Authority, Server, day, reach, say, show
 
 app = typer.Typer(help="Make, list and revoke tokens.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -65,8 +65,8 @@ def create_command(
 def _write(out: Path, secret: str, undo: Any) -> None:
     """Put the secret into its file; a token that nobody could keep is ended."""
     from themis.errors import ThemisError  # noqa: PLC0415 - late, so that --help is quick
-    from themis.live.credentials import Secret  # noqa: PLC0415 - see above
-    from themis.live.tokenfile import write_secret  # noqa: PLC0415 - see above
+    from themis.security.token_files import write_secret  # noqa: PLC0415 - see above
+    from themis.security.tokens import Secret  # noqa: PLC0415 - see above
 
     try:
         write_secret(out, Secret(secret))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from themis.cli.output import (
+from themis.cli.common.output import (
     FAILED,
     USAGE,
     Bar,
@@ -192,7 +192,7 @@ def _options(
     seed: int = 1,
     hardware: str = "p100",
 ) -> ImportOptions:
-    from themis.records.words import seconds  # noqa: PLC0415 - late, so that --help is quick
+    from themis.recording.written_values import seconds  # noqa: PLC0415 - late, so that --help is quick
     from themis.sim.traces import ImportOptions  # noqa: PLC0415 - see above
 
     return ImportOptions(

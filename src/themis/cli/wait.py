@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from themis.cli.naming import App, on_app
-from themis.cli.options import Json
-from themis.cli.output import FAILED, note, print_json
-from themis.cli.remote import SERVER, Authority, Server, reach, say
-from themis.cli.sheets import length
-from themis.cli.watching import exit_code, summary
+from themis.cli.common.app_names import App, on_app
+from themis.cli.common.app_view import length
+from themis.cli.common.app_watch import exit_code, summary
+from themis.cli.common.options import Json
+from themis.cli.common.output import FAILED, note, print_json
+from themis.cli.common.service_calls import SERVER, Authority, Server, reach, say
 
 
 def wait(
@@ -42,6 +42,6 @@ def wait(
 def _seconds(text: str | None) -> float | None:
     if text is None:
         return None
-    from themis.records.words import seconds  # noqa: PLC0415 - late, so that --help is quick
+    from themis.recording.written_values import seconds  # noqa: PLC0415 - late, so that --help is quick
 
     return seconds(text, "--timeout")

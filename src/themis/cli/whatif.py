@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from themis.cli.options import Json
-from themis.cli.output import FAILED, OK, counted, note, print_json
-from themis.cli.remote import SERVER, Authority, Server, reach, say
+from themis.cli.common.options import Json
+from themis.cli.common.output import FAILED, OK, counted, note, print_json
+from themis.cli.common.service_calls import SERVER, Authority, Server, reach, say
 from themis.cli.submit import Name, Seed, Set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from themis.apps import AppFile
-    from themis.records.snapshots import Snapshot
+    from themis.recording.cluster_snapshots import Snapshot
 
 _TIME = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])\Z")
 _SEEDS = 8
@@ -72,8 +72,8 @@ def whatif(
     json: Json = False,
 ) -> None:
     """Say when an app would start and finish if it were submitted now; nothing is submitted."""
-    from themis.cli.appfile import read_written  # noqa: PLC0415 - late, so that --help is quick
-    from themis.cli.forecasts import narrowing, tell  # noqa: PLC0415 - see above
+    from themis.cli.common.app_files import read_written  # noqa: PLC0415 - late, so that --help is quick
+    from themis.cli.common.forecast_tables import narrowing, tell  # noqa: PLC0415 - see above
 
     wishes: dict[str, Any] = {
         "gpus": gpus or [],
@@ -120,7 +120,7 @@ def snapshot(
     json: Json = False,
 ) -> None:
     """Save the state of the cluster, to ask `themis whatif --snapshot` later; as an operator."""
-    from themis.records.snapshots import (  # noqa: PLC0415 - late, so that --help is quick
+    from themis.recording.cluster_snapshots import (  # noqa: PLC0415 - late, so that --help is quick
         snapshot_from,
         write_snapshot,
     )
@@ -150,7 +150,7 @@ def _delay(text: str, now: datetime) -> str | float:
 def _machines(text: str) -> Any:
     if text.isdecimal() and len(text) < 10:
         return int(text)
-    from themis.records.clusters import read_cluster  # noqa: PLC0415 - late, for a quick --help
+    from themis.recording.cluster_files import read_cluster  # noqa: PLC0415 - late, for a quick --help
 
     return [
         {
@@ -175,8 +175,8 @@ def _labelled(answer: Mapping[str, Any], labels: Mapping[int, str]) -> dict[str,
 
 def _myself() -> str:
     """Whose app it is if nobody says so: names of users are not all names of owners."""
+    from themis.core.model.ids import check_name  # noqa: PLC0415 - see above
     from themis.errors import ConfigError  # noqa: PLC0415 - only for this
-    from themis.model.ids import check_name  # noqa: PLC0415 - see above
 
     try:
         return check_name("USER", os.environ.get("USER"))
@@ -195,17 +195,17 @@ def _offline(
     each: Callable[[Mapping[str, Any]], None],
 ) -> dict[str, Any]:
     """The same question to a file."""
-    from themis.apps.varying import cases_of, wishes_from  # noqa: PLC0415 - only for this
-    from themis.arbiter.state import arbiter_from  # noqa: PLC0415 - see above
+    from themis.apps.whatif_cases import cases_of, wishes_from  # noqa: PLC0415 - only for this
+    from themis.core.arbiter.saved_state import arbiter_from  # noqa: PLC0415 - see above
+    from themis.core.model import AppId, OwnerId  # noqa: PLC0415 - see above
+    from themis.core.policies import policy  # noqa: PLC0415 - see above
     from themis.errors import ConfigError  # noqa: PLC0415 - see above
     from themis.forecast import foresee  # noqa: PLC0415 - see above
-    from themis.live.sealing import sealed_forecast  # noqa: PLC0415 - see above
-    from themis.model import AppId, OwnerId  # noqa: PLC0415 - see above
-    from themis.policies import policy  # noqa: PLC0415 - see above
-    from themis.records.codec import dumps, loads  # noqa: PLC0415 - see above
-    from themis.records.questions import Question  # noqa: PLC0415 - see above
-    from themis.records.snapshots import read_snapshot  # noqa: PLC0415 - see above
-    from themis.sim.memory import spare_memory_checks  # noqa: PLC0415 - see above
+    from themis.recording.cluster_snapshots import read_snapshot  # noqa: PLC0415 - see above
+    from themis.recording.codec import dumps, loads  # noqa: PLC0415 - see above
+    from themis.recording.forecast_questions import Question  # noqa: PLC0415 - see above
+    from themis.service.http.round_redaction import sealed_forecast  # noqa: PLC0415 - see above
+    from themis.sim.gc_tuning import spare_memory_checks  # noqa: PLC0415 - see above
 
     taken = read_snapshot(path)
     _check_policy(taken, path)

@@ -5,6 +5,7 @@
     recording.board(), recording.timeline(), recording.app("sweep")
     serve([recording], port=0)             # on this machine only
 
-The live service fills the same model (`themis.live.board`), so the pages do not know which of the
-two they show. Names in the model are untrusted: pages show them as text and as nothing else.
+The live service fills the same model (`themis.service.dashboard.live_model`), so the pages do not
+know which of the two they show. Names in the model are untrusted: pages show them as text and as
+nothing else.
 """

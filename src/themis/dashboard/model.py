@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from themis.dashboard.words import REASONS, ReasonWords
+from themis.dashboard.reason_labels import REASONS, ReasonWords
 
 Point = tuple[float, float]
 """When, and how much; or after how many iterations."""

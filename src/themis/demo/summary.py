@@ -9,9 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 from themis.client import Answer
+from themis.core.explain import WORDS
+from themis.demo.observer import Look
 from themis.demo.tenants import Tenant
-from themis.demo.watching import Look
-from themis.explain import WORDS
 
 WHY = {str(reason): words for reason, words in WORDS.items()}
 """Reasons of the service in words."""

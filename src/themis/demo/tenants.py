@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from themis.demo.program import MODULE, Place
-from themis.model.zoo import slowdown_of
+from themis.core.model.zoo import slowdown_of
+from themis.demo.training_program import MODULE, Place
 
 SENSITIVE = "alexnet"
 """The model that the network stands for: two machines make it much slower than one."""

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from themis.demo.models import MODELS, ROWS, Model
+from themis.demo.toy_models import MODELS, ROWS, Model
 from themis.reporting import (
     GRACEFUL_EXIT,
     checkpoint_dir,

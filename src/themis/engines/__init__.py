@@ -1,6 +1,6 @@
 """How training processes are started, watched and killed on machines.
 
-    engine = await LocalEngine.open(state, Pretend("m0", slots=(2, 2)), owners)   # engines/local.py
+    engine = await LocalEngine.open(state, Pretend("m0", slots=(2, 2)), owners)
     await engine.start(Task("job-1", "ann", 7, (0, 1), ("python", "train.py"), end=now() + 600))
     async for event in engine.watch(): ...      # Started, Exited, CouldNotKill
 

@@ -18,12 +18,12 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from themis.engines.deadlines import RESUMABLE_CODE
-from themis.engines.metrics import Sample, Stretch
-from themis.engines.owners import Owners
-from themis.engines.sources import OWN_LINES, Source
+from themis.core.model import Machine
+from themis.engines.attempt.lease_timing import RESUMABLE_CODE
+from themis.engines.host.accounts import Owners
+from themis.engines.metrics.jsonl import Sample, Stretch
+from themis.engines.metrics.sources import OWN_LINES, Source
 from themis.errors import ConfigError
-from themis.model import Machine
 
 Outcome = Literal["finished", "resumable", "failed", "never-ran", "lost"]
 """How a start of a job ended.
@@ -249,8 +249,8 @@ class Sighting:
 class Cluster(Protocol):
     """The machines that an engine reaches, each with an engine of its own.
 
-    `themis.live.bridge` runs one node for each machine that is well; it stops the node of one that
-    is not, and the leases there end as those of a machine that fell silent do.
+    `themis.node.bridge.bridge` runs one node for each machine that is well; it stops the node of
+    one that is not, and the leases there end as those of a machine that fell silent do.
     """
 
     async def look(self) -> tuple[Sighting, ...]:

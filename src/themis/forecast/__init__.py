@@ -8,6 +8,6 @@ drawn: several seeds give intervals. Nothing here reads a clock or a file; `work
 """
 
 from themis.forecast.answers import Answer, CaseAnswer, Interval, OtherApp
-from themis.forecast.foreseeing import foresee
+from themis.forecast.forecast import foresee
 
 __all__ = ["Answer", "CaseAnswer", "Interval", "OtherApp", "foresee"]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from themis.model import AppId, OwnerId
+from themis.core.model import AppId, OwnerId
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from themis.errors import ConfigError, RefusedError, ThemisError
-from themis.forecast.foreseeing import foresee
-from themis.records.codec import decode, dumps, loads
-from themis.records.questions import Question
-from themis.records.snapshots import snapshot_from
-from themis.sim.memory import spare_memory_checks
+from themis.forecast.forecast import foresee
+from themis.recording.cluster_snapshots import snapshot_from
+from themis.recording.codec import decode, dumps, loads
+from themis.recording.forecast_questions import Question
+from themis.sim.gc_tuning import spare_memory_checks
 
 _NICE = 10
 _MOST_MEMORY = 8 << 30

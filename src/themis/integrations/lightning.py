@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from themis import reporting
-from themis.integrations.bases import based, found, numbers
+from themis.integrations.optional_bases import based, found, numbers
 
 KEPT = 2
 """Checkpoints of this callback that stay: the last one, and the one before it."""

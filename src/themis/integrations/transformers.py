@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from themis import reporting
-from themis.integrations.bases import based, found, numbers
+from themis.integrations.optional_bases import based, found, numbers
 
 _NOT_TOLD = ("total_flos",)
 _BOOKKEEPING = ("_runtime", "_per_second")

@@ -19,13 +19,13 @@ from themis import __version__
 from themis.display import Displayed, Sheet, Table
 from themis.errors import ConfigError, unknown_name
 from themis.sim.config import RunConfig, allowed_keys
-from themis.sim.frames import app_rows, frame
-from themis.sim.pool import Progress, run_all
 from themis.sim.run import Segment
-from themis.sim.store import RunRecord, Store
+from themis.sim.runs.data_frames import app_rows, frame
+from themis.sim.runs.result_cache import RunRecord, Store
+from themis.sim.runs.worker_pool import Progress, run_all
 
 if TYPE_CHECKING:
-    from themis.sim.canvas import Drawing
+    from themis.sim.figures.plot_style import Drawing
 
 # Two-sided 95 % points of Student's t for 1, 2, ... degrees of freedom.
 _T95 = (
@@ -227,7 +227,7 @@ class Comparison(Displayed):
         Raises:
             ConfigError: No such figure, or matplotlib is missing.
         """
-        from themis.sim.figures import comparison_figure  # noqa: PLC0415 - it imports this module
+        from themis.sim.figures.run_figures import comparison_figure  # noqa: PLC0415 - it imports this module
 
         return comparison_figure(self, kind)
 

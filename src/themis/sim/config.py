@@ -10,20 +10,20 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from themis.arbiter import SETTING_NAMES, Settings
-from themis.auction.solver import solver
+from themis.core.arbiter import SETTING_NAMES, Settings
+from themis.core.auction.solvers.registry import solver
+from themis.core.model import Topology
+from themis.core.model.ids import check_count, check_number
+from themis.core.policies import Policy, policy, policy_class, policy_options
 from themis.errors import ConfigError, UnwantedKeyError, unknown_name
-from themis.model import Topology
-from themis.model.ids import check_count, check_number
-from themis.policies import Policy, policy, policy_class, policy_options
-from themis.records.clusters import cluster
-from themis.records.values import duration, settings_for
-from themis.records.words import parse_value
-from themis.sim.beliefs import with_errors, with_liar, without_priors
+from themis.recording.cluster_files import cluster
+from themis.recording.written_settings import duration, settings_for
+from themis.recording.written_values import parse_value
 from themis.sim.faults import NO_FAULTS, PHILLY_FAILURES_PER_GPU_HOUR, Faults
-from themis.sim.jobs import Costs
-from themis.sim.measuring import NO_LEARNING, Learning
-from themis.sim.traces.files import for_cluster, is_workload_file, read_workload
+from themis.sim.iteration_measuring import NO_LEARNING, Learning
+from themis.sim.misreporting import with_errors, with_liar, without_priors
+from themis.sim.modelled_jobs import Costs
+from themis.sim.traces.workload_files import for_cluster, is_workload_file, read_workload
 from themis.sim.workloads import GENERATORS, Workload, workload
 
 _COSTS = tuple(item.name for item in fields(Costs))

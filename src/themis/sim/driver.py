@@ -12,24 +12,24 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol, assert_never
 
-from themis.agent import Agent
-from themis.agent import commands as agent_cmd
-from themis.agent import events as agent_ev
-from themis.arbiter import AppRecord, Arbiter, RoundRecord, Settings
-from themis.arbiter import commands as cmd
-from themis.arbiter import events as ev
-from themis.auction.solver import Solver, solver
+from themis.core.agent import Agent
+from themis.core.agent import commands as agent_cmd
+from themis.core.agent import events as agent_ev
+from themis.core.arbiter import AppRecord, Arbiter, RoundRecord, Settings
+from themis.core.arbiter import commands as cmd
+from themis.core.arbiter import events as ev
+from themis.core.auction.solvers.registry import Solver, solver
+from themis.core.model import AppId, AppSpec, GpuId, JobId, Lease, Topology
+from themis.core.policies import Policy
 from themis.errors import InvariantError, ThemisError
-from themis.model import AppId, AppSpec, GpuId, JobId, Lease, Topology
-from themis.policies import Policy
-from themis.sim.agenda import Agenda
+from themis.sim.app_runtime import MakeAgent, Seat, samples, seat_for, timings
+from themis.sim.event_heap import Agenda
 from themis.sim.faults import NO_FAULTS, Faults
-from themis.sim.handover import Handover
-from themis.sim.jobs import Costs, Nodes, iteration_limits
-from themis.sim.measuring import NO_LEARNING, Learning, Meter
-from themis.sim.outages import Outages
+from themis.sim.iteration_measuring import NO_LEARNING, Learning, Meter
+from themis.sim.machine_outages import Outages
+from themis.sim.modelled_jobs import Costs, Nodes, iteration_limits
 from themis.sim.outcome import Outcome
-from themis.sim.seats import MakeAgent, Seat, samples, seat_for, timings
+from themis.sim.slot_handover import Handover
 from themis.sim.workloads import SimApp, Workload
 
 STUCK_BEATS = 1000

@@ -11,8 +11,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from themis.model import AppId, JobId
-from themis.model.ids import check_number
+from themis.core.model import AppId, JobId
+from themis.core.model.ids import check_number
 
 PHILLY_FAILURES_PER_GPU_HOUR = 0.001885
 """Attempts that another one followed, per GPU-hour of all attempts: 1,456 in 772,361 GPU-hours.

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from themis.fairness.checkers import jain_index
-from themis.fairness.floor import FloorApp, rho_floor, seconds_alone
-from themis.fairness.fluid import FluidApp, FluidResult, fluid_run, reference_ideal_time
-from themis.fairness.ideal import Convention, ideal_time
-from themis.fairness.loads import JobLoad, PhaseLoad, phase_work
-from themis.model import AppId, JobSpec, Source, Topology
-from themis.sim.jobs import Costs, first_start
+from themis.core.fairness.checkers import jain_index
+from themis.core.fairness.fluid import FluidApp, FluidResult, fluid_run, reference_ideal_time
+from themis.core.fairness.ideal_time import Convention, ideal_time
+from themis.core.fairness.loads import JobLoad, PhaseLoad, phase_work
+from themis.core.fairness.max_rho_floor import FloorApp, rho_floor, seconds_alone
+from themis.core.model import AppId, JobSpec, Source, Topology
+from themis.sim.modelled_jobs import Costs, first_start
 from themis.sim.outcome import Outcome
 from themis.sim.workloads import Workload, true_phases
 

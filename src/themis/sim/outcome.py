@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from themis.arbiter import AppRecord
-from themis.model import AppId
-from themis.sim.jobs import Ledgered
-from themis.sim.tallies import Contended, Shares
+from themis.core.arbiter import AppRecord
+from themis.core.model import AppId
+from themis.sim.counters import Contended, Shares
+from themis.sim.modelled_jobs import Ledgered
 
 
 @dataclass(slots=True)

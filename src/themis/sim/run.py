@@ -10,23 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from themis.arbiter import RoundRecord
-from themis.arbiter.commands import Command
-from themis.arbiter.events import Event
+from themis.core.arbiter import RoundRecord
+from themis.core.arbiter.commands import Command
+from themis.core.arbiter.events import Event
+from themis.core.fairness.fluid import FluidResult
+from themis.core.fairness.ideal_time import Convention
+from themis.core.model import AppId, GpuId, Lease, Source, Topology
 from themis.display import Displayed, Sheet, Table
 from themis.errors import ConfigError
-from themis.fairness.fluid import FluidResult
-from themis.fairness.ideal import Convention
-from themis.model import AppId, GpuId, Lease, Source, Topology
-from themis.records.log import LogWriter, header_of
+from themis.recording.event_log import LogWriter, header_of
 from themis.sim.config import Prepared, RunConfig, prepare
 from themis.sim.driver import Simulation, Watch
-from themis.sim.frames import app_rows, frame
 from themis.sim.metrics import HOUR, AppResult, app_results, limits, reference, summarise
 from themis.sim.outcome import Outcome
+from themis.sim.runs.data_frames import app_rows, frame
 
 if TYPE_CHECKING:
-    from themis.sim.canvas import Drawing
+    from themis.sim.figures.plot_style import Drawing
 
 _Item = TypeVar("_Item")
 
@@ -101,7 +101,7 @@ class RunResult(Displayed):
         Raises:
             ConfigError: No such figure, or matplotlib is missing.
         """
-        from themis.sim.figures import run_figure  # noqa: PLC0415 - it imports this module
+        from themis.sim.figures.run_figures import run_figure  # noqa: PLC0415 - it imports this module
 
         if kind in {"timeline", "usage"} and not self.segments:
             raise ConfigError("segments", "none were kept", "run(..., keep_segments=True)")

@@ -20,9 +20,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from themis.engines import clock, processes
+from themis.engines.attempt.lease_timing import RESUMABLE_CODE
 from themis.engines.base import Engine, Event, Exited, Found, Started, Task
-from themis.engines.deadlines import RESUMABLE_CODE
+from themis.engines.host import boottime
+from themis.engines.supervisor import processes
 from themis.errors import RefusedError
 
 OpenEngine = Callable[[], Awaitable[Engine]]
@@ -69,7 +70,7 @@ class Stage:
             "token": 7,
             "gpus": (0,),
             "argv": ("/bin/sh", "-c", script),
-            "end": clock.now() + LONG,
+            "end": boottime.now() + LONG,
             "env": {name: value},
         }
         return Task(**given | changes)
@@ -175,10 +176,10 @@ class KillContract:
             async with self.stage(open_engine) as stage:
                 task = await stage.start(READY + STUBBORN + ESCAPED + FOREVER, grace=0.2)
                 await stage.report()
-                end = clock.now() + 0.5
+                end = boottime.now() + 0.5
                 await stage.engine.renew(task.job, task.token, end)
                 ending = await stage.ending()
-                assert clock.now() >= end
+                assert boottime.now() >= end
                 assert ending.outcome == "resumable"
                 assert stage.alive() == []
 
@@ -195,7 +196,7 @@ class KillContract:
                 while "asked" not in await stage.engine.tail(task.job):
                     await stage.report()
                 await stage.engine.checkpoint(task.job, task.token)
-                await stage.engine.renew(task.job, task.token, clock.now() + task.grace / 2)
+                await stage.engine.renew(task.job, task.token, boottime.now() + task.grace / 2)
                 latest = await stage.report()
                 while await stage.report() < latest + 5:
                     pass
@@ -346,13 +347,13 @@ class EngineContract(KillContract):
 
         async def scene() -> None:
             async with self.stage(open_engine) as stage:
-                end = clock.now() + 3.0  # time enough to start, on a busy machine too
+                end = boottime.now() + 3.0  # time enough to start, on a busy machine too
                 script = "trap 'echo asked' TERM; " + READY + FOREVER
                 task = stage.task(script, end=end, grace=0.1)
                 await stage.engine.start(task)
-                await stage.engine.renew(task.job, task.token, clock.now() + LONG)
+                await stage.engine.renew(task.job, task.token, boottime.now() + LONG)
                 assert isinstance(await stage.next(), Started)
-                await until(lambda: clock.now() > end)
+                await until(lambda: boottime.now() > end)
                 before = await stage.report()
                 while await stage.report() < before + 10:
                     pass
@@ -372,7 +373,7 @@ class EngineContract(KillContract):
                 script = "trap 'echo saved; exit 75' TERM; " + READY + FOREVER
                 task = await stage.start(script, grace=100.0)
                 await stage.report()
-                await stage.engine.renew(task.job, task.token, clock.now() + 99.0)
+                await stage.engine.renew(task.job, task.token, boottime.now() + 99.0)
                 ending = await stage.ending()
                 assert (ending.outcome, ending.code) == ("resumable", 75)
                 assert "saved" in await stage.engine.tail(task.job)
@@ -431,7 +432,7 @@ class EngineContract(KillContract):
                 engine = stage.engine
                 for other in (task.token - 1, task.token + 1):
                     with pytest.raises(RefusedError):
-                        await engine.renew(task.job, other, clock.now())
+                        await engine.renew(task.job, other, boottime.now())
                     with pytest.raises(RefusedError):
                         await engine.checkpoint(task.job, other)
                     with pytest.raises(RefusedError):
@@ -471,7 +472,9 @@ class EngineContract(KillContract):
                 with pytest.raises(RefusedError, match="runs already"):
                     await engine.start(stage.task("exit 0", gpus=(), token=8))
                 with pytest.raises(RefusedError, match="over"):
-                    await engine.start(stage.task("exit 0", job="late", gpus=(), end=clock.now()))
+                    await engine.start(
+                        stage.task("exit 0", job="late", gpus=(), end=boottime.now())
+                    )
                 if engine.capabilities.chooses_indices:
                     with pytest.raises(RefusedError, match="GPU 1 is in use by job-1"):
                         await engine.start(stage.task("exit 0", job="job-2", gpus=(1,), token=8))
@@ -485,7 +488,7 @@ class EngineContract(KillContract):
 
         async def scene() -> None:
             first = Stage(await open_engine(), self.owner)
-            end = clock.now() + LONG
+            end = boottime.now() + LONG
             task = await first.start(READY + FOREVER, end=end)
             await first.engine.renew(task.job, task.token, end + 1)
             await first.engine.close()
@@ -514,7 +517,7 @@ class EngineContract(KillContract):
             first = Stage(await open_engine(), self.owner)
             task = await first.start(READY + STUBBORN + ESCAPED + FOREVER, grace=0.1)
             await first.report()
-            await first.engine.renew(task.job, task.token, clock.now() + 0.5)
+            await first.engine.renew(task.job, task.token, boottime.now() + 0.5)
             await first.engine.close()
             await until(lambda: first.alive() == [])
             for round_number in itertools.count():

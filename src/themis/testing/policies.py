@@ -17,10 +17,10 @@ from typing import ClassVar
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from themis.arbiter.conversation import check_plan
-from themis.model import AppId, GpuId, Machine, Slowdown, Topology
-from themis.policies import Allotment, AppView, Plan, Policy, View
-from themis.testing.fakes import FakeApp, drive, fake_view
+from themis.core.arbiter.round_session import check_plan
+from themis.core.model import AppId, GpuId, Machine, Slowdown, Topology
+from themis.core.policies import Allotment, AppView, Plan, Policy, View
+from themis.testing.policy_fakes import FakeApp, drive, fake_view
 
 SHAPES = ((1,), (2,), (4,), (2, 2), (1, 1), (1, 3))
 SLOWDOWNS = (

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import pytest
 
-from themis.auction import (
+from themis.core.auction import (
     Bidder,
     Candidate,
     Objective,
@@ -25,8 +25,8 @@ from themis.auction import (
     Solver,
     check_solution,
 )
-from themis.auction import solver as solver_by_name
-from themis.model import AppId, Chunk
+from themis.core.auction import solver as solver_by_name
+from themis.core.model import AppId, Chunk
 
 CASES = range(60)
 _SLOTS = ((1,), (2,), (4,), (2, 2), (0, 2), (1, 3))

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from themis.live.store import (
+from themis.service.persistence.store import (
     AuditRow,
     Batch,
     EndedLease,

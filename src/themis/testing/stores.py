@@ -23,7 +23,7 @@ from themis.errors import (
     StoreLockedError,
     StoreVersionError,
 )
-from themis.live.store import (
+from themis.service.persistence.store import (
     AuditRow,
     Batch,
     EndedLease,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from themis.testing.ray import RayCluster, ray_cluster, require_ray
+from tests.support.ray import RayCluster, ray_cluster, require_ray
 
 HELD = """
 import json, ray

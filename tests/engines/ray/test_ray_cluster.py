@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from themis.engines.dealings import Dealings
-from themis.engines.launching import Place, Times
 from themis.engines.ray import driver
 from themis.engines.ray.cluster import RayCluster, RaySettings, Seen
+from themis.engines.ray.driver_client import Line
 from themis.engines.ray.launcher import RayLauncher
-from themis.engines.ray.line import Line
+from themis.engines.remote.launcher import Place, Times
+from themis.engines.remote.scheduler_calls import Dealings
 from themis.errors import ConfigError, UnavailableError
 
 
@@ -507,7 +507,7 @@ def test_a_process_that_ends_by_itself_is_not_killed(
     # To kill what has just ended would take its end from asyncio, which complains of that.
     killed: list[int] = []
     monkeypatch.setattr(asyncio.subprocess.Process, "kill", lambda self: killed.append(self.pid))
-    monkeypatch.setattr("themis.engines.ray.line._FAREWELL", 60.0)
+    monkeypatch.setattr("themis.engines.ray.driver_client._FAREWELL", 60.0)
 
     async def scene() -> None:
         with pytest.raises(UnavailableError, match="nobody there"):

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import themis
-from themis.engines import clock
+from tests.support.ray import RayCluster
+from tests.support.requirements import missing
 from themis.engines.base import Engine, Exited, Started, Task
-from themis.engines.owners import Owners
+from themis.engines.host import boottime
+from themis.engines.host.accounts import Owners
 from themis.engines.ray.cluster import RayCluster as Ray
 from themis.engines.ray.cluster import RaySettings
-from themis.testing.ray import RayCluster
-from themis.testing.tools import missing
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -75,7 +75,7 @@ def test_training_goes_on_from_two_machines_to_two_gpus_of_one_and_back(
     def part(token: int, gpus: tuple[int, ...], rank: int, world: int, most: int) -> Task:
         return Task(
             "ddp", "ann", token, gpus, (python, str(EXAMPLE), "--pause", "0.01"),
-            end=clock.now() + 1200, grace=60.0, env=env,
+            end=boottime.now() + 1200, grace=60.0, env=env,
             max_iterations=most, rank=rank, world=world, rendezvous=f"n0:{29400 + token}",
         )  # fmt: skip
 

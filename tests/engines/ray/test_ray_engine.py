@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from themis.engines import processes
+from tests.support.namespaced_cluster import left_by_a_killed_test
+from tests.support.ray import RayCluster, require_ray
 from themis.engines.base import Engine
-from themis.engines.owners import Owners
+from themis.engines.host.accounts import Owners
 from themis.engines.ray.cluster import RayCluster as Ray
 from themis.engines.ray.cluster import RaySettings
-from themis.engines.remote import RemoteEngine
+from themis.engines.remote.engine import RemoteEngine
+from themis.engines.supervisor import processes
 from themis.testing.engines import (
     ESCAPED,
     FOREVER,
@@ -27,8 +29,6 @@ from themis.testing.engines import (
     play,
     until,
 )
-from themis.testing.kept import left_by_a_killed_test
-from themis.testing.ray import RayCluster, require_ray
 
 pytestmark = pytest.mark.ray
 
@@ -190,7 +190,7 @@ def _parent(pid: int) -> int:
 
 def test_a_cluster_of_a_test_that_is_killed_leaves_nothing_behind() -> None:
     require_ray()
-    left = left_by_a_killed_test("themis.testing.ray", "ray_cluster")
+    left = left_by_a_killed_test("tests.support.ray", "ray_cluster")
 
     async def scene() -> None:
         await until(lambda: not left())

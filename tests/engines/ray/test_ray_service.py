@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import pytest
 
-from themis.testing.doors import until
-from themis.testing.ray import RayCluster, ray_cluster, require_ray
-from themis.testing.real_clusters import (
+from tests.support.grpc_service import until
+from tests.support.ray import RayCluster, ray_cluster, require_ray
+from tests.support.real_clusters import (
     LONG,
     OpenCluster,
     RealCluster,
@@ -18,7 +18,7 @@ from themis.testing.real_clusters import (
     staged,
     toys,
 )
-from themis.testing.services import ServiceContract
+from tests.support.service_contract import ServiceContract
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

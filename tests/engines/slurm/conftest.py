@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from themis.testing.slurm import SlurmCluster, require_slurm, slurm_cluster
+from tests.support.slurm import SlurmCluster, require_slurm, slurm_cluster
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.namespaced_cluster import left_by_a_killed_test
+from tests.support.slurm import SlurmCluster, require_slurm
 from themis.engines.base import Discovered, Engine
-from themis.engines.owners import Owners
+from themis.engines.host.accounts import Owners
 from themis.engines.slurm.cluster import SlurmCluster as Slurm
 from themis.engines.slurm.cluster import SlurmSettings
 from themis.testing.engines import (
@@ -18,8 +20,6 @@ from themis.testing.engines import (
     play,
     until,
 )
-from themis.testing.kept import left_by_a_killed_test
-from themis.testing.slurm import SlurmCluster, require_slurm
 
 pytestmark = pytest.mark.slurm
 
@@ -186,7 +186,7 @@ def command_line(pid: int) -> bytes:
 
 def test_a_cluster_of_a_test_that_is_killed_leaves_nothing_behind() -> None:
     require_slurm()
-    left = left_by_a_killed_test("themis.testing.slurm", "slurm_cluster")
+    left = left_by_a_killed_test("tests.support.slurm", "slurm_cluster")
 
     async def scene() -> None:
         await until(lambda: not left())

@@ -2,9 +2,9 @@
 
 import pytest
 
-from themis.testing.real_clusters import OpenCluster
-from themis.testing.services import ServiceContract
-from themis.testing.slurm import require_slurm, slurm_cluster
+from tests.support.real_clusters import OpenCluster
+from tests.support.service_contract import ServiceContract
+from tests.support.slurm import require_slurm, slurm_cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from themis.testing.slurm import SlurmCluster, require_slurm, slurm_cluster
-from themis.testing.strangers import NOBODY, interpreter, paths
+from tests.support.slurm import SlurmCluster, require_slurm, slurm_cluster
+from tests.support.unprivileged import NOBODY, interpreter, paths
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 

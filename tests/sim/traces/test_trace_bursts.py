@@ -4,7 +4,7 @@ import pytest
 
 from themis.errors import ConfigError
 from themis.sim.traces import Trace, TraceJob, group_apps, select
-from themis.sim.traces.bursts import burst_sizes
+from themis.sim.traces.app_grouping import burst_sizes
 
 
 def jobs(*rows: tuple[float, str, int] | tuple[float, str, int, str]) -> list[TraceJob]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from themis.errors import ConfigError
 from themis.sim.traces import Trace, TraceJob, read_trace
-from themis.sim.traces.lines import CHUNK, MAX_LINE
+from themis.sim.traces.text_lines import CHUNK, MAX_LINE
 from themis.sim.traces.trace import KEPT_PROBLEMS
 
 HEADER = "submit_s,duration_s,num_gpus,owner,app\n"

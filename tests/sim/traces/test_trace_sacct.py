@@ -9,7 +9,7 @@ import pytest
 
 from themis.errors import ConfigError
 from themis.sim.traces import Trace, read_trace
-from themis.sim.traces.slurm import _gpus
+from themis.sim.traces.sacct import _gpus
 
 FILES = Path(__file__).parent / "sacct"
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from themis.core.fairness.loads import total_work
+from themis.core.model import AppId, OwnerId
+from themis.core.model.ids import check_name
 from themis.errors import ConfigError, CorruptLogError, InvariantError, MissingFileError
-from themis.fairness.loads import total_work
-from themis.model import AppId, OwnerId
-from themis.model.ids import check_name
-from themis.records.codec import dumps
+from themis.recording.codec import dumps
 from themis.sim import RunConfig, prepare, run
 from themis.sim.traces import (
     AppLine,
@@ -30,9 +30,9 @@ from themis.sim.traces import (
     trace_stats,
     write_workload,
 )
-from themis.sim.traces.apps import draw_model
-from themis.sim.traces.files import for_cluster
-from themis.sim.traces.plan import Names
+from themis.sim.traces.compact_apps import draw_model
+from themis.sim.traces.trace_workload import Names
+from themis.sim.traces.workload_files import for_cluster
 from themis.sim.workloads import Workload, generate_w2, true_phases
 
 HOUR, DAY, WEEK = 3600.0, 86400.0, 604800.0

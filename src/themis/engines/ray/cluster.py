@@ -16,16 +16,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from themis.engines import clock
+from themis.core.model import Machine
+from themis.engines.attempt.layout import Limits
 from themis.engines.base import Capabilities, Discovered, Sighting
-from themis.engines.folders import Limits
-from themis.engines.launching import Place, Times
-from themis.engines.owners import Owners
-from themis.engines.ray.line import Line
-from themis.engines.remote import RemoteEngine
-from themis.engines.sharing import Others, Resting, themis_name, troubled
+from themis.engines.host import boottime
+from themis.engines.host.accounts import Owners
+from themis.engines.ray.driver_client import Line
+from themis.engines.remote.backoff import Others, Resting, themis_name, troubled
+from themis.engines.remote.engine import RemoteEngine
+from themis.engines.remote.launcher import Place, Times
 from themis.errors import UnavailableError
-from themis.model import Machine
 
 _LOG = logging.getLogger(__name__)
 _FRESH = 0.5
@@ -106,7 +106,7 @@ class RayCluster:
         times: Times | None = None,
         limits: Limits | None = None,
         checkpoints: Path | None = None,
-        now: Callable[[], float] = clock.now,
+        now: Callable[[], float] = boottime.now,
     ) -> None:
         """Bring the parts together; Ray is not asked yet.
 

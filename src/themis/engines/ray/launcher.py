@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from themis.engines.aside import aside
 from themis.engines.base import Capabilities, Discovered
-from themis.engines.launching import Place
+from themis.engines.host.detached_thread import aside
 from themis.engines.ray.cluster import CAPABILITIES, RayCluster
-from themis.engines.spawn import ENVIRONMENT, command
+from themis.engines.remote.launcher import Place
+from themis.engines.supervisor.spawn import ENVIRONMENT, command
 from themis.errors import UnavailableError
 
 _LOG = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ class RayLauncher:
 
     def argv(self, task_file: Path) -> list[str]:
         """A keeper, by the Python of this process: it is on storage that all machines see."""
-        return command("themis.engines.keeper", str(task_file))
+        return command("themis.engines.supervisor.subreaper", str(task_file))
 
 
 def _read(file: Path) -> dict[str, str]:

@@ -17,15 +17,17 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from themis.engines import clock
+from themis.core.model import Machine
+from themis.engines.attempt.layout import Limits
 from themis.engines.base import Capabilities, Discovered, Sighting
-from themis.engines.folders import Limits
-from themis.engines.launching import Place, Times
-from themis.engines.owners import Owners
-from themis.engines.remote import RemoteEngine
-from themis.engines.sharing import Others, Resting, themis_name, troubled
+from themis.engines.host import boottime
+from themis.engines.host.accounts import Owners
+from themis.engines.remote.backoff import Others, Resting, themis_name, troubled
+from themis.engines.remote.engine import RemoteEngine
+from themis.engines.remote.launcher import Place, Times
 from themis.engines.slurm.commands import Commands
-from themis.engines.slurm.facts import (
+from themis.engines.slurm.hostlists import expand
+from themis.engines.slurm.parsers import (
     JOB_FORMAT,
     JobFacts,
     NodeFacts,
@@ -35,9 +37,7 @@ from themis.engines.slurm.facts import (
     racks_from,
     steps_from,
 )
-from themis.engines.slurm.hostlists import expand
 from themis.errors import RefusedError, UnavailableError
-from themis.model import Machine
 
 _LOG = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class SlurmCluster:
         times: Times | None = None,
         limits: Limits | None = None,
         checkpoints: Path | None = None,
-        now: Callable[[], float] = clock.now,
+        now: Callable[[], float] = boottime.now,
     ) -> None:
         """Bring the parts together; Slurm is not asked yet.
 

@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from themis.engines.aside import aside
 from themis.engines.base import Capabilities, Discovered
-from themis.engines.launching import Place
+from themis.engines.host.detached_thread import aside
+from themis.engines.remote.launcher import Place
 from themis.engines.slurm.cluster import CAPABILITIES, SlurmCluster, granted
-from themis.engines.spawn import command
+from themis.engines.supervisor.spawn import command
 from themis.errors import RefusedError, UnavailableError
 
 _LOG = logging.getLogger(__name__)
@@ -100,4 +100,4 @@ class SlurmLauncher:
 
     def argv(self, task_file: Path) -> list[str]:
         """A supervisor, by the Python of this process: it is on storage that all machines see."""
-        return command("themis.engines.supervisor", str(task_file))
+        return command("themis.engines.supervisor.supervisor", str(task_file))

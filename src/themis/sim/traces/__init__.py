@@ -7,19 +7,19 @@ write_workload(Path("philly.jsonl"), plan.header, plan.lines())
 Every row is accounted for: it is a job, a problem with line and reason, or dropped with a reason.
 """
 
-from themis.sim.traces.apps import AppLine
-from themis.sim.traces.bursts import TraceApp, group_apps, select
-from themis.sim.traces.files import (
+from themis.sim.traces.app_grouping import TraceApp, group_apps, select
+from themis.sim.traces.compact_apps import AppLine
+from themis.sim.traces.reader import FORMATS, read_trace
+from themis.sim.traces.statistics import trace_stats
+from themis.sim.traces.trace import Dropped, Problem, Trace, TraceJob
+from themis.sim.traces.trace_workload import ImportOptions, NoJobsError, Plan, plan_workload
+from themis.sim.traces.workload_files import (
     WorkloadHeader,
     header_of,
     is_workload_file,
     read_workload,
     write_workload,
 )
-from themis.sim.traces.plan import ImportOptions, NoJobsError, Plan, plan_workload
-from themis.sim.traces.reading import FORMATS, read_trace
-from themis.sim.traces.stats import trace_stats
-from themis.sim.traces.trace import Dropped, Problem, Trace, TraceJob
 
 __all__ = [
     "FORMATS",

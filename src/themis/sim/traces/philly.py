@@ -14,11 +14,11 @@ import math
 import sys
 from collections.abc import Iterator, Mapping
 
-from themis.records.codec import TOO_DEEP, TOO_LONG
+from themis.recording.codec import TOO_DEEP, TOO_LONG
+from themis.sim.traces.csv_tables import Ids
 from themis.sim.traces.fields import MAX_GPUS, MAX_SECONDS, owner_of, time_of
-from themis.sim.traces.lines import Source, is_text
-from themis.sim.traces.slurm import span
-from themis.sim.traces.tables import Ids
+from themis.sim.traces.sacct import span
+from themis.sim.traces.text_lines import Source, is_text
 from themis.sim.traces.trace import BadRowError, Dropped, Tally, TraceJob
 
 CHUNK = 2**18

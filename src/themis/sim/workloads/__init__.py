@@ -20,10 +20,10 @@ from themis.sim.workloads.distributions import (
     Table,
     quantile,
 )
-from themis.sim.workloads.drawing import REFERENCE_APPS, REFERENCE_GPUS, REFERENCE_HORIZON
+from themis.sim.workloads.identical_apps import TRUTH_APPS, TRUTH_VERSION, generate_truth
 from themis.sim.workloads.rivals import RIVALS, RIVALS_VERSION, contender, generate_rivals
+from themis.sim.workloads.sampling import REFERENCE_APPS, REFERENCE_GPUS, REFERENCE_HORIZON
 from themis.sim.workloads.trace_study import TRACE_STUDY_VERSION, generate_trace_study
-from themis.sim.workloads.truth import TRUTH_APPS, TRUTH_VERSION, generate_truth
 from themis.sim.workloads.w1 import W1_VERSION, generate_w1
 from themis.sim.workloads.w2 import W2_VERSION, generate_w2
 

@@ -8,12 +8,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from themis.core.fairness.loads import PhaseLoad, load_of, total_work
+from themis.core.model import AppId, AppSpec, Claim, JobSpec, Phase, Slowdown
+from themis.core.model.ids import check_number
+from themis.core.tuners import TUNERS, LossCurve, Shape
 from themis.errors import ConfigError, DuplicateError, unknown_name
-from themis.fairness.loads import PhaseLoad, load_of, total_work
-from themis.model import AppId, AppSpec, Claim, JobSpec, Phase, Slowdown
-from themis.model.ids import check_number
-from themis.sim.distortion import HONEST, Distortion
-from themis.tuners import TUNERS, LossCurve, Shape
+from themis.sim.distorted_bids import HONEST, Distortion
 
 
 @dataclass(frozen=True, slots=True)

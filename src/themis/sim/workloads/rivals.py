@@ -2,12 +2,12 @@
 
 import math
 
+from themis.core.model import AppId, AppSpec, OwnerId, Phase
+from themis.core.model.ids import check_number
+from themis.core.model.zoo import HARDWARE
 from themis.errors import UnwantedKeyError
-from themis.model import AppId, AppSpec, OwnerId, Phase
-from themis.model.ids import check_number
-from themis.model.zoo import HARDWARE
 from themis.sim.workloads.base import SimApp, Workload, realised_load
-from themis.sim.workloads.drawing import Options
+from themis.sim.workloads.sampling import Options
 from themis.sim.workloads.w1 import whole_targets
 
 RIVALS_VERSION = 1

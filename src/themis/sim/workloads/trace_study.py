@@ -7,7 +7,7 @@ bursty demand of about 50 GPUs on average. The distributions here are ours, chos
 
 import math
 
-from themis.model import AppId, AppSpec, OwnerId, Phase
+from themis.core.model import AppId, AppSpec, OwnerId, Phase
 from themis.sim.workloads.base import SimApp, Workload
 from themis.sim.workloads.distributions import (
     TRACE_JOBS,
@@ -16,7 +16,7 @@ from themis.sim.workloads.distributions import (
     quantile,
     step,
 )
-from themis.sim.workloads.drawing import REFERENCE_APPS, REFERENCE_GPUS, Options, assemble
+from themis.sim.workloads.sampling import REFERENCE_APPS, REFERENCE_GPUS, Options, assemble
 
 TRACE_STUDY_VERSION = 1
 """To be raised whenever the same seed would give another workload."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from themis.model import AppId, AppSpec, JobSpec, OwnerId, Phase
+from themis.core.model import AppId, AppSpec, JobSpec, OwnerId, Phase
 from themis.sim.workloads.base import SimApp, Workload
 from themis.sim.workloads.distributions import (
     APP_GPU_SECONDS,
@@ -12,7 +12,7 @@ from themis.sim.workloads.distributions import (
     quantile,
     step,
 )
-from themis.sim.workloads.drawing import REFERENCE_APPS, REFERENCE_GPUS, Options, assemble
+from themis.sim.workloads.sampling import REFERENCE_APPS, REFERENCE_GPUS, Options, assemble
 
 W1_VERSION = 1
 """To be raised whenever the same seed would give another workload."""

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from themis.fairness.schedules import halving_from_budget
-from themis.model import AppId, AppSpec, OwnerId
-from themis.model.ids import check_count
+from themis.core.fairness.schedules import halving_from_budget
+from themis.core.model import AppId, AppSpec, OwnerId
+from themis.core.model.ids import check_count
 from themis.sim.workloads.base import SimApp, Workload
 from themis.sim.workloads.distributions import (
     APP_GPU_SECONDS,
@@ -13,14 +13,14 @@ from themis.sim.workloads.distributions import (
     quantile,
     step,
 )
-from themis.sim.workloads.drawing import (
+from themis.sim.workloads.inserted_jobs import insert_two
+from themis.sim.workloads.sampling import (
     REFERENCE_APPS,
     REFERENCE_GPUS,
     Options,
     assemble,
     check_flag,
 )
-from themis.sim.workloads.inserted import insert_two
 
 W2_VERSION = 1
 """To be raised whenever the same seed would give another workload."""

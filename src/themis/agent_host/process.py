@@ -1,0 +1,43 @@
+"""An agent host as a process: connection, signals, and an end with whoever started it."""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+
+from themis.agent_host.host import AgentHost
+from themis.config.keys import KEYS
+from themis.config.parsing import check_value
+from themis.ops.log_format import start_logging
+from themis.rpc.client import Connection, Credentials, HostClient
+
+
+async def run_host(server: str, token_file: Path, log_level: str, log_format: str = "text") -> None:
+    """Host the agents of the token's owner until told to end, or until standard input is closed.
+
+    Raises:
+        ConfigError: The address, or a file, cannot be.
+    """
+    start_logging(log_level, log_format)
+    address = check_value(KEYS["node.server"], server)
+    connection = Connection(address, Credentials(token_file=token_file))
+    connection.check()
+    host = asyncio.create_task(AgentHost(lambda: HostClient(connection), random.Random()).run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, host.cancel)
+
+    def read() -> None:
+        if not os.read(sys.stdin.fileno(), 4096):
+            loop.remove_reader(sys.stdin)
+            host.cancel()
+
+    loop.add_reader(sys.stdin, read)
+    try:
+        await host
+    except asyncio.CancelledError:
+        pass
+    finally:
+        await connection.close()

@@ -1,0 +1,1 @@
+"""What the verbs share: options, output, tables, and calls of the service."""

@@ -1,0 +1,1 @@
+"""The configuration of service, nodes and bridges: keys, files, environment and flags."""

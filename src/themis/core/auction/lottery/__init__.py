@@ -1,0 +1,1 @@
+"""Auctions over lotteries of allocations: the payment rule `lottery-pf`."""

@@ -1,0 +1,1 @@
+"""Winner determination: one module per solver, and the registry that finds them by name."""

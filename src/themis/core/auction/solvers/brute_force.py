@@ -1,0 +1,34 @@
+"""Every combination of rows: the oracle that other solvers are tested against. Small cases only."""
+
+from themis.core.auction.packing.exact import by_option, needs_of, pack
+from themis.core.auction.solvers.prepared import Option, Prepared
+from themis.core.auction.solvers.registry import Find, Found, Left
+
+
+def start(prepared: Prepared, _: Left | None = None) -> Find:
+    """Begin; nothing is remembered, and neither budget nor clock count."""
+    return lambda bidders, _: _find(prepared, bidders)
+
+
+def _find(prepared: Prepared, bidders: tuple[int, ...]) -> Found:
+    best: tuple[float, tuple[Option, ...]] = (0.0, ())
+    tried = 0
+
+    def extend(depth: int, chosen: tuple[Option, ...]) -> None:
+        nonlocal best, tried
+        tried += 1
+        value = sum(option.gain for option in chosen)
+        if value > best[0]:
+            best = (value, chosen)
+        if depth == len(bidders):
+            return
+        for option in prepared.options[bidders[depth]]:
+            more = (*chosen, option)
+            if prepared.within_caps(more) and pack(prepared.machines, needs_of(prepared, more)):
+                extend(depth + 1, more)
+        extend(depth + 1, chosen)
+
+    extend(0, ())
+    chosen = best[1]
+    places = pack(prepared.machines, needs_of(prepared, chosen)) or []
+    return Found(chosen, best[0], True, tried, lambda: by_option(chosen, places))

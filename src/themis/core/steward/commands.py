@@ -1,0 +1,237 @@
+"""What a node and the steward want done. Imperative; a driver carries them out in order."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from themis.core.arbiter import commands as cmd
+from themis.core.arbiter import events as ev
+from themis.core.model import AppId, JobId
+from themis.core.steward.events import Limits
+from themis.core.steward.rows import Kept
+from themis.protocol.node_messages import (
+    LogWanted,
+    Orders,
+    Point,
+    Report,
+    RunOrder,
+    RunState,
+    Terms,
+)
+
+# Of a node
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a node keeps on its own disk, as a whole."""
+
+    boot: int = 0
+    epoch: int = 0
+    tokens: tuple[int, ...] = ()
+    """The highest token that each GPU has run under."""
+    terms: Terms | None = None
+    """Of the last orders taken: what the service goes by, as far as is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """Write this to disk, durably, before the next command is carried out."""
+
+    memory: Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a report. An earlier one still under way may be dropped: its answer counts no more.
+
+    When a connection breaks, the same report may be sent again at once.
+    """
+
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a run under a supervisor that holds its limits."""
+
+    order: RunOrder
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Tell a run's supervisor other limits."""
+
+    run: int
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Ask a run to save and go."""
+
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Kill all of a run, and say `Exited` once nothing of it is alive."""
+
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """The service has the result of a run: its record may go."""
+
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """The points of a run up to this number have been heard: they need not be read again."""
+
+    run: int
+    heard: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLogs:
+    """Say `LogsRead` once there is something of these, for each once; earlier wishes are void."""
+
+    wanted: tuple[LogWanted, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtStorage:
+    """Leave a mark that begins so in the shared folder and say `StorageSeen`, now and often."""
+
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class TickMe:
+    """Send `Ticked` at this time or later, on the node's clock; an earlier wish is void."""
+
+    at: float
+
+
+NodeCommand = (
+    Remember
+    | Send
+    | Start
+    | Renew
+    | Checkpoint
+    | Kill
+    | Forget
+    | Advance
+    | ReadLogs
+    | LookAtStorage
+    | TickMe
+)
+
+# Of the steward
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptRun:
+    """Tell an agent under which number its request was taken, again if it was repeated."""
+
+    app: AppId
+    key: str
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseRun:
+    """Tell an agent that its request was not taken, and why."""
+
+    app: AppId
+    key: str
+    reason: str
+    home: str = ""
+    """The only machine that the job can go on on, if that is why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TellRun:
+    """Tell an agent how a run of its app is."""
+
+    app: AppId
+    job: JobId
+    run: int
+    state: RunState
+    code: int | None = None
+    iterations: float = 0.0
+    message: str = ""
+    log: str = ""
+    told: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptSession:
+    """Tell an agent the number of its session."""
+
+    app: AppId
+    session: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseSession:
+    """Tell an agent that another one speaks for its app."""
+
+    app: AppId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellPoints:
+    """Tell an agent what a run reported. How it ended is told after all of its points."""
+
+    app: AppId
+    job: JobId
+    run: int
+    first: int
+    points: tuple[Point, ...]
+
+
+StewardCommand = (
+    AcceptRun | RefuseRun | TellRun | TellPoints | AcceptSession | RefuseSession | cmd.Command
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer the report of a node that is being kept."""
+
+    node: str
+    orders: Orders
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What must be durable, all or nothing, before anything else of an outcome is let out."""
+
+    events: tuple[ev.Event, ...] = ()
+    """What the arbiter took, in order."""
+    kept: Mapping[str, Kept | None] | None = None
+    """Rows of the steward's own that are new, different or gone."""
+
+    @property
+    def any(self) -> bool:
+        """Whether there is something to store."""
+        return bool(self.events or self.kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What comes of one event."""
+
+    changes: Changes
+    commands: tuple[StewardCommand, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    wake: float | None = None
+    """When `Woken` is to be sent at the latest; an earlier wish is void."""
+    refusal: cmd.Refuse | None = None
+    """Why the event itself was not taken. Others among the commands are about what else was due."""

@@ -1,0 +1,356 @@
+"""What can happen to a node and to the steward. Past tense; the time rides in the event.
+
+Times of a node are its own monotonic clock's, times of the steward the cluster's. They are never
+compared with each other: only lengths travel.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from themis.core.arbiter import events as ev
+from themis.core.model import AppId, GpuId, JobId
+from themis.protocol.agent_messages import Reached
+from themis.protocol.node_messages import (
+    LogPart,
+    LogWanted,
+    Orders,
+    Point,
+    Program,
+    Report,
+    RunOrder,
+    RunState,
+)
+
+# To a node
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a run may go on, on the node's clock."""
+
+    lease_end: float
+    """The first end of its leases, as the service said."""
+    checkpoint_at: float
+    """When it is told to save and go, unless there is news."""
+    until: float
+    """When it is killed, unless there is news: at the end of its leases or of liveness."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A run from before the node was started, alive or not, as its supervisor knows it."""
+
+    order: RunOrder
+    state: RunState
+    limits: Limits
+    code: int | None = None
+    iterations: float = 0.0
+    seconds: float = 0.0
+    message: str = ""
+    heard: int = 0
+    """How many of its points need not be told again."""
+    more: bool = False
+    """Whether it has others."""
+    log: str = ""
+    """The last lines of its output, once it is over,"""
+    log_size: int = 0
+    """and bytes of all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """The node is up; always its first event."""
+
+    at: float
+    found: tuple[Found, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OrdersCame:
+    """An answer of the service."""
+
+    at: float
+    orders: Orders
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAbsent:
+    """A connection tried at `tried_at` was refused: no service was running at that time.
+
+    Only for a refusal by the service's own machine, never for silence.
+    """
+
+    at: float
+    tried_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """A time asked for has come. A late or needless one does no harm."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A process runs."""
+
+    at: float
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """Nothing of a run is alive any more, or it could not be started."""
+
+    at: float
+    run: int
+    code: int | None
+    message: str = ""
+    log: str = ""
+    log_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KillFailed:
+    """Something of a run does not die."""
+
+    at: float
+    run: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How far a run is: iterations since its job began, seconds of training in this run."""
+
+    at: float
+    run: int
+    iterations: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PointsRead:
+    """What a run reported, in order; also after its end, as long as there are more."""
+
+    at: float
+    run: int
+    points: tuple[Point, ...]
+    more: bool = False
+    """Whether there are others, which wait until some of these have been heard."""
+    trouble: str = ""
+    """What of it could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogsRead:
+    """There is something of logs that are wanted; together, because each event is a report."""
+
+    at: float
+    read: tuple[tuple[LogWanted, LogPart], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSeen:
+    """What the node finds in its shared folder: the oldest mark, or why it cannot look."""
+
+    at: float
+    mark: str
+    trouble: str = ""
+
+
+class Fault(StrEnum):
+    """Why a GPU must not be used. It is well when none of them is left."""
+
+    HARDWARE = "hardware"
+    """An error state, a foreign process."""
+    ORPHAN = "orphan"
+    """A process of an earlier start that there is no record of."""
+    LEAVING = "leaving"
+    """Its node is being stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFailed:
+    """A GPU must not be used."""
+
+    at: float
+    gpu: int
+    reason: str
+    fault: Fault = Fault.HARDWARE
+
+
+@dataclass(frozen=True, slots=True)
+class GpuWell:
+    """A fault of a GPU is over; it may have others."""
+
+    at: float
+    gpu: int
+    fault: Fault = Fault.HARDWARE
+
+
+NodeEvent = (
+    Adopted
+    | OrdersCame
+    | ServiceAbsent
+    | Ticked
+    | Started
+    | Exited
+    | KillFailed
+    | Measured
+    | PointsRead
+    | LogsRead
+    | StorageSeen
+    | GpuFailed
+    | GpuWell
+)
+
+# To the steward
+
+
+@dataclass(frozen=True, slots=True)
+class ReportCame:
+    """A node reports; `at` is when the service took the message in, not before."""
+
+    at: float
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequested:
+    """An agent wants a job to run on GPUs that its app holds or is promised."""
+
+    at: float
+    app: AppId
+    job: JobId
+    gpus: tuple[GpuId, ...]
+    """The machine of the first has rank 0."""
+    program: Program
+    key: str
+    """Chosen by the agent: the same request sent again has the same key."""
+    limit: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """An agent wants a run to save and go."""
+
+    at: float
+    app: AppId
+    run: int
+    key: str = ""
+    """What it was asked for with, where its number is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRequested:
+    """An agent gives leases back: those under these tokens, one for each GPU, and no others."""
+
+    at: float
+    app: AppId
+    gpus: tuple[GpuId, ...]
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PointsHeard:
+    """An agent has heard the points of a run up to this number."""
+
+    at: float
+    app: AppId
+    run: int
+    number: int
+    others: tuple[tuple[int, int], ...] = ()
+    """Other runs and numbers that it said at once: a node is answered when all of them count."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialChosen:
+    """An agent chose the parameters of a job, as JSON."""
+
+    at: float
+    app: AppId
+    job: JobId
+    params: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobNoted:
+    """An agent says what became of a job in its phase."""
+
+    at: float
+    app: AppId
+    reached: Reached
+
+
+@dataclass(frozen=True, slots=True)
+class AppWon:
+    """An agent ends its app, and says which job won."""
+
+    at: float
+    app: AppId
+    outcome: str
+    best: JobId | None = None
+
+
+AgentEvent = (
+    RunRequested
+    | StopRequested
+    | ReleaseRequested
+    | TrialChosen
+    | JobNoted
+    | AppWon
+    | PointsHeard
+    | ev.BidReceived
+    | ev.PhaseStarted
+    | ev.TargetsRevised
+    | ev.WorkAdded
+    | ev.AppEnded
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOpened:
+    """An agent begins to speak for an app, and nobody who spoke for it before is heard any more.
+
+    Sent again for the same agent it is the same session. What was told of runs and not heard is
+    told again: whoever begins, or lost what waited for it, does not know it.
+    """
+
+    at: float
+    app: AppId
+    session: str
+    """Chosen at random by the agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpoke:
+    """What an agent says, and in which session; of an old one it counts for nothing."""
+
+    at: float
+    app: AppId
+    fence: int
+    event: AgentEvent
+
+
+@dataclass(frozen=True, slots=True)
+class LogsWanted:
+    """All parts of logs that people wait for on a node, in place of those before."""
+
+    at: float
+    node: str
+    wanted: tuple[LogWanted, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppForgotten:
+    """An app was over long ago: nobody asks for its results any more."""
+
+    at: float
+    app: AppId
+
+
+StewardEvent = (
+    ReportCame | AgentEvent | SessionOpened | AgentSpoke | LogsWanted | AppForgotten | ev.Event
+)

@@ -1,0 +1,351 @@
+"""Something that is over, as the pages show it: a run folder, a stored run or an event log.
+
+recording.board(), recording.timeline(), recording.app(name)
+recording.rounds(before=None, limit=50), recording.round(12)
+recording.compared()          # its line in a comparison
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from themis.core.arbiter.records import RoundRecord
+from themis.core.model import Topology
+from themis.core.model.reasons import Reason
+from themis.dashboard.app_history import AppHistory, Histories
+from themis.dashboard.model import (
+    FAIR,
+    AppPage,
+    AppRow,
+    Board,
+    Columns,
+    GpuRow,
+    JobRow,
+    LeaseRow,
+    MachineRow,
+    Origin,
+    PhaseRow,
+    RoundLine,
+    RoundList,
+    RunLine,
+    Timeline,
+    Viewer,
+    finite,
+)
+from themis.dashboard.round_view import RoundSheet, sheet_of
+from themis.dashboard.segment_columns import Gathering, Held
+from themis.errors import CorruptLogError, MissingError, RefusedError
+from themis.recording.codec import decode, loads
+
+SHORT = 48
+"""Points of a history in a list."""
+MOST_LEASES = 2000
+"""Of one app on its page; the newest."""
+_HOUR = 3600.0
+_UNKNOWN = "(unknown)"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownApp:
+    """One app of a recording."""
+
+    app: str
+    owner: str = ""
+    submitted: float | None = None
+    ended: float | None = None
+    outcome: str = ""
+    rho: float | None = None
+    rho_ref: float | None = None
+    gpu_seconds: float | None = None
+    weight: float | None = None
+    phases: tuple[PhaseRow, ...] = ()
+    jobs: tuple[JobRow, ...] | None = None
+
+
+class Apps:
+    """Apps by name, in the order in which they were first seen."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, KnownApp] = {}
+
+    def add(self, app: str, **known: Any) -> None:
+        """What is known of an app; adds to what was."""
+        self.found[app] = replace(self.found.get(app) or KnownApp(app), **known)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRound:
+    """A round, and where to read it."""
+
+    line: RoundLine
+    path: Path
+    number: int
+    """Of its line in the file."""
+    offset: int
+    record: RoundRecord | None = None
+    """Itself, where it was read already."""
+
+    def read(self) -> RoundRecord:
+        """All of it.
+
+        Raises:
+            CorruptLogError: It cannot be read.
+        """
+        if self.record is not None:
+            return self.record
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.offset)
+                return decode(RoundRecord, loads(file.readline().decode("utf-8", "replace")))
+        except (OSError, RefusedError) as error:
+            raise CorruptLogError(str(self.path), self.number, str(error)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What is over does not change."""
+
+    origin: Origin
+    topology: Topology | None
+    apps: Apps
+    held: Sequence[Held]
+    histories: Histories
+    index: Sequence[FoundRound]
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    workload: str = ""
+    note: str = ""
+    """What is amiss with it."""
+
+    def renamed(self, origin: Origin) -> "Recording":
+        """The same under another title."""
+        return replace(self, origin=origin)
+
+    # Pages
+
+    def board(self, runs: tuple[str, ...] = ()) -> Board:
+        """The state at its end."""
+        seconds = self._seconds()
+        begin, end = self._span()
+        rows = tuple(self._row(app, seconds, SHORT) for app in self._all_apps())
+        machines = self._machines()
+        total = sum(len(machine.gpus) for machine in machines)
+        return Board(
+            origin=self.origin,
+            viewer=Viewer(),
+            now=end,
+            wall=None,
+            begin=begin,
+            gpus={"total": total},
+            apps=rows,
+            machines=machines,
+            last_round=self.index[-1].line.round if self.index else None,
+            runs=runs,
+        )
+
+    def timeline(self) -> Timeline:
+        """Who held which GPU when."""
+        gathering = Gathering(app.app for app in self._all_apps())
+        return gathering.timeline(gathering.columns(self.held), Columns(), len(self.held))
+
+    def app(self, name: str) -> AppPage:
+        """One app.
+
+        Raises:
+            MissingError: There is none of this name.
+        """
+        found = {app.app: app for app in self._all_apps()}.get(name)
+        if found is None:
+            raise MissingError(name[:200], "this run had no such app")
+        history = self.histories.of(name)
+        mine = [item for item in self.held if item.app == name]
+        reasons = history.reasons
+        if found.ended is not None:
+            reasons = (*reasons, (found.ended, str(_last_reason(found))))
+        return AppPage(
+            row=self._row(found, self._seconds(), SHORT),
+            now=self._span()[1],
+            weight=found.weight,
+            outcome=found.outcome or ("finished" if found.ended is not None else ""),
+            phases=found.phases,
+            jobs=found.jobs,
+            leases=tuple(self._lease(item) for item in mine[-MOST_LEASES:]),
+            reasons=reasons,
+            history=history.rho,
+            held=_held_over_time(mine) if mine else history.held,
+        )
+
+    def rounds(self, before: int | None, limit: int) -> RoundList:
+        """A page of rounds."""
+        lines = [item.line for item in self.index if not before or item.line.round < before]
+        page = lines[-limit:]
+        return RoundList(tuple(page), page[0].round if len(page) < len(lines) else None)
+
+    def round(self, number: int) -> RoundSheet:
+        """One round with everything.
+
+        Raises:
+            MissingError: There is none of this number.
+            CorruptLogError: It cannot be read.
+        """
+        for place, item in enumerate(self.index):
+            if item.line.round == number:
+                before = self.index[place - 1].read() if place else None
+                return sheet_of(item.read(), None, before)
+        span = f"1 to {len(self.index)} are kept" if self.index else "none were kept"
+        raise MissingError(f"round {number}", span)
+
+    def compared(self) -> RunLine:
+        """Its line in a comparison."""
+        apps = [app for app in self._all_apps() if app.ended is not None]
+        rhos = [rho for app in apps if (rho := app.rho_ref or app.rho) is not None]
+        hours = {
+            app.app: (app.ended - app.submitted) / _HOUR
+            for app in apps
+            if app.ended is not None and app.submitted is not None
+        }
+        return RunLine(
+            title=self.origin.title,
+            policy=self.origin.policy,
+            cluster=self.origin.cluster,
+            workload=self.workload,
+            seed=self.origin.seed,
+            measures=self._measures(sorted(rhos), sorted(hours.values())),
+            rhos=tuple(sorted(rhos)),
+            completions=tuple(sorted(hours.values())),
+            completions_by_app=hours,
+        )
+
+    # What they are made of
+
+    def _measures(self, rhos: list[float], hours: list[float]) -> dict[str, float | None]:
+        told, begin_end = self.summary, self._span()
+        moves, gpu_hours = told.get("moves"), told.get("gpu_hours")
+        if gpu_hours is None:
+            gpu_hours = sum(item.end - item.start for item in self.held) / _HOUR
+        return {
+            "max_rho": rhos[-1] if rhos else None,
+            "p95_rho": _quantile(rhos, 0.95),
+            "median_rho": _quantile(rhos, 0.5),
+            "share_fair": sum(rho <= FAIR for rho in rhos) / len(rhos) if rhos else None,
+            "mean_completion_h": sum(hours) / len(hours) if hours else None,
+            "makespan_h": finite(told.get("makespan_h")) or (begin_end[1] - begin_end[0]) / _HOUR,
+            "gpu_hours": finite(gpu_hours),
+            "moves": None if moves is None else float(moves),
+            "rounds": float(told.get("rounds", len(self.index))),
+        }
+
+    def _all_apps(self) -> list[KnownApp]:
+        """Those that have a line of their own, and those that only held something."""
+        known = dict(self.apps.found)
+        for item in self.held:
+            if item.app not in known:
+                known[item.app] = KnownApp(item.app)
+        return sorted(known.values(), key=lambda app: (app.submitted or 0.0, app.app))
+
+    def _seconds(self) -> dict[str, float]:
+        seconds: dict[str, float] = {}
+        for item in self.held:
+            seconds[item.app] = seconds.get(item.app, 0.0) + item.end - item.start
+        return seconds
+
+    def _span(self) -> tuple[float, float]:
+        times = [app.submitted for app in self.apps.found.values() if app.submitted is not None]
+        times += [item.start for item in self.held[:1]]
+        ends = [app.ended for app in self.apps.found.values() if app.ended is not None]
+        ends += [max((item.end for item in self.held), default=0.0)]
+        ends += [item.line.settled for item in self.index[-1:]]
+        return min(times, default=0.0), max(ends)
+
+    def _row(self, app: KnownApp, seconds: Mapping[str, float], points: int) -> AppRow:
+        history = self.histories.of(app.app)
+        over = app.ended is not None
+        elapsed = app.ended - app.submitted if app.ended is not None and app.submitted else None
+        state = app.outcome.partition(":")[0] or ("finished" if over else "running")
+        rho = app.rho if app.rho is not None else _last(history)
+        return AppRow(
+            app=app.app,
+            owner=app.owner,
+            state=state,
+            reason=str(_last_reason(app)) if over else _reason_now(history),
+            rho=rho,
+            held=0 if over else None,
+            submitted=app.submitted,
+            ended=app.ended,
+            elapsed=elapsed,
+            ideal_seconds=elapsed / app.rho if elapsed and app.rho else None,
+            gpu_seconds=app.gpu_seconds
+            if app.gpu_seconds is not None
+            else seconds.get(app.app),
+            history=history.short(points),
+        )  # fmt: skip
+
+    def _lease(self, item: Held) -> LeaseRow:
+        return LeaseRow(item.gpu, self._machine(item.gpu), item.start, item.end, item.source)
+
+    def _machine(self, gpu: int) -> str:
+        if self.topology is None or gpu >= self.topology.gpus:
+            return _UNKNOWN
+        return self.topology.machines[self.topology.seats[gpu].machine].name
+
+    def _machines(self) -> tuple[MachineRow, ...]:
+        if self.topology is None:
+            # Its file is gone: the GPUs that were held are there in any case.
+            most = max((item.gpu for item in self.held), default=-1) + 1
+            gpus = tuple(GpuRow(gpu, gpu, 0, "free") for gpu in range(most))
+            row = MachineRow(_UNKNOWN, _UNKNOWN, "", 0.0, "present", gpus, note=self.note)
+            return (row,) if gpus else ()
+        rows = []
+        for number, machine in enumerate(self.topology.machines):
+            first_slot = self.topology.slots_of[number][0]
+            gpus = tuple(
+                GpuRow(gpu, index, self.topology.seats[gpu].slot - first_slot, "free")
+                for index, gpu in enumerate(self.topology.gpus_of[number])
+            )
+            rows.append(
+                MachineRow(
+                    machine.name,
+                    machine.rack,
+                    machine.gpu_model,
+                    machine.gpu_memory,
+                    "present",
+                    gpus,
+                    number=number,
+                )
+            )
+        return tuple(rows)
+
+
+def _last(history: AppHistory) -> float | None:
+    return history.rho[-1][1] if history.rho else None
+
+
+def _reason_now(history: AppHistory) -> str | None:
+    return history.reasons[-1][1] if history.reasons else None
+
+
+def _last_reason(app: KnownApp) -> Reason:
+    return Reason.FAILED if app.outcome.startswith("failed") else Reason.ENDED
+
+
+def _held_over_time(items: Sequence[Held]) -> tuple[tuple[float, float], ...]:
+    """GPUs held, from each time on."""
+    changes: dict[float, int] = {}
+    for item in items:
+        changes[item.start] = changes.get(item.start, 0) + 1
+        changes[item.end] = changes.get(item.end, 0) - 1
+    count, points = 0, []
+    for at, change in sorted(changes.items()):
+        if change:
+            count += change
+            points.append((at, float(count)))
+    return tuple(points)
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float | None:
+    if not ordered:
+        return None
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)

@@ -1,0 +1,136 @@
+"""The process that stands over everything the demo starts, and ends it all when the demo is gone.
+
+    command("themis.demo.cleanup_process", folder, "remove", *service)
+
+It starts the service, becomes the parent of whatever loses its own (nodes, supervisors), and waits
+until its standard input is closed, which also happens when the demo is killed. Then it ends the
+service, asks the rest to end, kills what did not, removes the folder, and says in one line what all
+of it has cost. In a session of its own, so that Ctrl-C reaches only the demo.
+"""
+
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from themis.engines.supervisor import libc, processes
+
+LOG = "service.log"
+REMOVE, KEEP = "remove", "keep"
+_PATIENCE = 12.0
+"""Seconds that the service, and then the others, get to end by themselves."""
+_LOOK = 0.2
+_LOOK_FAST = 0.02
+_TAIL = 2000
+
+
+class Keeper:
+    """One service and all that descends from it."""
+
+    def __init__(self, service: list[str]) -> None:
+        self._told = False
+        self._gone: dict[int, int] = {}
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._note)
+        libc.become_subreaper()
+        self._service = os.posix_spawn(
+            service[0],
+            service,
+            os.environ,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 2, LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+            ],
+        )
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._told = True
+
+    def wait(self) -> bool:
+        """Until the demo wants an end, or is gone; False if the service ended before."""
+        while not self._told:
+            self._reap()
+            if self._service in self._gone:
+                return False
+            if select.select([0], [], [], _LOOK)[0] and not os.read(0, 4096):
+                return True
+        return True
+
+    def end(self) -> None:
+        """End everything, politely at first."""
+        # The service first: it ends its own children, and would start them again.
+        if self._service not in self._gone:
+            os.kill(self._service, signal.SIGTERM)
+            self._until(lambda: self._service in self._gone)
+        # A supervisor asks its job to save, and ends when it has.
+        self._signal_all(signal.SIGTERM)
+        self._until(self._alone)
+        while not self._alone():
+            self._signal_all(signal.SIGKILL)
+            time.sleep(_LOOK_FAST)
+
+    def _until(self, done: Callable[[], bool]) -> None:
+        end = time.monotonic() + _PATIENCE
+        while time.monotonic() < end:
+            self._reap()
+            if done():
+                return
+            time.sleep(_LOOK_FAST)
+
+    def _alone(self) -> bool:
+        self._reap()
+        return not processes.descendants(os.getpid())
+
+    @staticmethod
+    def _signal_all(number: int) -> None:
+        for pid in processes.descendants(os.getpid()):
+            # It may just have ended; its id is not used again before it is reaped here.
+            try:
+                os.kill(pid, number)
+            except (ProcessLookupError, PermissionError):
+                continue
+
+    def _reap(self) -> None:
+        try:
+            while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+                self._gone[ended[0]] = ended[1]
+        except ChildProcessError:
+            return
+
+
+def main(folder: str, fate: str, *service: str) -> int:
+    """Keep a service in this folder until standard input ends."""
+    os.chdir(folder)
+    keeper = Keeper(list(service))
+    asked = keeper.wait()
+    keeper.end()
+    told = {"cpu_seconds": _cpu_seconds(), "failed": "" if asked else _tail(Path(LOG))}
+    if fate == REMOVE:
+        os.chdir("/")
+        shutil.rmtree(folder, ignore_errors=True)
+    try:
+        sys.stdout.write(json.dumps(told) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # The demo was killed: nobody reads it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 0
+
+
+def _cpu_seconds() -> float:
+    """Of this process and all that have ended below it."""
+    uses = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(use.ru_utime + use.ru_stime for use in uses)
+
+
+def _tail(log: Path) -> str:
+    try:
+        return log.read_text(encoding="utf-8", errors="replace")[-_TAIL:].strip()
+    except OSError:
+        return "the service ended without a word"

@@ -1,0 +1,366 @@
+"""The demo's service and its nodes: started in a folder of their own, and gone at the end.
+
+    with Session.open() as session:
+        print(session.address)
+        session.admin.nodes()
+        session.tenant("ann").submit(app)
+    session.ending.cpu_seconds
+
+What runs is below a keeper, a process that ends all of it when this one closes, or dies.
+"""
+
+import json
+import os
+import secrets
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Self
+
+import yaml
+
+from themis.client import Answer, Client
+from themis.core.model.presets import preset
+from themis.demo.cleanup_process import KEEP, REMOVE
+from themis.demo.training_program import Place, put_program
+from themis.engines.host.accounts import Account, Owners
+from themis.engines.supervisor.spawn import command
+from themis.errors import ConfigError, ThemisError, UnavailableError
+from themis.node.disk import closed_to
+
+CLUSTER = "demo16"
+JOB_ACCOUNT = "nobody"
+SETTINGS = {
+    "lease": 8.0, "heartbeat": 0.5, "grace": 2.0, "bid_deadline": 1.0, "solve_budget": 1.0,
+    "guard": 2.0, "pooling": 1.0,
+}  # fmt: skip
+"""Short leases: GPUs change hands while one watches."""
+QUICK_SETTINGS = SETTINGS | {"lease": 6.0}
+_START_PATIENCE = 120.0
+_END_PATIENCE = 60.0
+_LOOK = 0.1
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What the keeper says at the end."""
+
+    cpu_seconds: float = 0.0
+    """Of service, nodes, agents and jobs."""
+    failed: str = ""
+    """The end of the service's log, if it ended by itself."""
+
+
+class Session:
+    """One stage. Use it with `with`."""
+
+    def __init__(self, folder: Path, place: Place, *, keep: bool, quick: bool) -> None:
+        self.folder = folder
+        self.place = place
+        self.address = ""
+        self.ending = Ending()
+        self._keep = keep
+        self._quick = quick
+        self._rest = b""
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._topology = preset(CLUSTER)
+
+    @staticmethod
+    def open(keep: Path | None = None, *, quick: bool = False) -> "Session":
+        """A stage in a folder that goes at the end, or in this one, which stays.
+
+        Raises:
+            ConfigError: The folder cannot be used, or jobs cannot run here.
+        """
+        account = Owners.trusting(JOB_ACCOUNT).everybody
+        folder = None
+        try:
+            with _made_whole():
+                folder = _kept(keep) if keep is not None else _temporary(account)
+            if account is not None:
+                folder.chmod(folder.stat().st_mode | 0o111)
+                _check_way(folder, account)
+            place = put_program(folder / "program", account)
+        except BaseException:
+            if keep is None and folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return Session(folder, place, keep=keep is not None, quick=quick)
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+            self._wait_for_nodes()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # The beginning
+
+    def _start(self) -> None:
+        # What is interrupted while it tries out its temporary folder leaves a file there.
+        scratch = self.folder / "tmp"
+        scratch.mkdir()
+        scratch.chmod(0o1777)
+        file = self.folder / "cluster.yaml"
+        file.write_text(yaml.safe_dump(_cluster_data()), encoding="utf-8")
+        line = command(
+            "themis.demo.cleanup_process",
+            str(self.folder),
+            KEEP if self._keep else REMOVE,
+            *self._service(file),
+        )
+        self._keeper = subprocess.Popen(
+            line,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=_environment(scratch),
+            start_new_session=True,
+        )
+        end = time.monotonic() + _START_PATIENCE
+        while not self.address:
+            name, _, value = self._line(end).partition(": ")
+            if name == "people":
+                self.address = value
+
+    def _service(self, cluster: Path) -> list[str]:
+        settings = QUICK_SETTINGS if self._quick else SETTINGS
+        return [
+            *(sys.executable, "-m", "themis", "serve", "--trust-tenants"),
+            *("--job-account", JOB_ACCOUNT, "--state-dir", str(self.folder / "state")),
+            *("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--local-nodes", str(cluster)),
+            *(word for key, value in settings.items() for word in ("--set", f"{key}={value:g}")),
+        ]
+
+    def _line(self, end: float) -> str:
+        """The next line that the service, or at last its keeper, says.
+
+        Raises:
+            ThemisError: There is none.
+        """
+        assert self._keeper is not None
+        assert self._keeper.stdout is not None
+        while b"\n" not in self._rest:
+            left = end - time.monotonic()
+            if left <= 0.0 or not select.select([self._keeper.stdout], [], [], left)[0]:
+                raise UnavailableError(f"the service did not start: {self._last_words()}")
+            piece = os.read(self._keeper.stdout.fileno(), 65536)
+            if not piece:
+                raise UnavailableError(f"the service ended: {self._last_words()}")
+            self._rest += piece
+        raw, _, self._rest = self._rest.partition(b"\n")
+        text = raw.decode("utf-8", "replace")
+        if text.startswith("{"):
+            self.ending = Ending(**json.loads(text))
+            raise ThemisError(f"the service ended: {self._last_words()}")
+        return text
+
+    def _last_words(self) -> str:
+        lines = self.ending.failed.splitlines()
+        return lines[-1].removeprefix("error: ") if lines else "it said nothing"
+
+    def _wait_for_nodes(self) -> None:
+        wanted = {machine.name for machine in self._topology.machines}
+        end, missing = time.monotonic() + _START_PATIENCE, wanted
+        while time.monotonic() < end:
+            nodes = self.admin.nodes()["nodes"]
+            missing = wanted - {node["node"] for node in nodes if node["present"]}
+            if not missing:
+                return
+            self.check()
+            time.sleep(_LOOK)
+        raise UnavailableError(f"nodes did not come: {', '.join(sorted(missing))}")
+
+    # While it runs
+
+    @property
+    def gpus(self) -> int:
+        """How many there are."""
+        return self._topology.gpus
+
+    @property
+    def token_file(self) -> Path:
+        """The admin's."""
+        return self.folder / "state" / "admin.token"
+
+    @property
+    def admin(self) -> Client:
+        """The service as its operator sees it."""
+        return Client(self.address, self.token_file.read_text(encoding="utf-8").strip())
+
+    def tenant(self, owner: str) -> Client:
+        """The service as a team sees it, with a token of its own."""
+        return Client(self.address, str(self.admin.create_token("tenant", owner)["token"]))
+
+    def submit(self, owner: str, app: Answer, seed: int) -> str:
+        """Submit an app for a team; returns what it is called."""
+        key = secrets.token_hex(8)
+        return str(self.tenant(owner).submit(app, key, seed=seed)["app"])
+
+    def check(self) -> None:
+        """Notice a service that has ended.
+
+        Raises:
+            ThemisError: It has.
+        """
+        if self._keeper is not None and self._keeper.poll() is not None:
+            while True:
+                self._line(time.monotonic() + 1.0)
+
+    # The end
+
+    def close(self) -> None:
+        """End everything that was started, and wait for that. Ctrl-C does not shorten it."""
+        if self._keeper is None:
+            if not self._keep:
+                shutil.rmtree(self.folder, ignore_errors=True)
+            return
+        keeper, self._keeper = self._keeper, None
+        with undisturbed():
+            assert keeper.stdin is not None
+            assert keeper.stdout is not None
+            keeper.stdin.close()
+            try:
+                said = self._rest + _read_all(keeper.stdout.fileno())
+                keeper.wait(_END_PATIENCE)
+            except (OSError, subprocess.TimeoutExpired):
+                return
+            finally:
+                keeper.stdout.close()
+        if not self._keep:  # The keeper did that, unless somebody killed it.
+            shutil.rmtree(self.folder, ignore_errors=True)
+        last = said.splitlines()[-1:]
+        if last and last[0].startswith(b"{"):
+            self.ending = Ending(**json.loads(last[0]))
+
+
+def _read_all(fd: int) -> bytes:
+    made = b""
+    while piece := os.read(fd, 65536):
+        made += piece
+    return made
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let nobody interrupt what has to be done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Terminated(SystemExit):
+    """Somebody wants this process to end: not an error, and nothing to go on from."""
+
+
+@contextmanager
+def told_to_end() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end what is inside as Ctrl-C does, and not this process at once.
+
+    Raises:
+        Terminated: One of them came; with the exit code that goes with it.
+    """
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise Terminated(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# Folders
+
+
+def _kept(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise ConfigError("keep", str(folder), "a new or empty folder")
+    except OSError as error:
+        allowed = f"a folder that can be written ({error.strerror})"
+        raise ConfigError("keep", str(folder), allowed) from error
+    return folder.resolve()
+
+
+@contextmanager
+def _made_whole() -> Iterator[None]:
+    """Who interrupts is heard afterwards: what is half made would be nobody's to remove."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _temporary(account: Account | None) -> Path:
+    """A new folder, where jobs can get to."""
+    here = tempfile.gettempdir()
+    for place in (here, "/tmp", "/var/tmp"):
+        parent = Path(place).resolve()
+        if account is None or (parent.is_dir() and _closed(parent, account) is None):
+            folder = Path(tempfile.mkdtemp(prefix="themis-demo-", dir=parent))
+            folder.chmod(0o711)
+            return folder
+    raise ConfigError("TMPDIR", here, f"a folder that {JOB_ACCOUNT} can reach")
+
+
+def _closed(folder: Path, account: Account) -> Path | None:
+    return closed_to(folder, account.uid, {account.gid, *account.groups})
+
+
+def _check_way(folder: Path, account: Account) -> None:
+    closed = _closed(folder, account)
+    if closed is not None:
+        given = f"{closed}, which {account.name} may not pass through"
+        raise ConfigError("keep", given, f"a folder that jobs can reach: chmod o+x {closed}")
+
+
+def _environment(scratch: Path) -> dict[str, str]:
+    """Ours, without what would configure the service, and good in any folder."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("THEMIS_")}
+    if env.get("PYTHONPATH"):
+        parts = env["PYTHONPATH"].split(os.pathsep)
+        env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in parts)
+    return {**env, "TMPDIR": str(scratch)}
+
+
+def _cluster_data() -> dict[str, object]:
+    """The preset as a cluster file."""
+    racks: dict[str, list[dict[str, object]]] = {}
+    for machine in preset(CLUSTER).machines:
+        line: dict[str, object] = {"name": machine.name, "slots": list(machine.slots)}
+        racks.setdefault(machine.rack, []).append(line)
+    return {
+        "name": CLUSTER,
+        "racks": [{"name": name, "machines": lines} for name, lines in racks.items()],
+    }

@@ -1,0 +1,1 @@
+"""One start of a job on disk: its folder, record files, lease and checkpoints."""

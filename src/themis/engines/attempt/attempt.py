@@ -1,0 +1,192 @@
+"""One start of a job, as its folder on disk tells of it. All of it blocks, for moments."""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+from themis.engines.attempt.lease_timing import LOST, NEVER_RAN, Lease
+from themis.engines.attempt.record_file import read_page, write_page
+from themis.engines.base import Exited, Found, Outcome
+from themis.engines.host import boottime
+from themis.engines.metrics.sources import OWN_LINES, Source
+from themis.engines.supervisor import processes
+from themis.engines.supervisor.process_control import kill_leftovers
+from themis.engines.supervisor.supervisor import EXITED, STARTING
+
+Page = dict[str, object]
+_State = Literal["starting", "running", "stopping", "stuck", "exited"]
+_NAME_WAIT, _LOOK = 5.0, 0.01
+_FLOCK = "hhqqi4x"
+"""struct flock, of 64-bit Linux."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One start of a job, as its folder tells of it."""
+
+    job: str
+    owner: str
+    token: int
+    gpus: tuple[int, ...]
+    run: str
+    folder: Path
+    metrics: str
+    group: str
+    account: tuple[int, int] | None
+    checkpoint: str = ""
+    source: Source = OWN_LINES
+    tag: str = ""
+    since: float = 0.0
+    """When it began, on the clock of its checkpoints' storage."""
+    rank: int = 0
+    """Its place among the parts of its job."""
+
+    @property
+    def log(self) -> str:
+        """The file of its output, until its end is known."""
+        return str(self.folder / "log")
+
+    @property
+    def status(self) -> Page | None:
+        """What its supervisor says."""
+        return read_page(str(self.folder / "status"))
+
+    @property
+    def lease(self) -> Lease | None:
+        """What the node said last."""
+        return Lease.from_page(read_page(str(self.folder / "lease")), self.token)
+
+    def write_lease(self, lease: Lease) -> None:
+        """For its supervisor to see."""
+        write_page(str(self.folder / "lease"), lease.page())
+
+    def write_end(self, outcome: str, reason: str) -> None:
+        """In place of a supervisor that is gone."""
+        page = self.status or first_page(self.job, self.token, self.run)
+        page |= {"state": EXITED, "outcome": outcome, "code": None, "reason": reason[:600]}
+        write_page(str(self.folder / "status"), page)
+
+    def complaint(self) -> str:
+        """What is known of the death of its supervisor."""
+        try:
+            said = (self.folder / "errors").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            said = ""
+        last = said.strip().rpartition("\n")[2][:300]
+        return "its supervisor was gone" + (f": {last}" if last else "")
+
+    def settled(self) -> Page:
+        """Its status, with a supervisor's name or over: what nobody has taken up is called off.
+
+        Whoever has the lock decides: a supervisor that comes later finds the task over.
+        """
+        until = boottime.now() + _NAME_WAIT
+        while not _is_settled(page := self.status or {}):
+            if self._call_off():
+                return self.status or page
+            if (
+                boottime.now() > until
+            ):  # it has the lock and does not get on: it is stopped, or hangs
+                self._kill_holder()
+            time.sleep(_LOOK)
+        return page
+
+    def _call_off(self) -> bool:
+        lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _is_settled(self.status or {}):
+                # As a rule there is nothing; a damaged page may hide that there is.
+                if not self.kill_leftovers():
+                    return False
+                self.write_end(NEVER_RAN, "its node went away before it was started")
+        except (BlockingIOError, PermissionError):
+            return False
+        else:
+            return True
+        finally:
+            os.close(lock)
+
+    def _kill_holder(self) -> None:
+        fd = os.open(self.folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, *_, pid = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+        finally:
+            os.close(fd)
+        if kind != fcntl.F_UNLCK and pid > 0:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def kill_leftovers(self) -> bool:
+        """Kill what is left without a supervisor; whether nothing of it is seen alive."""
+        first = processes.identity((self.status or {}).get("first"))
+        try:
+            return kill_leftovers(self.group, first, self.run)
+        except OSError:  # it was not seen to be dead
+            return False
+
+    def exited(self, page: Page) -> Exited:
+        """The end that a page tells."""
+        code = page.get("code")
+        return Exited(
+            self.job,
+            self.token,
+            cast("Outcome", page.get("outcome") or LOST),
+            code if isinstance(code, int) else None,
+            str(page.get("reason", "")),
+        )
+
+    def found(self, end: float, page: Page) -> Found:
+        """What a page tells to somebody who comes back."""
+        state = cast("_State", page.get("state", STARTING))
+        began = page.get("began")
+        return Found(
+            job=self.job,
+            owner=self.owner,
+            token=self.token,
+            gpus=self.gpus,
+            end=end,
+            state=state,
+            ended=self.exited(page) if state == EXITED else None,
+            age=boottime.now() - began if isinstance(began, float) else 0.0,
+        )
+
+
+def _is_settled(page: Page) -> bool:
+    return page.get("state", STARTING) != STARTING or bool(page.get("supervisor"))
+
+
+def read_attempt(folder: Path) -> Attempt:
+    """The start whose folder this is; raises ValueError or KeyError if it is damaged."""
+    body = json.loads((folder / "task.json").read_text(encoding="utf-8"))
+    account = body["account"]
+    return Attempt(
+        job=body["job"],
+        owner=body["owner"],
+        token=body["token"],
+        gpus=tuple(body["gpus"] or ()),
+        run=body["run"],
+        folder=folder,
+        metrics=body["metrics"],
+        group=body["group"],
+        account=(account[0], account[1]) if account else None,
+        # Not in those that an earlier version of ours has left.
+        checkpoint=body.get("checkpoint", ""),
+        source=Source(**body.get("source", {})),
+        tag=body.get("tag", ""),
+        since=body.get("since", 0.0),
+        rank=body.get("rank", 0),
+    )
+
+
+def first_page(job: str, token: int, run: str) -> Page:
+    """The status of a start before its supervisor has written one."""
+    return {"job": job, "token": token, "run": run, "state": STARTING}

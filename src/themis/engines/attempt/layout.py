@@ -1,0 +1,195 @@
+"""What the local engine keeps on disk: one folder per start of a job, and what outlives it.
+
+    state/                 0711
+      tasks/NAME/          0700  task.json lease status lock log log.head log.old log.cut errors
+      ended/NAME/          0700  log and status of starts whose end is known
+      gpus/N               0700  the highest token of each GPU
+      metrics/RUN/         0711  the owner's, 0700: metrics.jsonl
+      checkpoints/OWNER/   0711  the owner's, 0700: where no other place for them is named
+
+Folders that an owner may write in lie in folders it may not, and are handed over when what we need
+in them is there: nothing of ours ever follows a link that an owner made. All of it blocks.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from themis.engines.attempt.attempt import Attempt, first_page, read_attempt
+from themis.engines.attempt.checkpoint_dirs import Checkpoints, slug
+from themis.engines.attempt.lease_timing import RUN, Lease
+from themis.engines.attempt.record_file import create_page, read_page
+from themis.engines.base import Task
+from themis.engines.host.accounts import Account
+from themis.engines.metrics.sources import TENSORBOARD, storage_time
+from themis.engines.supervisor.job_env import job_environment
+
+_UNFINISHED = ".new-"
+_KEPT = ("status", "log", "log.head", "log.old", "log.cut", "errors")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes and patience of an engine on one machine."""
+
+    log: int = 32 << 20
+    metrics: int = 16 << 20
+    patience: float = 5.0
+    """Seconds from SIGKILL until something counts as unkillable."""
+    kept_logs: int = 256
+    """Starts whose logs stay after their end is known."""
+    look: float = 2.0
+    """Seconds between looks at all jobs, in case the kernel's notices are lost."""
+
+
+class StateFolder:
+    """The folder of one engine."""
+
+    def __init__(self, path: Path, limits: Limits, checkpoints: Path | None = None) -> None:
+        self.path = path.resolve()
+        self.limits = limits
+        self.tasks = self.path / "tasks"
+        self.ended = self.path / "ended"
+        self.gpus = self.path / "gpus"
+        self.metrics = self.path / "metrics"
+        self._own_checkpoints = self.path / "checkpoints"
+        self.checkpoints = Checkpoints(checkpoints or self._own_checkpoints)
+        self.prefix = f"themis-{hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]}-"
+        """Of this engine's groups: several nodes may share a machine."""
+
+    def prepare(self) -> None:
+        """Make what is missing, and remove what a crash left half made."""
+        for folder in (self.path, self.metrics, self._own_checkpoints):
+            _make(folder, 0o711)
+        for folder in (self.tasks, self.ended, self.gpus):
+            _make(folder, 0o700)
+        for left in self.tasks.glob(f"{_UNFINISHED}*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    def create(
+        self,
+        task: Task,
+        devices: list[str],
+        account: Account | None,
+        control: str,
+        base: str,
+        *,
+        boot: str = "",
+        more: Mapping[str, object] | None = None,
+    ) -> Attempt:
+        """Write all that a supervisor needs; the folder gets its name when it is complete.
+
+        Args:
+            task: What is started.
+            devices: The names CUDA has for its GPUs.
+            account: Whom it runs as, if not as this user.
+            control: How its processes are held,
+            base: and below which folder, where that is a group.
+            boot: Whose clock its lease is on, if not that of the machine it runs on.
+            more: Further fields of the task's file.
+        """
+        run = uuid.uuid4().hex
+        metrics = self.metrics / run
+        checkpoint = task.checkpoint_dir or str(
+            self.checkpoints.folder(task.owner, task.place or task.job, account)
+        )
+        metrics.mkdir(0o700)
+        file = str(metrics / "metrics.jsonl")
+        env = job_environment(
+            task, devices=devices, metrics=file, checkpoint=checkpoint, account=account
+        )
+        body = {
+            "job": task.job,
+            "owner": task.owner,
+            "token": task.token,
+            "run": run,
+            "argv": task.argv,
+            "env": env,
+            "workdir": task.workdir,
+            "checkpoint": checkpoint,
+            "account": [account.uid, account.gid, *account.groups] if account else None,
+            "gpus": task.gpus,
+            "tokens": task.tokens,
+            "fence": str(self.gpus),
+            "control": control,
+            "group": f"{base}/{self.prefix}{run}" if base else "",
+            "log_limit": self.limits.log,
+            "metrics": file,
+            "metrics_limit": self.limits.metrics,
+            "patience": self.limits.patience,
+            "tag": task.tag,
+            "rank": task.rank,
+            "source": asdict(task.source),
+            "since": storage_time(checkpoint) if task.source.kind == TENSORBOARD else 0.0,
+            **(more or {}),
+        }
+        folder = self.tasks / f"{_UNFINISHED}{run}"
+        folder.mkdir(0o700)
+        with open(folder / "task.json", "x", encoding="utf-8", opener=_private) as out:
+            json.dump(body, out)
+        lease = Lease(task.token, task.end, task.grace, RUN, boot)
+        create_page(str(folder / "lease"), lease.page())
+        create_page(str(folder / "status"), first_page(task.job, task.token, run))
+        return read_attempt(folder.rename(self.tasks / f"{slug(task.job)}-{task.token}-{run}"))
+
+    def attempts(self) -> list[Attempt]:
+        """All starts whose end is not known yet, the latest first."""
+        found = []
+        for file in _by_age(self.tasks.glob("*/task.json")):
+            try:
+                found.append(read_attempt(file.parent))
+            except (ValueError, KeyError, TypeError):
+                # After a power cut. No supervisor could have read it either.
+                shutil.rmtree(file.parent, ignore_errors=True)
+        return found
+
+    def retire(self, attempt: Attempt) -> None:
+        """Its end is known: keep the log, drop the rest."""
+        shutil.rmtree(Path(attempt.metrics).parent, ignore_errors=True)
+        kept = self.ended / attempt.folder.name
+        attempt.folder.rename(kept)
+        for entry in sorted(kept.iterdir()):
+            if entry.name not in _KEPT:
+                entry.unlink()
+        for old in _by_age(self.ended.glob("*/status"))[self.limits.kept_logs :]:
+            shutil.rmtree(old.parent, ignore_errors=True)
+
+    def kept_log(self, tag: str) -> Path | None:
+        """The log of a start that was retired, by its tag."""
+        for status in _by_age(self.ended.glob("*/status")):
+            if (read_page(str(status)) or {}).get("tag") == tag:
+                return status.parent / "log"
+        return None
+
+    def last_log(self, job: str) -> Path | None:
+        """The log of a job's latest start among those retired."""
+        for status in _by_age(self.ended.glob(f"{slug(job)}-*/status")):
+            page = read_page(str(status))
+            if page is not None and page.get("job") == job:
+                return status.parent / "log"
+        return None
+
+
+def _by_age(files: Iterable[Path]) -> list[Path]:
+    """The newest first; without those that go away meanwhile."""
+    dated = []
+    for path in files:
+        with suppress(FileNotFoundError):
+            dated.append((path.stat().st_mtime_ns, path))
+    return [path for _, path in sorted(dated, reverse=True)]
+
+
+def _make(folder: Path, mode: int) -> None:
+    if not folder.is_dir():
+        folder.mkdir(parents=True)
+        folder.chmod(mode)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

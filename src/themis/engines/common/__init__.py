@@ -1,0 +1,1 @@
+"""What all engines share whose supervisors are reached through files."""

@@ -1,0 +1,1 @@
+"""What engines ask of the machine itself: GPUs, accounts, boot time, threads."""

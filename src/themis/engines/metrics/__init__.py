@@ -1,0 +1,24 @@
+"""What jobs write besides lines of JSON, read where they run: TensorBoard's files, and logs.
+
+    reader = TensorBoardReader(checkpoint_dir, "runs", metric="train/loss", since=began)
+    reader = LogReader(log, matcher("tensorflow"))
+    reader.read()           # the samples since the last time
+
+All of it is the owner's to spoil, so nothing about it is believed: files are opened as the owner,
+only if they are plain files of the owner's, never through a link and never waiting; what is read at
+a time has a length, and what is no sample is skipped.
+"""
+
+from themis.engines.metrics.log_patterns import BUILT_IN, Matcher, matcher
+from themis.engines.metrics.log_reader import LogReader
+from themis.engines.metrics.points import Reader
+from themis.engines.metrics.tensorboard import TensorBoardReader
+
+__all__ = [
+    "BUILT_IN",
+    "LogReader",
+    "Matcher",
+    "Reader",
+    "TensorBoardReader",
+    "matcher",
+]

@@ -1,0 +1,78 @@
+"""How far a job is, kept with its checkpoints: what it reported last, for those who forget.
+
+    keep_sample(folder, sample, account)        # when a start of it has ended
+    recall_sample(folder, account)              # when another one ends well without a word
+
+A program that finds nothing left to do has nothing to report either. Whoever started it may not
+know that it is done: a service that was restored from a backup knows less than the checkpoint.
+
+The folder is the owner's, and so is what it says; no more is believed of it than of metrics. It is
+opened as the owner. All of it blocks, perhaps for ever: the storage may be a file server's.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from themis.engines.metrics.jsonl import MetricsReader, Sample
+from themis.engines.supervisor import libc
+
+NAME = ".themis-progress"
+"""The file in a checkpoint folder: a line as jobs write them."""
+_TAIL = 1 << 16
+"""Bytes at the end of a job's file that are looked at for its last line."""
+
+
+def keep_sample(folder: str, sample: Sample, account: tuple[int, int] | None) -> None:
+    """Write down the last that a job reported; where that cannot be done it is left.
+
+    Args:
+        folder: Its checkpoint folder.
+        sample: What it said.
+        account: Whom it runs as; None for this process's own user.
+    """
+    line = {"it": sample.iteration, **dict(sample.values)}
+    path, fresh = os.path.join(folder, NAME), os.path.join(folder, f"{NAME}.new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with suppress(OSError), _files_as(account):
+        with suppress(FileNotFoundError):
+            os.unlink(fresh)
+        fd = os.open(fresh, flags, 0o600)
+        try:
+            os.write(fd, json.dumps(line).encode() + b"\n")
+        finally:
+            os.close(fd)
+        os.replace(fresh, path)
+
+
+def keep_last(metrics: str, folder: str, account: tuple[int, int] | None, metric: str) -> None:
+    """Write down the last line in a job's own file, for a node that is not there to do it."""
+    uid, gid = account or (None, None)
+    reader = MetricsReader(metrics, uid, gid, metric=metric)
+    with suppress(OSError):
+        reader.seek(max(0, os.path.getsize(metrics) - _TAIL))
+    samples = reader.read()
+    if samples:
+        keep_sample(folder, samples[-1], account)
+
+
+def recall_sample(folder: str, account: tuple[int, int] | None, metric: str) -> Sample | None:
+    """What was written down, without a time: it was not said now."""
+    uid, gid = account or (None, None)
+    samples = MetricsReader(os.path.join(folder, NAME), uid, gid, metric=metric).read(1)
+    return replace(samples[-1], time=None) if samples else None
+
+
+@contextmanager
+def _files_as(account: tuple[int, int] | None) -> Iterator[None]:
+    if account is None or os.geteuid() != 0:
+        yield
+        return
+    own = os.geteuid(), os.getegid()
+    try:
+        libc.set_file_identity(*account)
+        yield
+    finally:
+        libc.set_file_identity(*own)

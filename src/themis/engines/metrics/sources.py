@@ -1,0 +1,143 @@
+r"""Where a job's samples are read from, as its owner said: its own lines, event files, its log.
+
+    check_source(Source(kind="regex", pattern=r"step (?P<it>\d+) loss (?P<loss>\S+)"))
+    reader = reader_for(source, attempt)        # blocking, so not for the event loop
+
+A source that cannot be is refused before anything is started. Of a job that runs already, taken
+over by a node that cannot read its source, nothing is read, and the job goes on.
+"""
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from themis.engines.metrics import BUILT_IN, LogReader, Reader, TensorBoardReader, matcher
+from themis.engines.metrics.jsonl import LONGEST_NAME, MetricsReader, Sample, Stretch
+from themis.engines.metrics.log_patterns import is_able
+from themis.errors import ConfigError
+
+JSONL, TENSORBOARD, REGEX = "jsonl", "tensorboard", "regex"
+KINDS = (JSONL, TENSORBOARD, REGEX)
+LONGEST_PATH = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where to read, and the value that must not be left out."""
+
+    name: str = "loss"
+    kind: str = JSONL
+    path: str = ""
+    """Of the folder with event files, below the checkpoint folder."""
+    pattern: str = ""
+    """Over lines of the log: a built-in one's name, or RE2 with named groups."""
+
+
+OWN_LINES = Source()
+"""What a job reports by itself, judged by its loss."""
+
+
+class Place(Protocol):
+    """What a start of a job writes, and who as."""
+
+    @property
+    def metrics(self) -> str:
+        """The file of lines of JSON."""
+
+    @property
+    def log(self) -> str:
+        """The file of its output."""
+
+    @property
+    def checkpoint(self) -> str:
+        """Its checkpoint folder."""
+
+    @property
+    def since(self) -> float:
+        """When it began, on the clock of its checkpoints' storage."""
+
+    @property
+    def account(self) -> tuple[int, int] | None:
+        """User and group; None for our own."""
+
+
+def check_source(source: Source, *, elsewhere: bool = False) -> None:
+    """Let a source pass that can be read.
+
+    Args:
+        source: Which.
+        elsewhere: It is read on another machine, which may have google-re2 where this has not.
+
+    Raises:
+        ConfigError: It cannot be; says what is wrong with it.
+    """
+    if source.kind not in KINDS:
+        raise ConfigError("metric.source", source.kind[:40], ", ".join(KINDS))
+    if not 0 < len(source.name) <= LONGEST_NAME or not source.name.isprintable():
+        allowed = f"1 to {LONGEST_NAME} printable characters"
+        raise ConfigError("metric.name", source.name[:LONGEST_NAME], allowed)
+    parts = source.path.split("/")
+    if source.path.startswith("/") or ".." in parts or "\0" in source.path:
+        raise ConfigError("metric.path", source.path[:80], "a path below the checkpoint folder")
+    if len(source.path) > LONGEST_PATH:
+        raise ConfigError("metric.path", "more", f"at most {LONGEST_PATH} characters")
+    if source.kind == REGEX and not (elsewhere and not _is_known(source.pattern)):
+        matcher(source.pattern, source.name)
+
+
+def _is_known(pattern: str) -> bool:
+    """Whether this machine can tell if a pattern is sound."""
+    return not pattern or pattern in BUILT_IN or is_able()
+
+
+def reader_for(source: Source, place: Place) -> Reader:
+    """What follows the samples of one start of a job."""
+    uid, gid = place.account or (None, None)
+    try:
+        match source.kind:
+            case "tensorboard":
+                return TensorBoardReader(
+                    place.checkpoint,
+                    source.path,
+                    metric=source.name,
+                    since=place.since,
+                    uid=uid,
+                    gid=gid,
+                )
+            case "regex":
+                # The log is in a folder of ours, whoever owns the file itself.
+                return LogReader(place.log, matcher(source.pattern, source.name))
+            case _:
+                return MetricsReader(place.metrics, uid, gid, metric=source.name)
+    except ConfigError as error:
+        return _Nothing(str(error))
+
+
+class _Nothing:
+    """Reads nothing."""
+
+    def __init__(self, trouble: str) -> None:
+        self._trouble = trouble
+
+    @property
+    def trouble(self) -> str:
+        """Why."""
+        return self._trouble
+
+    def read(self, most: int | None = None) -> tuple[Sample, ...]:
+        """No samples."""
+        return ()
+
+    def stretch(self, since: int, most: int) -> Stretch:
+        """No samples."""
+        return Stretch((), since, more=False, trouble=self._trouble)
+
+
+def storage_time(folder: str) -> float:
+    """What time it is for files in this folder, which may be on a server whose clock differs."""
+    try:
+        os.utime(folder, follow_symlinks=False)
+        return os.stat(folder, follow_symlinks=False).st_mtime
+    except OSError:
+        return time.time()

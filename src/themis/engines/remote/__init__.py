@@ -1,0 +1,1 @@
+"""What engines of clusters share that another scheduler rules."""

@@ -1,0 +1,1 @@
+"""The process that supervises one start of a job, `themis exec`, and how it holds its processes."""

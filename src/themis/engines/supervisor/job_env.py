@@ -1,0 +1,49 @@
+"""The environment that a job finds: the job contract of docs/guides/jobs.md."""
+
+from collections.abc import Sequence
+
+from themis.engines.base import Task
+from themis.engines.host.accounts import Account
+
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+def job_environment(
+    task: Task, *, devices: Sequence[str], metrics: str, checkpoint: str, account: Account | None
+) -> dict[str, str]:
+    """Everything in a job's environment. Nothing of the node's own is in it.
+
+    Args:
+        task: What is started.
+        devices: The names CUDA has for the task's GPUs.
+        metrics: The file it reports to.
+        checkpoint: The folder of its checkpoints.
+        account: Whom it runs as, if not as the node's user.
+    """
+    home = account.home if account else ""
+    env = {"PATH": _PATH, "LANG": "C.UTF-8", "HOME": home or checkpoint}
+    if account:
+        env |= {"USER": account.name, "LOGNAME": account.name}
+    env |= task.env
+    numbers = ",".join(str(gpu) for gpu in task.gpus)
+    tokens = task.tokens or (task.token,) * len(task.gpus)
+    env |= {
+        "THEMIS_JOB_ID": task.job,
+        "THEMIS_METRICS": metrics,
+        "THEMIS_CHECKPOINT_DIR": checkpoint,
+        "THEMIS_GPUS": numbers,
+        # No secret: larger than those of all leases before, so that storage can refuse old writers.
+        "THEMIS_LEASES": ",".join(map(str, tokens)),
+        # An empty one hides every GPU, which is what a job without any should see.
+        "CUDA_VISIBLE_DEVICES": ",".join(devices) if any(devices) else numbers,
+        "THEMIS_RANK": str(task.rank),
+        "THEMIS_WORLD_SIZE": str(task.world),
+        "THEMIS_GRACE": f"{task.grace:g}",
+    }
+    if task.rendezvous:
+        env["THEMIS_RENDEZVOUS"] = task.rendezvous
+    if task.number:
+        env["THEMIS_RUN_NUMBER"] = str(task.number)
+    if task.max_iterations is not None:
+        env["THEMIS_MAX_ITERATIONS"] = str(task.max_iterations)
+    return env

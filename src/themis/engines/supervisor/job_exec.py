@@ -1,0 +1,122 @@
+"""From a fork of the supervisor to the job's program: streams, user, folders, exec."""
+
+import os
+import signal
+
+from themis.engines.supervisor import libc
+
+OWN_FAULT, NOT_FOUND, NOT_STARTED = 70, 127, 126
+"""Exit codes of a job that never became its program; the latter two as shells have them."""
+_DEFAULT_AGAIN = (
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGCHLD,
+)
+"""Ignored signals stay ignored across exec, and Python ignores some."""
+
+
+class Job:
+    """What is to run, and as whom: the part of a task that concerns the new process."""
+
+    __slots__ = ("account", "argv", "checkpoint", "env", "parent", "workdir")
+
+    def __init__(
+        self,
+        argv: list[str],
+        env: dict[str, str],
+        workdir: str,
+        checkpoint: str,
+        account: tuple[int, int, list[int]] | None,
+        parent: int | None,
+    ) -> None:
+        self.argv = argv
+        self.env = env
+        self.workdir = workdir
+        self.checkpoint = checkpoint
+        self.account = account
+        """User, group, further groups; None stays the user it is."""
+        self.parent = parent
+        """The supervisor, where the job is its child and has to die with it."""
+
+
+def become_job(job: Job, log: int, errors: int) -> None:
+    """Turn the calling process into the job. Returns never; what went wrong goes to `errors`.
+
+    The text starts with the exit code that the failure counts as: OWN_FAULT is not the job's.
+    """
+    step, code = "streams", OWN_FAULT
+    try:
+        os.setsid()
+        for number in _DEFAULT_AGAIN:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.umask(0o077)
+        expose_to_oom()
+        step = "user"
+        if job.account is not None:
+            become_user(*job.account)
+        libc.forbid_new_privileges()
+        # After the user has changed, which would undo it.
+        if job.parent is not None:
+            libc.die_with_parent(signal.SIGKILL)
+            if os.getppid() != job.parent:
+                os._exit(OWN_FAULT)
+        # As the owner from here on: folders that an owner can write to are no place for root.
+        step = "metrics file"  # a node's folder that owners cannot pass through is not their fault
+        os.stat(job.env["THEMIS_METRICS"])
+        step, code = "checkpoint folder", NOT_STARTED
+        os.makedirs(job.checkpoint, 0o700, exist_ok=True)
+        step = "working directory"
+        os.chdir(job.workdir or job.checkpoint)
+        step = f"program {job.argv[0]}"
+        os.execvpe(job.argv[0], job.argv, job.env)
+    except FileNotFoundError as error:
+        code = NOT_FOUND if code == NOT_STARTED else code
+        _tell(errors, code, step, error)
+    except Exception as error:  # nobody else is left in this process to catch it
+        _tell(errors, code, step, error)
+
+
+def expose_to_oom(path: str = "/proc/self/oom_score_adj") -> None:
+    """Be no better protected from a lack of memory than others, as a node and supervisor may be.
+
+    A job that eats all memory must die of it, and not whatever else is on the machine.
+    """
+    try:
+        with open(path, "r+", encoding="ascii") as file:
+            if int(file.read()) < 0:
+                file.seek(0)
+                file.write("0")
+    except (OSError, ValueError):
+        return  # No such file: nobody protects anything there.
+
+
+def become_user(uid: int, gid: int, groups: list[int]) -> None:
+    """Change to this user for good.
+
+    Raises:
+        PermissionError: It did not work, or could be undone.
+    """
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    if os.getresuid() != (uid, uid, uid) or os.getresgid() != (gid, gid, gid):
+        raise PermissionError(f"did not become uid {uid}, gid {gid}")
+    try:
+        os.setuid(0)
+    except PermissionError:
+        return
+    raise PermissionError("could become root again")
+
+
+def _tell(errors: int, code: int, step: str, error: Exception) -> None:
+    os.write(errors, f"{code} {step}: {error}".encode("utf-8", "backslashreplace")[:1000])
+    os._exit(code)

@@ -1,0 +1,1 @@
+"""The live system in virtual time with pretend jobs, to compare it with the simulator."""

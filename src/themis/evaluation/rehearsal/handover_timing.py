@@ -1,0 +1,97 @@
+"""How long a job takes to change hands, with real processes on this machine.
+
+    measure_handing_over(20)        # Handed(startups=(0.31, ...), checkpoints=(0.05, ...))
+
+A node's engine starts a small program under a lease, waits for the first iteration that it reports,
+asks it to save and go, and waits until nothing of it is alive; again and again, as an app that
+moves does. It is what Themis itself takes: a shell starts at once, and its checkpoint is a number.
+Container images, frameworks and models take what they take on top.
+"""
+
+import asyncio
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from themis.engines.base import Engine, Exited, Task
+from themis.engines.host import boottime
+from themis.engines.host.accounts import Owners
+from themis.engines.host.gpu_inventory import Pretend
+from themis.engines.local.engine import LocalEngine
+from themis.errors import InvariantError
+
+_TRAIN = """
+cd "$THEMIS_CHECKPOINT_DIR"
+n=$(cat n 2>/dev/null || echo 0)
+trap 'echo "$n" > .n && mv .n n; exit 75' TERM
+while :; do
+    n=$((n + 1))
+    echo "{\\"it\\": $n, \\"loss\\": 1}" >> "$THEMIS_METRICS"
+    sleep 0.1 & wait $!
+done
+"""
+_LEASE = 3600.0
+_LOOK = 0.005
+_PATIENCE = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """Seconds of each change of hands."""
+
+    startups: tuple[float, ...]
+    """From the order to start to the first iteration that the job reports."""
+    checkpoints: tuple[float, ...]
+    """From being asked to save until nothing of it is alive."""
+    control: str
+    """How processes are held here."""
+
+
+def measure_handing_over(times: int) -> Handed:
+    """Let a job change hands so often.
+
+    Raises:
+        ThemisError: Jobs cannot be started here.
+    """
+    # Below a folder that others may pass through: as root, jobs run as somebody else.
+    with tempfile.TemporaryDirectory(prefix="themis-") as place:
+        Path(place).chmod(0o711)
+        return asyncio.run(_measure(Path(place) / "state", times))
+
+
+async def _measure(state: Path, times: int) -> Handed:
+    machine = Pretend("m0", slots=(1,))
+    engine = await LocalEngine.open(state, machine, Owners.trusting())
+    try:
+        await engine.reattach()
+        pairs = [await _change(engine, token) for token in range(1, times + 1)]
+        control = engine.capabilities.control
+    finally:
+        await engine.close()
+    startups, checkpoints = zip(*pairs, strict=True)
+    return Handed(startups, checkpoints, control)
+
+
+async def _change(engine: Engine, token: int) -> tuple[float, float]:
+    job = "handed"
+    began = boottime.now()
+    argv = ("/bin/sh", "-c", _TRAIN)
+    await engine.start(Task(job, "owner", token, (0,), argv, began + _LEASE))
+    async with asyncio.timeout(_PATIENCE):
+        while not await engine.measure(job):
+            await asyncio.sleep(_LOOK)
+        runs = boottime.now()
+        await engine.checkpoint(job, token)
+        ended = await _end(engine)
+    gone = boottime.now()
+    await engine.forget(job, token)
+    if ended.outcome != "resumable":
+        raise InvariantError(f"the job that changes hands {ended.outcome}: {ended.reason}")
+    return runs - began, gone - runs
+
+
+async def _end(engine: Engine) -> Exited:
+    async for event in engine.watch():
+        if isinstance(event, Exited):
+            return event
+    raise InvariantError("the engine was closed while its job ran")

@@ -1,0 +1,1 @@
+"""Reports of an evaluation: chapters, charts, an HTML page and a Markdown page."""

@@ -1,0 +1,162 @@
+"""The app that stands for a script: submitted, spoken for in a thread of its own, and ended.
+
+Whoever tunes is elsewhere. `Follower.park` says which trials want no GPUs, `conclude` that one is
+over; the agent does the rest: bids, starts, stops, retries, as for every app.
+"""
+
+import asyncio
+import logging
+import math
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from themis.agent_host.own_tuner import OwnTuner, Place, to_the_end
+from themis.apps import parse_app
+from themis.core.model import AppId, JobId
+from themis.core.tuners import Trial
+from themis.core.tuners.base import Decision
+from themis.errors import MissingError, StaleAnswerError, ThemisError, UnavailableError
+
+if TYPE_CHECKING:
+    from themis.agent_host.host import AppRunner
+    from themis.rpc.client import Connection
+
+_LOG = logging.getLogger(__name__)
+
+Params = Callable[[str], Mapping[str, Any]]
+"""The parameters of a job, by its name."""
+
+
+class Mirror(OwnTuner):
+    """A tuner that decides nothing: it says what was decided elsewhere."""
+
+    def __init__(self, params: Params) -> None:
+        self._params = params
+        self.concluded: set[str] = set()
+        self.given_up: set[str] = set()
+        """Jobs that could not be started, with all retries."""
+
+    def suggest(self, trial: Trial) -> Mapping[str, Any]:
+        """What the trial has."""
+        known = self._params(trial.name)
+        return {name: known.get(name, value) for name, value in trial.params.items()}
+
+    def should_stop(self, trial: Trial) -> bool:
+        """Whether it is over."""
+        return trial.name in self.concluded
+
+    def reached(self, job: JobId, metric: float) -> Decision | None:
+        """Note who was given up: nobody else hears of it."""
+        if math.isinf(metric) and job not in self.concluded:
+            self.given_up.add(job)
+        return super().reached(job, metric)
+
+
+class Follower:
+    """One app, from its submission to its end."""
+
+    def __init__(self, place: Place, app: Mapping[str, Any], key: str, params: Params) -> None:
+        """Submit it and begin to speak for it.
+
+        Args:
+            place: The service.
+            app: The keys of an app file.
+            key: A text that no other submission has.
+            params: Asked when a job begins.
+
+        Raises:
+            ConfigError: Something in it cannot be, or the token is not a tenant's.
+            ThemisError: It was refused, or the service does not answer.
+        """
+        self._place = place
+        self.mirror = Mirror(params)
+        parse_app(dict(app))  # Mistakes are told as such, without a service.
+        place.check_role()
+        self.app = str(place.client.submit(dict(app), key)["app"])
+        self.error: Exception | None = None
+        """Why nobody speaks for it any more, if it is not over for all we know."""
+        self.over = threading.Event()
+        """Nobody speaks for it any more."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._runner: AppRunner | None = None
+        self._parked: frozenset[JobId] = frozenset()
+        self._concluded: dict[JobId, tuple[float, float | None]] = {}
+        self._cancelled = False
+        self._lock = threading.Lock()
+        threading.Thread(target=self._run, name=f"agent of {self.app}", daemon=True).start()
+
+    def park(self, jobs: frozenset[JobId]) -> None:
+        """These jobs, and no others, want no GPUs for now."""
+        with self._lock:
+            if jobs == self._parked:
+                return
+            self._parked = jobs
+        self._call(lambda runner: runner.park(jobs))
+
+    def conclude(self, job: JobId, iterations: float, metric: float | None) -> None:
+        """A job is over."""
+        with self._lock:
+            if job in self._concluded:
+                return
+            self._concluded[job] = iterations, metric
+        self.mirror.concluded.add(job)
+        self._call(lambda runner: runner.conclude(job, iterations, metric))
+
+    def cancel(self) -> None:
+        """End the app if it is not over, as when the script ends early or its agent is refused.
+
+        Not if another process speaks for it by now: it is that one's.
+        """
+        if self._cancelled or (self.over.is_set() and self.error is None):
+            return
+        if isinstance(self.error, StaleAnswerError):
+            return
+        try:
+            self._place.client.cancel(self.app)  # It is over when this is answered.
+        except MissingError:
+            pass  # It is over by itself, or somebody else was quicker.
+        except ThemisError as error:
+            _LOG.warning("%s could not be cancelled: %s", self.app, error)
+            return
+        self._cancelled = True
+
+    def _call(self, change: "Callable[[AppRunner], None]") -> None:
+        with self._lock:
+            loop, runner = self._loop, self._runner
+        if loop is not None and runner is not None and not self.over.is_set():
+            loop.call_soon_threadsafe(change, runner)
+
+    def _began(self, runner: "AppRunner") -> None:
+        """Another one speaks: it has to know everything before it hears where the app is."""
+        with self._lock:
+            self._runner, self._loop = runner, asyncio.get_running_loop()
+            parked, concluded = self._parked, dict(self._concluded)
+        runner.park(parked)
+        for job, (iterations, metric) in concluded.items():
+            runner.conclude(job, iterations, metric)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._speak())
+        except Exception as error:
+            self.error = error
+        finally:
+            self.over.set()
+
+    async def _speak(self) -> None:
+        connection = await self._connected()
+        try:
+            await to_the_end(
+                self.mirror, AppId(self.app), connection, self._place.client, began=self._began
+            )
+        finally:
+            await connection.close()
+
+    async def _connected(self) -> "Connection":
+        while True:
+            try:
+                return await asyncio.to_thread(self._place.connection)
+            except UnavailableError as error:
+                _LOG.warning("the service does not answer: %s", error)
+            await asyncio.sleep(2.0)

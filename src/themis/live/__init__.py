@@ -1,1 +1,0 @@
-"""The live service: the same cores as the simulator, on real machines."""

@@ -1,1 +1,0 @@
-"""What the HTTP API answers, by subject; `themis.live.api` puts it together."""

@@ -1,0 +1,1 @@
+"""The process `themis node`: runs the jobs of one machine under their leases."""

@@ -1,0 +1,122 @@
+"""What a node finds of its earlier start: runs that go on, runs that ended, and strangers."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from functools import partial
+
+from themis.core.steward import events as ev
+from themis.engines import base
+from themis.engines.base import Engine
+from themis.engines.host import boottime
+from themis.node.disk import NodeDisk, RunRecord
+from themis.node.metric_progress import Trail
+from themis.node.runs import (
+    MOST_MESSAGE,
+    Happened,
+    Run,
+    Runs,
+    code_of,
+    job_name,
+    last_words,
+)
+from themis.protocol.node_messages import RunOrder, RunState
+
+_LOG = logging.getLogger(__name__)
+
+_STATES = {
+    "starting": RunState.STARTING,
+    "running": RunState.RUNNING,
+    "stopping": RunState.STOPPING,
+    "stuck": RunState.STOPPING,
+    "exited": RunState.EXITED,
+}
+
+
+class Adoption:
+    """Brings the engine's and the disk's memory together. Once, before anything else."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        disk: NodeDisk,
+        runs: Runs,
+        now: Callable[[], float] = boottime.now,
+    ) -> None:
+        self._now = now
+        self._engine = engine
+        self._disk = disk
+        self._runs = runs
+
+    async def adopt(self) -> tuple[tuple[ev.Found, ...], list[Happened]]:
+        """What is there of an earlier start of this node, and what is wrong with it."""
+        later: list[Happened] = []
+        known = {item.job: item for item in await self._engine.reattach()}
+        records = await asyncio.to_thread(self._disk.runs)
+        found = []
+        for record in reversed(records):  # A job's last run is the one that the engine knows.
+            item = known.get(job_name(record.order))
+            if item is not None and item.token == record.order.token:
+                del known[item.job]
+                found.append(await self._take_over(record, item))
+                if item.state == "stuck":
+                    reason = "it could not be killed before this node was restarted"
+                    later.append(partial(ev.KillFailed, run=record.order.run, reason=reason))
+            else:
+                self._runs.by_number[record.order.run] = Run(record.order, 0.0, 0.0, over=True)
+                found.append(_never_ran(record.order))
+        for item in known.values():
+            later += await self._put_down(item)
+        if found:
+            alive = sum(not item.state.over for item in found)
+            _LOG.info("found %s runs of before, %s of them alive", len(found), alive)
+        return tuple(reversed(found)), later
+
+    async def _take_over(self, record: RunRecord, item: base.Found) -> ev.Found:
+        order = record.order
+        run = self._runs.add(Run(order, record.early, record.lease_end))
+        run.began = self._now() - item.age
+        run.trail = Trail(record.heard, record.place)
+        run.trail.more = True
+        state = _STATES[item.state]
+        code: int | None = None
+        message, log, log_size = "", "", 0
+        if item.ended is not None:
+            run.over = True
+            log, log_size = await last_words(self._engine, order)
+            code, message = code_of(item.ended), item.ended.reason
+            state = RunState.EXITED if code is not None else RunState.LOST
+        samples = await self._engine.measure(item.job)
+        run.iterations = max((sample.iteration for sample in samples), default=0.0)
+        limits = ev.Limits(max(record.lease_end, item.end), item.end - record.early, item.end)
+        return ev.Found(
+            order,
+            state,
+            limits,
+            code,
+            run.iterations,
+            item.age if samples else 0.0,
+            message[:MOST_MESSAGE],
+            record.heard,
+            more=True,
+            log=log,
+            log_size=log_size,
+        )
+
+    async def _put_down(self, item: base.Found) -> list[Happened]:
+        """Kill a job without a record: nobody knows for whom it runs."""
+        if item.ended is not None:
+            await self._engine.forget(item.job, item.token)
+            return []
+        _LOG.error("job %s runs and there is no record of it: it is killed", item.job)
+        self._runs.orphans[item.job] = item.gpus
+        await self._engine.kill(item.job, item.token)
+        reason = f"job {item.job} runs without a record"
+        failed = partial(ev.GpuFailed, reason=reason, fault=ev.Fault.ORPHAN)
+        return [partial(failed, gpu=gpu) for gpu in item.gpus]
+
+
+def _never_ran(order: RunOrder) -> ev.Found:
+    never = ev.Limits(-math.inf, -math.inf, -math.inf)
+    return ev.Found(order, RunState.LOST, never, message="its node was restarted before it began")

@@ -1,0 +1,78 @@
+"""What a node knows of its leases and runs, and what it reports of the latter."""
+
+import math
+from dataclasses import dataclass
+
+from themis.core.model import AppId
+from themis.core.steward.events import Limits
+from themis.protocol.node_messages import Point, RunOrder, RunReport, RunState
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLease:
+    """A lease of one GPU, by the machine's clock."""
+
+    app: AppId
+    token: int
+    end: float
+
+
+@dataclass(slots=True)
+class NodeRun:
+    """One run that a node has a record of, alive or not."""
+
+    order: RunOrder
+    state: RunState
+    limits: Limits
+    kill_at: float = math.inf
+    """When its grace is over, once it was told to go."""
+    killed_at: float = math.inf
+    stuck: str = ""
+    """Why it is believed not to die."""
+    code: int | None = None
+    iterations: float = 0.0
+    seconds: float = 0.0
+    message: str = ""
+    log: str = ""
+    heard: int = 0
+    points: tuple[Point, ...] = ()
+    """Those after `heard`."""
+    more: bool = False
+    log_size: int = 0
+    trouble: str = ""
+    told: bool = False
+    """Whether it was told to go before it was over."""
+
+    @property
+    def told_to_go(self) -> bool:
+        """Whether it was asked to save and go."""
+        return self.kill_at < math.inf
+
+    def next_step(self, patience: float) -> float:
+        """When something is to be done about it."""
+        if self.killed_at < math.inf:
+            return math.inf if self.stuck else self.killed_at + patience
+        if self.told_to_go:
+            return min(self.kill_at, self.limits.until)
+        return min(self.limits.checkpoint_at, self.limits.until)
+
+    def report(self, count: int) -> RunReport:
+        """What is said of it, with so many of its points."""
+        order = self.order
+        return RunReport(
+            order.run,
+            order.app,
+            order.job,
+            self.state,
+            self.code,
+            self.iterations,
+            self.seconds,
+            self.message,
+            self.log,
+            self.heard + 1,
+            self.points[:count],
+            self.more or count < len(self.points),
+            self.log_size,
+            self.trouble,
+            self.told,
+        )

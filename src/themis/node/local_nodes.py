@@ -1,0 +1,175 @@
+"""Nodes on the service's own host, from a cluster file: for one machine, demos and tests.
+
+They are processes of their own and outlive the service: started again, it finds them running.
+"""
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from themis.config.keys import Address, ServiceConfig
+from themis.core.model import Machine
+from themis.errors import ConfigError
+from themis.node.disk import is_running, make_way
+from themis.node.process import owners_of
+from themis.recording.cluster_files import read_cluster
+from themis.security.token_files import read_token, write_secret
+from themis.security.tokens import Role, Vault, create_token, find
+
+_LOG = logging.getLogger(__name__)
+
+
+class LocalNodes:
+    """The nodes that this service has started, as its children."""
+
+    def __init__(self, config: ServiceConfig, grpc: Address) -> None:
+        self._config = config
+        self._grpc = grpc
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, vault: Vault, *, now: float) -> list[str]:
+        """Start the nodes that are not running; returns their names.
+
+        Raises:
+            ConfigError: The cluster file is wrong, a machine in it cannot be pretended, or nobody
+                said whom jobs run as.
+        """
+        config = self._config
+        machines = local_machines(config)
+        commands = {machine.name: node_command(config, self._grpc, machine) for machine in machines}
+        if config.shared_dir is None:
+            make_way(nodes_folder(config) / "checkpoints")
+        started = []
+        for name, command in commands.items():
+            folder = nodes_folder(config) / name
+            make_way(folder)
+            # Also for one that runs: it reads the file again when it is told that nobody knows it.
+            ensure_token(vault, folder / "token", name, now, "a local node")
+            if is_running(folder):
+                continue
+            self._children[name] = spawn(command, folder)
+            started.append(name)
+        _LOG.info("started %d local nodes", len(started))
+        return started
+
+    def reap(self) -> list[str]:
+        """Collect nodes that have ended, which nobody else can; returns their names."""
+        ended = [name for name, child in self._children.items() if child.poll() is not None]
+        for name in ended:
+            code = self._children.pop(name).returncode
+            log = nodes_folder(self._config) / name / "node.log"
+            _LOG.warning("local node %s has ended with %d; its log is %s", name, code, log)
+        return ended
+
+
+def local_machines(config: ServiceConfig) -> tuple[Machine, ...]:
+    """The machines that local nodes pretend, if they can: it is known before anything is made.
+
+    Raises:
+        ConfigError: The cluster file is wrong, a machine in it cannot be pretended, or nobody said
+            whom jobs run as.
+    """
+    assert config.local_nodes is not None
+    if config.tls.require_client:
+        allowed = "none with tls.require_client: a `themis node` with a certificate of its own"
+        raise ConfigError("local_nodes", str(config.local_nodes), allowed)
+    machines = read_cluster(config.local_nodes).machines
+    # Each node would find out by itself, and say so to a log only.
+    owners_of(config)
+    for machine in machines:
+        _slot_of(machine)
+    return machines
+
+
+def ensure_token(vault: Vault, path: Path, name: str, now: float, note: str) -> None:
+    """Give a node a token unless it has one that the store knows, or knows to be revoked.
+
+    A store that was brought back from before the node was added does not know it, and neither does
+    one whose service was killed before the token was stored.
+
+    Raises:
+        ConfigError: What is in the file is no token, or others can read it.
+    """
+    if path.exists():
+        number = read_token(path).reveal().split("_")[1]
+        if find(vault, number) is not None:
+            return
+        path.unlink()
+    issued = create_token(vault, Role.NODE, name, now=now, note=note)
+    write_secret(path, issued.token)
+
+
+def nodes_folder(config: ServiceConfig) -> Path:
+    """Where local nodes keep their things: beside the service's, which jobs must not get into."""
+    return config.state_dir.with_name(f"{config.state_dir.name}-nodes")
+
+
+def node_command(config: ServiceConfig, grpc: Address, machine: Machine) -> list[str]:
+    """The command line of a local node: all that it goes by, and nothing else.
+
+    Raises:
+        ConfigError: The machine cannot be pretended.
+    """
+    folder = nodes_folder(config) / machine.name
+    flags = {
+        "--server": str(grpc),
+        "--token-file": str(folder / "token"),
+        "--name": machine.name,
+        "--rack": machine.rack,
+        "--pretend": str(machine.gpus),
+        "--slot": str(_slot_of(machine)),
+        "--model": machine.gpu_model,
+        "--state": str(folder),
+        # On one machine they share a folder whether or not others do.
+        "--shared-dir": str(config.shared_dir or nodes_folder(config) / "checkpoints"),
+        "--log-level": config.log_level,
+        "--log-format": config.log_format,
+    }
+    if config.trust_tenants:
+        flags["--job-account"] = config.job_account
+    elif config.node.owner and os.geteuid() != 0:
+        flags["--owner"] = config.node.owner
+    if config.tls.ca is not None:
+        flags["--ca"] = str(config.tls.ca)
+    command = [sys.executable, "-m", "themis", "node"]
+    command += [word for pair in flags.items() for word in pair]
+    if config.trust_tenants:
+        command.append("--trust-tenants")
+    for owner, account in config.accounts.items():
+        command += ["--accounts", f"{owner}={account}"]
+    return command
+
+
+def spawn(command: list[str], folder: Path) -> "subprocess.Popen[bytes]":
+    """Start a node, or a bridge to many, in a session of its own, with its log in the folder."""
+    # What the service was told by its environment is in the command line, as far as it concerns
+    # a node; systemd waits for the service's word only.
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("THEMIS_") and name != "NOTIFY_SOCKET"
+    }
+    log = os.open(folder / "node.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            close_fds=True,
+            env=env,
+        )
+    finally:
+        os.close(log)
+
+
+def _slot_of(machine: Machine) -> int:
+    size = machine.slots[0]
+    full, last = machine.slots[:-1], machine.slots[-1]
+    if any(slot != size for slot in full) or last > size:
+        allowed = "slots of one size, but for a smaller last one"
+        raise ConfigError(f"slots of {machine.name}", list(machine.slots), allowed)
+    return size

@@ -1,0 +1,166 @@
+"""Runs as a node's driver knows them, and what the engine is told of them."""
+
+import asyncio
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from themis.core.steward import events as ev
+from themis.engines import base
+from themis.engines.base import Engine, Task
+from themis.engines.metrics.sources import Source
+from themis.node.disk import RunRecord
+from themis.node.metric_progress import Trail
+from themis.protocol.node_messages import LogWanted, MetricsSource, RunOrder
+
+RESUMABLE_CODE = 75
+"""What a run that may go on counts as having exited with, also if it was killed by us."""
+NO_PROGRAM_CODE = 78
+"""What a run counts as having exited with whose program cannot be (EX_CONFIG of sysexits.h)."""
+MOST_MESSAGE = 600
+MOST_TAIL = 4096
+"""Of a log: what is told of it with the end of a run."""
+FAR = 1 << 60
+"""Behind the end of every log."""
+_PORTS = (20000, 10000)
+"""Where parts of jobs on several machines meet: the first port, and how many."""
+
+_NO_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([\w.]{1,60})'", re.MULTILINE)
+_NO_PROGRAM = 127
+"""The exit code of a run whose program was not found."""
+
+Happened = Callable[[float], ev.NodeEvent]
+"""An event that gets its time when the core takes it."""
+Put = Callable[[Happened], None]
+
+
+@dataclass(slots=True)
+class Run:
+    """What the driver knows of a run."""
+
+    order: RunOrder
+    early: float
+    """How long before its end it is told to save, as written down."""
+    lease_end: float
+    began: float = math.nan
+    """When its program began, once that is known."""
+    iterations: float = 0.0
+    overran: bool = False
+    over: bool = False
+    measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """For who reads how far it is: two at once would each miss what the other has read."""
+    trail: Trail = field(default_factory=Trail)
+    noted: float = -math.inf
+    """When it was last written down how far that was heard."""
+
+    @property
+    def record(self) -> RunRecord:
+        """What is kept of it on disk."""
+        return RunRecord(self.order, self.lease_end, self.early, *self.trail.mark)
+
+
+class Runs:
+    """All runs of a node, and the jobs that the engine knows them by."""
+
+    def __init__(self) -> None:
+        self.by_number: dict[int, Run] = {}
+        self.by_job: dict[str, int] = {}
+        """The last run of each job, by the name that the engine knows it under."""
+        self.orphans: dict[str, tuple[int, ...]] = {}
+        """Jobs that the engine found and nobody has a record of, and their GPUs."""
+
+    def add(self, run: Run) -> Run:
+        """A run that is the last one of its job."""
+        self.by_number[run.order.run] = run
+        self.by_job[job_name(run.order)] = run.order.run
+        return run
+
+    def of_job(self, job: str) -> Run | None:
+        """The last run of a job, by the engine's name for it."""
+        number = self.by_job.get(job)
+        return self.by_number.get(number) if number is not None else None
+
+    def is_last(self, run: Run) -> bool:
+        """Whether what the engine knows of its job is this run."""
+        return self.by_job.get(job_name(run.order)) == run.order.run
+
+
+def task_for(order: RunOrder, limits: ev.Limits) -> Task:
+    """What the engine is told to start.
+
+    Raises:
+        ConfigError: Something of the order cannot be: a variable, a folder.
+    """
+    first, count = _PORTS
+    several = order.world > 1
+    return Task(
+        job=job_name(order),
+        owner=order.owner,
+        token=order.token,
+        gpus=order.gpus,
+        argv=order.program.argv,
+        end=limits.until,
+        grace=max(0.0, limits.until - limits.checkpoint_at),
+        env=dict(order.program.env),
+        workdir=order.program.workdir,
+        max_iterations=math.floor(order.limit) if order.limit > 0.0 else None,
+        rank=order.rank,
+        world=order.world,
+        rendezvous=f"{order.rendezvous}:{first + order.run % count}" if several else "",
+        tokens=order.tokens,
+        source=source_of(order.program.metrics),
+        tag=tag_of(order),
+        place="/".join(filter(None, (order.app, order.born, order.job))),
+        number=order.run,
+    )
+
+
+def source_of(metrics: MetricsSource) -> Source:
+    """Where the engine reads what a job reports."""
+    return Source(metrics.name, metrics.kind, metrics.path, metrics.pattern)
+
+
+def job_name(order: RunOrder) -> str:
+    """A job as the engine knows it: the same in all its runs, so that checkpoints are found."""
+    return f"{order.app}/{order.job}"
+
+
+def tag_of(wanted: RunOrder | LogWanted) -> str:
+    """What the engine finds the log of a run by.
+
+    Not by its number alone: in a cluster before this one another run may have had it.
+    """
+    return f"{wanted.run} {wanted.owner} {wanted.app}/{wanted.job}"
+
+
+async def last_words(engine: Engine, order: RunOrder) -> tuple[str, int]:
+    """The last lines that a run has printed, and how many bytes in all."""
+    tail = await engine.tail(job_name(order), MOST_TAIL)
+    piece = await engine.output(tag_of(order), FAR, 1)
+    return tail[-MOST_TAIL:], piece.size if piece is not None else 0
+
+
+def advice(event: base.Exited, tail: str) -> str:
+    """What else to say of a run that failed for want of something that its machine lacks."""
+    if event.outcome != "failed":
+        return ""
+    missing = _NO_MODULE.findall(tail)
+    if missing:
+        return (
+            f"; its Python has no module {missing[-1]}: name one that has it in `command`, or its "
+            "folder in `env: {PATH: ...}` (guide on jobs, Which Python)"
+        )
+    if event.code == _NO_PROGRAM and event.reason.startswith("program "):
+        return (
+            "; jobs look in /usr/local/bin, /usr/bin and /bin: give its whole path in `command`, "
+            "or `env: {PATH: ...}` (guide on jobs, Which Python)"
+        )
+    return ""
+
+
+def code_of(event: base.Exited) -> int | None:
+    """The exit code that the service acts on; None where nobody knows how it ended."""
+    if event.outcome == "resumable":
+        return RESUMABLE_CODE
+    return event.code if event.outcome in {"finished", "failed"} else None

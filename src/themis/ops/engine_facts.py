@@ -1,0 +1,82 @@
+"""What engines and stores know of this machine, for the doctor (`themis.ops.doctor.Probe`)."""
+
+import asyncio
+import socket
+from collections.abc import Sequence
+
+from themis.config.keys import ServiceConfig
+from themis.engines.host.gpu_inventory import Inventory, Nvidia
+from themis.engines.ray.driver_client import ray_version
+from themis.engines.slurm.commands import Commands
+from themis.engines.supervisor.control_probe import Choice, choose
+from themis.errors import MissingFileError, UnavailableError
+from themis.ops.doctor import GpuFound
+from themis.service.persistence.store import open_store
+from themis.service.persistence.store.urls import sqlite_path
+
+_PATIENCE = 10.0
+"""Seconds for an answer of a cluster."""
+
+
+class EngineProbe:
+    """Tries for real how jobs could be killed here, and looks at GPUs and store."""
+
+    def __init__(self, inventory: Inventory | None = None) -> None:
+        self._inventory = inventory or Nvidia(socket.gethostname())
+        self._choice: Choice | None = None
+
+    def control(self) -> str:
+        """How processes are controlled here: the best that a victim did not survive."""
+        if self._choice is None:
+            try:
+                self._choice = choose()
+            except (RuntimeError, OSError) as error:
+                raise UnavailableError(f"no way to hold processes works: {error}") from None
+        return self._choice.name
+
+    def reasons(self) -> Sequence[str]:
+        """Why better ones were not taken."""
+        self.control()
+        return self._choice.reasons if self._choice else ()
+
+    def gpus(self) -> Sequence[GpuFound]:
+        """The GPUs that the driver knows; none where there is no driver."""
+        try:
+            found = self._inventory.discover(lambda _: False)
+        except UnavailableError:
+            return ()
+        return tuple(
+            GpuFound(f"GPU {gpu.index} ({gpu.model or 'unknown'})", gpu.trouble)
+            for gpu in found.gpus
+        )
+
+    def cluster(self, config: ServiceConfig) -> str:
+        """A few words on the cluster that the engine is of, as far as it is there."""
+        if config.engine == "slurm":
+            commands = Commands(limit=_PATIENCE)
+            commands.check()
+            return asyncio.run(commands.ping())
+        version = ray_version(str(config.ray.python or ""))
+        if not config.engine.startswith("ray://"):
+            return f"Ray {version}; whether a cluster runs here was not looked at"
+        host, _, port = config.engine.removeprefix("ray://").rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
+        except (OSError, OverflowError) as error:
+            raise UnavailableError(f"{config.engine} does not answer: {error}") from None
+        return f"Ray {version}; somebody listens at {config.engine}"
+
+    def store(self, url: str) -> str:
+        """A few words on the store, after having looked into it without changing it."""
+        path = sqlite_path(url)
+        if path is not None and not path.exists():
+            return f"none yet; the first start makes {path}"
+        try:
+            with open_store(url, read_only=True) as store:
+                usage, epochs = store.usage(), store.epochs()
+                place = store.url
+        except MissingFileError:
+            return "none yet; the first start makes one"
+        entries = usage.next_entry - usage.first_entry
+        epoch = epochs[-1].number if epochs else 0
+        return f"{place}: {usage.bytes / 1e6:.1f} MB, entries in its log: {entries}, epoch {epoch}"

@@ -1,0 +1,1 @@
+"""The pure messages between service, nodes and agents."""

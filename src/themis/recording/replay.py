@@ -1,0 +1,229 @@
+"""Replay: a log's events, fed to a fresh arbiter, must lead to the commands in the log.
+
+    result = replay("run/events.jsonl")
+    if result.first_difference is not None:
+        print(result.first_difference.text)
+
+Solver answers are events, so a replay runs no solver; `resolve=True` solves every auction again
+and compares what the answers are worth.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from themis.core.arbiter import Arbiter
+from themis.core.arbiter.commands import Command, Solve
+from themis.core.arbiter.events import Event, Solved
+from themis.core.auction.solution import TOLERANCE, check_solution
+from themis.core.auction.solvers.registry import solver
+from themis.core.policies.base import Policy
+from themis.core.policies.registry import POLICIES
+from themis.core.policies.registry import policy as policy_by_name
+from themis.errors import ConfigError, InvariantError, RefusedError
+from themis.recording.codec import command_from, dumps, loads
+from themis.recording.event_log import Header, LogReader
+from themis.recording.yaml_documents import shown, told
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where a replay first went another way. Commands are None where the arbiter failed."""
+
+    line: int
+    event: Event
+    expected: tuple[Command, ...] | None
+    """As logged."""
+    got: tuple[Command, ...] | None
+    text: str
+    """In a few words: the first command and field that differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """How a replay went. It stops at the first difference."""
+
+    events: int
+    """Events replayed, the differing one included."""
+    first_difference: Difference | None
+    finished: bool
+    """Whether the log says that its run came to its end; False after a difference."""
+    resolved: int = 0
+    """Auctions that were solved again."""
+    failure: str = ""
+    """How the arbiter failed, where the log says that it did and it did again."""
+
+    @property
+    def same(self) -> bool:
+        """Whether the commands were those of the log."""
+        return self.first_difference is None
+
+
+def replay(
+    path: Path | str, *, policy: Policy | None = None, resolve: bool = False
+) -> ReplayResult:
+    """Feed a log to a fresh arbiter and compare what it commands.
+
+    Args:
+        path: The log.
+        policy: Used in place of the one that the header names. Needed for policies from outside
+            Themis: a log is data, and reading it imports no code.
+        resolve: Also solve every auction again, with the solver that the log names.
+
+    Raises:
+        ConfigError: The file cannot be read, or its policy or solver is not to be had.
+        CorruptLogError: It is not a log, or damaged; names the line.
+    """
+    with LogReader(path) as log:
+        chosen = policy or _policy_of(log.header, f"{log.path}:1")
+        header = log.header
+        arbiter = Arbiter(header.topology, chosen, header.settings, seed=header.seed)
+        run = Stepper(arbiter, log.path, resolve=resolve)
+        for entry in log:
+            difference = run.step(entry.line, (entry.event,), entry.commands)
+            if difference is not None:
+                return ReplayResult(run.events, difference, False, run.resolved, run.failure)
+        return ReplayResult(run.events, None, log.finished, run.resolved, run.failure)
+
+
+def _policy_of(header: Header, where: str) -> Policy:
+    if ":" in header.policy:
+        allowed = f"one of Themis' own ({', '.join(sorted(POLICIES))}), or one given to the replay"
+        raise ConfigError("policy", shown(header.policy), allowed, where)
+    try:
+        return policy_by_name(header.policy, **header.options)
+    except ConfigError as error:
+        raise ConfigError(error.key, error.given, error.allowed, where) from None
+    except (TypeError, ValueError) as error:
+        given = shown(dumps(header.options))
+        raise ConfigError(
+            "options", given, f"options of {header.policy} ({error})", where
+        ) from None
+
+
+class Stepper:
+    """A replay under way: hand it one entry of a log after another."""
+
+    def __init__(self, arbiter: Arbiter, file: str, *, resolve: bool) -> None:
+        self.arbiter = arbiter
+        """May be put in place of another between entries."""
+        self._file = file
+        self._resolve = resolve
+        self._asked: Solve | None = None
+        self.events = 0
+        self.resolved = 0
+        self.failure = ""
+
+    def step(
+        self,
+        line: int,
+        events: Sequence[Event],
+        expected: tuple[Command, ...] | None,
+        view: Callable[[tuple[Command, ...]], tuple[Command, ...]] = tuple,
+    ) -> Difference | None:
+        """Replay one entry; returns how it went differently.
+
+        Args:
+            line: Of the entry, for people.
+            events: What the arbiter was told.
+            expected: What it wanted done, as logged; None where it failed.
+            view: What a log has of the commands, where it does not have all.
+        """
+        self.events += len(events)
+        if self._resolve:
+            for event in events:
+                text = self._solve_again(line, event)
+                if text:
+                    return Difference(line, event, expected, expected, text)
+        failure = ""
+        got: tuple[Command, ...] | None = None
+        try:
+            got = tuple(command for event in events for command in self.arbiter.handle(event))
+        except Exception as error:  # whatever it is, the replay has found it
+            failure = f"{type(error).__name__}: {error}"
+        for command in got or ():
+            if isinstance(command, Solve):
+                self._asked = command
+        got = None if got is None else view(got)
+        text = _compare(expected, got, failure)
+        if text:
+            return Difference(line, events[0], expected, got, text)
+        self.failure = self.failure or failure
+        return None
+
+    def _solve_again(self, line: int, event: Event) -> str:
+        asked = self._asked
+        if not isinstance(event, Solved) or asked is None or asked.round != event.round:
+            return ""
+        self._asked = None
+        logged = event.solution
+        try:
+            named = solver(logged.solver)
+        except ConfigError as error:
+            where = f"{self._file}:{line}"
+            raise ConfigError(error.key, error.given, error.allowed, where) from None
+        try:
+            check_solution(asked.problem, logged)
+        except InvariantError as error:
+            return f"the logged solution of round {event.round} cannot be: {error.what}"
+        value = named.solve(asked.problem, asked.work).value
+        self.resolved += 1
+        if abs(value - logged.value) <= max(TOLERANCE, 1e-9 * abs(logged.value)):
+            return ""
+        return (
+            f"solution of round {event.round} by {logged.solver}: value "
+            f"was {logged.value!r}, is {value!r}"
+        )
+
+
+# Comparing
+
+
+def _compare(
+    expected: tuple[Command, ...] | None, got: tuple[Command, ...] | None, failure: str
+) -> str:
+    """What differs first, or nothing."""
+    if got is None:
+        return "" if expected is None else f"the arbiter fails: {failure}"
+    if expected is None:
+        return "the arbiter failed when the log was written, and does not now"
+    if got == expected:
+        return ""
+    try:
+        # As a reader of a new log would see them: a policy may say [0] where (0,) is meant.
+        seen = tuple(command_from(loads(dumps(command))) for command in got)
+    except (InvariantError, RefusedError) as error:
+        return f"a command cannot be logged: {error}"
+    return "" if seen == expected else _first_difference(expected, seen)
+
+
+def _first_difference(expected: Sequence[Command], got: Sequence[Command]) -> str:
+    for number, (old, new) in enumerate(zip(expected, got, strict=False), start=1):
+        if type(old) is not type(new):
+            return f"command {number} was {type(old).__name__}, is {type(new).__name__}"
+        if old != new:
+            found = _differing(loads(dumps(old)), loads(dumps(new)), "")
+            return f"command {number} ({type(old).__name__}): {found}"
+    number = min(len(expected), len(got))
+    if len(expected) > number:
+        return f"command {number + 1} was {type(expected[number]).__name__}, is missing"
+    return f"command {number + 1} is {type(got[number]).__name__}, there was none"
+
+
+def _differing(old: object, new: object, path: str) -> str:
+    """The first place where plain data differs."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in (*old, *(key for key in new if key not in old)):
+            below = f"{path}.{key}" if path else str(key)
+            if key not in new:
+                return f"{below} is missing"
+            if key not in old:
+                return f"{below} is new"
+            if old[key] != new[key]:
+                return _differing(old[key], new[key], below)
+    if isinstance(old, list) and isinstance(new, list):
+        for index, (left, right) in enumerate(zip(old, new, strict=False)):
+            if left != right:
+                return _differing(left, right, f"{path}[{index}]")
+        return f"{path} had {len(old)} entries, has {len(new)}"
+    return f"{path} was {told(old)}, is {told(new)}"

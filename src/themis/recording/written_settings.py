@@ -1,0 +1,54 @@
+"""Settings of the arbiter as people write them, in files and on command lines.
+
+settings_for(Themis, {"lease": "10m"})
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from themis.core.arbiter import AddedWork, BidderKind, ContentionOf, Inputs, Settings
+from themis.core.fairness.ideal_time import Convention
+from themis.core.policies import Policy
+from themis.errors import unknown_name
+from themis.recording.written_values import seconds
+
+_ENUMS: dict[str, type[StrEnum]] = {
+    "bidder": BidderKind,
+    "convention": Convention,
+    "contention_of": ContentionOf,
+    "inputs": Inputs,
+    "added_work": AddedWork,
+}
+
+
+def settings_for(kind: type[Policy], options: Mapping[str, Any]) -> Settings:
+    """The arbiter's settings: defaults, then what goes with the policy, then what was asked for.
+
+    Raises:
+        ConfigError: A value that cannot be.
+    """
+    values: dict[str, Any] = {}
+    for key, value in (*kind.settings.items(), *options.items()):
+        if key in _ENUMS:
+            values[key] = _member(key, value)
+        elif key in {"starvation", "solve_work", "audit_tolerance"}:
+            values[key] = value
+        else:
+            values[key] = duration(value, key)
+    return Settings(**values)
+
+
+def duration(value: Any, key: str) -> Any:
+    """Seconds from a text. A number is left to what checks it against the range of its key."""
+    if isinstance(value, str):
+        return seconds(value, key)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return float(value) if whole and abs(value) <= 10**18 else value
+
+
+def _member(key: str, value: object) -> StrEnum:
+    names = [str(item) for item in _ENUMS[key]]
+    if value not in names:
+        raise unknown_name(key, value, names)
+    return _ENUMS[key](value)

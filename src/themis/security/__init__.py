@@ -1,0 +1,1 @@
+"""Tokens, permissions, TLS, audit and limits."""

@@ -1,0 +1,126 @@
+"""Who did what, when, and how it ended: rows that outlive the service and hold no secrets.
+
+    row = audited(identity, Verb.CANCEL, "resnet-lr", at=now, outcome=Outcome.DONE)
+
+Commands, environments and tokens of users never get here: a row has names, numbers and words of
+ours. As a second line every text is searched for what looks like a secret.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from themis.errors import ConfigError
+from themis.security.permissions import Verb
+from themis.security.redaction import clean
+from themis.security.tokens import Identity
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """Who did what, and whether it was allowed."""
+
+    at: float
+    """Seconds since 1970."""
+    who: str
+    """Role, subject and id of the credential (which is no secret); `nobody` without one."""
+    verb: str
+    target: str
+    outcome: str
+    detail: str = ""
+
+
+class Outcome(StrEnum):
+    """How a call ended."""
+
+    DONE = "done"
+    DENIED = "denied"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+def audited(
+    identity: Identity | None,
+    verb: Verb,
+    target: str = "",
+    *,
+    at: float,
+    outcome: Outcome = Outcome.DONE,
+    details: Mapping[str, object] | None = None,
+) -> AuditRow:
+    """A row for the audit log, with everything in it made harmless.
+
+    Raises:
+        ConfigError: The time is none.
+    """
+    if not math.isfinite(at):
+        raise ConfigError("at", at, "a time")
+    told = ", ".join(f"{clean(key)}={clean(value)}" for key, value in (details or {}).items())
+    return AuditRow(
+        float(at), caller(identity), verb.value, clean(target), outcome.value, clean(told)
+    )
+
+
+def caller(identity: Identity | None) -> str:
+    """Who calls, in one word: tenant/vision/3f09a1b2c3d4."""
+    if identity is None:
+        return "nobody"
+    return f"{identity.role}/{identity.subject}/{identity.credential}"
+
+
+@dataclass(slots=True)
+class _Window:
+    """What was refused again within a minute of a row that was written."""
+
+    row: AuditRow
+    more: int = 0
+
+
+class Refusals:
+    """Rows for what was refused: a flood of it must not fill the store.
+
+    The first of a caller, verb and outcome is written at once; those of the next minute are
+    counted, and their number written when the minute is over and somebody asks (`due`), or at the
+    end (`close`).
+    """
+
+    def __init__(self, seconds: float = 60.0, most: int = 10_000) -> None:
+        self._seconds = seconds
+        self._most = most
+        self._windows: dict[tuple[str, str, str], _Window] = {}
+        """In the order in which they began."""
+
+    def note(self, row: AuditRow) -> list[AuditRow]:
+        """The rows to be written because of this one."""
+        rows = self.due(row.at)
+        key = (row.who, row.verb, row.outcome)
+        known = self._windows.get(key)
+        if known is not None:
+            known.more += 1
+            return rows
+        self._windows[key] = _Window(row)
+        if len(self._windows) > self._most:
+            rows += self._ended(next(iter(self._windows)), row.at)
+        return [*rows, row]
+
+    def due(self, now: float) -> list[AuditRow]:
+        """The rows of minutes that are over."""
+        rows: list[AuditRow] = []
+        for key, window in list(self._windows.items()):
+            # Over as well when the clock was set back: nothing may be counted for ever.
+            if window.row.at <= now < window.row.at + self._seconds:
+                break
+            rows += self._ended(key, now)
+        return rows
+
+    def close(self, now: float) -> list[AuditRow]:
+        """The rows of all that was counted: nobody will ask for them later."""
+        return [row for key in list(self._windows) for row in self._ended(key, now)]
+
+    def _ended(self, key: tuple[str, str, str], now: float) -> list[AuditRow]:
+        window = self._windows.pop(key)
+        if not window.more:
+            return []
+        detail = f"{window.more} more of the kind within {self._seconds:g} s"
+        return [replace(window.row, at=now, target="", detail=detail)]

@@ -1,0 +1,170 @@
+"""TLS for the service and those who call it, from files.
+
+    check_files(config.tls, now=now)                 # mistakes have names before anything listens
+    uvicorn.Config(app, **uvicorn_options(config.tls))
+    server.add_secure_port(str(config.grpc), grpc_server(config.tls))
+
+`themis.security.certificate_authority` makes such files.
+"""
+
+import os
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from themis.config.keys import Tls
+from themis.errors import ConfigError, DeniedError, MissingFileError
+from themis.security.tokens import Identity, Role
+
+if TYPE_CHECKING:
+    import grpc
+    from cryptography import x509
+
+PEER_NAMES = {Role.NODE: "themis://node/", Role.TENANT: "themis://owner/"}
+"""How certificates name nodes and owners, as URIs."""
+WARN_DAYS = 30.0
+"""Of a certificate that is valid for less than this one is told."""
+
+_MAX_BYTES = 1_000_000
+
+
+def check_files(tls: Tls, *, now: float) -> None:
+    """Look at the service's files before it listens, so that mistakes have names.
+
+    Raises:
+        ConfigError: A file is missing, is none, has expired, or key and certificate do not fit.
+    """
+    for key, path in (("tls.cert", tls.cert), ("tls.ca", tls.ca)):
+        if path is not None and days_left(path, now=now) <= 0.0:
+            raise ConfigError(key, "a certificate that has expired", "a valid one", str(path))
+    if tls.cert is not None and tls.key is not None:
+        read_file(tls.key, private=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(tls.cert, tls.key, password=lambda: "")
+        except ssl.SSLError as error:
+            given = error.reason or "something else"
+            raise ConfigError("tls.key", given, f"the key of {tls.cert}", str(tls.key)) from None
+
+
+def uvicorn_options(tls: Tls) -> dict[str, Any]:
+    """Keyword arguments for `uvicorn.Config`; empty without certificates."""
+    if tls.cert is None or tls.key is None:
+        return {}
+    return {"ssl_certfile": str(tls.cert), "ssl_keyfile": str(tls.key)}
+
+
+def grpc_server(tls: Tls) -> "grpc.ServerCredentials | None":
+    """What a gRPC server listens with; None without certificates (loopback only)."""
+    import grpc  # noqa: PLC0415 - in an extra
+
+    if tls.cert is None or tls.key is None:
+        return None
+    pair = (read_file(tls.key, private=True), read_file(tls.cert))
+    roots = read_file(tls.ca) if tls.ca else None
+    return grpc.ssl_server_credentials([pair], roots, tls.require_client)
+
+
+def grpc_client(
+    ca: Path | None, cert: Path | None = None, key: Path | None = None
+) -> "grpc.ChannelCredentials":
+    """What a gRPC client calls with; with `cert` and `key` it says who it is."""
+    import grpc  # noqa: PLC0415 - in an extra
+
+    return grpc.ssl_channel_credentials(
+        read_file(ca) if ca else None,
+        read_file(key, private=True) if key else None,
+        read_file(cert) if cert else None,
+    )
+
+
+def peer_of(pem: bytes) -> tuple[Role, str] | None:
+    """Whom a certificate (already checked by TLS) speaks for; None if for nobody we know."""
+    x509 = cryptography_x509()
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound):
+        return None
+    for uri in names.get_values_for_type(x509.UniformResourceIdentifier):
+        for role, prefix in PEER_NAMES.items():
+            if uri.startswith(prefix):
+                return role, uri.removeprefix(prefix)
+    return None
+
+
+def check_peer(identity: Identity, pem: bytes | None, *, required: bool) -> None:
+    """Let a node's or an agent's call pass if certificate and token name the same.
+
+    Args:
+        identity: Whom the token stands for.
+        pem: The certificate that TLS checked; None where the caller showed none.
+        required: Whether it must show one (`tls.require_client`).
+
+    Raises:
+        DeniedError: They do not: a token that was carried to another machine.
+    """
+    if identity.role not in PEER_NAMES or (pem is None and not required):
+        return
+    named = peer_of(pem) if pem is not None else None
+    if named != (identity.role, identity.subject):
+        shown = f"that of {named[0]} {named[1]}" if named else "missing, or names nobody"
+        who = f"{identity.role} {identity.subject}"
+        raise DeniedError(who, f"the certificate is {shown}")
+
+
+def days_left(path: Path, *, now: float) -> float:
+    """How long a certificate is still valid, in days; negative when it is over.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    certificate = read_certificate(path)
+    return float(certificate.not_valid_after_utc.timestamp() - now) / 86400.0
+
+
+def read_certificate(path: Path) -> "x509.Certificate":
+    """The first certificate in a file.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    try:
+        return cryptography_x509().load_pem_x509_certificate(read_file(path))
+    except ValueError:
+        raise ConfigError("file", "something else", "a certificate (PEM)", str(path)) from None
+
+
+def read_file(path: Path, *, private: bool = False) -> bytes:
+    """What is in a file; a private one must be closed to others.
+
+    Raises:
+        ConfigError: It cannot be read, or others can read it.
+    """
+    try:
+        with path.open("rb") as handle:
+            mode = os.fstat(handle.fileno()).st_mode & 0o777
+            raw = handle.read(_MAX_BYTES)
+    except FileNotFoundError:
+        raise MissingFileError("file", str(path)) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError("file", reason, "a readable file", str(path)) from None
+    if private and mode & 0o007:
+        allowed = f"no access for others: chmod 600 {path}"
+        raise ConfigError("mode of the key", f"{mode:04o}", allowed, str(path))
+    return raw
+
+
+def cryptography_x509() -> Any:
+    """The module `cryptography.x509`.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
+    try:
+        from cryptography import x509  # noqa: PLC0415 - in an extra
+    except ImportError:
+        missing = "the package `cryptography`: pip install 'themis-scheduler[server]'"
+        raise ConfigError("certificates", "nothing to handle them with", missing) from None
+    return x509

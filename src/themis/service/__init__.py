@@ -1,0 +1,1 @@
+"""The process `themis serve`: steward, store, solver, gRPC and HTTP."""

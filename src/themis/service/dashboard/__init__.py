@@ -1,0 +1,1 @@
+"""The dashboard model of the live service, with what a viewer may not see taken out."""

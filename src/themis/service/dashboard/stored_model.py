@@ -1,0 +1,98 @@
+"""What a service's store says of the past, for the pages: also without the service, or of a backup.
+
+    open_stored_service("sqlite:///backup.sqlite")
+
+The log is read from its first entry that was not pruned; curves, parameters and winners of trials
+are in rows beside it.
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from themis.core.arbiter.events import AppArrived
+from themis.core.model import Topology
+from themis.core.steward.rows import Kept
+from themis.core.steward.trials import BestRow, CurveRow, TrialRow
+from themis.dashboard.event_logs import Reading
+from themis.dashboard.finished import Recording
+from themis.dashboard.model import Origin
+from themis.errors import CorruptLogError, RefusedError
+from themis.recording.codec import loads
+from themis.service.dashboard.live_model import drawable
+from themis.service.persistence.log_entries import commands_in, events_in
+from themis.service.persistence.recovery import fleet_of
+from themis.service.persistence.round_history import arrivals
+from themis.service.persistence.start_parameters import Terms, terms_of
+from themis.service.persistence.store import open_store
+
+
+def open_stored_service(url: str) -> Recording:
+    """What a store has kept. Nothing in it is changed, and a service may be using it.
+
+    Raises:
+        StoreError: It cannot be used.
+        CorruptLogError: Something in it cannot be read.
+    """
+    with open_store(url, read_only=True) as store:
+        saved = store.load()
+        known = terms_of(saved.kept, store.url)
+        terms = list(known.values())[-1] if known else Terms("")
+        reading = Reading(Topology(()), terms.settings.convention)
+        for stored in store.entries():
+            try:
+                body = loads(stored.entry.body)
+                events, commands = events_in(body), commands_in(body)
+                taken = {arrival.app for arrival in arrivals(events, commands)}
+                for event in events:
+                    if not isinstance(event, AppArrived) or event.app.id in taken:
+                        reading.event(event)
+                for command in commands:
+                    reading.command(command, Path(), stored.number)
+            except (RefusedError, KeyError, TypeError) as error:
+                raise CorruptLogError(store.url, stored.number, str(error)) from None
+        rows = fleet_of(saved, store.url)
+        name = store.url
+    title = name.rpartition("/")[2] or name
+    origin = Origin("log", title, terms.policy, reading.topology.name, terms.settings.lease)
+    return _with_trials(reading.recording(origin), rows)
+
+
+def _with_trials(recording: Recording, rows: Mapping[str, Kept]) -> Recording:
+    """The same with what is kept of trials."""
+    curves: dict[tuple[str, str], CurveRow] = {}
+    params: dict[tuple[str, str], TrialRow] = {}
+    best: dict[str, str] = {}
+    for row in rows.values():
+        if isinstance(row, CurveRow):
+            curves[row.app, row.job] = row
+        elif isinstance(row, TrialRow):
+            params[row.app, row.job] = row
+        elif isinstance(row, BestRow):
+            best[row.app] = row.job
+    for name, app in recording.apps.found.items():
+        jobs = []
+        for job in app.jobs or ():
+            curve, trial = curves.get((name, job.job)), params.get((name, job.job))
+            points = drawable(curve.points) if curve is not None else ()
+            jobs.append(
+                replace(
+                    job,
+                    curve=points,
+                    metric=points[-1][1] if points else None,
+                    params=_chosen(trial),
+                    best=best.get(name) == job.job,
+                )
+            )
+        recording.apps.add(name, jobs=tuple(jobs) or app.jobs)
+    return recording
+
+
+def _chosen(trial: TrialRow | None) -> dict[str, object]:
+    if trial is not None:
+        with suppress(ValueError):
+            found = json.loads(trial.params)
+            return found if isinstance(found, dict) else {}
+    return {}

@@ -1,0 +1,1 @@
+"""The HTTP API: server, authentication, routes and their JSON."""

@@ -1,0 +1,383 @@
+"""What people see of the service's state, as plain data.
+
+app_sheet(steward, app, now)  # one app: what it holds, wants and waits for
+"""
+
+import json
+import math
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
+
+from themis.apps import AppFile, Plan, parse_app, plan_app
+from themis.core.arbiter.app_state import AppState
+from themis.core.arbiter.cluster_state import GONE
+from themis.core.arbiter.offer import Fairness, fairness_of
+from themis.core.explain import Facts, explain
+from themis.core.fairness.ideal_time import Convention, ideal_time
+from themis.core.fairness.loads import declared_phases
+from themis.core.model import AppId, JobId, Machine, OwnerId
+from themis.core.steward.node_table import Node
+from themis.core.steward.rows import WantedRun
+from themis.core.steward.shared_storage import birth_of, checkpoints_of
+from themis.core.steward.steward import Steward
+from themis.protocol.agent_messages import Reached, Sheet
+from themis.protocol.node_messages import finite
+from themis.service.retained_rows import Ended
+from themis.service.run_diagnostics import Crashes, crashes_of, reason_of, trouble_of
+
+ANONYMOUS = "(another owner's)"
+
+
+def app_sheet(steward: Steward, app: AppId, now: float) -> dict[str, Any]:
+    """One app in full, for who may see it."""
+    state = steward.arbiter.world.apps[app]
+    held = steward.arbiter.ledger.holdings(app)
+    runs = [run for run in steward.runs.values() if run.app == app]
+    stands = fairness_of(steward.arbiter.world, now)
+    lines = job_lines(steward, state)
+    troubles = {run.job: trouble_of(steward, run, now) for run in runs}
+    return {
+        **app_line(steward, state, stands.get(app), runs, now),
+        "weight": state.weight,
+        "phase": state.phase,
+        "phases": len(state.spec.phases),
+        "work_left_seconds": state.work_left,
+        "suspended": sorted(state.suspended),
+        "leases": [
+            {"gpu": gpu, "machine": machine_of(steward, gpu), "token": lease.token,
+             "end": lease.end}
+            for gpu, lease in sorted(held.items())
+        ],
+        "jobs": [
+            {
+                **lines[job.id],
+                "trouble": troubles.get(job.id) or steward.bound(app, job.id),
+            }
+            for job in state.spec.jobs
+        ],
+        "runs": [
+            {"run": run.run, "job": run.job, "state": run.state, "gpus": list(run.gpus)}
+            for run in sorted(runs, key=lambda run: run.run)
+        ],
+    }  # fmt: skip
+
+
+def explanation_sheet(facts: Facts) -> dict[str, Any]:
+    """Why an app stands where it stands: a reason, and three lines."""
+    said = explain(facts)
+    return {
+        "app": facts.app,
+        "reason": said.reason,
+        "what": said.what,
+        "why": said.why,
+        "then": said.then,
+    }
+
+
+def ended_sheet(app: AppId, ended: Ended) -> dict[str, Any]:
+    """One app that is over, for who may see it."""
+    return {
+        "app": app,
+        "owner": ended.owner,
+        "submitted": ended.submitted,
+        "ended": ended.at,
+        "outcome": ended.outcome,
+        "state": state_of(ended.outcome),
+        "elapsed": ended.elapsed,
+        "ideal_seconds": ended.ideal_time or None,
+        "rho": ended.elapsed / ended.ideal_time if ended.ideal_time else None,
+    }
+
+
+def state_of(outcome: str) -> str:
+    """How an app ended, in one word: finished, cancelled or failed."""
+    return outcome.partition(":")[0]
+
+
+def job_lines(steward: Steward, state: AppState) -> dict[JobId, dict[str, Any]]:
+    """The jobs of an app that goes on. All at once: there may be a thousand."""
+    app = state.id
+    said = {reached.job: reached for reached in steward.trials.reached(app)}
+    runs = {run.job: run for run in steward.runs.values() if run.app == app}
+    crashes = crashes_of(steward, app)
+    limits = {row.job: row.limit for row in steward.ended_runs(app)}
+    limits |= {run.job: run.limit for run in runs.values()}
+    return {
+        job.id: _job_line(
+            state,
+            job.id,
+            said.get(job.id),
+            runs.get(job.id),
+            steward.trials.curve(app, job.id),
+            crashes.get(job.id, Crashes()),
+            counted=limits.get(job.id) != 0.0,
+        )
+        for job in state.spec.jobs
+    }
+
+
+def _job_line(
+    state: AppState,
+    job: JobId,
+    said: Reached | None,
+    run: WantedRun | None,
+    curve: Sequence[tuple[float, float]],
+    crashes: Crashes,
+    *,
+    counted: bool,
+) -> dict[str, Any]:
+    progress = state.jobs.get(job)
+    # The arbiter learns how far a job is when a round needs it; what it reports is newer.
+    seen = curve[-1][0] if curve and (run is not None or not counted) else 0.0
+    if said is not None and said.failed:
+        now = "failed"
+    elif run is not None:
+        now = str(run.state)
+    elif progress is not None and progress.done < progress.target:
+        now = "waiting"
+    else:
+        now = "finished" if progress is not None else "stopped" if said is not None else "waiting"
+    return {
+        "job": job,
+        "state": now,
+        "gpus": list(run.gpus) if run is not None else [],
+        "iterations": max(progress.done, seen) if progress is not None else _done(said, curve),
+        "failures": crashes.times,
+        "target": progress.target if progress is not None and counted else None,
+        "metric": finite(curve[-1][1]) if curve else None,
+        "message": (said.failed if said is not None else "") or crashes.message,
+    }
+
+
+def _done(said: Reached | None, curve: Sequence[tuple[float, float]]) -> float:
+    """How far a job came that trains no more: as its agent said, or as it reported itself."""
+    if said is not None:
+        return said.iterations
+    return curve[-1][0] if curve else 0.0
+
+
+def app_line(
+    steward: Steward,
+    state: AppState,
+    stands: Fairness | None,
+    runs: Sequence[WantedRun],
+    now: float,
+) -> dict[str, Any]:
+    """One app as a line of a list."""
+    held = steward.arbiter.ledger.holdings(state.id)
+    return {
+        **_fairness(stands),
+        "state": "suspended" if state.suspended else "running" if held else "waiting",
+        "app": state.id,
+        "owner": state.spec.owner,
+        "submitted": state.submitted,
+        "demand": state.demand,
+        "held": len(held),
+        "estimated": state.audit.estimated,
+        "reason": reason_of(steward, state, runs, now),
+    }
+
+
+def sealed_line(steward: Steward, state: AppState, stands: Fairness | None) -> dict[str, Any]:
+    """The same of somebody else: how many GPUs and how late, and no names."""
+    held = len(steward.arbiter.ledger.holdings(state.id))
+    rho = _fairness(stands)["rho"]
+    return {"app": ANONYMOUS, "owner": ANONYMOUS, "demand": state.demand, "held": held, "rho": rho}
+
+
+def _fairness(stands: Fairness | None) -> dict[str, Any]:
+    if stands is None:
+        return {"rho": None, "elapsed": None, "ideal_seconds": None}
+    values = {
+        "rho": stands.rho,
+        "elapsed": stands.elapsed,
+        "ideal_seconds": stands.ideal_time,
+    }
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def plan_sheet(plan: Plan, gpus: int, owners: int) -> dict[str, Any]:
+    """What an app would come to, on a cluster of so many GPUs shared by so many owners."""
+    spec, share = plan.spec, max(1.0, gpus / max(1, owners))
+    loads = declared_phases(spec)
+    ideal = ideal_time(Convention.FAIR_SHARE, loads, contention=max(1, owners), capacity=gpus)
+    return {
+        "phases": [{"jobs": phase.jobs, "iterations": phase.iterations} for phase in spec.phases],
+        "jobs": len(spec.jobs),
+        "gpu_seconds": plan.gpu_seconds,
+        "estimated": plan.estimated,
+        "ideal_seconds": ideal if math.isfinite(ideal) else None,
+        "cluster_gpus": gpus,
+        "share_gpus": share,
+        "tuner": plan.tuner,
+    }
+
+
+def parameters(steward: Steward, app: AppId, plan: Plan) -> dict[JobId, Any]:
+    """The parameters of each job of an app; None of one that is yet to be chosen."""
+    chosen = {job: json.loads(text) for job, text in steward.trials.params(app).items()}
+    return {trial.job: chosen.get(trial.job, trial.params) for trial in plan.trials}
+
+
+def plan_of(app: AppId, sheet: Sheet) -> Plan:
+    """What was submitted as a file, laid out."""
+    return plan_app(parse_app(json.loads(sheet.body)), app, sheet.owner, sheet.seed)
+
+
+def results_sheet(
+    app: AppId, steward: Steward, sheet: Sheet, ended: Ended | None
+) -> dict[str, Any]:
+    """What came of each trial, and which is the best."""
+    written = parse_app(json.loads(sheet.body))
+    plan = plan_app(written, app, sheet.owner, sheet.seed)
+    trials, state = steward.trials, steward.arbiter.world.apps.get(app)
+    params = parameters(steward, app, plan)
+    last = {reached.job: reached for reached in trials.reached(app)}
+    known = state or ended
+    born = birth_of(app, sheet.owner, known.submitted) if known is not None else ""
+    jobs = []
+    lines = job_lines(steward, state) if state is not None else {}
+    ran_on = _machines_of_jobs(steward, app, (trial.job for trial in plan.trials))
+    for trial in plan.trials:
+        reached, curve = last.get(trial.job), trials.curve(app, trial.job)
+        live = lines.get(trial.job)
+        metric = reached.metric if reached is not None else None
+        jobs.append(
+            {
+                "job": trial.job,
+                "params": params[trial.job],
+                "iterations": live["iterations"] if live else _done(reached, curve),
+                "metric": metric if metric is not None or not curve else finite(curve[-1][1]),
+                "state": live["state"] if live else _ended_state(reached, written),
+                "failed": reached.failed if reached is not None else "",
+                "checkpoint": None
+                if written.saves_elsewhere
+                else checkpoints_of(app, sheet.owner, trial.job, born),
+                **_whereabouts(steward, ran_on.get(trial.job)),
+            }
+        )
+    return {
+        "app": app,
+        "outcome": ended.outcome if ended is not None else None,
+        "best": trials.best(app),
+        "metric": {"name": written.metric.name, "goal": str(written.metric.goal)},
+        "jobs": jobs,
+    }
+
+
+def _machines_of_jobs(steward: Steward, app: AppId, jobs: Iterable[JobId]) -> dict[JobId, str]:
+    """The machine that each job of an app ran on last. All at once: there may be a thousand."""
+    if app in steward.arbiter.world.apps:
+        runs = steward.last_runs(app)
+        return {run.job: machine_of(steward, run.gpus[0]) for run in runs if run.gpus}
+    logs = {job: steward.logged(app, job) for job in jobs}
+    return {job: row.runs[-1].node for job, row in logs.items() if row is not None and row.runs}
+
+
+def _whereabouts(steward: Steward, machine: str | None) -> dict[str, Any]:
+    """A machine, and the folder there that checkpoints are below.
+
+    None for the folder is that of the node itself, which no other machine sees.
+    """
+    node = steward.nodes.get(machine or "")
+    last = node.last if node is not None else None
+    return {"machine": machine, "checkpoint_root": (last.shared_dir if last else "") or None}
+
+
+def _ended_state(reached: Reached | None, app: AppFile) -> str:
+    """What became of a trial: it trained to its end, or was stopped on its way there."""
+    if reached is None:
+        return "stopped"
+    if reached.failed:
+        return "failed"
+    return "finished" if reached.iterations >= app.stop.max_iterations else "stopped"
+
+
+def machine_of(steward: Steward, gpu: int) -> str:
+    """The name of the machine that a GPU is in."""
+    topology = steward.arbiter.world.topology
+    return topology.machines[topology.seats[gpu].machine].name
+
+
+def node_line(steward: Steward, node: Node, *, sealed: bool) -> dict[str, Any]:
+    """One machine with its GPUs."""
+    world, ledger = steward.arbiter.world, steward.arbiter.ledger
+    number = world.topology.number_of.get(node.name)
+    gpus = []
+    for index, gpu in enumerate(node.gpus):
+        lease, quarantine = ledger.lease(gpu), ledger.quarantine_reason(gpu)
+        state = "free"
+        if quarantine == GONE:
+            state = "absent"
+        elif quarantine is not None:
+            state = "quarantined"
+        elif lease is not None:
+            state = "fencing" if ledger.is_leaving(gpu) else "leased"
+        line: dict[str, Any] = {"index": index, "gpu": gpu, "state": state}
+        if lease is not None:
+            line["app"] = ANONYMOUS if sealed else lease.app
+        if state == "quarantined":
+            # The text may name an app.
+            line["reason"] = "out of use" if sealed else quarantine
+        gpus.append(line)
+    last = node.last
+    return {
+        "node": node.name,
+        "rack": node.machine.rack if node.machine else None,
+        "present": node.present,
+        "heard": node.heard,
+        "cordoned": number is not None and world.is_cordoned(number),
+        "draining": number is not None and world.is_draining(number),
+        "trouble": _shape_trouble(steward, node),
+        "control": last.control if last else None,
+        "version": last.version if last else None,
+        "trust_tenants": last.trust_tenants if last else None,
+        "storage": _storage(steward, node, sealed=sealed),
+        "gpus": gpus,
+    }
+
+
+def _shape_trouble(steward: Steward, node: Node) -> str:
+    """Why a machine that is heard is not used; empty if it is, or is only silent."""
+    topology = steward.arbiter.world.topology
+    number = topology.number_of.get(node.name)
+    if number is None or node.machine is None or node.machine == topology.machines[number]:
+        return ""
+    was, now = _shape(topology.machines[number]), _shape(node.machine)
+    return f"it is back as {now} and was {was}; give it another name, or what it was"
+
+
+def _shape(machine: Machine) -> str:
+    slots = ", ".join(map(str, machine.slots))
+    return f"{machine.gpus} x {machine.gpu_model} in slots of {slots}, rack {machine.rack}"
+
+
+def _storage(steward: Steward, node: Node, *, sealed: bool) -> dict[str, Any]:
+    last = node.last
+    line: dict[str, Any] = {"sharing": steward.sharing(node)}
+    if last is not None and not sealed:
+        line |= {"dir": last.shared_dir, "trouble": last.storage_trouble}
+    return line
+
+
+def gpu_counts(steward: Steward, removed: Container[str] = ()) -> dict[str, int]:
+    """How many GPUs are in each state, but for those of machines that are gone for good."""
+    counts = {"free": 0, "leased": 0, "fencing": 0, "absent": 0, "quarantined": 0}
+    for node in steward.nodes.values():
+        if node.name in removed:
+            continue
+        for line in node_line(steward, node, sealed=True)["gpus"]:
+            counts[line["state"]] += 1
+    return counts
+
+
+def owner_lines(
+    owners: Iterable[OwnerId],
+    quotas: Mapping[OwnerId, int],
+    weights: Mapping[OwnerId, float],
+) -> list[dict[str, Any]]:
+    """Quotas and weights by owner."""
+    return [
+        {"owner": owner, "quota": quotas.get(owner), "weight": weights.get(owner)}
+        for owner in sorted(owners)
+    ]

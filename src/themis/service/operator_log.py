@@ -1,0 +1,128 @@
+"""What the service's log says of what happens: machines, GPUs, apps, jobs that fail, rounds.
+
+    for line in lines_of(outcome, topology):
+        log.log(line.level, "%s", line.text)
+
+One line for each thing that an operator may look for later. What comes from jobs and agents is made
+harmless first: nobody writes lines of their own into the log.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from themis.core.arbiter import commands as cmd
+from themis.core.arbiter import events as ev
+from themis.core.model import GpuId, Topology
+from themis.core.steward.commands import Outcome
+from themis.core.steward.rows import RunResult
+from themis.protocol.node_messages import RunState
+from themis.security.redaction import clean
+
+
+class Line(NamedTuple):
+    """A line of the log."""
+
+    level: int
+    text: str
+
+
+def lines_of(outcome: Outcome, topology: Topology) -> Iterator[Line]:
+    """What there is to say of one outcome of the steward.
+
+    Args:
+        outcome: What came of an event.
+        topology: The cluster after it.
+    """
+    refused = {command.who for command in outcome.commands if isinstance(command, cmd.Refuse)}
+    for event in outcome.changes.events:
+        if not (refused and _subject(event) in refused):
+            yield from _of_event(event, topology)
+    rows = outcome.changes.kept or {}
+    for row in rows.values():
+        # How it ended may be written again later, when its points were heard; its end is once.
+        if isinstance(row, RunResult) and f"run/{row.run}" in rows:
+            yield from _of_run(row, topology)
+    for command in outcome.commands:
+        yield from _of_command(command)
+
+
+def _subject(event: ev.Event) -> str | None:
+    """What an event is about, by the name that a refusal of it has."""
+    match event:
+        case ev.MachineJoined(machine=machine):
+            return machine.name
+        case ev.AppArrived(app=app):
+            return app.id
+        case ev.AppSuspended(app=name) | ev.AppResumed(app=name):
+            return name
+        case _:
+            return None
+
+
+def _of_event(event: ev.Event, topology: Topology) -> Iterator[Line]:
+    match event:
+        case ev.MachineJoined(machine=machine):
+            gpus = "1 GPU" if machine.gpus == 1 else f"{machine.gpus} GPUs"
+            yield _info(f"node {machine.name} is here, with {gpus} in rack {machine.rack}")
+        case ev.MachineLeft(machine=name):
+            yield _warning(f"node {name} is silent: its leases are over until it is heard again")
+        case ev.MachineCordoned(machine=name, drain=drain):
+            yield _info(f"node {name} is {'drained' if drain else 'cordoned'}")
+        case ev.MachineUncordoned(machine=name):
+            yield _info(f"node {name} is used again")
+        case ev.GpuQuarantined(gpu=gpu, reason=reason):
+            yield _warning(f"{_gpu(gpu, topology)} is quarantined: {reason}")
+        case ev.GpuRestored(gpu=gpu):
+            yield _info(f"{_gpu(gpu, topology)} is out of quarantine")
+        case ev.AppArrived(app=app):
+            jobs = "1 job" if len(app.jobs) == 1 else f"{len(app.jobs)} jobs"
+            yield _info(f"app {app.id} of {app.owner} is submitted: {jobs}")
+        case ev.AppSuspended(app=app_id, reason=why):
+            yield _info(f"app {app_id} is held back: {why}")
+        case ev.AppResumed(app=app_id, reason=why):
+            yield _info(f"app {app_id} is held back no more: {why}")
+        case _:
+            return
+
+
+def _of_run(row: RunResult, topology: Topology) -> Iterator[Line]:
+    where = f" on {_machine(row.gpus[0], topology)}" if row.gpus else ""
+    name = f"run {row.run}, job {row.job} of {row.app}{where}"
+    if row.failed:
+        yield _warning(f"{name}, failed: {row.message or f'exited with {row.code}'}")
+    elif row.state is RunState.LOST and not row.told:
+        yield _warning(f"{name}, is lost: {row.message or 'its node does not know it any more'}")
+
+
+def _of_command(command: object) -> Iterator[Line]:
+    match command:
+        case cmd.Close(record=record):
+            say = _warning if record.outcome.startswith("failed") else _info
+            yield say(f"app {record.app} of {record.owner} is over: {record.outcome}")
+        case cmd.Report(record=record) if record.failed:
+            yield _warning(f"round {record.round} failed, and holders go on: {record.failed}")
+        case cmd.Report(record=record):
+            given = record.offered - len(record.idle)
+            told = f"{given} of {record.offered} GPUs for {len(record.apps)} apps"
+            yield Line(logging.DEBUG, f"round {record.round} is over ({record.trigger}): {told}")
+        case _:
+            return
+
+
+def _machine(gpu: GpuId, topology: Topology) -> str:
+    return topology.machines[topology.seats[gpu].machine].name
+
+
+def _gpu(gpu: GpuId, topology: Topology) -> str:
+    number = topology.seats[gpu].machine
+    index = topology.gpus_of[number].index(gpu)
+    return f"GPU {index} of {topology.machines[number].name}"
+
+
+def _info(text: str) -> Line:
+    return Line(logging.INFO, clean(text))
+
+
+def _warning(text: str) -> Line:
+    return Line(logging.WARNING, clean(text))

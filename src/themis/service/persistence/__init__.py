@@ -1,0 +1,1 @@
+"""What the service keeps: commits, recovery, event log, replay, and the store."""

@@ -1,0 +1,259 @@
+"""From the store to a running steward, and from its changes to what is stored.
+
+    memory = recall(store, policy, settings, version)
+    memory.steward, memory.clock
+    memory.changed()            # parts and leases that changed since it was last asked
+
+No policy and no solver is run: the state is read, not worked out again.
+"""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from themis.core.arbiter import Arbiter, Settings
+from themis.core.arbiter.events import ServiceRestarted
+from themis.core.arbiter.saved_state import arbiter_from, parts, take_changed
+from themis.core.arbiter.state_parts import GpuPart, Part
+from themis.core.model import AppId, Topology
+from themis.core.policies import Policy
+from themis.core.steward.commands import Outcome
+from themis.core.steward.log_index import LogsRow
+from themis.core.steward.rows import (
+    COUNT,
+    TTL,
+    AgentSession,
+    Kept,
+    LongestTtl,
+    Release,
+    RunCount,
+    RunResult,
+    WantedRun,
+)
+from themis.core.steward.steward import Steward
+from themis.core.steward.trials import BestRow, CurveRow, ReachedRow, TrialRow
+from themis.errors import CorruptLogError, RefusedError
+from themis.recording.codec import decode, dumps, loads, loads_own, part_from
+from themis.service.cluster_clock import ClusterClock, Sources
+from themis.service.persistence.store.base import (
+    EndedLease,
+    Epoch,
+    LeaseRow,
+    LeaseState,
+    Saved,
+    Store,
+)
+
+CLUSTER = "cluster"
+"""The key of what is chosen once for a store: its seed and when it was made."""
+
+COME_BACK = 5.0
+"""Seconds that agents get to come back, at most."""
+_KINDS: Mapping[str, type[Kept]] = {
+    "run": WantedRun,
+    "result": RunResult,
+    "release": Release,
+    "session": AgentSession,
+    "trial": TrialRow,
+    "reached": ReachedRow,
+    "curve": CurveRow,
+    "best": BestRow,
+    "logs": LogsRow,
+    COUNT: RunCount,
+    TTL: LongestTtl,
+}
+FLEET = "fleet/"
+"""Keys of the steward's rows begin with this in the store."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """The steward with its clock, and what the store knows of it."""
+
+    steward: Steward
+    clock: ClusterClock
+    epoch: Epoch
+    first: Outcome
+    """What came of the start itself; to be stored and carried out like any other."""
+    kept: dict[str, str]
+    """Rows of the service's own."""
+    absent: frozenset[AppId] = frozenset()
+    """Apps whose agents were there when the last service ended: no round opens before they are back
+    or have had their time."""
+    _leases: dict[int, LeaseRow] = field(default_factory=dict)
+    """Leases that the store has as not ended, by token."""
+    _fresh: bool = False
+    """Whether nothing of the arbiter is stored yet."""
+
+    def changed(
+        self,
+    ) -> tuple[Mapping[str, str | None], tuple[LeaseRow, ...], tuple[EndedLease, ...]]:
+        """Parts and leases that changed since this was last asked."""
+        arbiter = self.steward.arbiter
+        if self._fresh:
+            take_changed(arbiter)
+            found = dict(parts(arbiter).items())
+            self._fresh = False
+            texts: dict[str, str | None] = {key: dumps(part) for key, part in found.items()}
+            return texts, *self._lease_changes(found)
+        some = take_changed(arbiter)
+        texts = {key: None if part is None else dumps(part) for key, part in some.items()}
+        return texts, *self._lease_changes(some)
+
+    def _lease_changes(
+        self, changed: Mapping[str, object]
+    ) -> tuple[tuple[LeaseRow, ...], tuple[EndedLease, ...]]:
+        rows: dict[int, LeaseRow] = {}
+        gpus = set()
+        for key, part in changed.items():
+            if isinstance(part, GpuPart):
+                gpus.add(int(key.partition("/")[2]))
+                rows.update((row.token, row) for row in lease_rows(part))
+        over = [
+            token for token, row in self._leases.items() if row.gpu in gpus and token not in rows
+        ]
+        now = self.steward.arbiter.now
+        for token in over:
+            del self._leases[token]
+        new = tuple(row for token, row in sorted(rows.items()) if self._leases.get(token) != row)
+        self._leases.update((row.token, row) for row in new)
+        return new, tuple(EndedLease(token, now) for token in sorted(over))
+
+
+def lease_rows(part: GpuPart) -> list[LeaseRow]:
+    """The leases of a GPU as rows: the present one, then those that wait behind it."""
+    rows = []
+    if part.lease is not None:
+        lease, state = part.lease, LeaseState.FENCING if part.leaving else LeaseState.ACTIVE
+        rows.append(LeaseRow(lease.token, lease.gpu, lease.app, state, lease.start, lease.end))
+    for lease in part.queue:
+        promised = LeaseState.PROMISED
+        rows.append(LeaseRow(lease.token, lease.gpu, lease.app, promised, lease.start, lease.end))
+    return rows
+
+
+def recall(
+    store: Store,
+    policy: Policy,
+    settings: Settings,
+    version: str,
+    *,
+    seed: int = 0,
+    node_ttl: float = 20.0,
+    above_token: int = 0,
+    sources: Sources | None = None,
+) -> Memory:
+    """Begin a new epoch with everything that the store holds.
+
+    `settings` and `seed` are for a new store; another one goes on with its own, which change by
+    events. Tokens to come are above `above_token`, as machines may have seen from another store.
+
+    Raises:
+        CorruptLogError: What it holds makes no sense.
+        ThemisError: The store itself.
+    """
+    saved = store.load()
+    wall = (sources or Sources()).wall()
+    about = _about(saved, seed, wall, store.url)
+    clock = ClusterClock(about.zero, saved.last_at, sources)
+    epoch = store.begin_epoch(version, about.seed, above_token=above_token)
+    at = clock.now()
+    if saved.parts:
+        arbiter = _restored(saved, policy, about.seed, store.url, epoch.first_token - 1)
+    else:
+        arbiter = Arbiter(Topology(()), policy, settings, seed=about.seed)
+    steward = Steward(
+        arbiter,
+        epoch=epoch.number,
+        at=at,
+        node_ttl=node_ttl,
+        saved=fleet_of(saved, store.url),
+        nonce=secrets.token_hex(8),
+    )
+    absent = frozenset(
+        app
+        for app in steward.sessions
+        if app in arbiter.world.apps and not arbiter.world.apps[app].suspended
+    )
+    rounds_from = at + longest_hold(arbiter.settings) if absent else 0.0
+    first = steward.handle(ServiceRestarted(at, epoch.first_token - 1, rounds_from))
+    kept = {key: text for key, text in saved.kept.items() if not key.startswith(FLEET)}
+    kept[CLUSTER] = dumps(about)
+    leases = {row.token: row for row in saved.leases}
+    return Memory(steward, clock, epoch, first, kept, absent, leases, not saved.parts)
+
+
+def longest_hold(settings: Settings) -> float:
+    """Seconds that agents get to come back after a restart, before a round opens.
+
+    For so long nothing has to end because there is no round.
+    """
+    return min(COME_BACK, settings.bid_deadline + settings.solve_budget)
+
+
+def seed_of(saved: Saved, url: str) -> int:
+    """The seed that was chosen for a store; 0 if it is new.
+
+    Raises:
+        CorruptLogError: It cannot be read.
+    """
+    return _about(saved, 0, 0.0, url).seed
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    """What is chosen once for a store."""
+
+    seed: int
+    zero: float
+    """When it was made, by the wall clock."""
+
+
+def _about(saved: Saved, seed: int, wall: float, url: str) -> _About:
+    text = saved.kept.get(CLUSTER)
+    if text is None:
+        return _About(seed, wall)
+    try:
+        return decode(_About, loads(text))
+    except RefusedError as error:
+        raise CorruptLogError(url, 0, f"{CLUSTER}: {error}") from None
+
+
+def _restored(saved: Saved, policy: Policy, seed: int, url: str, floor: int) -> Arbiter:
+    # Apps that nothing was heard of yet have parts that read the same: those are read once.
+    read: dict[tuple[str, str], Part] = {}
+    kept: dict[str, Part] = {}
+    try:
+        for key, text in saved.parts.items():
+            kind = key.partition("/")[0]
+            part = read.get((kind, text))
+            if part is None:
+                part = read[kind, text] = part_from(key, loads_own(text))
+            kept[key] = part
+        return arbiter_from(kept, policy, seed=seed, token_floor=floor)
+    except RefusedError as error:
+        raise CorruptLogError(url, 0, f"{error.who}: {error.reason}") from None
+
+
+def fleet_of(saved: Saved, url: str) -> dict[str, Kept]:
+    """The steward's rows in a store.
+
+    Raises:
+        CorruptLogError: One cannot be read.
+    """
+    rows: dict[str, Kept] = {}
+    for key, text in saved.kept.items():
+        if key.startswith(FLEET):
+            name = key.removeprefix(FLEET)
+            try:
+                rows[name] = decode(_KINDS[name.partition("/")[0]], loads(text))
+            except (KeyError, RefusedError) as error:
+                raise CorruptLogError(url, 0, f"{key}: {error}") from None
+    return rows
+
+
+def fleet_rows(changed: Mapping[str, Kept | None] | None) -> dict[str, str | None]:
+    """The steward's changed rows as the store takes them."""
+    return {
+        FLEET + key: None if row is None else dumps(row) for key, row in (changed or {}).items()
+    }

@@ -1,0 +1,53 @@
+"""By which policy and settings each start of a service went on: what a replay must know.
+
+    service.keep(terms_row(service.kept, epoch, Terms("themis", {}, settings)))
+    terms_of(saved.kept)        # {1: Terms(...)}, by the epoch from which on they held
+
+A row is kept only where something changed, so that restarts leave nothing behind.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from themis.core.arbiter import Settings
+from themis.errors import CorruptLogError, RefusedError
+from themis.recording.codec import decode, dumps, loads
+
+_PREFIX = "terms/"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What an arbiter is made with. Settings change by events; these are those it began with."""
+
+    policy: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default=Settings())
+
+
+def terms_row(kept: Mapping[str, str], epoch: int, terms: Terms) -> dict[str, str | None]:
+    """The row to keep for a start; none if the last one was the same."""
+    known = sorted(
+        (int(key.removeprefix(_PREFIX)), text)
+        for key, text in kept.items()
+        if key.startswith(_PREFIX)
+    )
+    text = dumps(terms)
+    return {} if known and known[-1][1] == text else {f"{_PREFIX}{epoch}": text}
+
+
+def terms_of(kept: Mapping[str, str], where: str) -> dict[int, Terms]:
+    """The terms by the epoch from which on they held, the first one first.
+
+    Raises:
+        CorruptLogError: A row cannot be read.
+    """
+    found: dict[int, Terms] = {}
+    for key, text in kept.items():
+        if key.startswith(_PREFIX):
+            try:
+                found[int(key.removeprefix(_PREFIX))] = decode(Terms, loads(text))
+            except (ValueError, RefusedError) as error:
+                raise CorruptLogError(where, 0, f"{key}: {error}") from None
+    return dict(sorted(found.items()))

@@ -1,0 +1,43 @@
+"""The durable store: what must survive the service, in SQLite or PostgreSQL.
+
+    with open_store("sqlite:////var/lib/themis/store.sqlite") as store:
+        saved = store.load()
+        store.begin_epoch(themis.__version__, seed=1)
+        store.commit(Batch(entries=(LogEntry(at, "AppArrived", body, {"app/sweep": part}),)))
+
+Commit before you tell: what `commit` returned from is on the disk, what raised is not there at all.
+"""
+
+from themis.security.audit import AuditRow
+from themis.service.persistence.store.base import (
+    Batch,
+    EndedLease,
+    Epoch,
+    LeaseRow,
+    LeaseState,
+    LogEntry,
+    Pruned,
+    Saved,
+    Store,
+    StoredEntry,
+    Usage,
+)
+from themis.service.persistence.store.urls import is_new, open_store, restore
+
+__all__ = [
+    "AuditRow",
+    "Batch",
+    "EndedLease",
+    "Epoch",
+    "LeaseRow",
+    "LeaseState",
+    "LogEntry",
+    "Pruned",
+    "Saved",
+    "Store",
+    "StoredEntry",
+    "Usage",
+    "is_new",
+    "open_store",
+    "restore",
+]

@@ -1,0 +1,60 @@
+"""Whether a program that an agent asks for could run anywhere, found out before a node tries.
+
+trouble_with(program)       # "metric.pattern: got '(', allowed: ..."; empty if it is sound
+"""
+
+import json
+
+from themis.apps.app_file import Metric
+from themis.engines.base import Task
+from themis.engines.metrics.sources import Source, check_source
+from themis.errors import ConfigError
+from themis.node.runs import source_of
+from themis.protocol.node_messages import Program
+
+LONGEST_GRACE = 3600.0
+
+
+def check_metric(metric: Metric) -> None:
+    """Let where an app's metric is read pass, as far as this machine can tell.
+
+    Raises:
+        ConfigError: No node could read it: a pattern that is none, a path that leads elsewhere.
+    """
+    source = Source(metric.name, str(metric.source), metric.path, metric.pattern)
+    check_source(source, elsewhere=True)
+
+
+def trouble_with_params(text: str) -> str:
+    """Why a text cannot be the parameters of a trial; empty if it can. People are shown them."""
+    try:
+        found = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        found = None
+    return "" if isinstance(found, dict) else "parameters of a trial are a JSON object"
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)  # What is no finite number JSON does not know.
+
+
+def trouble_with(program: Program) -> str:
+    """What no machine could do with a program; empty if there is nothing."""
+    if not 0.0 <= program.grace <= LONGEST_GRACE:
+        allowed = f"0 to {LONGEST_GRACE:g} seconds"
+        return str(ConfigError("checkpoint.grace", program.grace, allowed))
+    try:
+        check_source(source_of(program.metrics), elsewhere=True)
+        Task(
+            job="job",
+            owner="owner",
+            token=0,
+            gpus=(),
+            argv=program.argv,
+            end=0.0,
+            env=dict(program.env),
+            workdir=program.workdir,
+        )
+    except ConfigError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,217 @@
+"""What Prometheus reads: how fair it is now, and how quick rounds, bids and checkpoints are.
+
+    metrics = Metrics(service)
+    metrics.note(command)                 # counts what happens
+    metrics.text(named=True)              # the page; without names for who must not see them
+
+Gauges are read from the service's state when they are asked for, so the series of an app is gone
+with the app. Counters and histograms begin anew with the service, as is usual.
+"""
+
+import math
+from collections.abc import Container, Iterator, Mapping
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from themis.core.arbiter import commands as cmd
+from themis.core.arbiter.cluster_state import GONE
+from themis.core.arbiter.leasing import CALLED_IN, DRAINING, GIVEN_BACK, LEASE_ENDS, SHARE_OVER
+from themis.core.arbiter.ledger import GpuState
+from themis.core.arbiter.offer import fairness_of
+from themis.core.model import AppId, GpuId, Lease
+from themis.core.model.reasons import Reason
+from themis.core.steward.commands import StewardCommand
+from themis.core.steward.steward import Steward
+from themis.service.run_diagnostics import reason_of, runs_by_app
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+_ROUND_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+_CHECKPOINT_SECONDS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+_REASONS = frozenset(map(str, Reason))
+_OUTCOMES = frozenset({"finished", "failed", "cancelled"})
+_CAUSES = {
+    "": "lease_over",
+    LEASE_ENDS: "lease_over",
+    SHARE_OVER: "lease_over",
+    CALLED_IN: "called_in",
+    DRAINING: "draining",
+    GONE: "machine_left",
+}
+_CONTENT = frozenset({Reason.SERVED, Reason.ENDED, Reason.FAILED})
+
+
+def cause_of(reason: str) -> str:
+    """Why GPUs are taken from an app, as one of a few words."""
+    if reason in _REASONS:
+        return reason.lower()
+    if reason in _CAUSES:
+        return _CAUSES[reason]
+    return "app_over" if reason.partition(":")[0] in _OUTCOMES else "gpu_lost"
+
+
+class Host(Protocol):
+    """The service, as far as its metrics are concerned."""
+
+    @property
+    def steward(self) -> Steward:
+        """The state; read only."""
+
+    @property
+    def last_seen(self) -> Mapping[AppId, float]:
+        """When the agent of each app was last heard."""
+
+    @property
+    def removed(self) -> Container[str]:
+        """Machines that are gone for good."""
+
+    def now(self) -> float:
+        """The cluster's time."""
+
+
+class Metrics:
+    """Everything that is counted, and everything that is read."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._counted = CollectorRegistry()
+        self._rounds = Histogram(
+            "themis_auction_seconds", "From the opening of a round to its settlement",
+            buckets=_ROUND_SECONDS, registry=self._counted,
+        )  # fmt: skip
+        self._bids = Histogram(
+            "themis_bid_seconds", "From the offer to an app until its bid is here",
+            buckets=_ROUND_SECONDS, registry=self._counted,
+        )  # fmt: skip
+        self._checkpoints = Histogram(
+            "themis_checkpoint_seconds", "From the order to leave a GPU until it is empty",
+            buckets=_CHECKPOINT_SECONDS, registry=self._counted,
+        )  # fmt: skip
+        self._preemptions = Counter(
+            "themis_preemptions", "GPUs that were taken from apps, by cause",
+            ["cause"], registry=self._counted,
+        )  # fmt: skip
+        self._failed = Counter(
+            "themis_rounds_failed", "Rounds that failed; their holders went on",
+            registry=self._counted,
+        )  # fmt: skip
+        self._leaving: dict[GpuId, dict[int, float]] = {}
+        """By GPU and token: since when leases are told to end."""
+        self._ended: dict[GpuId, int] = {}
+        """The token of the last lease that ended on each GPU; those before it are over too."""
+
+    def note(self, command: StewardCommand) -> None:
+        """Something is told: count what there is to count in it."""
+        match command:
+            case cmd.Report(record=record):
+                self._rounds.observe(max(0.0, record.settled - record.opened))
+                if record.failed:
+                    self._failed.inc()
+            case cmd.Assign(revoked=leases) if leases and command.reason != GIVEN_BACK:
+                self._preemptions.labels(cause_of(command.reason)).inc(len(leases))
+                now = self._host.now()
+                for lease in leases:
+                    # Of what is lost in one go the end is told first.
+                    if lease.token > self._ended.get(lease.gpu, 0):
+                        self._leaving.setdefault(lease.gpu, {})[lease.token] = now
+            case cmd.End(leases=leases, at=at):
+                for lease in leases:
+                    since = self._end(lease)
+                    if since is not None:
+                        self._checkpoints.observe(max(0.0, at - since))
+            case _:
+                pass
+
+    def _end(self, lease: Lease) -> float | None:
+        """Since when a lease was told to end that has ended; forget it and those before it."""
+        self._ended[lease.gpu] = max(lease.token, self._ended.get(lease.gpu, 0))
+        told = self._leaving.pop(lease.gpu, {})
+        # A lease that was taken back before it began never ends.
+        rest = {token: since for token, since in told.items() if token > lease.token}
+        if rest:
+            self._leaving[lease.gpu] = rest
+        return told.get(lease.token)
+
+    def note_bid(self, seconds: float) -> None:
+        """A bid came so long after its offer."""
+        self._bids.observe(max(0.0, seconds))
+
+    def text(self, *, named: bool) -> bytes:
+        """The page.
+
+        Args:
+            named: Whether the reader may see whose apps are how late; who may not sees the worst.
+        """
+        now = CollectorRegistry(auto_describe=False)
+        now.register(_Gauges(self._host, named=named))
+        return generate_latest(now) + generate_latest(self._counted)
+
+
+class _Gauges:
+    """Reads the state once for a page."""
+
+    def __init__(self, host: Host, *, named: bool) -> None:
+        self._host = host
+        self._named = named
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        arbiter, now = self._host.steward.arbiter, self._host.now()
+        stands = fairness_of(arbiter.world, now)
+        known = {app: each.rho for app, each in stands.items() if math.isfinite(each.rho)}
+        if self._named:
+            rho = GaugeMetricFamily(
+                "themis_app_rho",
+                "Finish-time fairness of an app as it stands",
+                labels=["app", "owner"],
+            )
+            for app, value in known.items():
+                rho.add_metric([app, arbiter.world.apps[app].spec.owner], value)
+            yield rho
+            seen = GaugeMetricFamily(
+                "themis_agent_last_seen_seconds", "Since an app's agent was heard", labels=["app"]
+            )
+            for app, at in self._host.last_seen.items():
+                seen.add_metric([app], max(0.0, now - at))
+            yield seen
+        worst = GaugeMetricFamily("themis_max_rho", "The rho of the app that is worst off")
+        worst.add_metric([], max(known.values(), default=0.0))
+        yield worst
+        yield self._gpus()
+        yield self._unserved()
+
+    def _gpus(self) -> Metric:
+        arbiter, removed = self._host.steward.arbiter, self._host.removed
+        ledger, topology = arbiter.ledger, arbiter.world.topology
+        gpus = GaugeMetricFamily("themis_gpus", "GPUs by what they are in", labels=["state"])
+        counts: dict[str, int] = {str(state): count for state, count in ledger.counts().items()}
+        # Of a machine that is not heard nobody knows whether it is well.
+        gone = [gpu for gpu in range(len(ledger)) if ledger.quarantine_reason(GpuId(gpu)) == GONE]
+        counts[GpuState.QUARANTINED] = counts.get(GpuState.QUARANTINED, 0) - len(gone)
+        names = (topology.machines[topology.seats[gpu].machine].name for gpu in gone)
+        counts["absent"] = sum(name not in removed for name in names)
+        for state in (*GpuState, "absent"):
+            gpus.add_metric([state], counts.get(state, 0))
+        return gpus
+
+    def _unserved(self) -> Metric:
+        apps = GaugeMetricFamily(
+            "themis_unserved_apps",
+            "Apps that want more, by reason",
+            labels=["reason"],
+        )
+        counts = dict.fromkeys((reason for reason in Reason if reason not in _CONTENT), 0)
+        steward, now = self._host.steward, self._host.now()
+        runs = runs_by_app(steward)
+        for state in steward.arbiter.world.apps.values():
+            reason = reason_of(steward, state, runs.get(state.id, ()), now)
+            if not state.outcome and reason in counts:
+                counts[reason] += 1
+        for reason, count in counts.items():
+            apps.add_metric([reason], count)
+        return apps

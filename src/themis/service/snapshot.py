@@ -1,0 +1,142 @@
+"""The live state as a snapshot: what a forecast begins with.
+
+    snapshot_of(service, wall=time.time())
+
+The arbiter's own state is exact. Of processes the service knows what nodes have told: where each
+runs, and how far its job was when it last got on. When they end what they are doing is not known.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from themis.apps.app_file import Rule
+from themis.core.arbiter.app_state import SLACK, AppState
+from themis.core.arbiter.saved_state import parts
+from themis.core.model import AppId, GpuId, JobId
+from themis.core.steward.rows import Release, WantedRun
+from themis.core.steward.steward import Steward
+from themis.core.tuners import CURVES
+from themis.errors import UnavailableError
+from themis.protocol.agent_messages import Reached
+from themis.protocol.node_messages import RunState
+from themis.recording.cluster_snapshots import AppPicture, JobPicture, Process, Snapshot, Stage
+from themis.service.persistence.start_parameters import terms_of
+from themis.service.run_diagnostics import runs_by_app
+from themis.service.service import Service
+
+
+def snapshot_of(service: Service, wall: float | None = None) -> Snapshot:
+    """The state of a cluster as it is now.
+
+    Raises:
+        UnavailableError: The service has not begun.
+    """
+    terms = terms_of(service.kept, "the service")
+    if not terms:
+        raise UnavailableError("the service does not know its policy yet")
+    present = terms[max(terms)]
+    steward, now = service.steward, service.now()
+    arbiter, runs = steward.arbiter, runs_by_app(steward)
+    given = {(row.app, row.gpu) for row in steward.kept.values() if isinstance(row, Release)}
+    pictures = tuple(
+        _picture(steward, state, runs.get(app, ()), given, _tuner(service, app), now)
+        for app, state in sorted(arbiter.world.apps.items())
+    )
+    # Its own time may be a hair ahead.
+    at = max(now, arbiter.now)
+    # Without the seed of its lotteries: nobody needs it for a forecast.
+    return Snapshot(at, present.policy, 0, parts(arbiter), pictures, present.options, None, wall)
+
+
+def _tuner(service: Service, app: AppId) -> str:
+    """Whether trials of an app may end at any time; all else its phases tell."""
+    return CURVES if service.hosting.stop_of(app) == Rule.CURVE else ""
+
+
+def _picture(
+    steward: Steward,
+    state: AppState,
+    runs: Sequence[WantedRun],
+    given_back: set[tuple[AppId, GpuId]],
+    tuner: str,
+    now: float,
+) -> AppPicture:
+    app = state.id
+    held = steward.arbiter.ledger.holdings(app)
+    said = {each.job: each for each in steward.trials.reached(app)}
+    by_job: dict[JobId, list[WantedRun]] = {}
+    for run in sorted(runs, key=lambda run: run.run):
+        if run.ordered or not run.stop:  # Else it will never begin.
+            by_job.setdefault(run.job, []).append(run)
+    ended = Counter(row.job for row in steward.ended_runs(app))
+    jobs = tuple(
+        _job(steward, state, job.id, by_job.get(job.id, ()), ended[job.id], now)
+        for job in state.spec.jobs
+    )
+    return AppPicture(
+        app,
+        tuner,
+        tuple((job, progress.target) for job, progress in state.jobs.items()),
+        tuple(_reached(state, said)),
+        tuple(sorted(gpu for gpu in held if (app, gpu) not in given_back)),
+        tuple((job, mine[-1].gpus) for job, mine in sorted(by_job.items()) if not mine[-1].stop),
+        jobs,
+    )
+
+
+def _reached(state: AppState, said: Mapping[JobId, Reached]) -> list[tuple[JobId, float | None]]:
+    """Jobs of the present phase that are done with it."""
+    found: list[tuple[JobId, float | None]] = []
+    for job, progress in state.jobs.items():
+        last = said.get(job)
+        if last is not None and last.failed:
+            found.append((job, None))
+        elif last is not None and last.iterations >= progress.target - SLACK:
+            found.append((job, last.metric or 0.0))
+        elif last is None and progress.done >= progress.target - SLACK:
+            found.append((job, 0.0))
+    return found
+
+
+def _job(
+    steward: Steward,
+    state: AppState,
+    job: JobId,
+    runs: Sequence[WantedRun],
+    ended: int,
+    now: float,
+) -> JobPicture:
+    progress = state.jobs.get(job)
+    done = progress.done if progress is not None else 0.0
+    target = progress.target if progress is not None else 0.0
+    if not runs:
+        return JobPicture(job, done, ended)
+    first = runs[0]
+    counted = first.limit > 0.0
+    if counted and first.ordered:
+        done = max(done, steward.progress(first.run)[0])
+    elif first.ordered:
+        done = 0.0  # Of a job that counts no iterations only time tells how far it is.
+    stage = _stage(steward, first)
+    watched = steward.watched(first.run)
+    since = {Stage.STARTING: first.since, Stage.RUNNING: first.since}.get(stage, now)
+    if stage is Stage.RUNNING and counted:
+        since = watched.since if watched is not None else now
+    process = _process(first, stage, min(since, now), target, now)
+    later = runs[-1] if len(runs) > 1 and stage is Stage.SAVING else None
+    successor = None if later is None else _process(later, Stage.WAITING, now, target, now)
+    starts = ended + (stage is not Stage.WAITING)
+    return JobPicture(job, min(done, process.until), starts, None, 0.0, process, successor)
+
+
+def _stage(steward: Steward, run: WantedRun) -> Stage:
+    if not run.ordered:
+        return Stage.WAITING
+    if run.stop or run.state is RunState.STOPPING:
+        return Stage.SAVING
+    trains = not run.limit or steward.progress(run.run)[1] > 0.0
+    return Stage.RUNNING if run.state is RunState.RUNNING and trains else Stage.STARTING
+
+
+def _process(run: WantedRun, stage: Stage, since: float, target: float, now: float) -> Process:
+    return Process(run.gpus, run.limit or target, stage, since, now, run.run)

@@ -1,0 +1,899 @@
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from themis.agent_host.session.outgoing import FIRST_WAIT, NEW, RESUMABLE
+from themis.agent_host.session.session import Agency
+from themis.apps import parse_app, plan_app
+from themis.core.agent.agent import Agent
+from themis.core.agent.events import MoveTimed, Progressed
+from themis.core.model import AppId, GpuId, JobId, Lease, OwnerId, Source
+from themis.core.model.presets import preset
+from themis.core.tuners import Curves
+from themis.protocol.agent_messages import (
+    Curve,
+    EndSaid,
+    JobPast,
+    LeaseNews,
+    OverNews,
+    PhaseSaid,
+    PointsNews,
+    Reached,
+    ReachedSaid,
+    RefusalNews,
+    ReleaseSaid,
+    RunNews,
+    RunSaid,
+    Said,
+    Standing,
+    StopSaid,
+    TargetsSaid,
+    TrialSaid,
+)
+from themis.protocol.node_messages import NOT_FINITE, Point, RunState
+
+TOPOLOGY = preset("demo16")
+SWEEP: dict[str, Any] = {
+    "name": "sweep",
+    "command": ["train", "--lr={lr}"],
+    "search": {"n": 4, "params": {"lr": {"log": [1e-3, 1e-1]}}},
+    "stop": {"method": "halving", "max_iterations": 12},
+    "iteration_seconds": 1.0,
+    "retries": 1,
+}
+
+
+class Stage:
+    """Plays the service to one agency: grants, runs, losses, and restarts of the agent."""
+
+    def __init__(self, **change: Any) -> None:
+        given = SWEEP | change
+        self.written = parse_app({key: value for key, value in given.items() if value is not None})
+        self.plan = plan_app(self.written, AppId("sweep"), OwnerId("ann"), seed=3)
+        self.at = 0.0
+        self.leases: dict[int, Lease] = {}
+        self.reached: list[Reached] = []
+        self.trials: list[TrialSaid] = []
+        self.curves: dict[JobId, list[tuple[float, float]]] = {}
+        self.done: dict[JobId, float] = {}
+        self.phase = 0
+        self.live: dict[JobId, RunNews] = {}
+        self.ended: dict[JobId, RunNews] = {}
+        self.asked: list[RunSaid] = []
+        self.stopped: list[int | str] = []
+        self.released: list[int] = []
+        self.end: EndSaid | None = None
+        self.count = 0
+        self.sessions = 0
+        self.past: tuple[JobPast, ...] = ()
+        self.agency = self.begin()
+
+    def begin(self) -> Agency:
+        """An agent starts, or starts again."""
+        self.sessions += 1
+        self.agency = Agency(
+            self.written, self.plan, session=f"s{self.sessions}", choose=lambda _: {"lr": 0.5}
+        )
+        self.hear(
+            Standing(
+                self.plan.spec,
+                TOPOLOGY,
+                tuple(self.leases.values()),
+                (*self.live.values(), *self.ended.values()),
+                self.phase,
+                tuple(self.done.items()),
+                tuple(self.trials),
+                tuple(self.reached),
+                tuple(Curve(job, tuple(points)) for job, points in self.curves.items()),
+                past=self.past,
+            )
+        )
+        return self.agency
+
+    def hear(self, item: Any) -> list[Said]:
+        self.at += 0.01
+        return self._take(self.agency.hear(self.at, item))
+
+    def wake(self, at: float) -> list[Said]:
+        self.at = at
+        return self._take(self.agency.wake(at))
+
+    def _take(self, said: Sequence[Said]) -> list[Said]:
+        for each in said:
+            match each:
+                case RunSaid():
+                    self.asked.append(each)
+                    self.count += 1
+                    self.live[each.job] = RunNews(
+                        self.count, each.job, each.gpus, each.key, RunState.STARTING
+                    )
+                    self.ended.pop(each.job, None)
+                case StopSaid():
+                    self.stopped.append(each.run or each.key)
+                case ReachedSaid():
+                    self.reached.append(each.reached)
+                case TrialSaid():
+                    self.trials.append(each)
+                case PhaseSaid():
+                    self.phase = each.phase
+                case ReleaseSaid():
+                    self.released.extend(each.gpus)
+                    for gpu in each.gpus:
+                        del self.leases[gpu]
+                case EndSaid():
+                    self.end = each
+                case _:
+                    pass
+        return list(said)
+
+    def grant(self, *gpus: int) -> list[Said]:
+        leases = tuple(
+            Lease(GpuId(gpu), AppId("sweep"), 100 + gpu, self.at, self.at + 600.0, Source.AUCTION)
+            for gpu in gpus
+        )
+        self.leases.update((lease.gpu, lease) for lease in leases)
+        return self.hear(LeaseNews(granted=leases))
+
+    def revoke(self, *gpus: int) -> list[Said]:
+        return self.hear(LeaseNews(revoked=tuple(self.leases.pop(gpu) for gpu in gpus)))
+
+    def report(self, job: JobId, iteration: float, loss: float) -> list[Said]:
+        run = self.live[job]
+        self.done[job] = iteration
+        self.curves.setdefault(job, []).append((iteration, loss))
+        point = Point(iteration, None, (("loss", loss),))
+        return self.hear(PointsNews(run.run, job, len(self.curves[job]), (point,)))
+
+    def exit(
+        self,
+        job: JobId,
+        code: int | None,
+        state: RunState = RunState.EXITED,
+        *,
+        told: bool = False,
+    ) -> list[Said]:
+        run = self.live.pop(job)
+        done = self.done.get(job, 0.0)
+        over = RunNews(run.run, job, run.gpus, run.key, state, code, done, "boom", told=told)
+        self.ended[job] = over
+        return self.hear(over)
+
+    def finish(self, job: JobId, loss: float) -> list[Said]:
+        """A job trains to its limit and exits."""
+        limit = next(each.limit for each in reversed(self.asked) if each.job == job)
+        self.report(job, limit, loss)
+        return self.exit(job, 0)
+
+    def running(self) -> list[JobId]:
+        return sorted(self.live)
+
+
+def losses(stage: Stage) -> dict[JobId, float]:
+    return {job.id: 1.0 + index for index, job in enumerate(stage.plan.spec.jobs)}
+
+
+def test_a_sweep_runs_phase_by_phase_to_its_winner() -> None:
+    stage = Stage()
+    stage.grant(0, 1, 2, 3)
+    assert stage.running() == ["0", "1", "2", "3"]
+    assert stage.asked[0].program.argv[1].startswith("--lr=0.0")
+    quality = losses(stage)
+    for job in stage.running():
+        stage.finish(job, quality[job])
+    assert stage.phase == 1
+    assert stage.running() == ["0", "1"]
+    for job in stage.running():
+        stage.finish(job, quality[job])
+    assert stage.running() == ["0"]
+    stage.finish(JobId("0"), quality[JobId("0")])
+    assert stage.end == EndSaid("finished", JobId("0"))
+    assert [each.limit for each in stage.asked if each.job == "0"][-1] == 12.0
+
+
+def test_more_is_better_where_the_goal_says_so() -> None:
+    stage = Stage(metric={"goal": "maximize"})
+    stage.grant(0, 1, 2, 3)
+    quality = losses(stage)
+    while stage.end is None:
+        for job in stage.running():
+            stage.finish(job, quality[job])
+    assert stage.end.best == "3"
+
+
+@pytest.mark.parametrize("moment", range(12))
+def test_an_agent_that_begins_again_at_any_moment_comes_to_the_same_end(moment: int) -> None:
+    stage = Stage()
+    stage.grant(0, 1)
+    quality = losses(stage)
+    steps = 0
+    while stage.end is None and steps < 50:
+        for job in stage.running():
+            if steps == moment:
+                before = dict(stage.live)
+                stage.begin()
+                assert stage.live == before, "what runs goes on"
+            steps += 1
+            if job in stage.live:
+                stage.finish(job, quality[job])
+    assert stage.end == EndSaid("finished", JobId("0"))
+    seen = [(each.job, each.iterations) for each in stage.reached]
+    assert len(seen) == len(set(seen)), "no phase of a job was told twice"
+
+
+def test_what_ended_while_nobody_listened_is_noticed_when_somebody_does() -> None:
+    stage = Stage()
+    stage.grant(0, 1, 2, 3)
+    stage.done[JobId("2")] = 4.0
+    stage.curves[JobId("2")] = [(4.0, 0.7)]
+    run = stage.live.pop(JobId("2"))
+    stage.ended[JobId("2")] = RunNews(run.run, run.job, run.gpus, run.key, RunState.EXITED, 0, 4.0)
+    stage.begin()
+    assert [(each.job, each.metric) for each in stage.reached] == [("2", 0.7)]
+
+
+def test_an_end_that_comes_after_a_new_start_is_heard() -> None:
+    """As long as an agent has not heard all points of a run, it is told that the run is going."""
+    stage = Stage()
+    stage.grant(0, 1, 2, 3)
+    run = stage.live[JobId("2")]
+    stage.live[JobId("2")] = replace(run, state=RunState.STOPPING)
+    before = len(stage.asked)
+    stage.begin()
+    assert len(stage.asked) == before, "whether it has to run again is not known yet"
+    stage.finish(JobId("2"), 0.7)
+    assert [(each.job, each.metric) for each in stage.reached] == [("2", 0.7)]
+
+
+def test_a_job_that_was_done_when_it_was_told_to_go_is_done() -> None:
+    stage = Stage()
+    stage.grant(0, 1, 2, 3)
+    (job,) = [job for job, run in stage.live.items() if run.gpus == (0,)]
+    stage.report(job, 3.0, 0.7)
+    stage.revoke(0)
+    gone = stage.live.pop(job)
+    stage.grant(5)
+    again = stage.live[job]
+    assert again.gpus == (5,)
+    stage.hear(replace(gone, state=RunState.EXITED, code=0, iterations=3.0))
+    assert [(each.job, each.metric) for each in stage.reached] == [(job, 0.7)]
+    assert again.key in stage.stopped
+    stage.hear(replace(again, state=RunState.EXITED, code=0, iterations=3.0))
+    assert len(stage.reached) == 1
+
+
+def test_a_phase_that_was_decided_and_perhaps_not_heard_is_announced_again() -> None:
+    stage = Stage()
+    stage.grant(0, 1, 2, 3)
+    for job, loss in losses(stage).items():
+        stage.finish(job, loss)
+    stage.phase = 0
+    stage.begin()
+    assert stage.phase == 1
+
+
+def test_a_job_whose_gpu_is_taken_stops_and_goes_on_elsewhere() -> None:
+    stage = Stage()
+    stage.grant(0, 1, 2, 3)
+    stage.revoke(0)
+    (job,) = [job for job, run in stage.live.items() if run.gpus == (0,)]
+    stage.exit(job, RESUMABLE)
+    assert job not in stage.live
+    stage.grant(5)
+    assert stage.live[job].gpus == (5,)
+    assert not stage.agency.over
+
+
+def test_a_process_that_its_node_ends_with_its_lease_has_not_failed() -> None:
+    stage = Stage(retries=0)
+    stage.grant(0)
+    (job,) = stage.running()
+    stage.at = 700.0
+    stage.exit(job, -15)
+    assert not stage.reached
+
+
+def test_a_job_that_fails_waits_and_is_tried_again_then_given_up() -> None:
+    stage = Stage()
+    stage.grant(0, 1, 2, 3)
+    stage.exit(JobId("0"), 1)
+    assert JobId("0") not in stage.live
+    assert stage.agency.next_wake == pytest.approx(stage.at + FIRST_WAIT)
+    stage.grant(4)
+    assert JobId("0") not in stage.live
+    stage.wake(stage.agency.next_wake)
+    stage.grant(6)
+    assert JobId("0") in stage.live
+    stage.exit(JobId("0"), 1)
+    (given_up,) = stage.reached
+    assert given_up.failed == "boom"
+    for job in ("1", "2", "3"):
+        stage.finish(JobId(job), 1.0)
+    assert JobId("0") not in stage.running()
+
+
+def test_an_app_all_of_whose_jobs_fail_has_failed() -> None:
+    stage = Stage(retries=0)
+    stage.grant(0, 1, 2, 3)
+    for job in stage.running():
+        stage.exit(job, 3)
+    assert stage.end is not None
+    assert stage.end.outcome.startswith("failed")
+    assert stage.end.best is None
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["undisturbed", "with restarts"])
+def test_jobs_that_were_given_up_stay_so_in_the_phases_that_follow(restarts: bool) -> None:
+    stage = Stage(retries=0)
+    stage.grant(0, 1, 2, 3)
+    for job in ("1", "2", "3"):
+        stage.exit(JobId(job), 3)
+    for phase in range(3):
+        if restarts:
+            stage.begin()
+        assert (stage.phase, stage.running()) == (phase, ["0"])
+        stage.finish(JobId("0"), 1.0)
+    assert stage.end == EndSaid("finished", JobId("0"))
+    assert sorted({each.job for each in stage.asked[4:]}) == ["0"]
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["undisturbed", "with restarts"])
+def test_a_bracket_all_of_whose_jobs_fail_does_not_end_the_sweep(restarts: bool) -> None:
+    search = {"params": {"lr": [0.1, 0.2]}}
+    stage = Stage(search=search, stop={"method": "hyperband", "max_iterations": 4}, retries=0)
+    stage.grant(0, 1, 2, 3)
+    first = stage.running()
+    for job in first:
+        stage.exit(job, 3)
+    if restarts:
+        stage.begin()
+    stage.grant(*(gpu for gpu in range(4) if gpu not in stage.leases))
+    assert stage.running()
+    assert not set(stage.running()) & set(first)
+    while stage.end is None:
+        for job in stage.running():
+            stage.finish(job, 1.0 + int(job))
+    assert stage.end.outcome == "finished"
+    assert stage.end.best not in first
+
+
+def test_a_trial_that_fails_before_others_are_chosen_does_not_end_the_search() -> None:
+    search = {"method": "optuna", "n": 2, "params": {"lr": [0.1, 0.5]}}
+    stage = Stage(search=search, stop={"max_iterations": 4}, retries=0)
+    stage.grant(0)
+    (first,) = stage.running()
+    stage.exit(first, 3)
+    assert stage.end is None
+    (second,) = stage.running()
+    stage.finish(second, 1.0)
+    assert stage.end == EndSaid("finished", second)
+
+
+def test_exiting_with_0_too_early_is_a_failure() -> None:
+    stage = Stage(retries=0)
+    stage.grant(0, 1, 2, 3)
+    stage.report(JobId("1"), 1.0, 0.5)
+    stage.exit(JobId("1"), 0)
+    (given_up,) = stage.reached
+    assert "iteration 1 of" in given_up.failed
+    assert "must report its iteration before it exits" in given_up.failed
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_job_that_goes_beyond_its_limit_and_is_told_to_go_is_done(restarts: bool) -> None:
+    stage = Stage(retries=0, search=None, command=["x"], stop={"max_iterations": 12})
+    stage.grant(0)
+    job = JobId("0")
+    stage.report(job, 223.0, 0.5)
+    if restarts:
+        run = stage.live.pop(job)
+        stage.ended[job] = replace(run, state=RunState.EXITED, code=RESUMABLE, iterations=223.0)
+        stage.begin()
+    else:
+        stage.exit(job, RESUMABLE)
+    assert stage.end == EndSaid("finished", job)
+
+
+def test_a_job_that_crashes_beyond_its_limit_has_failed() -> None:
+    stage = Stage(retries=1, search=None, command=["x"], stop={"max_iterations": 12})
+    stage.grant(0)
+    job = JobId("0")
+    for _ in range(2):
+        assert stage.end is None
+        stage.report(job, 223.0, 0.5)
+        stage.exit(job, 3)
+        stage.wake(stage.at + FIRST_WAIT)
+        stage.grant(0)
+    assert stage.end is not None
+    assert stage.end.outcome.startswith("failed: ")
+
+
+def test_a_job_that_finds_nothing_left_to_do_is_done_if_its_node_knows_how_far_it_is() -> None:
+    """As after a restore: the service knows less than the checkpoint."""
+    stage = Stage(retries=0, search=None, command=["x"], stop={"max_iterations": 12})
+    stage.grant(0)
+    job = JobId("0")
+    stage.report(job, 1.0, 0.5)
+    stage.exit(job, RESUMABLE)
+    assert stage.running() == [job]
+    stage.done[job] = stage.asked[-1].limit
+    stage.exit(job, 0)
+    assert stage.end == EndSaid("finished", job)
+
+
+def test_a_job_that_never_reports_knows_itself_when_it_is_done() -> None:
+    stage = Stage(search=None, command=["x"], stop=None, iteration_seconds=None)
+    stage.grant(0)
+    assert stage.asked[0].limit == 0.0
+    stage.exit(JobId("0"), 0)
+    assert stage.end == EndSaid("finished", JobId("0"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({}, id="halving"),
+        pytest.param(
+            {"stop": {"max_iterations": 12}, "metric": {"name": "accuracy", "goal": "maximize"}},
+            id="no rule, but a metric to compare by",
+        ),
+        pytest.param(
+            {
+                "stop": {"max_iterations": 12},
+                "search": {"method": "optuna", "n": 4, "params": {"lr": [0.1]}},
+            },
+            id="a search that goes by the metric",
+        ),
+    ],
+)
+def test_trials_that_are_judged_and_never_report_have_failed_and_nobody_wins(change: Any) -> None:
+    stage = Stage(retries=0, **change)
+    stage.grant(0, 1, 2, 3)
+    while stage.end is None:
+        stage.exit(stage.running()[0], 0)
+    assert stage.end.outcome.startswith("failed: ")
+    assert "never reported its metric" in stage.end.outcome
+    assert stage.end.best is None
+
+
+def test_a_trial_that_never_reports_what_it_is_judged_by_is_given_up_at_once() -> None:
+    stage = Stage(metric={"name": "accuracy", "goal": "maximize"}, retries=3)
+    stage.grant(0, 1, 2, 3)
+    job = stage.running()[0]
+    stage.finish(job, 0.5)  # Its loss.
+    (given_up,) = stage.reached
+    assert "'accuracy'" in given_up.failed
+
+
+def test_trials_that_nothing_compares_need_not_report_and_then_there_is_no_best() -> None:
+    stage = Stage(stop={"max_iterations": 12})
+    stage.grant(0, 1, 2, 3)
+    for job in stage.running():
+        stage.exit(job, 0)
+    assert stage.end == EndSaid("finished", None)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_of_trials_that_nothing_has_to_compare_the_best_that_reports_wins(restarts: bool) -> None:
+    stage = Stage(stop={"max_iterations": 12})
+    stage.grant(0, 1, 2, 3)
+    first, second, *others = stage.running()
+    stage.finish(first, 2.0)
+    stage.finish(second, 1.0)
+    for job in others:
+        stage.exit(job, 0)
+    if restarts:
+        stage.end = None
+        stage.begin()
+    assert stage.end == EndSaid("finished", second)
+
+
+def test_a_job_without_limit_goes_on_until_it_exits_with_0_whatever_it_reports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[float] = []
+    handle = Agent.handle
+
+    def listen(agent: Agent, event: Any) -> Any:
+        if isinstance(event, Progressed):
+            told.extend(done for _, done in event.iterations)
+        return handle(agent, event)
+
+    monkeypatch.setattr(Agent, "handle", listen)
+    stage = Stage(search=None, command=["x"], stop=None, iteration_seconds=None)
+    stage.grant(0)
+    job = JobId("0")
+    for iteration in (1.0, 2.0, 59.0):
+        stage.report(job, iteration, 0.5)
+    stage.exit(job, RESUMABLE, told=True)
+    assert stage.running() == [job], "it goes on"
+    assert set(told) <= {0.0}, "its iterations are no part of the one whole that it has to do"
+    stage.report(job, 60.0, 0.5)
+    stage.exit(job, 0)
+    assert stage.end == EndSaid("finished", job)
+    assert stage.reached[-1].iterations == 60.0
+
+
+def test_a_job_that_saves_and_goes_at_once_does_not_do_so_for_ever() -> None:
+    stage = Stage(retries=0)
+    stage.grant(0)
+    (job,) = stage.running()
+    stage.exit(job, RESUMABLE)
+    assert [each.job for each in stage.reached if each.failed] == [job]
+
+
+def test_a_job_that_says_nothing_may_save_and_go_when_its_node_tells_it_to() -> None:
+    stage = Stage(retries=0)
+    stage.grant(0)
+    (job,) = stage.running()
+    # A round was late: its lease is renewed, and its node told it to go all the same.
+    stage.exit(job, RESUMABLE, told=True)
+    assert not stage.reached, "it is not given up"
+    stage.grant(1, 2, 3)
+    assert job in stage.live
+
+
+def test_a_job_that_got_somewhere_may_save_and_go() -> None:
+    stage = Stage(retries=0)
+    stage.grant(0)
+    (job,) = stage.running()
+    stage.report(job, 1.0, 0.3)
+    stage.exit(job, RESUMABLE)
+    assert not stage.reached, "it is not given up"
+    stage.grant(1, 2, 3)
+    assert job in stage.live
+
+
+def test_a_run_that_never_ran_is_tried_again_after_a_while_and_then_given_up() -> None:
+    stage = Stage(retries=1)
+    stage.grant(0, 1, 2, 3)
+    job = JobId("2")
+    stage.exit(job, None, RunState.LOST)
+    assert job not in stage.live
+    stage.wake(stage.agency.next_wake)
+    stage.grant(5)
+    stage.exit(job, None, RunState.LOST)
+    assert [each.failed for each in stage.reached] == ["boom"]
+
+
+def test_a_run_that_is_lost_is_started_again() -> None:
+    stage = Stage(retries=0)
+    stage.grant(0)
+    (job,) = stage.running()
+    run = stage.live[job]
+    stage.hear(RunNews(run.run, job, run.gpus, run.key, RunState.RUNNING))
+    stage.exit(job, None, RunState.LOST)
+    assert job in stage.live
+
+
+def test_a_job_that_runs_for_too_long_is_ended() -> None:
+    stage = Stage(max_runtime=100.0, retries=5)
+    stage.grant(0)
+    (job,) = stage.running()
+    assert stage.agency.next_wake == pytest.approx(100.0, abs=1.0)
+    stage.wake(stage.agency.next_wake)
+    assert stage.stopped
+    assert "max_runtime" in stage.reached[0].failed
+    assert stage.reached[0].job == job
+
+
+def test_time_counts_over_moves_and_over_restarts_of_the_agent() -> None:
+    stage = Stage(search=None, command=["x"], stop={"max_iterations": 9}, max_runtime=100.0)
+    stage.grant(0)
+    (job,) = stage.running()
+    stage.at = 30.0
+    stage.revoke(0)
+    stage.exit(job, 75)
+    stage.at = 50.0
+    stage.grant(1)
+    assert stage.agency.next_wake == pytest.approx(120.0, abs=1.0), "30 s are spent, at 50 s"
+    stage.past = (JobPast(job, 40.0, 0),)
+    stage.at = 60.0
+    stage.begin()
+    assert stage.agency.next_wake == pytest.approx(120.0, abs=1.0), "40 s are spent, at 60 s"
+
+
+def test_failures_count_over_restarts_of_the_agent() -> None:
+    stage = Stage(search=None, command=["x"], stop={"max_iterations": 9}, retries=1)
+    stage.grant(0)
+    (job,) = stage.running()
+    stage.past = (JobPast(job, 1.0, 1),)
+    stage.begin()
+    stage.exit(job, 3)
+    assert stage.end is not None
+    assert stage.end.outcome == "failed: boom"
+
+
+def test_a_refused_run_is_asked_for_again_after_a_while() -> None:
+    stage = Stage()
+    stage.grant(0)
+    (job,) = stage.running()
+    key = stage.live.pop(job).key
+    stage.hear(RefusalNews(key, "it does not hold these GPUs"))
+    asked = len(stage.asked)
+    stage.wake(stage.agency.next_wake)
+    stage.grant(7)
+    assert len(stage.asked) > asked
+    assert stage.asked[-1].key != key
+
+
+def test_a_run_that_is_refused_for_ever_is_given_up_with_the_reason() -> None:
+    stage = Stage()
+    stage.grant(0)
+    (job,) = stage.running()
+    key = stage.live.pop(job).key
+    stage.hear(RefusalNews(key, "metric.pattern: got '('", final=True))
+    (reached,) = stage.reached
+    assert (reached.job, reached.failed) == (job, "metric.pattern: got '('")
+
+
+def test_a_run_is_stopped_by_its_key_while_its_number_is_not_known() -> None:
+    stage = Stage()
+    stage.grant(0)
+    (run,) = stage.live.values()
+    stage.revoke(0)
+    assert stage.stopped == [run.key]
+
+
+def test_parameters_are_chosen_when_a_trial_begins_and_are_kept() -> None:
+    search = {"method": "optuna", "n": 4, "params": {"lr": [0.1, 0.5]}}
+    stage = Stage(search=search)
+    stage.grant(0)
+    (trial,) = stage.trials
+    assert json.loads(trial.params) == {"lr": 0.5}
+    assert stage.asked[0].program.argv == ("train", "--lr=0.5")
+    stage.begin()
+    assert len(stage.trials) == 1
+
+
+@pytest.mark.parametrize("goal", ["minimize", "maximize"])
+@pytest.mark.parametrize("restarts", [False, True], ids=["undisturbed", "with a restart"])
+def test_a_trial_that_diverges_cannot_win_by_what_it_was_before(goal: str, restarts: bool) -> None:
+    stage = Stage(metric={"goal": goal})
+    stage.grant(0, 1, 2, 3)
+    best = JobId("0")
+    stage.report(best, 1.0, 1e-3 if goal == "minimize" else 99.0)
+    if restarts:
+        stage.report(best, 2.0, NOT_FINITE)
+        stage.begin()
+    stage.finish(best, NOT_FINITE)
+    for job in ("1", "2", "3"):
+        stage.finish(JobId(job), 1.0)
+    assert stage.reached[0].metric is None
+    assert best not in stage.running()
+
+
+def test_a_curve_that_breaks_is_stopped() -> None:
+    stage = Stage(stop={"method": "curve", "max_iterations": 1000})
+    stage.grant(0, 1, 2, 3)
+    job = JobId("1")
+    stage.report(job, 10.0, 0.001)
+    for step in range(2, 5):
+        stage.report(job, 10.0 * step, NOT_FINITE)
+    assert [(each.job, each.metric) for each in stage.reached] == [(job, None)]
+    assert stage.stopped
+
+
+def test_curves_are_stopped_where_they_flatten_and_the_arbiter_hears_of_it() -> None:
+    stage = Stage(stop={"method": "curve", "max_iterations": 1000})
+    stage.grant(0, 1, 2, 3)
+    job = JobId("1")
+    said: list[Said] = []
+    for step in range(1, 200):
+        if job not in stage.live or stage.reached:
+            break
+        said += stage.report(job, 10.0 * step, 0.5 + math.exp(-step))
+    assert [each.job for each in stage.reached] == [job]
+    assert any(isinstance(each, TargetsSaid) for each in said)
+    assert stage.stopped
+
+
+def test_points_that_come_twice_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+    monkeypatch.setattr(Curves, "observe", lambda _, job, iteration, loss: seen.append(iteration))
+    stage = Stage(stop={"method": "curve", "max_iterations": 1000})
+    stage.grant(0)
+    (job,) = stage.running()
+    points = tuple(Point(float(i), float(i), (("loss", 1.0 / i),)) for i in (1, 2, 3))
+    stage.hear(PointsNews(stage.live[job].run, job, 1, points[:2]))
+    stage.hear(PointsNews(stage.live[job].run, job, 1, points))
+    assert seen == [1.0, 2.0, 3.0]
+
+
+def test_nothing_is_said_once_the_app_is_over() -> None:
+    stage = Stage()
+    stage.grant(0)
+    stage.hear(OverNews("cancelled"))
+    assert stage.grant(1) == []
+    assert stage.agency.over
+
+
+def moves(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float | None, float | None]]:
+    """What the agent is told of the costs of moves, from now on."""
+    told: list[tuple[float | None, float | None]] = []
+
+    def note(_: Agent, event: MoveTimed) -> None:
+        told.append((event.checkpoint, event.restart))
+
+    monkeypatch.setattr(Agent, "_on_move", note)
+    return told
+
+
+def test_a_job_that_lost_what_it_had_is_where_it_begins() -> None:
+    stage = Stage(search=None, command=["train"], stop={"max_iterations": 100})
+    stage.grant(0)
+    (job,) = stage.running()
+    stage.hear(replace(stage.live[job], state=RunState.RUNNING))
+    stage.report(job, 100.0, 1.0)
+    stage.exit(job, None, RunState.LOST)  # Before it had saved: its machine is gone.
+    assert stage.running() == [job], "it is tried again"
+    run = replace(stage.live[job], state=RunState.RUNNING)
+    stage.hear(run)
+    points = tuple(Point(n, None, (("loss", 2.0),)) for n in (1.0, 5.0))
+    stage.hear(PointsNews(run.run, job, 1, points))
+    stage.done[job] = 5.0
+    stage.exit(job, 0)
+    assert not stage.reached, "5 iterations are not 100"
+    assert stage.end is None
+
+
+def test_how_long_a_job_takes_to_train_after_its_start_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = moves(monkeypatch)
+    stage = Stage()
+    stage.grant(0)
+    (job,) = stage.running()
+    run = stage.live[job]
+    stage.hear(replace(run, state=RunState.RUNNING))
+    stage.at += 20.0
+    # Its first three iterations come together, a second after the first of them.
+    points = tuple(Point(1.0 + n, 70.0 + n / 2) for n in range(3))
+    stage.hear(PointsNews(run.run, job, 1, points))
+    stage.hear(PointsNews(run.run, job, 4, (Point(4.0, 80.0),)))
+    [(_, restart)] = told
+    assert restart == pytest.approx(19.01)
+
+
+def test_how_long_a_job_takes_to_save_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = moves(monkeypatch)
+    stage = Stage()
+    stage.grant(0)
+    (job,) = stage.running()
+    stage.report(job, 1.0, 0.5)
+    stage.revoke(0)
+    stage.at += 6.0
+    stage.exit(job, RESUMABLE)
+    [(checkpoint, _)] = told
+    assert checkpoint == pytest.approx(6.01)
+    stage.grant(1)
+    (job,) = stage.running()
+    stage.revoke(1)
+    stage.exit(job, RESUMABLE)
+    assert len(told) == 1, "one that had done nothing had nothing to save"
+
+
+def test_a_job_that_can_go_on_on_one_machine_only_waits_for_it() -> None:
+    stage = Stage(search={"n": 1, "params": {"lr": [0.1]}}, stop={"max_iterations": 12})
+    stage.grant(15)
+    (job,) = stage.running()
+    key, home = stage.asked[-1].key, TOPOLOGY.machines[0].name
+    del stage.live[job]
+    stage.hear(RefusalNews(key, "its checkpoints are there alone", home=home))
+    assert stage.released == [15]
+    assert len(stage.asked) == 1
+    first = TOPOLOGY.gpus_of[0][0]
+    stage.grant(first)
+    assert stage.asked[-1].gpus == (first,)
+
+
+def test_a_job_that_waited_for_one_machine_asks_for_another_after_a_while() -> None:
+    stage = Stage(search={"n": 1, "params": {"lr": [0.1]}}, stop={"max_iterations": 12})
+    stage.grant(15)
+    (job,) = stage.running()
+    del stage.live[job]
+    stage.hear(RefusalNews(stage.asked[-1].key, "why", home=TOPOLOGY.machines[0].name))
+    stage.grant(14)
+    assert len(stage.asked) == 1
+    stage.wake(stage.agency.next_wake)
+    stage.grant(13)
+    assert stage.asked[-1].gpus == (13,)
+
+
+def test_jobs_that_run_on_are_not_moved_where_one_could_not() -> None:
+    stage = Stage()
+    stage.grant(0, 15)
+    stays, moves = sorted(stage.live, key=lambda job: stage.live[job].gpus)
+    refused = next(said for said in stage.asked if said.job == moves)
+    del stage.live[moves]
+    stage.hear(RefusalNews(refused.key, "why", home=TOPOLOGY.machines[1].name))
+    stage.report(stays, 1.0, 0.5)
+    stage.revoke(0)
+    stage.exit(stays, RESUMABLE)
+    count = len(stage.asked)
+    other = TOPOLOGY.gpus_of[2][0]
+    stage.grant(other)
+    assert all(said.job != stays for said in stage.asked[count:]), "its checkpoints are elsewhere"
+
+
+def _listened(stage: Stage) -> list[float]:
+    """How far its one job is, as the agent is told from now on."""
+    told: list[float] = []
+    core = stage.agency._agent
+    assert core is not None
+    handle = core.handle
+
+    def listen(event: Any) -> Any:
+        if isinstance(event, Progressed):
+            told.append(event.iterations[0][1])
+        return handle(event)
+
+    core.handle = listen  # type: ignore[method-assign]
+    return told
+
+
+ONE_LONG_JOB: dict[str, Any] = {
+    "search": None,
+    "stop": {"max_iterations": 4000},
+    "command": ["train"],
+}
+
+
+def test_an_agent_reckons_how_far_jobs_are_that_report_rarely() -> None:
+    stage = Stage(**ONE_LONG_JOB)
+    stage.grant(0, 1)
+    (run,) = stage.live.values()
+    told = _listened(stage)
+    # People's clocks are an hour ahead, and the second point was 30 s on its way.
+    stage.agency.behind = -3600.0
+    for at, time, iteration in ((100.0, 3700.0, 100.0), (230.0, 3800.0, 200.0)):
+        stage.at = at
+        point = Point(iteration, time, (("loss", 1.0),))
+        stage.hear(PointsNews(run.run, run.job, int(iteration // 100), (point,)))
+    stage.at = 260.0
+    stage.grant(1, 2)
+    # One GPU, an iteration a second: it was at 200 a minute ago.
+    assert told[-1] == pytest.approx(260.0, abs=0.1)
+    stage.at = 10_000.0
+    stage.grant(2, 3)
+    # So long it never was silent: something is wrong with it.
+    assert told[-1] == pytest.approx(500.0, abs=0.1)
+
+
+def test_a_job_that_has_not_reported_yet_is_reckoned_to_train_after_its_start() -> None:
+    stage = Stage(**ONE_LONG_JOB)
+    stage.grant(0, 1)
+    (run,) = stage.live.values()
+    core = stage.agency._agent
+    assert core is not None
+    assert core.start_seconds > 1.0
+    told = _listened(stage)
+    stage.hear(replace(run, state=RunState.RUNNING))
+
+    def after(seconds: float, gpu: int) -> float:
+        stage.at = seconds
+        stage.grant(gpu, gpu + 1)
+        return told[-1]
+
+    assert after(core.start_seconds - 1.0, 1) == 0.0
+    assert after(core.start_seconds + 20.0, 2) == pytest.approx(20.0, abs=0.1)
+    # By then it should have said something.
+    assert after(core.start_seconds + 500.0, 3) == pytest.approx(NEW)
+
+
+def test_a_job_that_has_reported_once_is_reckoned_to_train_on_for_a_while() -> None:
+    stage = Stage(**ONE_LONG_JOB)
+    stage.grant(0, 1)
+    (run,) = stage.live.values()
+    told = _listened(stage)
+    stage.at = 50.0
+    stage.hear(PointsNews(run.run, run.job, 1, (Point(10.0, None, (("loss", 1.0),)),)))
+    stage.at = 70.0
+    stage.grant(1, 2)
+    assert told[-1] == pytest.approx(30.0, abs=0.1)
+    stage.at = 1000.0
+    stage.grant(2, 3)
+    assert told[-1] == pytest.approx(10.0 + NEW)

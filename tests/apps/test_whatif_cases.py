@@ -1,0 +1,116 @@
+"""The cases of a what-if: one thing changed at a time, and clear words where that cannot be."""
+
+from typing import Any
+
+import pytest
+
+from themis.apps import AppFile, Plan, parse_app, plan_app, whatif_cases
+from themis.apps.whatif_cases import Wishes, cases_of, delay_of, more_machines, wishes_from
+from themis.core.model import AppId, Machine, OwnerId, Topology
+from themis.errors import ConfigError, RefusedError
+from themis.recording.forecast_questions import Case
+
+TOPOLOGY = Topology(
+    (Machine("big", "r0", (4, 4)), Machine("s0", "r0", (2,)), Machine("s1", "r1", (2,)))
+)
+FILE: dict[str, Any] = {
+    "name": "sweep",
+    "command": ["train", "{lr}"],
+    "env": {"TOKEN": "secret"},
+    "search": {"n": 4, "params": {"lr": [0.1, 0.2]}},
+    "stop": {"method": "halving", "max_iterations": 100},
+    "gpus": {"per_job_max": 2, "per_job_min": 2},
+    "iteration_seconds": 1.5,
+}
+
+
+def cases(wishes: Wishes, **change: Any) -> tuple[Case, ...]:
+    app = parse_app(FILE | change)
+    return cases_of(
+        app, wishes, name=AppId("sweep-2"), owner=OwnerId("ann"), seed=1, topology=TOPOLOGY
+    )
+
+
+def test_the_app_as_written_comes_first_and_each_wish_changes_one_thing() -> None:
+    wishes = Wishes((4,), ("none", "halving,eta=4"), ("+8h", 60.0), ("fifo",), (2,))
+    written, wider, none, quarter, tonight, soon, fifo, more = cases(wishes)
+    assert (written.label, written.spec.id, written.tuner) == ("as written", "sweep-2", "halving")
+    assert {job.max_gpus for job in wider.spec.jobs} == {4}
+    assert (len(none.spec.phases), none.tuner) == (1, "single")
+    assert [phase.jobs for phase in quarter.spec.phases] == [4, 1]
+    assert (tonight.delay, tonight.label, tonight.spec) == (28800.0, "at +8h", written.spec)
+    assert (soon.delay, soon.label) == (60.0, "at +60s")
+    assert (fifo.policy, fifo.spec) == ("fifo", written.spec)
+    assert [machine.name for machine in more.machines] == ["s0-more", "s0-more-2"]
+    assert {machine.slots for machine in more.machines} == {(2,)}
+
+
+def test_an_app_is_planned_once_for_all_cases_that_leave_it_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planned: list[str] = []
+
+    def plan(app: AppFile, name: AppId, owner: OwnerId, seed: int) -> Plan:
+        planned.append(name)
+        return plan_app(app, name, owner, seed)
+
+    monkeypatch.setattr(whatif_cases, "plan_app", plan)
+    cases(Wishes((4,), ("none",), ("+8h", 60.0), ("fifo",), (2,)))
+    assert len(planned) == 3
+    with pytest.raises(ConfigError, match="at most 7 things"):
+        cases(Wishes(gpus=tuple(range(2, 10))))
+    assert len(planned) == 3  # Too many wishes are not planned at all.
+
+
+def test_nothing_of_what_would_run_is_in_a_case() -> None:
+    told = repr(cases(Wishes(), command=["run-me", "{lr}"]))
+    assert "secret" not in told
+    assert "run-me" not in told
+
+
+@pytest.mark.parametrize(
+    ("wishes", "reason"),
+    [
+        pytest.param(Wishes(gpus=(1,)), "gpus", id="fewer than a job needs"),
+        pytest.param(Wishes(stop=("halfing",)), "did you mean|halving", id="an unknown rule"),
+        pytest.param(Wishes(stop=("halving,eta=x",)), "eta=N", id="an option that is none"),
+        pytest.param(Wishes(stop=("halving,depth=3",)), "eta=N", id="an option nobody knows"),
+        pytest.param(Wishes(stop=("hyperband",)), "trials", id="a rule that wants other trials"),
+        pytest.param(Wishes(at=("tomorrow",)), "at", id="a time that is none"),
+        pytest.param(Wishes(at=("-5m",)), "positive", id="a time that has passed"),
+        pytest.param(Wishes(at=("400d",)), "30 days", id="too far off"),
+        pytest.param(Wishes(policy=("os:system",)), "policy", id="code from outside"),
+        pytest.param(Wishes(add_machines=(0,)), "add_machines", id="no machine"),
+        pytest.param(Wishes(add_machines=(True,)), "add_machines", id="neither"),
+        pytest.param(Wishes(add_machines=(10**9,)), "1000", id="too many"),
+        pytest.param(Wishes(gpus=tuple(range(2, 11))), "at most 7", id="too many things"),
+    ],
+)
+def test_a_wish_that_cannot_be_is_told(wishes: Wishes, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        cases(wishes)
+
+
+def test_machines_of_a_list_get_names_that_are_free() -> None:
+    wish = [
+        {"name": "big", "rack": "r9", "slots": [8]},
+        {"name": "new", "rack": "r9", "slots": [8]},
+    ]
+    made = more_machines(wish, TOPOLOGY)
+    assert [machine.name for machine in made] == ["big-2", "new"]
+    with pytest.raises(RefusedError, match="slots"):
+        more_machines([{"name": "x", "rack": "r"}], TOPOLOGY)
+    with pytest.raises(ConfigError, match="none to copy"):
+        more_machines(1, Topology(()))
+
+
+def test_wishes_in_plain_data_are_lists() -> None:
+    assert wishes_from({"gpus": [4], "at": [], "app": {}}) == Wishes(gpus=(4,))
+    assert wishes_from({"policy": ["fifo"]}).of_operators
+    assert not wishes_from({"stop": ["none"]}).of_operators
+    with pytest.raises(ConfigError, match="a list"):
+        wishes_from({"gpus": 4})
+
+
+def test_a_delay_is_seconds_or_a_time_from_now() -> None:
+    assert (delay_of("+8h"), delay_of("90s"), delay_of(5)) == (28800.0, 90.0, 5.0)

@@ -1,0 +1,50 @@
+"""Machines that rest, and GPUs that others use, on clusters of other schedulers."""
+
+from typing import cast
+
+from themis.engines.remote.backoff import Others, Resting, troubled
+from themis.engines.remote.engine import RemoteEngine
+
+
+class Engine:
+    """One that hears its supervisors, or not."""
+
+    def __init__(self) -> None:
+        self.quiet = False
+
+
+def opened(resting: Resting) -> Engine:
+    engine = Engine()
+    resting.opened("n0", cast("RemoteEngine", engine))
+    return engine
+
+
+def test_a_machine_whose_supervisors_are_silent_rests_longer_each_time() -> None:
+    now = 1000.0
+    resting = Resting(lambda: now)
+    lengths = []
+    for _ in range(3):
+        opened(resting).quiet = True
+        began = now
+        assert resting.rests("n0")
+        while resting.rests("n0"):
+            now += 1.0
+        lengths.append(now - began)
+    assert lengths == [60.0, 120.0, 240.0]
+
+
+def test_a_machine_that_was_down_is_used_as_soon_as_it_is_up() -> None:
+    resting = Resting(lambda: 1000.0)
+    opened(resting).quiet = True
+    resting.is_down("n0")
+    assert not resting.rests("n0"), "what its former engine heard was before"
+
+
+def test_what_others_use_counts_when_two_looks_agree() -> None:
+    others = Others("Ray")
+    assert [len(others.troubles("n0", used)) for used in (3, 1, 2, -1, 2)] == [0, 1, 1, 0, 0]
+
+
+def test_gpus_with_trouble_are_the_last_that_are_not_ours() -> None:
+    gpus = troubled(4, "a100", ["others", "others"], busy=[3])
+    assert [gpu.trouble for gpu in gpus] == ["", "others", "others", ""]

@@ -1,0 +1,46 @@
+"""On which seeds the points of a sweep's figure are."""
+
+import math
+
+import pytest
+
+from themis.evaluation.run_matrix import Cell, Measured, unprinted
+from themis.evaluation.sweeps import alike
+
+SEEDS = tuple(range(101, 111))
+OURS, PRINTED = "themis", "themis-paper"
+
+
+def measured(printed: int) -> Measured:
+    """Two values on ten seeds, of the mechanism as printed on the first so many."""
+    counts = {OURS: len(SEEDS), PRINTED: printed}
+    cells: dict[Cell, int] = {
+        (f, name): count for f in (0.0, 1.0) for name, count in counts.items()
+    }
+    return Measured(
+        {cell: {"max_rho": [1.0] * n + [math.nan] * (len(SEEDS) - n)} for cell, n in cells.items()},
+        SEEDS,
+        {cell: SEEDS[:count] for cell, count in cells.items()},
+    )
+
+
+@pytest.mark.parametrize(("printed", "drawn"), [(0, 0), (1, 0), (5, 0), (6, 6), (10, 10)])
+def test_the_mechanism_as_printed_is_drawn_only_on_as_many_seeds_as_tell(
+    printed: int, drawn: int
+) -> None:
+    same = alike(measured(printed), (0.0, 1.0), (OURS, PRINTED))
+    assert len(same.measured.present[0.0, OURS]) == 10
+    assert len(same.measured.present[0.0, PRINTED]) == drawn
+    assert (f"{PRINTED}: 101-106" in same.text) == (drawn == 6)
+
+
+@pytest.mark.parametrize(
+    ("printed", "told"),
+    [(0, ["is not run here"]), (1, ["may be chance"]), (6, []), (10, [])],
+)
+def test_readers_hear_why_the_mechanism_as_printed_has_hardly_any(
+    printed: int, told: list[str]
+) -> None:
+    notes = unprinted(measured(printed))
+    assert len(notes) == len(told)
+    assert all(text in note for text, note in zip(told, notes, strict=True))

@@ -1,0 +1,131 @@
+"""The rules by which trials leave their seats."""
+
+import pytest
+
+from themis.integrations.ray_tune.seat_server import Seat
+from themis.integrations.ray_tune.trial_rules import (
+    AWAY,
+    CONTINUE,
+    PAUSE,
+    PAUSED,
+    PENDING,
+    RUNNING,
+    Books,
+    Entry,
+    decision,
+    gives_back,
+    limit,
+    may_go,
+    must_leave,
+)
+
+STAYS = Seat(key=7, world=1, gpus=1, widest=1, grace=10.0)
+LEAVES = Seat(key=7, world=1, gpus=1, widest=1, grace=10.0, leaving_since=100.0)
+
+
+def test_each_trial_has_a_job_of_its_own_until_there_are_no_more() -> None:
+    books = Books(["0", "1"])
+    first, second = books.add("a"), books.add("b")
+    assert first is not None
+    assert second is not None
+    assert (first.job, second.job) == ("0", "1")
+    assert books.add("c") is None
+
+
+def test_jobs_want_gpus_only_for_trials_that_should_run() -> None:
+    books = Books(["0", "1", "2"])
+    books.add("a")
+    books.add("b")
+    assert books.parked(["b"], 0.0) == {"0", "2"}
+    books.entries["b"].over = True
+    assert books.parked(["b"], 0.0) == {"0", "1", "2"}
+    assert books.unused == {"2"}
+
+
+def test_a_trial_whose_gpus_are_on_the_wrong_machines_gives_them_back_for_a_while() -> None:
+    books = Books(["0"])
+    entry = books.add("a")
+    assert entry is not None
+    apart = Seat(key=7, world=2, gpus=2, widest=1, grace=10.0)
+    together = Seat(key=8, world=1, gpus=2, widest=2, grace=10.0)
+    assert not gives_back(entry, together, 2.0, 100.0)
+    assert not gives_back(entry, apart, 1.0, 100.0), "one GPU for each of its parts"
+    assert gives_back(entry, apart, 2.0, 100.0)
+    assert books.parked(["a"], 100.0) == {"0"}
+    assert books.parked(["a"], 100.0 + AWAY) == set()
+
+
+def test_a_trial_goes_on_while_its_lease_does() -> None:
+    entry = Entry("0")
+    assert decision(entry, CONTINUE, STAYS, saves=True) == CONTINUE
+    assert not entry.by_lease
+
+
+def test_a_trial_is_paused_where_it_has_saved_once_its_gpus_go() -> None:
+    entry = Entry("0")
+    assert decision(entry, CONTINUE, LEAVES, saves=False) == CONTINUE
+    assert decision(entry, CONTINUE, LEAVES, saves=True) == PAUSE
+    assert entry.by_lease
+
+
+@pytest.mark.parametrize("decided", ["STOP", "NOOP", PAUSE])
+def test_what_the_wrapped_scheduler_decides_stays(decided: str) -> None:
+    entry = Entry("0", by_lease=True)
+    assert decision(entry, decided, LEAVES, saves=True) == decided
+    # One that it paused waits for it, and not for GPUs.
+    assert entry.by_lease is (decided != PAUSE)
+
+
+def test_a_trial_that_does_not_report_is_paused_before_its_grace_is_over() -> None:
+    entry = Entry("0", seat=7)
+    assert not must_leave(entry, STAYS, 1000.0)
+    assert not must_leave(entry, LEAVES, 104.0)
+    assert must_leave(entry, LEAVES, 105.0)
+
+
+def test_a_trial_whose_seat_is_gone_or_another_is_paused_at_once() -> None:
+    assert must_leave(Entry("0", seat=7), None, 0.0)
+    assert must_leave(Entry("0", seat=6), STAYS, 0.0)
+    assert not must_leave(Entry("0"), None, 0.0), "it was never seen on one"
+
+
+def test_a_seat_goes_when_its_trial_is_not_there() -> None:
+    assert not may_go(PAUSED, STAYS, 0.0, up=True), "nobody asked it to"
+    assert may_go(PAUSED, LEAVES, 100.0, up=True)
+    assert not may_go(RUNNING, LEAVES, 1000.0, up=True)
+    # One that is being started there is waited for, but not into the kill.
+    assert not may_go(PENDING, LEAVES, 107.0, up=True)
+    assert may_go(PENDING, LEAVES, 108.0, up=True)
+    assert may_go(PENDING, LEAVES, 100.0, up=False)
+
+
+def test_ends_of_leases_are_no_failures_of_a_trial() -> None:
+    entry = Entry("0", failures=1)
+    assert entry.allowed == 1
+    entry.losing = True
+    assert entry.allowed == 2
+    entry.losing, entry.lost = False, 3
+    assert entry.allowed == 4
+    assert Entry("0", failures=-1, lost=3).allowed == -1
+
+
+class Asha:
+    _max_t = 100
+    _time_attr = "epochs"
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "criteria", "given", "found"),
+    [
+        (Asha(), {}, None, 100),
+        (Asha(), {"epochs": 20}, None, 20),
+        (Asha(), {"training_iteration": 20}, None, 100),
+        (object(), {"training_iteration": 7.5}, None, 8),
+        (object(), None, 12, 12),
+        (object(), {"loss": 0.1}, None, 0),
+    ],
+)
+def test_how_far_trials_train(
+    wrapped: object, criteria: object, given: int | None, found: int
+) -> None:
+    assert limit(wrapped, criteria, given) == found

@@ -1,0 +1,324 @@
+"""The process in a lease and the script, over a real connection; the Ray node is pretended."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+import themis
+from themis.engines.ray import cluster
+from themis.integrations.ray_tune import seat as seats
+from themis.integrations.ray_tune.seat import node_command, node_folder
+from themis.integrations.ray_tune.seat_server import Floor, Seat
+
+NODE = """
+import json, os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+open(os.environ["NODE_LOG"], "w").write(json.dumps([sys.argv[1:], dict(os.environ)]))
+while not os.path.exists(os.environ["NODE_LOG"] + ".die"):
+    time.sleep(0.02)
+sys.exit(3)
+"""
+
+
+def until(true: Callable[[], object], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def floor() -> Iterator[Floor]:
+    made = Floor("127.0.0.1")
+    yield made
+    made.close()
+
+
+class Lease:
+    """A seat's process, as its supervisor would start it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        floor: Floor,
+        secret: str = "",
+        planted: Callable[[Path], object] | None = None,
+    ) -> None:
+        module = folder / "ray" / "scripts"
+        module.mkdir(parents=True, exist_ok=True)
+        (module / "__init__.py").touch()
+        (module.parent / "__init__.py").touch()
+        (module / "scripts.py").write_text(NODE)
+        self.metrics, self.log = folder / "metrics", folder / "node.log"
+        self.short = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))  # for the names of sockets
+        if planted is not None:
+            planted(self.place)
+        source = str(Path(themis.__file__).parents[1])
+        self.process = subprocess.Popen(
+            [
+                *(
+                    sys.executable,
+                    "-m",
+                    "themis.integrations.ray_tune.seat",
+                    "--driver",
+                    floor.address,
+                ),
+                *("--ray", "10.0.0.1:6379", "--trial", "3", "--mark", "themis-ab-"),
+                *("--node", '{"CPU": 2.0, "disk": 1.0}'),
+            ],
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": f"{folder}{os.pathsep}{source}",
+                "THEMIS_JOB_ID": "app-3",
+                "THEMIS_RUN_NUMBER": "17",
+                "THEMIS_GPUS": "4,5",
+                "CUDA_VISIBLE_DEVICES": "GPU-aa,GPU-bb",
+                "THEMIS_GRACE": "12.5",
+                "THEMIS_METRICS": str(self.metrics),
+                "THEMIS_CHECKPOINT_DIR": str(folder),
+                "TUNE_SEAT_SECRET": secret or floor.secret,
+                "NODE_LOG": str(self.log),
+                "TMPDIR": str(self.short),
+            },
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    @property
+    def place(self) -> Path:
+        """Where the folders of Ray nodes are."""
+        return self.short / f"themis-{os.geteuid()}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # As its supervisor does: all of it ends with its first process.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
+        shutil.rmtree(self.short)
+
+
+def seated(floor: Floor) -> Seat:
+    until(lambda: floor.seat("3"))
+    seat = floor.seat("3")
+    assert seat is not None
+    return seat
+
+
+def test_a_lease_becomes_a_ray_node_with_its_gpus(tmp_path: Path, floor: Floor) -> None:
+    with Lease(tmp_path, floor) as lease:
+        seat = seated(floor)
+        assert (seat.world, seat.gpus, seat.grace, seat.leaving_since) == (1, 2, 12.5, None)
+        until(lambda: lease.log.exists() and lease.log.read_text())
+        words, environ = json.loads(lease.log.read_text())
+        assert words[words.index("--address") + 1] == "10.0.0.1:6379"
+        assert words[words.index("--num-gpus") + 1] == "2"
+        assert words[words.index("--num-cpus") + 1] == "2"
+        offered = json.loads(words[words.index("--resources") + 1])
+        assert offered == {"disk": 1.0, "themis-ab-3": 1}
+        assert words[words.index("--labels") + 1] == "themis-seat=3"
+        assert environ["CUDA_VISIBLE_DEVICES"] == "GPU-aa,GPU-bb"
+        assert "TUNE_SEAT_SECRET" not in environ
+
+
+def test_what_ray_opens_to_everybody_is_behind_a_door(tmp_path: Path, floor: Floor) -> None:
+    with Lease(tmp_path, floor) as lease:
+        until(lambda: lease.log.exists() and lease.log.read_text())
+        words, _ = json.loads(lease.log.read_text())
+        folder = Path(words[words.index("--temp-dir") + 1])
+        assert folder.parent == lease.place
+        assert lease.place.stat().st_mode & 0o777 == 0o700
+
+
+def _open_to_all(place: Path) -> None:
+    place.mkdir()
+    place.chmod(0o777)
+
+
+def _of_another(place: Path) -> None:
+    place.mkdir(mode=0o700)
+    os.chown(place, 12345, -1)
+
+
+@pytest.mark.parametrize(
+    ("planted", "reason"),
+    [
+        pytest.param(lambda place: place.symlink_to("/var"), "no folder", id="a link"),
+        pytest.param(_open_to_all, "open to others", id="open"),
+        pytest.param(
+            _of_another,
+            "that of user 12345",
+            id="of another",
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a folder away"),
+        ),
+    ],
+)
+def test_no_node_is_started_where_others_can_interfere(
+    tmp_path: Path, floor: Floor, planted: Callable[[Path], object], reason: str
+) -> None:
+    with Lease(tmp_path, floor, planted=planted) as lease:
+        said, _ = lease.process.communicate(timeout=30)
+        assert lease.process.returncode == 1
+        assert reason in said
+        assert not lease.log.exists()
+
+
+@pytest.mark.parametrize("options", [["--labels=a=b,c=d"], ["--labels", "a=b,c=d"]])
+def test_labels_of_the_user_do_not_hide_that_a_node_is_a_seat(
+    monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    monkeypatch.setenv(seats.OPTIONS_VARIABLE, json.dumps([*options, "--verbose"]))
+    words = node_command("10.0.0.1:6379", {}, 1, "/tmp/x", "07")
+    told = [word for word in words if word.startswith("--labels")]
+    assert told == ["--labels"], "of two Ray forgets one"
+    assert words[words.index("--labels") + 1] == f"a=b,c=d,{cluster.SEAT_LABEL}=07"
+    assert words[-1] == "--verbose"
+
+
+def test_results_of_a_trial_are_those_of_its_job(tmp_path: Path, floor: Floor) -> None:
+    with Lease(tmp_path, floor) as lease:
+        seated(floor)
+        floor.report("3", 12, {"loss": 0.5})
+        floor.report("3", 13, {"accuracy": 0.9})
+        until(lambda: lease.metrics.exists() and len(lease.metrics.read_text().splitlines()) == 2)
+        told = [json.loads(line) for line in lease.metrics.read_text().splitlines()]
+        assert [(each["it"], each["loss"], each.get("accuracy")) for each in told] == [
+            (12, 0.5, None),
+            (13, None, 0.9),
+        ]
+
+
+def test_a_seat_that_is_told_to_go_waits_for_its_trial(tmp_path: Path, floor: Floor) -> None:
+    with Lease(tmp_path, floor) as lease:
+        seated(floor)
+        lease.process.send_signal(signal.SIGTERM)
+        until(lambda: seated(floor).leaving_since is not None)
+        assert lease.process.poll() is None
+        floor.let_go("3")
+        assert lease.process.wait(30) == themis.GRACEFUL_EXIT
+        until(lambda: floor.seat("3") is None)
+
+
+def test_a_seat_waits_for_nobody_when_no_trial_is_left(tmp_path: Path, floor: Floor) -> None:
+    with Lease(tmp_path, floor) as lease:
+        seated(floor)
+        floor.dismiss()
+        lease.process.send_signal(signal.SIGTERM)
+        assert lease.process.wait(30) == themis.GRACEFUL_EXIT
+
+
+def test_a_seat_ends_with_its_script(tmp_path: Path, floor: Floor) -> None:
+    with Lease(tmp_path, floor) as lease:
+        seated(floor)
+        floor.close()
+        assert lease.process.wait(30) == themis.GRACEFUL_EXIT
+
+
+def test_a_node_that_ends_by_itself_is_a_failure(tmp_path: Path, floor: Floor) -> None:
+    with Lease(tmp_path, floor) as lease:
+        seated(floor)
+        Path(f"{lease.log}.die").touch()
+        assert lease.process.wait(30) == 1
+
+
+def test_strangers_have_no_seat(tmp_path: Path, floor: Floor) -> None:
+    with Lease(tmp_path, floor, secret="guess") as lease:
+        assert lease.process.wait(30) == themis.GRACEFUL_EXIT
+        assert floor.trials() == ()
+
+
+def hello(floor: Floor, **change: object) -> socket.socket:
+    host, _, port = floor.address.rpartition(":")
+    connection = socket.create_connection((host, int(port)), timeout=10)
+    words = {"trial": "3", "secret": floor.secret, "run": 1}
+    words |= {"rank": 0, "world": 1, "gpus": 1, "grace": 5.0}
+    connection.sendall(json.dumps(words | change).encode() + b"\n")
+    return connection
+
+
+def test_a_seat_on_two_machines_counts_when_both_are_there(floor: Floor) -> None:
+    with hello(floor, world=2, gpus=2, grace=9.0) as first:
+        until(lambda: "3" in floor.trials())
+        assert floor.seat("3") is None
+        with hello(floor, rank=1, world=2, gpus=1):
+            seat = seated(floor)
+            assert (seat.world, seat.gpus, seat.widest, seat.grace) == (2, 3, 2, 5.0)
+            floor.report("3", 1, {})
+            assert json.loads(first.recv(100))["it"] == 1
+        until(lambda: floor.seat("3") is None)
+
+
+def test_those_of_an_earlier_run_are_no_part_of_the_next(floor: Floor) -> None:
+    with hello(floor, run=7, world=2) as old, hello(floor, run=7, rank=1, world=2, gpus=4) as gone:
+        before = seated(floor)
+        with hello(floor, run=9, world=2, gpus=2):
+            assert old.recv(100) == gone.recv(100) == b""
+            assert floor.seat("3") is None, "its other machine has not called"
+            with hello(floor, run=7, rank=1, world=2, gpus=4) as late:
+                assert late.recv(100) == b""
+            assert floor.seat("3") is None
+            with hello(floor, run=9, rank=1, world=2):
+                seat = seated(floor)
+                assert (seat.gpus, seat.world) == (3, 2)
+                assert seat.key != before.key
+
+
+def test_a_seat_says_which_run_it_is(tmp_path: Path, floor: Floor) -> None:
+    with Lease(tmp_path, floor) as lease:
+        seated(floor)
+        with hello(floor, run=16) as earlier:
+            assert earlier.recv(100) == b""
+        with hello(floor, run=18):
+            assert lease.process.wait(30) == themis.GRACEFUL_EXIT
+
+
+def test_a_machine_that_is_gone_is_noticed_soon(floor: Floor) -> None:
+    made = seats.connected(floor.address)
+    with made, hello(floor) as other:
+        seated(floor)
+        (caller,) = floor._callers["3"].values()
+        for end in (made, caller.connection):
+            idle, interval, count = (
+                end.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            )
+            assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert idle + interval * count <= 60
+        assert not other.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE), "not by itself"
+
+
+@pytest.mark.parametrize("words", [b"\n", b"[]\n", b'{"trial": "3"}\n', b"x" * 10000 + b"\n"])
+def test_nonsense_at_the_door_does_not_matter(floor: Floor, words: bytes) -> None:
+    host, _, port = floor.address.rpartition(":")
+    connection = socket.create_connection((host, int(port)), timeout=10)
+    with connection, contextlib.suppress(OSError):  # It may have hung up in the middle of it.
+        connection.sendall(words)
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(100) == b""
+    with hello(floor):
+        seated(floor)
+
+
+def test_names_of_rays_sockets_are_short_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    for root in ("/tmp", "/var/tmp/short", "/a/folder/for/temporary/files/with/a/long/name"):
+        monkeypatch.setattr(tempfile, "tempdir", root)
+        monkeypatch.setattr(os, "geteuid", lambda: 2**32 - 2)
+        socket_name = (
+            f"{node_folder()}/session_2026-11-17_01-43-54_585181_4194304/sockets/plasma_store"
+        )
+        assert len(socket_name) <= 107, "what the kernel takes"

@@ -1,0 +1,406 @@
+"""Streams of the gRPC door: one for many messages, each of which is a call of its own."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+import pytest
+
+from tests.support.grpc_service import WALL, World, open_world, until
+from tests.support.scripted_world import simple_app
+from themis.config.keys import Limits
+from themis.core.arbiter import Settings
+from themis.core.model import AppId, Machine
+from themis.errors import LimitError, RefusedError, UnavailableError, UnknownCallerError
+from themis.protocol.agent_messages import AgentReport
+from themis.protocol.node_messages import Orders, Report, SlotReport, SlotState
+from themis.rpc.client import Connection, NodeClient
+from themis.rpc.methods import EXCHANGE, EXCHANGES, REPORT, REPORTS, RPCS, Rpc
+from themis.rpc.stream import Talk
+from themis.rpc.wire import to_bytes
+from themis.security.tokens import Role, revoke_token
+from themis.service import grpc_server
+from themis.service.grpc_server import GrpcSettings
+from themis.service.loop_throttle import Pace
+from themis.service.service import Service
+
+SWEEP = AppId("sweep")
+
+
+def report_of(number: int) -> Report:
+    slots = (SlotReport(0, 0, SlotState.EMPTY),)
+    return Report("m0", 1, number, 0, 0, slots, (), Machine("m0", "r0", (1,)))
+
+
+def at_the_door(folder: Path, **settings: Any) -> Callable[[Any], None]:
+    """Runs a test with a world around it that has one app, of Ann."""
+    wanted = {"settings": Settings(heartbeat=0.05), **settings}
+
+    def run(work: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+        async def inside() -> None:
+            async with asyncio.timeout(60), open_world(folder, **wanted) as world:
+                await _join(world.service)
+                await world.service.submit(simple_app("sweep", owner="ann"), "key")
+                await work(world)
+
+        asyncio.run(inside())
+
+    return run
+
+
+async def _join(service: Service) -> None:
+    """Have a machine."""
+    here = replace(report_of(1), node="m9", machine=Machine("m9", "r0", (1,)))
+    first = await service.report(here)
+    await service.report(replace(here, number=2, epoch=first.epoch))
+
+
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which streams and calls are made from now on, by their paths."""
+    made: list[str] = []
+    stream, call = Connection.stream, Connection.call
+
+    def note_stream(self: Connection, rpc: Any) -> Any:
+        made.append(rpc.path)
+        return stream(self, rpc)
+
+    async def note_call(self: Connection, rpc: Any, *rest: Any) -> bytes:
+        made.append(rpc.path)
+        return await call(self, rpc, *rest)
+
+    monkeypatch.setattr(Connection, "stream", note_stream)
+    monkeypatch.setattr(Connection, "call", note_call)
+    return made
+
+
+def test_reports_and_exchanges_go_over_one_stream_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = opened(monkeypatch)
+
+    async def work(world: World) -> None:
+        node, agent = world.node("m0"), world.agent("ann")
+        for number in (1, 2, 3):
+            assert (await node.report(report_of(number))).answers == number
+            news = await agent.exchange(AgentReport(SWEEP, "s", number, 0, 0))
+            assert news.answers == number
+        assert sorted(made) == sorted([REPORTS.path, EXCHANGES.path])
+
+    at_the_door(tmp_path)(work)
+
+
+def test_a_stream_that_the_service_ended_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, passed = opened(monkeypatch), [0.0]
+
+    async def work(world: World) -> None:
+        node = world.node("m0")
+        for number in (1, 2, 3):
+            assert (await node.report(report_of(number))).answers == number
+            passed[0] += 150.0
+        await node.report(report_of(4))
+        assert made == [REPORTS.path] * 2
+        # However late it learns of the end.
+        for number in range(5, 50):
+            passed[0] += 300.0
+            assert (await node.report(report_of(number))).answers == number
+
+    door = GrpcSettings(monotonic=lambda: passed[0])
+    at_the_door(tmp_path, door=door)(work)
+
+
+def test_a_message_that_is_too_long_is_not_weather(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        talk = Talk(world.connection(Role.NODE, "m0"), REPORTS, REPORT)
+        with pytest.raises(RefusedError, match="at most 4194304"):
+            await talk.ask(bytes(5 << 20), 5.0)
+        await talk.ask(to_bytes(report_of(1)), 5.0)
+
+    at_the_door(tmp_path)(work)
+
+
+def test_a_service_that_ends_every_stream_is_weather(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_server, "_STREAM_LASTS", 0.0)
+
+    async def work(world: World) -> None:
+        with pytest.raises(UnavailableError, match="ended the talk"):
+            await world.node("m0").report(report_of(1))
+
+    at_the_door(tmp_path)(work)
+
+
+def test_who_says_nothing_does_not_keep_a_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_server, "_SILENCE", 0.05)
+
+    async def work(world: World) -> None:
+        stream = world.connection(Role.TENANT, "ann").stream(EXCHANGES)
+        assert await stream.read() is grpc.aio.EOF
+        assert not world.server._streams._open
+
+    at_the_door(tmp_path)(work)
+
+
+def test_streams_are_counted_and_those_on_which_nothing_is_said_are_calls_too(
+    tmp_path: Path,
+) -> None:
+    limits = Limits(streams=3, requests=1.0, burst=9.0)
+    door = GrpcSettings(limits=limits, monotonic=lambda: 100.0)
+
+    async def work(world: World) -> None:
+        connection = world.connection(Role.TENANT, "ann")
+        # Those that everybody may have, and four for an app of her own.
+        streams = [connection.stream(EXCHANGES) for _ in range(3 + 4)]
+        await until(lambda: sum(world.server._streams._open.values()) == 7)
+        with pytest.raises(LimitError, match="7 streams are open"):
+            await Talk(connection, EXCHANGES, EXCHANGE).ask(b"", 5.0)
+        for stream in streams:
+            stream.cancel()
+        await until(lambda: not world.server._streams._open)
+        for _ in range(2):
+            with pytest.raises(RefusedError, match="not such a message"):
+                await Talk(connection, EXCHANGES, EXCHANGE).ask(b"\xff", 5.0)
+        with pytest.raises(LimitError, match="again in 1"):
+            await Talk(connection, EXCHANGES, EXCHANGE).ask(b"\xff", 5.0)
+
+    at_the_door(tmp_path, door=door)(work)
+
+
+def test_all_apps_that_an_owner_may_have_find_room_on_one_connection(tmp_path: Path) -> None:
+    limits = Limits(streams=1100, apps=1100)
+    door = GrpcSettings(limits=limits, monotonic=lambda: 100.0)
+
+    async def work(world: World) -> None:
+        connection = world.connection(Role.TENANT, "ann")
+        streams = [connection.stream(EXCHANGES) for _ in range(limits.apps)]
+        await asyncio.gather(*(stream.initial_metadata() for stream in streams))
+        assert sum(world.server._streams._open.values()) == limits.apps
+        for stream in streams:
+            stream.cancel()
+
+    at_the_door(tmp_path, door=door)(work)
+
+
+def test_a_stranger_is_told_so_before_anything_is_said(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        stream = Connection(world.address).stream(REPORTS)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stream.read()
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+    at_the_door(tmp_path)(work)
+
+
+@pytest.mark.parametrize("rpc", RPCS, ids=lambda rpc: rpc.path)
+def test_nobody_keeps_a_place_at_the_door_with_a_call_that_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rpc: Rpc
+) -> None:
+    monkeypatch.setattr(grpc_server, "_SILENCE", 0.05)
+
+    async def work(world: World) -> None:
+        stranger = Connection(world.address).stream(rpc)
+        assert await stranger.code() is grpc.StatusCode.UNAUTHENTICATED
+        silent = world.connection(Role.TENANT, "ann").stream(rpc)
+        ended = grpc.StatusCode.OK if rpc.streams else grpc.StatusCode.UNAVAILABLE
+        assert await silent.code() is ended
+
+    at_the_door(tmp_path)(work)
+
+
+def test_a_refusal_does_not_get_lost(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        for _ in range(50):
+            with pytest.raises(UnknownCallerError):
+                await Talk(Connection(world.address), REPORTS, REPORT).ask(b"", 5.0)
+
+    at_the_door(tmp_path)(work)
+
+
+def test_every_message_on_a_stream_needs_a_token_that_is_valid_then(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        talk = Talk(world.connection(Role.NODE, "m0"), REPORTS, REPORT)
+        await talk.ask(to_bytes(report_of(1)), 5.0)
+        number = world.token_file(Role.NODE, "m0").read_text().split("_")[1]
+        revoke_token(world.vault, number, now=WALL)
+        with pytest.raises(UnknownCallerError, match="revoked"):
+            await talk.ask(to_bytes(report_of(2)), 5.0)
+
+    at_the_door(tmp_path)(work)
+
+
+def test_another_token_is_shown_on_another_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = opened(monkeypatch)
+
+    async def work(world: World) -> None:
+        path = world.token_file(Role.NODE, "m0")
+        connection = world.connection(Role.NODE, "m0")
+        node = NodeClient(connection)
+        await node.report(report_of(1))
+        path.unlink()
+        world.token_file(Role.NODE, "m0")
+        connection.renew_token()
+        await node.report(report_of(2))
+        assert made == [REPORTS.path] * 2
+
+    at_the_door(tmp_path)(work)
+
+
+def test_a_service_without_streams_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_server, "RPCS", [rpc for rpc in RPCS if not rpc.streams])
+    made = opened(monkeypatch)
+
+    async def work(world: World) -> None:
+        node = world.node("m0")
+        for number in (1, 2):
+            assert (await node.report(report_of(number))).answers == number
+        assert made == [REPORTS.path, REPORT.path, REPORT.path]
+
+    at_the_door(tmp_path)(work)
+
+
+def test_a_node_does_not_stand_in_line_behind_a_crowd_of_agents(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        world.server._pace = Pace(0)  # It is nobody's turn.
+        agent = asyncio.create_task(world.agent("ann").exchange(AgentReport(SWEEP, "s", 1, 0, 0)))
+        assert (await world.node("m0").report(report_of(1))).answers == 1
+        assert not agent.done()
+        agent.cancel()
+
+    at_the_door(tmp_path)(work)
+
+
+class OldService:
+    """Stands for the way to a service that has no streams, and may not be there."""
+
+    class Stream:
+        async def initial_metadata(self) -> None:
+            pass
+
+        def done(self) -> bool:
+            return True
+
+        async def code(self) -> grpc.StatusCode:
+            return grpc.StatusCode.UNIMPLEMENTED
+
+        async def details(self) -> str:
+            return "Method not found!"
+
+        async def trailing_metadata(self) -> tuple[()]:
+            return ()
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.there = True
+
+    def metadata(self) -> tuple[()]:
+        return ()
+
+    def stream(self, rpc: Rpc) -> Stream:
+        self.made.append(rpc.path)
+        return self.Stream()
+
+    async def call(self, rpc: Rpc, message: bytes, seconds: float) -> bytes:
+        self.made.append(rpc.path)
+        if not self.there:
+            raise UnavailableError("nobody answers")
+        return message
+
+
+def test_a_service_that_was_away_may_have_streams_when_it_is_back() -> None:
+    async def work() -> None:
+        way = OldService()
+        talk = Talk(cast("Connection", way), REPORTS, REPORT)
+        for _ in range(2):
+            assert await talk.ask(b"hello", 1.0) == b"hello"
+        assert way.made == [REPORTS.path, REPORT.path, REPORT.path]
+        way.there = False
+        with pytest.raises(UnavailableError):
+            await talk.ask(b"hello", 1.0)
+        way.made.clear()
+        way.there = True
+        assert await talk.ask(b"hello", 1.0) == b"hello"
+        assert way.made == [REPORTS.path, REPORT.path]
+
+    asyncio.run(work())
+
+
+def test_what_is_given_up_is_not_waited_for_any_more(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        agent = world.agent("ann")
+        first = await agent.exchange(AgentReport(SWEEP, "s", 1, 0, 0))
+        heard = first.first + len(first.items) - 1
+        second = AgentReport(SWEEP, "s", 2, first.epoch, heard, (), first.fence)
+        waits = asyncio.create_task(agent.exchange(second))
+        await until(lambda: world.service.agents._waiting)
+        waits.cancel()
+        await until(lambda: not world.service.agents._waiting)
+        again = asyncio.create_task(agent.exchange(replace(second, number=3)))
+        await until(lambda: world.service.agents._waiting)
+        again.cancel()
+
+    at_the_door(tmp_path)(work)
+
+
+def test_a_door_that_closes_does_not_wait_for_who_says_nothing(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        node = world.node("m0")
+        await node.report(report_of(1))
+        async with asyncio.timeout(30):
+            await world.server.close(grace=600.0)
+
+    at_the_door(tmp_path)(work)
+
+
+def test_a_door_that_closes_lets_a_stream_finish_its_answer_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(world: World) -> None:
+        node, report = world.node("m0"), world.service.report
+        closing: list[asyncio.Task[None]] = []
+
+        async def meanwhile(said: Report) -> Orders:
+            answer = await report(said)
+            closing.append(asyncio.create_task(world.server.close(grace=600.0)))
+            for _ in range(10):  # All streams that are silent now are told.
+                await asyncio.sleep(0)
+            return answer
+
+        monkeypatch.setattr(world.service, "report", meanwhile)
+        async with asyncio.timeout(30):
+            assert (await node.report(report_of(1))).epoch
+            await closing[0]
+
+    at_the_door(tmp_path)(work)
+
+
+def test_a_door_closes_while_a_silence_comes_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(world: World) -> None:
+        node = world.node("m0")  # Kept: a stream ends with who opened it.
+        await node.report(report_of(1))
+        stop = asyncio.sleep
+
+        async def expires(seconds: float) -> None:
+            """Its time is up, and nobody has taken notice yet."""
+            for patience in world.server._silent:
+                patience._on_timeout()  # type: ignore[attr-defined] # as the loop does
+            monkeypatch.setattr(asyncio, "sleep", stop)
+
+        await until(lambda: world.server._silent)
+        monkeypatch.setattr(asyncio, "sleep", expires)
+        async with asyncio.timeout(30):
+            await world.server.close(grace=600.0)
+
+    at_the_door(tmp_path)(work)

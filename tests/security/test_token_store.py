@@ -1,0 +1,91 @@
+"""The vault over a store: what is told is durable, and survives a restart."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from themis.errors import UnavailableError, UnknownCallerError
+from themis.security.browser_sessions import check_session, make_link, redeem_link
+from themis.security.token_store import KeptVault
+from themis.security.tokens import Role, check_token, create_token, find, note_use, revoke_token
+
+NOW = 1_800_000_000.0
+
+
+class PretendStore:
+    """Keeps texts; may be unavailable."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, str] = {"app/a": "not ours: not even JSON"}
+        self.down = False
+
+    def commit(self, rows: Mapping[str, str | None]) -> None:
+        if self.down:
+            raise UnavailableError("the disk is full")
+        for key, text in rows.items():
+            if text is None:
+                del self.kept[key]
+            else:
+                self.kept[key] = text
+
+    def vault(self) -> KeptVault:
+        return KeptVault(self.kept, self.commit)
+
+
+@pytest.fixture
+def store() -> PretendStore:
+    return PretendStore()
+
+
+def test_everything_survives_a_restart(store: PretendStore) -> None:
+    vault = store.vault()
+    made = create_token(vault, Role.TENANT, "vision", now=NOW, lifetime=99.0, note="for ann")
+    note_use(vault, made.credential.id, now=NOW + 1)
+    code = make_link(vault, made.credential.identity, now=NOW).reveal()
+    session = redeem_link(vault, code, now=NOW)
+    again = store.vault()
+    assert check_token(again, made.token.reveal(), now=NOW) == made.credential.identity
+    assert check_session(again, session.cookie.reveal(), now=NOW) == made.credential.identity
+    kept = find(again, made.credential.id)
+    assert kept is not None
+    assert (kept.used, kept.expires, kept.note) == (NOW + 1, NOW + 99.0, "for ann")
+
+
+def test_a_used_link_stays_used_after_a_restart(store: PretendStore) -> None:
+    vault = store.vault()
+    identity = create_token(vault, Role.TENANT, "vision", now=NOW).credential.identity
+    code = make_link(vault, identity, now=NOW).reveal()
+    redeem_link(vault, code, now=NOW)
+    with pytest.raises(UnknownCallerError):
+        redeem_link(store.vault(), code, now=NOW)
+
+
+def test_what_could_not_be_kept_has_not_happened(store: PretendStore) -> None:
+    vault = store.vault()
+    made = create_token(vault, Role.TENANT, "vision", now=NOW)
+    code = make_link(vault, made.credential.identity, now=NOW).reveal()
+    store.down = True
+    with pytest.raises(UnavailableError):
+        create_token(vault, Role.ADMIN, "eve", now=NOW)
+    with pytest.raises(UnavailableError):
+        revoke_token(vault, made.credential.id, now=NOW)
+    with pytest.raises(UnavailableError):
+        redeem_link(vault, code, now=NOW)
+    store.down = False
+    assert vault.keys("credential/") == [f"credential/{made.credential.id}"]
+    assert check_token(vault, made.token.reveal(), now=NOW).subject == "vision"
+    assert redeem_link(vault, code, now=NOW).identity == made.credential.identity
+
+
+def test_rows_of_others_are_left_alone(store: PretendStore) -> None:
+    vault = store.vault()
+    assert vault.read("app/a") is None
+    assert vault.keys("") == []
+    assert vault.take("app/a") is None
+    assert "app/a" in store.kept
+
+
+def test_the_store_gets_no_secrets(store: PretendStore) -> None:
+    made = create_token(store.vault(), Role.TENANT, "vision", now=NOW)
+    assert made.token.reveal().rpartition("_")[2] not in json.dumps(store.kept)

@@ -1,0 +1,245 @@
+"""Tokens: who presents one, what is kept of it, and what never shows."""
+
+import copy
+import json
+import pickle
+
+import pytest
+
+from tests.support.memory_token_store import MemoryVault
+from themis.errors import ConfigError, RefusedError, UnknownCallerError
+from themis.security.tokens import (
+    TOKEN,
+    Identity,
+    Issued,
+    Proof,
+    Role,
+    Row,
+    check_bearer,
+    check_token,
+    create_token,
+    find,
+    has_admin,
+    note_use,
+    revoke_token,
+    tokens,
+)
+
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture
+def vault() -> MemoryVault:
+    return MemoryVault()
+
+
+def issued(vault: MemoryVault, role: Role = Role.TENANT, subject: str = "vision") -> Issued:
+    return create_token(vault, role, subject, now=NOW, lifetime=100.0)
+
+
+def test_a_token_tells_who_presents_it(vault: MemoryVault) -> None:
+    made = issued(vault)
+    found = check_token(vault, made.token.reveal(), now=NOW)
+    assert found == Identity(Role.TENANT, "vision", made.credential.id)
+
+
+def test_nothing_that_is_kept_gives_the_token_back(vault: MemoryVault) -> None:
+    made = issued(vault)
+    match = TOKEN.fullmatch(made.token.reveal())
+    assert match is not None
+    assert match[2] not in json.dumps(dict(vault.rows))
+    assert made.credential.digest not in repr(made)
+
+
+def test_a_secret_does_not_show_itself(vault: MemoryVault) -> None:
+    secret = issued(vault).token
+    for text in (repr(secret), str(secret), f"{secret}", f"{secret:>20}", repr([secret])):
+        assert secret.reveal() not in text
+    with pytest.raises(TypeError):
+        pickle.dumps(secret)
+    with pytest.raises(TypeError):
+        copy.deepcopy(secret)
+
+
+def test_tokens_differ(vault: MemoryVault) -> None:
+    assert len({issued(vault).token.reveal() for _ in range(50)}) == 50
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        7,
+        True,
+        b"themis_000000000000_x",
+        "",
+        "themis_",
+        "themis_000000000000_" + "a" * 43,
+        "themis_000000000000_" + "a" * 42,
+        "themis_000000000000_" + "a" * 10**6,
+        "themis_000000000000_" + "a" * 42 + "\0",
+        "themis_00000000000\u0660_" + "a" * 43,
+        "themis_../../../etc_" + "a" * 43,
+    ],
+)
+def test_what_is_no_token_is_nobody(vault: MemoryVault, text: object) -> None:
+    issued(vault)
+    with pytest.raises(UnknownCallerError, match="no valid token"):
+        check_token(vault, text, now=NOW)
+
+
+def test_a_newline_after_a_token_is_not_part_of_one(vault: MemoryVault) -> None:
+    with pytest.raises(UnknownCallerError):
+        check_token(vault, issued(vault).token.reveal() + "\n", now=NOW)
+
+
+def test_the_right_id_with_a_wrong_secret_is_told_no_more_than_a_stranger(
+    vault: MemoryVault,
+) -> None:
+    made = issued(vault)
+    wrong = made.token.reveal()[:-1] + ("a" if made.token.reveal()[-1] != "a" else "b")
+    revoke_token(vault, made.credential.id, now=NOW)
+    with pytest.raises(UnknownCallerError, match="no valid token"):
+        check_token(vault, wrong, now=NOW)
+
+
+def test_a_digest_is_worth_nothing_in_another_row(vault: MemoryVault) -> None:
+    mine, admin = issued(vault), issued(vault, Role.ADMIN, "root")
+    row = {**vault.rows[f"credential/{admin.credential.id}"], "digest": mine.credential.digest}
+    vault.write(f"credential/{admin.credential.id}", row)
+    secret = mine.token.reveal().rpartition("_")[2]
+    with pytest.raises(UnknownCallerError):
+        check_token(vault, f"themis_{admin.credential.id}_{secret}", now=NOW)
+
+
+@pytest.mark.parametrize(("later", "valid"), [(0.0, True), (99.9, True), (100.0, False)])
+def test_a_token_expires(vault: MemoryVault, later: float, valid: bool) -> None:
+    text = issued(vault).token.reveal()
+    if valid:
+        assert check_token(vault, text, now=NOW + later).subject == "vision"
+    else:
+        with pytest.raises(UnknownCallerError, match="expired"):
+            check_token(vault, text, now=NOW + later)
+
+
+def test_a_revoked_token_is_over_and_stays_listed(vault: MemoryVault) -> None:
+    made = issued(vault)
+    revoke_token(vault, made.credential.id, now=NOW + 1)
+    again = revoke_token(vault, made.credential.id, now=NOW + 2)
+    assert again.revoked == NOW + 1
+    with pytest.raises(UnknownCallerError, match="revoked"):
+        check_token(vault, made.token.reveal(), now=NOW + 3)
+    assert [item.id for item in tokens(vault)] == [made.credential.id]
+
+
+def test_revoking_by_the_whole_token_does_not_repeat_it(vault: MemoryVault) -> None:
+    text = issued(vault).token.reveal()
+    with pytest.raises(RefusedError) as caught:
+        revoke_token(vault, text, now=NOW)
+    assert text not in str(caught.value)
+    assert "id" in str(caught.value)
+
+
+@pytest.mark.parametrize("header", [None, "", "Basic abc", "bearer", "Bearer  x", 7])
+def test_a_header_without_a_token_is_nobody(vault: MemoryVault, header: object) -> None:
+    with pytest.raises(UnknownCallerError):
+        check_bearer(vault, header, now=NOW)
+
+
+def test_a_proof_lasts_as_long_as_its_token(vault: MemoryVault) -> None:
+    made, proof = issued(vault), Proof()
+    header = f"Bearer {made.token.reveal()}"
+    who = Identity(Role.TENANT, "vision", made.credential.id)
+    assert [proof.check(vault, header, now=NOW + later) for later in (0.0, 99.0)] == [who, who]
+    with pytest.raises(UnknownCallerError, match="expired"):
+        proof.check(vault, header, now=NOW + 100.0)
+    assert proof.check(vault, header, now=NOW) == who
+    revoke_token(vault, made.credential.id, now=NOW)
+    with pytest.raises(UnknownCallerError, match="revoked"):
+        proof.check(vault, header, now=NOW)
+
+
+def test_a_proof_says_nothing_of_another_token(vault: MemoryVault) -> None:
+    made, proof = issued(vault), Proof()
+    assert proof.check(vault, f"Bearer {made.token.reveal()}", now=NOW).subject == "vision"
+    text = made.token.reveal()
+    for header in (None, "", f"Bearer {text[:-1]}{'a' if text[-1] == 'b' else 'b'}"):
+        with pytest.raises(UnknownCallerError):
+            proof.check(vault, header, now=NOW)
+    vault.take(f"credential/{made.credential.id}")
+    with pytest.raises(UnknownCallerError):
+        proof.check(vault, f"Bearer {made.token.reveal()}", now=NOW)
+
+
+def test_a_bearer_header_is_read_whatever_its_case(vault: MemoryVault) -> None:
+    text = issued(vault).token.reveal()
+    assert check_bearer(vault, f"bearer {text}", now=NOW).subject == "vision"
+
+
+@pytest.mark.parametrize("subject", ["", "Vision", "a b", "a\0b", "-a", "x" * 64, "../x", "\u0430"])
+def test_a_subject_is_a_name(vault: MemoryVault, subject: str) -> None:
+    with pytest.raises(ConfigError, match="subject"):
+        create_token(vault, Role.TENANT, subject, now=NOW)
+    assert vault.rows == {}
+
+
+@pytest.mark.parametrize("lifetime", [0.0, -1.0, float("nan"), float("inf"), True, 1e12, 10**400])
+def test_a_lifetime_is_a_positive_time(vault: MemoryVault, lifetime: float) -> None:
+    with pytest.raises(ConfigError, match="lifetime"):
+        create_token(vault, Role.TENANT, "vision", now=NOW, lifetime=lifetime)
+
+
+@pytest.mark.parametrize("note", ["two\nlines", "\x1b[2J", "x" * 201, "a\0b"])
+def test_a_note_is_one_short_line(vault: MemoryVault, note: str) -> None:
+    with pytest.raises(ConfigError, match="note"):
+        create_token(vault, Role.TENANT, "vision", now=NOW, note=note)
+
+
+def test_a_token_in_a_note_is_refused_without_repeating_it(vault: MemoryVault) -> None:
+    text = issued(vault).token.reveal()
+    with pytest.raises(ConfigError, match="note") as caught:
+        create_token(vault, Role.TENANT, "vision", now=NOW, note=f"old: {text}")
+    assert text not in str(caught.value)
+
+
+def test_the_last_use_is_written_once_an_hour(vault: MemoryVault) -> None:
+    made = issued(vault)
+    for later in (1.0, 2.0, 3599.0):
+        note_use(vault, made.credential.id, now=NOW + later)
+    kept = find(vault, made.credential.id)
+    assert kept is not None
+    assert kept.used == NOW + 1.0
+    note_use(vault, made.credential.id, now=NOW + 3601.0)
+    kept = find(vault, made.credential.id)
+    assert kept is not None
+    assert kept.used == NOW + 3601.0
+
+
+def test_noting_a_use_does_not_undo_a_revocation_that_came_between(vault: MemoryVault) -> None:
+    made = issued(vault)
+
+    class Slow(MemoryVault):
+        def write(self, key: str, row: Row) -> None:
+            revoke_token(vault, made.credential.id, now=NOW)
+            vault.write(key, row)
+
+    slow = Slow()
+    slow.rows = vault.rows
+    note_use(slow, made.credential.id, now=NOW + 1.0)
+    kept = find(vault, made.credential.id)
+    assert kept is not None
+    assert (kept.revoked, kept.used) == (NOW, NOW + 1.0)
+    with pytest.raises(UnknownCallerError):
+        check_token(vault, made.token.reveal(), now=NOW + 2.0)
+
+
+def test_a_cluster_has_an_admin_while_a_token_of_one_is_valid(vault: MemoryVault) -> None:
+    issued(vault)
+    assert not has_admin(vault, now=NOW)
+    issued(vault, Role.ADMIN, "ops")
+    assert has_admin(vault, now=NOW)
+    assert not has_admin(vault, now=NOW + 100.0)
+
+
+def test_finding_by_something_that_is_no_id_finds_nothing(vault: MemoryVault) -> None:
+    assert find(vault, "../admin") is None

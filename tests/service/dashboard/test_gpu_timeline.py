@@ -1,0 +1,148 @@
+"""The whole timeline: written beside the event loop, once for all who see the same."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.http_service import Desk, desk_of
+from themis.config.keys import Limits
+from themis.core.model import OwnerId
+from themis.dashboard.model import ANONYMOUS
+from themis.recording.codec import dumps
+from themis.service.dashboard import gpu_timeline as live_lanes
+from themis.service.dashboard.gpu_timeline import MOST_KEPT, Lanes
+from themis.service.dashboard.page_history import Owned
+from themis.service.dashboard.redaction import Eye
+from themis.service.http.routes import pages
+
+ALL = Eye(sealed=False, owner=None)
+PATH = "/v1/board/timeline"
+
+
+def at_desk(
+    path: Path, work: Callable[[Desk], Awaitable[None]], limits: Limits | None = None
+) -> None:
+    async def go() -> None:
+        async with desk_of(path, limits) as desk:
+            await work(desk)
+
+    asyncio.run(go())
+
+
+def fill(desk: Desk, count: int, owner: str = "ann") -> None:
+    for number in range(count):
+        start = 10.0 * number
+        past = desk.service.past
+        past._add(number % 4, f"{owner}-old", start, start + 5.0, "auction", OwnerId(owner))
+
+
+class Watched:
+    """Notes what is written, and by which thread; waits as long as it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.eyes: list[Eye] = []
+        self.threads: set[int] = set()
+        self.go_on = threading.Event()
+        self.go_on.set()
+        real = live_lanes._columns
+
+        def columns(eye: Eye, segments: Sequence[Owned]) -> tuple[tuple[str, ...], bytes]:
+            self.eyes.append(eye)
+            self.threads.add(threading.get_ident())
+            assert self.go_on.wait(20)
+            return real(eye, segments)
+
+        monkeypatch.setattr(live_lanes, "_columns", columns)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    return Watched(monkeypatch)
+
+
+async def told(desk: Desk, who: str) -> Any:
+    answer = await desk.call(who, "GET", PATH)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_what_is_pieced_together_is_a_timeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_lanes, "_SLICE", 3)
+
+    async def work(desk: Desk) -> None:
+        await desk.submit("bob", "sweep", "bob")
+        for count, eye in ((0, ALL), (7, ALL), (3, Eye(sealed=True, owner=OwnerId("bob")))):
+            fill(desk, count)
+            lanes = Lanes(desk.service)
+            assert json.loads(await lanes.told(eye)) == json.loads(dumps(lanes.since(eye, 0)))
+
+    at_desk(tmp_path, work)
+
+
+def test_the_past_is_written_beside_the_loop_and_once(tmp_path: Path, watched: Watched) -> None:
+    async def work(desk: Desk) -> None:
+        fill(desk, 5)
+        watched.go_on.clear()
+        asked = [asyncio.create_task(told(desk, "ann")) for _ in range(4)]
+        asked.append(asyncio.create_task(told(desk, "bob")))
+        # The loop goes on meanwhile, and who goes away takes nothing from the others.
+        assert (await desk.call("root", "GET", "/v1/board")).status_code == 200
+        asked.pop(0).cancel()
+        watched.go_on.set()
+        answers = await asyncio.gather(*asked)
+        assert [answer["names"] for answer in answers] == [["ann-old"]] * 3 + [[ANONYMOUS]]
+        assert threading.get_ident() not in watched.threads
+        await told(desk, "ann")
+        assert sorted(str(eye.owner) for eye in watched.eyes) == ["ann", "bob"]
+        fill(desk, 1)
+        assert (await told(desk, "ann"))["cursor"] == 6
+        assert len(watched.eyes) == 3
+
+    at_desk(tmp_path, work)
+
+
+def test_what_was_remembered_later_is_told_too(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        fill(desk, 2)
+        before = await told(desk, "root")
+        past = desk.service.past
+        past._segments.appendleft(next(past.segments()))
+        past._segments[0] = Owned(past._segments[0].held, None)
+        after = await told(desk, "root")
+        assert [len(each["closed"]["gpu"]) for each in (before, after)] == [2, 3]
+        assert before["cursor"] == after["cursor"]
+
+    at_desk(tmp_path, work)
+
+
+def test_few_written_pasts_are_kept(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        fill(desk, 1)
+        lanes = Lanes(desk.service)
+        for number in range(MOST_KEPT + 3):
+            await lanes.told(Eye(sealed=True, owner=OwnerId(f"owner-{number}")))
+        assert len(lanes._kept) == MOST_KEPT
+
+    at_desk(tmp_path, work)
+
+
+def test_a_long_timeline_counts_as_many_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "_SEGMENTS_AS_A_CALL", 1.0)
+
+    async def work(desk: Desk) -> None:
+        desk.service.now = lambda: 5.0  # type: ignore[method-assign]  # no call comes back
+        fill(desk, 15)
+        codes = [(await desk.call("ann", "GET", PATH)).status_code for _ in range(2)]
+        assert codes == [200, 429]
+        assert (await desk.call("ann", "GET", "/v1/board")).status_code == 200
+
+    at_desk(tmp_path, work, Limits(burst=20.0, requests=0.1))

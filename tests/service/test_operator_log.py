@@ -1,0 +1,94 @@
+"""What an operator finds in the service's log."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from tests.support.http_service import desk_of
+from themis.core.arbiter import commands as cmd
+from themis.core.arbiter import events as ev
+from themis.core.model import AppId, GpuId, JobId, Machine, Topology
+from themis.core.model.reasons import Reason
+from themis.core.steward.commands import Changes, Outcome
+from themis.core.steward.rows import RunResult
+from themis.protocol.node_messages import RunState
+from themis.service.operator_log import lines_of
+
+TOPOLOGY = Topology((Machine("m0", "r0", (2,)), Machine("m1", "r0", (2, 2))))
+GPU = GpuId(4)
+"""The third of m1."""
+APP = AppId("sweep")
+
+
+def said(outcome: Outcome) -> list[tuple[str, str]]:
+    lines = lines_of(outcome, TOPOLOGY)
+    return [(logging.getLevelName(line.level), line.text) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("event", "level", "words"),
+    [
+        (ev.MachineJoined(1.0, TOPOLOGY.machines[1]), "INFO", "node m1 is here, with 4 GPUs"),
+        (ev.MachineLeft(1.0, "m1"), "WARNING", "node m1 is silent"),
+        (ev.MachineCordoned(1.0, "m1"), "INFO", "node m1 is cordoned"),
+        (ev.MachineCordoned(1.0, "m1", drain=True), "INFO", "node m1 is drained"),
+        (ev.MachineUncordoned(1.0, "m1"), "INFO", "node m1 is used again"),
+        (ev.GpuQuarantined(1.0, GPU, "ECC"), "WARNING", "GPU 2 of m1 is quarantined: ECC"),
+        (ev.GpuRestored(1.0, GPU), "INFO", "GPU 2 of m1 is out of quarantine"),
+        (ev.AppSuspended(1.0, APP, Reason.HELD_BY_ADMIN), "INFO", "held back: HELD_BY_ADMIN"),
+    ],
+)
+def test_what_happens_to_machines_and_apps_is_a_line(
+    event: ev.Event, level: str, words: str
+) -> None:
+    [(found, text)] = said(Outcome(Changes((event,))))
+    assert (found, words in text) == (level, True), text
+
+
+def test_what_is_refused_has_not_happened() -> None:
+    refusal = cmd.Refuse("m1", "a machine of this name has another shape")
+    joined, left = ev.MachineJoined(1.0, TOPOLOGY.machines[1]), ev.MachineLeft(1.0, "m0")
+    told = said(Outcome(Changes((joined, left)), commands=(refusal,)))
+    assert [text.partition(":")[0] for _, text in told] == ["node m0 is silent"]
+
+
+def result(code: int | None, *, told: bool = False, message: str = "boom") -> RunResult:
+    state = RunState.LOST if code is None else RunState.EXITED
+    return RunResult(
+        7, APP, JobId("0"), "k", state, code, 5.0, message, gpus=(GPU,), told=told
+    )  # fmt: skip
+
+
+def test_a_run_that_fails_is_a_line_when_it_ends_and_only_then() -> None:
+    [(level, text)] = said(Outcome(Changes(kept={"run/7": None, "result/7": result(3)})))
+    assert (level, text) == ("WARNING", "run 7, job 0 of sweep on m1, failed: boom")
+    assert said(Outcome(Changes(kept={"result/7": result(3)}))) == [], "its points were heard"
+    [(_, text)] = said(Outcome(Changes(kept={"run/7": None, "result/7": result(None)})))
+    assert "is lost: boom" in text
+    for well in (result(0), result(75), result(1, told=True), result(None, told=True)):
+        assert said(Outcome(Changes(kept={"run/7": None, "result/7": well}))) == []
+
+
+def test_nobody_writes_lines_of_their_own() -> None:
+    evil = result(3, message="x\nroot logged in\x1b[2J themis_0123456789ab_abcdefgh")
+    [(_, text)] = said(Outcome(Changes(kept={"run/7": None, "result/7": evil})))
+    assert text.isprintable()
+    assert "abcdefgh" not in text
+
+
+def test_the_service_logs_what_people_do(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        async with desk_of(tmp_path) as desk:
+            await desk.submit("ann", "sweep", "ann")
+            await desk.call("root", "POST", "/v1/nodes/m0/drain")
+            await desk.call("ann", "POST", "/v1/apps/sweep/cancel")
+
+    with caplog.at_level(logging.INFO, logger="themis"):
+        asyncio.run(work())
+    for words in (
+        "app sweep of ann is submitted: 2 jobs", "node m0 is drained",
+        "app sweep of ann is over: cancelled",
+    ):  # fmt: skip
+        assert caplog.messages.count(words) == 1, caplog.messages

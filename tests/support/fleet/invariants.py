@@ -1,0 +1,307 @@
+"""What must hold after every event of a simulated cluster, whatever goes wrong in it.
+
+Everything is checked when it can first be broken: when a process starts, when the service stores
+something, when it tells something, when it comes back. So nothing is missed between two events,
+and an event that changes nothing costs nothing.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from tests.support.fleet.machines import Process, SimNode
+from themis.core.arbiter import Arbiter, Ledger, check_ledger
+from themis.core.arbiter import commands as cmd
+from themis.core.arbiter import events as ev
+from themis.core.arbiter.cluster_state import GONE
+from themis.core.model import AppId, GpuId, Lease
+from themis.core.steward.commands import (
+    AcceptRun,
+    AcceptSession,
+    Answer,
+    StewardCommand,
+    TellPoints,
+    TellRun,
+)
+from themis.core.steward.rows import Kept, WantedRun
+from themis.errors import InvariantError
+
+if TYPE_CHECKING:
+    from tests.support.fleet.simulation import FleetSim
+
+_EPSILON = 1e-6
+
+
+class Checker:
+    """Sees everything, as no part of the system can."""
+
+    def __init__(self, sim: "FleetSim") -> None:
+        self._sim = sim
+        self.live: list[Process] = []
+        self.starts = 0
+        self.handovers = 0
+        self._highest: dict[tuple[str, int], int] = {}
+        """The highest token that each GPU has run under."""
+        self._started: set[tuple[str, int]] = set()
+        self._owners: dict[int, tuple[GpuId, AppId]] = {}
+        """What each token was given for."""
+        self._last_given: dict[GpuId, int] = {}
+        self._told_ends: dict[int, float] = {}
+        """The latest end of each lease that a node was told."""
+        self._accepted_apps: set[AppId] = set()
+        self._ended: set[AppId] = set()
+        self._accepted_runs: dict[int, AppId] = {}
+        self._forgotten: set[int] = set()
+        self._next_token = 0
+        self._last_heard: dict[str, tuple[int, int]] = {}
+        self._keys: dict[tuple[AppId, str], int] = {}
+        self._fences: dict[AppId, int] = {}
+        """The highest session of each app that an agent was told of."""
+        self._askers: dict[tuple[AppId, str], int] = {}
+        """In which session each run was asked for."""
+        self._given_back: set[tuple[GpuId, int]] = set()
+        self._reporting: dict[int, Process] = {}
+        """By run: the process whose points its agent hears, unless they may be lost."""
+        self._heard_points: dict[int, int] = {}
+        self.points = 0
+
+    def fail(self, what: str, *history: object) -> None:
+        """Something does not hold."""
+        raise InvariantError(f"seed {self._sim.seed}, at {self._sim.now:.3f}: {what}", history)
+
+    # Processes
+
+    def started(self, process: Process) -> None:
+        """A process is there: alone on its GPUs, alone for its job, under no old token."""
+        order, node = process.order, process.node
+        self.starts += 1
+        for other in self.live:
+            if other.node is node and not set(order.gpus).isdisjoint(other.order.gpus):
+                self.fail("two processes on one GPU", other.order, order)
+            same_job = (other.order.app, other.order.job) == (order.app, order.job)
+            if same_job and other.order.run != order.run and not other.doomed:
+                self.fail("two runs of one job are alive", other.order, order)
+        for gpu, token in zip(order.gpus, order.tokens, strict=True):
+            slot = (node.name, gpu)
+            if token < self._highest.get(slot, 0):
+                self.fail("a process starts under an old token", slot, order)
+            self._highest[slot] = token
+            if node.disk.tokens[gpu] < token:
+                self.fail("a process runs under a token that its node may forget", order)
+        if (node.name, order.run) in self._started:
+            self.fail("a run is started twice", order)
+        self._started.add((node.name, order.run))
+        self.live.append(process)
+        if order.rank == 0:
+            self._reporting[order.run] = process
+        self._match(process, self._sim.service.durable)
+
+    def ended(self, process: Process) -> None:
+        """A process is gone."""
+        self.live.remove(process)
+
+    def wiped(self, node: SimNode) -> None:
+        """A disk is new: what the node knew is excused from having been known."""
+        self._started = {item for item in self._started if item[0] != node.name}
+        self._excuse_points(node.name)
+
+    def _excuse_points(self, node: str) -> None:
+        """Points that a machine had went with it."""
+        self._reporting = {
+            run: process for run, process in self._reporting.items() if process.node.name != node
+        }
+
+    def agent_heard(self, command: TellPoints | TellRun) -> None:
+        """An agent hears of a run: every point, in order, and its end after all of them."""
+        if command.app in self._ended:
+            return
+        heard = self._heard_points.get(command.run, 0)
+        process = self._reporting.get(command.run)
+        if isinstance(command, TellPoints):
+            if command.first > heard + 1:
+                self.fail(f"points {heard + 1} to {command.first - 1} of a run were not heard")
+            if [point.iteration for point in command.points] != [
+                command.first + n for n in range(len(command.points))
+            ]:
+                self.fail("points have wrong numbers", command)
+            last = command.first + len(command.points) - 1
+            self.points += max(0, last - heard)
+            self._heard_points[command.run] = max(heard, last)
+        elif command.state.over and process is not None and heard < process.reported:
+            self.fail(f"{heard} of {process.reported} points were heard before the end", command)
+
+    def cut_off(self, process: Process) -> None:
+        """A process is told to go, or killed, because its node has heard nothing for too long."""
+        if self._sim.only_service:
+            self.fail("training is ended though only the service failed", process.order)
+
+    def remembered(self, node: SimNode, epoch: int) -> None:
+        """A node writes to its disk."""
+        if epoch < node.disk.epoch:
+            self.fail(f"{node.name} goes back from epoch {node.disk.epoch} to {epoch}")
+
+    def heard(self, node: str, boot: int, number: int) -> None:
+        """What the service takes as the last report of a node."""
+        last = self._last_heard.get(node, (0, 0))
+        if (boot, number) < last:
+            self.fail(f"{node}: report {boot}/{number} counts after {last[0]}/{last[1]}")
+        self._last_heard[node] = (boot, number)
+
+    def _match(self, process: Process, arbiter: Arbiter) -> None:
+        """A process that may run on is the one that the ledger has on its GPUs, and no other."""
+        if process.doomed:
+            return
+        ledger, topology = arbiter.ledger, arbiter.world.topology
+        number = topology.number_of[process.node.name]
+        for index, token in zip(process.order.gpus, process.order.tokens, strict=True):
+            gpu = topology.gpus_of[number][index]
+            lease = ledger.lease(gpu)
+            if lease is None:
+                reason = ledger.quarantine_reason(gpu)
+                if reason is None or reason == GONE:
+                    what = "given up" if reason else "free"
+                    self.fail(f"GPU {gpu} is {what} with a process on it", process.order)
+            elif lease.token > token:
+                self.fail(
+                    f"GPU {gpu} is leased anew with an old process on it", process.order, lease
+                )
+            elif lease.token < token:
+                self.fail(f"a process on GPU {gpu} has a token that nobody gave", process.order)
+
+    # The service
+
+    def stored(self, arbiter: Arbiter, events: Iterable[ev.Event]) -> None:
+        """Leases changed, durably."""
+        ledger = arbiter.ledger
+        for event in events:
+            match event:
+                case ev.AppEnded(app=app):
+                    self._ended.add(app)
+                case ev.MachineLeft(machine=name):
+                    self._excuse_points(name)
+                case ev.GpusVacated(gpus=slots):
+                    self._check_empty(arbiter, [gpu for gpu, _ in slots])
+                case ev.GpusReleased(gpus=gpus):
+                    self._check_empty(arbiter, gpus)
+                case ev.GpuRestored(gpu=gpu):
+                    self._check_empty(arbiter, (gpu,))
+                case ev.MachineJoined(machine=machine):
+                    topology = arbiter.world.topology
+                    joined = topology.gpus_of[topology.number_of[machine.name]]
+                    reasons = ledger.quarantine_reason
+                    self._check_empty(arbiter, [gpu for gpu in joined if reasons(gpu) is None])
+                case _:
+                    pass
+        check_ledger(ledger)
+        if ledger.next_token < self._next_token:
+            self.fail("tokens fall")
+        self._next_token = ledger.next_token
+        for process in self.live:
+            self._match(process, arbiter)
+        self._compare_ends(ledger)
+
+    def asked(self, app: AppId, key: str, fence: int) -> None:
+        """An agent is about to ask for a run."""
+        self._askers[app, key] = fence
+
+    def gave_back(self, gpu: GpuId, token: int) -> None:
+        """An agent is about to give a lease back."""
+        self._given_back.add((gpu, token))
+
+    def released(self, events: Iterable[ev.Event], commands: Iterable[StewardCommand]) -> None:
+        """Leases end because their agent gave them back: these, and not others on the same GPUs."""
+        released = {
+            (event.app, gpu)
+            for event in events
+            if isinstance(event, ev.GpusReleased)
+            for gpu in event.gpus
+        }
+        for command in commands if released else ():
+            match command:
+                case cmd.End(leases=leases) | cmd.Assign(revoked=leases):
+                    for lease in leases:
+                        given = (lease.gpu, lease.token) in self._given_back
+                        if (lease.app, lease.gpu) in released and not given:
+                            self.fail("a lease ends that nobody gave back", lease)
+                case _:
+                    pass
+
+    def _check_empty(self, arbiter: Arbiter, gpus: Collection[GpuId]) -> None:
+        """What is taken as empty on somebody's word is empty, even of what is about to die."""
+        topology, ledger = arbiter.world.topology, arbiter.ledger
+        for process in self.live:
+            number = topology.number_of.get(process.node.name)
+            if number is None:
+                continue
+            for index, token in zip(process.order.gpus, process.order.tokens, strict=True):
+                gpu = topology.gpus_of[number][index]
+                lease = ledger.lease(gpu)
+                # Of a GPU that is still leased, a promise for later was given back.
+                if gpu in gpus and (lease is None or lease.token != token):
+                    self.fail(f"GPU {gpu} is taken as empty with a process on it", process.order)
+
+    def _compare_ends(self, ledger: Ledger) -> None:
+        for lease in ledger.leases():
+            if lease.end < self._told_ends.get(lease.token, lease.end) - _EPSILON:
+                self.fail("a lease is shorter than its node was told", lease)
+
+    def told(self, command: StewardCommand) -> None:
+        """Something is let out."""
+        match command:
+            case cmd.Assign(granted=granted):
+                for lease in granted:
+                    self._granted(lease)
+            case AcceptSession(app=app, fence=fence):
+                if fence < self._fences.get(app, 0):
+                    self.fail(f"{app}: session {fence} begins after {self._fences[app]}")
+                self._fences[app] = fence
+            case AcceptRun(app=app, key=key, run=run):
+                if self._askers[app, key] < self._fences[app]:
+                    self.fail(f"{app}: an agent is heard that was replaced", key)
+                self._accepted_runs[run] = app
+                if self._keys.setdefault((app, key), run) != run:
+                    self.fail(f"one request of {app} was taken as two", key)
+            case cmd.End(leases=leases):
+                self.handovers += len(leases)
+            case cmd.Report(record=record) if record.failed.startswith("the plan makes no sense"):
+                self.fail(record.failed)
+            case _:
+                pass
+
+    def _granted(self, lease: Lease) -> None:
+        owner = self._owners.setdefault(lease.token, (lease.gpu, lease.app))
+        if owner != (lease.gpu, lease.app):
+            self.fail(f"token {lease.token} is given twice", owner, lease)
+        if lease.token <= self._last_given.get(lease.gpu, 0):
+            self.fail(f"tokens of GPU {lease.gpu} do not rise", lease)
+        self._last_given[lease.gpu] = lease.token
+
+    def answered(self, answer: Answer) -> None:
+        """A node is told its leases and runs."""
+        self._forgotten.update(answer.orders.forget)
+        received = self._sim.now  # At the earliest a heartbeat ago, so that this is a bound.
+        for lease in answer.orders.leases:
+            held_at = self._sim.service.steward.nodes[answer.node].held_at
+            end = min(received, held_at) + lease.remaining
+            self._told_ends[lease.token] = max(self._told_ends.get(lease.token, end), end)
+
+    def accepted(self, app: AppId) -> None:
+        """A user was told that an app is taken in."""
+        self._accepted_apps.add(app)
+
+    def recovered(self, arbiter: Arbiter, rows: Mapping[str, Kept]) -> None:
+        """A service comes up: whatever anybody was told must be there."""
+        self._last_heard.clear()
+        for app in sorted(self._accepted_apps - self._ended):
+            if app not in arbiter.world.apps:
+                self.fail(f"{app} was accepted and is lost")
+        if self._owners and arbiter.ledger.next_token <= max(self._owners):
+            self.fail("a lease was told and is lost")
+        self._compare_ends(arbiter.ledger)
+        known = {**dict.fromkeys(arbiter.world.apps)}
+        for run, app in self._accepted_runs.items():
+            if app in known and f"run/{run}" not in rows and f"result/{run}" not in rows:
+                self.fail(f"run {run} was accepted and is lost")
+            if run in self._forgotten and app in known and f"result/{run}" not in rows:
+                row = rows.get(f"run/{run}")
+                if not (isinstance(row, WantedRun) and row.over):
+                    self.fail(f"the result of run {run} is lost")

@@ -1,0 +1,218 @@
+"""The service of a simulated cluster: a steward, what it made durable, and its crashes."""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from themis.core.arbiter import Arbiter, Settings
+from themis.core.arbiter import commands as cmd
+from themis.core.arbiter import events as ev
+from themis.core.model import Topology
+from themis.core.policies.base import Policy
+from themis.core.steward.commands import AcceptSession, Changes, Outcome, TellPoints, TellRun
+from themis.core.steward.events import ReportCame, StewardEvent
+from themis.core.steward.rows import Kept
+from themis.core.steward.steward import Steward
+from themis.protocol.node_messages import Report
+
+if TYPE_CHECKING:
+    from tests.support.fleet.simulation import FleetSim
+
+
+@dataclass(slots=True)
+class Saved:
+    """What is on the service's disk: everything that the arbiter took, and the steward's rows.
+
+    The arbiter comes back by taking the same events again. A store that keeps its state as parts
+    goes here instead; the rest of the simulation does not know the difference.
+    """
+
+    policy: Policy
+    settings: Settings
+    seed: int
+    epoch: int = 0
+    log: list[ev.Event] = field(default_factory=list)
+    rows: dict[str, Kept] = field(default_factory=dict)
+
+    def commit(self, changes: Changes) -> None:
+        """All or nothing."""
+        self.log.extend(changes.events)
+        _apply(self.rows, changes.kept or {})
+
+    def arbiter(self) -> Arbiter:
+        """The arbiter as it was when the last commit was done."""
+        arbiter = Arbiter(Topology(()), self.policy, self.settings, seed=self.seed)
+        for event in self.log:
+            arbiter.handle(event)
+        return arbiter
+
+
+def _apply(rows: dict[str, Kept], changes: Mapping[str, Kept | None]) -> None:
+    for key, row in changes.items():
+        if row is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = row
+
+
+class SimService:
+    """Carries out what the steward says, and fails between any two steps of it."""
+
+    def __init__(
+        self,
+        sim: "FleetSim",
+        saved: Saved,
+        rng: random.Random,
+        make: Callable[..., Steward],
+        node_ttl: float,
+    ) -> None:
+        self._sim = sim
+        self._rng = rng
+        self._make = make
+        self._node_ttl = node_ttl
+        self.saved = saved
+        self._steward: Steward | None = None
+        self._lives: dict[str, int] = {}
+        """Which daemon sent the report of each node that is being kept."""
+        self._wakes = 0
+        self.stalled = False
+        self._backlog: list[Callable[[], None]] = []
+        self.durable = saved.arbiter()
+        """The arbiter as a restart would find it."""
+
+    @property
+    def up(self) -> bool:
+        """Whether it listens."""
+        return self._steward is not None
+
+    @property
+    def steward(self) -> Steward:
+        """The steward of a service that is up."""
+        assert self._steward is not None
+        return self._steward
+
+    @property
+    def epoch(self) -> int:
+        """Of the present or last start."""
+        return self.saved.epoch
+
+    def start(self) -> None:
+        """Come up with what is durable."""
+        if self._steward is not None:
+            return
+        sim = self._sim
+        self.saved.epoch += 1
+        sim.checker.recovered(self.durable, self.saved.rows)
+        self._steward = self._make(
+            self.durable,
+            epoch=self.saved.epoch,
+            at=sim.now,
+            node_ttl=self._node_ttl * self._rng.choice((1.0, 1.0, 1.0, 1.5, 2.0)),
+            saved=self.saved.rows,
+        )
+        self.handle(ev.Woken(sim.now))
+        sim.network.welcome()
+
+    def crash(self, *, torn: bool = False) -> Steward | None:
+        """Die; `torn` when the last event was taken and not made durable."""
+        steward, self._steward = self._steward, None
+        self.stalled = False
+        self._backlog = []
+        self._wakes += 1
+        if torn:
+            # Otherwise what is in memory is what is durable, and need not be made anew.
+            self.durable = self.saved.arbiter()
+        return steward
+
+    def stall(self) -> None:
+        """Stop for a while with everything waiting."""
+        self.stalled = self.up
+
+    def resume(self) -> None:
+        """Go on."""
+        self.stalled = False
+        waiting, self._backlog = self._backlog, []
+        for each in waiting:
+            each()
+
+    def receive(self, node: str, life: int, report: Report) -> None:
+        """A report arrives."""
+        if self.stalled:
+            self._backlog.append(lambda: self.receive(node, life, report))
+        elif self.up:
+            self._lives[node] = life
+            self.handle(ReportCame(self._sim.now, report))
+            if self._steward is not None and node in self._steward.nodes:
+                known = self._steward.nodes[node]
+                self._sim.checker.heard(node, known.boot, known.number)
+
+    def take(self, event: Callable[[float], StewardEvent]) -> None:
+        """Something else happens to it."""
+        if self.stalled:
+            self._backlog.append(lambda: self.take(event))
+        elif self.up:
+            self.handle(event(self._sim.now))
+
+    def _wake(self, number: int) -> None:
+        if number == self._wakes:
+            self.take(ev.Woken)
+
+    def handle(self, event: StewardEvent) -> Outcome | None:
+        """Take an event: store, then tell."""
+        outcome = self.steward.handle(event)
+        first, second = self._store, self._tell
+        if not self._sim.broken.stores_first:
+            first, second = second, first
+        torn = self._sim.weather.torn
+        for step in (first, second):
+            if outcome.changes.any and torn and self._rng.random() < torn:
+                self.crash(torn=True)
+                self._sim.later(self._rng.uniform(0.1, 8.0), self.start)
+                return None
+            step(event, outcome)
+        return outcome
+
+    def _store(self, event: StewardEvent, outcome: Outcome) -> None:
+        if outcome.changes.any:
+            self.saved.commit(outcome.changes)
+            self._sim.checker.released(outcome.changes.events, outcome.commands)
+            if outcome.changes.events:
+                self._sim.checker.stored(self.durable, outcome.changes.events)
+
+    def _tell(self, event: StewardEvent, outcome: Outcome) -> None:
+        sim = self._sim
+        for command in outcome.commands:
+            sim.checker.told(command)
+            if isinstance(command, cmd.Ask | cmd.Solve):
+                sim.agents.asked(command)
+            elif isinstance(command, AcceptSession):
+                sim.agents.opened(command.app, command.session, command.fence)
+            elif isinstance(command, TellPoints | TellRun):
+                sim.mailboxes.put(command)
+        for answer in outcome.answers:
+            sim.checker.answered(answer)
+            sim.network.answer(sim.nodes[answer.node], self._lives[answer.node], answer)
+        if outcome.wake is not None:
+            self._wakes += 1
+            sim.at(max(outcome.wake, sim.now), self._wake, self._wakes)
+
+
+class Zombie:
+    """An old service that lost its store to a new one and does not know it yet.
+
+    It cannot commit any more, so it can tell only what needs no commit.
+    """
+
+    def __init__(self, sim: "FleetSim", steward: Steward) -> None:
+        self._sim = sim
+        self._steward = steward
+
+    def receive(self, node: str, life: int, report: Report) -> None:
+        """A report that came to the wrong service."""
+        outcome = self._steward.handle(ReportCame(self._sim.now, report))
+        if outcome.changes.any:
+            self._sim.zombie = None
+            return
+        for answer in outcome.answers:
+            self._sim.network.answer(self._sim.nodes[answer.node], life, answer)

@@ -1,0 +1,124 @@
+"""A real service and its HTTP API in one loop, without a socket, and a token for everybody.
+
+For tests of this project: it needs httpx, which comes with the development tools only.
+
+async with desk_of(folder) as desk:
+    answer = await desk.call("root", "GET", "/v1/apps")
+"""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.support.grpc_service import Inline
+from tests.support.scripted_world import simple_app
+from tests.support.virtual import AtOnce
+from themis.config.keys import Limits
+from themis.core.arbiter import Settings
+from themis.core.arbiter import events as ev
+from themis.core.model import Machine
+from themis.core.policies import Policy, policy
+from themis.core.steward.events import ReportCame
+from themis.protocol.node_messages import Report, SlotReport, SlotState
+from themis.recording.codec import dumps
+from themis.security.token_store import KeptVault
+from themis.security.tokens import Role, create_token
+from themis.service.http.app import Api, ApiSettings, make_api
+from themis.service.persistence.recovery import recall
+from themis.service.persistence.start_parameters import Terms, terms_row
+from themis.service.persistence.store import open_store
+from themis.service.service import Service
+
+HOST = "127.0.0.1:7421"
+WALL = 2000.0
+"""What the wall clock shows at first."""
+
+
+class Desk:
+    """A service, its API, and a token for everybody."""
+
+    def __init__(
+        self, service: Service, vault: KeptVault, client: httpx.AsyncClient, api: Api
+    ) -> None:
+        self.service = service
+        self.api = api
+        self.client = client
+        self.wall = WALL
+        self.tokens: dict[str, str] = {}
+        for role, subject in (
+            (Role.ADMIN, "root"),
+            (Role.TENANT, "ann"),
+            (Role.TENANT, "bob"),
+            (Role.VIEWER, "eve"),
+            (Role.NODE, "m0"),
+        ):
+            issued = create_token(vault, role, subject, now=1000.0)
+            self.tokens[subject] = issued.token.reveal()
+
+    async def call(self, who: str, method: str, path: str, body: Any = None) -> httpx.Response:
+        """Ask for something; nobody in particular asks with an empty name."""
+        headers = {"authorization": f"Bearer {self.tokens[who]}"} if who else {}
+        content = None if body is None else json.dumps(body)
+        return await self.client.request(method, path, headers=headers, content=content)
+
+    async def submit(self, who: str, name: str, owner: str) -> httpx.Response:
+        """Submit a small app."""
+        spec = json.loads(dumps(simple_app(name, gpus=1, jobs=2, owner=owner)))
+        return await self.call(who, "POST", "/v1/apps", {"spec": spec, "key": name})
+
+
+@asynccontextmanager
+async def desk_of(
+    path: Path,
+    limits: Limits | None = None,
+    *,
+    known: bool = False,
+    machines: Sequence[Machine] = (Machine("m0", "r0", (2, 2)),),
+    rule: Policy | None = None,
+    settings: Settings | None = None,
+) -> AsyncIterator[Desk]:
+    """A service with one machine of four GPUs, on a store in this folder.
+
+    Args:
+        path: The folder.
+        limits: Of its API.
+        known: Whether the store is that of an earlier one, which has the machines.
+        machines: Others instead of the one.
+        rule: What decides, instead of equal shares.
+        settings: Of its arbiter.
+    """
+    store = open_store(f"sqlite:///{path / 'store.sqlite'}", reserve_bytes=0)
+    memory = recall(store, rule or policy("equal-share"), settings or Settings(), "test")
+    service = Service(memory, store, Inline(), AtOnce())
+    await service.start()
+    service.keep(terms_row(service.kept, memory.epoch.number, Terms("equal-share")))
+    if not known:
+        for machine in machines:
+            service.steward._feed(ev.MachineJoined(service.now(), machine))
+            service.steward._meet(machine.name, service.now())
+    vault = KeptVault(service.kept, service.keep)
+    around = ApiSettings(frozenset({HOST}), limits=limits or Limits(), wall=lambda: desk.wall)
+    api = Api(service, vault, service.book, around)
+    transport = httpx.ASGITransport(make_api(api))
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
+        desk = Desk(service, vault, client, api)
+        try:
+            yield desk
+        finally:
+            await service.close()
+            store.close()
+
+
+def says_that_it_is_empty(desk: Desk) -> None:
+    """The one machine of four GPUs reports that nothing is on them."""
+    slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(4))
+    steward = desk.service.steward
+    for number, epoch in ((1, 0), (2, steward.epoch), (3, steward.epoch)):
+        # What it says last stands until it is told something else.
+        revision = steward.nodes["m0"].revision if number == 3 else 0
+        report = Report("m0", 1, number, epoch, revision, slots, (), Machine("m0", "r0", (2, 2)))
+        desk.service.apply(ReportCame(desk.service.now(), report))
