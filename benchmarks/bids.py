@@ -36,10 +36,10 @@ from themis.core.model import (
     JobId,
     JobSpec,
     Lease,
+    LeaseSource,
     Offer,
     OwnerId,
     Phase,
-    Source,
     Topology,
 )
 from themis.core.model.presets import preset
@@ -148,7 +148,7 @@ def _ask(agent: Agent, offer: Offer, topology: Topology) -> tuple[int, float]:
     started = time.process_time()
     (answer,) = agent.handle(ev.Asked(1000.0, offer, topology))
     ms = 1e3 * (time.process_time() - started)
-    if not isinstance(answer, commands.Answer):
+    if not isinstance(answer, commands.SendBid):
         raise TypeError(answer)
     return len(answer.bid.rows), ms
 
@@ -178,7 +178,7 @@ def _past(
             yield ev.JobReached(0.0, job.id, rng.random())
     first = rng.randrange(topology.gpus - HELD)
     leases = tuple(
-        Lease(GpuId(gpu), spec.id, 1, 0.0, 600.0, Source.AUCTION)
+        Lease(GpuId(gpu), spec.id, 1, 0.0, 600.0, LeaseSource.AUCTION)
         for gpu in range(first, first + HELD)
     )
     yield ev.LeasesChanged(0.0, topology, leases)

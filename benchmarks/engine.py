@@ -2,8 +2,8 @@
 
 python benchmarks/engine.py --rounds 20
 
-start_ms      from `start` to `Started`: the job's program runs
-kill_ms       from `kill` to `Exited`: all of it was seen dead
+start_ms      from `start` to `ProgramStarted`: the job's program runs
+kill_ms       from `kill` to `ProgramExited`: all of it was seen dead
 change_ms     both, one after the other on the same GPU: a lease that goes to somebody else
 supervisor_cpu_ms, supervisor_rss_mb     of one supervisor that has just started its job
 
@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from themis.engines.base import Exited, Started, Task
+from themis.engines.base import ProgramExited, ProgramStarted, Task
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.engines.host.gpu_inventory import Pretend
@@ -43,7 +43,7 @@ async def measure(state: Path, control: str, rounds: int) -> dict[str, object]:
         began = time.perf_counter()
         await engine.start(task)
         event = await anext(events)
-        assert isinstance(event, Started), event
+        assert isinstance(event, ProgramStarted), event
         starts.append(time.perf_counter() - began)
         used = resources(engine._watched["job-1"].pid)
         cpu.append(used[0])
@@ -51,7 +51,7 @@ async def measure(state: Path, control: str, rounds: int) -> dict[str, object]:
         began = time.perf_counter()
         await engine.kill(task.job, token)
         ended = await anext(events)
-        assert isinstance(ended, Exited), ended
+        assert isinstance(ended, ProgramExited), ended
         kills.append(time.perf_counter() - began)
     await engine.close()
     changes = [kill + start for kill, start in zip(kills, starts[1:], strict=False)]

@@ -2,8 +2,8 @@
 
 python benchmarks/engines.py --rounds 10 --engines local,slurm,ray
 
-start_ms       lease granted to process running: from `start` to `Started`
-revoke_ms      from `checkpoint` to `Exited`, of a job that goes when it is asked to
+start_ms       lease granted to process running: from `start` to `ProgramStarted`
+revoke_ms      from `checkpoint` to `ProgramExited`, of a job that goes when it is asked to
 change_ms      both, with the next job on the same GPUs: a lease that goes to somebody else
 bare_ms        the same change without Themis: the engine's own commands
 overhead_ms    what Themis adds to it, in changes with and without it by turns; at most 200
@@ -35,7 +35,7 @@ from tests.support.ray import RayCluster, ray_cluster
 from tests.support.scripted_world import simple_app
 from tests.support.service_processes import OWNER, SHORT, open_stage
 from tests.support.slurm import PACKAGES, SlurmCluster, slurm_cluster
-from themis.engines.base import Engine, Exited, Started, Task
+from themis.engines.base import Engine, ProgramExited, ProgramStarted, Task
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.engines.host.gpu_inventory import Pretend
@@ -68,14 +68,14 @@ async def changes(engine: Engine, rounds: int, bare: Bare, place: Path) -> dict[
         task = Task(f"job-{token}", "ann", token, tuple(range(GPUS)), JOB, end=boottime.now() + 120)
         began = time.perf_counter()
         await engine.start(task)
-        assert isinstance(event := await anext(events), Started), event
+        assert isinstance(event := await anext(events), ProgramStarted), event
         starts.append(time.perf_counter() - began)
         second = token % 2 == 0
         if second:
             both.append(revokes[-1] + starts[-1])
         began = time.perf_counter()
         await engine.checkpoint(task.job, token)
-        assert isinstance(event := await anext(events), Exited), event
+        assert isinstance(event := await anext(events), ProgramExited), event
         revokes.append(time.perf_counter() - began)
         await engine.forget(task.job, token)
         if second:
@@ -99,7 +99,7 @@ async def crowd(engines: list[Engine], jobs: int) -> float:
         tasks = [Task(f"c{n}", "ann", 10_000 + n, (n,), JOB, end=end) for n in range(count)]
         await asyncio.gather(*(engine.start(task) for task in tasks))
         for _ in tasks:
-            assert isinstance(event := await anext(events), Started), event
+            assert isinstance(event := await anext(events), ProgramStarted), event
 
     shares = [jobs // len(engines) + (n < jobs % len(engines)) for n in range(len(engines))]
     pairs = list(zip(engines, shares, strict=True))

@@ -31,7 +31,7 @@ from themis.core.arbiter.events import AppArrived, MachineJoined
 from themis.core.arbiter.records import RoundRecord
 from themis.core.model import AppSpec, Machine
 from themis.core.policies import policy
-from themis.protocol.agent_messages import LeaseNews, RunSaid, Standing
+from themis.protocol.agent_messages import AgentStart, LeaseNews, RunSaid
 from themis.protocol.node_messages import Program
 from themis.recording.codec import TAG
 from themis.rpc.client import AgentClient, Connection, Credentials
@@ -345,7 +345,7 @@ class Agent:
     async def _run(self) -> None:
         async for item in self.link.news():
             self.hear(item)
-            leases = item.leases if isinstance(item, Standing) else ()
+            leases = item.leases if isinstance(item, AgentStart) else ()
             leases = item.granted if isinstance(item, LeaseNews) else leases
             self.heard = time.time() if leases else self.heard
             for lease in leases[: len(self._free)]:

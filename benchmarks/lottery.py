@@ -30,8 +30,15 @@ from themis.core.auction import (
 )
 from themis.core.auction.lottery.lottery import solve_lottery
 from themis.core.auction.problem import Objective
-from themis.core.auction.solvers.prepared import Prepared, prepare
-from themis.core.auction.solvers.registry import Find, Found, Left, Start, restarted, start_of
+from themis.core.auction.solvers.prepared import PreparedProblem, prepare
+from themis.core.auction.solvers.registry import (
+    Determination,
+    Find,
+    Left,
+    StartSolve,
+    restarted,
+    start_of,
+)
 from themis.core.model import CLUSTER, MACHINE, RACK, AppId, Chunk, Machine, Topology
 
 NOTICEABLE = 1e-3
@@ -78,16 +85,16 @@ def cpu_ms(work: Callable[[], Solution]) -> tuple[float, Solution]:
 class Counted:
     """A finder that counts what it is asked, and starts again where the counted one can."""
 
-    start: Start
+    start: StartSolve
     find: Find | None = None
     count: int = 0
 
-    def __call__(self, prepared: Prepared, left: Left | None = None) -> Find:
+    def __call__(self, prepared: PreparedProblem, left: Left | None = None) -> Find:
         """Begin on one more problem."""
         self.find = restarted(self.find, self.start, prepared, left)
         return self._determine
 
-    def _determine(self, bidders: tuple[int, ...], budget: int | None) -> Found:
+    def _determine(self, bidders: tuple[int, ...], budget: int | None) -> Determination:
         self.count += 1
         assert self.find is not None
         return self.find(bidders, budget)

@@ -95,7 +95,7 @@ def _events(world: ScriptedWorld, count: int) -> Iterator[events.Event]:
             app = rng.choice(holders)
             yield events.JobStarted(at, app, JobId("j0"), world.held(app)[:1])
         else:
-            samples = (events.Sample(JobId(f"j{i}"), number + i, 1.0) for i in range(JOBS))
+            samples = (events.ProgressSample(JobId(f"j{i}"), number + i, 1.0) for i in range(JOBS))
             yield events.ProgressMeasured(at, app, tuple(samples))
 
 

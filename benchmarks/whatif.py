@@ -29,14 +29,14 @@ from typing import Any
 from themis.core.arbiter.state_parts import SettingsPart
 from themis.recording.cluster_snapshots import Snapshot, dumps_snapshot
 from themis.recording.codec import dumps
-from themis.recording.forecast_questions import Case, Question
+from themis.recording.forecast_questions import ForecastCase, ForecastQuestion
 from themis.sim.config import RunConfig, prepare
 from themis.sim.snapshot_sim import Fork
 
 FIRST, LAST, SLACK = 5.0, 60.0, 5.0
 
 
-def crowded(apps: int, warm: float, seed: int) -> tuple[Snapshot, Case]:
+def crowded(apps: int, warm: float, seed: int) -> tuple[Snapshot, ForecastCase]:
     """The state, and an app that is not there."""
     prepared = prepare(RunConfig(cluster="testbed64", workload="w2", apps=apps + 1, seed=seed))
     *present, new = prepared.workload.apps
@@ -56,10 +56,10 @@ def crowded(apps: int, warm: float, seed: int) -> tuple[Snapshot, Case]:
     state = {**snapshot.state, "settings": SettingsPart(prepared.settings, None)}
     pictures = tuple(replace(app, waiting=None) for app in snapshot.apps)
     taken = replace(snapshot, state=state, apps=pictures, agenda=None)
-    return taken, Case("as written", new.spec)
+    return taken, ForecastCase("as written", new.spec)
 
 
-def ask(snapshot: Snapshot, question: Question) -> dict[str, Any]:
+def ask(snapshot: Snapshot, question: ForecastQuestion) -> dict[str, Any]:
     """Ask the worker; when it said what."""
     began = time.monotonic()
     text = f'{{"snapshot":{dumps_snapshot(snapshot)},"question":{dumps(question)}}}\n'
@@ -112,7 +112,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     snapshot, case = crowded(given.apps, given.warm, given.seed)
-    found = ask(snapshot, Question((case,), given.seeds, given.seconds))
+    found = ask(snapshot, ForecastQuestion((case,), given.seeds, given.seconds))
     ran = [found[name] for name in ("outline", "first") if found[name] is not None]
     met = bool(ran) and min(ran) <= FIRST and found["final"] <= LAST + SLACK
     told = {

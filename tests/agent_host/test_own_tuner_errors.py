@@ -13,7 +13,7 @@ import themis
 from tests.support.grpc_service import World, open_world, until
 from themis.agent_host.own_tuner import (
     OwnTuner,
-    Place,
+    ServiceAddress,
     Trial,
     _Called,
     _results,
@@ -34,7 +34,7 @@ from themis.errors import (
     UnavailableError,
     UnknownAppError,
 )
-from themis.protocol.node_messages import Report, SlotReport, SlotState
+from themis.protocol.node_messages import NodeReport, SlotReport, SlotState
 from themis.security.tokens import Role
 
 APP: dict[str, Any] = {
@@ -118,8 +118,8 @@ def test_a_token_that_is_not_a_tenants_is_refused_before_anything_is_submitted(
 ) -> None:
     desk = Desk()
     desk.apps["before"] = "mine"
-    place = Place(client_of(desk), Secret("hush"), None, None)
-    monkeypatch.setattr(Place, "of", lambda *_: place)
+    place = ServiceAddress(client_of(desk), Secret("hush"), None, None)
+    monkeypatch.setattr(ServiceAddress, "of", lambda *_: place)
     with pytest.raises(ConfigError, match="got 'admin root', allowed: a tenant's") as refused:
         OwnTuner().attach("mine") if work == "attach" else OwnTuner().run(APP)
     assert "`themis token create --role tenant --subject OWNER --out FILE`" in str(refused.value)
@@ -161,7 +161,7 @@ def at_the_door(folder: Path, work: Callable[[World], Awaitable[None]]) -> None:
     async def play() -> None:
         async with open_world(folder) as world:
             slots = (SlotReport(0, 0, SlotState.EMPTY),)
-            report = Report("m0", 1, 1, 0, 0, slots, (), Machine("m0", "r0", (1,)))
+            report = NodeReport("m0", 1, 1, 0, 0, slots, (), Machine("m0", "r0", (1,)))
             orders = await world.service.report(report)
             again = replace(report, number=2, epoch=orders.epoch, revision=orders.revision)
             joining = asyncio.create_task(world.service.report(again))

@@ -8,10 +8,11 @@ import pytest
 
 from themis.agent_host.session.session import Agency
 from themis.apps import parse_app, plan_app
-from themis.core.model import AppId, GpuId, JobId, Lease, OwnerId, Source
+from themis.core.model import AppId, GpuId, JobId, Lease, LeaseSource, OwnerId
 from themis.core.model.presets import preset
 from themis.core.tuners import Stepwise, Trial
 from themis.protocol.agent_messages import (
+    AgentStart,
     Curve,
     EndSaid,
     LeaseNews,
@@ -22,7 +23,6 @@ from themis.protocol.agent_messages import (
     RunNews,
     RunSaid,
     Said,
-    Standing,
     StopSaid,
     TargetsSaid,
     TrialSaid,
@@ -82,7 +82,7 @@ class Service:
         self.numbers = 0
         self.end: EndSaid | None = None
         self.leases = tuple(
-            Lease(GpuId(gpu), AppId("sweep"), 100 + gpu, 0.0, 1e6, Source.AUCTION)
+            Lease(GpuId(gpu), AppId("sweep"), 100 + gpu, 0.0, 1e6, LeaseSource.AUCTION)
             for gpu in range(3)
         )
         self.begin()
@@ -102,8 +102,8 @@ class Service:
         )
         self.take(self.agency.hear(self.at, self.standing()))
 
-    def standing(self) -> Standing:
-        return Standing(
+    def standing(self) -> AgentStart:
+        return AgentStart(
             self.plan.spec,
             TOPOLOGY,
             self.leases if self.sessions > 1 else (),

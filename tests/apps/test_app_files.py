@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from themis.apps import AppFile, Choice, Goal, Range, parse_app, plain_app, read_app
-from themis.apps.app_file import Method, Rule
+from themis.apps.app_file import Method, StopRule
 from themis.errors import ConfigError
 
 WHOLE = """
@@ -39,7 +39,7 @@ def test_the_file_of_the_guide_is_read_whole(tmp_path: Path) -> None:
     assert app.search is not None
     assert app.search.method is Method.RANDOM
     assert app.search.params == {"lr": Range("log", 1e-5, 1e-1), "batch": Choice((32, 64))}
-    assert app.stop.method is Rule.HALVING
+    assert app.stop.method is StopRule.HALVING
     assert app.metric.goal is Goal.MINIMIZE
     assert (app.gpus.per_job_max, app.gpus.memory) == (4, 16.0)
     assert (app.checkpoint.every, app.checkpoint.grace) == (300.0, 60.0)

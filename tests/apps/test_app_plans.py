@@ -6,7 +6,7 @@ import pytest
 
 from themis.apps import parse_app, plan_app
 from themis.apps.app_file import AppFile
-from themis.apps.plan import Plan, argv_of, environment
+from themis.apps.plan import SweepPlan, argv_of, environment
 from themis.apps.search_space import Choice, Range, grid_trials, random_trials, written_value
 from themis.core.model import AppId, OwnerId
 from themis.core.tuners import tuner_for
@@ -17,7 +17,7 @@ def app(**more: Any) -> AppFile:
     return parse_app({"name": "a", "command": ["train", "--lr={lr}"], **more})
 
 
-def planned(written: AppFile, seed: int = 1) -> Plan:
+def planned(written: AppFile, seed: int = 1) -> SweepPlan:
     return plan_app(written, AppId("a"), OwnerId("ann"), seed)
 
 

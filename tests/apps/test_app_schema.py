@@ -1,7 +1,7 @@
 from dataclasses import fields
 
 from themis.apps import AppFile, app_schema
-from themis.apps.app_file import Checkpoint, Gpus, Metric, Search, Stop
+from themis.apps.app_file import CheckpointRules, Gpus, MetricSpec, Search, StopConditions
 
 
 def test_the_schema_has_every_key_of_the_file_and_no_other() -> None:
@@ -9,10 +9,10 @@ def test_the_schema_has_every_key_of_the_file_and_no_other() -> None:
     assert set(properties) == {each.name for each in fields(AppFile)}
     for name, kind in {
         "search": Search,
-        "stop": Stop,
-        "metric": Metric,
+        "stop": StopConditions,
+        "metric": MetricSpec,
         "gpus": Gpus,
-        "checkpoint": Checkpoint,
+        "checkpoint": CheckpointRules,
     }.items():
         assert set(properties[name]["properties"]) == {each.name for each in fields(kind)}
 

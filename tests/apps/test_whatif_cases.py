@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from themis.apps import AppFile, Plan, parse_app, plan_app, whatif_cases
-from themis.apps.whatif_cases import Wishes, cases_of, delay_of, more_machines, wishes_from
+from themis.apps import AppFile, SweepPlan, parse_app, plan_app, whatif_cases
+from themis.apps.whatif_cases import CaseChanges, cases_of, delay_of, more_machines, wishes_from
 from themis.core.model import AppId, Machine, OwnerId, Topology
 from themis.errors import ConfigError, RefusedError
-from themis.recording.forecast_questions import Case
+from themis.recording.forecast_questions import ForecastCase
 
 TOPOLOGY = Topology(
     (Machine("big", "r0", (4, 4)), Machine("s0", "r0", (2,)), Machine("s1", "r1", (2,)))
@@ -24,7 +24,7 @@ FILE: dict[str, Any] = {
 }
 
 
-def cases(wishes: Wishes, **change: Any) -> tuple[Case, ...]:
+def cases(wishes: CaseChanges, **change: Any) -> tuple[ForecastCase, ...]:
     app = parse_app(FILE | change)
     return cases_of(
         app, wishes, name=AppId("sweep-2"), owner=OwnerId("ann"), seed=1, topology=TOPOLOGY
@@ -32,7 +32,7 @@ def cases(wishes: Wishes, **change: Any) -> tuple[Case, ...]:
 
 
 def test_the_app_as_written_comes_first_and_each_wish_changes_one_thing() -> None:
-    wishes = Wishes((4,), ("none", "halving,eta=4"), ("+8h", 60.0), ("fifo",), (2,))
+    wishes = CaseChanges((4,), ("none", "halving,eta=4"), ("+8h", 60.0), ("fifo",), (2,))
     written, wider, none, quarter, tonight, soon, fifo, more = cases(wishes)
     assert (written.label, written.spec.id, written.tuner) == ("as written", "sweep-2", "halving")
     assert {job.max_gpus for job in wider.spec.jobs} == {4}
@@ -50,20 +50,20 @@ def test_an_app_is_planned_once_for_all_cases_that_leave_it_as_it_is(
 ) -> None:
     planned: list[str] = []
 
-    def plan(app: AppFile, name: AppId, owner: OwnerId, seed: int) -> Plan:
+    def plan(app: AppFile, name: AppId, owner: OwnerId, seed: int) -> SweepPlan:
         planned.append(name)
         return plan_app(app, name, owner, seed)
 
     monkeypatch.setattr(whatif_cases, "plan_app", plan)
-    cases(Wishes((4,), ("none",), ("+8h", 60.0), ("fifo",), (2,)))
+    cases(CaseChanges((4,), ("none",), ("+8h", 60.0), ("fifo",), (2,)))
     assert len(planned) == 3
     with pytest.raises(ConfigError, match="at most 7 things"):
-        cases(Wishes(gpus=tuple(range(2, 10))))
+        cases(CaseChanges(gpus=tuple(range(2, 10))))
     assert len(planned) == 3  # Too many wishes are not planned at all.
 
 
 def test_nothing_of_what_would_run_is_in_a_case() -> None:
-    told = repr(cases(Wishes(), command=["run-me", "{lr}"]))
+    told = repr(cases(CaseChanges(), command=["run-me", "{lr}"]))
     assert "secret" not in told
     assert "run-me" not in told
 
@@ -71,22 +71,24 @@ def test_nothing_of_what_would_run_is_in_a_case() -> None:
 @pytest.mark.parametrize(
     ("wishes", "reason"),
     [
-        pytest.param(Wishes(gpus=(1,)), "gpus", id="fewer than a job needs"),
-        pytest.param(Wishes(stop=("halfing",)), "did you mean|halving", id="an unknown rule"),
-        pytest.param(Wishes(stop=("halving,eta=x",)), "eta=N", id="an option that is none"),
-        pytest.param(Wishes(stop=("halving,depth=3",)), "eta=N", id="an option nobody knows"),
-        pytest.param(Wishes(stop=("hyperband",)), "trials", id="a rule that wants other trials"),
-        pytest.param(Wishes(at=("tomorrow",)), "at", id="a time that is none"),
-        pytest.param(Wishes(at=("-5m",)), "positive", id="a time that has passed"),
-        pytest.param(Wishes(at=("400d",)), "30 days", id="too far off"),
-        pytest.param(Wishes(policy=("os:system",)), "policy", id="code from outside"),
-        pytest.param(Wishes(add_machines=(0,)), "add_machines", id="no machine"),
-        pytest.param(Wishes(add_machines=(True,)), "add_machines", id="neither"),
-        pytest.param(Wishes(add_machines=(10**9,)), "1000", id="too many"),
-        pytest.param(Wishes(gpus=tuple(range(2, 11))), "at most 7", id="too many things"),
+        pytest.param(CaseChanges(gpus=(1,)), "gpus", id="fewer than a job needs"),
+        pytest.param(CaseChanges(stop=("halfing",)), "did you mean|halving", id="an unknown rule"),
+        pytest.param(CaseChanges(stop=("halving,eta=x",)), "eta=N", id="an option that is none"),
+        pytest.param(CaseChanges(stop=("halving,depth=3",)), "eta=N", id="an option nobody knows"),
+        pytest.param(
+            CaseChanges(stop=("hyperband",)), "trials", id="a rule that wants other trials"
+        ),
+        pytest.param(CaseChanges(at=("tomorrow",)), "at", id="a time that is none"),
+        pytest.param(CaseChanges(at=("-5m",)), "positive", id="a time that has passed"),
+        pytest.param(CaseChanges(at=("400d",)), "30 days", id="too far off"),
+        pytest.param(CaseChanges(policy=("os:system",)), "policy", id="code from outside"),
+        pytest.param(CaseChanges(add_machines=(0,)), "add_machines", id="no machine"),
+        pytest.param(CaseChanges(add_machines=(True,)), "add_machines", id="neither"),
+        pytest.param(CaseChanges(add_machines=(10**9,)), "1000", id="too many"),
+        pytest.param(CaseChanges(gpus=tuple(range(2, 11))), "at most 7", id="too many things"),
     ],
 )
-def test_a_wish_that_cannot_be_is_told(wishes: Wishes, reason: str) -> None:
+def test_a_wish_that_cannot_be_is_told(wishes: CaseChanges, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         cases(wishes)
 
@@ -105,7 +107,7 @@ def test_machines_of_a_list_get_names_that_are_free() -> None:
 
 
 def test_wishes_in_plain_data_are_lists() -> None:
-    assert wishes_from({"gpus": [4], "at": [], "app": {}}) == Wishes(gpus=(4,))
+    assert wishes_from({"gpus": [4], "at": [], "app": {}}) == CaseChanges(gpus=(4,))
     assert wishes_from({"policy": ["fifo"]}).of_operators
     assert not wishes_from({"stop": ["none"]}).of_operators
     with pytest.raises(ConfigError, match="a list"):

@@ -12,7 +12,7 @@ from themis.cli import demo as command
 from themis.cli.common.output import STYLE
 from themis.cli.demo_screen import marks_of, open_screen, picture
 from themis.cli.demo_summary import timeline_lines, waiting_lines
-from themis.demo.observer import Gpu, Look, Watch
+from themis.demo.observer import Observation, ObservedGpu, Watch
 from themis.demo.tenants import Tenant
 
 Cli = Callable[..., Any]
@@ -121,9 +121,13 @@ def watch_of(*names: str) -> Watch:
     return Watch(stage=None, cast=cast, apps={names[0]: cast[0]})  # type: ignore[arg-type] # unused
 
 
-LOOK = Look(
+LOOK = Observation(
     4.0,
-    {Gpu("r0", "m0", 0): "ridge", Gpu("r0", "m0", 1): "", Gpu("r1", "m1", 0): "ridge"},
+    {
+        ObservedGpu("r0", "m0", 0): "ridge",
+        ObservedGpu("r0", "m0", 1): "",
+        ObservedGpu("r1", "m1", 0): "ridge",
+    },
     {
         "ridge": {
             "held": 2, "demand": 6, "reason": "OUTBID", "phase": 1, "phases": 3, "rho": 1.234,

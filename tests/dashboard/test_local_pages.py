@@ -11,18 +11,18 @@ import pytest
 
 from themis.dashboard.app_history import Histories
 from themis.dashboard.assets import POLICY, asset, names
-from themis.dashboard.finished import Apps, Recording
+from themis.dashboard.finished import AppIndex, Recording
 from themis.dashboard.local_server import serve
-from themis.dashboard.model import Origin
-from themis.dashboard.segment_columns import Held
+from themis.dashboard.model import DataOrigin
+from themis.dashboard.segment_columns import HeldSegment
 from themis.errors import ConfigError, MissingError
 
 
 def recording(title: str) -> Recording:
-    apps = Apps()
+    apps = AppIndex()
     apps.add("a/b?c", submitted=1.0, ended=9.0, rho=1.5)
-    held = (Held(0, "a/b?c", 2.0, 9.0, "auction"),)
-    return Recording(Origin("run", title), None, apps, held, Histories(), [])
+    held = (HeldSegment(0, "a/b?c", 2.0, 9.0, "auction"),)
+    return Recording(DataOrigin("run", title), None, apps, held, Histories(), [])
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from themis.dashboard.reason_labels import REASONS
 from themis.errors import ConfigError, CorruptLogError, MissingError, MissingFileError
 from themis.recording.codec import dumps
 from themis.sim import RunConfig, prepare, run
-from themis.sim.runs.result_cache import Store, stored
+from themis.sim.runs.result_cache import ResultCache, stored
 from themis.sim.runs.run_folder import new_folder, run_files, write_run
 
 CONFIG = RunConfig(workload="w1", apps=3, seed=5, options={"f": 0.5})
@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 log_to=draft / "events.jsonl",
             )
         write_run(result, draft)
-    store = Store(place / "compared" / "runs")
+    store = ResultCache(place / "compared" / "runs")
     store.make()
     store.save(CONFIG, stored(result))
     return place

@@ -8,14 +8,14 @@ import pytest
 
 from themis.apps import parse_app, plan_app
 from themis.core.model import AppId, OwnerId
-from themis.demo.observer import INTERVAL, Gpu, Look, Watch, holders
+from themis.demo.observer import INTERVAL, Observation, ObservedGpu, Watch, holders
 from themis.demo.summary import in_words, summarize, timeline, waits
 from themis.demo.tenants import Tenant, tenants
-from themis.demo.training_program import Place
+from themis.demo.training_program import ProgramLocation
 from themis.errors import ThemisError, UnavailableError
 
-G0, G1 = Gpu("r0", "m0", 0), Gpu("r0", "m0", 1)
-PLACE = Place(Path("/demo {x}/program"), "/opt/{py}/python")
+G0, G1 = ObservedGpu("r0", "m0", 0), ObservedGpu("r0", "m0", 1)
+PLACE = ProgramLocation(Path("/demo {x}/program"), "/opt/{py}/python")
 
 
 def tenant(name: str, after: float) -> Tenant:
@@ -99,8 +99,8 @@ def test_gpus_are_in_order_however_they_are_told() -> None:
     assert list(holders(Pretend().nodes()).items()) == [(G0, "a-2"), (G1, "")]
 
 
-def look(at: float, held: Mapping[Gpu, str], **sheets: Mapping[str, Any]) -> Look:
-    return Look(at, held, sheets)
+def look(at: float, held: Mapping[ObservedGpu, str], **sheets: Mapping[str, Any]) -> Observation:
+    return Observation(at, held, sheets)
 
 
 def test_waiting_is_counted_by_reason_and_only_while_an_app_is_there() -> None:

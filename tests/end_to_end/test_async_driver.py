@@ -25,7 +25,7 @@ from themis.core.auction.solvers.registry import solver
 from themis.core.model import AppId, GpuId, JobId, Machine, Phase, Slowdown, Topology
 from themis.core.policies import policy
 from themis.core.tuners import tuner_for
-from themis.sim.modelled_jobs import Costs, Nodes
+from themis.sim.modelled_jobs import JobCosts, Nodes
 from themis.sim.workloads import SimApp, Workload
 
 TOPOLOGY = Topology(
@@ -80,7 +80,7 @@ class AsyncDriver:
         self._releasing: dict[GpuId, AppId] = {}
         self._nodes = Nodes(
             topology=lambda: TOPOLOGY,
-            costs=Costs(),
+            costs=JobCosts(),
             seed=seed,
             at=self._at,
             started=lambda at, app, job, gpus: self._say(ev.JobStarted(at, app, job, gpus)),
@@ -160,7 +160,7 @@ class AsyncDriver:
 
     def _carry_out_for(self, app: AppId, command: agent_cmd.AgentCommand) -> None:
         match command:
-            case agent_cmd.Answer(round=number, bid=bid):
+            case agent_cmd.SendBid(round=number, bid=bid):
                 self._say(ev.BidReceived(self._now, app, number, bid))
             case agent_cmd.StartJob(job=job, gpus=gpus, until=until):
                 self._nodes.start(app, job, gpus, until, self._now)
@@ -227,7 +227,8 @@ class AsyncDriver:
         at = self._arbiter.before_alarm(now)
         for app, runs in sorted(self._nodes.running.items()):
             samples = tuple(
-                ev.Sample(job, *self._nodes.sample(run, now)) for job, run in sorted(runs.items())
+                ev.ProgressSample(job, *self._nodes.sample(run, now))
+                for job, run in sorted(runs.items())
             )
             self._say(ev.ProgressMeasured(at, app, samples))
 
@@ -245,7 +246,7 @@ class AsyncDriver:
             self._say(ev.GpusReleased(at, app, released))
 
     def _reached(self, at: float, app: AppId, job: JobId) -> None:
-        sample = ev.Sample(job, *self._nodes.last_sample(app, job))
+        sample = ev.ProgressSample(job, *self._nodes.last_sample(app, job))
         self._say(ev.ProgressMeasured(at, app, (sample,)))
         quality = {item.spec.id: item.quality for item in self._apps[app].jobs}
         self._letters[app].put_nowait(agent_ev.JobReached(at, job, quality[job]))
@@ -253,7 +254,7 @@ class AsyncDriver:
 
 def _simulated(rule: str) -> Decisions:
     decisions = Decisions()
-    simulate(TOPOLOGY, _script(), rule, Settings(), costs=Costs(), observers=[decisions])
+    simulate(TOPOLOGY, _script(), rule, Settings(), costs=JobCosts(), observers=[decisions])
     return decisions
 
 
@@ -280,5 +281,5 @@ def test_tasks_that_answer_in_any_order_decide_what_the_simulator_decides(rule: 
 def test_another_seed_decides_differently() -> None:
     # So that equal decisions are no accident of a script in which there is nothing to decide.
     other = Decisions()
-    simulate(TOPOLOGY, _script(), "themis", Settings(), seed=2, costs=Costs(), observers=[other])
+    simulate(TOPOLOGY, _script(), "themis", Settings(), seed=2, costs=JobCosts(), observers=[other])
     assert other.taken != _simulated("themis").taken

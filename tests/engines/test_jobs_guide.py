@@ -13,7 +13,7 @@ import themis
 from themis.engines.host.accounts import Owners
 from themis.engines.host.gpu_inventory import Pretend
 from themis.engines.local.engine import LocalEngine
-from themis.testing.engines import Stage, play
+from themis.testing.engines import EngineStage, play
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = Path(themis.__file__).parents[1]
@@ -50,7 +50,7 @@ def test_the_program_of_the_guide_saves_when_asked_and_goes_on_where_it_was(
 
     async def scene() -> None:
         engine = await LocalEngine.open(state, Pretend("m0"), owners)
-        stage = Stage(engine, "ann")
+        stage = EngineStage(engine, "ann")
         # Slowed down, or it would be done before anybody can ask.
         slow = example().replace("# train here", "; __import__('time').sleep(0.005)")
         env = {"PYTHONPATH": str(PACKAGES), **dict([stage.mark.split("=")])}

@@ -12,7 +12,7 @@ from themis.evaluation.experiment import Experiment, Results, Scope
 from themis.recording.codec import dumps
 from themis.sim.config import RunConfig
 from themis.sim.metrics import AppResult
-from themis.sim.runs.result_cache import RunRecord, Store, Stored, Usage
+from themis.sim.runs.result_cache import CachedRun, GpuUsage, ResultCache, Stored
 from themis.sim.runs.run_timing import Span, Timing
 
 SPANS = {"bid": Span(10, 0.1, 0.01, 0.02, 0.03), "auction": Span(5, 2.5, 0.5, 1.0, 1.5)}
@@ -22,7 +22,7 @@ Finished = Callable[[Experiment, Scope, Numbers], Results]
 Begun = Callable[[Experiment, Scope, Numbers, Callable[[RunConfig], bool]], Results]
 
 
-def record(config: RunConfig, **numbers: Any) -> RunRecord:
+def record(config: RunConfig, **numbers: Any) -> CachedRun:
     """A run of two apps with a summary of our choice; `rho` is that of the worse one.
 
     `named` are more apps by name, with a number that is their rho and their completion time.
@@ -63,10 +63,10 @@ def record(config: RunConfig, **numbers: Any) -> RunRecord:
         "moves": 3,
         **numbers,
     }  # fmt: skip
-    return RunRecord("0", config, summary, apps, tuple(scores), Usage(3600.0, (1.0,)))
+    return CachedRun("0", config, summary, apps, tuple(scores), GpuUsage(3600.0, (1.0,)))
 
 
-def keep(store: Store, config: RunConfig, numbers: Numbers) -> None:
+def keep(store: ResultCache, config: RunConfig, numbers: Numbers) -> None:
     """Put a run with these numbers among the finished ones."""
     made = record(config, **numbers(config))
     timing = dumps(Timing(config, 1.0, SPANS, "abc")).encode()
@@ -78,7 +78,7 @@ def finished(tmp_path: Path) -> Finished:
     """Results in which every run of an experiment is there, with the numbers given for it."""
 
     def make(experiment: Experiment, scope: Scope, numbers: Numbers) -> Results:
-        results = Results(scope, Store(tmp_path / "runs"))
+        results = Results(scope, ResultCache(tmp_path / "runs"))
         results.store.make()
         while todo := [one for one in experiment.plan(results) if not results.has(one)]:
             for config in todo:
@@ -95,7 +95,7 @@ def begun(tmp_path: Path) -> Begun:
     def make(
         experiment: Experiment, scope: Scope, numbers: Numbers, there: Callable[[RunConfig], bool]
     ) -> Results:
-        results = Results(scope, Store(tmp_path / "runs"))
+        results = Results(scope, ResultCache(tmp_path / "runs"))
         results.store.make()
         for _ in range(4):  # a search names more once it has seen some
             for config in list(experiment.plan(results)):

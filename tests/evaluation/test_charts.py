@@ -9,7 +9,7 @@ import pytest
 from themis.evaluation.comparisons import Factor
 from themis.evaluation.report.charts import (
     Bars,
-    Line,
+    ChartLine,
     Sweep,
     plot_bars,
     plot_behind,
@@ -61,7 +61,10 @@ def test_ticks_of_a_logarithmic_axis_keep_apart(largest: float) -> None:
 
 
 def test_a_value_at_which_nothing_was_run_says_so() -> None:
-    lines = [Line("themis", [Estimate(1.0, None, 1), NOTHING]), Line("slaq", [NOTHING, NOTHING])]
+    lines = [
+        ChartLine("themis", [Estimate(1.0, None, 1), NOTHING]),
+        ChartLine("slaq", [NOTHING, NOTHING]),
+    ]
     (axes,) = plot_sweeps("contention", (1, 4), [Sweep("rho", lines)]).figure.axes
     assert ticks(axes.xaxis) == ["1", "4\nnot run"]
 

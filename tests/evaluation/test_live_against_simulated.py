@@ -10,11 +10,11 @@ import pytest
 from themis.core.fairness.ideal_time import Convention
 from themis.core.model import AppId, JobId
 from themis.evaluation import Scope, Verdict, missing, reproduce
-from themis.evaluation.experiment import Claim, Experiment, Findings, Piece, Results
+from themis.evaluation.experiment import Claim, Experiment, ExtraData, Findings, Results
 from themis.evaluation.experiments import e17_live_against_simulated as e17
 from themis.evaluation.experiments.e17_live_against_simulated import LiveRun
 from themis.evaluation.rehearsal.handover_timing import Handed
-from themis.evaluation.rehearsal.pretend_engine import Change
+from themis.evaluation.rehearsal.pretend_engine import ProcessOverhead
 from themis.recording.codec import dumps
 from themis.sim.config import RunConfig
 from themis.sim.metrics import AppResult
@@ -31,7 +31,9 @@ def app(name: str, rho: float) -> AppResult:
 def played(results: Results, *apps: AppResult, difference: str = "") -> None:
     """Put made-up pieces where E17 looks for them."""
     changes = tuple(
-        Change(one.app, JobId("j0"), 4, 0.0, startup, 5.0) for one in apps for startup in (30.0, 40)
+        ProcessOverhead(one.app, JobId("j0"), 4, 0.0, startup, 5.0)
+        for one in apps
+        for startup in (30.0, 40)
     )
     live = LiveRun("0", apps, changes, 0, 900, (30, 20, 10), difference)
     for piece in e17.pieces(results):
@@ -98,7 +100,7 @@ def test_pieces_are_made_once_and_again_if_asked_for(tmp_path: Path) -> None:
         made.append(1)
         return b"x"
 
-    piece = Piece("a piece", tmp_path / "runs" / "a.piece", make)
+    piece = ExtraData("a piece", tmp_path / "runs" / "a.piece", make)
     experiment = Experiment("E98", "t", "p.", lambda _: Findings(()), pieces=lambda _: (piece,))
     said: list[str] = []
     for fresh in (False, False, True):

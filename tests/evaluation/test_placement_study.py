@@ -10,11 +10,11 @@ from themis.errors import ConfigError
 from themis.evaluation.experiment import Findings, Results, Scope, Verdict
 from themis.evaluation.experiments import e13_placement_sensitivity as e13
 from themis.evaluation.published_measurements import read_measurements, same_table
-from themis.sim.runs.result_cache import Store
+from themis.sim.runs.result_cache import ResultCache
 
 
 def found(tmp_path: Path, data: Path | None = None) -> Findings:
-    return e13.study(Results(Scope(data=data), Store(tmp_path)))
+    return e13.study(Results(Scope(data=data), ResultCache(tmp_path)))
 
 
 def test_vgg16_loses_a_fifth_beyond_its_machine_and_resnet50_does_not() -> None:

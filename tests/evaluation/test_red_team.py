@@ -10,9 +10,9 @@ import pytest
 from themis.evaluation import Scope, Verdict, reproduce
 from themis.evaluation.experiment import Experiment, Results
 from themis.evaluation.experiments import e16_red_team as e16
-from themis.evaluation.lie_search import Axis, Effort, Family, proposals, search
+from themis.evaluation.lie_search import Axis, Family, SearchEffort, proposals, search
 from themis.sim.config import RunConfig, prepare
-from themis.sim.runs.result_cache import Store
+from themis.sim.runs.result_cache import ResultCache
 
 Finished = Callable[[Experiment, Scope, Callable[[RunConfig], dict[str, Any]]], Results]
 
@@ -26,7 +26,7 @@ def _hill(point: tuple[float, ...]) -> float:
 
 
 def test_the_search_finds_the_top_of_a_hill() -> None:
-    hunt = search(TWO, Effort(10, 50), _hill)
+    hunt = search(TWO, SearchEffort(10, 50), _hill)
     assert hunt.best(1)[0] == pytest.approx((3.0, 3.0), rel=0.1)
     assert hunt.tried == 500
     # At random alone, as the first generation is, it would be far away.
@@ -36,12 +36,12 @@ def test_the_search_finds_the_top_of_a_hill() -> None:
 def test_the_search_wants_one_generation_at_a_time_and_goes_on_where_it_was() -> None:
     known: dict[tuple[float, ...], float] = {}
     rounds = 0
-    while (hunt := search(TWO, Effort(3, 8), known.get)).wanted:
+    while (hunt := search(TWO, SearchEffort(3, 8), known.get)).wanted:
         assert len(hunt.wanted) <= 8
         known |= {point: _hill(point) for point in hunt.wanted}
         rounds += 1
     assert rounds == 3
-    assert hunt.scores == search(TWO, Effort(3, 8), _hill).scores
+    assert hunt.scores == search(TWO, SearchEffort(3, 8), _hill).scores
 
 
 def test_lies_stay_within_their_range_and_some_axes_stay_honest() -> None:
@@ -57,10 +57,10 @@ def test_no_seed_is_searched_and_told_of() -> None:
         Scope(), Scope(quick=True), Scope(seeds=(3, 4)), Scope(quick=True, seeds=(1,)),
     ]  # fmt: skip
     for scope in scopes:
-        seeds = e16.seeds_of(Results(scope, Store(Path("nowhere"))))
+        seeds = e16.seeds_of(Results(scope, ResultCache(Path("nowhere"))))
         assert not {*seeds.first, *seeds.more} & set(seeds.report)
         assert not set(seeds.first) & set(seeds.more)
-    assert len(e16.seeds_of(Results(Scope(), Store(Path("nowhere")))).report) >= 30
+    assert len(e16.seeds_of(Results(Scope(), ResultCache(Path("nowhere")))).report) >= 30
     assert e16.FULL.evaluations >= 500
 
 
@@ -97,7 +97,7 @@ SMALL = Scope(seeds=tuple(range(101, 109)))
 def _verdicts(
     finished: Finished, monkeypatch: pytest.MonkeyPatch, **on: float
 ) -> tuple[list[Verdict], str]:
-    monkeypatch.setattr(e16, "FULL", Effort(2, 4))
+    monkeypatch.setattr(e16, "FULL", SearchEffort(2, 4))
     off = {"ideal": 1.8, "split": 1.5}
     results = finished(e16.EXPERIMENT, SMALL, lambda c: _ends(c, on if _closed(c) else off))
     claims = e16.study(results).claims
@@ -123,7 +123,7 @@ def test_a_lie_that_pays_in_spite_of_the_defences_is_told(
 def test_a_search_that_finds_nothing_is_called_too_weak(
     finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(e16, "FULL", Effort(1, 2))
+    monkeypatch.setattr(e16, "FULL", SearchEffort(1, 2))
     results = finished(e16.EXPERIMENT, SMALL, lambda c: _ends(c, {}))
     claims = e16.study(results).claims
     assert [claim.verdict for claim in claims[:2]] == [Verdict.FAILS] * 2
@@ -131,7 +131,7 @@ def test_a_search_that_finds_nothing_is_called_too_weak(
 
 @pytest.mark.slow
 def test_a_tiny_search_gives_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(e16, "QUICK", Effort(1, 1))
+    monkeypatch.setattr(e16, "QUICK", SearchEffort(1, 1))
     two = tuple(family for family in e16.FAMILIES if family.name in {e16.IDEAL, e16.SPLIT})
     monkeypatch.setattr(e16, "FAMILIES", two)
     (chapter,) = reproduce([e16.EXPERIMENT], Scope(quick=True, seeds=(9,)), tmp_path, workers=1)
@@ -152,7 +152,7 @@ def test_a_lie_whose_interval_holds_the_bar_is_left_open(
 def test_a_lie_that_depends_on_luck_is_told_on_more_seeds(
     finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(e16, "FULL", Effort(1, 2))
+    monkeypatch.setattr(e16, "FULL", SearchEffort(1, 2))
     monkeypatch.setattr(e16, "TOLD_SEEDS", range(101, 111))
     monkeypatch.setattr(e16, "FAMILIES", tuple(f for f in e16.FAMILIES if f.name == "demand"))
 

@@ -21,9 +21,9 @@ from themis.recording.replay import Difference, Stepper
 from themis.service.persistence.log_entries import commands_in, events_in
 from themis.service.persistence.log_replay import replay_store
 from themis.service.persistence.store import open_store
-from themis.sim.config import Prepared, RunConfig, prepare
+from themis.sim.config import PreparedRun, RunConfig, prepare
 from themis.sim.driver import Simulation
-from themis.sim.outcome import Outcome
+from themis.sim.outcome import SimulationOutcome
 
 VGG = Slowdown((1.0, 1.05, 1.29, 1.44))
 COSTS = (7.5, 35.0)
@@ -37,7 +37,7 @@ WORKLOAD = workload_of(
 )  # fmt: skip
 
 
-def prepared() -> Prepared:
+def prepared() -> PreparedRun:
     config = RunConfig(cluster="demo16", options={"heartbeat": 10.0, "learn": True})
     return replace(prepare(config), workload=WORKLOAD)
 
@@ -76,7 +76,7 @@ class Log:
 
 
 @pytest.fixture(scope="module")
-def simulated() -> tuple[Outcome, Log, AgentBook]:
+def simulated() -> tuple[SimulationOutcome, Log, AgentBook]:
     setup, log, book = prepared(), Log(), AgentBook()
     outcome = Simulation(
         setup.topology, setup.workload, setup.policy, setup.settings,
@@ -109,7 +109,7 @@ def log_of(entries: Sequence[Logged]) -> Log:
 
 
 def test_live_system_and_simulator_take_the_same_decisions(
-    simulated: tuple[Outcome, Log, AgentBook], played: Rehearsed, entries: list[Logged]
+    simulated: tuple[SimulationOutcome, Log, AgentBook], played: Rehearsed, entries: list[Logged]
 ) -> None:
     outcome, theirs, _ = simulated
     ours = log_of(entries)
@@ -143,7 +143,7 @@ def test_the_logs_of_a_live_run_lead_the_cores_to_the_same_decisions(
 
 
 def test_the_logs_of_a_simulated_run_do_so_too(
-    simulated: tuple[Outcome, Log, AgentBook],
+    simulated: tuple[SimulationOutcome, Log, AgentBook],
 ) -> None:
     _, log, book = simulated
     assert replay_agents(book.entries).first_difference is None

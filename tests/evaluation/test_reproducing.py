@@ -17,9 +17,9 @@ from themis.evaluation.experiment import (
     Experiment,
     Figure,
     Findings,
+    NumberTable,
     Results,
     Scope,
-    Table,
     Told,
     Verdict,
     alike,
@@ -29,7 +29,7 @@ from themis.evaluation.report.charts import Panel, plot_cdfs
 from themis.evaluation.report.html_page import inline_svg
 from themis.sim import RunConfig
 from themis.sim.runs import worker_pool as pools
-from themis.sim.runs.result_cache import Store
+from themis.sim.runs.result_cache import ResultCache
 
 HOSTILE = "<script>alert('x')</script> & \"quoted\" `<b>` https"
 SHORT = RunConfig(cluster="demo16", apps=1, policy="fifo", options={"lease": "4h"})
@@ -39,7 +39,7 @@ VOID = {"meta", "br"}
 
 def small_study(_: Results) -> Findings:
     claim = alike(HOSTILE, Told(HOSTILE), Told("1", 1.0), Verdict.HOLDS, HOSTILE)
-    table = Table("t", HOSTILE, (Column(HOSTILE), Column("n", ".1f")), ((HOSTILE, 1.25),))
+    table = NumberTable("t", HOSTILE, (Column(HOSTILE), Column("n", ".1f")), ((HOSTILE, 1.25),))
     panel = Panel("Figure", "x", {"line": ([1.0, 2.0], [0.5, 1.0])}, dots=((1.0, 0.5),))
     figures = tuple(Figure(name, HOSTILE, lambda: plot_cdfs([panel])) for name in ("one", "two"))
     return Findings((claim,), (table,), figures, (HOSTILE,))
@@ -232,7 +232,7 @@ def test_seeds_and_sizes_follow_the_scope(tmp_path: Path) -> None:
     assert Scope(quick=True).seeds_of(range(101, 131), quick=2) == (1, 2)
     assert Scope(seeds=(7,)).seeds_of(range(101, 131), quick=2) == (7,)
     assert (Scope().base("w1").apps, Scope(quick=True).base("w1").apps) == (85, 6)
-    assert Results(Scope(), Store(tmp_path)).has(SHORT) is False
+    assert Results(Scope(), ResultCache(tmp_path)).has(SHORT) is False
 
 
 def test_experiments_are_found_by_name_in_any_case() -> None:

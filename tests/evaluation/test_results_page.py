@@ -19,8 +19,8 @@ from themis.evaluation.experiment import (
     Experiment,
     Figure,
     Findings,
+    NumberTable,
     Results,
-    Table,
     Told,
     Verdict,
     alike,
@@ -28,7 +28,7 @@ from themis.evaluation.experiment import (
 )
 from themis.evaluation.experiments import e15_all_policies as e15
 from themis.evaluation.report import html_page
-from themis.evaluation.report.chapter import Origin
+from themis.evaluation.report.chapter import ChapterOrigin
 from themis.evaluation.report.charts import Panel, plot_cdfs
 from themis.evaluation.report.html_page import counted_claims, extent, leads, origin, share
 from themis.evaluation.report.markdown_page import write_results
@@ -36,7 +36,7 @@ from themis.evaluation.report.provenance import commit_here, seed_text
 from themis.evaluation.run_estimates import GUESS, costs, forecast
 from themis.evaluation.runner import missing, run_experiments
 from themis.sim import RunConfig
-from themis.sim.runs.result_cache import Store
+from themis.sim.runs.result_cache import ResultCache
 from themis.sim.runs.run_timing import Timing
 
 HOSTILE = "a | b <script> [x](http://y) `c`"
@@ -45,7 +45,7 @@ SHORT = RunConfig(cluster="demo16", apps=1, policy="fifo", options={"lease": "4h
 
 def study(_: Results) -> Findings:
     claim = alike(HOSTILE, Told("1"), Told("2"), Verdict.HOLDS, HOSTILE)
-    table = Table("t", "Numbers", (Column("n", ".1f"),), ((1.25,),))
+    table = NumberTable("t", "Numbers", (Column("n", ".1f"),), ((1.25,),))
     panel = Panel("Figure", "x", {"line": ([1.0, 2.0], [0.5, 1.0])})
     return Findings(
         (claim,), (table,), (Figure("one", HOSTILE, lambda: plot_cdfs([panel])),), lead=("First.",)
@@ -166,7 +166,7 @@ def test_a_part_says_what_it_is_a_part_of(
     tmp_path: Path, scope: str, by_policy: tuple[tuple[str, str], ...], words: str
 ) -> None:
     (chapter,) = reproduce([replace(PAGE, study=lambda _: Findings(()))], Scope(), tmp_path)
-    given = Origin("abc", "", "1", 2, 9, by_policy=by_policy)
+    given = ChapterOrigin("abc", "", "1", 2, 9, by_policy=by_policy)
     assert extent(replace(chapter, scope=scope, origin=given)) == words.format(
         "2 of 9 runs, on seeds 1"
     )
@@ -196,7 +196,7 @@ def test_a_chapter_names_the_commit_of_its_runs_their_seeds_and_the_command(
     experiment = Experiment("E13", "t", "p.", lambda _: Findings(()), lambda _: [SHORT])
     (chapter,) = reproduce([experiment], Scope(), tmp_path, workers=1)
     # Of the command what makes the experiment, and no folder of the machine that made it.
-    assert chapter.origin == Origin("abc", "themis reproduce E13", "1", 1)
+    assert chapter.origin == ChapterOrigin("abc", "themis reproduce E13", "1", 1)
     assert origin(chapter).endswith("commit abc, 1 runs, seeds 1: themis reproduce E13.")
     # Evaluated by newer code, they stay runs of the older one.
     monkeypatch.setattr("themis.evaluation.runner.commit_here", lambda: "def")
@@ -257,7 +257,7 @@ def test_an_evaluation_that_is_stopped_says_what_is_left(tmp_path: Path) -> None
 def test_runs_go_seed_by_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def note(configs: Any, store: Store, **_: Any) -> int:
+    def note(configs: Any, store: ResultCache, **_: Any) -> int:
         seen.extend(config.seed for config in configs)
         return 1
 

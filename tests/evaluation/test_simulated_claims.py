@@ -22,7 +22,7 @@ from themis.evaluation.experiments.e2_gpu_time import most_that_placement_costs
 from themis.evaluation.registry import EXPERIMENTS
 from themis.evaluation.run_matrix import Matrix, over, plain, swept
 from themis.sim.config import RunConfig, prepare
-from themis.sim.runs.result_cache import Store
+from themis.sim.runs.result_cache import ResultCache
 
 SEEDS = tuple(range(1, 9))
 SCOPE = Scope(quick=True, seeds=SEEDS, cluster="demo16", apps=1)
@@ -52,7 +52,7 @@ def test_a_matrix_runs_every_cell_on_every_seed() -> None:
 def test_every_plan_is_made_of_runs_that_can_be(
     experiment: Experiment, quick: bool, tmp_path: Any
 ) -> None:
-    configs = list(experiment.plan(Results(Scope(quick=quick), Store(tmp_path))))
+    configs = list(experiment.plan(Results(Scope(quick=quick), ResultCache(tmp_path))))
     assert len({repr(config) for config in configs}) == len(configs)
     if quick:  # tuning seeds: the others are looked at once
         assert {config.seed for config in configs} <= set(range(1, 11))
@@ -76,7 +76,7 @@ def test_what_is_so_anyway_is_not_said_so_that_runs_are_shared() -> None:
 
 
 def test_experiments_share_their_runs(tmp_path: Any) -> None:
-    results = Results(Scope(), Store(tmp_path))
+    results = Results(Scope(), ResultCache(tmp_path))
     first = {repr(config) for config in e1.EXPERIMENT.plan(results)}
     for other in (e2, e4, e6):
         assert {repr(config) for config in other.EXPERIMENT.plan(results)} <= first
@@ -247,7 +247,7 @@ def test_a_few_seeds_decide_nothing_and_every_figure_can_be_drawn(
 
 def test_the_mechanism_as_printed_is_run_on_fewer_seeds(tmp_path: Path) -> None:
     def seeds(experiment: Experiment, scope: Scope, policy: str) -> list[int]:
-        results = Results(scope, Store(tmp_path))
+        results = Results(scope, ResultCache(tmp_path))
         return sorted({one.seed for one in experiment.wanted(results) if one.policy == policy})
 
     assert seeds(e1.EXPERIMENT, Scope(), "themis") == list(range(101, 131))

@@ -11,7 +11,7 @@ import pytest
 
 from themis.core.arbiter.events import BidReceived
 from themis.core.model import LEVELS, MACHINE, AppId, Bid
-from themis.core.model.zoo import Group, models_of_group, slowdown_of
+from themis.core.model.zoo import IntensityGroup, models_of_group, slowdown_of
 from themis.core.policies import policy_options
 from themis.evaluation import run_experiments
 from themis.evaluation.experiment import Experiment, Findings, Results, Scope, Verdict
@@ -19,10 +19,10 @@ from themis.evaluation.experiments import e7_network_bound as e7
 from themis.evaluation.experiments import e8_misestimates as e8
 from themis.evaluation.experiments import e9_one_liar as e9
 from themis.evaluation.experiments import e14_ablation as e14
-from themis.recording.event_log import LogReader
+from themis.recording.event_log import EventLogReader
 from themis.sim import RunConfig, run
-from themis.sim.config import Prepared, prepare
-from themis.sim.runs.result_cache import Store
+from themis.sim.config import PreparedRun, prepare
+from themis.sim.runs.result_cache import ResultCache
 
 # Of the first 1500 seeds, two with little work whose two apps are there at the same time.
 SEEDS = (716, 1049)
@@ -53,8 +53,8 @@ def means(results: Results, configs: list[RunConfig], *keys: str) -> float:
     return fmean(found)
 
 
-def network_apps(prepared: Prepared) -> set[str]:
-    sensitive = models_of_group(Group.NETWORK)
+def network_apps(prepared: PreparedRun) -> set[str]:
+    sensitive = models_of_group(IntensityGroup.NETWORK)
     return {app.spec.id for app in prepared.workload.apps if app.model in sensitive}
 
 
@@ -82,7 +82,7 @@ def test_e7_runs_the_share_of_network_intensive_apps_that_it_says(tmp_path: Path
 
 
 def test_e7_at_full_size_has_these_shares_and_apps_change_sides_one_by_one(tmp_path: Path) -> None:
-    cells = e7.matrix(Results(Scope(), Store(tmp_path)))
+    cells = e7.matrix(Results(Scope(), ResultCache(tmp_path)))
     before: set[str] = set()
     for share in e7.VALUES:
         prepared = prepare(cells.runs((share, "themis"))[0])
@@ -124,7 +124,7 @@ def test_e8_without_errors_is_the_run_without_the_key(tmp_path: Path) -> None:
 def first_bids(config: RunConfig, log: Path) -> dict[AppId, Bid]:
     run(config, log_to=log)
     found: dict[AppId, Bid] = {}
-    with LogReader(log) as lines:
+    with EventLogReader(log) as lines:
         for line in lines:
             if isinstance(line.event, BidReceived):
                 found.setdefault(line.event.app, line.event.bid)
@@ -165,7 +165,7 @@ def test_e9_compares_the_liar_with_itself_when_it_is_honest(tmp_path: Path) -> N
 @pytest.mark.usefixtures("_short_lives")
 @pytest.mark.parametrize("case", [e9.OPEN, replace(e9.DENSE, f=0.0)], ids=["spread", "dense"])
 def test_the_liar_of_e9_bids_with_its_factor_and_nobody_else_does(
-    case: e9.Case, tmp_path: Path
+    case: e9.LyingCase, tmp_path: Path
 ) -> None:
     bids = first_bids(e9.run_of(case, 50, seed=1), tmp_path / "log.jsonl")
     assert len(bids) == 8  # with f = 0 everybody bids
@@ -178,7 +178,7 @@ def test_the_liar_of_e9_bids_with_its_factor_and_nobody_else_does(
     assert {bid.profile for bid in bids.values()} == {None}
 
 
-def levers(prepared: Prepared) -> Mapping[str, object]:
+def levers(prepared: PreparedRun) -> Mapping[str, object]:
     """Everything that a policy and the arbiter go by, as it has arrived there."""
     policy = prepared.policy
     return {name: getattr(policy, name) for name in policy_options(type(policy))} | asdict(
@@ -187,7 +187,7 @@ def levers(prepared: Prepared) -> Mapping[str, object]:
 
 
 def test_every_lever_of_e14_is_pulled_and_no_other(tmp_path: Path) -> None:
-    results = Results(Scope(cluster="demo16", apps=2, seeds=SEEDS[:1]), Store(tmp_path))
+    results = Results(Scope(cluster="demo16", apps=2, seeds=SEEDS[:1]), ResultCache(tmp_path))
     cells = e14.matrix(results)
     wanted = {one.name: one for one in e14.variants(results)}
     assert len(wanted) > 25

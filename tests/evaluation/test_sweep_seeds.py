@@ -4,20 +4,20 @@ import math
 
 import pytest
 
-from themis.evaluation.run_matrix import Cell, Measured, unprinted
+from themis.evaluation.run_matrix import Cell, MatrixNumbers, unprinted
 from themis.evaluation.sweeps import alike
 
 SEEDS = tuple(range(101, 111))
 OURS, PRINTED = "themis", "themis-paper"
 
 
-def measured(printed: int) -> Measured:
+def measured(printed: int) -> MatrixNumbers:
     """Two values on ten seeds, of the mechanism as printed on the first so many."""
     counts = {OURS: len(SEEDS), PRINTED: printed}
     cells: dict[Cell, int] = {
         (f, name): count for f in (0.0, 1.0) for name, count in counts.items()
     }
-    return Measured(
+    return MatrixNumbers(
         {cell: {"max_rho": [1.0] * n + [math.nan] * (len(SEEDS) - n)} for cell, n in cells.items()},
         SEEDS,
         {cell: SEEDS[:count] for cell, count in cells.items()},

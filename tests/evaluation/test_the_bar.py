@@ -11,7 +11,7 @@ from themis.evaluation.experiment import Claim, Findings, Results, Scope, Verdic
 from themis.evaluation.experiments import e15_all_policies as e15
 from themis.sim.config import RunConfig, prepare
 from themis.sim.metrics import reference
-from themis.sim.runs.result_cache import Store
+from themis.sim.runs.result_cache import ResultCache
 
 SEEDS = tuple(range(1, 9))
 SCOPE = Scope(quick=True, seeds=SEEDS, cluster="demo16", apps=1)
@@ -144,7 +144,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_the_seed_draws_models_and_leaves_what_was_measured(tmp_path: Path, data: Path) -> None:
-    results = Results(Scope(data=data), Store(tmp_path / "out" / "runs"))
+    results = Results(Scope(data=data), ResultCache(tmp_path / "out" / "runs"))
     runs = [philly_workload.for_seed(results, "0.91", seed) for seed in range(1, 6)]
     made = [prepare(config).workload for config in runs]
     assert len({tuple(app.model for app in one.apps) for one in made}) > 1
@@ -156,7 +156,7 @@ def test_the_seed_draws_models_and_leaves_what_was_measured(tmp_path: Path, data
 def test_the_real_trace_is_found_again_wherever_the_folder_lies(tmp_path: Path, data: Path) -> None:
     names = set()
     for place in ("a", "b"):
-        results = Results(Scope(data=data, apps=2), Store(tmp_path / place / "runs"))
+        results = Results(Scope(data=data, apps=2), ResultCache(tmp_path / place / "runs"))
         config = philly_workload.for_seed(results, "1.10", 7)
         assert len(prepare(config).workload.apps) == 2
         names.add(results.store._path(config).name)
@@ -164,8 +164,8 @@ def test_the_real_trace_is_found_again_wherever_the_folder_lies(tmp_path: Path, 
 
 
 def test_with_the_trace_at_hand_the_bar_has_two_more_scenarios(tmp_path: Path, data: Path) -> None:
-    with_trace = Results(Scope(quick=True, data=data), Store(tmp_path / "out" / "runs"))
-    without = Results(Scope(quick=True), Store(tmp_path / "out" / "runs"))
+    with_trace = Results(Scope(quick=True, data=data), ResultCache(tmp_path / "out" / "runs"))
+    without = Results(Scope(quick=True), ResultCache(tmp_path / "out" / "runs"))
     more, fewer = (len(list(e15.plan(results))) for results in (with_trace, without))
     assert 2 * more == 3 * fewer
 

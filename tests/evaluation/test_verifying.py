@@ -9,7 +9,7 @@ import pytest
 from themis.errors import UnavailableError
 from themis.evaluation import Results, Scope, run_experiments, verify
 from themis.evaluation.experiments import e1_finish_time_fairness as e1
-from themis.sim.runs.result_cache import Store
+from themis.sim.runs.result_cache import ResultCache
 
 SCOPE = Scope(quick=True, seeds=(1,), cluster="demo16", apps=2)
 POLICIES = ("equal-share",)
@@ -24,7 +24,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_runs_that_come_out_as_they_were_are_the_same(finished: Path) -> None:
     before = {path: path.read_bytes() for path in finished.iterdir()}
-    results = Results(SCOPE, Store(finished))
+    results = Results(SCOPE, ResultCache(finished))
     checked = verify([e1.EXPERIMENT], results, 9, workers=1)
     assert sorted(one.label for one in checked) == [
         "equal-share on w1, demo16, 2 apps, seed 1",
@@ -43,7 +43,7 @@ def test_a_run_that_comes_out_otherwise_is_told_with_both_values(
         run["summary"]["events"] += 1  # how it was done, not what came out
         del run["summary"]["most_fair_ref"]  # as if it had been made before there was one
         (tmp_path / path.name).write_text(json.dumps(run) + "\n", "utf-8")
-    results = Results(SCOPE, Store(tmp_path))
+    results = Results(SCOPE, ResultCache(tmp_path))
     (one,) = verify([e1.EXPERIMENT], results, 1, workers=1)
     (difference,) = one.differences
     assert difference.startswith("moves: ")
@@ -51,7 +51,7 @@ def test_a_run_that_comes_out_otherwise_is_told_with_both_values(
 
 
 def test_only_policies_that_were_asked_for_are_made_again(finished: Path) -> None:
-    results = Results(SCOPE, Store(finished))
+    results = Results(SCOPE, ResultCache(finished))
     assert verify([e1.EXPERIMENT], results, 9, policies=["gandiva"], workers=1) == []
 
 
@@ -60,7 +60,7 @@ def test_every_experiment_and_policy_has_its_turn(finished: Path, tmp_path: Path
     run_experiments([e1.EXPERIMENT], SCOPE, tmp_path.parent, workers=1, policies=["gandiva"])
     for path in (tmp_path.parent / "runs").iterdir():
         shutil.copy(path, tmp_path)
-    two = verify([e1.EXPERIMENT], Results(SCOPE, Store(tmp_path)), 2, workers=1)
+    two = verify([e1.EXPERIMENT], Results(SCOPE, ResultCache(tmp_path)), 2, workers=1)
     assert {one.label.split()[0] for one in two} == {"equal-share", "gandiva"}
 
 
@@ -71,5 +71,5 @@ def test_a_run_that_cannot_be_made_any_more_is_told_as_such(
         raise UnavailableError("no such policy any more")
 
     monkeypatch.setattr("themis.evaluation.verification.finish_all", fail)
-    found = verify([e1.EXPERIMENT], Results(SCOPE, Store(finished)), 9, workers=1)
+    found = verify([e1.EXPERIMENT], Results(SCOPE, ResultCache(finished)), 9, workers=1)
     assert {one.differences for one in found} == {("not made: no such policy any more",)}

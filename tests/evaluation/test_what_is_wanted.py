@@ -16,7 +16,7 @@ from themis.evaluation.experiments import e14_ablation as e14
 from themis.evaluation.report.provenance import seed_text
 from themis.evaluation.runner import _chosen
 from themis.sim.config import RunConfig
-from themis.sim.runs.result_cache import Store
+from themis.sim.runs.result_cache import ResultCache
 
 SMALL = Scope(cluster="demo16", apps=1)
 
@@ -27,7 +27,7 @@ def seeds(configs: Iterable[RunConfig], of: Callable[[RunConfig], bool]) -> str:
 
 @pytest.fixture
 def nothing(tmp_path: Path) -> Results:
-    results = Results(SMALL, Store(tmp_path / "runs"))
+    results = Results(SMALL, ResultCache(tmp_path / "runs"))
     results.store.make()
     return results
 
@@ -108,7 +108,7 @@ def test_only_the_mechanism_as_printed_gets_more_by_being_named(
 def test_nothing_of_the_plan_is_left_out_but_the_mechanism_as_printed(
     experiment: Experiment, asked: tuple[int, ...], tmp_path: Path
 ) -> None:
-    results = Results(replace(SMALL, seeds=asked), Store(tmp_path / "runs"))
+    results = Results(replace(SMALL, seeds=asked), ResultCache(tmp_path / "runs"))
     results.store.make()
     named = [one for one in experiment.plan(results) if one.policy != "themis-paper"]
     wanted = [one for one in experiment.wanted(results) if one.policy != "themis-paper"]

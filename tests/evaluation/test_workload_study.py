@@ -8,12 +8,12 @@ from themis.core.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
 from themis.evaluation.app_samples import PHILLY, PHILLY_85, demand, sample
 from themis.evaluation.experiment import Findings, Results, Scope, Verdict
 from themis.evaluation.experiments import e12_workload_study as e12
-from themis.sim.runs.result_cache import Store
+from themis.sim.runs.result_cache import ResultCache
 from themis.sim.workloads import SimApp, Workload, workload
 
 
 def found(tmp_path: Path, **scope: object) -> Findings:
-    return e12.study(Results(Scope(**scope), Store(tmp_path)))  # type: ignore[arg-type] # a test's words
+    return e12.study(Results(Scope(**scope), ResultCache(tmp_path)))  # type: ignore[arg-type] # a test's words
 
 
 def one_app(arrival: float, works: tuple[int, ...], gpus: int) -> SimApp:

@@ -12,11 +12,11 @@ from themis.core.model.apps import Constraint
 from themis.core.model.reasons import Reason
 from themis.core.policies import policy
 from themis.errors import InvariantError, RefusedError
-from themis.forecast import Answer, CaseAnswer, Interval, foresee
+from themis.forecast import CaseAnswer, Forecast, ForecastRange, foresee
 from themis.forecast.run_ahead import Ahead
 from themis.recording.cluster_snapshots import Snapshot
 from themis.recording.codec import decode, dumps, loads
-from themis.recording.forecast_questions import Case, Question
+from themis.recording.forecast_questions import ForecastCase, ForecastQuestion
 from themis.sim.driver import StuckError
 from themis.sim.modelled_jobs import NO_COSTS
 from themis.sim.snapshot_sim import Fork
@@ -54,21 +54,23 @@ def state(*apps: AppSpec, name: str = "equal-share", until: float = 1000.0) -> S
     return replace(snapshot, agenda=None, apps=blind)
 
 
-def asked(snapshot: Snapshot, *cases: Case, seeds: int = 2, clock: Ticks | None = None) -> Answer:
-    return list(foresee(snapshot, Question(cases, seeds), clock or Ticks()))[-1]
+def asked(
+    snapshot: Snapshot, *cases: ForecastCase, seeds: int = 2, clock: Ticks | None = None
+) -> Forecast:
+    return list(foresee(snapshot, ForecastQuestion(cases, seeds), clock or Ticks()))[-1]
 
 
-def of(snapshot: Snapshot, case: Case) -> CaseAnswer:
+def of(snapshot: Snapshot, case: ForecastCase) -> CaseAnswer:
     return asked(snapshot, case).cases[0]
 
 
-def mid(interval: Interval | None) -> float:
+def mid(interval: ForecastRange | None) -> float:
     assert interval is not None
     return interval.mid
 
 
 def test_alone_on_an_empty_cluster_an_app_starts_at_once() -> None:
-    found = of(state(), Case("as written", spec("new", 4.0)))
+    found = of(state(), ForecastCase("as written", spec("new", 4.0)))
     assert mid(found.start) < 60.0
     assert mid(found.finish) == pytest.approx(HOUR, abs=120.0)  # four GPUs
     assert mid(found.rho) == pytest.approx(1.0, abs=0.05)
@@ -77,7 +79,7 @@ def test_alone_on_an_empty_cluster_an_app_starts_at_once() -> None:
 
 def test_on_a_crowded_cluster_it_waits_and_others_finish_later() -> None:
     crowded = state(spec("big", 40.0, gpus=8), spec("other", 40.0, gpus=8))
-    found = of(crowded, Case("as written", spec("new", 4.0, gpus=8)))
+    found = of(crowded, ForecastCase("as written", spec("new", 4.0, gpus=8)))
     assert mid(found.finish) > 1.3 * HOUR  # With a third of eight GPUs.
     later = {other.app: other.later.mid for other in found.others}
     # Four hours of eight GPUs' work are half an hour, which both of the others lose.
@@ -86,7 +88,7 @@ def test_on_a_crowded_cluster_it_waits_and_others_finish_later() -> None:
 
 
 def test_who_is_in_nobodys_way_delays_nobody() -> None:
-    found = of(state(spec("narrow", 10.0, gpus=1)), Case("as written", spec("new", 2.0)))
+    found = of(state(spec("narrow", 10.0, gpus=1)), ForecastCase("as written", spec("new", 2.0)))
     assert [abs(other.later.mid) < 60.0 for other in found.others] == [True]
 
 
@@ -95,11 +97,11 @@ def test_variants_stand_side_by_side() -> None:
     new = spec("new", 8.0, gpus=1)
     answer = asked(
         crowded,
-        Case("as written", new),
-        Case("gpus 8", spec("new", 8.0, gpus=8)),
-        Case("at +2h", new, delay=2 * HOUR),
-        Case("add", new, machines=(Machine("extra", "r0", (4,)),)),
-        Case("fifo", spec("new", 8.0, gpus=8), policy="fifo"),
+        ForecastCase("as written", new),
+        ForecastCase("gpus 8", spec("new", 8.0, gpus=8)),
+        ForecastCase("at +2h", new, delay=2 * HOUR),
+        ForecastCase("add", new, machines=(Machine("extra", "r0", (4,)),)),
+        ForecastCase("fifo", spec("new", 8.0, gpus=8), policy="fifo"),
     )
     written, wider, tonight, more, fifo = answer.cases
     assert mid(wider.finish) < mid(written.finish)
@@ -115,7 +117,7 @@ def test_variants_stand_side_by_side() -> None:
 
 
 def test_answers_get_better_and_the_first_one_comes_before_any_run() -> None:
-    question = Question((Case("as written", spec("new", 4.0)),), 3)
+    question = ForecastQuestion((ForecastCase("as written", spec("new", 4.0)),), 3)
     answers = list(foresee(state(spec("big", 9.0)), question, Ticks()))
     first, last = answers[0], answers[-1]
     assert (first.done, first.final, first.cases[0].rough) == (0, False, True)
@@ -131,7 +133,7 @@ def test_answers_get_better_and_the_first_one_comes_before_any_run() -> None:
 
 
 def test_when_time_is_up_the_answer_is_what_there_is() -> None:
-    answer = asked(state(spec("big", 9.0)), Case("as written", spec("new", 4.0)),
+    answer = asked(state(spec("big", 9.0)), ForecastCase("as written", spec("new", 4.0)),
                    clock=Ticks(each=25.0))  # fmt: skip
     assert answer.final
     assert answer.done < answer.total
@@ -143,8 +145,8 @@ def test_seeds_differ_in_what_nobody_knows_and_agree_when_asked_again() -> None:
     phases = (Phase(4, 900), Phase(1, 2000))
     sweep = AppSpec(AppId("new"), OwnerId("ann"), jobs, phases)
     snapshot = state(spec("big", 9.0, gpus=8))
-    once = asked(snapshot, Case("as written", sweep), seeds=4)
-    again = asked(snapshot, Case("as written", sweep), seeds=4)
+    once = asked(snapshot, ForecastCase("as written", sweep), seeds=4)
+    again = asked(snapshot, ForecastCase("as written", sweep), seeds=4)
     assert once == again
     finish = once.cases[0].finish
     assert finish is not None
@@ -154,15 +156,17 @@ def test_seeds_differ_in_what_nobody_knows_and_agree_when_asked_again() -> None:
 def test_trials_under_curves_may_end_early() -> None:
     jobs = tuple(JobSpec(JobId(f"{index}"), 1.0, 1) for index in range(2))
     sweep = AppSpec(AppId("new"), OwnerId("ann"), jobs, (Phase(2, 10_000),))
-    whole = of(state(), Case("as written", sweep, "single"))
-    curves = of(state(), Case("as written", sweep, "curves"))
+    whole = of(state(), ForecastCase("as written", sweep, "single"))
+    curves = of(state(), ForecastCase("as written", sweep, "curves"))
     assert 0.3 * mid(whole.finish) < mid(curves.finish) < mid(whole.finish)
 
 
 def test_starting_takes_as_long_as_the_app_says() -> None:
     quick = replace(spec("new", 4.0), restart_seconds=0.0)
     slow = replace(spec("new", 4.0), restart_seconds=600.0)
-    at_once, later = (mid(of(state(), Case("as written", each)).finish) for each in (quick, slow))
+    at_once, later = (
+        mid(of(state(), ForecastCase("as written", each)).finish) for each in (quick, slow)
+    )
     assert at_once == pytest.approx(HOUR, abs=1.0)
     assert at_once + 300.0 < later < at_once + 1200.0
 
@@ -176,15 +180,15 @@ def test_an_app_that_is_paused_stays_so_and_keeps_nobody_waiting() -> None:
     fork._post(AppSuspended(1000.0, AppId("paused"), Reason.PAUSED_BY_USER))
     fork._work_off()
     snapshot = replace(fork.snapshot("equal-share"), agenda=None)
-    found = of(snapshot, Case("as written", spec("new", 8.0, gpus=8)))
+    found = of(snapshot, ForecastCase("as written", spec("new", 8.0, gpus=8)))
     assert mid(found.finish) == pytest.approx(HOUR, abs=150.0)
 
 
 def test_of_an_app_that_takes_days_an_outline_comes_before_the_first_run() -> None:
     crowded = state(spec("big", 900.0, gpus=8), spec("other", 900.0, gpus=8))
-    case = Case("as written", spec("new", 150.0, gpus=8))
+    case = ForecastCase("as written", spec("new", 150.0, gpus=8))
     # A clock by which every step is worth an answer, and a minute is long enough for an outline.
-    told = [each.cases[0] for each in foresee(crowded, Question((case,), 1), Ticks(0.05))]
+    told = [each.cases[0] for each in foresee(crowded, ForecastQuestion((case,), 1), Ticks(0.05))]
     kinds = [(each.rough, each.outlined) for each in told]
     assert list(dict.fromkeys(kinds)) == [(True, False), (True, True), (False, False)]
     outline, exact = next(each for each in told if each.outlined), told[-1]
@@ -195,7 +199,9 @@ def test_of_an_app_that_takes_days_an_outline_comes_before_the_first_run() -> No
 
 
 def test_a_short_app_needs_no_outline() -> None:
-    told = foresee(state(), Question((Case("as written", spec("new", 4.0)),), 1), Ticks(0.2))
+    told = foresee(
+        state(), ForecastQuestion((ForecastCase("as written", spec("new", 4.0)),), 1), Ticks(0.2)
+    )
     assert not any(each.cases[0].outlined for each in told)
 
 
@@ -208,7 +214,7 @@ def test_an_app_is_waited_for_however_long_everybody_else_is_paused() -> None:
     fork._post(AppSuspended(100.0, AppId("paused"), Reason.PAUSED_BY_USER))
     fork._work_off()
     snapshot = replace(fork.snapshot("equal-share"), agenda=None)
-    found = of(snapshot, Case("tomorrow", spec("new", 1.0), delay=24 * HOUR))
+    found = of(snapshot, ForecastCase("tomorrow", spec("new", 1.0), delay=24 * HOUR))
     assert mid(found.start) == pytest.approx(24 * HOUR, abs=120.0)
     assert (found.seeds, found.unfinished) == (2, 0)
 
@@ -225,7 +231,7 @@ def broken(snapshot: Snapshot, **changes: object) -> Snapshot:
 @pytest.mark.parametrize("gpus", [(), (99,), (-1,)], ids=["none", "unknown", "negative"])
 def test_processes_on_gpus_that_are_not_there_are_refused(gpus: tuple[int, ...]) -> None:
     with pytest.raises(RefusedError, match="GPUs"):
-        of(broken(state(spec("old", 4.0)), gpus=gpus), Case("as written", spec("new", 1.0)))
+        of(broken(state(spec("old", 4.0)), gpus=gpus), ForecastCase("as written", spec("new", 1.0)))
 
 
 def test_two_processes_in_one_place_are_refused() -> None:
@@ -233,7 +239,7 @@ def test_two_processes_in_one_place_are_refused() -> None:
     process = crowded.apps[1].jobs[0].process
     assert process is not None
     with pytest.raises(RefusedError, match="no other one is on"):
-        of(broken(crowded, gpus=process.gpus), Case("as written", spec("new", 1.0)))
+        of(broken(crowded, gpus=process.gpus), ForecastCase("as written", spec("new", 1.0)))
 
 
 def test_what_could_never_run_is_refused() -> None:
@@ -242,14 +248,16 @@ def test_what_could_never_run_is_refused() -> None:
         next(
             iter(
                 foresee(
-                    state(), Question((Case("", spec("new", 1.0, gpus=64, least=64)),)), Ticks()
+                    state(),
+                    ForecastQuestion((ForecastCase("", spec("new", 1.0, gpus=64, least=64)),)),
+                    Ticks(),
                 )
             )
         )
 
 
 def test_who_is_refused_is_told_their_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    ahead = Ahead(state(), Case("", spec("new", 1.0, gpus=64, least=64)), 1)
+    ahead = Ahead(state(), ForecastCase("", spec("new", 1.0, gpus=64, least=64)), 1)
     advance = ahead.fork.advance
 
     def others_too(until: float) -> float | None:
@@ -267,7 +275,7 @@ def test_who_is_refused_is_told_their_own_reason(monkeypatch: pytest.MonkeyPatch
 def test_only_a_run_that_is_stuck_counts_as_never_served(
     monkeypatch: pytest.MonkeyPatch, kind: type[InvariantError]
 ) -> None:
-    ahead = Ahead(state(), Case("", spec("new", 1.0)), 1)
+    ahead = Ahead(state(), ForecastCase("", spec("new", 1.0)), 1)
 
     def broken_off(until: float) -> float | None:
         raise kind("something is wrong")
@@ -285,16 +293,16 @@ def test_what_no_machine_can_run_now_is_not_promised() -> None:
     job = JobSpec(JobId("0"), 1.0, 1)
     picky = AppSpec(AppId("new"), OwnerId("ann"), (job,), (Phase(1, 10),), 1.0, Constraint("h100"))
     with pytest.raises(RefusedError):
-        of(state(), Case("as written", picky))
+        of(state(), ForecastCase("as written", picky))
 
 
 def test_questions_survive_being_written_down() -> None:
-    case = Case("add", spec("new", 1.0), "halving", 5.0, "fifo", (Machine("x", "r", (4,)),))
-    question = Question((case,), 3, 10.0)
-    assert decode(Question, loads(dumps(question))) == question
+    case = ForecastCase("add", spec("new", 1.0), "halving", 5.0, "fifo", (Machine("x", "r", (4,)),))
+    question = ForecastQuestion((case,), 3, 10.0)
+    assert decode(ForecastQuestion, loads(dumps(question))) == question
 
 
 def test_an_interval_of_nothing_is_none() -> None:
-    assert Interval.of([]) is None
-    assert Interval.of([3.0, 1.0, 2.0]) == Interval(1.0, 2.0, 3.0)
-    assert not math.isnan(Interval(1.0, 2.0, 3.0).mid)
+    assert ForecastRange.of([]) is None
+    assert ForecastRange.of([3.0, 1.0, 2.0]) == ForecastRange(1.0, 2.0, 3.0)
+    assert not math.isnan(ForecastRange(1.0, 2.0, 3.0).mid)

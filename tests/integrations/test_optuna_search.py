@@ -7,7 +7,7 @@ from themis.apps.app_file import Goal
 from themis.apps.search_space import Choice, Range, Space
 from themis.core.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
 from themis.core.model.presets import preset
-from themis.protocol.agent_messages import PhaseSaid, Reached, ReachedSaid, Standing, TrialSaid
+from themis.protocol.agent_messages import AgentStart, PhaseSaid, Reached, ReachedSaid, TrialSaid
 
 optuna = pytest.importorskip("optuna", reason="the package optuna is not installed")
 
@@ -21,10 +21,10 @@ SPACE: Space = {
 }
 
 
-def standing(trials: list[TrialSaid], reached: list[Reached]) -> Standing:
+def standing(trials: list[TrialSaid], reached: list[Reached]) -> AgentStart:
     jobs = (JobSpec(JobId("0"), 1.0),)
     spec = AppSpec(AppId("a"), OwnerId("ann"), jobs, (Phase(1, 1),))
-    return Standing(spec, preset("demo16"), (), (), 0, (), tuple(trials), tuple(reached))
+    return AgentStart(spec, preset("demo16"), (), (), 0, (), tuple(trials), tuple(reached))
 
 
 def test_values_are_of_the_space_and_choices_keep_their_kind() -> None:

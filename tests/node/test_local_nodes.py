@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from themis.config.keys import Address, Node, ServiceConfig, Tls
+from themis.config.keys import Address, NodeConfig, ServiceConfig, Tls
 from themis.config.loader import examine
 from themis.core.model import Machine
 from themis.errors import ConfigError
@@ -44,7 +44,8 @@ def flags_of(command: list[str]) -> dict[str, str]:
             {"--trust-tenants": "", "--job-account": "daemon"}, id="trusting",
         ),
         pytest.param(
-            ServiceConfig(node=Node(owner="ann")), False, {"--owner": "ann"}, id="without root"
+            ServiceConfig(node=NodeConfig(owner="ann")), False, {"--owner": "ann"},
+            id="without root",
         ),
     ],
 )  # fmt: skip

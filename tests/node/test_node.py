@@ -13,12 +13,12 @@ import pytest
 
 from tests.support.grpc_service import until
 from themis.core.model import AppId, JobId, Machine, OwnerId
-from themis.core.steward.commands import Memory
-from themis.core.steward.events import Limits
+from themis.core.steward.commands import NodeMemory
+from themis.core.steward.events import RunLimits
 from themis.engines import base
-from themis.engines.base import Capabilities, Discovered, Found, Gpu, LogPiece, Task
+from themis.engines.base import Capabilities, Discovered, FoundProgram, Gpu, LogPiece, Task
 from themis.engines.host import boottime
-from themis.engines.metrics.jsonl import Sample, Stretch
+from themis.engines.metrics.jsonl import MetricSample, Stretch
 from themis.errors import (
     ConfigError,
     CorruptLogError,
@@ -26,7 +26,7 @@ from themis.errors import (
     RefusedError,
     UnavailableError,
 )
-from themis.node.disk import NodeDisk, RunRecord
+from themis.node.disk import NodeDisk, NodeRunRecord
 from themis.node.node import Node, NodeSettings
 from themis.node.runs import NO_PROGRAM_CODE, RESUMABLE_CODE, advice, task_for
 from themis.node.shared_storage import SharedStorage
@@ -34,18 +34,18 @@ from themis.ops.log_format import Marks, report_id
 from themis.protocol.node_messages import (
     MOST_POINTS,
     LeaseOrder,
+    LeaseTerms,
+    NodeReport,
     Orders,
     Program,
-    Report,
     RunOrder,
     RunReport,
     RunState,
     SlotState,
-    Terms,
 )
 
 MACHINE = Machine("m0", "r0", (2,))
-TERMS = Terms(heartbeat=0.05, node_ttl=20.0, grace=1.0)
+TERMS = LeaseTerms(heartbeat=0.05, node_ttl=20.0, grace=1.0)
 
 
 def order(run: int = 1, **changes: Any) -> RunOrder:
@@ -60,10 +60,10 @@ class FakeEngine:
     """Notes what it is told; the test says what happens."""
 
     log: list[tuple[Any, ...]] = field(default_factory=list)
-    found: tuple[Found, ...] = ()
+    found: tuple[FoundProgram, ...] = ()
     trouble: str = ""
     refusal: Exception | None = None
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[MetricSample] = field(default_factory=list)
     reported: list[float] = field(default_factory=list)
     """Losses, one in each line of ten bytes."""
     printed: dict[str, str] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class FakeEngine:
     async def discover(self) -> tuple[Discovered, ...]:
         return (Discovered(MACHINE, (Gpu(0, trouble=self.trouble), Gpu(1))),)
 
-    async def reattach(self) -> tuple[Found, ...]:
+    async def reattach(self) -> tuple[FoundProgram, ...]:
         return self.found
 
     async def start(self, task: Task) -> None:
@@ -90,24 +90,24 @@ class FakeEngine:
         self.log.append(("start", task.job, task.token, task.tokens))
         if self.refusal is not None:
             raise self.refusal
-        self.events.put_nowait(base.Started(task.job, task.token, ()))
+        self.events.put_nowait(base.ProgramStarted(task.job, task.token, ()))
 
     async def renew(self, job: str, token: int, end: float, grace: float | None = None) -> None:
         self.log.append(("renew", job, token))
 
     async def checkpoint(self, job: str, token: int) -> None:
         self.log.append(("checkpoint", job, token))
-        self.events.put_nowait(base.Exited(job, token, "resumable", -15, "saved"))
+        self.events.put_nowait(base.ProgramExited(job, token, "resumable", -15, "saved"))
 
     async def kill(self, job: str, token: int) -> None:
         self.log.append(("kill", job, token))
-        self.events.put_nowait(base.Exited(job, token, "resumable", -9, "killed"))
+        self.events.put_nowait(base.ProgramExited(job, token, "resumable", -9, "killed"))
 
     async def watch(self) -> AsyncIterator[base.Event]:
         while True:
             yield await self.events.get()
 
-    async def measure(self, job: str) -> tuple[Sample, ...]:
+    async def measure(self, job: str) -> tuple[MetricSample, ...]:
         taken, self.samples = tuple(self.samples), []
         return taken
 
@@ -116,7 +116,8 @@ class FakeEngine:
         first = since // 10
         losses = self.reported[first : first + most]
         samples = tuple(
-            Sample(float(n), loss, None, (), 10 * n) for n, loss in enumerate(losses, first + 1)
+            MetricSample(float(n), loss, None, (), 10 * n)
+            for n, loss in enumerate(losses, first + 1)
         )
         end = samples[-1].end if samples else since
         return Stretch(samples, end, more=end < 10 * len(self.reported))
@@ -150,10 +151,10 @@ class FakeService:
     forget: tuple[int, ...] = ()
     heard: tuple[tuple[int, int], ...] = ()
     nonce: str = ""
-    reports: list[Report] = field(default_factory=list)
+    reports: list[NodeReport] = field(default_factory=list)
     error: Exception | None = None
 
-    async def report(self, report: Report) -> Orders:
+    async def report(self, report: NodeReport) -> Orders:
         self.reports.append(report)
         await asyncio.sleep(0.005)
         if self.error is not None:
@@ -201,7 +202,7 @@ def play(
 
 
 def test_a_run_is_remembered_before_it_is_started(tmp_path: Path) -> None:
-    seen: list[tuple[Memory, tuple[RunRecord, ...]]] = []
+    seen: list[tuple[NodeMemory, tuple[NodeRunRecord, ...]]] = []
 
     def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
         service.runs = (order(),)
@@ -234,7 +235,7 @@ def test_the_line_of_a_start_names_the_report_that_was_answered(
         play(tmp_path, scene, prepare)
 
 
-def _memory_on(folder: Path) -> Memory:
+def _memory_on(folder: Path) -> NodeMemory:
     """What is on the disk now, as another process would find it."""
     copy = folder / f"copy-{os.urandom(4).hex()}"
     copy.mkdir()
@@ -344,10 +345,10 @@ def test_progress_is_measured_and_a_run_past_its_limit_is_stopped(tmp_path: Path
 
     async def scene(_: Node, engine: FakeEngine, service: FakeService, ___: NodeDisk) -> None:
         await until(lambda: service.state() is RunState.RUNNING)
-        engine.samples = [Sample(9.0, None, None), Sample(10.0, None, None)]
+        engine.samples = [MetricSample(9.0, None, None), MetricSample(10.0, None, None)]
         await until(lambda: (run := service.run()) is not None and run.iterations == 10.0)
         assert not engine.told("checkpoint"), "it has reached its limit, not passed it"
-        engine.samples = [Sample(11.0, None, None)]
+        engine.samples = [MetricSample(11.0, None, None)]
         await until(lambda: service.state() is RunState.EXITED)
         assert engine.told("checkpoint")
         found = service.run()
@@ -362,7 +363,7 @@ def test_what_a_run_reports_before_its_start_was_heard_of_is_not_lost(tmp_path: 
     def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
         service.runs = (order(),)
         engine.gate = asyncio.Event()
-        engine.samples = [Sample(5.0, 0.5, None)]
+        engine.samples = [MetricSample(5.0, 0.5, None)]
 
     async def scene(_: Node, engine: FakeEngine, service: FakeService, __: NodeDisk) -> None:
         await until(lambda: len(engine.told("points")) >= 2)  # It has been looked at meanwhile.
@@ -375,7 +376,7 @@ def test_what_a_run_reports_before_its_start_was_heard_of_is_not_lost(tmp_path: 
 
 def test_a_run_whose_files_do_not_answer_keeps_no_other_from_being_read(tmp_path: Path) -> None:
     class Hanging(FakeEngine):
-        async def measure(self, job: str) -> tuple[Sample, ...]:
+        async def measure(self, job: str) -> tuple[MetricSample, ...]:
             self.log.append(("measure", job))
             if job.endswith("j0"):
                 await asyncio.Event().wait()
@@ -386,7 +387,7 @@ def test_a_run_whose_files_do_not_answer_keeps_no_other_from_being_read(tmp_path
         await until(lambda: service.state(1) == service.state(2) == RunState.RUNNING)
         await until(lambda: any(entry[1].endswith("j0") for entry in engine.told("measure")))
         for iteration in (5.0, 9.0):
-            engine.samples.append(Sample(iteration, None, None, (), 10))
+            engine.samples.append(MetricSample(iteration, None, None, (), 10))
             await until(partial(has_reached, service, 2, iteration))
         asked = [entry[1] for entry in engine.told("measure") if entry[1].endswith("j0")]
         assert len(asked) == 1, "it is not asked again while it does not answer"
@@ -402,7 +403,7 @@ def has_reached(service: FakeService, number: int, iterations: float) -> bool:
 def test_how_far_a_run_is_is_read_by_one_at_a_time(tmp_path: Path) -> None:
     inside, most = [0], [0]
 
-    async def slowly(job: str) -> tuple[Sample, ...]:
+    async def slowly(job: str) -> tuple[MetricSample, ...]:
         inside[0] += 1
         most[0] = max(most[0], inside[0])
         await asyncio.sleep(0.02)
@@ -415,7 +416,7 @@ def test_how_far_a_run_is_is_read_by_one_at_a_time(tmp_path: Path) -> None:
 
     async def scene(_: Node, engine: FakeEngine, service: FakeService, __: NodeDisk) -> None:
         await until(lambda: inside[0] == 1)
-        engine.events.put_nowait(base.Exited("sweep/j0", 7, "finished", 0, "done"))
+        engine.events.put_nowait(base.ProgramExited("sweep/j0", 7, "finished", 0, "done"))
         await until(lambda: service.state() is RunState.EXITED)
         assert most == [1]
 
@@ -446,9 +447,9 @@ def test_what_runs_is_taken_over_and_what_never_began_is_lost(tmp_path: Path) ->
     end = boottime.now() + 100.0
 
     def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
-        disk.put(RunRecord(order(1), end + 50.0, 1.0))
-        disk.put(RunRecord(order(2, job=JobId("j1"), gpus=(1,), tokens=(8,)), end, 1.0))
-        engine.found = (Found("sweep/j0", "ann", 7, (0,), end, "running", age=12.0),)
+        disk.put(NodeRunRecord(order(1), end + 50.0, 1.0))
+        disk.put(NodeRunRecord(order(2, job=JobId("j1"), gpus=(1,), tokens=(8,)), end, 1.0))
+        engine.found = (FoundProgram("sweep/j0", "ann", 7, (0,), end, "running", age=12.0),)
         service.runs = (order(1),)
 
     async def scene(node: Node, engine: FakeEngine, service: FakeService, _: NodeDisk) -> None:
@@ -468,11 +469,11 @@ def test_what_runs_is_taken_over_and_what_never_began_is_lost(tmp_path: Path) ->
 
 
 def test_an_end_that_nobody_heard_of_is_reported(tmp_path: Path) -> None:
-    ended = base.Exited("sweep/j0", 7, "failed", 3, "exited with 3")
+    ended = base.ProgramExited("sweep/j0", 7, "failed", 3, "exited with 3")
 
     def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
-        disk.put(RunRecord(order(1), 10.0, 1.0))
-        engine.found = (Found("sweep/j0", "ann", 7, (0,), 10.0, "exited", ended),)
+        disk.put(NodeRunRecord(order(1), 10.0, 1.0))
+        engine.found = (FoundProgram("sweep/j0", "ann", 7, (0,), 10.0, "exited", ended),)
 
     async def scene(_: Node, __: FakeEngine, service: FakeService, ___: NodeDisk) -> None:
         await until(lambda: service.reports)
@@ -492,7 +493,7 @@ def test_a_job_without_a_record_is_killed_and_its_gpu_not_used_before(tmp_path: 
 
     def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
         end = boottime.now() + 100.0
-        engine.found = (Found("other/j9", "ann", 5, (1,), end, "running"),)
+        engine.found = (FoundProgram("other/j9", "ann", 5, (1,), end, "running"),)
 
     play(tmp_path, scene, prepare)
 
@@ -501,9 +502,9 @@ def test_the_last_run_of_a_job_is_the_one_that_runs(tmp_path: Path) -> None:
     end = boottime.now() + 100.0
 
     def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
-        disk.put(RunRecord(order(1), end, 1.0))
-        disk.put(RunRecord(order(2), end, 1.0))  # under the same lease
-        engine.found = (Found("sweep/j0", "ann", 7, (0,), end, "running"),)
+        disk.put(NodeRunRecord(order(1), end, 1.0))
+        disk.put(NodeRunRecord(order(2), end, 1.0))  # under the same lease
+        engine.found = (FoundProgram("sweep/j0", "ann", 7, (0,), end, "running"),)
         service.runs = (order(2),)
 
     async def scene(node: Node, __: FakeEngine, service: FakeService, ___: NodeDisk) -> None:
@@ -575,16 +576,16 @@ def test_a_folder_has_one_node_at_a_time(tmp_path: Path) -> None:
 
 def test_a_folder_belongs_to_one_name(tmp_path: Path) -> None:
     with NodeDisk.open(tmp_path, "m0") as disk:
-        disk.remember(Memory(3, 2, (7, 9)))
+        disk.remember(NodeMemory(3, 2, (7, 9)))
     with pytest.raises(ConfigError, match="m0, whose folder this is"):
         NodeDisk.open(tmp_path, "m1")
     with NodeDisk.open(tmp_path, "m0") as disk:
-        assert disk.memory == Memory(3, 2, (7, 9))
+        assert disk.memory == NodeMemory(3, 2, (7, 9))
 
 
 def test_a_damaged_memory_is_refused_and_not_taken_for_none(tmp_path: Path) -> None:
     with NodeDisk.open(tmp_path, "m0") as disk:
-        disk.remember(Memory(3, 2, (7, 9)))
+        disk.remember(NodeMemory(3, 2, (7, 9)))
     (tmp_path / "node.json").write_text('{"name": "m0"')
     with pytest.raises(CorruptLogError, match="move it away"):
         NodeDisk.open(tmp_path, "m0")
@@ -592,7 +593,7 @@ def test_a_damaged_memory_is_refused_and_not_taken_for_none(tmp_path: Path) -> N
 
 def test_half_a_record_hides_no_other(tmp_path: Path) -> None:
     with NodeDisk.open(tmp_path, "m0") as disk:
-        disk.put(RunRecord(order(4), 1.0, 0.5))
+        disk.put(NodeRunRecord(order(4), 1.0, 0.5))
         (tmp_path / "runs" / "5.json").write_text("{")
         (tmp_path / "runs" / "6.new").write_text("{}")
         assert [record.order.run for record in disk.runs()] == [4]
@@ -609,7 +610,7 @@ def test_a_task_has_the_tokens_of_all_its_leases(tmp_path: Path) -> None:
         rendezvous="m7",
         program=Program(("train", "-v"), (("SEED", "1"),), "/work"),
     )
-    task = task_for(wanted, Limits(100.0, 95.0, 99.0))
+    task = task_for(wanted, RunLimits(100.0, 95.0, 99.0))
     assert (task.token, task.tokens, task.gpus) == (9, (5, 9), (0, 1))
     assert (task.end, task.grace, task.max_iterations) == (99.0, 4.0, 10)
     assert (task.rank, task.world, task.rendezvous) == (1, 2, "m7:20003")
@@ -634,7 +635,9 @@ def test_who_lacks_a_program_or_a_module_is_told_where_jobs_find_theirs(
     ended: tuple[int, str], tail: str, told: str
 ) -> None:
     code, reason = ended
-    said = advice(base.Exited("a/0", 7, "failed" if code else "finished", code, reason), tail)
+    said = advice(
+        base.ProgramExited("a/0", 7, "failed" if code else "finished", code, reason), tail
+    )
     assert (said != "") == (told != "")
     assert told in said
     assert not said or "Which Python" in said
@@ -661,7 +664,7 @@ def test_what_a_run_reports_is_told_in_parts_until_it_was_heard(tmp_path: Path) 
         assert found is not None
         assert (found.first, found.more) == (1, True)
         # It ends with points that nobody has room for.
-        engine.events.put_nowait(base.Exited("sweep/j0", 7, "finished", 0, "exited with 0"))
+        engine.events.put_nowait(base.ProgramExited("sweep/j0", 7, "finished", 0, "exited with 0"))
         await until(lambda: service.state() is RunState.EXITED)
         found = service.run()
         assert found is not None
@@ -681,8 +684,8 @@ def test_a_node_that_is_started_again_reads_on_from_what_was_heard(tmp_path: Pat
     end = boottime.now() + 100.0
 
     def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
-        disk.put(RunRecord(order(1), end, 1.0, heard=3, place=30))
-        engine.found = (Found("sweep/j0", "ann", 7, (0,), end, "running", age=12.0),)
+        disk.put(NodeRunRecord(order(1), end, 1.0, heard=3, place=30))
+        engine.found = (FoundProgram("sweep/j0", "ann", 7, (0,), end, "running", age=12.0),)
         engine.reported = [1.0, 2.0, 3.0, 4.0, 5.0]
         service.runs = (order(1),)
 

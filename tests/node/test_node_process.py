@@ -31,6 +31,7 @@ from themis.config.keys import Address
 from themis.core.model import AppId, Bid, GpuId, JobId, Lease
 from themis.engines.supervisor import processes
 from themis.protocol.agent_messages import (
+    AgentStart,
     BidSaid,
     EndSaid,
     LeaseNews,
@@ -39,7 +40,6 @@ from themis.protocol.agent_messages import (
     PointsNews,
     RunNews,
     RunSaid,
-    Standing,
     StopSaid,
 )
 from themis.protocol.node_messages import Program, RunState
@@ -256,7 +256,7 @@ class Agent:
 
     def _take(self, item: NewsItem) -> None:
         match item:
-            case Standing():
+            case AgentStart():
                 self.standings += 1
                 self.held = {lease.gpu: lease for lease in item.leases}
                 alive = [run for run in item.runs if not run.state.over]

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from themis.config.keys import Address, Node, Ray, Retention, ServiceConfig, Tls
+from themis.config.keys import Address, NodeConfig, Ray, Retention, ServiceConfig, Tls
 from themis.engines.ray.driver_client import ray_version
 from themis.engines.slurm.commands import NEEDED
 from themis.errors import ConfigError, ThemisError, UnavailableError
 from themis.ops.doctor import (
     CHECKS,
+    CheckVerdict,
     Finding,
     GpuFound,
-    Verdict,
     check_engine,
     check_local_nodes,
     examine_machine,
@@ -108,7 +108,7 @@ def findings(
 
 def test_a_machine_where_all_is_well_gets_no_advice() -> None:
     found = findings(PretendMachine())
-    assert {item.verdict for item in found} == {Verdict.OK}
+    assert {item.verdict for item in found} == {CheckVerdict.OK}
     assert {item.advice for item in found} == {""}
     none = len([check_engine, check_local_nodes])
     assert len({item.check for item in found}) == len(CHECKS) - none, "of neither there are any"
@@ -123,7 +123,7 @@ LAB = "racks: [{machines: [{count: 2, prefix: m, slots: 2x2}]}]\n"
         (0, ServiceConfig(), "failed", "trust_tenants"),
         (0, ServiceConfig(accounts={"vision": "nobody"}), "ok", "2 machines with 8 pretend GPUs"),
         (1000, ServiceConfig(), "failed", "--trust-tenants"),
-        (1000, ServiceConfig(node=Node(owner="vision")), "ok", "8 pretend GPUs"),
+        (1000, ServiceConfig(node=NodeConfig(owner="vision")), "ok", "8 pretend GPUs"),
     ],
 )
 def test_local_nodes_that_could_not_start_are_found(
@@ -139,9 +139,9 @@ def test_local_nodes_that_could_not_start_are_found(
     file.write_text(LAB)
     found = findings(PretendMachine(user=user), replace(config, local_nodes=file))
     (item,) = (item for item in found if item.check == "local nodes")
-    assert (item.verdict, word in item.what) == (Verdict(verdict), True), item
+    assert (item.verdict, word in item.what) == (CheckVerdict(verdict), True), item
     gone = findings(PretendMachine(user=user), replace(config, local_nodes=tmp_path / "none"))
-    assert Verdict.FAILED in {item.verdict for item in gone if item.check == "local nodes"}
+    assert CheckVerdict.FAILED in {item.verdict for item in gone if item.check == "local nodes"}
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_local_nodes_that_could_not_start_are_found(
         (PretendMachine(user=1000), TRUSTING, "accounts", "warning", "node's own user"),
         (PretendMachine(user=1000), FINE, "accounts", "warning", "none is named"),
         (
-            PretendMachine(user=1000), ServiceConfig(node=Node(owner="vision")),
+            PretendMachine(user=1000), ServiceConfig(node=NodeConfig(owner="vision")),
             "accounts", "ok", "serves vision only",
         ),
         (PretendMachine(), TRUSTING, "accounts", "warning", "all jobs run as nobody"),
@@ -210,23 +210,23 @@ def test_of_an_engine_of_clusters_the_cluster_is_looked_at_and_not_this_machine(
     machine = PretendMachine(PretendProbe("tree", found=(), away=away))
     told = {item.check: item for item in findings(machine, replace(TRUSTING, engine=engine))}
     found = told["engine"]
-    assert (found.verdict, word in found.what) == (Verdict(verdict), True)
+    assert (found.verdict, word in found.what) == (CheckVerdict(verdict), True)
     assert bool(found.advice) is (away is not None)
     for check in ("GPUs", "process control"):
-        assert (told[check].verdict, told[check].advice) == (Verdict.SKIPPED, "")
+        assert (told[check].verdict, told[check].advice) == (CheckVerdict.SKIPPED, "")
 
 
 def test_keys_that_an_engine_lacks_are_found_as_well_as_its_cluster() -> None:
     config = ServiceConfig(engine="slurm")
     found = [item for item in findings(PretendMachine(), config) if item.check == "engine"]
-    assert [item.verdict for item in found] == [Verdict.FAILED, Verdict.OK]
+    assert [item.verdict for item in found] == [CheckVerdict.FAILED, CheckVerdict.OK]
     assert "shared_dir" in found[0].what
     (found_none,) = (
         item
         for item in findings(PretendMachine(None), replace(TRUSTING, engine="ray"))
         if item.check == "engine"
     )
-    assert found_none.verdict is Verdict.SKIPPED
+    assert found_none.verdict is CheckVerdict.SKIPPED
 
 
 def tool(folder: Path, name: str, text: str) -> Path:
@@ -288,7 +288,7 @@ def test_advice_is_not_what_is_so_already(tmp_path: Path) -> None:
     file.write_text(LAB)
     sharing = replace(TRUSTING, local_nodes=file, shared_dir=None)
     (item,) = (item for item in findings(PretendMachine(), sharing) if "shared" in item.check)
-    assert item.verdict is Verdict.OK
+    assert item.verdict is CheckVerdict.OK
 
 
 def test_every_warning_says_what_to_do() -> None:
@@ -296,7 +296,7 @@ def test_every_warning_says_what_to_do() -> None:
         PretendProbe("tree", (GpuFound("gpu 0", "hot"),)), free=10**9, kind="ext4", clock=False
     )
     for item in findings(worst, ServiceConfig(accounts={"a": "9"})):
-        assert bool(item.advice) is (item.verdict is Verdict.WARNING), item
+        assert bool(item.advice) is (item.verdict is CheckVerdict.WARNING), item
 
 
 def test_a_check_that_fails_does_not_hide_the_others() -> None:
@@ -306,18 +306,21 @@ def test_a_check_that_fails_does_not_hide_the_others() -> None:
 
 def test_a_clock_in_the_past_is_a_failure() -> None:
     found = [item for item in findings(PretendMachine(), now=0.0) if item.check == "clock"]
-    assert [item.verdict for item in found] == [Verdict.FAILED]
+    assert [item.verdict for item in found] == [CheckVerdict.FAILED]
 
 
 def test_pretend_gpus_and_any_port_need_no_look() -> None:
     config = ServiceConfig(
-        grpc=Address("127.0.0.1", 0), node=Node(pretend=4), retention=Retention(bytes=10**7)
+        grpc=Address("127.0.0.1", 0), node=NodeConfig(pretend=4), retention=Retention(bytes=10**7)
     )
     found = findings(PretendMachine(PretendProbe(found=()), taken=(0,), free=10**9), config)
     told = {item.check: item for item in found}
     assert told["GPUs"].what == "4 pretend GPUs"
-    assert told["disk"].verdict is Verdict.OK
-    assert [item.verdict for item in found if item.check == "ports"] == [Verdict.OK, Verdict.OK]
+    assert told["disk"].verdict is CheckVerdict.OK
+    assert [item.verdict for item in found if item.check == "ports"] == [
+        CheckVerdict.OK,
+        CheckVerdict.OK,
+    ]
 
 
 MOUNTS = """\

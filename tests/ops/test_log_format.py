@@ -20,7 +20,7 @@ from themis.core.model import Machine
 from themis.errors import DeniedError
 from themis.node.reporter import ServiceTalk
 from themis.ops.log_format import JsonLines, Marks, TextLines, marked, request_id
-from themis.protocol.node_messages import Report, SlotReport, SlotState
+from themis.protocol.node_messages import NodeReport, SlotReport, SlotState
 from themis.rpc.client import Connection
 from themis.rpc.methods import REPORT, REPORTS, REQUEST_ID
 from themis.rpc.wire import to_bytes
@@ -202,9 +202,9 @@ def test_lines_of_a_round_have_its_number_and_those_of_the_clock_no_request(
 # gRPC, and nodes
 
 
-def report_of(number: int) -> Report:
+def report_of(number: int) -> NodeReport:
     slots = (SlotReport(0, 0, SlotState.EMPTY),)
-    return Report("m0", 7, number, 0, 0, slots, (), Machine("m0", "r0", (1,)))
+    return NodeReport("m0", 7, number, 0, 0, slots, (), Machine("m0", "r0", (1,)))
 
 
 def test_calls_and_streams_get_their_ids_back_and_reports_have_the_nodes_own(
@@ -248,7 +248,7 @@ def test_calls_and_streams_get_their_ids_back_and_reports_have_the_nodes_own(
 
 def test_a_node_names_its_reports_as_the_service_does() -> None:
     class Refusing:
-        async def report(self, report: Report) -> Any:
+        async def report(self, report: NodeReport) -> Any:
             raise DeniedError(report.node, "no")
 
     async def work() -> None:

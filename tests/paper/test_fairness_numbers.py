@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from themis.core.agent import Agent, Bidder, Need, Standing, commands, events
+from themis.core.agent import Agent, AppBidder, BidContext, JobNeed, commands, events
 from themis.core.fairness import (
     Convention,
     FluidApp,
@@ -35,13 +35,13 @@ from themis.core.model import (
     AppId,
     AppSpec,
     GpuId,
+    GpuPosition,
     JobId,
     JobSpec,
     Machine,
     Offer,
     OwnerId,
     Phase,
-    Seat,
     Slowdown,
     Topology,
 )
@@ -62,12 +62,12 @@ SENSITIVE = Slowdown((1.0, 1.0, 3.0, 4.0))
 ONE, TWO = AppId("one"), AppId("two")
 
 
-def machines(*sizes: int) -> tuple[Seat, ...]:
+def machines(*sizes: int) -> tuple[GpuPosition, ...]:
     """The seats of machines of these sizes, all in one rack."""
     return Topology(tuple(Machine(f"m{n}", "r0", (size,)) for n, size in enumerate(sizes))).seats
 
 
-def rates(seats: Sequence[Seat], slowdowns: Mapping[AppId, Slowdown]) -> Values:
+def rates(seats: Sequence[GpuPosition], slowdowns: Mapping[AppId, Slowdown]) -> Values:
     """Apps of one job with four tasks value GPUs by how fast they train."""
 
     def value(app: AppId, gpus: frozenset[GpuId]) -> float:
@@ -97,7 +97,7 @@ def bid_seconds(agent: Agent, total: int) -> float:
     topology = Topology((Machine("m0", "r0", (total,)),))
     offer = Offer(1, tuple(map(GpuId, range(total))), ())
     (answer,) = agent.handle(events.Asked(0.0, offer, topology))
-    assert isinstance(answer, commands.Answer)
+    assert isinstance(answer, commands.SendBid)
     row = min((row for row in answer.bid.table if row.count == total), key=lambda row: row.level)
     assert [row.seconds for row in answer.bid.rows if row.gpus == total] == [row.seconds]
     return row.seconds
@@ -161,11 +161,11 @@ def test_the_example_s_agent_bids_1760_then_2160_seconds_for_its_survivors() -> 
 @pytest.mark.parametrize(("high", "seconds"), [(8, 1760), (1, 1920)])
 def test_a_bidder_s_second_phase_alone(high: int, seconds: float) -> None:
     jobs = [replace(job, max_gpus=high) for job in (JOBS[3], JOBS[1])]
-    needs = tuple(Need(job, 16 * job.serial_iteration_time) for job in jobs)
-    bidder = Bidder(EXAMPLE, restart_in_bids=False)
+    needs = tuple(JobNeed(job, 16 * job.serial_iteration_time) for job in jobs)
+    bidder = AppBidder(EXAMPLE, restart_in_bids=False)
     topology = Topology((Machine("m0", "r0", (2,)),))
     offer = Offer(1, (GpuId(0), GpuId(1)), ())
-    bid = bidder.bid(Standing(needs, (), {}), offer, topology)
+    bid = bidder.bid(BidContext(needs, (), {}), offer, topology)
     assert [row.seconds for row in bid.rows if row.gpus == 2] == [seconds]
 
 

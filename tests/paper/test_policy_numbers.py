@@ -2,7 +2,7 @@
 
 import pytest
 
-from themis.core.model import AppId, Bid, Chunk, Machine, Row, Source, Topology
+from themis.core.model import AppId, Bid, Chunk, LeaseSource, Machine, Row, Topology
 from themis.core.policies import View, policy
 from themis.testing.policy_fakes import FakeApp, drive, fake_view
 
@@ -31,8 +31,8 @@ def test_rho_of_nothing_8_and_2_for_the_only_machine_keeps_one_half() -> None:
     assert plan.notes.won == {"strong": (0, 1)}
     assert plan.notes.kept_fractions == pytest.approx({"strong": 0.5})
     assert [(item.app, len(item.gpus), item.source) for item in plan.allotments] == [
-        ("strong", 1, Source.AUCTION),
-        ("weak", 1, Source.LEFTOVER),
+        ("strong", 1, LeaseSource.AUCTION),
+        ("weak", 1, LeaseSource.LEFTOVER),
     ]
 
 

@@ -10,7 +10,7 @@ from themis.core.arbiter import Settings
 from themis.core.fairness.ideal_time import Convention
 from themis.core.model import AppId, Machine, Topology
 from themis.sim.metrics import app_results, reference
-from themis.sim.modelled_jobs import Costs
+from themis.sim.modelled_jobs import JobCosts
 
 SIXTY_FOUR = Topology(tuple(Machine(f"m{i}", "r0", (8,)) for i in range(8)))
 APPS = 5
@@ -89,7 +89,7 @@ def test_two_apps_on_one_machine_in_order_of_arrival_time_by_time() -> None:
         sim_app("c", arrival=200.0, work=60.0, max_gpus=1, costs=(5.0, 30.0)),
     )
     auditor = Auditor()
-    costs = Costs(restart_median=30.0, restart_p95=30.0, checkpoint_low=5.0, checkpoint_high=5.0)
+    costs = JobCosts(restart_median=30.0, restart_p95=30.0, checkpoint_low=5.0, checkpoint_high=5.0)
     outcome = simulate(machine, workload, "fifo", Settings(), costs=costs, observers=[auditor])
     assert auditor.times("a") == [
         (0.0, "start", (0,)),

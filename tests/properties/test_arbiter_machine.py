@@ -23,11 +23,11 @@ from themis.core.model import (
     Constraint,
     GpuId,
     JobId,
+    LeaseSource,
     Machine,
     OwnerId,
     Phase,
     Row,
-    Source,
     TableRow,
     Topology,
 )
@@ -82,12 +82,12 @@ def nonsense(view: View) -> Plan:
     app = view.apps[0].app
     first = view.offer[:1]
     return (
-        Plan((Allotment(app, (*first, *first), Source.DIRECT),)),
-        Plan((Allotment(app, (GpuId(999),), Source.DIRECT),)),
-        Plan((Allotment(AppId("stranger"), first, Source.DIRECT),)),
-        Plan((Allotment(app, first, Source.DIRECT, until=math.nan),)),
-        Plan((), (Allotment(app, first, Source.DIRECT),)),
-        Plan((Allotment(app, view.offer * 2, Source.DIRECT),)),
+        Plan((Allotment(app, (*first, *first), LeaseSource.DIRECT),)),
+        Plan((Allotment(app, (GpuId(999),), LeaseSource.DIRECT),)),
+        Plan((Allotment(AppId("stranger"), first, LeaseSource.DIRECT),)),
+        Plan((Allotment(app, first, LeaseSource.DIRECT, until=math.nan),)),
+        Plan((), (Allotment(app, first, LeaseSource.DIRECT),)),
+        Plan((Allotment(app, view.offer * 2, LeaseSource.DIRECT),)),
         Plan(("what?",)),  # type: ignore[arg-type]  # a user's mistake, on purpose
     )[view.round % 7]
 
@@ -214,7 +214,9 @@ class ArbiterMachine(RuleBasedStateMachine):
             targets = ((JobId("j0"), iterations),)
             self.world.send(events.PhaseStarted(at, app, phase, targets))
         else:
-            samples = tuple(events.Sample(JobId(f"j{i}"), iterations, 1.0) for i in range(3))
+            samples = tuple(
+                events.ProgressSample(JobId(f"j{i}"), iterations, 1.0) for i in range(3)
+            )
             self.world.send(events.ProgressMeasured(at, app, samples))
 
     @rule(app=apps, reason=suspensions, back=st.booleans())
@@ -328,7 +330,10 @@ class ArbiterMachine(RuleBasedStateMachine):
         world = self.world
         self.wait_for_a_round(0, 0.5, APPS)
         at = world.now
-        finished = (events.Sample(JobId("j0"), 100.0, 1.0), events.Sample(JobId("j1"), 100.0, 1.0))
+        finished = (
+            events.ProgressSample(JobId("j0"), 100.0, 1.0),
+            events.ProgressSample(JobId("j1"), 100.0, 1.0),
+        )
         kinds: dict[str, events.Event] = {
             "end": events.AppEnded(at, app),
             "pause": events.AppSuspended(at, app, Reason.PAUSED_BY_USER),

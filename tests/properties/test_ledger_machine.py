@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from themis.core.arbiter import GpuState, Ledger, check_ledger
-from themis.core.model import AppId, GpuId, Source
+from themis.core.model import AppId, GpuId, LeaseSource
 from themis.errors import InvariantError
 
 GPUS = 4
@@ -39,7 +39,7 @@ class LedgerMachine(RuleBasedStateMachine):
         possible = gpu not in self.quarantined and not self._standing(gpu)
         try:
             lease = self.ledger.grant(
-                gpu, app, at=self.now, end=self.now + length, source=Source.AUCTION
+                gpu, app, at=self.now, end=self.now + length, source=LeaseSource.AUCTION
             )
         except InvariantError:
             assert not possible
@@ -53,7 +53,7 @@ class LedgerMachine(RuleBasedStateMachine):
         tail = self.ledger.tail(gpu)
         try:
             lease = self.ledger.follow(
-                gpu, app, end=self.now + length + 1000.0, source=Source.LEFTOVER
+                gpu, app, end=self.now + length + 1000.0, source=LeaseSource.LEFTOVER
             )
         except InvariantError:
             assert not standing or app in standing
@@ -70,7 +70,7 @@ class LedgerMachine(RuleBasedStateMachine):
         possible = bool(standing) and standing[-1] == app
         try:
             lease = self.ledger.renew(
-                gpu, app, at=self.now, end=self.now + length, source=Source.RENEWED
+                gpu, app, at=self.now, end=self.now + length, source=LeaseSource.RENEWED
             )
         except InvariantError:
             assert not possible
@@ -149,12 +149,18 @@ TestLedgerMachine = LedgerMachine.TestCase
 
 def test_gpu_seconds_add_up_over_sources_and_holders() -> None:
     ledger = Ledger(1)
-    first = ledger.grant(GpuId(0), AppId("a"), at=0.0, end=10.0, source=Source.AUCTION)
-    ledger.renew(GpuId(0), AppId("a"), at=10.0, end=20.0, source=Source.LEFTOVER)
-    ledger.follow(GpuId(0), AppId("b"), end=40.0, source=Source.LEFTOVER)
-    assert ledger.attained(AppId("a"), 15.0) == {Source.AUCTION: 10.0, Source.LEFTOVER: 5.0}
+    first = ledger.grant(GpuId(0), AppId("a"), at=0.0, end=10.0, source=LeaseSource.AUCTION)
+    ledger.renew(GpuId(0), AppId("a"), at=10.0, end=20.0, source=LeaseSource.LEFTOVER)
+    ledger.follow(GpuId(0), AppId("b"), end=40.0, source=LeaseSource.LEFTOVER)
+    assert ledger.attained(AppId("a"), 15.0) == {
+        LeaseSource.AUCTION: 10.0,
+        LeaseSource.LEFTOVER: 5.0,
+    }
     ledger.evict(GpuId(0))
     ledger.vacate(GpuId(0), first.token, 25.0)
-    assert ledger.attained(AppId("a"), 99.0) == {Source.AUCTION: 10.0, Source.LEFTOVER: 15.0}
+    assert ledger.attained(AppId("a"), 99.0) == {
+        LeaseSource.AUCTION: 10.0,
+        LeaseSource.LEFTOVER: 15.0,
+    }
     assert ledger.attained_total(AppId("a"), 99.0) == 25.0
     assert ledger.attained_total(AppId("b"), 30.0) == 5.0

@@ -13,7 +13,7 @@ from tests.support.scripted_world import ScriptedWorld, replay, simple_app
 from themis.core.arbiter import Settings, events
 from themis.core.arbiter.commands import Command, Refuse, WakeMe
 from themis.core.arbiter.round_session import OpenRound
-from themis.core.model import AppId, Bid, Machine, Source, Topology
+from themis.core.model import AppId, Bid, LeaseSource, Machine, Topology
 from themis.core.policies import Plan, Policy, View, policy
 from themis.core.policies.base import AskBids, Round
 from themis.core.policies.leftovers import Hand
@@ -76,7 +76,7 @@ class FirstCome(Policy):
         bids: Mapping[AppId, Bid] = yield AskBids(tuple(app.app for app in view.apps))
         hand = Hand(view, Pool(view.topology, view.offer))
         hand.deal([view.find(app) for app in bids])
-        return Plan(hand.allotments(Source.DIRECT))
+        return Plan(hand.allotments(LeaseSource.DIRECT))
 
 
 def first_come_story(order: tuple[AppId, ...]) -> list[Command]:

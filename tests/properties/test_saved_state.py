@@ -21,7 +21,6 @@ from themis.core.fairness.ideal_time import Convention
 from themis.core.model import (
     AppId,
     Bid,
-    Claim,
     Constraint,
     GpuId,
     JobId,
@@ -29,6 +28,7 @@ from themis.core.model import (
     Offer,
     OwnerId,
     Phase,
+    RhoClaim,
     Slowdown,
     Topology,
 )
@@ -88,7 +88,7 @@ class Told(ScriptedWorld):
     def bid(self, app: AppId, offer: Offer) -> Bid:
         number = int(app[1:])
         profile = PROFILES[(number + self.arbiter.rounds // 5) % 3]
-        claim = Claim(0.5 + number / 7, 1.0 + number / 9) if number % 2 else None
+        claim = RhoClaim(0.5 + number / 7, 1.0 + number / 9) if number % 2 else None
         return replace(super().bid(app, offer), profile=profile, claim=claim)
 
 
@@ -174,14 +174,16 @@ def _targets(world: ScriptedWorld, app: AppId) -> tuple[tuple[JobId, float], ...
     return tuple((job.id, done.get(job.id, 0.0) + 77.0) for job in state.spec.jobs[:most])
 
 
-def _samples(world: ScriptedWorld, app: AppId, rng: random.Random) -> Iterator[events.Sample]:
+def _samples(
+    world: ScriptedWorld, app: AppId, rng: random.Random
+) -> Iterator[events.ProgressSample]:
     """Every other app is faster or slower than it declared."""
     spec = world.arbiter.world.apps[app].spec
     factor = (1.0, 3.0, 1.0, 0.2)[int(app[1:]) % 4]
     seconds = factor * spec.jobs[0].serial_iteration_time / max(1, len(world.held(app)))
     for job, state in world.arbiter.world.apps[app].jobs.items():
         gained = rng.choice((7.1, 25.3, 60.7))
-        yield events.Sample(job, state.done + gained, gained * seconds)
+        yield events.ProgressSample(job, state.done + gained, gained * seconds)
 
 
 def tell(kind: str, seed: int, hook: Hook, steps: int = 80) -> ScriptedWorld:
@@ -373,7 +375,7 @@ def a_slow_app_was_found_out(world: ScriptedWorld) -> None:
     world.submit(simple_app("a1", gpus=4, iterations=10_000))
     world.submit(simple_app("a2", gpus=4, iterations=10_000))
     for number in range(1, 9):
-        sample = events.Sample(JobId("j0"), 100.0 * number, 1000.0)
+        sample = events.ProgressSample(JobId("j0"), 100.0 * number, 1000.0)
         world.send(events.ProgressMeasured(world.now + 1.0, NAMES[1], (sample,)))
 
 
@@ -385,7 +387,7 @@ def who_knows_no_times_trains(world: ScriptedWorld) -> None:
 
 def its_times_are_measured(world: ScriptedWorld, first: int = 1) -> None:
     for number in range(first, first + 9):
-        sample = events.Sample(JobId("j0"), 100.0 * number, 1000.0)
+        sample = events.ProgressSample(JobId("j0"), 100.0 * number, 1000.0)
         world.send(events.ProgressMeasured(world.now + 1.0, NAMES[1], (sample,)))
     nobody_answers(world)
 
@@ -442,7 +444,7 @@ def another_sample_says_the_same(world: ScriptedWorld) -> None:
 
 def _train(world: ScriptedWorld, numbers: range, seconds: float) -> None:
     for number in numbers:
-        sample = events.Sample(JobId("j0"), 100.0 * number, seconds)
+        sample = events.ProgressSample(JobId("j0"), 100.0 * number, seconds)
         world.send(events.ProgressMeasured(world.now + 1.0, NAMES[1], (sample,)))
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.support.scripted_world import simple_app
 from themis.core.agent import events as ev
 from themis.core.agent.profiler import Profiler
-from themis.core.model import AppId, GpuId, JobId, Lease, Machine, Offer, Source, Topology
+from themis.core.model import AppId, GpuId, JobId, Lease, LeaseSource, Machine, Offer, Topology
 from themis.core.tuners import tuner_for
 from themis.recording.agent_log import AgentBook, replay_agents
 
@@ -18,7 +18,7 @@ def test_an_agent_that_did_not_know_how_long_iterations_take_is_replayed_as_one(
     book = AgentBook()
     profiler = Profiler(spec.jobs, estimated=True)
     agent = book.open(spec, tuner_for(spec), profiler=profiler)
-    lease = Lease(GPU, A, 1, 0.0, 600.0, Source.AUCTION)
+    lease = Lease(GPU, A, 1, 0.0, 600.0, LeaseSource.AUCTION)
     agent.handle(ev.LeasesChanged(0.0, CLUSTER, granted=(lease,)))
     for first in (20.0, 40.0, 60.0):  # Further from the guess than anybody who knows is believed.
         window = ev.Window(J0, (GPU,), first, 20.0, 20.0)

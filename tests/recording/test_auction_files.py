@@ -15,7 +15,7 @@ from themis.errors import ConfigError, RefusedError, ThemisError
 from themis.recording.auction_files import (
     FORMAT_KEY,
     AuctionFile,
-    Origin,
+    AuctionOrigin,
     auction_files,
     auction_text,
     machines_not_offered,
@@ -44,7 +44,7 @@ def auction() -> AuctionFile:
         problem,
         not_offered=machines_not_offered(problem),
         budget=1000,
-        origin=Origin(
+        origin=AuctionOrigin(
             7, 4200.0, "themis", 3, "demo16", {"payment": "lottery"}, Settings(), {"apps": 4}
         ),
         answer=solver("brute-force").solve(problem, 1000),

@@ -38,7 +38,7 @@ from themis.core.model import (
     JobId,
     JobSpec,
     Machine,
-    Measured,
+    MeasuredSlowdown,
     Offer,
     OwnerId,
     Phase,
@@ -60,7 +60,9 @@ from themis.recording.codec import (
 EVENTS: tuple[type[Any], ...] = get_args(Event)
 COMMANDS: tuple[type[Any], ...] = get_args(Command)
 
-SLOWDOWN = Slowdown((1.0, 1.05, 1.29, 1.44), (Measured(1, 4, 0.97), Measured(2, 2, 1.5)))
+SLOWDOWN = Slowdown(
+    (1.0, 1.05, 1.29, 1.44), (MeasuredSlowdown(1, 4, 0.97), MeasuredSlowdown(2, 2, 1.5))
+)
 JOBS = (
     JobSpec(JobId("a"), 0.1, 4, 2, SLOWDOWN),
     JobSpec(JobId("b"), 2, max_gpus=1),

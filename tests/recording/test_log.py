@@ -13,7 +13,7 @@ from themis.core.arbiter.events import AppArrived, AppEnded, Event, MachineLeft,
 from themis.core.model import AppId, AppSpec, JobId, JobSpec, Machine, OwnerId, Phase, Topology
 from themis.core.policies.registry import policy
 from themis.errors import ConfigError, CorruptLogError, InvariantError
-from themis.recording.event_log import Entry, Header, LogReader, LogWriter, header_of
+from themis.recording.event_log import EventEntry, EventLogReader, LogHeader, LogWriter, header_of
 
 TOPOLOGY = Topology((Machine("m0", "r0", (1,)),))
 HEADER = header_of(TOPOLOGY, "themis", Settings(), seed=3, options={"f": 0.5, "payment": "gpus"})
@@ -33,8 +33,8 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
-def read(path: Path) -> list[Entry]:
-    with LogReader(path) as log:
+def read(path: Path) -> list[EventEntry]:
+    with EventLogReader(path) as log:
         return list(log)
 
 
@@ -63,7 +63,7 @@ def edit(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]
 
 
 def test_a_log_gives_back_what_was_written(path: Path) -> None:
-    with LogReader(path) as log:
+    with EventLogReader(path) as log:
         assert log.header == HEADER
         before, entries, after = log.finished, list(log), log.finished
     assert (before, after) == (False, True)
@@ -100,7 +100,7 @@ def test_a_run_that_ends_in_an_error_is_not_finished(tmp_path: Path) -> None:
     log.write(*PAIRS[0])
     with pytest.raises(ZeroDivisionError), log:
         _ = 1 / 0
-    with LogReader(path) as reader:
+    with EventLogReader(path) as reader:
         assert len(list(reader)) == 1
         assert not reader.finished
 
@@ -125,11 +125,11 @@ def test_a_log_where_no_file_can_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a file to write"):
         LogWriter(tmp_path / "nowhere" / "events.jsonl", HEADER)
     with pytest.raises(ConfigError, match="a readable file"):
-        LogReader(tmp_path / "nothing.jsonl")
+        EventLogReader(tmp_path / "nothing.jsonl")
     with pytest.raises(ConfigError, match="a readable file"):
-        LogReader(tmp_path)
+        EventLogReader(tmp_path)
     with pytest.raises(ConfigError, match="a readable file"):
-        LogReader("a\0b")
+        EventLogReader("a\0b")
 
 
 def test_an_event_that_cannot_be_written_leaves_no_trace(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_the_writer_lets_the_arbiter_handle_events(tmp_path: Path) -> None:
         arbiter = Arbiter(TOPOLOGY, policy("fifo"), Settings())
         commands = log.handle(arbiter, AppArrived(0.0, app))
     assert commands
-    assert read(path) == [Entry(2, AppArrived(0.0, app), tuple(commands))]
+    assert read(path) == [EventEntry(2, AppArrived(0.0, app), tuple(commands))]
 
 
 def test_an_event_at_which_the_arbiter_fails_is_kept(
@@ -163,11 +163,11 @@ def test_an_event_at_which_the_arbiter_fails_is_kept(
     arbiter = Arbiter(TOPOLOGY, policy("fifo"), Settings())
     with pytest.raises(InvariantError, match=r"at 5\.0"), LogWriter(path, HEADER) as log:
         log.handle(arbiter, Woken(5.0))
-    assert read(path) == [Entry(2, Woken(5.0), None)]
+    assert read(path) == [EventEntry(2, Woken(5.0), None)]
 
 
 def test_reading_keeps_one_line_at_a_time(path: Path) -> None:
-    with LogReader(path) as log:
+    with EventLogReader(path) as log:
         entries = iter(log)
         assert next(entries).line == 2
         assert log.line == 2
@@ -183,7 +183,7 @@ def test_a_log_cut_off_anywhere_is_told_with_file_and_line(path: Path) -> None:
         line = whole[:length].count(b"\n") + 1
         if length and whole[length - 1 : length] == b"\n":
             # Between two lines nothing is damaged; the run has just not come to its end.
-            with LogReader(path) as log:
+            with EventLogReader(path) as log:
                 assert len(list(log)) == line - 2
                 assert not log.finished
             continue
@@ -199,7 +199,7 @@ def test_a_damaged_byte_anywhere_is_survived(path: Path) -> None:
         byte = (b"\xff", b"\n", b"0", b'"')[place % 4]
         path.write_bytes(whole[:place] + byte + whole[place + 1 :])
         # A digit or letter may change unseen, anything else must be told.
-        with contextlib.suppress(CorruptLogError), LogReader(path) as log:
+        with contextlib.suppress(CorruptLogError), EventLogReader(path) as log:
             lines.update(entry.line for entry in log)
     assert lines == {2, 3, 4}
 
@@ -293,4 +293,4 @@ def test_a_line_without_end_is_not_read_into_memory(
 
 def test_a_header_needs_no_options() -> None:
     header = header_of(TOPOLOGY, "fifo", Settings())
-    assert header == Header(__version__, 0, "fifo", {}, Settings(), TOPOLOGY)
+    assert header == LogHeader(__version__, 0, "fifo", {}, Settings(), TOPOLOGY)

@@ -18,11 +18,11 @@ from themis.errors import ConfigError, MissingFileError, RefusedError
 from themis.recording.atomic_files import write_whole
 from themis.recording.cluster_snapshots import (
     AppPicture,
-    Entry,
     JobPicture,
-    Process,
+    PendingEvent,
+    ProcessSnapshot,
+    ProcessStage,
     Snapshot,
-    Stage,
     dumps_snapshot,
     read_snapshot,
     snapshot_from,
@@ -37,9 +37,9 @@ def snapshot() -> Snapshot:
     arbiter = Arbiter(preset("testbed64", 4), policy("fifo"), seed=1)
     spec = AppSpec(SWEEP, OwnerId("ann"), (JobSpec(JOB, 1.0, 1),), (Phase(1, 100),))
     arbiter.handle(AppArrived(5.0, spec))
-    process = Process((), 100.0, Stage.RUNNING, 5.0)
+    process = ProcessSnapshot((), 100.0, ProcessStage.RUNNING, 5.0)
     picture = AppPicture(SWEEP, targets=((JOB, 100.0),), jobs=(JobPicture(JOB, process=process),))
-    agenda = (Entry(600.0), Entry(605.0, SWEEP, JOB))
+    agenda = (PendingEvent(600.0), PendingEvent(605.0, SWEEP, JOB))
     return Snapshot(5.0, "fifo", 1, parts(arbiter), (picture,), {}, agenda, 1.7e9)
 
 

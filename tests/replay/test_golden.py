@@ -16,9 +16,9 @@ from themis.core.arbiter.commands import Command
 from themis.core.arbiter.events import Event
 from themis.core.model import Machine, Phase, Slowdown, Topology
 from themis.core.policies.registry import POLICIES
-from themis.recording.event_log import LogReader, LogWriter, header_of
+from themis.recording.event_log import EventLogReader, LogWriter, header_of
 from themis.recording.replay import replay
-from themis.sim.modelled_jobs import Costs
+from themis.sim.modelled_jobs import JobCosts
 from themis.sim.workloads import Workload
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -64,7 +64,7 @@ def write(name: str, path: Path) -> None:
             name,
             settings=settings,
             seed=SEED,
-            costs=Costs(),
+            costs=JobCosts(),
             observers=[_Writing(log)],
         )
 
@@ -78,7 +78,10 @@ def test_a_policy_decides_as_it_did(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_simulation_gives_the_golden_log(name: str, tmp_path: Path) -> None:
     write(name, tmp_path / "log.jsonl")
-    with LogReader(tmp_path / "log.jsonl") as new, LogReader(GOLDEN / f"{name}.jsonl") as old:
+    with (
+        EventLogReader(tmp_path / "log.jsonl") as new,
+        EventLogReader(GOLDEN / f"{name}.jsonl") as old,
+    ):
         for number, (mine, theirs) in enumerate(itertools.zip_longest(new, old)):
             assert mine == theirs, f"entry {number} differs"
 

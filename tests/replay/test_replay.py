@@ -25,11 +25,11 @@ from themis.core.model import (
     JobId,
     JobSpec,
     Lease,
+    LeaseSource,
     Machine,
     OwnerId,
     Phase,
     Row,
-    Source,
     TableRow,
     Topology,
 )
@@ -38,7 +38,7 @@ from themis.core.policies.base import Allotment, DirectPolicy, Plan, View
 from themis.core.policies.registry import policy
 from themis.errors import ConfigError, CorruptLogError, InvariantError
 from themis.recording.codec import dumps, loads
-from themis.recording.event_log import LogReader, LogWriter, header_of
+from themis.recording.event_log import EventLogReader, LogWriter, header_of
 from themis.recording.replay import ReplayResult, replay
 
 TOPOLOGY = Topology((Machine("m0", "r0", (2,)), Machine("m1", "r0", (2,))))
@@ -58,7 +58,7 @@ SCRIPT: tuple[ev.Event, ...] = (
     ev.AppArrived(0.0, app("ann", 900, 3)),
     ev.AppArrived(1.0, app("bob", 600, 2)),
     ev.AppArrived(40.0, app("cat", 300, 4)),
-    ev.ProgressMeasured(130.0, AppId("ann"), (ev.Sample(JobId("j"), 150, 120.0),)),
+    ev.ProgressMeasured(130.0, AppId("ann"), (ev.ProgressSample(JobId("j"), 150, 120.0),)),
     ev.AppSuspended(200.0, AppId("bob"), Reason.PAUSED_BY_USER),
     ev.GpuQuarantined(250.0, GpuId(3), "too hot"),
     ev.AppResumed(300.0, AppId("bob"), Reason.PAUSED_BY_USER),
@@ -139,7 +139,7 @@ def log(request: pytest.FixtureRequest, themis_log: Path, fifo_log: Path) -> Pat
 
 
 def kinds(path: Path) -> set[type]:
-    with LogReader(path) as reader:
+    with EventLogReader(path) as reader:
         return {type(item) for entry in reader for item in (entry.event, *(entry.commands or ()))}
 
 
@@ -156,7 +156,7 @@ def edited(path: Path, line: int, edit: Any, into: Path) -> Path:
 
 def line_with(path: Path, kind: type, skip: int = 0) -> int:
     """The line of an entry whose event or one of whose commands is of this kind."""
-    with LogReader(path) as reader:
+    with EventLogReader(path) as reader:
         found = [
             entry.line
             for entry in reader
@@ -363,7 +363,7 @@ class Lists(DirectPolicy):
     def plan(self, view: View, rng: Any) -> Plan:
         first = view.apps[0]
         gpus: Any = list(view.offer[: first.room])
-        return Plan((Allotment(first.app, gpus, Source.DIRECT),) if gpus else ())
+        return Plan((Allotment(first.app, gpus, LeaseSource.DIRECT),) if gpus else ())
 
 
 def test_a_policy_from_outside_is_replayed_when_it_is_given(tmp_path: Path) -> None:
@@ -435,7 +435,7 @@ def test_a_command_that_cannot_be_logged_is_a_difference(
     fifo_log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def endless(_: Arbiter, event: ev.Event) -> list[do.Command]:
-        lease = Lease(GpuId(0), AppId("ann"), 1, event.at, float("inf"), Source.DIRECT)
+        lease = Lease(GpuId(0), AppId("ann"), 1, event.at, float("inf"), LeaseSource.DIRECT)
         return [do.Assign(AppId("ann"), (lease,))]
 
     monkeypatch.setattr(Arbiter, "handle", endless)

@@ -11,11 +11,12 @@ from tests.support.scripted_world import simple_app
 from themis.agent_host.host import AppRunner
 from themis.agent_host.session_client import MOST_TEXT, AgentLink
 from themis.apps import parse_app, plan_app
-from themis.core.model import AppId, GpuId, JobId, Lease, OwnerId, Source, Topology
+from themis.core.model import AppId, GpuId, JobId, Lease, LeaseSource, OwnerId, Topology
 from themis.core.model.presets import preset
 from themis.protocol.agent_messages import (
     MOST_BODY,
     AgentReport,
+    AgentStart,
     EndSaid,
     Hosted,
     News,
@@ -23,8 +24,7 @@ from themis.protocol.agent_messages import (
     RunNews,
     RunSaid,
     Said,
-    Sheet,
-    Standing,
+    SubmittedApp,
     TrialSaid,
 )
 from themis.protocol.node_messages import Program, RunState
@@ -87,7 +87,7 @@ def test_many_long_parameters_are_said_in_several_reports() -> None:
 class Restarting:
     """A service that ends and begins again when it has heard the first of several reports."""
 
-    def __init__(self, sheet: Sheet) -> None:
+    def __init__(self, sheet: SubmittedApp) -> None:
         self.asked: list[RunSaid] = []
         self._plan = plan_app(parse_app(json.loads(sheet.body)), APP, sheet.owner, sheet.seed)
         self._epoch = 1
@@ -104,20 +104,20 @@ class Restarting:
             return News(self._epoch, report.number, 0.0, 2, (OverNews("cancelled"),), fence=5)
         return News(self._epoch, report.number, 0.0, 2, (), fence=5)
 
-    def _standing(self) -> Standing:
+    def _standing(self) -> AgentStart:
         gpus = range(len(self._plan.spec.jobs))
-        leases = (Lease(GpuId(gpu), APP, gpu + 1, 0.0, 600.0, Source.AUCTION) for gpu in gpus)
+        leases = (Lease(GpuId(gpu), APP, gpu + 1, 0.0, 600.0, LeaseSource.AUCTION) for gpu in gpus)
         runs = (
             RunNews(number, run.job, run.gpus, run.key, RunState.STARTING)
             for number, run in enumerate(self.asked, 1)
         )
         topology = preset("demo16")
-        return Standing(self._plan.spec, topology, tuple(leases), tuple(runs), 0, ())
+        return AgentStart(self._plan.spec, topology, tuple(leases), tuple(runs), 0, ())
 
     async def hosted(self, revision: int) -> Hosted:
         raise NotImplementedError
 
-    async def sheet(self, app: AppId) -> Sheet:
+    async def sheet(self, app: AppId) -> SubmittedApp:
         raise NotImplementedError
 
 
@@ -129,7 +129,7 @@ def test_what_an_agent_had_not_said_before_a_restart_is_not_said_twice() -> None
         "search": {"method": "grid", "params": {"q": list(range(12))}},
         "stop": {"max_iterations": 10},
     }
-    sheet = Sheet(APP, OwnerId("ann"), json.dumps(app), 7)
+    sheet = SubmittedApp(APP, OwnerId("ann"), json.dumps(app), 7)
 
     async def work() -> None:
         service = Restarting(sheet)
@@ -163,7 +163,7 @@ def test_what_went_wrong_is_said_once_where_the_agent_runs(
         "search": {"method": "grid", "params": {"q": [1, 2, 3]}},
         "stop": {"max_iterations": 10},
     }
-    sheet = Sheet(APP, OwnerId("ann"), json.dumps(app), 7)
+    sheet = SubmittedApp(APP, OwnerId("ann"), json.dumps(app), 7)
     running = AppRunner.of_sheet(Failing(sheet), sheet, random.Random(1)).run()
     asyncio.run(asyncio.wait_for(running, 60.0))
     told = [line.getMessage() for line in caplog.records if "failed" in line.getMessage()]
@@ -173,7 +173,7 @@ def test_what_went_wrong_is_said_once_where_the_agent_runs(
 def test_last_lines_of_many_runs_come_in_several_answers() -> None:
     desk = Desk(APP, 1, 0.0)
     desk.take(AgentReport(APP, "s", 1, 0, 0), 0.0, 1)
-    desk.stand(Standing(simple_app("sweep", gpus=1, jobs=1), Topology(()), (), (), 0, ()))
+    desk.stand(AgentStart(simple_app("sweep", gpus=1, jobs=1), Topology(()), (), (), 0, ()))
     for run in range(900):
         desk.put(RunNews(run, JobId("j0"), (), f"s-{run}", RunState.EXITED, 1, log="é" * 4096))
     heard, number = 0, 1
@@ -188,9 +188,9 @@ def test_last_lines_of_many_runs_come_in_several_answers() -> None:
 
 def test_a_long_app_file_and_long_parameters_travel() -> None:
     body = json.dumps({"name": "sweep", "env": {"DATA": "x" * (MOST_BODY - 100)}})
-    sheet = Sheet(APP, OwnerId("ann"), body, 7)
+    sheet = SubmittedApp(APP, OwnerId("ann"), body, 7)
     bounds = Bounds(size=NODE_BYTES)
-    assert from_bytes(Sheet, to_bytes(sheet), bounds) == sheet
+    assert from_bytes(SubmittedApp, to_bytes(sheet), bounds) == sheet
     trial = TrialSaid(JobId("0"), json.dumps({f"p{n}": "x" * 1000 for n in range(100)}))
     report = AgentReport(APP, "s", 1, 1, 0, (trial,), 5)
     assert from_bytes(AgentReport, to_bytes(report)) == report

@@ -11,12 +11,12 @@ import pytest
 
 from tests.support.grpc_service import WALL, World, open_world, until
 from tests.support.scripted_world import simple_app
-from themis.config.keys import Limits
+from themis.config.keys import CallerLimits
 from themis.core.arbiter import Settings
 from themis.core.model import AppId, Machine
 from themis.errors import LimitError, RefusedError, UnavailableError, UnknownCallerError
 from themis.protocol.agent_messages import AgentReport
-from themis.protocol.node_messages import Orders, Report, SlotReport, SlotState
+from themis.protocol.node_messages import NodeReport, Orders, SlotReport, SlotState
 from themis.rpc.client import Connection, NodeClient
 from themis.rpc.methods import EXCHANGE, EXCHANGES, REPORT, REPORTS, RPCS, Rpc
 from themis.rpc.stream import Talk
@@ -24,15 +24,15 @@ from themis.rpc.wire import to_bytes
 from themis.security.tokens import Role, revoke_token
 from themis.service import grpc_server
 from themis.service.grpc_server import GrpcSettings
-from themis.service.loop_throttle import Pace
+from themis.service.loop_throttle import LoopThrottle
 from themis.service.service import Service
 
 SWEEP = AppId("sweep")
 
 
-def report_of(number: int) -> Report:
+def report_of(number: int) -> NodeReport:
     slots = (SlotReport(0, 0, SlotState.EMPTY),)
-    return Report("m0", 1, number, 0, 0, slots, (), Machine("m0", "r0", (1,)))
+    return NodeReport("m0", 1, number, 0, 0, slots, (), Machine("m0", "r0", (1,)))
 
 
 def at_the_door(folder: Path, **settings: Any) -> Callable[[Any], None]:
@@ -151,7 +151,7 @@ def test_who_says_nothing_does_not_keep_a_stream(
 def test_streams_are_counted_and_those_on_which_nothing_is_said_are_calls_too(
     tmp_path: Path,
 ) -> None:
-    limits = Limits(streams=3, requests=1.0, burst=9.0)
+    limits = CallerLimits(streams=3, requests=1.0, burst=9.0)
     door = GrpcSettings(limits=limits, monotonic=lambda: 100.0)
 
     async def work(world: World) -> None:
@@ -174,7 +174,7 @@ def test_streams_are_counted_and_those_on_which_nothing_is_said_are_calls_too(
 
 
 def test_all_apps_that_an_owner_may_have_find_room_on_one_connection(tmp_path: Path) -> None:
-    limits = Limits(streams=1100, apps=1100)
+    limits = CallerLimits(streams=1100, apps=1100)
     door = GrpcSettings(limits=limits, monotonic=lambda: 100.0)
 
     async def work(world: World) -> None:
@@ -271,7 +271,7 @@ def test_a_service_without_streams_is_called(
 
 def test_a_node_does_not_stand_in_line_behind_a_crowd_of_agents(tmp_path: Path) -> None:
     async def work(world: World) -> None:
-        world.server._pace = Pace(0)  # It is nobody's turn.
+        world.server._pace = LoopThrottle(0)  # It is nobody's turn.
         agent = asyncio.create_task(world.agent("ann").exchange(AgentReport(SWEEP, "s", 1, 0, 0)))
         assert (await world.node("m0").report(report_of(1))).answers == 1
         assert not agent.done()
@@ -369,7 +369,7 @@ def test_a_door_that_closes_lets_a_stream_finish_its_answer_and_no_more(
         node, report = world.node("m0"), world.service.report
         closing: list[asyncio.Task[None]] = []
 
-        async def meanwhile(said: Report) -> Orders:
+        async def meanwhile(said: NodeReport) -> Orders:
             answer = await report(said)
             closing.append(asyncio.create_task(world.server.close(grace=600.0)))
             for _ in range(10):  # All streams that are silent now are told.

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.memory_token_store import MemoryVault
 from themis.errors import ConfigError
-from themis.security.audit import AuditRow, Outcome, Refusals, audited
+from themis.security.audit import AuditRow, CallOutcome, Refusals, audited
 from themis.security.browser_sessions import make_link
 from themis.security.permissions import Verb
 from themis.security.redaction import MAX_TEXT, MOST_LOGGED, Redaction, clean, redact
@@ -21,7 +21,7 @@ LINK = make_link(MemoryVault(), WHO, now=1.0).reveal()
 
 
 def test_a_row_says_who_did_what_to_what_and_how_it_ended() -> None:
-    row = audited(WHO, Verb.CANCEL, "resnet", at=5, outcome=Outcome.DENIED, details={"by": "x"})
+    row = audited(WHO, Verb.CANCEL, "resnet", at=5, outcome=CallOutcome.DENIED, details={"by": "x"})
     assert row.who == "tenant/vision/0123456789ab"
     assert (row.verb, row.target, row.outcome, row.detail) == ("cancel", "resnet", "denied", "by=x")
     assert audited(None, Verb.STATUS, at=5).who == "nobody"
@@ -130,7 +130,7 @@ def test_of_a_long_message_the_beginning_is_logged_and_of_a_traceback_the_end() 
 
 
 def refused(who: Identity, at: float, verb: Verb = Verb.CANCEL) -> AuditRow:
-    return audited(who, verb, "resnet", at=at, outcome=Outcome.REFUSED)
+    return audited(who, verb, "resnet", at=at, outcome=CallOutcome.REFUSED)
 
 
 def test_of_what_is_refused_again_and_again_the_number_is_kept() -> None:

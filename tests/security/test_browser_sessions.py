@@ -7,7 +7,7 @@ import pytest
 from tests.support.memory_token_store import MemoryVault
 from themis.errors import DeniedError, UnknownCallerError
 from themis.security.browser_sessions import (
-    Session,
+    BrowserSession,
     check_csrf,
     check_origin,
     check_session,
@@ -35,7 +35,7 @@ def identity(vault: MemoryVault) -> Identity:
 
 
 @pytest.fixture
-def session(vault: MemoryVault, identity: Identity) -> Session:
+def session(vault: MemoryVault, identity: Identity) -> BrowserSession:
     return redeem_link(vault, make_link(vault, identity, now=NOW).reveal(), now=NOW, lifetime=60.0)
 
 
@@ -48,7 +48,7 @@ def test_a_link_logs_in_once(vault: MemoryVault, identity: Identity) -> None:
 
 def test_of_two_at_the_same_time_one_gets_in(vault: MemoryVault, identity: Identity) -> None:
     code = make_link(vault, identity, now=NOW).reveal()
-    inner: list[Session] = []
+    inner: list[BrowserSession] = []
 
     class Racing(MemoryVault):
         def take(self, key: str) -> dict[str, str | float | None] | None:
@@ -87,7 +87,7 @@ def test_what_is_no_code_logs_nobody_in(vault: MemoryVault, code: object) -> Non
     end_session(vault, code)
 
 
-def test_a_cookie_is_its_person_until_it_ends(vault: MemoryVault, session: Session) -> None:
+def test_a_cookie_is_its_person_until_it_ends(vault: MemoryVault, session: BrowserSession) -> None:
     cookie = session.cookie.reveal()
     assert check_session(vault, cookie, now=NOW + 59.0) == session.identity
     with pytest.raises(UnknownCallerError):
@@ -100,7 +100,7 @@ def test_a_link_is_no_cookie(vault: MemoryVault, identity: Identity) -> None:
         check_session(vault, code, now=NOW)
 
 
-def test_a_session_ends_with_its_token(vault: MemoryVault, session: Session) -> None:
+def test_a_session_ends_with_its_token(vault: MemoryVault, session: BrowserSession) -> None:
     revoke_token(vault, session.identity.credential, now=NOW)
     with pytest.raises(UnknownCallerError, match="revoked"):
         check_session(vault, session.cookie.reveal(), now=NOW + 1)
@@ -113,7 +113,7 @@ def test_a_link_of_a_revoked_token_is_over(vault: MemoryVault, identity: Identit
         redeem_link(vault, code, now=NOW)
 
 
-def test_logging_out_ends_it_for_good(vault: MemoryVault, session: Session) -> None:
+def test_logging_out_ends_it_for_good(vault: MemoryVault, session: BrowserSession) -> None:
     end_session(vault, session.cookie.reveal()[:13] + "0" * 64)
     assert check_session(vault, session.cookie.reveal(), now=NOW) == session.identity
     end_session(vault, session.cookie.reveal())
@@ -122,7 +122,7 @@ def test_logging_out_ends_it_for_good(vault: MemoryVault, session: Session) -> N
 
 
 def test_the_store_holds_no_codes_and_no_cookies(
-    vault: MemoryVault, identity: Identity, session: Session
+    vault: MemoryVault, identity: Identity, session: BrowserSession
 ) -> None:
     code = make_link(vault, identity, now=NOW).reveal()
     kept = json.dumps(dict(vault.rows))
@@ -131,7 +131,7 @@ def test_the_store_holds_no_codes_and_no_cookies(
     assert session.cookie.reveal() not in repr(session)
 
 
-def test_cookies_are_for_us_only(session: Session) -> None:
+def test_cookies_are_for_us_only(session: BrowserSession) -> None:
     told = set_cookie(session, tls=True, now=NOW)
     assert told.startswith(f"__Host-themis={session.cookie.reveal()}; ")
     parts = told.split("; ")[1:]
@@ -140,7 +140,7 @@ def test_cookies_are_for_us_only(session: Session) -> None:
     assert "Max-Age=0" in clear_cookie(tls=True)
 
 
-def test_a_write_needs_the_word_of_its_own_session(session: Session) -> None:
+def test_a_write_needs_the_word_of_its_own_session(session: BrowserSession) -> None:
     cookie = session.cookie.reveal()
     check_csrf(cookie, session.csrf.reveal())
     other = csrf_of("another").reveal()
@@ -178,7 +178,7 @@ def test_foreign_pages_and_bent_names_are_kept_out(
 
 
 def test_what_is_over_is_swept_away(
-    vault: MemoryVault, identity: Identity, session: Session
+    vault: MemoryVault, identity: Identity, session: BrowserSession
 ) -> None:
     make_link(vault, identity, now=NOW)
     assert sweep(vault, now=NOW) == 0

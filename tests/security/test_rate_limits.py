@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from themis.config.keys import Limits
+from themis.config.keys import CallerLimits
 from themis.errors import LimitError
-from themis.security.rate_limits import Bucket, Rates, Streams, place_of
+from themis.security.rate_limits import Bucket, OpenStreams, RateBuckets, place_of
 
-LIMITS = Limits(requests=2.0, burst=4.0, streams=2)
+LIMITS = CallerLimits(requests=2.0, burst=4.0, streams=2)
 
 
 def test_a_burst_passes_and_then_the_rate_holds() -> None:
-    rates = Rates(LIMITS)
+    rates = RateBuckets(LIMITS)
     for _ in range(4):
         rates.take("vision", 0.0)
     with pytest.raises(LimitError) as caught:
@@ -24,7 +24,7 @@ def test_a_burst_passes_and_then_the_rate_holds() -> None:
 
 
 def test_what_costs_more_than_a_burst_waits_for_a_full_one_and_not_for_ever() -> None:
-    rates = Rates(LIMITS)
+    rates = RateBuckets(LIMITS)
     rates.take("vision", 0.0, 1000.0)
     with pytest.raises(LimitError) as caught:
         rates.take("vision", 0.0, 1000.0)
@@ -33,14 +33,14 @@ def test_what_costs_more_than_a_burst_waits_for_a_full_one_and_not_for_ever() ->
 
 
 def test_one_caller_does_not_use_up_anothers_rate() -> None:
-    rates = Rates(LIMITS)
+    rates = RateBuckets(LIMITS)
     for _ in range(4):
         rates.take("vision", 0.0)
     rates.take("speech", 0.0)
 
 
 def test_refused_calls_do_not_put_off_the_next_one() -> None:
-    rates = Rates(LIMITS)
+    rates = RateBuckets(LIMITS)
     for _ in range(4):
         rates.take("vision", 0.0)
     for step in range(1, 5):
@@ -50,7 +50,7 @@ def test_refused_calls_do_not_put_off_the_next_one() -> None:
 
 
 def test_a_clock_that_goes_back_gives_nothing() -> None:
-    rates = Rates(LIMITS)
+    rates = RateBuckets(LIMITS)
     for _ in range(4):
         rates.take("vision", 100.0)
     with pytest.raises(LimitError):
@@ -60,7 +60,7 @@ def test_a_clock_that_goes_back_gives_nothing() -> None:
 
 
 def test_made_up_names_do_not_fill_the_memory_and_regulars_are_kept() -> None:
-    rates = Rates(LIMITS, most=3)
+    rates = RateBuckets(LIMITS, most=3)
     for _ in range(4):
         rates.take("regular", 0.0)
     for number in range(2):
@@ -110,7 +110,7 @@ def test_a_network_of_ones_own_is_one_place(address: str, place: str) -> None:
 
 
 def test_streams_are_counted_for_each_caller() -> None:
-    streams = Streams(LIMITS)
+    streams = OpenStreams(LIMITS)
     streams.open("vision")
     streams.open("vision")
     with pytest.raises(LimitError, match="close one"):
@@ -123,12 +123,12 @@ def test_streams_are_counted_for_each_caller() -> None:
 
 
 def test_other_limits_hold_at_once() -> None:
-    rates, streams = Rates(LIMITS), Streams(LIMITS)
-    rates.change(Limits(requests=1.0, burst=1.0))
+    rates, streams = RateBuckets(LIMITS), OpenStreams(LIMITS)
+    rates.change(CallerLimits(requests=1.0, burst=1.0))
     rates.take("vision", 0.0)
     with pytest.raises(LimitError):
         rates.take("vision", 0.0)
-    streams.change(Limits(streams=1))
+    streams.change(CallerLimits(streams=1))
     streams.open("vision")
     with pytest.raises(LimitError):
         streams.open("vision")

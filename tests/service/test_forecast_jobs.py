@@ -13,7 +13,7 @@ from tests.support.http_service import Desk, desk_of
 from themis.core.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
 from themis.errors import LimitError, MissingError, RefusedError, UnavailableError
 from themis.recording.cluster_snapshots import Snapshot, snapshot_from
-from themis.recording.forecast_questions import Case, Question
+from themis.recording.forecast_questions import ForecastCase, ForecastQuestion
 from themis.security.tokens import Identity, Role
 from themis.service import forecast_jobs
 from themis.service.forecast_jobs import Forecasts, Prepare
@@ -28,12 +28,12 @@ FILE: dict[str, Any] = {
     "iteration_seconds": 1.0,
 }
 SPEC = AppSpec(AppId("a"), OwnerId("ann"), (JobSpec(JobId("0"), 1.0, 1),), (Phase(1, 10),))
-QUESTION = Question((Case("as written", SPEC),), 1, 5.0)
+QUESTION = ForecastQuestion((ForecastCase("as written", SPEC),), 1, 5.0)
 NOTHING = Snapshot(0.0, "fifo", 0, {}, ())
 
 
-def ready(question: Question) -> Prepare:
-    async def prepare() -> tuple[Snapshot, Question]:
+def ready(question: ForecastQuestion) -> Prepare:
+    async def prepare() -> tuple[Snapshot, ForecastQuestion]:
         return NOTHING, question
 
     return prepare
@@ -110,7 +110,7 @@ def test_who_asks_several_times_at_once_has_one_place() -> None:
 def test_nothing_is_prepared_without_a_place_and_a_failure_gives_it_back() -> None:
     prepared: list[str] = []
 
-    async def failing() -> tuple[Snapshot, Question]:
+    async def failing() -> tuple[Snapshot, ForecastQuestion]:
         prepared.append("once")
         raise RefusedError("a", "never")
 
@@ -194,7 +194,7 @@ def test_a_worker_that_takes_too_long_is_ended_and_what_it_said_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(forecast_jobs, "_SLACK", 0.0)
-    quick = Question(QUESTION.cases, 1, 1.5)
+    quick = ForecastQuestion(QUESTION.cases, 1, 1.5)
 
     async def work() -> None:
         forecasts = Forecasts(worker(saying(ROUGH) + "sys.stdin.read()"))

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from tests.support.grpc_service import WALL, World, open_world, until
 from tests.support.scripted_world import simple_app
 from themis.agent_host.session_client import AgentLink
-from themis.config.keys import Address, Limits, Tls, is_loopback
+from themis.config.keys import Address, CallerLimits, Tls, is_loopback
 from themis.core.arbiter import Settings
 from themis.core.model import AppId, JobId, Machine, Topology
 from themis.errors import (
@@ -31,16 +31,23 @@ from themis.errors import (
 )
 from themis.protocol.agent_messages import (
     AgentReport,
+    AgentStart,
     EndSaid,
     News,
     OverNews,
     PointsNews,
     Said,
-    Standing,
     StopSaid,
     TopologyNews,
 )
-from themis.protocol.node_messages import Point, Report, RunReport, RunState, SlotReport, SlotState
+from themis.protocol.node_messages import (
+    NodeReport,
+    Point,
+    RunReport,
+    RunState,
+    SlotReport,
+    SlotState,
+)
 from themis.rpc.client import (
     AgentClient,
     Backoff,
@@ -75,9 +82,9 @@ IDLE = Settings(heartbeat=0.05)
 SWEEP = AppId("sweep")
 
 
-def report_of(name: str, number: int = 1) -> Report:
+def report_of(name: str, number: int = 1) -> NodeReport:
     slots = (SlotReport(0, 0, SlotState.EMPTY),)
-    return Report(name, 1, number, 0, 0, slots, (), Machine(name, "r0", (1,)))
+    return NodeReport(name, 1, number, 0, 0, slots, (), Machine(name, "r0", (1,)))
 
 
 def says(*said: Said, number: int = 1, app: AppId = SWEEP) -> AgentReport:
@@ -340,7 +347,7 @@ def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
 
 def test_a_flood_is_stopped_and_told_when_to_come_again(tmp_path: Path) -> None:
     now = 100.0
-    limits = Limits(requests=1.0, burst=3.0)
+    limits = CallerLimits(requests=1.0, burst=3.0)
     door = GrpcSettings(limits=limits, monotonic=lambda: now)
 
     async def work(world: World) -> None:
@@ -357,7 +364,7 @@ def test_a_flood_is_stopped_and_told_when_to_come_again(tmp_path: Path) -> None:
 
 
 def test_strangers_are_limited_too(tmp_path: Path) -> None:
-    door = GrpcSettings(limits=Limits(requests=1.0, burst=2.0), monotonic=lambda: 100.0)
+    door = GrpcSettings(limits=CallerLimits(requests=1.0, burst=2.0), monotonic=lambda: 100.0)
 
     async def work(world: World) -> None:
         for _ in range(2):
@@ -370,7 +377,7 @@ def test_strangers_are_limited_too(tmp_path: Path) -> None:
 
 
 def test_guessing_locks_nobody_out_who_has_a_valid_token(tmp_path: Path) -> None:
-    door = GrpcSettings(limits=Limits(requests=1.0, burst=2.0), monotonic=lambda: 100.0)
+    door = GrpcSettings(limits=CallerLimits(requests=1.0, burst=2.0), monotonic=lambda: 100.0)
 
     async def work(world: World) -> None:
         for _ in range(2):
@@ -396,7 +403,7 @@ def test_calls_under_way_are_counted(tmp_path: Path) -> None:
         await until(lambda: not world.service.agents._waiting)
         await world.agent("ann").exchange(says(number=4))
 
-    door = GrpcSettings(limits=Limits(streams=1))
+    door = GrpcSettings(limits=CallerLimits(streams=1))
     at_the_door(tmp_path, door=door, settings=Settings(heartbeat=60.0), node_ttl=300.0)(work)
 
 
@@ -459,7 +466,7 @@ def test_a_message_of_an_agent_has_a_limit_of_its_own(tmp_path: Path) -> None:
 
 def _many_slots() -> bytes:
     empty = themis_pb2.SlotReport(state="empty")
-    return bytes(themis_pb2.Report(slots=[empty] * 5000).SerializeToString())
+    return bytes(themis_pb2.NodeReport(slots=[empty] * 5000).SerializeToString())
 
 
 def test_a_message_says_so_many_things_at_most(tmp_path: Path) -> None:
@@ -491,7 +498,7 @@ def test_a_report_has_so_many_points_of_all_runs_at_most(tmp_path: Path) -> None
 
 
 def test_who_says_much_is_counted_for_more(tmp_path: Path) -> None:
-    door = GrpcSettings(limits=Limits(requests=1.0, burst=10.0), monotonic=lambda: 100.0)
+    door = GrpcSettings(limits=CallerLimits(requests=1.0, burst=10.0), monotonic=lambda: 100.0)
 
     async def work(world: World) -> None:
         agent = world.agent("ann")
@@ -515,7 +522,7 @@ def test_a_crowd_that_calls_at_once_waits_its_turn(tmp_path: Path) -> None:
         for line in lines:
             await line.close()
 
-    door = GrpcSettings(limits=Limits(requests=1e6, burst=1e6))
+    door = GrpcSettings(limits=CallerLimits(requests=1e6, burst=1e6))
     at_the_door(tmp_path, door=door)(work)
 
 
@@ -540,7 +547,7 @@ def test_connections_that_say_nothing_or_nonsense_keep_nobody_else_out(tmp_path:
 def test_of_many_topologies_an_agent_hears_the_last(tmp_path: Path) -> None:
     desk = Desk(SWEEP, 1, 0.0)
     desk.take(says(), 0.0, 1)
-    desk.stand(Standing(simple_app("sweep"), Topology(()), (), (), 0, ()))
+    desk.stand(AgentStart(simple_app("sweep"), Topology(()), (), (), 0, ()))
     desk.put(OverNews("no"))
     for count in range(3):
         desk.put(TopologyNews(Topology((Machine(f"m{count}", "r0", (1,)),))))
@@ -557,10 +564,10 @@ def test_an_agent_hears_its_standing_and_then_the_end(tmp_path: Path) -> None:
         items = []
         async for item in link.news():
             items.append(item)
-            if isinstance(item, Standing):
+            if isinstance(item, AgentStart):
                 link.say(StopSaid(77))
                 link.say(EndSaid("finished"))
-        assert isinstance(items[0], Standing)
+        assert isinstance(items[0], AgentStart)
         assert items[-1] == OverNews("finished")
         assert SWEEP not in world.service.steward.arbiter.world.apps
 
@@ -572,7 +579,7 @@ def test_an_agent_goes_on_after_a_restart_of_the_service(tmp_path: Path) -> None
         link = AgentLink(world.agent("ann"), SWEEP, random.Random(1))
         standings = 0
         async for item in link.news():
-            if isinstance(item, Standing):
+            if isinstance(item, AgentStart):
                 standings += 1
                 if standings == 1:
                     await world.stop()
@@ -588,7 +595,7 @@ def test_what_is_refused_is_not_said_again(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         link = AgentLink(world.agent("ann"), SWEEP, random.Random(1))
         link.say(EndSaid("x" * 20_000))
-        assert isinstance(await anext(aiter(link.news())), Standing)
+        assert isinstance(await anext(aiter(link.news())), AgentStart)
         with pytest.raises(RefusedError, match="at most 16384"):
             await anext(aiter(link.news()))
         link.say(EndSaid("finished"))
@@ -601,12 +608,12 @@ def test_an_agent_that_was_replaced_learns_it_and_can_take_over_again(tmp_path: 
     async def work(world: World) -> None:
         links = [AgentLink(world.agent("ann"), SWEEP, random.Random(1)) for _ in range(2)]
         for link in links:
-            assert isinstance(await anext(aiter(link.news())), Standing)
+            assert isinstance(await anext(aiter(link.news())), AgentStart)
         links[0].say(EndSaid("finished"))
         with pytest.raises(StaleAnswerError, match="another agent"):
             await anext(aiter(links[0].news()))
         assert SWEEP in world.service.steward.arbiter.world.apps
-        assert isinstance(await anext(aiter(links[0].news())), Standing)
+        assert isinstance(await anext(aiter(links[0].news())), AgentStart)
         with pytest.raises(StaleAnswerError, match="another agent"):
             await anext(aiter(links[1].news()))
 
@@ -705,13 +712,13 @@ def _fuzz_raw(rpc: Rpc, rng: random.Random) -> bytes:
         return rng.randbytes(rng.randrange(300))
     message = _random_message(message_class(rpc.takes), rng)
     # Past the first door, so that what is behind it is reached too.
-    if rpc.takes is Report:
+    if rpc.takes is NodeReport:
         message.node = "m0"
     elif rpc is not HOSTED:
         message.app = "sweep"
     if rpc.takes is AgentReport and rng.random() < 0.8:
         message.session, message.number = "s", rng.randrange(10**6)
-    if rpc.takes is Report and rng.random() < 0.8:
+    if rpc.takes is NodeReport and rng.random() < 0.8:
         message.boot, message.number, message.epoch = 1, rng.randrange(10**6), 1
     return bytes(message.SerializeToString())
 
@@ -725,7 +732,7 @@ def test_nothing_that_is_sent_is_our_fault(
 ) -> None:
     async def work(world: World) -> None:
         rng = random.Random(7)
-        who = (Role.NODE, "m0") if rpc.takes is Report else (Role.TENANT, "ann")
+        who = (Role.NODE, "m0") if rpc.takes is NodeReport else (Role.TENANT, "ann")
         connection = world.connection(*who)
         talk = Talk(connection, rpc, rpc)
         await world.node("m0").report(report_of("m0"))
@@ -745,7 +752,7 @@ def test_nothing_that_is_sent_is_our_fault(
         assert taken or rpc is SHEET, "nothing got past the first door"
         assert not world.service.writer.failed.done()
 
-    door = GrpcSettings(limits=Limits(requests=1e6, burst=1e6))
+    door = GrpcSettings(limits=CallerLimits(requests=1e6, burst=1e6))
     at_the_door(tmp_path, door=door)(work)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
@@ -781,7 +788,7 @@ def test_an_answer_has_a_bounded_number_of_points() -> None:
     desk = Desk(SWEEP, 1, 0.0)
     desk.take(AgentReport(SWEEP, "s", 1, 0, 0), 0.0, 1)
     spec = simple_app("sweep", gpus=1, jobs=1)
-    desk.stand(Standing(spec, Topology(()), (), (), 0, ()))
+    desk.stand(AgentStart(spec, Topology(()), (), (), 0, ()))
     values = tuple((f"v{n}", 0.0) for n in range(8))
     for run in range(600):
         desk.put(PointsNews(run, JobId("j0"), 1, (Point(1.0, None, values),) * 32))

@@ -19,17 +19,24 @@ from tests.support.http_service import desk_of
 from tests.support.scripted_world import simple_app
 from themis.agent_host.session_client import AgentLink
 from themis.core.model import AppId, JobId, OwnerId
-from themis.core.steward.commands import Changes, Outcome
+from themis.core.steward.commands import DurableChanges, Outcome
 from themis.core.steward.events import LogsWanted, StewardEvent
 from themis.core.steward.steward import Steward
-from themis.engines.attempt.layout import Limits
+from themis.engines.attempt.layout import EngineLimits
 from themis.engines.host.accounts import Owners
 from themis.engines.host.gpu_inventory import Pretend
 from themis.engines.local.engine import LocalEngine
 from themis.errors import LimitError, UnavailableError
 from themis.node.disk import NodeDisk
 from themis.node.node import Node, NodeSettings
-from themis.protocol.agent_messages import EndSaid, LeaseNews, RunNews, RunSaid, Standing, StopSaid
+from themis.protocol.agent_messages import (
+    AgentStart,
+    EndSaid,
+    LeaseNews,
+    RunNews,
+    RunSaid,
+    StopSaid,
+)
 from themis.protocol.node_messages import LogPart, LogWanted, Program
 from themis.service import log_requests
 
@@ -108,7 +115,7 @@ class Stage:
     async def listen(self) -> None:
         async for item in self.link.news():
             match item:
-                case Standing(leases=leases) | LeaseNews(granted=leases):
+                case AgentStart(leases=leases) | LeaseNews(granted=leases):
                     self.gpu += [lease.gpu for lease in leases]
                 case RunNews():
                     self.runs[item.key] = item
@@ -143,7 +150,7 @@ async def on_stage(folder: Path, place: Path, **limits: Any) -> AsyncIterator[St
     owners = Owners.trusting("nobody" if os.geteuid() == 0 else "")
     async with open_world(folder, settings=LONG, node_ttl=20.0) as world:
         engine = await LocalEngine.open(
-            place / "engine", Pretend("m0", slots=(1,)), owners, limits=Limits(**limits)
+            place / "engine", Pretend("m0", slots=(1,)), owners, limits=EngineLimits(**limits)
         )
         (found,) = await engine.discover()
         tasks = []
@@ -267,7 +274,7 @@ class Quiet:
     def apply(self, event: StewardEvent) -> Outcome:
         assert isinstance(event, LogsWanted)
         self.asked.append(event)
-        return Outcome(Changes())
+        return Outcome(DurableChanges())
 
 
 def test_no_owner_keeps_others_from_reading_the_logs_on_a_node(

@@ -2,12 +2,12 @@
 
 import asyncio
 
-from themis.service.loop_throttle import Pace
+from themis.service.loop_throttle import LoopThrottle
 
 
 def test_a_crowd_goes_on_in_order_and_a_timer_rings_in_between() -> None:
     async def scene() -> list[str]:
-        pace, done = Pace(3), list[str]()
+        pace, done = LoopThrottle(3), list[str]()
 
         async def one(number: int) -> None:
             await pace.turn()
@@ -25,7 +25,7 @@ def test_a_crowd_goes_on_in_order_and_a_timer_rings_in_between() -> None:
 
 def test_who_is_cancelled_takes_nobody_s_turn_and_later_ones_wait_no_longer() -> None:
     async def scene() -> list[int]:
-        pace, done = Pace(1), list[int]()
+        pace, done = LoopThrottle(1), list[int]()
 
         async def one(number: int) -> None:
             await pace.turn()

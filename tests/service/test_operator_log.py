@@ -11,8 +11,8 @@ from themis.core.arbiter import commands as cmd
 from themis.core.arbiter import events as ev
 from themis.core.model import AppId, GpuId, JobId, Machine, Topology
 from themis.core.model.reasons import Reason
-from themis.core.steward.commands import Changes, Outcome
-from themis.core.steward.rows import RunResult
+from themis.core.steward.commands import DurableChanges, Outcome
+from themis.core.steward.rows import RunEnd
 from themis.protocol.node_messages import RunState
 from themis.service.operator_log import lines_of
 
@@ -43,37 +43,39 @@ def said(outcome: Outcome) -> list[tuple[str, str]]:
 def test_what_happens_to_machines_and_apps_is_a_line(
     event: ev.Event, level: str, words: str
 ) -> None:
-    [(found, text)] = said(Outcome(Changes((event,))))
+    [(found, text)] = said(Outcome(DurableChanges((event,))))
     assert (found, words in text) == (level, True), text
 
 
 def test_what_is_refused_has_not_happened() -> None:
     refusal = cmd.Refuse("m1", "a machine of this name has another shape")
     joined, left = ev.MachineJoined(1.0, TOPOLOGY.machines[1]), ev.MachineLeft(1.0, "m0")
-    told = said(Outcome(Changes((joined, left)), commands=(refusal,)))
+    told = said(Outcome(DurableChanges((joined, left)), commands=(refusal,)))
     assert [text.partition(":")[0] for _, text in told] == ["node m0 is silent"]
 
 
-def result(code: int | None, *, told: bool = False, message: str = "boom") -> RunResult:
+def result(code: int | None, *, told: bool = False, message: str = "boom") -> RunEnd:
     state = RunState.LOST if code is None else RunState.EXITED
-    return RunResult(
+    return RunEnd(
         7, APP, JobId("0"), "k", state, code, 5.0, message, gpus=(GPU,), told=told
     )  # fmt: skip
 
 
 def test_a_run_that_fails_is_a_line_when_it_ends_and_only_then() -> None:
-    [(level, text)] = said(Outcome(Changes(kept={"run/7": None, "result/7": result(3)})))
+    [(level, text)] = said(Outcome(DurableChanges(kept={"run/7": None, "result/7": result(3)})))
     assert (level, text) == ("WARNING", "run 7, job 0 of sweep on m1, failed: boom")
-    assert said(Outcome(Changes(kept={"result/7": result(3)}))) == [], "its points were heard"
-    [(_, text)] = said(Outcome(Changes(kept={"run/7": None, "result/7": result(None)})))
+    assert said(Outcome(DurableChanges(kept={"result/7": result(3)}))) == [], (
+        "its points were heard"
+    )
+    [(_, text)] = said(Outcome(DurableChanges(kept={"run/7": None, "result/7": result(None)})))
     assert "is lost: boom" in text
     for well in (result(0), result(75), result(1, told=True), result(None, told=True)):
-        assert said(Outcome(Changes(kept={"run/7": None, "result/7": well}))) == []
+        assert said(Outcome(DurableChanges(kept={"run/7": None, "result/7": well}))) == []
 
 
 def test_nobody_writes_lines_of_their_own() -> None:
     evil = result(3, message="x\nroot logged in\x1b[2J themis_0123456789ab_abcdefgh")
-    [(_, text)] = said(Outcome(Changes(kept={"run/7": None, "result/7": evil})))
+    [(_, text)] = said(Outcome(DurableChanges(kept={"run/7": None, "result/7": evil})))
     assert text.isprintable()
     assert "abcdefgh" not in text
 

@@ -13,7 +13,7 @@ from themis.core.arbiter import commands as cmd
 from themis.core.arbiter import events as ev
 from themis.core.arbiter.cluster_state import GONE
 from themis.core.arbiter.leasing import CALLED_IN, DRAINING, GIVEN_BACK, LEASE_ENDS, SHARE_OVER
-from themis.core.model import AppId, GpuId, Lease, Source
+from themis.core.model import AppId, GpuId, Lease, LeaseSource
 from themis.core.model.reasons import Reason
 from themis.service.prometheus import cause_of
 
@@ -98,7 +98,7 @@ def test_who_must_not_see_names_sees_how_it_is_and_none(tmp_path: Path) -> None:
 
 
 def test_what_happens_is_counted(tmp_path: Path) -> None:
-    lease = Lease(GpuId(0), AppId("a"), 7, 0.0, 600.0, Source.AUCTION)
+    lease = Lease(GpuId(0), AppId("a"), 7, 0.0, 600.0, LeaseSource.AUCTION)
 
     async def work() -> None:
         async with desk_of(tmp_path) as desk:
@@ -122,7 +122,7 @@ def test_of_leases_that_are_over_nothing_is_kept(tmp_path: Path) -> None:
     a, b = AppId("a"), AppId("b")
 
     def lease(app: AppId, token: int) -> Lease:
-        return Lease(GpuId(0), app, token, 0.0, 600.0, Source.AUCTION)
+        return Lease(GpuId(0), app, token, 0.0, 600.0, LeaseSource.AUCTION)
 
     async def work() -> None:
         async with desk_of(tmp_path) as desk:

@@ -8,15 +8,15 @@ from tests.support.scripted_world import Puppet, simple_app
 from themis.core.arbiter import Arbiter, Settings
 from themis.core.arbiter import events as ev
 from themis.core.explain import explain
-from themis.core.model import AppId, GpuId, JobId, Machine, Source, Topology
+from themis.core.model import AppId, GpuId, JobId, LeaseSource, Machine, Topology
 from themis.core.model.reasons import Reason
 from themis.core.policies import Allotment, Plan
 from themis.core.steward.events import ReportCame, RunRequested, StopRequested
 from themis.core.steward.steward import Steward
 from themis.protocol.node_messages import (
+    NodeReport,
     Point,
     Program,
-    Report,
     RunReport,
     RunState,
     SlotReport,
@@ -45,7 +45,7 @@ class Scene:
         return 0.0
 
     def __post_init__(self) -> None:
-        policy = Puppet(lambda view: Plan((Allotment(A, (GpuId(0),), Source.DIRECT),)))
+        policy = Puppet(lambda view: Plan((Allotment(A, (GpuId(0),), LeaseSource.DIRECT),)))
         arbiter = Arbiter(Topology(()), policy, SETTINGS, seed=1)
         self.steward = Steward(arbiter, epoch=1, at=0.0, node_ttl=20.0)
         self.report(0.0, epoch=0)
@@ -57,7 +57,7 @@ class Scene:
     def report(self, at: float, *runs: RunReport, epoch: int = 1) -> None:
         self.number += 1
         slot = SlotReport(0, 0, SlotState.RUNNING if runs else SlotState.EMPTY)
-        told = Report("m0", 1, self.number, epoch, 0, (slot,), runs, MACHINE)
+        told = NodeReport("m0", 1, self.number, epoch, 0, (slot,), runs, MACHINE)
         self.steward.handle(ReportCame(at, told))
 
     def train(self, at: float, iterations: float = 0.0, trouble: str = "") -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.support.scripted_world import simple_app
 from tests.support.virtual import AtOnce, run_virtually
 from themis.core.agent import Agent
-from themis.core.agent.commands import Answer
+from themis.core.agent.commands import SendBid
 from themis.core.agent.events import Asked
 from themis.core.arbiter import Settings
 from themis.core.arbiter import events as ev
@@ -26,7 +26,7 @@ from themis.core.policies import policy
 from themis.core.steward import commands as cmd
 from themis.core.steward import events as nev
 from themis.core.steward.events import StopRequested
-from themis.core.steward.rows import RunResult
+from themis.core.steward.rows import RunEnd
 from themis.core.tuners import tuner_for
 from themis.errors import (
     ConfigError,
@@ -39,6 +39,7 @@ from themis.errors import (
 from themis.node.core.node_core import NodeCore
 from themis.protocol.agent_messages import (
     AgentReport,
+    AgentStart,
     BidSaid,
     EndSaid,
     LeaseNews,
@@ -52,18 +53,17 @@ from themis.protocol.agent_messages import (
     RunNews,
     RunSaid,
     Said,
-    Standing,
     StopSaid,
     TrialSaid,
 )
 from themis.protocol.node_messages import MetricsSource, Point, Program, RunOrder, RunState
 from themis.service.agent_sessions import AGENT_TTL
 from themis.service.cluster_clock import Sources
-from themis.service.dashboard.page_history import Past
+from themis.service.dashboard.page_history import PageHistory
 from themis.service.persistence.log_replay import PrunedLogError, replay_store
 from themis.service.persistence.recovery import longest_hold, recall
 from themis.service.persistence.round_history import Arrival, RoundBook, read_rounds
-from themis.service.persistence.start_parameters import Terms, terms_of, terms_row
+from themis.service.persistence.start_parameters import StartParameters, terms_of, terms_row
 from themis.service.persistence.store import open_store
 from themis.service.persistence.store.base import Batch, LogEntry, Store
 from themis.service.retained_rows import Departed
@@ -113,7 +113,7 @@ class Cluster:
         self.solving = Inline()
         self.service = Service(memory, self.store, self.solving, AtOnce())
         await self.service.start()
-        terms = Terms(self.rule, settings=SETTINGS)
+        terms = StartParameters(self.rule, settings=SETTINGS)
         self.service.keep(terms_row(self.service.kept, memory.epoch.number, terms))
         return self.service
 
@@ -137,7 +137,7 @@ class FakeNode:
 
     cluster: Cluster
     machine: Machine
-    memory: cmd.Memory = field(default_factory=cmd.Memory)
+    memory: cmd.NodeMemory = field(default_factory=cmd.NodeMemory)
     running: dict[int, RunOrder] = field(default_factory=dict)
     started: list[tuple[int, str]] = field(default_factory=list)
     dropped: list[tuple[int, int]] = field(default_factory=list)
@@ -172,13 +172,13 @@ class FakeNode:
                         if sending is not None:
                             sending.cancel()
                         sending = asyncio.create_task(send(command.report))
-                    case cmd.Start():
+                    case cmd.StartRun():
                         self.running[command.order.run] = command.order
                         self.started.append((command.order.run, command.order.job))
-                        inbox.put_nowait(nev.Started(loop.time(), command.order.run))
+                        inbox.put_nowait(nev.RunStarted(loop.time(), command.order.run))
                     case cmd.Checkpoint() | cmd.Kill():
                         if self.running.pop(command.run, None) is not None:
-                            inbox.put_nowait(nev.Exited(loop.time(), command.run, 75))
+                            inbox.put_nowait(nev.RunExited(loop.time(), command.run, 75))
                     case cmd.Advance():
                         self.dropped.append((command.run, command.heard))
                     case cmd.TickMe():
@@ -217,7 +217,7 @@ class Talker:
         for number, item in enumerate(news.items, news.first):
             self.heard = number
             self.items.append(item)
-            if isinstance(item, Standing):
+            if isinstance(item, AgentStart):
                 self.held = {lease.gpu: lease for lease in item.leases}
             if isinstance(item, LeaseNews):
                 self.held.update((lease.gpu, lease) for lease in (*item.granted, *item.renewed))
@@ -276,7 +276,7 @@ def test_an_app_gets_gpus_and_its_jobs_run(tmp_path: Path) -> None:
             await cluster.service.submit(app(), "k1")
             agent = Talker(cluster, AppId("sweep"))
             await agent.until(lambda: len(agent.held) == 2)
-            assert isinstance(agent.items[0], Standing)
+            assert isinstance(agent.items[0], AgentStart)
             gpus = sorted(agent.held)
             await agent.talk(
                 *(
@@ -403,7 +403,7 @@ def test_how_a_run_ended_is_told_also_by_the_next_service(tmp_path: Path) -> Non
             await cluster.start()
             agent.items.clear()
             await agent.talk()
-            (standing,) = [item for item in agent.items if isinstance(item, Standing)]
+            (standing,) = [item for item in agent.items if isinstance(item, AgentStart)]
             told = [(news.run, news.job, news.state, news.code) for news in standing.runs]
             assert told == [(run, job, RunState.EXITED, 75)]
             # Only until the job runs again.
@@ -412,7 +412,7 @@ def test_how_a_run_ended_is_told_also_by_the_next_service(tmp_path: Path) -> Non
             await cluster.start()
             agent.items.clear()
             await agent.talk()
-            (standing,) = [item for item in agent.items if isinstance(item, Standing)]
+            (standing,) = [item for item in agent.items if isinstance(item, AgentStart)]
             assert [news.key for news in standing.runs] == ["r2"]
 
     virtually(work, tmp_path)
@@ -486,7 +486,7 @@ def test_an_auction_is_solved_while_the_disk_is_busy(tmp_path: Path) -> None:
                 topology = service.steward.arbiter.world.topology
                 answers = cores[talker.app].handle(Asked(service.now(), offers[-1], topology))
                 return [BidSaid(item.round, item.bid) for item in answers
-                        if isinstance(item, Answer)]  # fmt: skip
+                        if isinstance(item, SendBid)]  # fmt: skip
 
             def asked(talker: Talker, number: int = 0) -> bool:
                 offers = [item.offer for item in talker.items if isinstance(item, OfferNews)]
@@ -636,7 +636,7 @@ def test_the_desk_of_an_app_goes_with_its_agent_and_the_end_is_still_told(tmp_pa
             await service.submit(app("away"), "another")
             fresh = Talker(cluster, AppId("away"), "fresh")
             await fresh.talk()
-            assert [type(item) for item in fresh.items[:1]] == [Standing]
+            assert [type(item) for item in fresh.items[:1]] == [AgentStart]
 
     virtually(work, tmp_path)
 
@@ -696,7 +696,7 @@ def test_an_agent_that_comes_while_a_round_is_open_can_bid_in_it(tmp_path: Path)
             fresh = Talker(cluster, AppId("sweep"), "s2")
             await fresh.talk()
             standing, offer = fresh.items
-            assert isinstance(standing, Standing)
+            assert isinstance(standing, AgentStart)
             assert isinstance(offer, OfferNews)
             assert offer.offer.round == arbiter.rounds
             still = arbiter.round_open
@@ -904,7 +904,7 @@ def test_a_store_that_names_no_policy_or_strange_code_needs_one_named(tmp_path: 
         with pytest.raises(ConfigError, match="--policy"):
             replay_store(store)
         assert replay_store(store, policy="fifo").same
-        store.commit(Batch(kept=terms_row({}, 1, Terms("mine:Policy"))))
+        store.commit(Batch(kept=terms_row({}, 1, StartParameters("mine:Policy"))))
         with pytest.raises(ConfigError, match="if you trust that code"):
             replay_store(store)
         store.commit(Batch(entries=(replace(entry, body='{"events":[{"type":"No"}]}'),)))
@@ -932,7 +932,7 @@ def test_rounds_from_before_a_restart_are_still_there(tmp_path: Path) -> None:
         few = RoundBook(most=1)
         few.remember(steps)
         assert few.numbers() == numbers[-1:]
-        past = Past(Departed({}, Convention.FAIR_SHARE))
+        past = PageHistory(Departed({}, Convention.FAIR_SHARE))
         past.remember(steps, {})
         assert {(item.held.app, item.owner) for item in past.segments()} >= {("one", "ann")}
         assert past.histories.of("one").rho or past.histories.of("one").reasons
@@ -1023,7 +1023,7 @@ def test_an_agent_hears_every_point_in_order_and_then_the_end(tmp_path: Path) ->
             # The next ones are told, but the service dies before it knows that they were heard.
             node.inbox.put_nowait(nev.PointsRead(now(), run, several[3:]))
             node.running.clear()
-            node.inbox.put_nowait(nev.Exited(now(), run, 0))
+            node.inbox.put_nowait(nev.RunExited(now(), run, 0))
             await agent.until(lambda: heard(agent) == [1.0, 2.0, 3.0, 4.0, 5.0, RunState.EXITED])
             cluster.kill()
             service = await cluster.start()
@@ -1031,12 +1031,12 @@ def test_an_agent_hears_every_point_in_order_and_then_the_end(tmp_path: Path) ->
             agent.items = [first]
             agent.session, agent.fence = "s2", 0
             await agent.talk()
-            (standing,) = [item for item in agent.items if isinstance(item, Standing)]
+            (standing,) = [item for item in agent.items if isinstance(item, AgentStart)]
             assert [news.state for news in standing.runs] == [RunState.STOPPING]
             await agent.until(lambda: heard(agent) == [1.0, 2.0, 3.0, 4.0, 5.0, RunState.EXITED])
             await agent.talk()
             kept = service.steward.kept[f"result/{run}"]
-            assert isinstance(kept, RunResult)
+            assert isinstance(kept, RunEnd)
             assert kept.points_on == ""
 
     virtually(work, tmp_path)
@@ -1057,7 +1057,7 @@ def test_an_agent_that_begins_anew_is_told_how_runs_ended_without_their_logs(
             (run,) = node.running
             node.running.clear()
             now = asyncio.get_running_loop().time()
-            node.inbox.put_nowait(nev.Exited(now, run, 3, log="out of memory"))
+            node.inbox.put_nowait(nev.RunExited(now, run, 3, log="out of memory"))
             told: list[str] = []
 
             def is_over() -> bool:
@@ -1069,7 +1069,7 @@ def test_an_agent_that_begins_anew_is_told_how_runs_ended_without_their_logs(
             assert told == ["out of memory"]
             fresh = Talker(cluster, AppId("sweep"), "s2")
             await fresh.talk()
-            (standing,) = [item for item in fresh.items if isinstance(item, Standing)]
+            (standing,) = [item for item in fresh.items if isinstance(item, AgentStart)]
             assert [(news.code, news.log) for news in standing.runs] == [(3, "")]
 
     virtually(work, tmp_path)
@@ -1095,7 +1095,7 @@ def test_points_that_waited_for_the_disk_do_not_overtake_those_told_again(tmp_pa
             writer._busy = asyncio.create_task(asyncio.sleep(0.0))
             node.inbox.put_nowait(nev.PointsRead(now(), run, (Point(3.0),)))
             node.running.clear()
-            node.inbox.put_nowait(nev.Exited(now(), run, 0))
+            node.inbox.put_nowait(nev.RunExited(now(), run, 0))
             await asyncio.sleep(3.0)
             other = Talker(cluster, AppId("sweep"), "s2")
             talk = asyncio.create_task(other.talk())

@@ -14,13 +14,13 @@ from themis.core.model import AppId, OwnerId, Phase, Slowdown
 from themis.core.policies import policy
 from themis.core.tuners import CURVES
 from themis.evaluation.rehearsal.rehearsal import rehearse
-from themis.protocol.agent_messages import Sheet
-from themis.recording.cluster_snapshots import Snapshot, Stage, dumps_snapshot, snapshot_from
+from themis.protocol.agent_messages import SubmittedApp
+from themis.recording.cluster_snapshots import ProcessStage, Snapshot, dumps_snapshot, snapshot_from
 from themis.recording.codec import loads
 from themis.service.service import Service
 from themis.service.snapshot import snapshot_of
 from themis.service.submitted_apps import Sheets
-from themis.sim.config import Prepared, RunConfig, prepare
+from themis.sim.config import PreparedRun, RunConfig, prepare
 from themis.sim.snapshot_sim import Fork
 
 VGG = Slowdown((1.0, 1.05, 1.29, 1.44))
@@ -38,7 +38,7 @@ MOMENTS = (60.0, 100.0, 500.0, 900.0, 1300.0, 1700.0, 2000.0)
 Played = tuple[dict[AppId, AppRecord], dict[float, Snapshot]]
 
 
-def prepared() -> Prepared:
+def prepared() -> PreparedRun:
     config = RunConfig(cluster="demo16", options={"heartbeat": 10.0, "learn": True})
     return replace(prepare(config), workload=WORKLOAD)
 
@@ -81,13 +81,13 @@ def test_a_snapshot_knows_processes_in_all_stages(played: Played) -> None:
         for process in (job.process, job.successor)
         if process is not None
     }
-    assert stages >= {Stage.STARTING, Stage.RUNNING}
+    assert stages >= {ProcessStage.STARTING, ProcessStage.RUNNING}
 
 
 def test_whether_trials_may_end_at_any_time_is_known_without_reading_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def sheet(self: Sheets, app: AppId) -> Sheet:
+    def sheet(self: Sheets, app: AppId) -> SubmittedApp:
         raise AssertionError(f"the file of {app} is read")
 
     async def work() -> None:
@@ -95,7 +95,7 @@ def test_whether_trials_may_end_at_any_time_is_known_without_reading_files(
             for name, method in (("ends", "curve"), ("stays", "none")):
                 await desk.submit("ann", name, "ann")
                 body = json.dumps({"stop": {"method": method, "max_iterations": 10}})
-                rows = desk.service.hosting.note(Sheet(AppId(name), OwnerId("ann"), body, 1))
+                rows = desk.service.hosting.note(SubmittedApp(AppId(name), OwnerId("ann"), body, 1))
                 desk.service.keep(rows)
             monkeypatch.setattr(Sheets, "sheet", sheet)
             found = {app.app: app.tuner for app in snapshot_of(desk.service).apps}

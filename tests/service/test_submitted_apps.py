@@ -10,11 +10,11 @@ import pytest
 
 from tests.support.http_service import Desk, desk_of
 from themis.apps.app_file import LONGEST_GRACE
-from themis.config.keys import Limits
+from themis.config.keys import CallerLimits
 from themis.core.arbiter import events as ev
 from themis.core.model import GpuId, Machine
 from themis.integrations import optuna_search
-from themis.integrations.ray_tune.session import Terms, Wishes, app_keys
+from themis.integrations.ray_tune.session import ScriptSettings, TuneTerms, app_keys
 from themis.service import program_checks
 
 FILE: dict[str, Any] = {
@@ -158,7 +158,7 @@ def test_a_dry_run_says_that_jobs_need_several_machines(tmp_path: Path) -> None:
 
 def test_a_dry_run_is_refused_what_would_be_refused(tmp_path: Path) -> None:
     async def work() -> None:
-        async with desk_of(tmp_path, Limits(apps=1)) as desk:
+        async with desk_of(tmp_path, CallerLimits(apps=1)) as desk:
             body = {"app": FILE, "key": "a"}
             assert (await desk.call("ann", "POST", "/v1/apps", body)).status_code == 200
             more = body | {"key": "b", "dry_run": True}
@@ -195,7 +195,7 @@ def test_status_has_the_parameters_of_each_job(tmp_path: Path) -> None:
 
 def test_an_owner_has_a_bounded_number_of_apps_at_a_time(tmp_path: Path) -> None:
     async def work() -> None:
-        async with desk_of(tmp_path, Limits(apps=2)) as desk:
+        async with desk_of(tmp_path, CallerLimits(apps=2)) as desk:
             for key in "ab":
                 assert (await submit(desk, key))[0] == 200
             answer = await desk.call("ann", "POST", "/v1/apps", {"app": FILE, "key": "c"})
@@ -243,7 +243,9 @@ def test_apps_that_are_over_are_listed_for_those_who_may_see_them(tmp_path: Path
 
 
 def test_results_name_no_checkpoint_of_trials_that_ray_saves(tmp_path: Path) -> None:
-    seat = app_keys(Wishes(), Terms(2, 1, {}, 9, "loss", "min", "tuned", {}), "a:1", "a:2", "m-")
+    seat = app_keys(
+        ScriptSettings(), TuneTerms(2, 1, {}, 9, "loss", "min", "tuned", {}), "a:1", "a:2", "m-"
+    )
 
     async def work(desk: Desk) -> None:
         for name, change in (("sweep", {}), ("tuned", seat)):

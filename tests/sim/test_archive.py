@@ -10,14 +10,14 @@ import pytest
 from themis.errors import ConfigError, MissingFileError
 from themis.sim import RunConfig, run
 from themis.sim.runs.archive import LONGEST, Taken, pack, unpack
-from themis.sim.runs.result_cache import Store, stored
+from themis.sim.runs.result_cache import ResultCache, stored
 
 CONFIG = RunConfig(cluster="demo16", policy="fifo", apps=1, seed=3)
 
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    store = Store(tmp_path / "runs")
+    store = ResultCache(tmp_path / "runs")
     store.make()
     store.save(CONFIG, stored(run(CONFIG)))
     return store.folder
@@ -26,7 +26,7 @@ def runs(tmp_path: Path) -> Path:
 def test_a_run_is_found_again_after_it_went_through_an_archive(runs: Path, tmp_path: Path) -> None:
     assert pack(runs, tmp_path / "all.xz") == 1
     assert unpack(tmp_path / "all.xz", tmp_path / "other") == Taken(files=1, runs=1, there=0)
-    there, came = Store(runs).load(CONFIG), Store(tmp_path / "other").load(CONFIG)
+    there, came = ResultCache(runs).load(CONFIG), ResultCache(tmp_path / "other").load(CONFIG)
     assert there is not None
     assert came == there
 
@@ -43,7 +43,7 @@ def test_where_files_lay_is_not_told(tmp_path: Path) -> None:
     lab.parent.mkdir()
     lab.write_text("racks: [{machines: [{name: a, slots: 1x4}]}]", "utf-8")
     config = replace(CONFIG, cluster=str(lab))
-    store = Store(tmp_path / "runs")
+    store = ResultCache(tmp_path / "runs")
     store.make()
     store.save(config, stored(run(config)))
     before = store.load(config)
@@ -52,7 +52,7 @@ def test_where_files_lay_is_not_told(tmp_path: Path) -> None:
     pack(store.folder, tmp_path / "all.xz")
     assert b"somebodys" not in lzma.decompress((tmp_path / "all.xz").read_bytes())
     unpack(tmp_path / "all.xz", tmp_path / "other")
-    assert Store(tmp_path / "other").load(config) == replace(
+    assert ResultCache(tmp_path / "other").load(config) == replace(
         before, config=replace(config, cluster="lab.yaml")
     )
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from tests.support.small_sims import Auditor, sim_app, simulate, workload_of
-from themis.core.agent.bidder import Standing
-from themis.core.agent.job_assignment import Need
+from themis.core.agent.bidder import BidContext
+from themis.core.agent.job_assignment import JobNeed
 from themis.core.arbiter import events
 from themis.core.arbiter.commands import Command
 from themis.core.fairness.loads import total_work
@@ -16,7 +16,7 @@ from themis.core.model import (
     JobId,
     JobSpec,
     Machine,
-    Measured,
+    MeasuredSlowdown,
     Phase,
     Slowdown,
     Topology,
@@ -26,7 +26,7 @@ from themis.sim import RunConfig, prepare, run
 from themis.sim.distorted_bids import HONEST, Distortion
 from themis.sim.misreporting import LIES, with_errors, with_liar, with_lie
 from themis.sim.modelled_jobs import iteration_limits
-from themis.sim.outcome import Outcome
+from themis.sim.outcome import SimulationOutcome
 from themis.sim.workloads import SimApp, Workload, true_phases
 
 VGG = Slowdown((1.0, 1.1, 1.5, 2.0))
@@ -54,7 +54,7 @@ def _eight() -> Workload:
     )
 
 
-def _outcome(workload: Workload, rule: str = "themis") -> tuple[Outcome, Bids]:
+def _outcome(workload: Workload, rule: str = "themis") -> tuple[SimulationOutcome, Bids]:
     bids, auditor = Bids(), Auditor()
     outcome = simulate(PAIRS, workload, rule, observers=[bids, auditor])
     assert outcome.refused == []
@@ -62,9 +62,9 @@ def _outcome(workload: Workload, rule: str = "themis") -> tuple[Outcome, Bids]:
     return outcome, bids
 
 
-def _standing(slowdown: Slowdown = VGG) -> Standing:
+def _standing(slowdown: Slowdown = VGG) -> BidContext:
     job = JobSpec(JobId("j0"), 1.0, 4, 2, slowdown)
-    return Standing((Need(job, 100.0),), ((Need(job, 50.0),),), {})
+    return BidContext((JobNeed(job, 100.0),), ((JobNeed(job, 50.0),),), {})
 
 
 def test_factors_reach_the_phase_under_way_and_those_to_come() -> None:
@@ -90,7 +90,7 @@ def test_spread_gangs_are_those_beyond_one_machine() -> None:
 
 
 def test_a_lie_about_dense_gangs_may_promise_a_speed_up_and_spares_single_gpus() -> None:
-    truth = Slowdown(VGG.levels, (Measured(2, 4, 1.4),))
+    truth = Slowdown(VGG.levels, (MeasuredSlowdown(2, 4, 1.4),))
     seen = Distortion(dense_slowdown=0.5).of(_standing(truth)).needs[0].spec.slowdown
     assert seen.at(0, 4) == 0.5
     assert seen.at(1, 4) == pytest.approx(0.55)

@@ -13,13 +13,20 @@ from typing import Any
 
 import pytest
 
-from themis.core.model import AppId, GpuId, Source
+from themis.core.model import AppId, GpuId, LeaseSource
 from themis.errors import ConfigError, ThemisError
 from themis.sim import Comparison, RunConfig, compare, prepare, run, sweep
 from themis.sim.compare import estimate, t95
 from themis.sim.run import RunResult, Segment
 from themis.sim.runs import worker_pool as pools
-from themis.sim.runs.result_cache import Store, merged, run_key, score_shares, stored, usage_of
+from themis.sim.runs.result_cache import (
+    ResultCache,
+    merged,
+    run_key,
+    score_shares,
+    stored,
+    usage_of,
+)
 
 SHORT = RunConfig(cluster="demo16", apps=1, policy="fifo", options={"lease": "4h"})
 HOUR = 3600.0
@@ -32,7 +39,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 
 def held(gpu: int, app: str, start: float, end: float) -> Segment:
-    return Segment(GpuId(gpu), AppId(app), start, end, Source.AUCTION)
+    return Segment(GpuId(gpu), AppId(app), start, end, LeaseSource.AUCTION)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +66,7 @@ def test_any_number_of_workers_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_a_run_that_fails_in_a_worker_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
     bad = replace(SHORT, policy="themis.testing.policies:NoSuch")
     with pytest.raises(ConfigError):  # found before anything runs
-        pools.run_all([SHORT, bad], Store(tmp_path))
+        pools.run_all([SHORT, bad], ResultCache(tmp_path))
     assert files_in(tmp_path) == {}
 
 
@@ -163,7 +170,7 @@ def test_the_key_follows_from_configuration_and_files(tmp_path: Path) -> None:
 
 
 def test_a_run_is_kept_with_what_it_cost_and_who_made_it(tmp_path: Path) -> None:
-    store = Store(tmp_path, commit="abc")
+    store = ResultCache(tmp_path, commit="abc")
     auction = replace(SHORT, policy="themis")
     assert pools.finish_all([auction], store, workers=1) == 0
     timing = store.timing(auction)
@@ -177,7 +184,7 @@ def test_a_run_is_kept_with_what_it_cost_and_who_made_it(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_runs_that_are_not_begun_in_time_are_counted(tmp_path: Path, workers: int) -> None:
-    store = Store(tmp_path)
+    store = ResultCache(tmp_path)
     configs = [replace(SHORT, seed=seed) for seed in (1, 2, 3)]
     asked = iter([False] * 2 + [True] * 100)
     left = pools.finish_all(configs, store, workers=workers, stop=lambda: next(asked))
@@ -186,7 +193,7 @@ def test_runs_that_are_not_begun_in_time_are_counted(tmp_path: Path, workers: in
 
 
 def test_a_record_comes_back_as_it_was_written(tmp_path: Path, result: RunResult) -> None:
-    store = Store(tmp_path)
+    store = ResultCache(tmp_path)
     assert store.load(SHORT) is None
     store.save(SHORT, stored(result))
     record = store.load(SHORT)
@@ -394,4 +401,4 @@ def test_a_run_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(pools, "run", stuck)
     prepare(SHORT)
     with pytest.raises(ThemisError, match="fifo, seed 1: stuck"):
-        pools.run_all([SHORT], Store(tmp_path), workers=1)
+        pools.run_all([SHORT], ResultCache(tmp_path), workers=1)

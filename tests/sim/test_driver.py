@@ -19,16 +19,16 @@ from themis.core.model import (
     AppId,
     Constraint,
     GpuId,
+    LeaseSource,
     Machine,
     Phase,
     Slowdown,
-    Source,
     Topology,
 )
 from themis.core.policies import POLICIES, Allotment, DirectPolicy, Plan, View, policy
 from themis.errors import InvariantError
 from themis.sim.driver import STUCK_BEATS, Simulation
-from themis.sim.modelled_jobs import NO_COSTS, Costs
+from themis.sim.modelled_jobs import NO_COSTS, JobCosts
 from themis.sim.workloads import SimApp, Workload, true_phases
 
 VGG = Slowdown((1.0, 1.05, 1.29, 1.44))
@@ -36,7 +36,7 @@ PAIR = Topology((Machine("m0", "r0", (2,)),))
 EIGHT = Topology(
     (Machine("m0", "r0", (2, 2)), Machine("m1", "r0", (2,)), Machine("m2", "r1", (1, 1)))
 )
-FIXED = Costs(restart_median=30.0, restart_p95=30.0, checkpoint_low=5.0, checkpoint_high=5.0)
+FIXED = JobCosts(restart_median=30.0, restart_p95=30.0, checkpoint_low=5.0, checkpoint_high=5.0)
 BELIEF = (5.0, 30.0)
 
 
@@ -84,7 +84,7 @@ def test_so_does_it_when_processes_must_leave_while_they_start(seed: int) -> Non
 def _check_run(seed: int, rule: str, settings: Settings) -> None:
     workload = _random_workload(seed)
     auditor = Auditor()
-    outcome = simulate(EIGHT, workload, rule, settings, costs=Costs(), observers=[auditor])
+    outcome = simulate(EIGHT, workload, rule, settings, costs=JobCosts(), observers=[auditor])
     assert set(outcome.apps) == {app.spec.id for app in workload.apps}
     assert outcome.refused == []
     assert outcome.failed_rounds == 0
@@ -103,7 +103,7 @@ def _check_run(seed: int, rule: str, settings: Settings) -> None:
 @pytest.mark.parametrize("rule", ["equal-share", "themis"])
 def test_the_same_seed_gives_the_same_run_and_another_one_does_not(rule: str) -> None:
     workload = _random_workload(7)
-    runs = [simulate(EIGHT, workload, rule, seed=seed, costs=Costs()) for seed in (1, 1, 2)]
+    runs = [simulate(EIGHT, workload, rule, seed=seed, costs=JobCosts()) for seed in (1, 1, 2)]
     assert runs[0] == runs[1]
     assert runs[0] != runs[2]
 
@@ -139,7 +139,7 @@ def test_the_loser_saves_its_work_within_its_lease_and_the_winner_starts_when_it
 def test_a_slot_that_is_not_reported_empty_passes_on_after_lease_and_guard() -> None:
     # A checkpoint of 50 s is written until 612 s; the lease ends at 600 s, the guard at 602 s.
     auditor = Auditor()
-    slow = Costs(30.0, 30.0, 50.0, 50.0)
+    slow = JobCosts(30.0, 30.0, 50.0, 50.0)
     workload = workload_of(
         sim_app("a", work=1200.0, max_gpus=2, costs=BELIEF),
         sim_app("b", arrival=100.0, work=600.0, max_gpus=2, costs=BELIEF),
@@ -261,7 +261,7 @@ class LatestTakesAll(DirectPolicy):
 
     def plan(self, view: View, rng: random.Random) -> Plan:
         latest = max(view.apps, key=lambda app: app.arrival)
-        return Plan((Allotment(latest.app, view.offer, Source.DIRECT),))
+        return Plan((Allotment(latest.app, view.offer, LeaseSource.DIRECT),))
 
 
 class Releases:
@@ -284,7 +284,7 @@ def test_a_promised_slot_that_is_given_back_is_not_waited_for() -> None:
         sim_app("b", arrival=1.0, work=100.0, max_gpus=2, slowdown=Slowdown((1.0, 9.0, 9.0, 9.0))),
     )
     releases = Releases()
-    costs = Costs(0.0, 0.0, 20.0, 20.0)
+    costs = JobCosts(0.0, 0.0, 20.0, 20.0)
     simulate(apart, workload, LatestTakesAll(), costs=costs, observers=[releases])
     assert releases.seen[0] == (562.0, "b")
 
@@ -305,7 +305,7 @@ def test_forgetting_stale_ends_of_processes_changes_nothing(
     machines = tuple(Machine(f"m{n}", "r0", (2,)) for n in range(2))
 
     def ends() -> dict[str, float]:
-        outcome = simulate(Topology(machines), workload_of(*apps), "tiresias", costs=Costs())
+        outcome = simulate(Topology(machines), workload_of(*apps), "tiresias", costs=JobCosts())
         return {str(app): record.end for app, record in outcome.apps.items()}
 
     rarely = ends()

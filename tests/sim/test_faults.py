@@ -17,8 +17,8 @@ from themis.sim import RunConfig, prepare
 from themis.sim.counters import Shares
 from themis.sim.driver import Simulation
 from themis.sim.faults import PHILLY_FAILURES_PER_GPU_HOUR, Faults, back_off
-from themis.sim.modelled_jobs import NO_COSTS, Costs
-from themis.sim.outcome import Outcome
+from themis.sim.modelled_jobs import NO_COSTS, JobCosts
+from themis.sim.outcome import SimulationOutcome
 from themis.sim.workloads import Workload, true_phases
 
 FOUR = Topology(tuple(Machine(f"m{n}", f"r{n // 2}", (2,)) for n in range(4)))
@@ -26,8 +26,8 @@ A = AppId("a")
 
 
 def _run(
-    workload: Workload, faults: Faults, rule: str = "tiresias", *, seed: int = 1, costs: Costs
-) -> Outcome:
+    workload: Workload, faults: Faults, rule: str = "tiresias", *, seed: int = 1, costs: JobCosts
+) -> SimulationOutcome:
     auditor = Auditor()
     outcome = Simulation(
         FOUR,
@@ -53,7 +53,7 @@ def _sweeps() -> Workload:
 @pytest.mark.parametrize("rule", ["themis", "equal-share", "gandiva", "fifo"])
 def test_all_work_is_done_once_in_spite_of_failures(rule: str) -> None:
     faults = Faults(2.0, machine_mtbf=3 * 3600.0, machine_repair=900.0)
-    outcome = _run(_sweeps(), faults, rule, costs=Costs())
+    outcome = _run(_sweeps(), faults, rule, costs=JobCosts())
     assert outcome.refused == []
     assert outcome.failed_rounds == 0
     assert outcome.failures > 0
@@ -68,7 +68,7 @@ def test_all_work_is_done_once_in_spite_of_failures(rule: str) -> None:
 
 def test_the_same_seed_breaks_the_same_things() -> None:
     faults = Faults(2.0, machine_mtbf=3 * 3600.0, machine_repair=900.0)
-    runs = [_run(_sweeps(), faults, seed=seed, costs=Costs()) for seed in (1, 1, 2)]
+    runs = [_run(_sweeps(), faults, seed=seed, costs=JobCosts()) for seed in (1, 1, 2)]
     assert runs[0] == runs[1]
     assert runs[0] != runs[2]
 
@@ -97,7 +97,7 @@ def test_twice_the_gpus_fail_twice_as_often_and_twice_as_soon() -> None:
 
 def test_a_machine_that_is_back_after_all_have_failed_is_used_again() -> None:
     faults = Faults(machine_mtbf=1800.0, machine_repair=3600.0, checkpoint_every=60.0)
-    outcome = _run(_sweeps(), faults, "themis", costs=Costs())
+    outcome = _run(_sweeps(), faults, "themis", costs=JobCosts())
     assert len(outcome.apps) == 4
 
 

@@ -15,7 +15,7 @@ from themis.recording.codec import loads
 from themis.recording.written_settings import settings_for
 from themis.sim.faults import Faults
 from themis.sim.iteration_measuring import Learning
-from themis.sim.modelled_jobs import NO_COSTS, Costs
+from themis.sim.modelled_jobs import NO_COSTS, JobCosts
 from themis.sim.snapshot_sim import Fork
 from themis.sim.workloads import SimApp, Workload
 
@@ -61,12 +61,12 @@ def settings(name: str) -> Settings:
     return settings_for(policy_class(name), {"solve_work": 500})
 
 
-def run(name: str, costs: Costs, apps: tuple[SimApp, ...], **more: object) -> Fork:
+def run(name: str, costs: JobCosts, apps: tuple[SimApp, ...], **more: object) -> Fork:
     rule = policy(name)
     return Fork(TOPOLOGY, workload(apps), rule, settings(name), seed=3, costs=costs, **more)  # type: ignore[arg-type]
 
 
-def resumed(snapshot: Snapshot, costs: Costs, apps: tuple[SimApp, ...], seed: int = 3) -> Fork:
+def resumed(snapshot: Snapshot, costs: JobCosts, apps: tuple[SimApp, ...], seed: int = 3) -> Fork:
     truths = {each.spec.id: each for each in apps}
     coming = [each for each in apps if each.arrival > snapshot.at]
     return Fork.of(snapshot, truths, coming, policy(snapshot.policy), seed=seed, costs=costs)
@@ -77,8 +77,8 @@ def written(snapshot: Snapshot) -> Snapshot:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@pytest.mark.parametrize("costs", [NO_COSTS, Costs()], ids=["nothing is drawn", "with costs"])
-def test_a_fork_with_nothing_added_ends_as_the_undisturbed_run(name: str, costs: Costs) -> None:
+@pytest.mark.parametrize("costs", [NO_COSTS, JobCosts()], ids=["nothing is drawn", "with costs"])
+def test_a_fork_with_nothing_added_ends_as_the_undisturbed_run(name: str, costs: JobCosts) -> None:
     apps = crowd()
     whole = run(name, costs, apps).run().apps
     undisturbed = run(name, costs, apps)
@@ -95,8 +95,8 @@ def test_a_fork_with_nothing_added_ends_as_the_undisturbed_run(name: str, costs:
 
 def test_writing_down_changes_nothing() -> None:
     apps = crowd()
-    whole = run("themis", Costs(), apps).run().apps
-    disturbed = run("themis", Costs(), apps)
+    whole = run("themis", JobCosts(), apps).run().apps
+    disturbed = run("themis", JobCosts(), apps)
     for moment in range(0, 20000, 500):
         disturbed.advance(float(moment))
         disturbed.snapshot("themis")
@@ -105,21 +105,21 @@ def test_writing_down_changes_nothing() -> None:
 
 def test_a_fork_of_a_fork_is_one_too() -> None:
     apps = crowd()
-    whole = run("themis", Costs(), apps).run().apps
-    once = run("themis", Costs(), apps)
+    whole = run("themis", JobCosts(), apps).run().apps
+    once = run("themis", JobCosts(), apps)
     once.advance(3000.0)
-    twice = resumed(written(once.snapshot("themis")), Costs(), apps)
+    twice = resumed(written(once.snapshot("themis")), JobCosts(), apps)
     twice.advance(5000.0)
-    left = resumed(written(twice.snapshot("themis")), Costs(), apps).run().apps
+    left = resumed(written(twice.snapshot("themis")), JobCosts(), apps).run().apps
     assert left == {each: record for each, record in whole.items() if each in left}
 
 
 def test_another_seed_draws_other_starts() -> None:
     apps = crowd()
-    before = run("themis", Costs(), apps)
+    before = run("themis", JobCosts(), apps)
     before.advance(3000.0)
     snapshot = written(before.snapshot("themis"))
-    one, other = (resumed(snapshot, Costs(), apps, seed).run().apps for seed in (3, 4))
+    one, other = (resumed(snapshot, JobCosts(), apps, seed).run().apps for seed in (3, 4))
     assert {each: record.end for each, record in one.items()} != {
         each: record.end for each, record in other.items()
     }
@@ -139,8 +139,8 @@ def test_without_an_agenda_what_runs_goes_on_and_ends() -> None:
 
 
 def test_what_learning_agents_know_is_not_written_down() -> None:
-    learning = run("themis", Costs(), crowd(), learning=Learning(learn=True))
-    failing = run("themis", Costs(), crowd(), faults=Faults(job_failures_per_gpu_hour=0.1))
+    learning = run("themis", JobCosts(), crowd(), learning=Learning(learn=True))
+    failing = run("themis", JobCosts(), crowd(), faults=Faults(job_failures_per_gpu_hour=0.1))
     for simulation in (learning, failing):
         with pytest.raises(ConfigError, match="faults or learning"):
             simulation.snapshot("themis")

@@ -21,19 +21,19 @@ from themis.core.model import (
     Topology,
 )
 from themis.errors import ConfigError, InvariantError
-from themis.sim.modelled_jobs import NO_COSTS, Costs, Nodes, declared_costs
+from themis.sim.modelled_jobs import NO_COSTS, JobCosts, Nodes, declared_costs
 
 TOPOLOGY = Topology((Machine("m0", "r0", (2, 2)), Machine("m1", "r0", (2, 2))))
 A, B = AppId("a"), AppId("b")
 J0 = JobId("j0")
-FIXED = Costs(restart_median=30.0, restart_p95=30.0, checkpoint_low=5.0, checkpoint_high=5.0)
+FIXED = JobCosts(restart_median=30.0, restart_p95=30.0, checkpoint_low=5.0, checkpoint_high=5.0)
 
 
 @dataclass
 class Clock:
     """Virtual time around some nodes, and what they reported."""
 
-    costs: Costs = NO_COSTS
+    costs: JobCosts = NO_COSTS
     seed: int = 1
     now: float = 0.0
     story: list[tuple[float, str, str]] = field(default_factory=list)
@@ -192,7 +192,7 @@ def test_a_job_that_is_at_its_target_already_is_reported_at_once() -> None:
 
 
 def _start_times(seed: int, app: AppId, starts: int) -> list[float]:
-    clock = Clock(Costs(), seed)
+    clock = Clock(JobCosts(), seed)
     begun = []
     for _ in range(starts):
         clock.start(app, [0], until=1e9)
@@ -213,7 +213,7 @@ def test_the_nth_start_of_a_job_costs_the_same_whatever_else_happens() -> None:
 
 
 def test_starts_are_lognormal_with_the_median_and_95th_percentile_given() -> None:
-    costs, rng = Costs(), random.Random(1)
+    costs, rng = JobCosts(), random.Random(1)
     draws = sorted(costs.restart(rng.random()) for _ in range(4000))
     assert statistics.median(draws) == pytest.approx(35.0, rel=0.02)
     assert draws[int(0.95 * len(draws))] == pytest.approx(50.0, rel=0.03)
@@ -235,12 +235,12 @@ def test_starts_are_lognormal_with_the_median_and_95th_percentile_given() -> Non
 )
 def test_costs_that_cannot_be_are_refused(values: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
-        Costs(**values)
+        JobCosts(**values)
 
 
 @pytest.mark.parametrize(("costs", "gone"), [(NO_COSTS, 100.0), (FIXED, 135.0)])
 def test_a_job_told_to_stop_as_it_reaches_its_target_has_reached_it(
-    costs: Costs, gone: float
+    costs: JobCosts, gone: float
 ) -> None:
     clock = Clock(costs)
     end = 100.0 + costs.restart_median
@@ -282,7 +282,7 @@ def test_a_job_that_moves_on_to_a_later_target_goes_on() -> None:
 def test_declared_costs_are_the_usual_ones_where_nobody_said_otherwise() -> None:
     job = JobSpec(JobId("j0"), 1.0, 1)
     spec = AppSpec(AppId("a"), OwnerId("a"), (job,), (Phase(1, 1),))
-    assert declared_costs(spec) == Costs()
+    assert declared_costs(spec) == JobCosts()
     none = replace(spec, checkpoint_seconds=0.0, restart_seconds=0.0)
     assert declared_costs(none) == NO_COSTS
     assert declared_costs(replace(spec, restart_seconds=1e9)).restart(0.5) == 86400.0

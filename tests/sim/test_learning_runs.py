@@ -17,7 +17,7 @@ from themis.sim.driver import Simulation
 from themis.sim.faults import Faults
 from themis.sim.iteration_measuring import NO_LEARNING, Learning
 from themis.sim.misreporting import with_errors, without_priors
-from themis.sim.modelled_jobs import NO_COSTS, Costs
+from themis.sim.modelled_jobs import NO_COSTS, JobCosts
 from themis.sim.workloads import SimApp, Workload
 
 PAIRS = Topology(tuple(Machine(f"m{n}", "r0", (2,)) for n in range(4)))
@@ -31,7 +31,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.bids: dict[AppId, list[Bid]] = {}
-        self.samples: list[tuple[float, str, events.Sample]] = []
+        self.samples: list[tuple[float, str, events.ProgressSample]] = []
         self.starts: list[tuple[float, JobId]] = []
 
     def handled(self, event: events.Event, commands: Sequence[Command]) -> None:
@@ -173,7 +173,7 @@ def _rates(watch: Watch, app: str) -> list[float]:
 def test_samples_tell_the_seconds_of_training_without_start_and_checkpoint() -> None:
     watch = Watch()
     workload = workload_of(_wide("a"), _wide("b", arrival=3000.0))
-    simulate(PAIRS, workload, "equal-share", costs=Costs(), observers=[watch])
+    simulate(PAIRS, workload, "equal-share", costs=JobCosts(), observers=[watch])
     assert len(watch.starts) >= 2
     # Two GPUs of one machine, or four of two: nothing else runs, and nothing slower.
     for app in ("a", "b"):
@@ -186,7 +186,7 @@ def test_samples_tell_the_seconds_of_training_without_start_and_checkpoint() -> 
 def test_seconds_of_all_samples_add_up_to_the_time_trained() -> None:
     watch = Watch()
     app = sim_app("a", work=5000.0, max_gpus=2, costs=(7.5, 35.0))
-    simulate(PAIRS, workload_of(app), "themis", costs=Costs(), observers=[watch])
+    simulate(PAIRS, workload_of(app), "themis", costs=JobCosts(), observers=[watch])
     assert sum(sample.seconds for *_, sample in watch.samples) == pytest.approx(2500.0)
 
 

@@ -14,8 +14,8 @@ from themis.core.model import AppId, Machine, Phase, Slowdown, Topology
 from themis.errors import ConfigError
 from themis.sim import RunConfig, prepare, run
 from themis.sim.misreporting import split, with_liar, with_lie
-from themis.sim.modelled_jobs import Costs
-from themis.sim.outcome import Outcome
+from themis.sim.modelled_jobs import JobCosts
+from themis.sim.outcome import SimulationOutcome
 from themis.sim.workloads import Workload, contender, true_phases
 
 CLUSTER = Topology(tuple(Machine(f"m{n}", f"r{n // 2}", (2, 2)) for n in range(2)))
@@ -45,11 +45,11 @@ def _rivals() -> Workload:
 
 def _run(
     workload: Workload, lies: Sequence[tuple[str, float]] = (), **settings: Any
-) -> tuple[Outcome, Log]:
+) -> tuple[SimulationOutcome, Log]:
     log = Log()
     told = with_liar(workload, LIAR, lies) if lies else workload
     outcome = simulate(
-        CLUSTER, told, "themis", Settings(**settings), costs=Costs(), observers=[log, Auditor()]
+        CLUSTER, told, "themis", Settings(**settings), costs=JobCosts(), observers=[log, Auditor()]
     )
     assert outcome.failed_rounds == 0
     return outcome, log

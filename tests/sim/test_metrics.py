@@ -9,11 +9,11 @@ from tests.support.small_sims import sim_app, simulate, workload_of
 from themis.core.fairness.ideal_time import Convention
 from themis.core.model import Machine, Phase, Topology
 from themis.sim.metrics import app_results, quantile, reference, summarise
-from themis.sim.modelled_jobs import Costs
+from themis.sim.modelled_jobs import JobCosts
 from themis.sim.workloads import Workload
 
 PAIR = Topology((Machine("m0", "r0", (2,)),), "pair")
-FIXED = Costs(restart_median=30.0, restart_p95=30.0, checkpoint_low=5.0, checkpoint_high=5.0)
+FIXED = JobCosts(restart_median=30.0, restart_p95=30.0, checkpoint_low=5.0, checkpoint_high=5.0)
 
 
 def _two_apps() -> Workload:

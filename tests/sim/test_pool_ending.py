@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from themis.sim import RunConfig
-from themis.sim.runs.result_cache import Store
+from themis.sim.runs.result_cache import ResultCache
 from themis.sim.runs.worker_pool import finish_all
 
 CONFIGS = [
@@ -29,7 +29,7 @@ def test_workers_leave_it_to_their_parent_to_end(tmp_path: Path) -> None:
                 os.kill(worker.pid, signal.SIGTERM)
                 os.kill(worker.pid, signal.SIGINT)
 
-    store = Store(tmp_path)
+    store = ResultCache(tmp_path)
     assert finish_all(CONFIGS, store, workers=2, progress=progress) == 0
     assert asked
     assert all(map(store.has, CONFIGS))
@@ -48,5 +48,5 @@ def test_who_interrupts_hears_nothing_of_workers_that_went_before(tmp_path: Path
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        finish_all(CONFIGS, Store(tmp_path), workers=2, progress=progress)
+        finish_all(CONFIGS, ResultCache(tmp_path), workers=2, progress=progress)
     assert not multiprocessing.active_children()

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from themis.sim import RunConfig
-from themis.sim.runs.result_cache import Store
+from themis.sim.runs.result_cache import ResultCache
 from themis.sim.runs.worker_pool import PARTS, finish_all
 
 
@@ -15,7 +15,7 @@ def _configs(seeds: range) -> list[RunConfig]:
 
 
 def test_runs_that_were_there_do_not_make_the_rest_look_quick(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ResultCache(tmp_path)
     finish_all(_configs(range(1, 4)), store, workers=1)
     news: list[tuple[int, int, str]] = []
     finish_all(_configs(range(1, 6)), store, workers=1, progress=lambda *told: news.append(told))
@@ -27,7 +27,10 @@ def test_runs_that_were_there_do_not_make_the_rest_look_quick(tmp_path: Path) ->
 def test_all_apps_are_finished_only_when_all_runs_are_kept(tmp_path: Path) -> None:
     news: list[tuple[int, int, str]] = []
     finish_all(
-        _configs(range(1, 4)), Store(tmp_path), workers=1, progress=lambda *told: news.append(told)
+        _configs(range(1, 4)),
+        ResultCache(tmp_path),
+        workers=1,
+        progress=lambda *told: news.append(told),
     )
     ends = {text for done, total, text in news if done == total}
     assert ends == {"3 of 3 runs, 100 % of the work"}
@@ -36,7 +39,7 @@ def test_all_apps_are_finished_only_when_all_runs_are_kept(tmp_path: Path) -> No
 
 def test_where_the_cost_of_runs_is_known_it_is_what_is_counted(tmp_path: Path) -> None:
     configs = _configs(range(1, 4))
-    store = Store(tmp_path)
+    store = ResultCache(tmp_path)
     finish_all(configs[:1], store, workers=1)
     cost = {repr(configs[1]): 10.0, repr(configs[2]): 990.0}
     news: list[tuple[int, int, str]] = []

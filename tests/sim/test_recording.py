@@ -11,7 +11,7 @@ import pytest
 from themis.core.auction import Bidder, Problem, Solution, solver
 from themis.core.model import AppId
 from themis.errors import RefusedError
-from themis.recording.auction_files import AuctionFile, Origin, read_auction
+from themis.recording.auction_files import AuctionFile, AuctionOrigin, read_auction
 from themis.sim import RunConfig, prepare, run
 from themis.sim.auction_recording import Kept, Recorder, record_log, record_run
 from themis.sim.auction_selection import Everything, Selection, Slowest, Spread
@@ -128,7 +128,7 @@ def _auction(round_: int, bidders: int = 2, work: int = 1) -> AuctionFile:
     names = [AppId(f"app-{i}") for i in range(bidders)]
     problem = Problem((), tuple(Bidder(name, 1.0, 2.0, ()) for name in names))
     answer = Solution({}, 0.0, 0.0, {}, True, "none", work)
-    return AuctionFile(problem, answer=answer, origin=Origin(round_, 0.0, "themis"))
+    return AuctionFile(problem, answer=answer, origin=AuctionOrigin(round_, 0.0, "themis"))
 
 
 def _names(folder: Path) -> list[str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from themis.core.model import Source
+from themis.core.model import LeaseSource
 from themis.sim import RunConfig, run
 from themis.sim.counters import Contended
 
@@ -13,20 +13,20 @@ def test_only_time_under_contention_is_counted() -> None:
     tally.look(20.0, contended=True)
     tally.look(30.0, contended=False)
     tally.look(50.0, contended=True)
-    tally.held(0.0, 40.0, Source.AUCTION)  # 20 of them
-    tally.held(25.0, 60.0, Source.LEFTOVER)  # 5 and 10
-    tally.held(32.0, 45.0, Source.GUARD)  # none
-    assert tally.seconds[Source.AUCTION] == pytest.approx(20.0)
-    assert tally.seconds[Source.LEFTOVER] == pytest.approx(15.0)
-    assert tally.seconds[Source.GUARD] == 0.0
-    assert tally.share(Source.AUCTION) == pytest.approx(20.0 / 35.0)
+    tally.held(0.0, 40.0, LeaseSource.AUCTION)  # 20 of them
+    tally.held(25.0, 60.0, LeaseSource.LEFTOVER)  # 5 and 10
+    tally.held(32.0, 45.0, LeaseSource.GUARD)  # none
+    assert tally.seconds[LeaseSource.AUCTION] == pytest.approx(20.0)
+    assert tally.seconds[LeaseSource.LEFTOVER] == pytest.approx(15.0)
+    assert tally.seconds[LeaseSource.GUARD] == 0.0
+    assert tally.share(LeaseSource.AUCTION) == pytest.approx(20.0 / 35.0)
 
 
 def test_without_contention_there_is_no_share() -> None:
     tally = Contended()
     tally.look(0.0, contended=False)
-    tally.held(0.0, 10.0, Source.AUCTION)
-    assert tally.share(Source.AUCTION) is None
+    tally.held(0.0, 10.0, LeaseSource.AUCTION)
+    assert tally.share(LeaseSource.AUCTION) is None
 
 
 def test_a_crowded_run_is_under_contention_most_of_the_time() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from themis.core.fairness.loads import declared_phases, total_work
 from themis.core.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
-from themis.core.model.zoo import Group, entry, slowdown_of
+from themis.core.model.zoo import IntensityGroup, entry, slowdown_of
 from themis.errors import ConfigError, DuplicateError
 from themis.sim.workloads import (
     APP_GPU_SECONDS,
@@ -299,14 +299,14 @@ def test_a_seed_means_the_same_workload_for_ever() -> None:
 def test_the_share_of_network_intensive_models_is_the_one_asked_for(share: float) -> None:
     made = generate_w2(seed=10, apps=600, network_intensive=share)
     groups = Counter(entry(app.model).group for app in made.apps)
-    assert groups[Group.NETWORK] / 600 == pytest.approx(share, abs=0.07 * (0 < share < 1))
-    assert groups[Group.NEITHER] == 0
+    assert groups[IntensityGroup.NETWORK] / 600 == pytest.approx(share, abs=0.07 * (0 < share < 1))
+    assert groups[IntensityGroup.NEITHER] == 0
 
 
 def test_raising_the_network_intensive_share_moves_apps_one_way() -> None:
     def network(share: float) -> set[str]:
         made = generate_w2(seed=10, apps=200, network_intensive=share)
-        return {a.spec.id for a in made.apps if entry(a.model).group is Group.NETWORK}
+        return {a.spec.id for a in made.apps if entry(a.model).group is IntensityGroup.NETWORK}
 
     assert network(0.2) < network(0.6) < network(1.0)
 

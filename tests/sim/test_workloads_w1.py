@@ -14,7 +14,7 @@ import pytest
 
 from themis.core.fairness.loads import declared_phases, total_work
 from themis.core.model import JobId, JobSpec
-from themis.core.model.zoo import Group, entry
+from themis.core.model.zoo import IntensityGroup, entry
 from themis.core.tuners import CurveRule, Curves, tuner_for
 from themis.errors import ConfigError
 from themis.sim.workloads import (
@@ -173,8 +173,8 @@ def test_three_in_ten_bursty_apps_follow_within_ten_minutes() -> None:
 def test_the_share_of_network_intensive_models_is_the_one_asked_for(share: float) -> None:
     made = generate_w1(seed=10, apps=400, network_intensive=share)
     groups = Counter(entry(app.model).group for app in made.apps)
-    assert groups[Group.NETWORK] / 400 == pytest.approx(share, abs=0.08 * (0 < share < 1))
-    assert groups[Group.NEITHER] == 0
+    assert groups[IntensityGroup.NETWORK] / 400 == pytest.approx(share, abs=0.08 * (0 < share < 1))
+    assert groups[IntensityGroup.NEITHER] == 0
 
 
 def test_a_seed_means_the_same_workload_for_ever() -> None:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from tests.support.http_service import Desk, desk_of
 from tests.support.requirements import missing, require_tool
-from themis.config.keys import Address, Limits, Tls
+from themis.config.keys import Address, CallerLimits, Tls
 from themis.core.model import Machine
 from themis.service.http.app import make_api
 from themis.service.http.connection_limits import Guard
@@ -181,7 +181,7 @@ def live_service(path: Path, machines: Sequence[Machine], **options: Any) -> Ite
     async def serve() -> None:
         loop = asyncio.get_running_loop()
         async with desk_of(path, machines=machines, **options) as desk:
-            guard, at = Guard(Limits()), Address("127.0.0.1", 0)
+            guard, at = Guard(CallerLimits()), Address("127.0.0.1", 0)
             async with open_http(make_api(desk.api), at, guard, Tls()) as address:
                 settings = desk.api._settings
                 desk.api.change(replace(settings, hosts=settings.hosts | {str(address)}))

@@ -20,7 +20,7 @@ from themis.engines.base import Capabilities, Discovered, Gpu, Sighting
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.engines.remote.engine import RemoteEngine
-from themis.engines.remote.launcher import Place, Times
+from themis.engines.remote.launcher import LaunchStage, Times
 from themis.engines.supervisor import processes
 from themis.engines.supervisor.spawn import ENVIRONMENT, command
 from themis.errors import UnavailableError
@@ -130,18 +130,18 @@ class PretendLauncher:
         held.process = await asyncio.to_thread(_spawn, argv, env, errors)
         self._scheduler.started.append(held.process)
 
-    async def places(self) -> Mapping[str, Place] | None:
+    async def places(self) -> Mapping[str, LaunchStage] | None:
         """Where starts are; those whose process has ended are gone."""
         if self._scheduler.absent:
             return None
         found = {}
         for name, held in list(self._scheduler.held.items()):
             if held.process is None:
-                found[name] = Place("waiting", "Resources")
+                found[name] = LaunchStage("waiting", "Resources")
             elif held.machine in self._scheduler.down:
-                found[name] = Place("lost", "the machine is down")
+                found[name] = LaunchStage("lost", "the machine is down")
             elif held.process.poll() is None:
-                found[name] = Place("placed")
+                found[name] = LaunchStage("placed")
         return found
 
     async def cancel(self, name: str, *, hard: bool) -> None:

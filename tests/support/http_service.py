@@ -17,19 +17,19 @@ import httpx
 from tests.support.grpc_service import Inline
 from tests.support.scripted_world import simple_app
 from tests.support.virtual import AtOnce
-from themis.config.keys import Limits
+from themis.config.keys import CallerLimits
 from themis.core.arbiter import Settings
 from themis.core.arbiter import events as ev
 from themis.core.model import Machine
 from themis.core.policies import Policy, policy
 from themis.core.steward.events import ReportCame
-from themis.protocol.node_messages import Report, SlotReport, SlotState
+from themis.protocol.node_messages import NodeReport, SlotReport, SlotState
 from themis.recording.codec import dumps
 from themis.security.token_store import KeptVault
 from themis.security.tokens import Role, create_token
 from themis.service.http.app import Api, ApiSettings, make_api
 from themis.service.persistence.recovery import recall
-from themis.service.persistence.start_parameters import Terms, terms_row
+from themis.service.persistence.start_parameters import StartParameters, terms_row
 from themis.service.persistence.store import open_store
 from themis.service.service import Service
 
@@ -74,7 +74,7 @@ class Desk:
 @asynccontextmanager
 async def desk_of(
     path: Path,
-    limits: Limits | None = None,
+    limits: CallerLimits | None = None,
     *,
     known: bool = False,
     machines: Sequence[Machine] = (Machine("m0", "r0", (2, 2)),),
@@ -95,13 +95,13 @@ async def desk_of(
     memory = recall(store, rule or policy("equal-share"), settings or Settings(), "test")
     service = Service(memory, store, Inline(), AtOnce())
     await service.start()
-    service.keep(terms_row(service.kept, memory.epoch.number, Terms("equal-share")))
+    service.keep(terms_row(service.kept, memory.epoch.number, StartParameters("equal-share")))
     if not known:
         for machine in machines:
             service.steward._feed(ev.MachineJoined(service.now(), machine))
             service.steward._meet(machine.name, service.now())
     vault = KeptVault(service.kept, service.keep)
-    around = ApiSettings(frozenset({HOST}), limits=limits or Limits(), wall=lambda: desk.wall)
+    around = ApiSettings(frozenset({HOST}), limits=limits or CallerLimits(), wall=lambda: desk.wall)
     api = Api(service, vault, service.book, around)
     transport = httpx.ASGITransport(make_api(api))
     async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
@@ -120,5 +120,7 @@ def says_that_it_is_empty(desk: Desk) -> None:
     for number, epoch in ((1, 0), (2, steward.epoch), (3, steward.epoch)):
         # What it says last stands until it is told something else.
         revision = steward.nodes["m0"].revision if number == 3 else 0
-        report = Report("m0", 1, number, epoch, revision, slots, (), Machine("m0", "r0", (2, 2)))
+        report = NodeReport(
+            "m0", 1, number, epoch, revision, slots, (), Machine("m0", "r0", (2, 2))
+        )
         desk.service.apply(ReportCame(desk.service.now(), report))

@@ -27,7 +27,7 @@ from themis.core.steward import commands as cmd
 from themis.core.steward import events as nev
 from themis.errors import LimitError, ThemisError, UnavailableError
 from themis.node.core.node_core import NodeCore
-from themis.protocol.node_messages import Report
+from themis.protocol.node_messages import NodeReport
 from themis.rpc.client import CALL_SECONDS, Connection, Credentials, NodeClient
 from themis.rpc.methods import EXCHANGE, EXCHANGES
 from themis.rpc.stream import Talk
@@ -334,7 +334,7 @@ class FakeNode:
         self.machine = Machine(plan.name, plan.rack, plan.slots, "pretend")
         self.client = NodeClient(Connection(address, Credentials(Path(plan.token_file))))
         self.sights = sights
-        self.core = NodeCore(self.machine, cmd.Memory(), shared_dir="/shared")
+        self.core = NodeCore(self.machine, cmd.NodeMemory(), shared_dir="/shared")
         self.inbox: asyncio.Queue[Callable[[float], nev.NodeEvent]] = asyncio.Queue()
         self.running: dict[int, float] = {}
         self._sending: asyncio.Task[None] | None = None
@@ -358,13 +358,13 @@ class FakeNode:
                 if self._sending is not None:
                     self._sending.cancel()
                 self._sending = asyncio.create_task(self._send(report))
-            case cmd.Start(order=order):
+            case cmd.StartRun(order=order):
                 self.running[order.run] = time.monotonic()
                 self.sights.counts["starts"] += 1
-                self.inbox.put_nowait(lambda at: nev.Started(at, order.run))
+                self.inbox.put_nowait(lambda at: nev.RunStarted(at, order.run))
             case cmd.Checkpoint(run=run) | cmd.Kill(run=run):
                 if self.running.pop(run, None) is not None:
-                    self.inbox.put_nowait(lambda at: nev.Exited(at, run, RESUMABLE))
+                    self.inbox.put_nowait(lambda at: nev.RunExited(at, run, RESUMABLE))
             case cmd.TickMe(at=at):
                 if self._timer is not None:
                     self._timer.cancel()
@@ -376,7 +376,7 @@ class FakeNode:
             case cmd.ReadLogs() | cmd.LookAtStorage():
                 pass
 
-    async def _send(self, report: Report) -> None:
+    async def _send(self, report: NodeReport) -> None:
         self.sights.counts["reports"] += 1
         try:
             orders = await self.client.report(report)
@@ -391,7 +391,7 @@ class FakeNode:
             for run, began in list(self.running.items()):
                 seconds = time.monotonic() - began
                 self.inbox.put_nowait(
-                    partial(nev.Measured, run=run, iterations=seconds, seconds=seconds)
+                    partial(nev.RunMeasured, run=run, iterations=seconds, seconds=seconds)
                 )
 
 

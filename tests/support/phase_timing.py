@@ -13,13 +13,13 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from themis.core.agent import Agent, Bidder, Need, Standing, commands, events
+from themis.core.agent import Agent, AppBidder, BidContext, JobNeed, commands, events
 from themis.core.agent.remaining_time import Clock
 from themis.core.auction.mechanism import bind
 from themis.core.auction.problem import Bidder as Buyer
 from themis.core.auction.problem import Candidate, Problem, offered_machines
 from themis.core.auction.solvers.registry import solver
-from themis.core.model import AppId, GpuId, JobId, JobSpec, Lease, Offer, Row, Source, Topology
+from themis.core.model import AppId, GpuId, JobId, JobSpec, Lease, LeaseSource, Offer, Row, Topology
 from themis.core.tuners import Tuner, tuner_for
 from themis.errors import InvariantError
 from themis.sim.modelled_jobs import NO_COSTS, Nodes
@@ -86,10 +86,10 @@ def trials(app: SimApp, topology: Topology, rng: random.Random) -> Iterator[Tria
         )
 
 
-def needs_of(tuner: Tuner) -> tuple[Need, ...]:
+def needs_of(tuner: Tuner) -> tuple[JobNeed, ...]:
     """The jobs of a phase that is about to begin."""
     return tuple(
-        Need(
+        JobNeed(
             JobSpec(info.job, info.iteration_time, info.max_gpus, info.min_gpus, info.slowdown),
             info.iterations_left * info.iteration_time,
         )
@@ -98,13 +98,13 @@ def needs_of(tuner: Tuner) -> tuple[Need, ...]:
 
 
 def _award(
-    app: SimApp, needs: tuple[Need, ...], topology: Topology, rng: random.Random
+    app: SimApp, needs: tuple[JobNeed, ...], topology: Topology, rng: random.Random
 ) -> tuple[Row, tuple[tuple[GpuId, ...], ...]]:
     """A row of the app's bid for some offer, and the GPUs that an auction with no rival gives."""
-    bidder = Bidder(app.spec, restart_in_bids=False)
+    bidder = AppBidder(app.spec, restart_in_bids=False)
     while True:
         offered = _offer(topology, rng)
-        rows = bidder.bid(Standing(needs, (), {}), Offer(1, offered, (), ()), topology).rows
+        rows = bidder.bid(BidContext(needs, (), {}), Offer(1, offered, (), ()), topology).rows
         if not rows:
             continue
         row = rng.choice(rows)
@@ -172,7 +172,7 @@ class Stage:
     def _lease(self, gpus: Sequence[GpuId]) -> tuple[Lease, ...]:
         self._leases += 1
         app = self._app.spec.id
-        return tuple(Lease(gpu, app, self._leases, 0.0, 1e15, Source.DIRECT) for gpu in gpus)
+        return tuple(Lease(gpu, app, self._leases, 0.0, 1e15, LeaseSource.DIRECT) for gpu in gpus)
 
     def _at(self, time: float, action: Callable[[float], None]) -> None:
         self._pushed += 1

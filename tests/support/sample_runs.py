@@ -4,21 +4,21 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from themis.core.arbiter.records import AppLine, RoundRecord
-from themis.core.model import AppId, Bid, Chunk, GpuId, Machine, Row, Source, Topology
+from themis.core.arbiter.records import AppInRound, RoundRecord
+from themis.core.model import AppId, Bid, Chunk, GpuId, LeaseSource, Machine, Row, Topology
 from themis.core.model.reasons import Reason
 from themis.core.policies.base import Allotment, Certificate, Notes
 from themis.dashboard.app_history import Histories
-from themis.dashboard.finished import Apps, FoundRound, Recording
-from themis.dashboard.model import JobRow, Origin, PhaseRow
+from themis.dashboard.finished import AppIndex, FoundRound, Recording
+from themis.dashboard.model import DataOrigin, JobRow, PhaseRow
 from themis.dashboard.round_view import line_of
-from themis.dashboard.segment_columns import Held
+from themis.dashboard.segment_columns import HeldSegment
 
 
 def small_run(title: str, names: Sequence[str], shift: float = 0.0) -> Recording:
     """A made-up run with everything that a page can show."""
     topology = Topology(tuple(Machine(f"m{n}", f"r{n // 2}", (2, 2)) for n in range(4)), "lab")
-    apps, held, histories, index = Apps(), [], Histories(), []
+    apps, held, histories, index = AppIndex(), [], Histories(), []
     for place, name in enumerate(names):
         jobs = tuple(
             JobRow(f"j{n}", "finished" if n else "stopped", (), 80.0 + n, 100.0, 0.5 / (n + 1),
@@ -37,14 +37,16 @@ def small_run(title: str, names: Sequence[str], shift: float = 0.0) -> Recording
         lines = []
         for gpu in range(topology.gpus):
             name = names[(gpu // 2 + beat) % len(names)]
-            held.append(Held(gpu, name, at, at + 590.0, "auction" if gpu % 3 else "leftover"))
+            held.append(
+                HeldSegment(gpu, name, at, at + 590.0, "auction" if gpu % 3 else "leftover")
+            )
         for place, name in enumerate(names):
             reason = Reason.PARTLY_SERVED if place else Reason.NOT_IN_AUCTION
             rho, granted = 1.0 + 0.1 * place + 0.02 * beat, 4 if place else 0
-            line = AppLine(AppId(name), 4, 8, granted, reason, rho, place + 1, bool(place))
+            line = AppInRound(AppId(name), 4, 8, granted, reason, rho, place + 1, bool(place))
             lines.append(line)
         bids = (Bid(AppId(names[-1]), (Row((Chunk(1, 4), Chunk(1, 4)), 1234.0),)),)
-        given = (Allotment(AppId(names[-1]), (GpuId(0), GpuId(1)), Source.AUCTION),)
+        given = (Allotment(AppId(names[-1]), (GpuId(0), GpuId(1)), LeaseSource.AUCTION),)
         record = RoundRecord(
             beat + 1, at, at + 1.5, "beat", 16, given, (), (), tuple(lines),
             Notes(bids=bids, won={AppId(names[-1]): (GpuId(0), GpuId(1), GpuId(2))},
@@ -54,7 +56,7 @@ def small_run(title: str, names: Sequence[str], shift: float = 0.0) -> Recording
         )  # fmt: skip
         histories.note(at, record.apps)
         index.append(FoundRound(line_of(record), Path(), beat + 1, 0, record))
-    origin = Origin("run", title, "themis", "lab", 600.0, 1)
+    origin = DataOrigin("run", title, "themis", "lab", 600.0, 1)
     return Recording(origin, topology, apps, tuple(held), histories, index, {}, "made up")
 
 
@@ -62,7 +64,7 @@ def large_run(apps: int = 500, segments: int = 100_000, gpus: int = 256) -> Reco
     """A run of so many apps and segments, in some months."""
     chance = random.Random("large run")
     machines = tuple(Machine(f"m{n:03}", f"r{n // 8}", (4, 4)) for n in range(gpus // 8))
-    known = Apps()
+    known = AppIndex()
     end = 600.0 * segments / gpus
     for number in range(apps):
         submitted = end * number / apps
@@ -79,6 +81,8 @@ def large_run(apps: int = 500, segments: int = 100_000, gpus: int = 256) -> Reco
         at = 600.0 * beat
         newest = max(1, round(apps * at / end))
         name = f"app-{chance.randrange(max(0, newest - 20), newest):04}"
-        held.append(Held(gpu, name, at, at + chance.choice((600.0, 590.0, 300.0)), "auction"))
-    origin = Origin("run", "large", "themis", "large", 600.0, 1)
+        held.append(
+            HeldSegment(gpu, name, at, at + chance.choice((600.0, 590.0, 300.0)), "auction")
+        )
+    origin = DataOrigin("run", "large", "themis", "large", 600.0, 1)
     return Recording(origin, Topology(machines, "large"), known, tuple(held), Histories(), [])

@@ -190,7 +190,7 @@ class ScriptedWorld:
     def progress(self, app: str, iterations: float) -> list[Command]:
         """Every job of an app's phase has come so far."""
         jobs = self.arbiter.world.apps[AppId(app)].jobs
-        samples = tuple(events.Sample(job, iterations, 1.0) for job in jobs)
+        samples = tuple(events.ProgressSample(job, iterations, 1.0) for job in jobs)
         return self.send(events.ProgressMeasured(self.now, AppId(app), samples))
 
     def speak(self, app: str, bid: Bid | None = None) -> list[Command]:

@@ -30,8 +30,8 @@ from themis.core.policies import Policy, policy
 from themis.errors import InvariantError
 from themis.sim.driver import Observer, Simulation
 from themis.sim.iteration_measuring import NO_LEARNING, Learning
-from themis.sim.modelled_jobs import NO_COSTS, Costs
-from themis.sim.outcome import Outcome
+from themis.sim.modelled_jobs import NO_COSTS, JobCosts
+from themis.sim.outcome import SimulationOutcome
 from themis.sim.workloads import SimApp, Workload
 
 NO_LEAD = Settings(bid_deadline=0.001, solve_budget=0.001, grace=0.0, heartbeat=0.0)
@@ -95,12 +95,12 @@ def simulate(
     settings: Settings | None = None,
     *,
     seed: int = 1,
-    costs: Costs = NO_COSTS,
+    costs: JobCosts = NO_COSTS,
     learning: Learning = NO_LEARNING,
     options: dict[str, Any] | None = None,
     observers: Sequence[Observer] = (),
     on_round: Callable[[RoundRecord], None] | None = None,
-) -> Outcome:
+) -> SimulationOutcome:
     """Run a workload to its end; without `costs` starting and checkpointing take no time."""
     return Simulation(
         topology,

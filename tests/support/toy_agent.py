@@ -7,6 +7,7 @@ from themis.agent_host.session_client import AgentLink
 from themis.core.model import SLOT, AppSpec, Bid, Chunk, GpuId, JobId, Lease, Row
 from themis.errors import DeniedError, ThemisError, UnknownAppError
 from themis.protocol.agent_messages import (
+    AgentStart,
     BidSaid,
     EndSaid,
     LeaseNews,
@@ -16,7 +17,6 @@ from themis.protocol.agent_messages import (
     RefusalNews,
     RunNews,
     RunSaid,
-    Standing,
 )
 from themis.protocol.node_messages import Program, RunState
 from themis.rpc.client import AgentClient, Connection
@@ -95,7 +95,7 @@ class ToyAgent:
 
     def _take(self, item: NewsItem) -> None:
         match item:
-            case Standing():
+            case AgentStart():
                 self.standings += 1
                 self.held = {lease.gpu: lease for lease in item.leases}
                 alive = [run for run in item.runs if not run.state.over]

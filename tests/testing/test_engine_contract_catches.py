@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from themis.engines.attempt.record_file import read_page
-from themis.engines.base import Engine, Found, Task
+from themis.engines.base import Engine, FoundProgram, Task
 from themis.engines.host.accounts import Owners
 from themis.engines.host.gpu_inventory import Pretend
 from themis.engines.local.engine import LocalEngine
@@ -44,7 +44,7 @@ class TakesOldTokens(LocalEngine):
 
 
 class FindsNothing(LocalEngine):
-    async def reattach(self) -> tuple[Found, ...]:
+    async def reattach(self) -> tuple[FoundProgram, ...]:
         await super().reattach()
         return ()
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from themis.core.model import GpuId, Source
+from themis.core.model import GpuId, LeaseSource
 from themis.core.policies import Allotment, AppView, DirectPolicy, Plan, Policy, View, policy
 from themis.errors import InvariantError
 from themis.testing.policies import PolicyContract, random_view
@@ -18,7 +18,7 @@ class _Broken(DirectPolicy):
 
     def plan(self, view: View, rng: random.Random) -> Plan:
         items = ((app.app, tuple(self.choose(app, view))) for app in view.apps)
-        return Plan(tuple(Allotment(app, gpus, Source.DIRECT) for app, gpus in items if gpus))
+        return Plan(tuple(Allotment(app, gpus, LeaseSource.DIRECT) for app, gpus in items if gpus))
 
     def choose(self, app: AppView, view: View) -> list[GpuId]:
         raise NotImplementedError
@@ -61,7 +61,7 @@ class _FirstInTheList(DirectPolicy):
     def plan(self, view: View, rng: random.Random) -> Plan:
         for app in view.apps:
             if app.room and view.offer:
-                return Plan((Allotment(app.app, view.offer[:1], Source.DIRECT),))
+                return Plan((Allotment(app.app, view.offer[:1], LeaseSource.DIRECT),))
         return Plan(())
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from themis.agent_host.session.outgoing import RESUMABLE, MakeAgent
 from themis.agent_host.session.session import Agency
 from themis.agent_host.session_client import AgentLink
-from themis.apps import AppFile, Goal, Plan, parse_app, plan_app
+from themis.apps import AppFile, Goal, SweepPlan, parse_app, plan_app
 from themis.apps.app_file import Method
 from themis.apps.search_space import Value
 from themis.core.agent.agent import Agent
@@ -30,13 +30,13 @@ from themis.core.tuners import Stepwise
 from themis.errors import DeniedError, ThemisError, UnknownAppError
 from themis.protocol.agent_messages import (
     AgentReport,
+    AgentStart,
     Hosted,
     News,
     OverNews,
     RunNews,
     Said,
-    Sheet,
-    Standing,
+    SubmittedApp,
 )
 from themis.rpc.client import Backoff
 from themis.security.redaction import clean
@@ -51,7 +51,7 @@ _MOST_FAILURES = 20
 """Of an app that are told; its status has all."""
 
 
-class Service(Protocol):
+class AgentService(Protocol):
     """What a host asks of the service, as with `HostClient`."""
 
     async def exchange(self, report: AgentReport) -> News:
@@ -60,14 +60,14 @@ class Service(Protocol):
     async def hosted(self, revision: int) -> Hosted:
         """Which apps need an agent; waits a while for another answer than the last."""
 
-    async def sheet(self, app: AppId) -> Sheet:
+    async def sheet(self, app: AppId) -> SubmittedApp:
         """What was submitted."""
 
 
 class Connect(Protocol):
     """Makes clients that can be used at the same time."""
 
-    def __call__(self) -> Service:
+    def __call__(self) -> AgentService:
         """Another client."""
 
 
@@ -76,9 +76,9 @@ class AppRunner:
 
     def __init__(
         self,
-        client: Service,
+        client: AgentService,
         written: AppFile,
-        plan: Plan,
+        plan: SweepPlan,
         rng: random.Random,
         *,
         suggesting: "Suggesting | None" = None,
@@ -130,8 +130,8 @@ class AppRunner:
     @classmethod
     def of_sheet(
         cls,
-        client: Service,
-        sheet: Sheet,
+        client: AgentService,
+        sheet: SubmittedApp,
         rng: random.Random,
         own: Stepwise | None = None,
         make_agent: MakeAgent = Agent,
@@ -179,7 +179,7 @@ class AppRunner:
         async for item in self._link.news():
             self._offset = self._link.at - self._monotonic()
             self._agency.behind = self._link.at - self._wall()
-            if isinstance(item, Standing):
+            if isinstance(item, AgentStart):
                 self._link.hush()  # What waits would be said twice, and differently.
                 if self._suggesting is not None:
                     self._suggesting.relive(item)
@@ -232,7 +232,7 @@ class AppRunner:
             self._own.note_placement(self._agency.placement)
 
 
-def _suggesting(written: AppFile, plan: Plan, seed: int) -> "Suggesting | None":
+def _suggesting(written: AppFile, plan: SweepPlan, seed: int) -> "Suggesting | None":
     search = written.search
     if search is None or search.method is not Method.OPTUNA:
         return None

@@ -108,7 +108,7 @@ class OwnTuner(Stepwise):
             TunerError: A method gave what cannot be.
             ThemisError: As `Client` does.
         """
-        place = Place.of(server, token, ca, agents)
+        place = ServiceAddress.of(server, token, ca, agents)
         return asyncio.run(self._submit_and_speak(place, _written(app), key, seed))
 
     def attach(
@@ -135,21 +135,23 @@ class OwnTuner(Stepwise):
             RefusedError: The service decides for it.
             ThemisError: As with `run`.
         """
-        place = Place.of(server, token, ca, agents)
+        place = ServiceAddress.of(server, token, ca, agents)
         if "outcome" in place.client.status(app):
             return place.client.results(app)
         place.check_role()
         return asyncio.run(self._speak(place, app))
 
     async def _submit_and_speak(
-        self, place: "Place", written: AppFile, key: str | None, seed: int | None
+        self, place: "ServiceAddress", written: AppFile, key: str | None, seed: int | None
     ) -> Results:
         await asyncio.to_thread(place.check_role)
         name = await asyncio.to_thread(_submitted, place.client, written, key, seed)
         _LOG.info("%s is submitted", name)
         return await self._speak(place, name, written)
 
-    async def _speak(self, place: "Place", app: str, written: AppFile | None = None) -> Results:
+    async def _speak(
+        self, place: "ServiceAddress", app: str, written: AppFile | None = None
+    ) -> Results:
         connection = await asyncio.to_thread(place.connection)
         try:
             await to_the_end(self, AppId(app), connection, place.client, written)
@@ -205,7 +207,7 @@ def tune(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServiceAddress:
     """A service as somebody reaches it."""
 
     client: Client
@@ -220,7 +222,7 @@ class Place:
         token: str | None,
         ca: str | os.PathLike[str] | None,
         agents: str | None,
-    ) -> "Place":
+    ) -> "ServiceAddress":
         environ = os.environ
         secret = Secret(token) if token else find_token(environ, root=os.geteuid() == 0)
         signed = ca or environ.get("THEMIS_CA") or None

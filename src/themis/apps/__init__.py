@@ -12,30 +12,30 @@ same file.
 from themis.apps.app_file import (
     AppFile,
     Goal,
-    Metric,
+    MetricSpec,
     Minder,
     Search,
-    Stop,
+    StopConditions,
     parse_app,
     plain_app,
     read_app,
 )
 from themis.apps.app_schema import app_schema
-from themis.apps.plan import Plan, Trial, plan_app
+from themis.apps.plan import PlannedTrial, SweepPlan, plan_app
 from themis.apps.search_space import Choice, Parameter, Range
 
 __all__ = [
     "AppFile",
     "Choice",
     "Goal",
-    "Metric",
+    "MetricSpec",
     "Minder",
     "Parameter",
-    "Plan",
+    "PlannedTrial",
     "Range",
     "Search",
-    "Stop",
-    "Trial",
+    "StopConditions",
+    "SweepPlan",
     "app_schema",
     "parse_app",
     "plain_app",

@@ -16,7 +16,7 @@ from themis.core.model.ids import check_count, check_name, check_number, check_w
 from themis.core.model.zoo import entry
 from themis.errors import ConfigError, unknown_name
 from themis.recording.written_values import seconds
-from themis.recording.yaml_documents import Place, read_document
+from themis.recording.yaml_documents import FilePosition, read_document
 
 MOST_ARGUMENTS = 1000
 MOST_TEXT = 4096
@@ -39,7 +39,7 @@ class Method(StrEnum):
     OPTUNA = "optuna"
 
 
-class Rule(StrEnum):
+class StopRule(StrEnum):
     """How trials are stopped early."""
 
     HALVING = "halving"
@@ -62,7 +62,7 @@ class Goal(StrEnum):
     MAXIMIZE = "maximize"
 
 
-class Source(StrEnum):
+class MetricSource(StrEnum):
     """Where a job's metrics are read from."""
 
     JSONL = "jsonl"
@@ -81,22 +81,22 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopConditions:
     """How far trials train."""
 
-    method: Rule = Rule.NONE
+    method: StopRule = StopRule.NONE
     max_iterations: int = 0
     """Of the last survivor; zero for jobs that count none."""
     eta: int = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class MetricSpec:
     """What trials are judged by."""
 
     name: str = "loss"
     goal: Goal = Goal.MINIMIZE
-    source: Source = Source.JSONL
+    source: MetricSource = MetricSource.JSONL
     path: str = ""
     """For tensorboard: the folder of event files, below the job's checkpoint folder."""
     pattern: str = ""
@@ -115,7 +115,7 @@ class Gpus:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class CheckpointRules:
     """How jobs save."""
 
     every: float = 0.0
@@ -137,16 +137,16 @@ class AppFile:
     workdir: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     search: Search | None = None
-    stop: Stop = field(default_factory=Stop)
+    stop: StopConditions = field(default_factory=StopConditions)
     tuner: Minder = Minder.SERVICE
-    metric: Metric = field(default_factory=Metric)
+    metric: MetricSpec = field(default_factory=MetricSpec)
     gpus: Gpus = field(default_factory=Gpus)
     iteration_seconds: float = 0.0
     """On one GPU; zero if nobody knows yet."""
     duration: float = 0.0
     """Seconds on one GPU of a job that counts no iterations; zero if nobody knows."""
     model: str = ""
-    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    checkpoint: CheckpointRules = field(default_factory=CheckpointRules)
     retries: int = 3
     max_runtime: float = 0.0
     """Seconds of running that a job gets; zero for no limit."""
@@ -171,8 +171,8 @@ class AppFile:
         """Whether the service compares trials by their metric, so that each must report it."""
         if self.search is None or self.tuner is Minder.OWN:
             return False
-        stops = self.stop.method is not Rule.NONE
-        return stops or self.search.method is Method.OPTUNA or self.metric != Metric()
+        stops = self.stop.method is not StopRule.NONE
+        return stops or self.search.method is Method.OPTUNA or self.metric != MetricSpec()
 
 
 def read_app(path: Path) -> AppFile:
@@ -185,13 +185,13 @@ def read_app(path: Path) -> AppFile:
     return parse_app(data, place)
 
 
-def parse_app(data: object, place: Place | None = None) -> AppFile:
+def parse_app(data: object, place: FilePosition | None = None) -> AppFile:
     """An app from plain data.
 
     Raises:
         ConfigError: Something in it cannot be.
     """
-    place = place or Place()
+    place = place or FilePosition()
     names = {each.name for each in fields(AppFile)}
     given = place.mapped(data, names, ("name", "command"))
     values = {key: _READERS[key](value, place.at(key)) for key, value in given.items()}
@@ -200,13 +200,13 @@ def parse_app(data: object, place: Place | None = None) -> AppFile:
     return written
 
 
-def _check_whole(app: AppFile, given: Mapping[str, Any], place: Place) -> None:
+def _check_whole(app: AppFile, given: Mapping[str, Any], place: FilePosition) -> None:
     rule, search = app.stop.method, app.search
-    if rule is not Rule.NONE and search is None:
+    if rule is not StopRule.NONE and search is None:
         raise place.at("search").error(
             None, f"a search: {rule} stops trials, and there is only one"
         )
-    if rule is not Rule.NONE and not app.stop.max_iterations:
+    if rule is not StopRule.NONE and not app.stop.max_iterations:
         raise place.at("stop", "max_iterations").error(None, f"iterations, for {rule}")
     if app.counted and app.duration:
         raise place.at("duration").error(
@@ -219,7 +219,7 @@ def _check_whole(app: AppFile, given: Mapping[str, Any], place: Place) -> None:
     if search is None:
         return
     grid = search.method is Method.GRID
-    if not grid and not search.n and rule is not Rule.HYPERBAND:
+    if not grid and not search.n and rule is not StopRule.HYPERBAND:
         raise place.at("search", "n").error(None, "how many trials")
     if grid and search.n:
         raise place.at("search", "n").error(search.n, "nothing: a grid has as many as it has")
@@ -230,10 +230,10 @@ _Section = TypeVar("_Section")
 
 def _section(
     kind: type[_Section], required: tuple[str, ...] = ()
-) -> Callable[[Any, Place], _Section]:
+) -> Callable[[Any, FilePosition], _Section]:
     names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
 
-    def read(value: Any, place: Place) -> _Section:
+    def read(value: Any, place: FilePosition) -> _Section:
         given = place.mapped(value, names, required)
         readers = _SECTIONS[kind.__name__]
         return kind(**{key: readers[key](each, place.at(key)) for key, each in given.items()})
@@ -241,25 +241,25 @@ def _section(
     return read
 
 
-def _text(value: Any, place: Place) -> str:
+def _text(value: Any, place: FilePosition) -> str:
     if not isinstance(value, str) or len(value) > MOST_TEXT or "\0" in value:
         raise place.error(value, f"a text of at most {MOST_TEXT} characters")
     return value
 
 
-def _name(value: Any, place: Place) -> str:
+def _name(value: Any, place: FilePosition) -> str:
     with place.blamed():
         return check_name("name", value)
 
 
-def _word(value: Any, place: Place) -> str:
+def _word(value: Any, place: FilePosition) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= 64 or not value.isprintable():
         raise place.error(value, "a word of at most 64 characters")
     return value
 
 
-def _enum(kind: type[StrEnum]) -> Callable[[Any, Place], StrEnum]:
-    def read(value: Any, place: Place) -> StrEnum:
+def _enum(kind: type[StrEnum]) -> Callable[[Any, FilePosition], StrEnum]:
+    def read(value: Any, place: FilePosition) -> StrEnum:
         names = [str(each) for each in kind]
         # YAML reads none as a word and null as nothing; people mean the same.
         value = "none" if value is None and "none" in names else value
@@ -270,16 +270,16 @@ def _enum(kind: type[StrEnum]) -> Callable[[Any, Place], StrEnum]:
     return read
 
 
-def _count(low: int, high: int) -> Callable[[Any, Place], int]:
-    def read(value: Any, place: Place) -> int:
+def _count(low: int, high: int) -> Callable[[Any, FilePosition], int]:
+    def read(value: Any, place: FilePosition) -> int:
         with place.blamed():
             return check_count("value", value, low=low, high=high)
 
     return read
 
 
-def _time(low: float = 0.0, high: float = 1e9) -> Callable[[Any, Place], float]:
-    def read(value: Any, place: Place) -> float:
+def _time(low: float = 0.0, high: float = 1e9) -> Callable[[Any, FilePosition], float]:
+    def read(value: Any, place: FilePosition) -> float:
         with place.blamed():
             return check_number(
                 "value", seconds(value, "value"), low=low, high=high, above=low == 0.0
@@ -288,19 +288,19 @@ def _time(low: float = 0.0, high: float = 1e9) -> Callable[[Any, Place], float]:
     return read
 
 
-def _iteration_seconds(value: Any, place: Place) -> float:
+def _iteration_seconds(value: Any, place: FilePosition) -> float:
     given = number(value, place)
     with place.blamed():
         return check_number("value", given, above=True, high=1e9)
 
 
-def _weight(value: Any, place: Place) -> float:
+def _weight(value: Any, place: FilePosition) -> float:
     given = number(value, place)
     with place.blamed():
         return check_weight("value", given)
 
 
-def _command(value: Any, place: Place) -> tuple[str, ...]:
+def _command(value: Any, place: FilePosition) -> tuple[str, ...]:
     if isinstance(value, str):
         raise place.error(
             value, "a list of arguments, such as [python, train.py]: no shell reads it"
@@ -317,7 +317,7 @@ def _command(value: Any, place: Place) -> tuple[str, ...]:
     return tuple(made)
 
 
-def _env(value: Any, place: Place) -> dict[str, str]:
+def _env(value: Any, place: FilePosition) -> dict[str, str]:
     if not isinstance(value, dict) or len(value) > MOST_VARIABLES:
         raise place.error(None, f"a mapping of at most {MOST_VARIABLES} variables")
     made: dict[str, str] = {}
@@ -335,21 +335,21 @@ def _env(value: Any, place: Place) -> dict[str, str]:
     return made
 
 
-def _as_written(value: Any, place: Place) -> Any:
+def _as_written(value: Any, place: FilePosition) -> Any:
     """A number as it stands in the file: an argument 010 is not 8."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return place.texts.get(place.steps, str(value))
     return value
 
 
-def _memory(value: Any, place: Place) -> float:
+def _memory(value: Any, place: FilePosition) -> float:
     found = _MEMORY.match(str(value).strip()) if not isinstance(value, bool) else None
     if found is None:
         raise place.error(value, "gigabytes, such as 16 or 16G")
     return float(found[1]) * _GIGABYTES[found[2]]
 
 
-def _zoo(value: Any, place: Place) -> str:
+def _zoo(value: Any, place: FilePosition) -> str:
     with place.blamed():
         try:
             return entry(_text(value, place)).name
@@ -357,31 +357,31 @@ def _zoo(value: Any, place: Place) -> str:
             raise ConfigError("model", value, error.allowed) from None
 
 
-def _pattern(value: Any, place: Place) -> str:
+def _pattern(value: Any, place: FilePosition) -> str:
     text = _text(value, place)
     if not text:
         raise place.error(value, "a pattern")
     return text
 
 
-def _path(value: Any, place: Place) -> str:
+def _path(value: Any, place: FilePosition) -> str:
     text = _text(value, place)
     if text.startswith("/") or ".." in text.split("/"):
         raise place.error(value, "a path below the checkpoint folder")
     return text
 
 
-_SECTIONS: dict[str, Mapping[str, Callable[[Any, Place], Any]]] = {
+_SECTIONS: dict[str, Mapping[str, Callable[[Any, FilePosition], Any]]] = {
     "Search": {"method": _enum(Method), "n": _count(1, 10_000), "params": parse_space},
-    "Stop": {
-        "method": _enum(Rule),
+    "StopConditions": {
+        "method": _enum(StopRule),
         "max_iterations": _count(1, 10**12),
         "eta": _count(2, 100),
     },
-    "Metric": {
+    "MetricSpec": {
         "name": _word,
         "goal": _enum(Goal),
-        "source": _enum(Source),
+        "source": _enum(MetricSource),
         "path": _path,
         "pattern": _pattern,
     },
@@ -391,27 +391,27 @@ _SECTIONS: dict[str, Mapping[str, Callable[[Any, Place], Any]]] = {
         "model": _name,
         "memory": _memory,
     },
-    "Checkpoint": {
+    "CheckpointRules": {
         "every": _time(1.0),
         "grace": _time(1.0, LONGEST_GRACE),
         "save": _time(),
         "restart": _time(),
     },
 }
-_READERS: Mapping[str, Callable[[Any, Place], Any]] = {
+_READERS: Mapping[str, Callable[[Any, FilePosition], Any]] = {
     "name": _name,
     "command": _command,
     "workdir": _text,
     "env": _env,
     "search": _section(Search, ("params",)),
-    "stop": _section(Stop),
+    "stop": _section(StopConditions),
     "tuner": _enum(Minder),
-    "metric": _section(Metric),
+    "metric": _section(MetricSpec),
     "gpus": _section(Gpus),
     "iteration_seconds": _iteration_seconds,
     "duration": _time(),
     "model": _zoo,
-    "checkpoint": _section(Checkpoint),
+    "checkpoint": _section(CheckpointRules),
     "retries": _count(0, 1000),
     "max_runtime": _time(1.0),
     "weight": _weight,
@@ -435,7 +435,7 @@ def _plain(value: Any) -> Any:
             params = {name: _plain_parameter(each) for name, each in value.params.items()}
             made = {"method": str(value.method), "params": params}
             return made | ({"n": value.n} if value.n else {})
-        case Stop() | Metric() | Gpus() | Checkpoint():
+        case StopConditions() | MetricSpec() | Gpus() | CheckpointRules():
             blank = type(value)()
             return {
                 each.name: _plain(getattr(value, each.name))

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Any
 
-from themis.apps.app_file import Goal, Method, Minder, Rule, Source
+from themis.apps.app_file import Goal, Method, MetricSource, Minder, StopRule
 from themis.core.model.ids import LEAST_WEIGHT, MOST_WEIGHT
 from themis.core.model.zoo import ZOO
 
@@ -109,7 +109,7 @@ def _search() -> dict[str, Any]:
 def _stop() -> dict[str, Any]:
     return _object(
         {
-            "method": _about(_words(Rule), "Who is stopped early (default: none)."),
+            "method": _about(_words(StopRule), "Who is stopped early (default: none)."),
             "max_iterations": _about(_count(1, 10**12), "Of a job that is never stopped early."),
             "eta": _about(_count(2, 100), "One in so many goes on (default: 2)."),
         }
@@ -124,7 +124,7 @@ def _metric() -> dict[str, Any]:
                 "What it is called where it is read from (default: loss).",
             ),
             "goal": _about(_words(Goal), "Which way is better (default: minimize)."),
-            "source": _about(_words(Source), "Where it is read from (default: jsonl)."),
+            "source": _about(_words(MetricSource), "Where it is read from (default: jsonl)."),
             "path": _about({"type": "string"}, "Folder of event files, for tensorboard."),
             "pattern": _about({"type": "string"}, "RE2 with groups it and the metric, for regex."),
         }

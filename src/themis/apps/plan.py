@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from themis.apps.app_file import AppFile, Method, Rule, Search
+from themis.apps.app_file import AppFile, Method, Search, StopRule
 from themis.apps.search_space import Value, grid_trials, random_trials, written_value
 from themis.core.fairness.schedules import halving_from_max
 from themis.core.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
@@ -29,7 +29,7 @@ _HOLE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class PlannedTrial:
     """One job of the app."""
 
     job: JobId
@@ -38,11 +38,11 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SweepPlan:
     """A sweep, laid out."""
 
     spec: AppSpec
-    trials: tuple[Trial, ...]
+    trials: tuple[PlannedTrial, ...]
     tuner: str
     """A name of `themis.core.tuners.TUNERS`."""
 
@@ -58,7 +58,7 @@ class Plan:
         return sum(phase.jobs * phase.iterations * first for phase in self.spec.phases)
 
 
-def plan_app(app: AppFile, name: AppId, owner: OwnerId, seed: int) -> Plan:
+def plan_app(app: AppFile, name: AppId, owner: OwnerId, seed: int) -> SweepPlan:
     """Lay out a sweep; the same for the same seed.
 
     Raises:
@@ -96,15 +96,15 @@ def plan_app(app: AppFile, name: AppId, owner: OwnerId, seed: int) -> Plan:
         restart_seconds=app.checkpoint.restart,
         estimated=not known,
     )
-    laid = tuple(Trial(job.id, params) for job, params in zip(jobs, trials, strict=True))
-    return Plan(spec, laid, _TUNERS[app.stop.method])
+    laid = tuple(PlannedTrial(job.id, params) for job, params in zip(jobs, trials, strict=True))
+    return SweepPlan(spec, laid, _TUNERS[app.stop.method])
 
 
 _TUNERS = {
-    Rule.HALVING: "halving",
-    Rule.HYPERBAND: "hyperband",
-    Rule.CURVE: "curves",
-    Rule.NONE: "single",
+    StopRule.HALVING: "halving",
+    StopRule.HYPERBAND: "hyperband",
+    StopRule.CURVE: "curves",
+    StopRule.NONE: "single",
 }
 
 
@@ -128,7 +128,7 @@ def _brackets(app: AppFile) -> tuple[Phase, ...]:
 
 
 def _check_brackets(app: AppFile, count: int) -> None:
-    if app.stop.method is Rule.HYPERBAND and count != (needed := jobs_needed(_brackets(app))):
+    if app.stop.method is StopRule.HYPERBAND and count != (needed := jobs_needed(_brackets(app))):
         raise ConfigError(
             "trials",
             count,
@@ -140,11 +140,11 @@ def _check_brackets(app: AppFile, count: int) -> None:
 def _phases(app: AppFile, count: int) -> tuple[Phase, ...]:
     stop = app.stop
     match stop.method:
-        case Rule.HALVING:
+        case StopRule.HALVING:
             return halving_from_max(count, stop.max_iterations, stop.eta)
-        case Rule.HYPERBAND:
+        case StopRule.HYPERBAND:
             return _brackets(app)
-        case Rule.CURVE | Rule.NONE:
+        case StopRule.CURVE | StopRule.NONE:
             return (Phase(count, stop.max_iterations or 1),)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from themis.errors import ConfigError
-from themis.recording.yaml_documents import Place
+from themis.recording.yaml_documents import FilePosition
 
 Value = str | int | float | bool
 
@@ -60,7 +60,7 @@ Parameter = Choice | Range
 Space = Mapping[str, Parameter]
 
 
-def parse_space(data: object, place: Place) -> dict[str, Parameter]:
+def parse_space(data: object, place: FilePosition) -> dict[str, Parameter]:
     """The parameters of a search.
 
     Raises:
@@ -78,7 +78,7 @@ def parse_space(data: object, place: Place) -> dict[str, Parameter]:
     return space
 
 
-def _parameter(given: object, place: Place) -> Parameter:
+def _parameter(given: object, place: FilePosition) -> Parameter:
     if isinstance(given, list):
         if not 1 <= len(given) <= MOST_CHOICES:
             raise place.error(given, f"between 1 and {MOST_CHOICES} values")
@@ -101,7 +101,7 @@ def _parameter(given: object, place: Place) -> Parameter:
     return Range(kind, low, high)
 
 
-def number(given: object, place: Place) -> float:
+def number(given: object, place: FilePosition) -> float:
     """A finite number; 1e-5 too, which YAML reads as a text."""
     if isinstance(given, str):
         try:
@@ -119,7 +119,7 @@ def number(given: object, place: Place) -> float:
     return value
 
 
-def _value(given: object, place: Place) -> Value:
+def _value(given: object, place: FilePosition) -> Value:
     if isinstance(given, str):
         return _text(given, place)
     if isinstance(given, bool) or (isinstance(given, int) and abs(given) < 10**18):
@@ -129,7 +129,7 @@ def _value(given: object, place: Place) -> Value:
     raise place.error(given, "a text, a number, true or false")
 
 
-def _text(given: str, place: Place) -> Value:
+def _text(given: str, place: FilePosition) -> Value:
     # 1e-5 is a number to everybody but YAML.
     if re.fullmatch(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+", given):
         return number(given, place)

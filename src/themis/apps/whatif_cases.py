@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from themis.apps.app_file import AppFile, Rule, parse_app, plain_app
+from themis.apps.app_file import AppFile, StopRule, parse_app, plain_app
 from themis.apps.plan import plan_app
 from themis.core.model import AppId, Machine, OwnerId, Topology
 from themis.core.model.ids import check_count
 from themis.core.policies.registry import POLICIES
 from themis.errors import ConfigError, unknown_name
 from themis.recording.codec import decode
-from themis.recording.forecast_questions import LONGEST_DELAY, MOST_CASES, Case
+from themis.recording.forecast_questions import LONGEST_DELAY, MOST_CASES, ForecastCase
 from themis.recording.written_values import seconds
 
 AS_WRITTEN = "as written"
@@ -26,7 +26,7 @@ _STOP_KEYS = ("eta", "max_iterations")
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class CaseChanges:
     """What is to be changed, each value for itself."""
 
     gpus: tuple[int, ...] = ()
@@ -50,22 +50,22 @@ class Wishes:
         return bool(self.policy or self.add_machines)
 
 
-def wishes_from(data: Mapping[str, Any]) -> Wishes:
+def wishes_from(data: Mapping[str, Any]) -> CaseChanges:
     """Wishes in plain data; keys that are none are left out.
 
     Raises:
         ConfigError: Something in it is not what it should be.
     """
-    given = {each.name: data[each.name] for each in fields(Wishes) if data.get(each.name)}
+    given = {each.name: data[each.name] for each in fields(CaseChanges) if data.get(each.name)}
     for key, values in given.items():
         if not isinstance(values, list | tuple):
             raise ConfigError(key, values, "a list")
-    return Wishes(**{key: tuple(values) for key, values in given.items()})
+    return CaseChanges(**{key: tuple(values) for key, values in given.items()})
 
 
 def cases_of(
-    app: AppFile, wishes: Wishes, *, name: AppId, owner: OwnerId, seed: int, topology: Topology
-) -> tuple[Case, ...]:
+    app: AppFile, wishes: CaseChanges, *, name: AppId, owner: OwnerId, seed: int, topology: Topology
+) -> tuple[ForecastCase, ...]:
     """The app as written, and one case for each wish.
 
     Raises:
@@ -75,9 +75,9 @@ def cases_of(
     if wishes.count >= MOST_CASES:
         raise ConfigError("what is changed", wishes.count, f"at most {MOST_CASES - 1} things")
 
-    def case(label: str, varied: AppFile) -> Case:
+    def case(label: str, varied: AppFile) -> ForecastCase:
         plan = plan_app(varied, name, owner, seed)
-        return Case(label, plan.spec, plan.tuner)
+        return ForecastCase(label, plan.spec, plan.tuner)
 
     written = case(AS_WRITTEN, app)
     cases = [written]
@@ -104,7 +104,7 @@ def _stopped(app: AppFile, text: str) -> AppFile:
     if not isinstance(text, str):
         raise ConfigError("stop", text, "a rule, such as none or halving,eta=3")
     rule, *options = [part.strip() for part in text.split(",")]
-    rules = [str(each) for each in Rule]
+    rules = [str(each) for each in StopRule]
     if rule not in rules:
         raise unknown_name("stop", rule, rules)
     plain = plain_app(app)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from themis.cli.auction_tables import Solved, Try, Unread, as_plain_data, show
+from themis.cli.auction_tables import SolvedFile, Try, Unread, as_plain_data, show
 from themis.cli.common import options
 from themis.cli.common.output import (
     FAILED,
@@ -62,7 +62,7 @@ def solve_command(
     solvers = _solvers(names)
     paths = _paths(files)
     warm_up(solvers)
-    results: list[Solved | Unread] = []
+    results: list[SolvedFile | Unread] = []
     with progress_bar("solving", len(paths) * len(solvers)) as bar:
         for number, path in enumerate(paths):
 
@@ -81,7 +81,7 @@ def solve_command(
     _exit(results, asked=[name for name in names if name != ALL])
 
 
-def _exit(results: list[Solved | Unread], asked: list[str]) -> None:
+def _exit(results: list[SolvedFile | Unread], asked: list[str]) -> None:
     if any(isinstance(item, Unread) for item in results):
         raise typer.Exit(USAGE)
     for item in _solved(results):
@@ -94,8 +94,8 @@ def _exit(results: list[Solved | Unread], asked: list[str]) -> None:
             raise typer.Exit(FAILED)
 
 
-def _solved(results: list[Solved | Unread]) -> list[Solved]:
-    return [item for item in results if isinstance(item, Solved)]
+def _solved(results: list[SolvedFile | Unread]) -> list[SolvedFile]:
+    return [item for item in results if isinstance(item, SolvedFile)]
 
 
 def _solvers(names: list[str]) -> list[Solver]:
@@ -163,7 +163,7 @@ def _solve_file(
     *,
     all_: bool,
     step: Callable[[int], None],
-) -> Solved | Unread:
+) -> SolvedFile | Unread:
     from themis.errors import ThemisError  # noqa: PLC0415 - late: --help is quick
     from themis.recording.auction_files import read_auction  # noqa: PLC0415 - see above
 
@@ -171,7 +171,7 @@ def _solve_file(
         auction = read_auction(path)
     except ThemisError as error:
         return Unread(path, str(error))
-    result = Solved(path, auction)
+    result = SolvedFile(path, auction)
     work = auction.budget if budget is None else budget
     for done, each in enumerate(solvers):
         step(done)

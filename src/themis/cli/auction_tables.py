@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from themis.core.auction import Interval, Problem, Solution
-    from themis.core.auction.solvers.comparison import Comparison
-    from themis.recording.auction_files import AuctionFile, Origin
+    from themis.core.auction.solvers.comparison import AnswerComparison
+    from themis.recording.auction_files import AuctionFile, AuctionOrigin
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class Try:
     solution: Solution | None = None
     seconds: float = 0.0
     error: str = ""
-    compared: Comparison | None = None
+    compared: AnswerComparison | None = None
     """With the recorded answer, if there is one."""
 
 
@@ -39,7 +39,7 @@ class Unread:
 
 
 @dataclass(slots=True)
-class Solved:
+class SolvedFile:
     """One file and the answers to it."""
 
     path: Path
@@ -52,7 +52,7 @@ class Solved:
 # For people
 
 
-def show(results: Sequence[Solved]) -> None:
+def show(results: Sequence[SolvedFile]) -> None:
     """One answer in full, several in a table."""
     if not results:
         return
@@ -74,7 +74,7 @@ def _say(out: Console, text: str) -> None:
     out.print(text, markup=False, soft_wrap=True)
 
 
-def _show_question(out: Console, item: Solved) -> None:
+def _show_question(out: Console, item: SolvedFile) -> None:
     auction = item.auction
     problem = auction.problem
     rows = sum(len(bidder.rows) for bidder in problem.bidders)
@@ -89,7 +89,7 @@ def _show_question(out: Console, item: Solved) -> None:
         _say(out, f"no answer was recorded: {auction.failure}")
 
 
-def _origin(origin: Origin) -> str:
+def _origin(origin: AuctionOrigin) -> str:
     hours, seconds = divmod(origin.at, 3600.0)
     return (
         f"round {origin.round} of {origin.policy} on {origin.cluster or 'some cluster'}, seed "
@@ -145,7 +145,7 @@ def _interval(kept: Interval) -> str:
     return low if kept.high - kept.low < 1e-6 else f"{low} to {high}"
 
 
-def _show_lines(out: Console, results: Sequence[Solved]) -> None:
+def _show_lines(out: Console, results: Sequence[SolvedFile]) -> None:
     rows = table(
         "", "auction", "bidders", "rows", "solver", "value", "gap", "kept ±", "exact", "won", "ms",
         "recorded",
@@ -168,7 +168,7 @@ def _show_lines(out: Console, results: Sequence[Solved]) -> None:
     _show_notes(out, results)
 
 
-def _show_notes(out: Console, results: Sequence[Solved]) -> None:
+def _show_notes(out: Console, results: Sequence[SolvedFile]) -> None:
     """What has no room in the table; of the same error once."""
     errors = {(tried.solver, tried.error): item for item in results for tried in item.tries}
     for (name, error), item in errors.items():
@@ -208,12 +208,12 @@ def _gpus(problem: Problem) -> int:
 # For programs
 
 
-def as_plain_data(results: Sequence[Solved | Unread]) -> dict[str, Any]:
+def as_plain_data(results: Sequence[SolvedFile | Unread]) -> dict[str, Any]:
     """Everything as plain data."""
     return {"files": [_plain_file(item) for item in results]}
 
 
-def _plain_file(item: Solved | Unread) -> dict[str, Any]:
+def _plain_file(item: SolvedFile | Unread) -> dict[str, Any]:
     if isinstance(item, Unread):
         return {"file": str(item.path), "error": item.error}
     auction = item.auction

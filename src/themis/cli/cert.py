@@ -12,7 +12,7 @@ from themis.cli.common.options import Json
 from themis.cli.common.output import escape_line, print_json
 
 if TYPE_CHECKING:
-    from themis.security.certificate_authority import Pair
+    from themis.security.certificate_authority import CertificatePair
 
 Folder = Annotated[Path, typer.Option("--dir", help="The folder with the authority's files.")]
 Days = Annotated[float, typer.Option(help="Valid for so many days.")]
@@ -97,7 +97,7 @@ def _client(role: str, name: str, folder: Path, days: float, *, json: bool) -> N
     _tell(make_client(folder, Role(role), name, now=time.time(), days=days), json=json)
 
 
-def _tell(pair: Pair, *, json: bool) -> None:
+def _tell(pair: CertificatePair, *, json: bool) -> None:
     if json:
         print_json({"cert": str(pair.cert), "key": str(pair.key)})
     else:

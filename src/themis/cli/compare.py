@@ -26,7 +26,7 @@ from themis.cli.common.output import (
 
 if TYPE_CHECKING:
     from themis.sim import Comparison, RunConfig
-    from themis.sim.compare import Metric
+    from themis.sim.compare import SummaryMetric
     from themis.sim.runs.worker_pool import Progress
 
 MAX_SEEDS = 10_000
@@ -247,7 +247,7 @@ def _show(comparison: Comparison, base: RunConfig, seeds: int, *, wide: bool) ->
     out.print(f"rho_ref, fair share; fair: at most 1.05; {interval}.")
 
 
-def _table(title: str, comparison: Comparison, metrics: tuple[Metric, ...]) -> Any:
+def _table(title: str, comparison: Comparison, metrics: tuple[SummaryMetric, ...]) -> Any:
     swept = comparison.swept
     # The first column is text: the policy, or the value with its policy.
     rows = table(title, f"{swept}, policy" if swept else "policy", *(m.label for m in metrics))

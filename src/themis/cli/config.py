@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from themis.config.keys import ServiceConfig
     from themis.config.loader import Loaded
     from themis.errors import ConfigError
-    from themis.sim.runs.run_file import Checked
+    from themis.sim.runs.run_file import RunFileReport
 
 app = typer.Typer(
     help="Check configuration files, and show what holds.",
@@ -210,8 +210,8 @@ def _rows(loaded: Loaded) -> list[dict[str, Any]]:
     ]
 
 
-def _check(file: Path, kind: FileKind) -> Checked:
-    from themis.sim.runs.run_file import Checked, check_file  # noqa: PLC0415 - for a quick --help
+def _check(file: Path, kind: FileKind) -> RunFileReport:
+    from themis.sim.runs.run_file import RunFileReport, check_file  # noqa: PLC0415 - for a quick --help
 
     if not (kind is FileKind.SERVICE or (kind is FileKind.AUTO and _is_service(file))):
         return check_file(file)
@@ -219,12 +219,12 @@ def _check(file: Path, kind: FileKind) -> Checked:
 
     found = examine(file)
     if found.loaded is None:
-        return Checked("", found.mistakes)
+        return RunFileReport("", found.mistakes)
     config = found.loaded.config
     mistake = _mistake_of_engine(file)
     if mistake is not None:
-        return Checked("", (mistake,))
-    return Checked(f"service, {config.policy} on grpc {config.grpc} and http {config.http}")
+        return RunFileReport("", (mistake,))
+    return RunFileReport(f"service, {config.policy} on grpc {config.grpc} and http {config.http}")
 
 
 def _mistake_of_engine(file: Path) -> ConfigError | None:
@@ -268,7 +268,7 @@ def _is_service(file: Path) -> bool:
     return isinstance(data, dict) and any(key in own for key in data if isinstance(key, str))
 
 
-def _say(file: Path, checked: Checked) -> None:
+def _say(file: Path, checked: RunFileReport) -> None:
     if not checked.mistakes:
         sys.stdout.write(escape_line(f"{file}: ok ({checked.what})") + "\n")
     for mistake in checked.mistakes:

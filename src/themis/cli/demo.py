@@ -13,7 +13,7 @@ import typer
 from themis.cli.common.output import FAILED, note, print_json
 
 if TYPE_CHECKING:
-    from themis.demo.demo_cluster import Session
+    from themis.demo.demo_cluster import DemoCluster
 
 
 def demo(
@@ -53,14 +53,14 @@ def demo(
 def _play(keep: Path | None, *, quick: bool) -> dict[str, Any]:
     """From the first process to the last; returns the summary."""
     from themis.cli.demo_screen import open_screen  # noqa: PLC0415 - late, so that --help is quick
-    from themis.demo.demo_cluster import Session  # noqa: PLC0415 - see above
+    from themis.demo.demo_cluster import DemoCluster  # noqa: PLC0415 - see above
     from themis.demo.observer import Watch  # noqa: PLC0415 - see above
     from themis.demo.summary import summarize  # noqa: PLC0415 - see above
     from themis.demo.tenants import tenants  # noqa: PLC0415 - see above
 
     began = time.monotonic()
     note("starting a service and six nodes with 16 pretend GPUs in 3 racks")
-    with Session.open(keep, quick=quick) as session:
+    with DemoCluster.open(keep, quick=quick) as session:
         try:
             _introduce(session)
             watch = Watch(session, tenants(session.place, quick=quick))
@@ -79,7 +79,7 @@ def _play(keep: Path | None, *, quick: bool) -> dict[str, Any]:
     }
 
 
-def _introduce(session: Session) -> None:
+def _introduce(session: DemoCluster) -> None:
     note(f"dashboard (this link works once): {session.admin.login_link()}")
     note(f"look around: THEMIS_SERVER={session.address} \\")
     note(f"             THEMIS_TOKEN_FILE={shlex.quote(str(session.token_file))} themis ls")

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from themis.demo.observer import Gpu, Look, Watch
+    from themis.demo.observer import Observation, ObservedGpu, Watch
 
 COLORS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 FREE = "·"
 
 
 @contextmanager
-def open_screen(watch: Watch) -> Iterator[Callable[[Look], None]]:
+def open_screen(watch: Watch) -> Iterator[Callable[[Observation], None]]:
     """Something that shows each look; on a terminal always in the same place."""
     out = console(stderr=True)
     if STYLE.quiet:
@@ -37,7 +37,7 @@ def open_screen(watch: Watch) -> Iterator[Callable[[Look], None]]:
         yield lambda look: live.update(picture(look, watch), refresh=True)
 
 
-def picture(look: Look, watch: Watch) -> RenderableType:
+def picture(look: Observation, watch: Watch) -> RenderableType:
     """One look: the apps, then who holds which GPU."""
     from rich.console import Group  # noqa: PLC0415 - only needed when something is shown
     from rich.text import Text  # noqa: PLC0415 - see above
@@ -47,7 +47,7 @@ def picture(look: Look, watch: Watch) -> RenderableType:
     columns = ("app", "of", "state", "-GPUs", "-phase", "-jobs", "-loss", "-rho")
     coming = [tenant for tenant in watch.cast if tenant.name not in watch.apps]
     rows += [(each.name, each.owner, f"comes at {each.after:.0f} s", *"-----") for each in coming]
-    machines: dict[str, list[tuple[Gpu, str]]] = {}
+    machines: dict[str, list[tuple[ObservedGpu, str]]] = {}
     for gpu, app in look.holders.items():
         machines.setdefault(f"{gpu.rack} {gpu.node}", []).append((gpu, app))
     cluster = Text()
@@ -100,10 +100,10 @@ def cells(held: Sequence[str], marks: Mapping[str, tuple[str, str]]) -> Text:
     return made
 
 
-def _lines(watch: Watch) -> Callable[[Look], None]:
+def _lines(watch: Watch) -> Callable[[Observation], None]:
     last: dict[str, str] = {}
 
-    def tell(look: Look) -> None:
+    def tell(look: Observation) -> None:
         for app, sheet in look.sheets.items():
             if app not in last:
                 tenant = watch.apps[app]

@@ -21,7 +21,7 @@ _COLORS = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "dim"
 
 def doctor(context: typer.Context, config: ServiceFile = None, json: Json = False) -> None:
     """Look whether the service and its jobs would run well on this machine; changes nothing."""
-    from themis.ops.doctor import Verdict, examine_machine  # noqa: PLC0415 - for a quick --help
+    from themis.ops.doctor import CheckVerdict, examine_machine  # noqa: PLC0415 - for a quick --help
     from themis.ops.engine_facts import EngineProbe  # noqa: PLC0415 - see above
     from themis.ops.host_facts import LocalMachine  # noqa: PLC0415 - see above
 
@@ -31,7 +31,7 @@ def doctor(context: typer.Context, config: ServiceFile = None, json: Json = Fals
         print_json({"findings": [_plain(item) for item in findings]})
     else:
         _show(findings)
-    if any(item.verdict is Verdict.FAILED for item in findings):
+    if any(item.verdict is CheckVerdict.FAILED for item in findings):
         raise typer.Exit(FAILED)
 
 

@@ -20,7 +20,7 @@ from themis.cli.common.output import console, escape_line
 
 if TYPE_CHECKING:
     from themis.config.keys import ServiceConfig
-    from themis.node.process import About
+    from themis.node.process import NodeGreeting
 
 _FLAGS = {
     "node.server": "--server",
@@ -102,7 +102,7 @@ def node(
     )
 
 
-def _announce(about: About) -> None:
+def _announce(about: NodeGreeting) -> None:
     for line in about.lines():
         _say(line)
 

@@ -105,7 +105,7 @@ def _policy(name: str | None, log: Path) -> Policy | None:
     if name is None:
         return None
     from themis.core.policies import policy  # noqa: PLC0415 - late: --help is quick
-    from themis.recording.event_log import LogReader  # noqa: PLC0415 - see above
+    from themis.recording.event_log import EventLogReader  # noqa: PLC0415 - see above
 
-    with LogReader(log) as reader:
+    with EventLogReader(log) as reader:
         return policy(name, **dict(reader.header.options))

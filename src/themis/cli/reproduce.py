@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from themis.evaluation import Chapter, Experiment, Scope
-    from themis.sim.runs.result_cache import Store
+    from themis.sim.runs.result_cache import ResultCache
 
 DATA_VARIABLE = "THEMIS_DATA"
 LONG = 20.0
@@ -117,7 +117,7 @@ def reproduce(
             next_one = ["themis", "reproduce", "all", "--out", str(out), "--minutes", "0"]
             note(f"to see what they tell, without running more: {shlex.join(next_one)}")
         return
-    asked = _Asked(wanted, scope, out, workers, fresh, minutes, begun)
+    asked = _ReproduceRequest(wanted, scope, out, workers, fresh, minutes, begun)
     if verify is not None:
         _verify(asked, verify, json=json)
         return
@@ -216,9 +216,9 @@ def _evaluate_there(out: Path, scope: Scope) -> None:
         of_other_scopes,
         write_report,
     )
-    from themis.sim.runs.result_cache import Store  # noqa: PLC0415 - both late, so that --help is quick
+    from themis.sim.runs.result_cache import ResultCache  # noqa: PLC0415 - both late, so that --help is quick
 
-    store = Store(out / "runs")
+    store = ResultCache(out / "runs")
     if not store.folder.is_dir():
         return
     with talking_bar("looking at what is there", numbers=False, at_once=True) as bar:
@@ -241,7 +241,7 @@ def _some(numbers: tuple[int, ...], text: str | None) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ReproduceRequest:
     wanted: list[Experiment]
     scope: Scope
     out: Path
@@ -261,7 +261,7 @@ class _Done:
     files: list[Path]
 
 
-def _carry_out(asked: _Asked) -> _Done:
+def _carry_out(asked: _ReproduceRequest) -> _Done:
     from themis.evaluation import (  # noqa: PLC0415 - late, so that --help is quick
         can_tell,
         evaluate,
@@ -383,14 +383,14 @@ def _check_verify(count: int, named: bool, given: list[str]) -> None:
         raise ConfigError("verify", count, f"only with names of experiments, or `all`{beside}")
 
 
-def _verify(asked: _Asked, count: int, *, json: bool) -> None:
+def _verify(asked: _ReproduceRequest, count: int, *, json: bool) -> None:
     """Make finished runs again; the exit code is 1 if one of them comes out otherwise."""
     from themis.evaluation import Results, verify  # noqa: PLC0415 - late, so that --help is quick
     from themis.sim.gc_tuning import spare_memory_checks  # noqa: PLC0415 - as above
-    from themis.sim.runs.result_cache import Store  # noqa: PLC0415 - as above
+    from themis.sim.runs.result_cache import ResultCache  # noqa: PLC0415 - as above
 
     spare_memory_checks()
-    store = Store(asked.out / "runs")
+    store = ResultCache(asked.out / "runs")
     with talking_bar("looking at what is there", numbers=False, at_once=True) as bar:
         checked = verify(
             asked.wanted,
@@ -417,7 +417,7 @@ def _verify(asked: _Asked, count: int, *, json: bool) -> None:
         raise typer.Exit(FAILED)
 
 
-def _other_scope(asked: _Asked, store: Store) -> str:
+def _other_scope(asked: _ReproduceRequest, store: ResultCache) -> str:
     """A hint for those who forgot with which flag they made the runs."""
     from themis.evaluation import Results  # noqa: PLC0415 - late, so that --help is quick
 
@@ -512,10 +512,10 @@ def _list(scope: Scope, *, json: bool) -> None:
 def _planned(experiment: Experiment, scope: Scope) -> int:
     """How many runs an experiment names before there is any."""
     from themis.evaluation import Results  # noqa: PLC0415 - late, so that --help is quick
-    from themis.sim.runs.result_cache import Store  # noqa: PLC0415 - as above
+    from themis.sim.runs.result_cache import ResultCache  # noqa: PLC0415 - as above
 
     with TemporaryDirectory(prefix="themis-") as nothing:
-        plan = experiment.wanted(Results(scope, Store(Path(nothing) / "runs")))
+        plan = experiment.wanted(Results(scope, ResultCache(Path(nothing) / "runs")))
         return len({repr(config) for config in plan})
 
 

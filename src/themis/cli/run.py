@@ -60,13 +60,13 @@ def run(
     from themis.apps import plain_app  # noqa: PLC0415 - late, so that --help is quick
     from themis.cli.common.app_files import check_app  # noqa: PLC0415 - see above
     from themis.client import job_app  # noqa: PLC0415 - see above
-    from themis.recording.yaml_documents import Place  # noqa: PLC0415 - see above
+    from themis.recording.yaml_documents import FilePosition  # noqa: PLC0415 - see above
 
     data = job_app(
         command, name=name, gpus=gpus, min_gpus=min_gpus, duration=duration,
         env=variables(env or ()), workdir=workdir,
     )  # fmt: skip
-    written = check_app(data, Place(), set_ or ())
+    written = check_app(data, FilePosition(), set_ or ())
     client = reach(server, ca)
     answer = client.submit(plain_app(written))
     tell_submitted(answer, json=json)

@@ -28,7 +28,7 @@ from themis.cli.common.output import (
 )
 
 if TYPE_CHECKING:
-    from themis.sim.traces import ImportOptions, Plan, Trace
+    from themis.sim.traces import ImportOptions, Trace, TracePlan
 
 SHOWN_PROBLEMS = 5
 NO_JOB = "there is no job in it"
@@ -222,7 +222,7 @@ def _read(path: Path, kind: str) -> Trace:
         return read_trace(path, kind, progress=lambda done, of: update(done // 1024, of // 1024))
 
 
-def _plan(found: Trace, path: Path, options: ImportOptions) -> Plan:
+def _plan(found: Trace, path: Path, options: ImportOptions) -> TracePlan:
     from themis.sim.traces import NoJobsError, plan_workload  # noqa: PLC0415 - --help is quick
 
     try:
@@ -289,7 +289,7 @@ def _show_counts(out: Any, title: str, counts: Mapping[str, int]) -> None:
         out.print(f"{title}: {sum(counts.values())} ({parts})", markup=False, soft_wrap=True)
 
 
-def _sentence(plan: Plan) -> str:
+def _sentence(plan: TracePlan) -> str:
     header = plan.header
     return (
         f"{header.name}: {counted(header.apps, 'app')}, {counted(len(plan.trace.jobs), 'job')}, "

@@ -203,7 +203,7 @@ def _offline(
     from themis.forecast import foresee  # noqa: PLC0415 - see above
     from themis.recording.cluster_snapshots import read_snapshot  # noqa: PLC0415 - see above
     from themis.recording.codec import dumps, loads  # noqa: PLC0415 - see above
-    from themis.recording.forecast_questions import Question  # noqa: PLC0415 - see above
+    from themis.recording.forecast_questions import ForecastQuestion  # noqa: PLC0415 - see above
     from themis.service.http.round_redaction import sealed_forecast  # noqa: PLC0415 - see above
     from themis.sim.gc_tuning import spare_memory_checks  # noqa: PLC0415 - see above
 
@@ -222,7 +222,7 @@ def _offline(
     told: dict[str, Any] = {}
     spare_memory_checks()
     try:
-        for answer in foresee(taken, Question(cases, seeds, seconds), time.monotonic):
+        for answer in foresee(taken, ForecastQuestion(cases, seeds, seconds), time.monotonic):
             plain: Any = loads(dumps(answer))
             told = sealed_forecast(plain, None, sealed=False)
             each(told)

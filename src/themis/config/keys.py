@@ -21,7 +21,7 @@ Scalar = str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """What values a key takes: a name that `themis.config.parsing` knows, and bounds."""
 
     name: str
@@ -36,7 +36,7 @@ class Key:
 
     name: str
     """With a dot below a section: tls.cert."""
-    kind: Kind
+    kind: ValueKind
     default: Any
     help: str
     reload: bool
@@ -65,10 +65,10 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class KeyHelp:
     """What stands beside a field: its kind, what it means, whether it may change."""
 
-    kind: Kind
+    kind: ValueKind
     help: str
     reload: bool = False
 
@@ -76,11 +76,11 @@ class About:
 GRPC = Address("127.0.0.1", 7420)
 HTTP = Address("127.0.0.1", 7421)
 
-_PATH = Kind("path")
-_FLAG = Kind("flag")
-_PLAIN = Kind("plain or empty")
-_LABEL = Kind("label or empty")
-_ADDRESS = Kind("address")
+_PATH = ValueKind("path")
+_FLAG = ValueKind("flag")
+_PLAIN = ValueKind("plain or empty")
+_LABEL = ValueKind("label or empty")
+_ADDRESS = ValueKind("address")
 _DAY = 86400.0
 _LIVE = True
 """For keys that may change while the service runs."""
@@ -90,11 +90,11 @@ _LIVE = True
 class Tls:
     """Certificates of the service; `themis cert` makes some."""
 
-    cert: Annotated[Path | None, About(_PATH, "Its certificate, with the chain (PEM).")] = None
-    key: Annotated[Path | None, About(_PATH, "Its private key (PEM), mode 0600.")] = None
-    ca: Annotated[Path | None, About(_PATH, "Who signs certificates of nodes (PEM).")] = None
+    cert: Annotated[Path | None, KeyHelp(_PATH, "Its certificate, with the chain (PEM).")] = None
+    key: Annotated[Path | None, KeyHelp(_PATH, "Its private key (PEM), mode 0600.")] = None
+    ca: Annotated[Path | None, KeyHelp(_PATH, "Who signs certificates of nodes (PEM).")] = None
     require_client: Annotated[
-        bool, About(_FLAG, "Refuse nodes and agents that have no certificate.")
+        bool, KeyHelp(_FLAG, "Refuse nodes and agents that have no certificate.")
     ] = False
 
 
@@ -103,73 +103,79 @@ class Retention:
     """What is kept of the past."""
 
     age: Annotated[
-        float, About(Kind("seconds", 3600.0, 3660 * _DAY), "Older events go.", _LIVE)
+        float, KeyHelp(ValueKind("seconds", 3600.0, 3660 * _DAY), "Older events go.", _LIVE)
     ] = 30 * _DAY
     bytes: Annotated[
-        int, About(Kind("bytes", 10**7, 10**15), "So much is kept at most.", _LIVE)
+        int, KeyHelp(ValueKind("bytes", 10**7, 10**15), "So much is kept at most.", _LIVE)
     ] = 10**10
     snapshot: Annotated[
-        float, About(Kind("seconds", 1.0, 7 * _DAY), "A snapshot so often.", _LIVE)
+        float, KeyHelp(ValueKind("seconds", 1.0, 7 * _DAY), "A snapshot so often.", _LIVE)
     ] = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CallerLimits:
     """What is taken from one caller."""
 
     message_bytes: Annotated[
-        int, About(Kind("bytes", 4096, 64 * 2**20), "The longest message.", _LIVE)
+        int, KeyHelp(ValueKind("bytes", 4096, 64 * 2**20), "The longest message.", _LIVE)
     ] = 256 * 1024
     rows: Annotated[
-        int, About(Kind("count", 16, 10**6), "The rows of one list; a bid has 512 at most.", _LIVE)
+        int,
+        KeyHelp(
+            ValueKind("count", 16, 10**6), "The rows of one list; a bid has 512 at most.", _LIVE
+        ),
     ] = 4096
     apps: Annotated[
-        int, About(Kind("count", 1, 10**6), "Apps of one owner that are not over.", _LIVE)
+        int, KeyHelp(ValueKind("count", 1, 10**6), "Apps of one owner that are not over.", _LIVE)
     ] = 2000
     streams: Annotated[
-        int, About(Kind("count", 1, 10**5), "Open streams of one caller.", _LIVE)
+        int, KeyHelp(ValueKind("count", 1, 10**5), "Open streams of one caller.", _LIVE)
     ] = 64
     requests: Annotated[
-        float, About(Kind("number", 0.1, 1e6), "Calls a second of one caller.", _LIVE)
+        float, KeyHelp(ValueKind("number", 0.1, 1e6), "Calls a second of one caller.", _LIVE)
     ] = 50.0
     burst: Annotated[
-        float, About(Kind("number", 1.0, 1e6), "Calls of one caller at once.", _LIVE)
+        float, KeyHelp(ValueKind("number", 1.0, 1e6), "Calls of one caller at once.", _LIVE)
     ] = 200.0
     connections: Annotated[
-        int, About(Kind("count", 1, 10**5), "Connections over HTTP, in all.", _LIVE)
+        int, KeyHelp(ValueKind("count", 1, 10**5), "Connections over HTTP, in all.", _LIVE)
     ] = 512
     per_address: Annotated[
-        int, About(Kind("count", 1, 10**5), "Connections over HTTP from one address.", _LIVE)
+        int, KeyHelp(ValueKind("count", 1, 10**5), "Connections over HTTP from one address.", _LIVE)
     ] = 128
     patience: Annotated[
         float,
-        About(Kind("seconds", 0.01, 3600.0), "A request over HTTP is sent within so long.", _LIVE),
+        KeyHelp(
+            ValueKind("seconds", 0.01, 3600.0), "A request over HTTP is sent within so long.", _LIVE
+        ),
     ] = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeConfig:
     """For `themis node`: which machine it is, and where its service is."""
 
     name: Annotated[
-        str, About(Kind("name or empty"), "This machine's name (default: its host name).")
+        str, KeyHelp(ValueKind("name or empty"), "This machine's name (default: its host name).")
     ] = ""
-    server: Annotated[Address, About(_ADDRESS, "Where the service listens for nodes.")] = GRPC
-    token_file: Annotated[Path | None, About(_PATH, "The file with this node's token.")] = None
-    ca: Annotated[Path | None, About(_PATH, "Who signed the service's certificate (PEM).")] = None
-    cert: Annotated[Path | None, About(_PATH, "This node's own certificate (PEM).")] = None
-    key: Annotated[Path | None, About(_PATH, "Its private key (PEM), mode 0600.")] = None
+    server: Annotated[Address, KeyHelp(_ADDRESS, "Where the service listens for nodes.")] = GRPC
+    token_file: Annotated[Path | None, KeyHelp(_PATH, "The file with this node's token.")] = None
+    ca: Annotated[Path | None, KeyHelp(_PATH, "Who signed the service's certificate (PEM).")] = None
+    cert: Annotated[Path | None, KeyHelp(_PATH, "This node's own certificate (PEM).")] = None
+    key: Annotated[Path | None, KeyHelp(_PATH, "Its private key (PEM), mode 0600.")] = None
     owner: Annotated[
-        str, About(Kind("name or empty"), "Whose jobs it runs, where it is not root.")
+        str, KeyHelp(ValueKind("name or empty"), "Whose jobs it runs, where it is not root.")
     ] = ""
-    rack: Annotated[str, About(Kind("name"), "The rack that it stands in.")] = "r0"
+    rack: Annotated[str, KeyHelp(ValueKind("name"), "The rack that it stands in.")] = "r0"
     pretend: Annotated[
-        int, About(Kind("count", 0, 4096), "So many pretend GPUs instead of real ones.")
+        int, KeyHelp(ValueKind("count", 0, 4096), "So many pretend GPUs instead of real ones.")
     ] = 0
     slot: Annotated[
-        int, About(Kind("count", 0, 4096), "Pretend GPUs in slots of so many; 0: all in one.")
+        int,
+        KeyHelp(ValueKind("count", 0, 4096), "Pretend GPUs in slots of so many; 0: all in one."),
     ] = 0
-    model: Annotated[str, About(Kind("name"), "What pretend GPUs are called.")] = "pretend"
+    model: Annotated[str, KeyHelp(ValueKind("name"), "What pretend GPUs are called.")] = "pretend"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,35 +184,35 @@ class Slurm:
 
     partition: Annotated[
         str,
-        About(_PLAIN, "The partition whose machines it shares (default: Slurm's own)."),
+        KeyHelp(_PLAIN, "The partition whose machines it shares (default: Slurm's own)."),
     ] = ""
     nodes: Annotated[
-        str, About(_PLAIN, "Only these machines, as Slurm writes them: gpu[01-16].")
+        str, KeyHelp(_PLAIN, "Only these machines, as Slurm writes them: gpu[01-16].")
     ] = ""
-    account: Annotated[str, About(_PLAIN, "Whom its allocations are charged to.")] = ""
-    qos: Annotated[str, About(_PLAIN, "Their quality of service.")] = ""
-    reservation: Annotated[str, About(_PLAIN, "The reservation that they use.")] = ""
+    account: Annotated[str, KeyHelp(_PLAIN, "Whom its allocations are charged to.")] = ""
+    qos: Annotated[str, KeyHelp(_PLAIN, "Their quality of service.")] = ""
+    reservation: Annotated[str, KeyHelp(_PLAIN, "The reservation that they use.")] = ""
     memory: Annotated[
-        str, About(_PLAIN, "Memory for each GPU, as Slurm writes it: 64G (default: Slurm's own).")
+        str, KeyHelp(_PLAIN, "Memory for each GPU, as Slurm writes it: 64G (default: Slurm's own).")
     ] = ""
     cpus: Annotated[
-        int, About(Kind("count", 1, 4096), "CPUs that a job gets for each of its GPUs.")
+        int, KeyHelp(ValueKind("count", 1, 4096), "CPUs that a job gets for each of its GPUs.")
     ] = 1
     pending: Annotated[
         float,
-        About(Kind("seconds", 1.0, 3600.0), "A job that Slurm does not start for so long."),
+        KeyHelp(ValueKind("seconds", 1.0, 3600.0), "A job that Slurm does not start for so long."),
     ] = 60.0
     patience: Annotated[
         float,
-        About(
-            Kind("seconds", 1.0, 3600.0),
+        KeyHelp(
+            ValueKind("seconds", 1.0, 3600.0),
             "What a command of Slurm's may take, and the end of a job that was called off.",
         ),
     ] = 30.0
     silence: Annotated[
         float,
-        About(
-            Kind("seconds", 5.0, 3600.0),
+        KeyHelp(
+            ValueKind("seconds", 5.0, 3600.0),
             "A machine of whose jobs nothing is heard for so long is not used.",
         ),
     ] = 15.0
@@ -217,21 +223,21 @@ class Ray:
     """With `engine: ray`: what Themis may use of the cluster, and how it asks for it."""
 
     python: Annotated[
-        Path | None, About(_PATH, "The Python that has Ray (default: Themis's own).")
+        Path | None, KeyHelp(_PATH, "The Python that has Ray (default: Themis's own).")
     ] = None
     only: Annotated[
-        str, About(_LABEL, "Only machines with this label: pool=themis (default: all with GPUs).")
+        str, KeyHelp(_LABEL, "Only machines with this label: pool=themis (default: all with GPUs).")
     ] = ""
     machine_label: Annotated[
-        str, About(_LABEL, "The label that names a machine; without it, its host name does.")
+        str, KeyHelp(_LABEL, "The label that names a machine; without it, its host name does.")
     ] = "machine"
-    rack_label: Annotated[str, About(_LABEL, "The label that names a machine's rack.")] = "rack"
+    rack_label: Annotated[str, KeyHelp(_LABEL, "The label that names a machine's rack.")] = "rack"
     cpus: Annotated[
-        int, About(Kind("count", 1, 4096), "CPUs that a job gets for each of its GPUs.")
+        int, KeyHelp(ValueKind("count", 1, 4096), "CPUs that a job gets for each of its GPUs.")
     ] = 1
     pending: Annotated[
         float,
-        About(Kind("seconds", 1.0, 3600.0), "A job that Ray does not start for so long."),
+        KeyHelp(ValueKind("seconds", 1.0, 3600.0), "A job that Ray does not start for so long."),
     ] = 60.0
 
 
@@ -239,75 +245,92 @@ class Ray:
 class ServiceConfig:
     """Everything that `themis serve` and `themis node` are told. Times are seconds."""
 
-    grpc: Annotated[Address, About(_ADDRESS, "Where nodes and agents call.")] = GRPC
-    http: Annotated[Address, About(_ADDRESS, "Where people and their browsers call.")] = HTTP
+    grpc: Annotated[Address, KeyHelp(_ADDRESS, "Where nodes and agents call.")] = GRPC
+    http: Annotated[Address, KeyHelp(_ADDRESS, "Where people and their browsers call.")] = HTTP
     hosts: Annotated[
         tuple[str, ...],
-        About(Kind("hosts"), "Other names (with ports) that browsers reach it under.", _LIVE),
+        KeyHelp(
+            ValueKind("hosts"), "Other names (with ports) that browsers reach it under.", _LIVE
+        ),
     ] = ()
-    state_dir: Annotated[Path, About(_PATH, "What the service keeps: store, tokens, locks.")] = (
+    state_dir: Annotated[Path, KeyHelp(_PATH, "What the service keeps: store, tokens, locks.")] = (
         STATE
     )
     store: Annotated[
         str,
-        About(Kind("store"), "sqlite:///PATH or postgresql://... (default: in state_dir)."),
+        KeyHelp(ValueKind("store"), "sqlite:///PATH or postgresql://... (default: in state_dir)."),
     ] = field(default="", repr=False)
     shared_dir: Annotated[
-        Path | None, About(_PATH, "A folder on storage that all nodes share.")
+        Path | None, KeyHelp(_PATH, "A folder on storage that all nodes share.")
     ] = None
-    policy: Annotated[str, About(Kind("text"), "A policy by name, or module:Class.")] = "themis"
-    solver: Annotated[str, About(Kind("text"), "What settles auctions.")] = "default"
-    seed: Annotated[int, About(Kind("count", 0, 10**18), "The seed of everything random.")] = 1
+    policy: Annotated[str, KeyHelp(ValueKind("text"), "A policy by name, or module:Class.")] = (
+        "themis"
+    )
+    solver: Annotated[str, KeyHelp(ValueKind("text"), "What settles auctions.")] = "default"
+    seed: Annotated[
+        int, KeyHelp(ValueKind("count", 0, 10**18), "The seed of everything random.")
+    ] = 1
     set: Annotated[
         Mapping[str, Scalar],
-        About(Kind("scalars"), "Options of the policy and settings of the arbiter.", _LIVE),
+        KeyHelp(ValueKind("scalars"), "Options of the policy and settings of the arbiter.", _LIVE),
     ] = field(default_factory=dict)
     engine: Annotated[
         str,
-        About(
-            Kind("engine"), "What starts jobs on machines: local, slurm, ray or ray://HOST:PORT."
+        KeyHelp(
+            ValueKind("engine"),
+            "What starts jobs on machines: local, slurm, ray or ray://HOST:PORT.",
         ),
     ] = "local"
     engine_dir: Annotated[
         Path | None,
-        About(_PATH, "Files of the engine that all machines see (default: engine in shared_dir)."),
+        KeyHelp(
+            _PATH, "Files of the engine that all machines see (default: engine in shared_dir)."
+        ),
     ] = None
     local_nodes: Annotated[
-        Path | None, About(_PATH, "A cluster file: nodes to start on this host as well.")
+        Path | None, KeyHelp(_PATH, "A cluster file: nodes to start on this host as well.")
     ] = None
     node_ttl: Annotated[
         float,
-        About(Kind("seconds", 1.0, 3600.0), "A node that hears nothing for so long stops jobs."),
+        KeyHelp(
+            ValueKind("seconds", 1.0, 3600.0), "A node that hears nothing for so long stops jobs."
+        ),
     ] = 20.0
     trust_tenants: Annotated[
-        bool, About(_FLAG, "Run all tenants' jobs under one user: they trust each other.")
+        bool, KeyHelp(_FLAG, "Run all tenants' jobs under one user: they trust each other.")
     ] = False
     job_account: Annotated[
-        str, About(Kind("account"), "That user, where the node is root: a name, UID or UID:GID.")
+        str,
+        KeyHelp(ValueKind("account"), "That user, where the node is root: a name, UID or UID:GID."),
     ] = "nobody"
     accounts: Annotated[
         Mapping[str, str],
-        About(
-            Kind("accounts"), "Whom each owner's jobs run as: {vision: ann, ads: 2002:2002}.", _LIVE
+        KeyHelp(
+            ValueKind("accounts"),
+            "Whom each owner's jobs run as: {vision: ann, ads: 2002:2002}.",
+            _LIVE,
         ),
     ] = field(default_factory=dict)
     session: Annotated[
         float,
-        About(Kind("seconds", 60.0, 30 * _DAY), "A browser's login lasts so long.", _LIVE),
+        KeyHelp(ValueKind("seconds", 60.0, 30 * _DAY), "A browser's login lasts so long.", _LIVE),
     ] = 12 * 3600.0
     log_level: Annotated[
         str,
-        About(
-            Kind("choice", choices=("debug", "info", "warning", "error")), "What is logged.", _LIVE
+        KeyHelp(
+            ValueKind("choice", choices=("debug", "info", "warning", "error")),
+            "What is logged.",
+            _LIVE,
         ),
     ] = "info"
     log_format: Annotated[
-        str, About(Kind("choice", choices=("text", "json")), "Log lines for people or programs.")
+        str,
+        KeyHelp(ValueKind("choice", choices=("text", "json")), "Log lines for people or programs."),
     ] = "text"
     tls: Tls = field(default=Tls())
     retention: Retention = field(default=Retention())
-    limits: Limits = field(default=Limits())
-    node: Node = field(default=Node())
+    limits: CallerLimits = field(default=CallerLimits())
+    node: NodeConfig = field(default=NodeConfig())
     slurm: Slurm = field(default=Slurm())
     ray: Ray = field(default=Ray())
 

@@ -21,7 +21,7 @@ from themis.core.policies import policy, policy_class, policy_options
 from themis.core.steward.state import HEARTBEATS
 from themis.errors import ConfigError, UnwantedKeyError, unknown_name
 from themis.recording.written_settings import settings_for
-from themis.recording.yaml_documents import Place, read_document
+from themis.recording.yaml_documents import FilePosition, read_document
 from themis.security.bind_address import check_bind
 from themis.security.token_files import state_folder
 
@@ -34,7 +34,7 @@ _FOR_CALLERS = frozenset({"THEMIS_CA", "THEMIS_SERVER", "THEMIS_TOKEN_FILE"})
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ValueOrigin:
     """Where a value came from."""
 
     kind: str
@@ -45,7 +45,7 @@ class Origin:
         return self.where or self.kind
 
 
-DEFAULT = Origin("default")
+DEFAULT = ValueOrigin("default")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Loaded:
     """A configuration that was checked, and what follows from it."""
 
     config: ServiceConfig
-    origins: Mapping[str, Origin]
+    origins: Mapping[str, ValueOrigin]
     """By key; entries of `set` and `accounts` by `set.lease`."""
     settings: Settings = field(default_factory=Settings)
     policy_options: Mapping[str, Any] = field(default_factory=dict)
@@ -74,9 +74,9 @@ class _Given:
     """A value as somebody wrote it."""
 
     value: object
-    origin: Origin
+    origin: ValueOrigin
     folder: Path
-    place: Place | None = None
+    place: FilePosition | None = None
 
     def blame(self, error: ConfigError) -> ConfigError:
         """The error with the place of this value."""
@@ -275,11 +275,13 @@ def _from_file(path: Path, mistakes: list[ConfigError]) -> dict[str, _Given]:
         mistakes.append(error)
         return given
     for name, value, at in _leaves(top, place, mistakes):
-        given[name] = _Given(_meant(name, value, at), Origin("file", at.where), path.parent, at)
+        given[name] = _Given(
+            _meant(name, value, at), ValueOrigin("file", at.where), path.parent, at
+        )
     return given
 
 
-def _meant(name: str, value: object, place: Place) -> object:
+def _meant(name: str, value: object, place: FilePosition) -> object:
     """The value; of accounts the text, for YAML takes 2001:50 for minutes and seconds."""
     account = name == "job_account" or name.startswith("accounts.")
     number = isinstance(value, int) and not isinstance(value, bool)
@@ -287,8 +289,8 @@ def _meant(name: str, value: object, place: Place) -> object:
 
 
 def _leaves(
-    top: Mapping[str, Any], place: Place, mistakes: list[ConfigError]
-) -> Iterator[tuple[str, object, Place]]:
+    top: Mapping[str, Any], place: FilePosition, mistakes: list[ConfigError]
+) -> Iterator[tuple[str, object, FilePosition]]:
     for key, value in top.items():
         at = place.at(key)
         if key not in SECTIONS and key not in MAPPINGS:
@@ -307,7 +309,9 @@ def _leaves(
                     mistakes.append(at.error(inner, "keys that are words"))
 
 
-def _below(section: str, data: object, place: Place, mistakes: list[ConfigError]) -> list[Any]:
+def _below(
+    section: str, data: object, place: FilePosition, mistakes: list[ConfigError]
+) -> list[Any]:
     """The keys that may be here; each that may not be becomes a mistake, and passes."""
     prefix = f"{section}." if section else ""
     known = [name.removeprefix(prefix) for name in KEYS if name.startswith(prefix)]
@@ -326,13 +330,13 @@ def _from_environment(environ: Mapping[str, str], mistakes: list[ConfigError]) -
     for key in KEYS.values():
         text = environ.get(key.variable)
         if text:
-            origin = Origin("environment", key.variable)
+            origin = ValueOrigin("environment", key.variable)
             given |= _from_text(key, text, origin, mistakes)
     for variable, text in sorted(environ.items()):
         name = variable.removeprefix("THEMIS_SET_").lower()
         if variable.startswith("THEMIS_SET_") and name:
             value = entry_from_text(KEYS["set"], text)
-            given[f"set.{name}"] = _Given(value, Origin("environment", variable), Path())
+            given[f"set.{name}"] = _Given(value, ValueOrigin("environment", variable), Path())
     return given
 
 
@@ -343,7 +347,7 @@ def _from_flags(flags: Mapping[str, object], mistakes: list[ConfigError]) -> dic
             mistakes.append(unknown_name("key of a service", name, KEYS))
             continue
         key = KEYS[name]
-        origin = Origin("flag", key.flag)
+        origin = ValueOrigin("flag", key.flag)
         if has_password(value):
             allowed = "a URL without a password: others on this machine can read command lines"
             mistakes.append(ConfigError(name, "a password", allowed, key.flag))
@@ -362,7 +366,7 @@ def _from_flags(flags: Mapping[str, object], mistakes: list[ConfigError]) -> dic
 
 
 def _from_text(
-    key: Key, text: str, origin: Origin, mistakes: list[ConfigError]
+    key: Key, text: str, origin: ValueOrigin, mistakes: list[ConfigError]
 ) -> dict[str, _Given]:
     try:
         value = from_text(key, text)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from themis.config.keys import Address, Key, Kind
+from themis.config.keys import Address, Key, ValueKind
 from themis.core.model.ids import check_count, check_name, check_number
 from themis.errors import ConfigError, unknown_name
 from themis.recording.written_values import parse_value, seconds
@@ -131,7 +131,7 @@ def _pair(name: str, part: str) -> tuple[str, object]:
     return key.strip(), text if name == "accounts" else parse_value(text[:MAX_TEXT])
 
 
-def _address(name: str, value: object, kind: Kind) -> Address:
+def _address(name: str, value: object, kind: ValueKind) -> Address:
     allowed = "HOST:PORT, such as 127.0.0.1:7421 or [::1]:7421"
     text = check_text(name, value, allowed)
     host, colon, port = text.rpartition(":")
@@ -143,7 +143,7 @@ def _address(name: str, value: object, kind: Kind) -> Address:
     return Address(bare, int(port))
 
 
-def _hosts(name: str, value: object, kind: Kind) -> tuple[str, ...]:
+def _hosts(name: str, value: object, kind: ValueKind) -> tuple[str, ...]:
     allowed = "a list of names with ports, such as [themis.lab:7421]"
     if not isinstance(value, list | tuple) or len(value) > MAX_ENTRIES:
         raise ConfigError(name, shown(value), allowed)
@@ -156,37 +156,37 @@ def _hosts(name: str, value: object, kind: Kind) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _name(name: str, value: object, kind: Kind) -> str:
+def _name(name: str, value: object, kind: ValueKind) -> str:
     return check_name(name, shown(value))
 
 
-def _name_or_empty(name: str, value: object, kind: Kind) -> str:
+def _name_or_empty(name: str, value: object, kind: ValueKind) -> str:
     return "" if value == "" else check_name(name, shown(value))
 
 
-def _text(name: str, value: object, kind: Kind) -> str:
+def _text(name: str, value: object, kind: ValueKind) -> str:
     return check_text(name, value, "a name")
 
 
-def _choice(name: str, value: object, kind: Kind) -> str:
+def _choice(name: str, value: object, kind: ValueKind) -> str:
     if not isinstance(value, str) or value not in kind.choices:
         raise unknown_name(name, shown(value), kind.choices)
     return value
 
 
-def _plain_or_empty(name: str, value: object, kind: Kind) -> str:
+def _plain_or_empty(name: str, value: object, kind: ValueKind) -> str:
     if not isinstance(value, str) or not _PLAIN.match(value):
         raise ConfigError(name, shown(value), "letters, digits and ._,:@[]- as Slurm has them")
     return value
 
 
-def _label_or_empty(name: str, value: object, kind: Kind) -> str:
+def _label_or_empty(name: str, value: object, kind: ValueKind) -> str:
     if not isinstance(value, str) or not re.match(LABEL, value):
         raise ConfigError(name, shown(value), "a label, or label=value, as Ray has them")
     return value
 
 
-def _engine(name: str, value: object, kind: Kind) -> str:
+def _engine(name: str, value: object, kind: ValueKind) -> str:
     if isinstance(value, str) and re.match(RAY_ADDRESS, value):
         return value
     if not isinstance(value, str) or value not in ENGINES:
@@ -194,21 +194,21 @@ def _engine(name: str, value: object, kind: Kind) -> str:
     return value
 
 
-def _flag(name: str, value: object, kind: Kind) -> bool:
+def _flag(name: str, value: object, kind: ValueKind) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(name, shown(value), "true or false")
     return value
 
 
-def _count(name: str, value: object, kind: Kind) -> int:
+def _count(name: str, value: object, kind: ValueKind) -> int:
     return check_count(name, shown(value), low=int(kind.low), high=int(kind.high))
 
 
-def _number(name: str, value: object, kind: Kind) -> float:
+def _number(name: str, value: object, kind: ValueKind) -> float:
     return check_number(name, shown(value), low=kind.low, high=kind.high)
 
 
-def _seconds(name: str, value: object, kind: Kind) -> float:
+def _seconds(name: str, value: object, kind: ValueKind) -> float:
     found = seconds(shown(value), name)
     if not kind.low <= found <= kind.high:
         allowed = f"a time from {_period(kind.low)} to {_period(kind.high)}"
@@ -216,7 +216,7 @@ def _seconds(name: str, value: object, kind: Kind) -> float:
     return found
 
 
-def _bytes(name: str, value: object, kind: Kind) -> int:
+def _bytes(name: str, value: object, kind: ValueKind) -> int:
     allowed = f"a size from {int(kind.low)} to {int(kind.high)} bytes, such as 256KiB or 10G"
     if isinstance(value, str):
         found = _SIZE.match(value.strip())
@@ -230,7 +230,7 @@ def _bytes(name: str, value: object, kind: Kind) -> int:
     return int(str(value))
 
 
-def _store(name: str, value: object, kind: Kind) -> str:
+def _store(name: str, value: object, kind: ValueKind) -> str:
     allowed = "sqlite:///PATH or postgresql://USER@HOST/NAME"
     given = without_password(value) if isinstance(value, str) else value
     if not isinstance(value, str) or len(value) > MAX_TEXT or not _STORE.match(value):
@@ -239,7 +239,7 @@ def _store(name: str, value: object, kind: Kind) -> str:
     return value
 
 
-def _account(name: str, value: object, kind: Kind) -> str:
+def _account(name: str, value: object, kind: ValueKind) -> str:
     allowed = "a user of the nodes, UID or UID:GID, not root: ann, 2001 or 2001:3000"
     text = str(shown(value)) if isinstance(value, int | str) else ""
     found = None if isinstance(value, bool) else _ACCOUNT.match(text)
@@ -250,7 +250,7 @@ def _account(name: str, value: object, kind: Kind) -> str:
     return text
 
 
-def _accounts(name: str, value: object, kind: Kind) -> Mapping[str, str]:
+def _accounts(name: str, value: object, kind: ValueKind) -> Mapping[str, str]:
     entries = _entries(name, value, "a mapping of owners and users, such as {vision: ann}")
     found = {}
     for owner, account in entries.items():
@@ -259,7 +259,7 @@ def _accounts(name: str, value: object, kind: Kind) -> Mapping[str, str]:
     return found
 
 
-def _scalars(name: str, value: object, kind: Kind) -> Mapping[str, Any]:
+def _scalars(name: str, value: object, kind: ValueKind) -> Mapping[str, Any]:
     entries = _entries(name, value, "a mapping of keys and values")
     for key, item in entries.items():
         endless = isinstance(item, int) and abs(item) > 10**18
@@ -285,7 +285,7 @@ def _period(value: float) -> str:
     return f"{value / length:g}{sign}"
 
 
-_CHECKS: dict[str, Callable[[str, object, Kind], Any]] = {
+_CHECKS: dict[str, Callable[[str, object, ValueKind], Any]] = {
     "address": _address,
     "hosts": _hosts,
     "name": _name,

@@ -10,7 +10,7 @@ waits for a restart, which leaves training alone.
 from dataclasses import dataclass
 
 from themis.config.keys import KEYS, value_of
-from themis.config.loader import MAPPINGS, Loaded, Origin
+from themis.config.loader import MAPPINGS, Loaded, ValueOrigin
 from themis.config.parsing import shown_value
 from themis.core.arbiter import SETTING_NAMES
 from themis.errors import ConfigError
@@ -19,35 +19,35 @@ _MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ConfigChange:
     """One key with another value. None where there was or is none."""
 
     key: str
     before: object
     after: object
-    origin: Origin
+    origin: ValueOrigin
 
 
 @dataclass(frozen=True, slots=True)
 class Reload:
     """What to change; if anything is refused, nothing is changed."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[ConfigChange, ...]
     refused: tuple[ConfigError, ...] = ()
 
 
 def plan_reload(running: Loaded, wanted: Loaded) -> Reload:
     """What it takes to get from one configuration to another."""
-    changes: list[Change] = []
+    changes: list[ConfigChange] = []
     refused: list[ConfigError] = []
     before, after = _flat(running), _flat(wanted)
     for key in dict.fromkeys([*before, *after]):
         old, new = before.get(key, _MISSING), after.get(key, _MISSING)
         if old == new and type(old) is type(new):
             continue
-        origin = wanted.origins.get(key, Origin("default"))
+        origin = wanted.origins.get(key, ValueOrigin("default"))
         if _may_change(key):
-            changes.append(Change(key, _or_none(old), _or_none(new), origin))
+            changes.append(ConfigChange(key, _or_none(old), _or_none(new), origin))
         else:
             refused.append(_refusal(key, old, new, origin))
     return Reload((), tuple(refused)) if refused else Reload(tuple(changes))
@@ -71,7 +71,7 @@ def _may_change(key: str) -> bool:
     return KEYS[outer if outer in MAPPINGS else key].reload
 
 
-def _refusal(key: str, old: object, new: object, origin: Origin) -> ConfigError:
+def _refusal(key: str, old: object, new: object, origin: ValueOrigin) -> ConfigError:
     given, kept = _told(key, new), _told(key, old)
     allowed = f"{kept} while the service runs; restart it for this (training goes on)"
     return ConfigError(key, given, allowed, origin.where)

@@ -17,7 +17,7 @@ MOST_REASONS = 200
 MOST_APPS = 5000
 
 
-class Line(Protocol):
+class AppRoundRow(Protocol):
     """An app in the record of a round, as far as a history goes."""
 
     @property
@@ -94,7 +94,7 @@ class Histories:
         self._most = most
         self._apps: OrderedDict[str, AppHistory] = OrderedDict()
 
-    def note(self, at: float, lines: Iterable[Line]) -> None:
+    def note(self, at: float, lines: Iterable[AppRoundRow]) -> None:
         """A round with all its apps."""
         for line in lines:
             mine = self._apps.get(line.app)

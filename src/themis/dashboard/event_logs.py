@@ -16,11 +16,11 @@ from themis.core.arbiter.records import AppRecord
 from themis.core.fairness.ideal_time import Convention, ideal_time
 from themis.core.model import AppSpec, Lease, Topology
 from themis.dashboard.app_history import Histories
-from themis.dashboard.finished import Apps, FoundRound, KnownApp, Recording
-from themis.dashboard.model import JobRow, Origin, PhaseRow, finite
+from themis.dashboard.finished import AppIndex, FoundRound, KnownApp, Recording
+from themis.dashboard.model import DataOrigin, JobRow, PhaseRow, finite
 from themis.dashboard.round_view import line_of
-from themis.dashboard.segment_columns import Held
-from themis.recording.event_log import LogReader
+from themis.dashboard.segment_columns import HeldSegment
+from themis.recording.event_log import EventLogReader
 
 Progress = Callable[[int, int], None]
 
@@ -45,9 +45,9 @@ class Reading:
     def __init__(self, topology: Topology, convention: Convention) -> None:
         self.topology = topology
         self.convention = convention
-        self.apps = Apps()
+        self.apps = AppIndex()
         self.told: dict[str, _Told] = {}
-        self.held: list[Held] = []
+        self.held: list[HeldSegment] = []
         self.promised: dict[int, list[Lease]] = {}
         """Leases of each GPU: the one that holds it, and those that wait behind it."""
         self.histories = Histories()
@@ -121,7 +121,7 @@ class Reading:
             chain[0] = replace(chain[0], start=max(at, chain[0].start))
         self.promised[lease.gpu] = chain
         if lease.start < at:
-            item = Held(lease.gpu, lease.app, lease.start, at, str(lease.source))
+            item = HeldSegment(lease.gpu, lease.app, lease.start, at, str(lease.source))
             self.held.append(item)
 
     def _close(self, record: AppRecord) -> None:
@@ -142,7 +142,7 @@ class Reading:
             gpu_seconds=finite(sum(record.attained.values())),
         )
 
-    def recording(self, origin: Origin) -> Recording:
+    def recording(self, origin: DataOrigin) -> Recording:
         """All of it, when nothing more comes."""
         self._finish()
         self.held.sort(key=lambda item: (item.start, item.gpu))
@@ -154,7 +154,7 @@ class Reading:
         for lease in (chain[0] for chain in self.promised.values() if chain):
             if lease.start <= self.now:  # Of some nothing is known but that they have begun.
                 source = str(lease.source)
-                self.held.append(Held(lease.gpu, lease.app, lease.start, self.now, source))
+                self.held.append(HeldSegment(lease.gpu, lease.app, lease.start, self.now, source))
         for name, told in self.told.items():
             over = self.apps.found[name].ended is not None
             jobs = tuple(
@@ -192,7 +192,7 @@ def open_log(path: Path, progress: Progress | None = None) -> Recording:
         ConfigError: It cannot be read.
         CorruptLogError: It is not a log, or damaged; names the line.
     """
-    with LogReader(path, forgive_cut=True) as log:
+    with EventLogReader(path, forgive_cut=True) as log:
         header = log.header
         reading = Reading(header.topology, header.settings.convention)
         total = path.stat().st_size
@@ -202,7 +202,7 @@ def open_log(path: Path, progress: Progress | None = None) -> Recording:
                 reading.command(command, path, entry.line)
             if progress is not None and entry.line % _EVERY == 0:
                 progress(log.bytes_read, total)
-    origin = Origin(
+    origin = DataOrigin(
         "log",
         path.resolve().parent.name if path.name == "events.jsonl" else path.name,
         header.policy,
@@ -215,7 +215,7 @@ def open_log(path: Path, progress: Progress | None = None) -> Recording:
 
 def with_jobs(recording: Recording, log: Recording) -> Recording:
     """A run folder with what the log beside it knows of owners, jobs and phases."""
-    apps = Apps()
+    apps = AppIndex()
     for name, app in recording.apps.found.items():
         more = log.apps.found.get(name) or KnownApp(name)
         apps.found[name] = replace(

@@ -20,11 +20,11 @@ from themis.dashboard.model import (
     AppRow,
     Board,
     Columns,
+    DataOrigin,
     GpuRow,
     JobRow,
-    LeaseRow,
+    LeaseSegment,
     MachineRow,
-    Origin,
     PhaseRow,
     RoundLine,
     RoundList,
@@ -34,7 +34,7 @@ from themis.dashboard.model import (
     finite,
 )
 from themis.dashboard.round_view import RoundSheet, sheet_of
-from themis.dashboard.segment_columns import Gathering, Held
+from themis.dashboard.segment_columns import Gathering, HeldSegment
 from themis.errors import CorruptLogError, MissingError, RefusedError
 from themis.recording.codec import decode, loads
 
@@ -63,7 +63,7 @@ class KnownApp:
     jobs: tuple[JobRow, ...] | None = None
 
 
-class Apps:
+class AppIndex:
     """Apps by name, in the order in which they were first seen."""
 
     def __init__(self) -> None:
@@ -106,10 +106,10 @@ class FoundRound:
 class Recording:
     """What is over does not change."""
 
-    origin: Origin
+    origin: DataOrigin
     topology: Topology | None
-    apps: Apps
-    held: Sequence[Held]
+    apps: AppIndex
+    held: Sequence[HeldSegment]
     histories: Histories
     index: Sequence[FoundRound]
     summary: Mapping[str, Any] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class Recording:
     note: str = ""
     """What is amiss with it."""
 
-    def renamed(self, origin: Origin) -> "Recording":
+    def renamed(self, origin: DataOrigin) -> "Recording":
         """The same under another title."""
         return replace(self, origin=origin)
 
@@ -280,8 +280,8 @@ class Recording:
             history=history.short(points),
         )  # fmt: skip
 
-    def _lease(self, item: Held) -> LeaseRow:
-        return LeaseRow(item.gpu, self._machine(item.gpu), item.start, item.end, item.source)
+    def _lease(self, item: HeldSegment) -> LeaseSegment:
+        return LeaseSegment(item.gpu, self._machine(item.gpu), item.start, item.end, item.source)
 
     def _machine(self, gpu: int) -> str:
         if self.topology is None or gpu >= self.topology.gpus:
@@ -328,7 +328,7 @@ def _last_reason(app: KnownApp) -> Reason:
     return Reason.FAILED if app.outcome.startswith("failed") else Reason.ENDED
 
 
-def _held_over_time(items: Sequence[Held]) -> tuple[tuple[float, float], ...]:
+def _held_over_time(items: Sequence[HeldSegment]) -> tuple[tuple[float, float], ...]:
     """GPUs held, from each time on."""
     changes: dict[float, int] = {}
     for item in items:

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from themis.dashboard.assets import HEADERS, INDEX, asset
 from themis.dashboard.finished import Recording
-from themis.dashboard.model import Comparison
+from themis.dashboard.model import RunComparison
 from themis.errors import ConfigError, DeniedError, MissingError, RefusedError, ThemisError
 from themis.recording.codec import dumps
 
@@ -32,7 +32,7 @@ _MOST_ROUNDS = 200
 _STATUS = ((DeniedError, 403), (MissingError, 404), (RefusedError, 422))
 
 
-class Pages:
+class LocalPages:
     """What is answered, without a word about sockets."""
 
     def __init__(self, recordings: Sequence[Recording]) -> None:
@@ -58,7 +58,7 @@ class Pages:
                 limit = min(_MOST_ROUNDS, _whole(query, "limit", 50))
                 return dumps(run.rounds(_whole(query, "before", 0), limit))
             case ["v1", "board", "runs"]:
-                return dumps(Comparison(tuple(item.compared() for item in self._recordings)))
+                return dumps(RunComparison(tuple(item.compared() for item in self._recordings)))
             case ["v1", "rounds", number]:
                 return dumps(run.round(_whole({"round": number}, "round", 0)))
             case _:
@@ -81,7 +81,7 @@ def _whole(query: dict[str, str], name: str, default: int) -> int:
 class _Handler(BaseHTTPRequestHandler):
     """One request. A class of its own for each server, which has the four values below."""
 
-    pages: Pages
+    pages: LocalPages
     secret: str
     cookie: str
     """Its name. Browsers know cookies by host alone: with the port in it, servers side by side
@@ -173,7 +173,7 @@ def serve(recordings: Sequence[Recording], port: int = 0) -> Iterator[str]:
         ConfigError: The port cannot be used.
     """
     secret = secrets.token_urlsafe(24)
-    handler = type("_Bound", (_Handler,), {"pages": Pages(recordings), "secret": secret})
+    handler = type("_Bound", (_Handler,), {"pages": LocalPages(recordings), "secret": secret})
     try:
         server = _Server((_LOOPBACK, port), handler)
     except OSError as error:

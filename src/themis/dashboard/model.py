@@ -25,7 +25,7 @@ def finite(value: float | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class DataOrigin:
     """Where all of it comes from."""
 
     kind: str
@@ -107,7 +107,7 @@ class MachineRow:
 class Board:
     """The state of everything."""
 
-    origin: Origin
+    origin: DataOrigin
     viewer: Viewer
     now: float
     wall: float | None
@@ -178,7 +178,7 @@ class PhaseRow:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseRow:
+class LeaseSegment:
     """One GPU that an app held or holds."""
 
     gpu: int
@@ -203,7 +203,7 @@ class AppPage:
     phases: tuple[PhaseRow, ...] = ()
     jobs: tuple[JobRow, ...] | None = None
     """None where nothing was kept of them."""
-    leases: tuple[LeaseRow, ...] = ()
+    leases: tuple[LeaseSegment, ...] = ()
     reasons: tuple[tuple[float, str], ...] = ()
     """From when on which one held, the oldest first."""
     history: tuple[Point, ...] = ()
@@ -284,7 +284,7 @@ MEASURES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RunComparison:
     """Runs side by side."""
 
     runs: tuple[RunLine, ...]

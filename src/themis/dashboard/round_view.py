@@ -10,7 +10,7 @@ Who may see which names is not decided here (`themis.service.http.round_redactio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from themis.core.arbiter.records import AppLine, RoundRecord
+from themis.core.arbiter.records import AppInRound, RoundRecord
 from themis.core.model import AppId, Bid, GpuId
 from themis.core.policies.base import Allotment
 from themis.dashboard.model import RoundLine
@@ -20,7 +20,7 @@ from themis.dashboard.model import RoundLine
 class OpenRow:
     """One app in a round with everything that is kept of it."""
 
-    line: AppLine
+    line: AppInRound
     rho_change: float | None
     bid: Bid | None
     gpus: tuple[GpuId, ...]
@@ -132,14 +132,14 @@ def _invited(record: RoundRecord) -> int:
     return sum(1 for line in record.apps if line.invited)
 
 
-def _change(line: AppLine, earlier: Mapping[AppId, float | None]) -> float | None:
+def _change(line: AppInRound, earlier: Mapping[AppId, float | None]) -> float | None:
     then = earlier.get(line.app)
     return None if then is None or line.rho is None else round(line.rho - then, 2)
 
 
 def _open(
     record: RoundRecord,
-    line: AppLine,
+    line: AppInRound,
     change: float | None,
     bid: Bid | None,
     given: Mapping[AppId, Sequence[Allotment]],

@@ -16,9 +16,9 @@ from typing import Any
 
 from themis.core.model import Topology
 from themis.dashboard.app_history import Histories
-from themis.dashboard.finished import Apps, FoundRound, Recording
-from themis.dashboard.model import Origin, RoundLine, finite
-from themis.dashboard.segment_columns import Held
+from themis.dashboard.finished import AppIndex, FoundRound, Recording
+from themis.dashboard.model import DataOrigin, RoundLine, finite
+from themis.dashboard.segment_columns import HeldSegment
 from themis.errors import ConfigError, CorruptLogError, MissingFileError, ThemisError
 from themis.recording.cluster_files import cluster
 
@@ -60,7 +60,7 @@ def open_run(path: Path, progress: Progress | None = None) -> Recording:
     topology, trouble = _topology(config)
     histories = Histories()
     index = list(_rounds(path / "rounds.jsonl", histories, progress))
-    origin = Origin(
+    origin = DataOrigin(
         "run",
         path.resolve().name,
         str(config.get("policy", "")),
@@ -102,8 +102,8 @@ def _json(path: Path) -> dict[str, Any]:
     return data
 
 
-def _apps(path: Path, convention: str) -> Apps:
-    found = Apps()
+def _apps(path: Path, convention: str) -> AppIndex:
+    found = AppIndex()
     for number, data in _lines(path):
         try:
             rho, ref = data.get("rho", {}), data.get("rho_ref", {})
@@ -120,7 +120,7 @@ def _apps(path: Path, convention: str) -> Apps:
     return found
 
 
-def _segments(path: Path) -> Iterator[Held]:
+def _segments(path: Path) -> Iterator[HeldSegment]:
     if not path.is_file():
         return
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
@@ -129,7 +129,7 @@ def _segments(path: Path) -> Iterator[Held]:
                 continue
             try:
                 gpu, app, start, end, source = row
-                item = Held(int(gpu), app, float(start), float(end), source)
+                item = HeldSegment(int(gpu), app, float(start), float(end), source)
             except ValueError:
                 raise CorruptLogError(str(path), number, "not a segment") from None
             if not (0 <= item.gpu < 10**6 and finite(item.start) is not None

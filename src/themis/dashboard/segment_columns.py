@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from themis.core.model import Source
+from themis.core.model import LeaseSource
 from themis.dashboard.model import Columns, Timeline
 
-SOURCES = (*(str(source) for source in Source), "")
+SOURCES = (*(str(source) for source in LeaseSource), "")
 """The last one is for what the viewer may not know."""
 _PLACES = {name: place for place, name in enumerate(SOURCES)}
 _DIGITS = 1
@@ -14,7 +14,7 @@ _DIGITS = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldSegment:
     """One GPU held by one app for a while."""
 
     gpu: int
@@ -35,7 +35,9 @@ class Gathering:
     def _place(self, name: str) -> int:
         return self._names.setdefault(name, len(self._names))
 
-    def columns(self, held: Iterable[Held], called: Mapping[str, str] | None = None) -> Columns:
+    def columns(
+        self, held: Iterable[HeldSegment], called: Mapping[str, str] | None = None
+    ) -> Columns:
         """Segments as columns.
 
         Args:

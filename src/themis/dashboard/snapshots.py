@@ -17,34 +17,40 @@ from themis.core.arbiter.saved_state import arbiter_from
 from themis.core.model import GpuId
 from themis.core.policies import policy
 from themis.dashboard.app_history import Histories
-from themis.dashboard.finished import Apps, Recording
+from themis.dashboard.finished import AppIndex, Recording
 from themis.dashboard.model import (
     MEASURES,
     AppPage,
     AppRow,
     Board,
     Columns,
+    DataOrigin,
     GpuRow,
     JobRow,
-    LeaseRow,
+    LeaseSegment,
     MachineRow,
-    Origin,
     PhaseRow,
     RunLine,
     Timeline,
     Viewer,
     finite,
 )
-from themis.dashboard.segment_columns import Gathering, Held
+from themis.dashboard.segment_columns import Gathering, HeldSegment
 from themis.errors import ConfigError, MissingError, ThemisError
-from themis.recording.cluster_snapshots import KIND, AppPicture, Snapshot, Stage, read_snapshot
+from themis.recording.cluster_snapshots import (
+    KIND,
+    AppPicture,
+    ProcessStage,
+    Snapshot,
+    read_snapshot,
+)
 
 _HEAD = f'{{"kind":"{KIND}"'.encode("ascii")
 _STATES = {
-    Stage.WAITING: "waiting",
-    Stage.STARTING: "starting",
-    Stage.RUNNING: "running",
-    Stage.SAVING: "saving",
+    ProcessStage.WAITING: "waiting",
+    ProcessStage.STARTING: "starting",
+    ProcessStage.RUNNING: "running",
+    ProcessStage.SAVING: "saving",
 }
 
 
@@ -127,7 +133,7 @@ def _still(snapshot: Snapshot, arbiter: Arbiter, title: str) -> Still:
     stands = fairness_of(world, at)
     pictures = {picture.app: picture for picture in snapshot.apps}
     leases = [
-        Held(lease.gpu, lease.app, lease.start, lease.end, str(lease.source))
+        HeldSegment(lease.gpu, lease.app, lease.start, lease.end, str(lease.source))
         for gpu in range(len(ledger))
         if (lease := ledger.lease(GpuId(gpu))) is not None
     ]
@@ -137,7 +143,7 @@ def _still(snapshot: Snapshot, arbiter: Arbiter, title: str) -> Still:
     for name, state in sorted(world.apps.items()):
         row = _row(arbiter, state, stands.get(name), at)
         mine = tuple(
-            LeaseRow(item.gpu, name_of[item.gpu], item.start, item.end, item.source, open=True)
+            LeaseSegment(item.gpu, name_of[item.gpu], item.start, item.end, item.source, open=True)
             for item in leases
             if item.app == name
         )
@@ -154,12 +160,12 @@ def _still(snapshot: Snapshot, arbiter: Arbiter, title: str) -> Still:
     for gpu in (gpu for machine in machines for gpu in machine.gpus):
         counts[gpu.state] = counts.get(gpu.state, 0) + 1
     settings = arbiter.settings
-    origin = Origin(
+    origin = DataOrigin(
         "snapshot", title, snapshot.policy, world.topology.name, settings.lease, taken=snapshot.wall
     )
     rows = tuple(page.row for page in pages.values())
     return Still(
-        origin, world.topology, Apps(), tuple(leases), Histories(), (),
+        origin, world.topology, AppIndex(), tuple(leases), Histories(), (),
         at=at, rows=rows, pages=pages, machines=machines, counts=counts,
     )  # fmt: skip
 

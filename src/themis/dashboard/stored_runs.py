@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from themis.dashboard.app_history import Histories
-from themis.dashboard.finished import Apps, Recording
-from themis.dashboard.model import Origin, finite
-from themis.dashboard.segment_columns import Held
+from themis.dashboard.finished import AppIndex, Recording
+from themis.dashboard.model import DataOrigin, finite
+from themis.dashboard.segment_columns import HeldSegment
 from themis.errors import CorruptLogError, ThemisError
 from themis.recording.cluster_files import cluster
 
@@ -54,7 +54,7 @@ def open_stored(path: Path) -> Recording:
         topology = None
     options = ", ".join(f"{key} {value}" for key, value in config.get("options", {}).items())
     title = f"{config.get('policy')}, seed {config.get('seed')}" + (options and f", {options}")
-    origin = Origin(
+    origin = DataOrigin(
         "run",
         title,
         str(config.get("policy", "")),
@@ -67,8 +67,8 @@ def open_stored(path: Path) -> Recording:
     return Recording(origin, topology, apps, held, Histories(), [], summary, workload)
 
 
-def _apps(rows: Any) -> Apps:
-    found = Apps()
+def _apps(rows: Any) -> AppIndex:
+    found = AppIndex()
     for row in rows:
         rho, ref = row.get("rho", {}), row.get("rho_ref", {})
         found.add(
@@ -82,7 +82,7 @@ def _apps(rows: Any) -> Apps:
     return found
 
 
-def _segments(path: Path) -> Iterator[Held]:
+def _segments(path: Path) -> Iterator[HeldSegment]:
     if not path.is_file():
         return
     try:
@@ -92,6 +92,6 @@ def _segments(path: Path) -> Iterator[Held]:
     for number, line in enumerate(lines, 1):
         try:
             gpu, app, start, end, source = line.split(",")
-            yield Held(int(gpu), app, float(start), float(end), source)
+            yield HeldSegment(int(gpu), app, float(start), float(end), source)
         except ValueError:
             raise CorruptLogError(str(path), number, "not a segment") from None

@@ -32,7 +32,7 @@ import yaml
 from themis.client import Answer, Client
 from themis.core.model.presets import preset
 from themis.demo.cleanup_process import KEEP, REMOVE
-from themis.demo.training_program import Place, put_program
+from themis.demo.training_program import ProgramLocation, put_program
 from themis.engines.host.accounts import Account, Owners
 from themis.engines.supervisor.spawn import command
 from themis.errors import ConfigError, ThemisError, UnavailableError
@@ -62,10 +62,10 @@ class Ending:
     """The end of the service's log, if it ended by itself."""
 
 
-class Session:
+class DemoCluster:
     """One stage. Use it with `with`."""
 
-    def __init__(self, folder: Path, place: Place, *, keep: bool, quick: bool) -> None:
+    def __init__(self, folder: Path, place: ProgramLocation, *, keep: bool, quick: bool) -> None:
         self.folder = folder
         self.place = place
         self.address = ""
@@ -77,7 +77,7 @@ class Session:
         self._topology = preset(CLUSTER)
 
     @staticmethod
-    def open(keep: Path | None = None, *, quick: bool = False) -> "Session":
+    def open(keep: Path | None = None, *, quick: bool = False) -> "DemoCluster":
         """A stage in a folder that goes at the end, or in this one, which stays.
 
         Raises:
@@ -96,7 +96,7 @@ class Session:
             if keep is None and folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
-        return Session(folder, place, keep=keep is not None, quick=quick)
+        return DemoCluster(folder, place, keep=keep is not None, quick=quick)
 
     def __enter__(self) -> Self:
         try:

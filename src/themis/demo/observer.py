@@ -34,7 +34,7 @@ class Calls(Protocol):
         """What came of its trials."""
 
 
-class Stage(Protocol):
+class DemoStage(Protocol):
     """Where it takes place, as `Session`."""
 
     @property
@@ -49,7 +49,7 @@ class Stage(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class ObservedGpu:
     """One GPU of the cluster; they sort by rack and machine."""
 
     rack: str
@@ -58,11 +58,11 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Observation:
     """How everything stood at one moment, in seconds since the beginning."""
 
     at: float
-    holders: Mapping[Gpu, str]
+    holders: Mapping[ObservedGpu, str]
     """The app of each GPU; empty for a free one."""
     sheets: Mapping[str, Sheet]
     """Each app that was submitted, as the service tells of it."""
@@ -72,15 +72,17 @@ class Look:
 class Watch:
     """Lets the demo take its course, and remembers it."""
 
-    stage: Stage
+    stage: DemoStage
     cast: Sequence[Tenant]
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    looks: list[Look] = field(default_factory=list)
+    looks: list[Observation] = field(default_factory=list)
     apps: dict[str, Tenant] = field(default_factory=dict)
     """Those that were submitted, by name."""
 
-    def run(self, show: Callable[[Look], None] = lambda _: None, limit: float = LIMIT) -> None:
+    def run(
+        self, show: Callable[[Observation], None] = lambda _: None, limit: float = LIMIT
+    ) -> None:
         """Until every app is over.
 
         Raises:
@@ -117,20 +119,22 @@ class Watch:
             app = self.stage.submit(tenant.owner, dict(tenant.app), tenant.seed)
             self.apps[app] = tenant
 
-    def _look(self, at: float) -> Look:
+    def _look(self, at: float) -> Observation:
         last = self.looks[-1].sheets if self.looks else {}
         admin = self.stage.admin
         sheets: dict[str, Sheet] = {}
         for app in self.apps:
             before = last.get(app, {})
             sheets[app] = before if "outcome" in before else admin.status(app)
-        return Look(at, holders(admin.nodes()), sheets)
+        return Observation(at, holders(admin.nodes()), sheets)
 
 
-def holders(nodes: Answer) -> dict[Gpu, str]:
+def holders(nodes: Answer) -> dict[ObservedGpu, str]:
     """Who holds which GPU, by what the service says of its machines."""
     found = {
-        Gpu(str(node["rack"]), str(node["node"]), int(gpu["index"])): str(gpu.get("app") or "")
+        ObservedGpu(str(node["rack"]), str(node["node"]), int(gpu["index"])): str(
+            gpu.get("app") or ""
+        )
         for node in nodes["nodes"]
         for gpu in node["gpus"]
     }

@@ -10,7 +10,7 @@ from typing import Any
 
 from themis.client import Answer
 from themis.core.explain import WORDS
-from themis.demo.observer import Look
+from themis.demo.observer import Observation
 from themis.demo.tenants import Tenant
 
 WHY = {str(reason): words for reason, words in WORDS.items()}
@@ -18,7 +18,7 @@ WHY = {str(reason): words for reason, words in WORDS.items()}
 
 
 def summarize(
-    looks: Sequence[Look], apps: Mapping[str, Tenant], results: Mapping[str, Answer]
+    looks: Sequence[Observation], apps: Mapping[str, Tenant], results: Mapping[str, Answer]
 ) -> dict[str, Any]:
     """All of it."""
     end = looks[-1].at if looks else 0.0
@@ -31,7 +31,7 @@ def summarize(
     }
 
 
-def _app(app: str, tenant: Tenant, looks: Sequence[Look], results: Answer) -> dict[str, Any]:
+def _app(app: str, tenant: Tenant, looks: Sequence[Observation], results: Answer) -> dict[str, Any]:
     sheet = looks[-1].sheets.get(app, {}) if looks else {}
     return {
         "app": app,
@@ -56,7 +56,7 @@ def _winner(results: Answer) -> dict[str, Any] | None:
     return None
 
 
-def waits(app: str, looks: Sequence[Look], *, held: bool) -> list[dict[str, Any]]:
+def waits(app: str, looks: Sequence[Observation], *, held: bool) -> list[dict[str, Any]]:
     """Seconds in which an app had no GPU (or some, but fewer than it wanted), by reason."""
     seconds: dict[str, float] = {}
     for look, following in pairwise(looks):
@@ -71,7 +71,7 @@ def waits(app: str, looks: Sequence[Look], *, held: bool) -> list[dict[str, Any]
     return [{"reason": reason, "seconds": round(value, 1)} for reason, value in ranked]
 
 
-def timeline(looks: Sequence[Look]) -> list[dict[str, Any]]:
+def timeline(looks: Sequence[Observation]) -> list[dict[str, Any]]:
     """Each GPU with its holders in order: app (None for nobody), from when, until when."""
     gpus = sorted({gpu for look in looks for gpu in look.holders}, key=_place)
     lines = []
@@ -92,14 +92,14 @@ def _place(gpu: Any) -> tuple[str, str, int]:
     return gpu.rack, gpu.node, gpu.index
 
 
-def _gpu_seconds(app: str, looks: Sequence[Look]) -> float:
+def _gpu_seconds(app: str, looks: Sequence[Observation]) -> float:
     return sum(
         (following.at - look.at) * sum(holder == app for holder in look.holders.values())
         for look, following in pairwise(looks)
     )
 
 
-def _used(looks: Sequence[Look]) -> float | None:
+def _used(looks: Sequence[Observation]) -> float | None:
     """The part of all GPUs' time that somebody held them."""
     held = total = 0.0
     for look, following in pairwise(looks):

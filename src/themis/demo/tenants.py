@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from themis.core.model.zoo import slowdown_of
-from themis.demo.training_program import MODULE, Place
+from themis.demo.training_program import MODULE, ProgramLocation
 
 SENSITIVE = "alexnet"
 """The model that the network stands for: two machines make it much slower than one."""
@@ -33,7 +33,7 @@ class Tenant:
         return str(self.app["name"])
 
 
-def tenants(place: Place, *, quick: bool = False) -> tuple[Tenant, ...]:
+def tenants(place: ProgramLocation, *, quick: bool = False) -> tuple[Tenant, ...]:
     """The three of them; with `quick` they have less to do."""
     part = 0.2 if quick else 1.0
     soon = 0.3 if quick else 1.0
@@ -75,7 +75,7 @@ def tenants(place: Place, *, quick: bool = False) -> tuple[Tenant, ...]:
 
 
 def _app(
-    place: Place,
+    place: ProgramLocation,
     task: str,
     pace: float,
     params: Mapping[str, Any],

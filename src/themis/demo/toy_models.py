@@ -14,7 +14,7 @@ from typing import Protocol
 ROWS = 96
 
 
-class Model(Protocol):
+class ToyModel(Protocol):
     """Something that gets better step by step, or worse where the rate is too high."""
 
     weights: list[float]
@@ -103,7 +103,7 @@ class Network:
         return [math.tanh(a * x + b) for a, b in zip(first, bias, strict=True)]
 
 
-MODELS: dict[str, Callable[[random.Random], Model]] = {
+MODELS: dict[str, Callable[[random.Random], ToyModel]] = {
     "ridge": Ridge,
     "logistic": Logistic,
     "network": Network,

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from themis.demo.toy_models import MODELS, ROWS, Model
+from themis.demo.toy_models import MODELS, ROWS, ToyModel
 from themis.reporting import (
     GRACEFUL_EXIT,
     checkpoint_dir,
@@ -84,7 +84,7 @@ def _slower(levels: str) -> float:
     return (float(levels.split(",")[level]) if count > 1 else 1.0) / max(1, count)
 
 
-def _load(folder: Path, model: Model) -> int:
+def _load(folder: Path, model: ToyModel) -> int:
     try:
         saved = json.loads((folder / CHECKPOINT).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -93,7 +93,7 @@ def _load(folder: Path, model: Model) -> int:
     return int(saved["done"])
 
 
-def _save(folder: Path, model: Model, done: int) -> None:
+def _save(folder: Path, model: ToyModel, done: int) -> None:
     """Under another name first: a job may be killed at any moment."""
     partial = folder / f".{CHECKPOINT}"
     text = json.dumps({"done": done, "weights": model.weights})

@@ -26,7 +26,7 @@ _PATIENCE = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProgramLocation:
     """Where the training program is, and what runs it."""
 
     folder: Path
@@ -38,7 +38,7 @@ class Place:
         return self.python != sys.executable
 
 
-def put_program(folder: Path, account: Account | None) -> Place:
+def put_program(folder: Path, account: Account | None) -> ProgramLocation:
     """Copy the program, and find who runs it for this account (None: ourselves).
 
     Raises:
@@ -54,7 +54,7 @@ def put_program(folder: Path, account: Account | None) -> Place:
         place.chmod(0o755)
     for python in _candidates():
         if _works(python, folder, account):
-            return Place(folder, python)
+            return ProgramLocation(folder, python)
     who = account.name if account else "this user"
     raise ConfigError(
         "python", sys.executable, f"one that {who} can run; or start the demo without root"

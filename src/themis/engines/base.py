@@ -21,8 +21,8 @@ from typing import Literal, Protocol
 from themis.core.model import Machine
 from themis.engines.attempt.lease_timing import RESUMABLE_CODE
 from themis.engines.host.accounts import Owners
-from themis.engines.metrics.jsonl import Sample, Stretch
-from themis.engines.metrics.sources import OWN_LINES, Source
+from themis.engines.metrics.jsonl import MetricSample, Stretch
+from themis.engines.metrics.sources import OWN_LINES, SourceSpec
 from themis.errors import ConfigError
 
 Outcome = Literal["finished", "resumable", "failed", "never-ran", "lost"]
@@ -49,7 +49,7 @@ class Capabilities:
     engine: str
     chooses_indices: bool
     """A task names the GPUs it gets. If not, each machine counts as one slot, tasks name none, and
-    the ones it got are in `Started`."""
+    the ones it got are in `ProgramStarted`."""
     control: str
     """How processes are held: cgroup, namespace, tree, or what the engine has."""
     control_reasons: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class Task:
     """host:port where the parts of a job on several machines meet."""
     tokens: tuple[int, ...] = ()
     """Of the lease of each of `gpus`; empty: `token` for all of them."""
-    source: Source = OWN_LINES
+    source: SourceSpec = OWN_LINES
     """Where its samples are read from."""
     tag: str = ""
     """What its caller calls this start, if its log is to be found by that."""
@@ -165,7 +165,7 @@ def check_variable(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class ProgramStarted:
     """The job's program runs."""
 
     job: str
@@ -175,7 +175,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Exited:
+class ProgramExited:
     """It is over, and nothing of it is alive any more: its GPUs are empty."""
 
     job: str
@@ -195,18 +195,18 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class CouldNotKill:
-    """Something of it is alive after SIGKILL. The engine goes on trying; `Exited` may follow."""
+    """A process of it outlives SIGKILL. The engine retries; `ProgramExited` may follow."""
 
     job: str
     token: int
     reason: str
 
 
-Event = Started | Exited | CouldNotKill
+Event = ProgramStarted | ProgramExited | CouldNotKill
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundProgram:
     """What an engine finds of the time before: a job that runs, or one that ended unheard."""
 
     job: str
@@ -216,7 +216,7 @@ class Found:
     end: float
     """Of its lease, as its supervisor has it."""
     state: Literal["starting", "running", "stopping", "stuck", "exited"]
-    ended: Exited | None = None
+    ended: ProgramExited | None = None
     """With the state `exited` only, and then no event tells it again. All other states end in an
     event, also where the supervisor was found dead and its job is being killed (`stopping`)."""
     age: float = 0.0
@@ -282,11 +282,11 @@ class Engine(Protocol):
     async def discover(self) -> tuple[Discovered, ...]:
         """The machines it can start jobs on, with the state of their GPUs now."""
 
-    async def reattach(self) -> tuple[Found, ...]:
+    async def reattach(self) -> tuple[FoundProgram, ...]:
         """Take over what an earlier one left: running jobs, and endings nobody has forgotten."""
 
     async def start(self, task: Task) -> None:
-        """Start a job; `Started` or `Exited` follow.
+        """Start a job; `ProgramStarted` or `ProgramExited` follow.
 
         Raises:
             RefusedError: A stale token, a GPU in use, a job that runs already, an unknown owner.
@@ -306,12 +306,12 @@ class Engine(Protocol):
         """Ask for a checkpoint: SIGTERM, once, however often this is called."""
 
     async def kill(self, job: str, token: int) -> None:
-        """Kill everything of it. `Exited` says that it was seen dead, `CouldNotKill` that not."""
+        """Kill everything of it: `ProgramExited` once it was seen dead, else `CouldNotKill`."""
 
     def watch(self) -> AsyncIterator[Event]:
         """Events as they happen, for one listener, until `close`."""
 
-    async def measure(self, job: str) -> tuple[Sample, ...]:
+    async def measure(self, job: str) -> tuple[MetricSample, ...]:
         """What the job reported since this was last asked."""
 
     async def points(self, job: str, since: int, most: int) -> Stretch:

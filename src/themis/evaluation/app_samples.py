@@ -21,7 +21,7 @@ PHILLY, PHILLY_85 = "Philly", "Philly, 85 apps"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class AppSample:
     """What apps of one kind are like. A job's work and an app's are seconds on one GPU."""
 
     name: str
@@ -33,11 +33,11 @@ class Sample:
     demands: tuple[Steps, ...]
 
 
-def sample(name: str, made: Sequence[Workload]) -> Sample:
+def sample(name: str, made: Sequence[Workload]) -> AppSample:
     """Everything that the figures need of workloads of one kind."""
     apps = [app for one in made for app in one.apps]
     phases = [true_phases(app) for app in apps]
-    return Sample(
+    return AppSample(
         name,
         jobs=tuple(len(app.spec.jobs) for app in apps),
         app_works=tuple(sum(job.work for part in parts for job in part) for parts in phases),
@@ -73,7 +73,7 @@ def demand(made: Workload) -> Steps:
     return Steps(times, values, area / made.horizon, made.horizon)
 
 
-def generated(scope: Scope) -> dict[str, Sample]:
+def generated(scope: Scope) -> dict[str, AppSample]:
     """The trace study, W1 and W2 over all seeds."""
     seeds = scope.seeds_of(FEWER_REPORT_SEEDS, quick=3)
     count = scope.apps or 85
@@ -83,7 +83,7 @@ def generated(scope: Scope) -> dict[str, Sample]:
     }
 
 
-def measured(folder: Path) -> tuple[dict[str, Sample], list[str]]:
+def measured(folder: Path) -> tuple[dict[str, AppSample], list[str]]:
     """The Philly trace: all of it, and the 85 apps that stand for the paper's two weeks.
 
     Also returns what became of rows that are in neither.
@@ -96,7 +96,7 @@ def measured(folder: Path) -> tuple[dict[str, Sample], list[str]]:
     if whole.is_file():
         plan = plan_workload(read_trace(whole), "philly", ImportOptions(drop_owners=(PROBE,)))
         groups = plan.groups
-        found[PHILLY] = Sample(
+        found[PHILLY] = AppSample(
             PHILLY,
             jobs=tuple(len(group.jobs) for group in groups),
             app_works=tuple(sum(job.duration * job.gpus for job in g.jobs) for g in groups),

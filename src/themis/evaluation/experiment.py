@@ -18,7 +18,7 @@ from pathlib import Path
 
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing
-from themis.sim.runs.result_cache import RunRecord, Store
+from themis.sim.runs.result_cache import CachedRun, ResultCache
 from themis.sim.runs.worker_pool import found
 
 TUNING_SEEDS = range(1, 11)
@@ -69,7 +69,7 @@ class Results:
     """The finished runs, read one at a time."""
 
     scope: Scope
-    store: Store
+    store: ResultCache
     heard: Callable[[], None] = lambda: None
     """Called for every run that is read, which takes a while when there are thousands."""
     memo: dict[str, float] = field(default_factory=dict, compare=False)
@@ -81,7 +81,7 @@ class Results:
         """Whether this run is there."""
         return not self.outdated(config) and self.store.has(config)
 
-    def record(self, config: RunConfig) -> RunRecord:
+    def record(self, config: RunConfig) -> CachedRun:
         """One run.
 
         Raises:
@@ -90,7 +90,7 @@ class Results:
         self.heard()
         return found(self.store, config)
 
-    def find(self, config: RunConfig) -> RunRecord | None:
+    def find(self, config: RunConfig) -> CachedRun | None:
         """One run, or nothing: of an evaluation that is not finished what there is can be told."""
         self.heard()
         return self.store.load(config) if self.has(config) else None
@@ -195,7 +195,7 @@ Row = tuple[str | float | int | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class NumberTable:
     """Numbers behind a claim or a figure. Long ones are for programs only."""
 
     name: str
@@ -234,7 +234,7 @@ class Findings:
     """What an experiment found."""
 
     claims: tuple[Claim, ...]
-    tables: tuple[Table, ...] = ()
+    tables: tuple[NumberTable, ...] = ()
     figures: tuple[Figure, ...] = ()
     notes: tuple[str, ...] = ()
     """What a reader has to know: what was chosen, what is missing."""
@@ -244,7 +244,7 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ExtraData:
     """Something besides runs that an experiment rests on: made once, and kept beside them."""
 
     what: str
@@ -271,7 +271,7 @@ def _no_runs(_: Results) -> Iterable[RunConfig]:
     return ()
 
 
-def _no_pieces(_: Results) -> Iterable[Piece]:
+def _no_pieces(_: Results) -> Iterable[ExtraData]:
     return ()
 
 
@@ -285,7 +285,7 @@ class Experiment:
     """What the paper says, in a sentence."""
     study: Callable[[Results], Findings]
     plan: Callable[[Results], Iterable[RunConfig]] = _no_runs
-    pieces: Callable[[Results], Iterable[Piece]] = _no_pieces
+    pieces: Callable[[Results], Iterable[ExtraData]] = _no_pieces
     """What else it needs, after its runs."""
     literal: Callable[[RunConfig], Collection[int]] = literal_seeds
     """On which seeds it runs the mechanism as printed."""

@@ -45,7 +45,7 @@ class Family:
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class SearchEffort:
     """How many lies are tried."""
 
     generations: int
@@ -71,7 +71,7 @@ class Hunt:
         return sorted(self.scores, key=lambda point: -self.scores[point])[:count]
 
 
-def search(family: Family, effort: Effort, score: Score) -> Hunt:
+def search(family: Family, effort: SearchEffort, score: Score) -> Hunt:
     """Try generation after generation, until one has lies whose score is not known."""
     scores: dict[Point, float] = {}
     for generation in range(effort.generations):

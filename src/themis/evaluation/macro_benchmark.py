@@ -8,8 +8,8 @@ from themis.core.policies import POLICIES
 from themis.evaluation.comparisons import FEWEST, Factor
 from themis.evaluation.experiment import LITERAL, OURS, QUICK_SEEDS, REPORT_SEEDS, Results
 from themis.evaluation.report.provenance import seed_text
-from themis.evaluation.run_matrix import Cell, Matrix, Measured, over
-from themis.sim.runs.result_cache import RunRecord
+from themis.evaluation.run_matrix import Cell, Matrix, MatrixNumbers, over
+from themis.sim.runs.result_cache import CachedRun
 
 WORKLOADS = ("w1", "w2")
 PAPERS = ("gandiva", "tiresias", "optimus", "slaq")
@@ -22,7 +22,7 @@ def policies(results: Results) -> tuple[str, ...]:
     return QUICK if results.scope.quick else tuple(POLICIES)
 
 
-def auction_sentence(measured: Measured, cells: Sequence[Cell]) -> str:
+def auction_sentence(measured: MatrixNumbers, cells: Sequence[Cell]) -> str:
     """What share of GPU time under contention the auction assigned; needs `auction_share`."""
     parts = []
     for cell in cells:
@@ -38,7 +38,7 @@ def auction_sentence(measured: Measured, cells: Sequence[Cell]) -> str:
     )
 
 
-def _means(measured: Measured, cells: Sequence[Cell]) -> str:
+def _means(measured: MatrixNumbers, cells: Sequence[Cell]) -> str:
     """Over which seeds the means of these cells are."""
     given = seed_text(measured.seeds)
     each = {seed_text(measured.present[cell]) or "none" for cell in cells}
@@ -48,7 +48,7 @@ def _means(measured: Measured, cells: Sequence[Cell]) -> str:
     return f"means over seeds {seeds} of {given}"
 
 
-def same_seeds(measured: Measured, first: str | float, names: Sequence[str]) -> Measured:
+def same_seeds(measured: MatrixNumbers, first: str | float, names: Sequence[str]) -> MatrixNumbers:
     """Policies of a workload on the seeds that all have, so that they may stand side by side.
 
     But for those with hardly any, which would cost all others theirs: they are left out. And for
@@ -66,10 +66,10 @@ def same_seeds(measured: Measured, first: str | float, names: Sequence[str]) -> 
         name: [each[place] for place in places] for name, each in measured.by_cell[own].items()
     }
     there = tuple(seed for seed in measured.present[own] if seed in set(kept.seeds))
-    return Measured({**kept.by_cell, own: numbers}, kept.seeds, {**kept.present, own: there})
+    return MatrixNumbers({**kept.by_cell, own: numbers}, kept.seeds, {**kept.present, own: there})
 
 
-def labels(same: Mapping[str, Measured]) -> dict[str, str]:
+def labels(same: Mapping[str, MatrixNumbers]) -> dict[str, str]:
     """What a figure calls the policies that have runs; one with fewer seeds says so."""
     counts: dict[str, list[tuple[int, int]]] = {}
     for first, each in same.items():
@@ -80,7 +80,7 @@ def labels(same: Mapping[str, Measured]) -> dict[str, str]:
     return {name: _label(name, pairs) for name, pairs in counts.items()}
 
 
-def typicals(same: Mapping[str, Measured], measure: str) -> dict[str, dict[str, Factor]]:
+def typicals(same: Mapping[str, MatrixNumbers], measure: str) -> dict[str, dict[str, Factor]]:
     """Geometric means that a figure shows: by workload, and by label of a policy."""
     called = labels(same)
     return {
@@ -100,7 +100,7 @@ def _label(name: str, pairs: Sequence[tuple[int, int]]) -> str:
     return f"{name}, {most} seed{'s' * (most != 1)}"
 
 
-def seeds_text(measured: Measured, same: Mapping[str, Measured]) -> str:
+def seeds_text(measured: MatrixNumbers, same: Mapping[str, MatrixNumbers]) -> str:
     """Over which seeds the means are, by name where they are not the same: seeds 101-107 of ..."""
     given = seed_text(measured.seeds)
     groups: dict[str, list[str]] = {}
@@ -114,7 +114,7 @@ def seeds_text(measured: Measured, same: Mapping[str, Measured]) -> str:
     return f"seeds {', '.join(parts)} of {given}"
 
 
-def records_of(results: Results, same: Measured, cell: Cell) -> Iterator[RunRecord]:
+def records_of(results: Results, same: MatrixNumbers, cell: Cell) -> Iterator[CachedRun]:
     """The runs of a policy on these seeds, one at a time."""
     there = set(same.present[cell])
     found = (results.find(one) for one in matrix(results).runs(cell) if one.seed in there)

@@ -17,15 +17,15 @@ from typing import Any
 
 from themis.core.policies import policy_class, policy_options
 from themis.evaluation.comparisons import FEWEST, Factor, factor
-from themis.evaluation.experiment import LITERAL, Column, Results, Row, Table, Verdict
+from themis.evaluation.experiment import LITERAL, Column, NumberTable, Results, Row, Verdict
 from themis.evaluation.report.provenance import seed_text
 from themis.recording.written_settings import settings_for
 from themis.sim.compare import Estimate, estimate, with_value
 from themis.sim.config import RunConfig, allowed_keys
-from themis.sim.runs.result_cache import RunRecord
+from themis.sim.runs.result_cache import CachedRun
 
 Cell = tuple[str | float | int, ...]
-Measure = Callable[[RunRecord], float]
+Measure = Callable[[CachedRun], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +43,18 @@ class Matrix:
         """The runs of one cell, in the order of the seeds."""
         return [replace(self.cells[cell], seed=seed) for seed in self.seeds]
 
-    def records(self, results: Results, cell: Cell) -> Iterator[RunRecord]:
+    def records(self, results: Results, cell: Cell) -> Iterator[CachedRun]:
         """The finished runs of one cell, one at a time."""
         found = (results.find(config) for config in self.runs(cell))
         return (record for record in found if record is not None)
 
-    def measure(self, results: Results, measures: Mapping[str, Measure]) -> "Measured":
+    def measure(self, results: Results, measures: Mapping[str, Measure]) -> "MatrixNumbers":
         """The numbers of all runs. Reads each of them once."""
         return gather(results, {cell: self.runs(cell) for cell in self.cells}, measures, self.seeds)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MatrixNumbers:
     """Numbers of every cell, seed by seed; NaN where a run is not there or has none."""
 
     by_cell: Mapping[Cell, Mapping[str, Sequence[float]]]
@@ -77,14 +77,14 @@ class Measured:
         sets = [set(self.present[cell]) for cell in cells]
         return tuple(seed for seed in self.seeds if all(seed in one for one in sets))
 
-    def paired(self, *cells: Cell) -> "Measured":
+    def paired(self, *cells: Cell) -> "MatrixNumbers":
         """These cells alone, on the seeds that all of them have: their means can be compared.
 
         A cell without any run is left as it is, or there would be nothing to compare.
         """
         kept = set(self._common(cell for cell in cells if self.present[cell]))
         places = [place for place, seed in enumerate(self.seeds) if seed in kept]
-        return Measured(
+        return MatrixNumbers(
             {
                 cell: {name: [each[p] for p in places] for name, each in self.by_cell[cell].items()}
                 for cell in cells
@@ -118,16 +118,16 @@ class Measured:
 
     def table(
         self, name: str, title: str, head: Sequence[str], columns: Mapping[str, Column]
-    ) -> Table:
+    ) -> NumberTable:
         """Means over the seeds, a row for each cell; `head` names the parts of a cell."""
         rows: list[Row] = [
             (*cell, *(self.estimate(measure, cell).mean for measure in columns))
             for cell in self.by_cell
         ]
         heads = tuple(Column(part) for part in head)
-        return self.on_seeds(Table(name, title, (*heads, *columns.values()), tuple(rows)))
+        return self.on_seeds(NumberTable(name, title, (*heads, *columns.values()), tuple(rows)))
 
-    def on_seeds(self, table: Table) -> Table:
+    def on_seeds(self, table: NumberTable) -> NumberTable:
         """A table with a row for each cell, saying which seeds it rests on; its title ends so.
 
         Where cells have different seeds every row names its own.
@@ -149,11 +149,11 @@ class Measured:
 
     def tables(
         self, name: str, title: str, head: Sequence[str], columns: Mapping[str, Column]
-    ) -> tuple[Table, Table]:
+    ) -> tuple[NumberTable, NumberTable]:
         """What most experiments show: the means, and every run for programs."""
         return self.table(name, title, head, columns), self.run_table("runs", head)
 
-    def run_table(self, name: str, head: Sequence[str]) -> Table:
+    def run_table(self, name: str, head: Sequence[str]) -> NumberTable:
         """Every number of every run, for programs."""
         names = list(next(iter(self.by_cell.values()), {}))
         rows: list[Row] = [
@@ -163,7 +163,7 @@ class Measured:
             if seed in self.present[cell]
         ]
         columns = tuple(Column(part) for part in (*head, "seed", *names))
-        return Table(name, "Every run", columns, tuple(rows), shown=False)
+        return NumberTable(name, "Every run", columns, tuple(rows), shown=False)
 
 
 def gather(
@@ -171,7 +171,7 @@ def gather(
     runs: Mapping[Any, Sequence[RunConfig]],
     measures: Mapping[str, Measure],
     seeds: tuple[int, ...],
-) -> Measured:
+) -> MatrixNumbers:
     """The numbers of finished runs, by cell and in the order of the seeds."""
     values: dict[Cell, dict[str, list[float]]] = {}
     present: dict[Cell, list[int]] = {}
@@ -186,10 +186,10 @@ def gather(
                 record = replace(record, config=config)
             for name, measure in measures.items():
                 values[cell][name].append(math.nan if record is None else measure(record))
-    return Measured(values, seeds, {cell: tuple(found) for cell, found in present.items()})
+    return MatrixNumbers(values, seeds, {cell: tuple(found) for cell, found in present.items()})
 
 
-def unprinted(measured: Measured) -> tuple[str, ...]:
+def unprinted(measured: MatrixNumbers) -> tuple[str, ...]:
     """A note where the mechanism as printed has hardly been run; cells end with their policy."""
     counts = [len(found) for cell, found in measured.present.items() if cell[-1] == LITERAL]
     if min(counts, default=FEWEST) >= min(FEWEST, len(measured.seeds)):
@@ -243,7 +243,7 @@ def swept(
     return {value: with_value(base, key, value) for value in values}
 
 
-def gpu_over_work(record: RunRecord) -> float:
+def gpu_over_work(record: CachedRun) -> float:
     """GPU time held for each unit of bare work, so that seeds with more work weigh no more."""
     useful = float(record.summary["gpu_hours_spent"]["useful"])
     return float(record.summary["gpu_hours"]) / useful if useful else float("nan")
@@ -252,7 +252,7 @@ def gpu_over_work(record: RunRecord) -> float:
 def summary(key: str, convention: str = "") -> Measure:
     """A number of a run's summary; NaN where the run had none, or was made before there was one."""
 
-    def of(record: RunRecord) -> float:
+    def of(record: CachedRun) -> float:
         value: Any = record.summary.get(key)
         if convention and value is not None:
             value = value[convention]

@@ -23,7 +23,7 @@ from themis.evaluation.report.chapter import (
     NO_DATA,
     NO_SEED,
     Chapter,
-    Origin,
+    ChapterOrigin,
     chapter_file,
     read_chapters,
     same_scope,
@@ -35,7 +35,7 @@ from themis.evaluation.run_estimates import costs
 from themis.recording.atomic_files import writable, write_whole
 from themis.recording.codec import dumps
 from themis.sim.config import RunConfig
-from themis.sim.runs.result_cache import Store, run_key
+from themis.sim.runs.result_cache import ResultCache, run_key
 from themis.sim.runs.run_timing import UNKNOWN
 from themis.sim.runs.worker_pool import Progress, cores, finish_all
 
@@ -102,7 +102,7 @@ def run_experiments(
     `missing` tells what is left. With `fresh` a search sees no run before it was made again, or it
     would go the old way, and remember what the old runs told. Other arguments as in `reproduce`.
     """
-    store = Store(out / "runs", commit=commit_here())
+    store = ResultCache(out / "runs", commit=commit_here())
     store.make()
 
     def heard() -> None:
@@ -332,7 +332,7 @@ def evaluate(
     return write_chapter(experiment, experiment.study(results), results.scope, out, say, origin)
 
 
-def _origin(experiment: Experiment, results: Results) -> Origin:
+def _origin(experiment: Experiment, results: Results) -> ChapterOrigin:
     """Which code made the runs, on which seeds. The code that evaluates them may be newer."""
     wanted = list(experiment.wanted(results))
     there = {repr(config): config for config in experiment.plan(results) if results.has(config)}
@@ -347,7 +347,7 @@ def _origin(experiment: Experiment, results: Results) -> Origin:
     seeds = seed_text(seen)
     whole = _whole_plan(experiment, results, wanted)
     asked = seed_text(config.seed for config in whole)
-    return Origin(
+    return ChapterOrigin(
         commit="; ".join(sorted(commits)) or commit_here(),
         command=_command(experiment, results.scope),
         seeds=seeds,

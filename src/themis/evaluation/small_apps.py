@@ -12,11 +12,11 @@ from functools import lru_cache
 
 from themis.core.fairness.ideal_time import Convention
 from themis.core.model import AppId
-from themis.evaluation.experiment import Column, Row, Table
-from themis.evaluation.run_matrix import Measure, Measured
+from themis.evaluation.experiment import Column, NumberTable, Row
+from themis.evaluation.run_matrix import MatrixNumbers, Measure
 from themis.sim.config import RunConfig, prepare
 from themis.sim.metrics import FAIR, reference, within_share
-from themis.sim.runs.result_cache import RunRecord
+from themis.sim.runs.result_cache import CachedRun
 
 COLUMNS = {
     "modest_apps": Column("apps below", ".1f"),
@@ -51,7 +51,7 @@ def _modest(
 def _of(
     number: Callable[[Sequence[float]], float], *, below: bool, empty: float = math.nan
 ) -> Measure:
-    def measure(record: RunRecord) -> float:
+    def measure(record: CachedRun) -> float:
         few = modest(record.config)
         found = [app.rho_ref[Convention.FAIR_SHARE] for app in record.apps
                  if (app.app in few) is below]  # fmt: skip
@@ -71,7 +71,7 @@ MEASURES = {
 }
 
 
-def apart_table(measured: Measured) -> Table:
+def apart_table(measured: MatrixNumbers) -> NumberTable:
     """Both kinds under every policy: means over the seeds on which there are any."""
     rows: list[Row] = []
     for cell in measured.by_cell:
@@ -79,7 +79,7 @@ def apart_table(measured: Measured) -> Table:
         rows.append((str(cell[0]), str(cell[1]), *means))
     columns = (Column("scenario"), Column("policy"), *COLUMNS.values())
     title = "Apps whose demand is below their share, and those above: means over seeds"
-    return measured.on_seeds(Table("apart", title, columns, tuple(rows)))
+    return measured.on_seeds(NumberTable("apart", title, columns, tuple(rows)))
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from themis.evaluation.comparisons import FEWEST, Factor
 from themis.evaluation.experiment import LITERAL, Column
-from themis.evaluation.report.charts import Line, Sweep, plot_sweeps
+from themis.evaluation.report.charts import ChartLine, Sweep, plot_sweeps
 from themis.evaluation.report.provenance import seed_text
-from themis.evaluation.run_matrix import Cell, Measured, over, swept
+from themis.evaluation.run_matrix import Cell, MatrixNumbers, over, swept
 from themis.sim.compare import Estimate
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing
@@ -35,7 +35,7 @@ def as_printed(base: RunConfig, key: str, values: Sequence[Value]) -> dict[Cell,
 class Alike:
     """Cells on the same seeds, so that points of a figure can be compared."""
 
-    measured: Measured
+    measured: MatrixNumbers
     seeds: tuple[int, ...]
     literal: tuple[int, ...] = ()
     """Those of the mechanism as printed, if they are others."""
@@ -48,7 +48,7 @@ class Alike:
         return f"mean over seeds {seed_text(self.seeds) or 'none'}{own}{interval}"
 
 
-def alike(measured: Measured, values: Sequence[Value], policies: Sequence[str]) -> Alike:
+def alike(measured: MatrixNumbers, values: Sequence[Value], policies: Sequence[str]) -> Alike:
     """Values and policies of a sweep on the seeds that all of them have.
 
     But for those with hardly any, which would cost all others theirs: they are left out. And for
@@ -104,7 +104,10 @@ def plot_cells(
     sweeps = [
         Sweep(
             f"{columns[name].name}{', geometric mean' * (name in log)}",
-            [Line(policy, [at(name, (value, policy)) for value in values]) for policy in policies],
+            [
+                ChartLine(policy, [at(name, (value, policy)) for value in values])
+                for policy in policies
+            ],
             marks or {},
             from_zero=name not in {"over_work", "share_fair"},
             log=name in log,

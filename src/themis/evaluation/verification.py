@@ -19,7 +19,7 @@ from themis.errors import ThemisError
 from themis.evaluation.experiment import Experiment, Results
 from themis.evaluation.levers import family
 from themis.sim.config import RunConfig
-from themis.sim.runs.result_cache import RunRecord, Store
+from themis.sim.runs.result_cache import CachedRun, ResultCache
 from themis.sim.runs.worker_pool import Progress, finish_all
 
 MOST_SHOWN = 5
@@ -28,7 +28,7 @@ COSTS = frozenset({"events"})
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class VerifiedRun:
     """A run that was made again."""
 
     label: str
@@ -46,7 +46,7 @@ def verify(
     policies: Collection[str] = (),
     workers: int | None = None,
     progress: Progress | None = None,
-) -> list[Checked]:
+) -> list[VerifiedRun]:
     """Run some of the finished runs of experiments again, beside the folder, and compare.
 
     Which ones is drawn, always in the same way, by turns of each experiment and policy: most runs
@@ -66,7 +66,7 @@ def verify(
     turns = [one for turn in zip_longest(*kinds.values()) for one in turn if one is not None]
     chosen = turns[:count]
     with tempfile.TemporaryDirectory(prefix="themis-verify-") as folder:
-        again = Store(Path(folder))
+        again = ResultCache(Path(folder))
         try:
             finish_all(chosen, again, workers=workers, progress=progress)
             why = ""
@@ -75,7 +75,7 @@ def verify(
         return [_checked(config, results.store, again.load(config), why) for config in chosen]
 
 
-def _checked(config: RunConfig, store: Store, new: RunRecord | None, why: str) -> Checked:
+def _checked(config: RunConfig, store: ResultCache, new: CachedRun | None, why: str) -> VerifiedRun:
     old, timing = store.load(config), store.timing(config)
     if old is None:
         found: tuple[str, ...] = ("the one that is there cannot be read",)
@@ -83,7 +83,7 @@ def _checked(config: RunConfig, store: Store, new: RunRecord | None, why: str) -
         found = (f"not made: {why or 'it cannot be read'}",)
     else:
         found = tuple(_differences(old, new))
-    return Checked(_label(config), "" if timing is None else timing.commit, found)
+    return VerifiedRun(_label(config), "" if timing is None else timing.commit, found)
 
 
 def _label(config: RunConfig) -> str:
@@ -94,7 +94,7 @@ def _label(config: RunConfig) -> str:
     return f"{config.policy} on {where}, {config.apps} apps{load}, seed {config.seed}{options}"
 
 
-def _differences(old: RunRecord, new: RunRecord) -> list[str]:
+def _differences(old: CachedRun, new: CachedRun) -> list[str]:
     # What was not told yet when the old one was made is no difference.
     both = [key for key in new.summary if key in old.summary and key not in COSTS]
     found = [

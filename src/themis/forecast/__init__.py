@@ -7,7 +7,7 @@ What nobody knows, such as how long processes take to start and which trials are
 drawn: several seeds give intervals. Nothing here reads a clock or a file; `worker` is the process.
 """
 
-from themis.forecast.answers import Answer, CaseAnswer, Interval, OtherApp
+from themis.forecast.answers import CaseAnswer, Forecast, ForecastRange, OtherApp
 from themis.forecast.forecast import foresee
 
-__all__ = ["Answer", "CaseAnswer", "Interval", "OtherApp", "foresee"]
+__all__ = ["CaseAnswer", "Forecast", "ForecastRange", "OtherApp", "foresee"]

@@ -8,7 +8,7 @@ from themis.core.model import AppId, OwnerId
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ForecastRange:
     """The least, the median and the most of what was seen."""
 
     low: float
@@ -16,10 +16,10 @@ class Interval:
     high: float
 
     @staticmethod
-    def of(values: Iterable[float]) -> "Interval | None":
+    def of(values: Iterable[float]) -> "ForecastRange | None":
         """Of these values; None if there are none."""
         seen = sorted(values)
-        return Interval(seen[0], median(seen), seen[-1]) if seen else None
+        return ForecastRange(seen[0], median(seen), seen[-1]) if seen else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class OtherApp:
 
     app: AppId
     owner: OwnerId
-    later: Interval
+    later: ForecastRange
     """Seconds by which it finishes later than if nothing were submitted or changed."""
 
 
@@ -40,10 +40,10 @@ class CaseAnswer:
     delay: float
     seeds: int
     """How many runs have come to its end."""
-    start: Interval | None
+    start: ForecastRange | None
     """When its first process begins; None if none has in any run."""
-    finish: Interval | None
-    rho: Interval | None
+    finish: ForecastRange | None
+    rho: ForecastRange | None
     rough: bool = False
     """Whether no run has come to its end yet: then `finish` and `rho` are estimates."""
     outlined: bool = False
@@ -57,7 +57,7 @@ class CaseAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Forecast:
     """What is known so far."""
 
     cases: tuple[CaseAnswer, ...]
@@ -75,7 +75,7 @@ def delays(
     """Delays of apps over several runs, the most delayed first."""
     found = []
     for app in sorted({app for run in seen for app in run}):
-        later = Interval.of(run[app] for run in seen if app in run)
+        later = ForecastRange.of(run[app] for run in seen if app in run)
         if later is not None and app in owners:
             found.append(OtherApp(app, owners[app], later))
     return tuple(sorted(found, key=lambda other: (-other.later.mid, other.app)))

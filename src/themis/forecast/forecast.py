@@ -18,10 +18,10 @@ from themis.core.fairness.fluid import FluidApp, fluid_run, reference_ideal_time
 from themis.core.fairness.loads import declared_phases
 from themis.core.model import AppId, OwnerId
 from themis.core.policies import policy
-from themis.forecast.answers import Answer, CaseAnswer, Interval, delays
+from themis.forecast.answers import CaseAnswer, Forecast, ForecastRange, delays
 from themis.forecast.run_ahead import Ahead, delays_in
 from themis.recording.cluster_snapshots import Snapshot
-from themis.recording.forecast_questions import Case, Question
+from themis.recording.forecast_questions import ForecastCase, ForecastQuestion
 
 OUTLINED = 200
 """Beats to an app's end from which on an outline comes first; up to there a run is as quick."""
@@ -35,7 +35,7 @@ EVERY = 0.5
 class _Tally:
     """What the runs of one case came to."""
 
-    case: Case
+    case: ForecastCase
     rough: CaseAnswer
     starts: list[float] = field(default_factory=list)
     finishes: list[float] = field(default_factory=list)
@@ -50,7 +50,7 @@ class _Tally:
         """An outline has come to its end. When the app starts in it means nothing: leases do."""
         record, rho = ahead.record, ahead.rho()
         if record is not None and rho is not None:
-            finish, rhos = Interval.of([record.end - ahead.at]), Interval.of([rho])
+            finish, rhos = ForecastRange.of([record.end - ahead.at]), ForecastRange.of([rho])
             self.rough = replace(self.rough, finish=finish, rho=rhos, outlined=True)
 
     def note(self, ahead: Ahead) -> None:
@@ -75,7 +75,7 @@ class _Tally:
     def answer(self, owners: dict[AppId, OwnerId]) -> CaseAnswer:
         """What is known."""
         begun = [] if self.begun is None else [self.begun]
-        start = Interval.of([*self.starts, *begun])
+        start = ForecastRange.of([*self.starts, *begun])
         known = replace(
             self.rough,
             seeds=len(self.finishes),
@@ -89,15 +89,17 @@ class _Tally:
             return known
         return replace(
             known,
-            finish=Interval.of(self.finishes),
-            rho=Interval.of(self.rhos),
+            finish=ForecastRange.of(self.finishes),
+            rho=ForecastRange.of(self.rhos),
             rough=False,
             outlined=False,
             others=delays(self.delays, owners),
         )
 
 
-def foresee(snapshot: Snapshot, question: Question, clock: Callable[[], float]) -> Iterator[Answer]:
+def foresee(
+    snapshot: Snapshot, question: ForecastQuestion, clock: Callable[[], float]
+) -> Iterator[Forecast]:
     """Answers, the last of them final; the first one comes at once.
 
     Args:
@@ -115,9 +117,9 @@ def foresee(snapshot: Snapshot, question: Question, clock: Callable[[], float]) 
     total = question.seeds * (len(tallies) + 1)
     done, told, final = 0, began, False
 
-    def answer() -> Answer:
+    def answer() -> Forecast:
         cases = tuple(tally.answer(owners) for tally in tallies)
-        return Answer(cases, done, total, final, clock() - began)
+        return Forecast(cases, done, total, final, clock() - began)
 
     yield answer()
     for news in _work(snapshot, question, tallies):
@@ -132,7 +134,9 @@ def foresee(snapshot: Snapshot, question: Question, clock: Callable[[], float]) 
     yield answer()
 
 
-def _work(snapshot: Snapshot, question: Question, tallies: list[_Tally]) -> Iterator[int | None]:
+def _work(
+    snapshot: Snapshot, question: ForecastQuestion, tallies: list[_Tally]
+) -> Iterator[int | None]:
     """Run and run; yields how many runs have just come to their end, None on the way there."""
     yield from _outline(snapshot, tallies)
     for seed in range(1, question.seeds + 1):
@@ -170,7 +174,7 @@ def _outline(snapshot: Snapshot, tallies: list[_Tally]) -> Iterator[int | None]:
         yield 0
 
 
-def _rough(snapshot: Snapshot, case: Case) -> CaseAnswer:
+def _rough(snapshot: Snapshot, case: ForecastCase) -> CaseAnswer:
     """What can be said without a run: GPUs divided like a fluid among all who are there."""
     rule = policy(snapshot.policy, **dict(snapshot.options))
     world = arbiter_from(snapshot.state, rule, seed=snapshot.seed).world
@@ -190,6 +194,6 @@ def _rough(snapshot: Snapshot, case: Case) -> CaseAnswer:
     budget = spec.budget or None
     ideal = reference_ideal_time(world.settings.convention, phases, result, capacity, budget)
     rho = result.completion / ideal if 0.0 < ideal < math.inf else None
-    finish = Interval.of([result.end - snapshot.at])
-    share = None if rho is None else Interval.of([rho])
+    finish = ForecastRange.of([result.end - snapshot.at])
+    share = None if rho is None else ForecastRange.of([rho])
     return CaseAnswer(case.label, case.delay, 0, None, finish, share, rough=True)

@@ -15,7 +15,7 @@ from themis.core.policies import policy
 from themis.errors import RefusedError
 from themis.forecast.sampled_truth import arriving, draw
 from themis.recording.cluster_snapshots import Snapshot
-from themis.recording.forecast_questions import Case
+from themis.recording.forecast_questions import ForecastCase
 from themis.sim.driver import StuckError
 from themis.sim.modelled_jobs import declared_costs
 from themis.sim.snapshot_sim import Fork
@@ -36,7 +36,7 @@ class Ahead:
     """A run from now on. `steps` goes on with it bit by bit."""
 
     def __init__(
-        self, snapshot: Snapshot, case: Case | None, seed: int, stretch: float = 1.0
+        self, snapshot: Snapshot, case: ForecastCase | None, seed: int, stretch: float = 1.0
     ) -> None:
         """Begin.
 

@@ -13,7 +13,7 @@ from themis.core.arbiter.state_parts import AppPart, WorkPart
 from themis.core.model import AppId, AppSpec, JobId, Phase
 from themis.core.tuners import CURVES, CurveRule
 from themis.recording.cluster_snapshots import AppPicture, Snapshot
-from themis.recording.forecast_questions import Case
+from themis.recording.forecast_questions import ForecastCase
 from themis.sim.modelled_jobs import chance
 from themis.sim.workloads import SimApp
 
@@ -40,7 +40,7 @@ def draw(snapshot: Snapshot, seed: int) -> Drawn:
     return Drawn(replace(snapshot, apps=tuple(pictures)), truths)
 
 
-def arriving(case: Case, at: float, seed: int) -> SimApp:
+def arriving(case: ForecastCase, at: float, seed: int) -> SimApp:
     """The app of a case, with what is open of it drawn."""
     spec, qualities = case.spec, _qualities(case.spec, seed)
     arrival = at + case.delay

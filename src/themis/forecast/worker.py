@@ -22,7 +22,7 @@ from themis.errors import ConfigError, RefusedError, ThemisError
 from themis.forecast.forecast import foresee
 from themis.recording.cluster_snapshots import snapshot_from
 from themis.recording.codec import decode, dumps, loads
-from themis.recording.forecast_questions import Question
+from themis.recording.forecast_questions import ForecastQuestion
 from themis.sim.gc_tuning import spare_memory_checks
 
 _NICE = 10
@@ -36,7 +36,10 @@ def answer_to(text: str, sink: TextIO) -> None:
     """Answer the question in a line."""
     try:
         data: Any = loads(text)
-        snapshot, question = snapshot_from(data["snapshot"]), decode(Question, data["question"])
+        snapshot, question = (
+            snapshot_from(data["snapshot"]),
+            decode(ForecastQuestion, data["question"]),
+        )
         for answer in foresee(snapshot, question, time.monotonic):
             _put(sink, {"answer": answer})
     except ConfigError as error:

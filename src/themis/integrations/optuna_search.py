@@ -17,7 +17,7 @@ from themis.apps.app_file import Goal
 from themis.apps.search_space import Choice, Parameter, Space, Value
 from themis.core.model import JobId
 from themis.errors import UnavailableError
-from themis.protocol.agent_messages import PhaseSaid, Reached, ReachedSaid, Said, Standing
+from themis.protocol.agent_messages import AgentStart, PhaseSaid, Reached, ReachedSaid, Said
 
 if TYPE_CHECKING:
     import optuna
@@ -74,7 +74,7 @@ class Suggesting:
         trial = self._trials[job] = self._study.ask(self._space)
         return trial
 
-    def relive(self, standing: Standing) -> None:
+    def relive(self, standing: AgentStart) -> None:
         """Begin again with what was chosen and found before."""
         self._begin()
         for chosen in standing.trials:

@@ -10,12 +10,12 @@ from themis.core.steward import events as ev
 from themis.engines import base
 from themis.engines.base import Engine
 from themis.engines.host import boottime
-from themis.node.disk import NodeDisk, RunRecord
+from themis.node.disk import NodeDisk, NodeRunRecord
 from themis.node.metric_progress import Trail
 from themis.node.runs import (
     MOST_MESSAGE,
     Happened,
-    Run,
+    NodeRun,
     Runs,
     code_of,
     job_name,
@@ -49,7 +49,7 @@ class Adoption:
         self._disk = disk
         self._runs = runs
 
-    async def adopt(self) -> tuple[tuple[ev.Found, ...], list[Happened]]:
+    async def adopt(self) -> tuple[tuple[ev.FoundRun, ...], list[Happened]]:
         """What is there of an earlier start of this node, and what is wrong with it."""
         later: list[Happened] = []
         known = {item.job: item for item in await self._engine.reattach()}
@@ -64,7 +64,7 @@ class Adoption:
                     reason = "it could not be killed before this node was restarted"
                     later.append(partial(ev.KillFailed, run=record.order.run, reason=reason))
             else:
-                self._runs.by_number[record.order.run] = Run(record.order, 0.0, 0.0, over=True)
+                self._runs.by_number[record.order.run] = NodeRun(record.order, 0.0, 0.0, over=True)
                 found.append(_never_ran(record.order))
         for item in known.values():
             later += await self._put_down(item)
@@ -73,9 +73,9 @@ class Adoption:
             _LOG.info("found %s runs of before, %s of them alive", len(found), alive)
         return tuple(reversed(found)), later
 
-    async def _take_over(self, record: RunRecord, item: base.Found) -> ev.Found:
+    async def _take_over(self, record: NodeRunRecord, item: base.FoundProgram) -> ev.FoundRun:
         order = record.order
-        run = self._runs.add(Run(order, record.early, record.lease_end))
+        run = self._runs.add(NodeRun(order, record.early, record.lease_end))
         run.began = self._now() - item.age
         run.trail = Trail(record.heard, record.place)
         run.trail.more = True
@@ -89,8 +89,8 @@ class Adoption:
             state = RunState.EXITED if code is not None else RunState.LOST
         samples = await self._engine.measure(item.job)
         run.iterations = max((sample.iteration for sample in samples), default=0.0)
-        limits = ev.Limits(max(record.lease_end, item.end), item.end - record.early, item.end)
-        return ev.Found(
+        limits = ev.RunLimits(max(record.lease_end, item.end), item.end - record.early, item.end)
+        return ev.FoundRun(
             order,
             state,
             limits,
@@ -104,7 +104,7 @@ class Adoption:
             log_size=log_size,
         )
 
-    async def _put_down(self, item: base.Found) -> list[Happened]:
+    async def _put_down(self, item: base.FoundProgram) -> list[Happened]:
         """Kill a job without a record: nobody knows for whom it runs."""
         if item.ended is not None:
             await self._engine.forget(item.job, item.token)
@@ -117,6 +117,8 @@ class Adoption:
         return [partial(failed, gpu=gpu) for gpu in item.gpus]
 
 
-def _never_ran(order: RunOrder) -> ev.Found:
-    never = ev.Limits(-math.inf, -math.inf, -math.inf)
-    return ev.Found(order, RunState.LOST, never, message="its node was restarted before it began")
+def _never_ran(order: RunOrder) -> ev.FoundRun:
+    never = ev.RunLimits(-math.inf, -math.inf, -math.inf)
+    return ev.FoundRun(
+        order, RunState.LOST, never, message="its node was restarted before it began"
+    )

@@ -21,14 +21,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from themis.core.steward.commands import Memory
+from themis.core.steward.commands import NodeMemory
 from themis.errors import ConfigError, CorruptLogError, RefusedError, UnavailableError
 from themis.protocol.node_messages import RunOrder
 from themis.recording.codec import decode, dumps, loads
 
 
 @dataclass(frozen=True, slots=True)
-class RunRecord:
+class NodeRunRecord:
     """A run that may have been started here. Times are the clock of leases'."""
 
     order: RunOrder
@@ -45,7 +45,7 @@ class RunRecord:
 @dataclass(frozen=True, slots=True)
 class _Saved:
     name: str
-    memory: Memory
+    memory: NodeMemory
 
 
 class NodeDisk:
@@ -109,12 +109,12 @@ class NodeDisk:
     ) -> None:
         self.close()
 
-    def _recall(self) -> Memory:
+    def _recall(self) -> NodeMemory:
         path = self._folder / "node.json"
         try:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
-            return Memory()
+            return NodeMemory()
         try:
             saved = decode(_Saved, loads(text))
         except (RefusedError, UnicodeDecodeError) as error:
@@ -125,14 +125,14 @@ class NodeDisk:
             raise ConfigError("name", self._name, allowed, str(path))
         return saved.memory
 
-    def remember(self, memory: Memory) -> None:
+    def remember(self, memory: NodeMemory) -> None:
         """Keep what no restart may forget; durable when this returns."""
         replace_file(self._folder / "node.json", dumps(_Saved(self._name, memory)), durable=True)
         self.memory = memory
 
     # Runs
 
-    def put(self, record: RunRecord, *, durable: bool = True) -> None:
+    def put(self, record: NodeRunRecord, *, durable: bool = True) -> None:
         """Keep the order of a run, or later limits of it."""
         path = self._runs / f"{record.order.run}.json"
         replace_file(path, dumps(record), durable=durable)
@@ -141,12 +141,12 @@ class NodeDisk:
         """Its result is stored where it has to be."""
         (self._runs / f"{run}.json").unlink(missing_ok=True)
 
-    def runs(self) -> tuple[RunRecord, ...]:
+    def runs(self) -> tuple[NodeRunRecord, ...]:
         """All runs there are records of, the first one first."""
         found = []
         for path in self._runs.glob("*.json"):
             try:
-                found.append(decode(RunRecord, loads(path.read_text(encoding="utf-8"))))
+                found.append(decode(NodeRunRecord, loads(path.read_text(encoding="utf-8"))))
             except (RefusedError, UnicodeDecodeError):
                 # Only whole files have this name: after a power cut, and then nothing runs.
                 path.unlink()

@@ -12,7 +12,7 @@ import asyncio
 import math
 from collections import deque
 
-from themis.engines.metrics.jsonl import Sample, Stretch
+from themis.engines.metrics.jsonl import MetricSample, Stretch
 from themis.protocol.node_messages import MOST_POINTS, NOT_FINITE, Point
 
 MOST_TROUBLE = 200
@@ -74,6 +74,6 @@ class Trail:
         return self._heard != before
 
 
-def _point(sample: Sample) -> Point:
+def _point(sample: MetricSample) -> Point:
     values = [(name, NOT_FINITE if math.isnan(value) else value) for name, value in sample.values]
     return Point(sample.iteration, sample.time, tuple(values))

@@ -29,7 +29,7 @@ from themis.node.health import Health
 from themis.node.logs import LogWork
 from themis.node.reporter import Refused, Reporter, ServiceTalk
 from themis.node.run_executor import RunWork
-from themis.node.runs import Happened, Run, Runs
+from themis.node.runs import Happened, NodeRun, Runs
 from themis.node.shared_storage import SharedStorage
 from themis.ops.log_format import marked, report_id
 
@@ -165,7 +165,7 @@ class Node:
         run = self._runs.by_number.get(number)
         return run.order.gpus if run is not None else ()
 
-    def _note_end(self, run: Run) -> None:
+    def _note_end(self, run: NodeRun) -> None:
         if self._draining:
             for gpu in run.order.gpus:
                 self._take_out(gpu)
@@ -208,7 +208,7 @@ class Node:
                 await self._remember(memory)
             case cmd.Send(report=report):
                 self._talk.send(report)
-            case cmd.Start(order=order, limits=limits):
+            case cmd.StartRun(order=order, limits=limits):
                 await self._runner.begin(order, limits, self._disk_trouble)
             case cmd.Renew(run=number, limits=limits):
                 self._runner.do(number, partial(self._runner.renew, limits=limits))
@@ -234,7 +234,7 @@ class Node:
 
     # The disk
 
-    async def _remember(self, memory: cmd.Memory) -> None:
+    async def _remember(self, memory: cmd.NodeMemory) -> None:
         try:
             await asyncio.to_thread(self._disk.remember, memory)
         except OSError as error:

@@ -36,7 +36,7 @@ DRAIN_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class NodeGreeting:
     """What a node says of itself when it starts."""
 
     name: str
@@ -146,7 +146,7 @@ async def run_node(
     *,
     drain_on_exit: bool = False,
     again: Callable[[], ServiceConfig] | None = None,
-    announce: Callable[[About], None] = lambda about: None,
+    announce: Callable[[NodeGreeting], None] = lambda about: None,
     farewell: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Be a node until SIGTERM or Ctrl-C.
@@ -179,7 +179,7 @@ async def run_node(
             (found,) = await engine.discover()
             secure = credentials.secure
             can = engine.capabilities
-            announce(About(name, str(given.server), secure, state, found, can, told, shared))
+            announce(NodeGreeting(name, str(given.server), secure, state, found, can, told, shared))
             node = Node(
                 found.machine,
                 engine,

@@ -12,7 +12,7 @@ from themis.engines.host import boottime
 from themis.errors import ThemisError, UnavailableError
 from themis.node.runs import Put
 from themis.ops.log_format import marked, report_id
-from themis.protocol.node_messages import Orders, Report
+from themis.protocol.node_messages import NodeReport, Orders
 from themis.rpc.client import Backoff
 
 _LOG = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ Refused = Callable[[], Coroutine[Any, Any, bool]]
 class Reporter(Protocol):
     """Brings reports to the service, as `NodeClient` does."""
 
-    async def report(self, report: Report) -> Orders:
+    async def report(self, report: NodeReport) -> Orders:
         """Send a report; returns with the orders that answer it."""
 
 
@@ -50,7 +50,7 @@ class ServiceTalk:
         self._connection = ""
         """What was last said of the way to the service."""
 
-    def send(self, report: Report) -> None:
+    def send(self, report: NodeReport) -> None:
         """Send a report in place of the one that is under way."""
         self.cancel()
         with marked(request=report_id(report.node, report.boot, report.number)):
@@ -69,7 +69,7 @@ class ServiceTalk:
         else:
             self._note(f"hears the service (epoch {epoch})")
 
-    async def _send(self, report: Report) -> None:
+    async def _send(self, report: NodeReport) -> None:
         """Bring a report to the service; a broken connection is made again until it is there."""
         backoff = Backoff(self._rng, *_PAUSES)
         while True:

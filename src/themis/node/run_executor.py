@@ -20,8 +20,8 @@ from themis.node.disk import NodeDisk
 from themis.node.runs import (
     MOST_MESSAGE,
     NO_PROGRAM_CODE,
+    NodeRun,
     Put,
-    Run,
     Runs,
     advice,
     code_of,
@@ -51,7 +51,7 @@ class RunWork:
         put: Put,
         *,
         overrun: float,
-        over: Callable[[Run], None],
+        over: Callable[[NodeRun], None],
         now: Callable[[], float] = boottime.now,
     ) -> None:
         """Bring the parts together.
@@ -83,7 +83,7 @@ class RunWork:
 
     # Commands
 
-    def do(self, number: int, work: Callable[[Run], Coroutine[Any, Any, None]]) -> None:
+    def do(self, number: int, work: Callable[[NodeRun], Coroutine[Any, Any, None]]) -> None:
         """Do something with a run, after everything that was to be done with it before."""
         run = self._runs.by_number.get(number)
         if run is None:
@@ -108,12 +108,12 @@ class RunWork:
         if not task.cancelled() and task.exception() is not None:
             _LOG.error("a command to run %s failed", number, exc_info=task.exception())
 
-    async def begin(self, order: RunOrder, limits: ev.Limits, trouble: str) -> None:
+    async def begin(self, order: RunOrder, limits: ev.RunLimits, trouble: str) -> None:
         """Start a run, unless there is trouble already."""
         early = limits.until - limits.checkpoint_at
         gpus = ", ".join(map(str, order.gpus))
         _LOG.info("run %s: %s starts on GPUs %s", order.run, job_name(order), gpus)
-        run = self._runs.add(Run(order, early, limits.lease_end))
+        run = self._runs.add(NodeRun(order, early, limits.lease_end))
         self._begun.set()
         if not trouble:
             try:
@@ -125,7 +125,7 @@ class RunWork:
         else:
             self.do(order.run, partial(self._start, limits=limits))
 
-    async def _start(self, run: Run, limits: ev.Limits) -> None:
+    async def _start(self, run: NodeRun, limits: ev.RunLimits) -> None:
         try:
             await self._engine.start(task_for(run.order, limits))
         except ConfigError as error:
@@ -136,7 +136,7 @@ class RunWork:
         except OSError as error:
             self._ended(run, None, f"cannot be started here: {error}")
 
-    async def renew(self, run: Run, limits: ev.Limits) -> None:
+    async def renew(self, run: NodeRun, limits: ev.RunLimits) -> None:
         """Tell a run's supervisor other limits."""
         early = limits.until - limits.checkpoint_at
         await self._engine.renew(job_name(run.order), run.order.token, limits.until, early)
@@ -153,20 +153,20 @@ class RunWork:
             run.noted = self._now()
             self.do(number, self._note)
 
-    async def _note(self, run: Run) -> None:
+    async def _note(self, run: NodeRun) -> None:
         await asyncio.to_thread(self._disk.put, run.record, durable=False)
 
-    async def ask_to_save(self, run: Run) -> None:
+    async def ask_to_save(self, run: NodeRun) -> None:
         """Ask a run to save and go."""
         _LOG.info("run %s: %s is asked to save and go", run.order.run, job_name(run.order))
         await self._engine.checkpoint(job_name(run.order), run.order.token)
 
-    async def kill(self, run: Run) -> None:
+    async def kill(self, run: NodeRun) -> None:
         """Kill all of a run."""
         _LOG.info("run %s: %s is killed", run.order.run, job_name(run.order))
         await self._engine.kill(job_name(run.order), run.order.token)
 
-    async def forget(self, run: Run) -> None:
+    async def forget(self, run: NodeRun) -> None:
         """Drop what is kept of a run."""
         number = run.order.run
         if self._runs.is_last(run):
@@ -176,7 +176,7 @@ class RunWork:
         await asyncio.to_thread(self._disk.drop, number)
 
     def _ended(
-        self, run: Run, code: int | None, message: str, log: str = "", log_size: int = 0
+        self, run: NodeRun, code: int | None, message: str, log: str = "", log_size: int = 0
     ) -> None:
         if run.over:
             return
@@ -184,7 +184,7 @@ class RunWork:
         _LOG.info("run %s: %s is over: %s", run.order.run, job_name(run.order), message)
         self._over(run)
         exited = partial(
-            ev.Exited,
+            ev.RunExited,
             run=run.order.run,
             code=code,
             message=message[:MOST_MESSAGE],
@@ -201,10 +201,10 @@ class RunWork:
                 self._hear_of_orphan(event)
                 continue
             match event:
-                case base.Started():
+                case base.ProgramStarted():
                     run.began = self._now()
-                    self._put(partial(ev.Started, run=run.order.run))
-                case base.Exited():
+                    self._put(partial(ev.RunStarted, run=run.order.run))
+                case base.ProgramExited():
                     await self._measure(run, alive=False)
                     await self._read_points(run)
                     tail, size = await last_words(self._engine, run.order)
@@ -217,7 +217,7 @@ class RunWork:
                     assert_never(event)
 
     def _hear_of_orphan(self, event: base.Event) -> None:
-        if isinstance(event, base.Exited) and event.job in self._runs.orphans:
+        if isinstance(event, base.ProgramExited) and event.job in self._runs.orphans:
             for gpu in self._runs.orphans.pop(event.job):
                 self._put(partial(ev.GpuWell, gpu=gpu, fault=ev.Fault.ORPHAN))
 
@@ -245,12 +245,12 @@ class RunWork:
             for task in looking.values():
                 task.cancel()
 
-    async def _look(self, run: Run, *, alive: bool) -> None:
+    async def _look(self, run: NodeRun, *, alive: bool) -> None:
         if alive:
             await self._measure(run)
         await self._read_points(run)
 
-    async def _read_points(self, run: Run) -> None:
+    async def _read_points(self, run: NodeRun) -> None:
         """Read what a run has reported, as far as its agent has heard what was read before."""
         trail, number = run.trail, run.order.run
         async with trail.lock:
@@ -269,7 +269,7 @@ class RunWork:
                     partial(ev.PointsRead, run=number, points=points, more=more, trouble=trouble)
                 )
 
-    async def _measure(self, run: Run, *, alive: bool = True) -> None:
+    async def _measure(self, run: NodeRun, *, alive: bool = True) -> None:
         if math.isnan(run.began):
             return  # What it has reported is read once, and is still there when it counts.
         async with run.measuring:
@@ -279,7 +279,7 @@ class RunWork:
         run.iterations = max(sample.iteration for sample in samples)
         seconds = max(0.0, self._now() - run.began)
         self._put(
-            partial(ev.Measured, run=run.order.run, iterations=run.iterations, seconds=seconds)
+            partial(ev.RunMeasured, run=run.order.run, iterations=run.iterations, seconds=seconds)
         )
         if alive and 0.0 < run.order.limit < run.iterations and not run.overran:
             run.overran = True

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from themis.core.steward import events as ev
 from themis.engines import base
 from themis.engines.base import Engine, Task
-from themis.engines.metrics.sources import Source
-from themis.node.disk import RunRecord
+from themis.engines.metrics.sources import SourceSpec
+from themis.node.disk import NodeRunRecord
 from themis.node.metric_progress import Trail
 from themis.protocol.node_messages import LogWanted, MetricsSource, RunOrder
 
@@ -36,7 +36,7 @@ Put = Callable[[Happened], None]
 
 
 @dataclass(slots=True)
-class Run:
+class NodeRun:
     """What the driver knows of a run."""
 
     order: RunOrder
@@ -55,38 +55,38 @@ class Run:
     """When it was last written down how far that was heard."""
 
     @property
-    def record(self) -> RunRecord:
+    def record(self) -> NodeRunRecord:
         """What is kept of it on disk."""
-        return RunRecord(self.order, self.lease_end, self.early, *self.trail.mark)
+        return NodeRunRecord(self.order, self.lease_end, self.early, *self.trail.mark)
 
 
 class Runs:
     """All runs of a node, and the jobs that the engine knows them by."""
 
     def __init__(self) -> None:
-        self.by_number: dict[int, Run] = {}
+        self.by_number: dict[int, NodeRun] = {}
         self.by_job: dict[str, int] = {}
         """The last run of each job, by the name that the engine knows it under."""
         self.orphans: dict[str, tuple[int, ...]] = {}
         """Jobs that the engine found and nobody has a record of, and their GPUs."""
 
-    def add(self, run: Run) -> Run:
+    def add(self, run: NodeRun) -> NodeRun:
         """A run that is the last one of its job."""
         self.by_number[run.order.run] = run
         self.by_job[job_name(run.order)] = run.order.run
         return run
 
-    def of_job(self, job: str) -> Run | None:
+    def of_job(self, job: str) -> NodeRun | None:
         """The last run of a job, by the engine's name for it."""
         number = self.by_job.get(job)
         return self.by_number.get(number) if number is not None else None
 
-    def is_last(self, run: Run) -> bool:
+    def is_last(self, run: NodeRun) -> bool:
         """Whether what the engine knows of its job is this run."""
         return self.by_job.get(job_name(run.order)) == run.order.run
 
 
-def task_for(order: RunOrder, limits: ev.Limits) -> Task:
+def task_for(order: RunOrder, limits: ev.RunLimits) -> Task:
     """What the engine is told to start.
 
     Raises:
@@ -116,9 +116,9 @@ def task_for(order: RunOrder, limits: ev.Limits) -> Task:
     )
 
 
-def source_of(metrics: MetricsSource) -> Source:
+def source_of(metrics: MetricsSource) -> SourceSpec:
     """Where the engine reads what a job reports."""
-    return Source(metrics.name, metrics.kind, metrics.path, metrics.pattern)
+    return SourceSpec(metrics.name, metrics.kind, metrics.path, metrics.pattern)
 
 
 def job_name(order: RunOrder) -> str:
@@ -141,7 +141,7 @@ async def last_words(engine: Engine, order: RunOrder) -> tuple[str, int]:
     return tail[-MOST_TAIL:], piece.size if piece is not None else 0
 
 
-def advice(event: base.Exited, tail: str) -> str:
+def advice(event: base.ProgramExited, tail: str) -> str:
     """What else to say of a run that failed for want of something that its machine lacks."""
     if event.outcome != "failed":
         return ""
@@ -159,7 +159,7 @@ def advice(event: base.Exited, tail: str) -> str:
     return ""
 
 
-def code_of(event: base.Exited) -> int | None:
+def code_of(event: base.ProgramExited) -> int | None:
     """The exit code that the service acts on; None where nobody knows how it ended."""
     if event.outcome == "resumable":
         return RESUMABLE_CODE

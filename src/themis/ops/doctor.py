@@ -30,7 +30,7 @@ SHARED_FILESYSTEMS = frozenset(
 )
 
 
-class Verdict(StrEnum):
+class CheckVerdict(StrEnum):
     """How a check went."""
 
     OK = "ok"
@@ -44,7 +44,7 @@ class Finding:
     """What one check found, and what to do about it."""
 
     check: str
-    verdict: Verdict
+    verdict: CheckVerdict
     what: str
     advice: str = ""
 
@@ -76,7 +76,7 @@ class Probe(Protocol):
         """A few words on the store, after having looked into it without changing it."""
 
 
-class Machine(Protocol):
+class MachineFacts(Protocol):
     """What the checks look at."""
 
     @property
@@ -124,10 +124,10 @@ _ANSWERING = {
 }
 """What to look at where a cluster does not answer."""
 
-Check = Callable[[Machine, ServiceConfig, float], Iterable[Finding]]
+Check = Callable[[MachineFacts, ServiceConfig, float], Iterable[Finding]]
 
 
-def check_engine(machine: Machine, config: ServiceConfig, now: float) -> Iterable[Finding]:
+def check_engine(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Finding]:
     """Whether the cluster is there that another scheduler rules."""
     name, ruler = "engine", config.engine.partition(":")[0]
     if ruler == LOCAL:
@@ -135,37 +135,37 @@ def check_engine(machine: Machine, config: ServiceConfig, now: float) -> Iterabl
     try:
         check_bridge(config)
     except ConfigError as error:
-        yield Finding(name, Verdict.FAILED, str(error), "see the guide of this engine")
+        yield Finding(name, CheckVerdict.FAILED, str(error), "see the guide of this engine")
     if machine.probe is None:
-        yield Finding(name, Verdict.SKIPPED, "no engine is installed here")
+        yield Finding(name, CheckVerdict.SKIPPED, "no engine is installed here")
         return
     try:
-        yield Finding(name, Verdict.OK, machine.probe.cluster(config))
+        yield Finding(name, CheckVerdict.OK, machine.probe.cluster(config))
     except ThemisError as error:
         advice = _INSTALLED if isinstance(error, ConfigError) else _ANSWERING
-        yield Finding(name, Verdict.FAILED, one_line(error), advice[ruler])
+        yield Finding(name, CheckVerdict.FAILED, one_line(error), advice[ruler])
 
 
-def check_control(machine: Machine, config: ServiceConfig, now: float) -> Iterable[Finding]:
+def check_control(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Finding]:
     """Whether a job that does not want to go can be made to."""
     name = "process control"
     if config.engine != LOCAL:
-        yield Finding(name, Verdict.SKIPPED, "jobs run on the machines of the engine")
+        yield Finding(name, CheckVerdict.SKIPPED, "jobs run on the machines of the engine")
         return
     if machine.probe is None:
-        yield Finding(name, Verdict.SKIPPED, "no engine is installed here")
+        yield Finding(name, CheckVerdict.SKIPPED, "no engine is installed here")
         return
     kind = machine.probe.control()
     if kind == "tree":
         advice = "run the node as root with cgroup v2, or allow user namespaces"
         why = "; ".join(machine.probe.reasons())
         what = "process trees only: a job that hides may survive, and quarantines its GPU"
-        yield Finding(name, Verdict.WARNING, f"{what} ({why})" if why else what, advice)
+        yield Finding(name, CheckVerdict.WARNING, f"{what} ({why})" if why else what, advice)
     else:
-        yield Finding(name, Verdict.OK, kind)
+        yield Finding(name, CheckVerdict.OK, kind)
 
 
-def check_accounts(machine: Machine, config: ServiceConfig, now: float) -> Iterable[Finding]:
+def check_accounts(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Finding]:
     """Whether tenants' jobs are kept apart."""
     name = "accounts"
     root = machine.uid() == 0
@@ -174,171 +174,181 @@ def check_accounts(machine: Machine, config: ServiceConfig, now: float) -> Itera
         what = f"trust_tenants: all jobs run as {who} and can read each other's files"
         advice = "name accounts, without trust_tenants"
         advice = advice if root else f"run the node as root; {advice}"
-        yield Finding(name, Verdict.WARNING, what, advice)
+        yield Finding(name, CheckVerdict.WARNING, what, advice)
         if root and not machine.account_exists(config.job_account):
             advice = "set job_account to a user that is there"
-            yield Finding(name, Verdict.FAILED, f"no such user: {config.job_account}", advice)
+            yield Finding(name, CheckVerdict.FAILED, f"no such user: {config.job_account}", advice)
     elif not root and config.node.owner:
-        yield Finding(name, Verdict.OK, f"not root: this node serves {config.node.owner} only")
+        yield Finding(name, CheckVerdict.OK, f"not root: this node serves {config.node.owner} only")
     elif not root:
         what = f"not root (uid {machine.uid()}): this node could serve one owner, none is named"
-        yield Finding(name, Verdict.WARNING, what, "set node.owner, or run it as root")
+        yield Finding(name, CheckVerdict.WARNING, what, "set node.owner, or run it as root")
     elif not config.accounts:
         advice = "add `accounts: {OWNER: USER}`; jobs of owners without one are refused"
-        yield Finding(name, Verdict.WARNING, "root, but no owner has an account", advice)
+        yield Finding(name, CheckVerdict.WARNING, "root, but no owner has an account", advice)
     else:
         yield from _check_each_account(machine, config)
 
 
-def _check_each_account(machine: Machine, config: ServiceConfig) -> Iterable[Finding]:
+def _check_each_account(machine: MachineFacts, config: ServiceConfig) -> Iterable[Finding]:
     accounts = config.accounts
     unknown = [owner for owner in accounts if not machine.account_exists(accounts[owner])]
     if unknown:
         what = f"no such user here: {', '.join(f'{o} ({accounts[o]})' for o in unknown[:5])}"
         advice = "make the users the same on all nodes, or write UID:GID"
-        yield Finding("accounts", Verdict.WARNING, what, advice)
+        yield Finding("accounts", CheckVerdict.WARNING, what, advice)
     users = [account.partition(":")[0] for account in accounts.values()]
     shared = [owner for owner in accounts if users.count(accounts[owner].partition(":")[0]) > 1]
     if shared:
         what = f"owners with the same user, which nodes refuse: {', '.join(shared[:5])}"
-        yield Finding("accounts", Verdict.FAILED, what, "give each owner another one")
+        yield Finding("accounts", CheckVerdict.FAILED, what, "give each owner another one")
     if not unknown and not shared:
-        yield Finding("accounts", Verdict.OK, f"{len(accounts)} owners have users of their own")
+        yield Finding(
+            "accounts", CheckVerdict.OK, f"{len(accounts)} owners have users of their own"
+        )
 
 
-def check_local_nodes(machine: Machine, config: ServiceConfig, now: float) -> Iterable[Finding]:
+def check_local_nodes(
+    machine: MachineFacts, config: ServiceConfig, now: float
+) -> Iterable[Finding]:
     """Whether the nodes that the service starts by itself could run."""
     if config.local_nodes is None:
         return
     machines = local_machines(config)
     gpus = sum(each.gpus for each in machines)
-    yield Finding("local nodes", Verdict.OK, f"{len(machines)} machines with {gpus} pretend GPUs")
+    yield Finding(
+        "local nodes", CheckVerdict.OK, f"{len(machines)} machines with {gpus} pretend GPUs"
+    )
 
 
-def check_gpus(machine: Machine, config: ServiceConfig, now: float) -> Iterable[Finding]:
+def check_gpus(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Finding]:
     """Which GPUs could be leased."""
     name = "GPUs"
     if config.engine != LOCAL:
-        yield Finding(name, Verdict.SKIPPED, "those of the machines of the engine are used")
+        yield Finding(name, CheckVerdict.SKIPPED, "those of the machines of the engine are used")
         return
     if config.node.pretend:
-        yield Finding(name, Verdict.OK, f"{config.node.pretend} pretend GPUs")
+        yield Finding(name, CheckVerdict.OK, f"{config.node.pretend} pretend GPUs")
         return
     if config.local_nodes is not None:
-        yield Finding(name, Verdict.SKIPPED, "local nodes pretend theirs")
+        yield Finding(name, CheckVerdict.SKIPPED, "local nodes pretend theirs")
         return
     if machine.probe is None:
-        yield Finding(name, Verdict.SKIPPED, "no engine is installed here")
+        yield Finding(name, CheckVerdict.SKIPPED, "no engine is installed here")
         return
     gpus = machine.probe.gpus()
     if not gpus:
         advice = "is the driver loaded (nvidia-smi)? without GPUs: node.pretend"
-        yield Finding(name, Verdict.WARNING, "none found", advice)
+        yield Finding(name, CheckVerdict.WARNING, "none found", advice)
         return
     bad = [gpu for gpu in gpus if gpu.trouble]
     for gpu in bad:
-        yield Finding(name, Verdict.WARNING, f"{gpu.name}: {gpu.trouble}", "it is quarantined")
-    yield Finding(name, Verdict.OK, f"{len(gpus) - len(bad)} of {len(gpus)} can be leased")
+        yield Finding(name, CheckVerdict.WARNING, f"{gpu.name}: {gpu.trouble}", "it is quarantined")
+    yield Finding(name, CheckVerdict.OK, f"{len(gpus) - len(bad)} of {len(gpus)} can be leased")
 
 
-def check_disk(machine: Machine, config: ServiceConfig, now: float) -> Iterable[Finding]:
+def check_disk(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Finding]:
     """Whether there is room for the store, and a folder to put it in."""
     folder = config.state_dir
     if not machine.writable(folder):
         advice = f"make {folder} for the service's user, or set state_dir"
-        yield Finding("disk", Verdict.FAILED, f"{folder} cannot be written to", advice)
+        yield Finding("disk", CheckVerdict.FAILED, f"{folder} cannot be written to", advice)
         return
     free = machine.free_bytes(folder)
     what = f"{free / 1e9:.1f} GB free in {folder}"
     if free < FEW_BYTES:
         advice = "below this the service takes no new apps soon; make room"
-        yield Finding("disk", Verdict.FAILED, what, advice)
+        yield Finding("disk", CheckVerdict.FAILED, what, advice)
     elif free < min(ENOUGH_BYTES, config.retention.bytes):
         advice = "make room, or lower retention.bytes"
-        yield Finding("disk", Verdict.WARNING, what, advice)
+        yield Finding("disk", CheckVerdict.WARNING, what, advice)
     else:
-        yield Finding("disk", Verdict.OK, what)
+        yield Finding("disk", CheckVerdict.OK, what)
 
 
-def check_clock(machine: Machine, config: ServiceConfig, now: float) -> Iterable[Finding]:
+def check_clock(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Finding]:
     """Whether certificates and tokens can be judged. Leases do not depend on this clock."""
     # 2024: no release is older.
     if now < 1_704_067_200.0:
         advice = "set the clock: tokens and certificates look invalid"
-        yield Finding("clock", Verdict.FAILED, "it is far behind", advice)
+        yield Finding("clock", CheckVerdict.FAILED, "it is far behind", advice)
         return
     synchronised = machine.clock_synchronised()
     if synchronised is None:
-        yield Finding("clock", Verdict.SKIPPED, "this system does not tell who sets it")
+        yield Finding("clock", CheckVerdict.SKIPPED, "this system does not tell who sets it")
     elif synchronised:
-        yield Finding("clock", Verdict.OK, "synchronised")
+        yield Finding("clock", CheckVerdict.OK, "synchronised")
     else:
         advice = "run chrony or systemd-timesyncd (leases do not depend on it, tokens do)"
-        yield Finding("clock", Verdict.WARNING, "nobody sets it", advice)
+        yield Finding("clock", CheckVerdict.WARNING, "nobody sets it", advice)
 
 
-def check_ports(machine: Machine, config: ServiceConfig, now: float) -> Iterable[Finding]:
+def check_ports(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Finding]:
     """Whether the service could listen."""
     for key in ("grpc", "http"):
         address = getattr(config, key)
         if address.port == 0 or machine.port_free(address):
-            yield Finding("ports", Verdict.OK, f"{key} {address} is free")
+            yield Finding("ports", CheckVerdict.OK, f"{key} {address} is free")
         else:
             advice = f"if that is not the service itself, set {key}"
-            yield Finding("ports", Verdict.WARNING, f"{key} {address} is taken", advice)
+            yield Finding("ports", CheckVerdict.WARNING, f"{key} {address} is taken", advice)
 
 
-def check_sharing(machine: Machine, config: ServiceConfig, now: float) -> Iterable[Finding]:
+def check_sharing(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Finding]:
     """Whether a job can go on on another machine."""
     name = "shared storage"
     folder = config.shared_dir
     if folder is None and config.local_nodes is not None:
-        yield Finding(name, Verdict.OK, f"local nodes share {nodes_folder(config)}")
+        yield Finding(name, CheckVerdict.OK, f"local nodes share {nodes_folder(config)}")
         return
     if folder is None:
         advice = "set shared_dir; a job that moves finds its checkpoints on shared storage only"
-        yield Finding(name, Verdict.WARNING, "none is named", advice)
+        yield Finding(name, CheckVerdict.WARNING, "none is named", advice)
         return
     if not machine.is_folder(folder):
         advice = "mount it; nodes do not make it, for it would be on their own disks"
-        yield Finding(name, Verdict.FAILED, f"{folder} is not there", advice)
+        yield Finding(name, CheckVerdict.FAILED, f"{folder} is not there", advice)
         return
     if not machine.writable(folder):
-        yield Finding(name, Verdict.FAILED, f"{folder} cannot be written to", "mount it, or chmod")
+        yield Finding(
+            name, CheckVerdict.FAILED, f"{folder} cannot be written to", "mount it, or chmod"
+        )
         return
     kind, nodes = machine.filesystem(folder), machine.marked_by(folder)
     if nodes:
         many = f", and {len(nodes) - 5} more" if len(nodes) > 5 else ""
-        yield Finding(name, Verdict.OK, f"marks there of: {', '.join(nodes[:5])}{many}")
+        yield Finding(name, CheckVerdict.OK, f"marks there of: {', '.join(nodes[:5])}{many}")
     if kind in SHARED_FILESYSTEMS:
-        yield Finding(name, Verdict.OK, f"{folder} is on {kind}")
+        yield Finding(name, CheckVerdict.OK, f"{folder} is on {kind}")
     else:
         what = f"{folder} is on {kind}, which other machines do not see"
         advice = "fine on one machine; on several use a network file system"
-        yield Finding(name, Verdict.WARNING, what, advice)
+        yield Finding(name, CheckVerdict.WARNING, what, advice)
 
 
-def check_store(machine: Machine, config: ServiceConfig, now: float) -> Iterable[Finding]:
+def check_store(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Finding]:
     """Whether the store can be read."""
     if machine.probe is None:
-        yield Finding("store", Verdict.SKIPPED, "no store is installed here")
+        yield Finding("store", CheckVerdict.SKIPPED, "no store is installed here")
         return
-    yield Finding("store", Verdict.OK, machine.probe.store(config.store))
+    yield Finding("store", CheckVerdict.OK, machine.probe.store(config.store))
 
 
-def check_certificates(machine: Machine, config: ServiceConfig, now: float) -> Iterable[Finding]:
+def check_certificates(
+    machine: MachineFacts, config: ServiceConfig, now: float
+) -> Iterable[Finding]:
     """Whether TLS would work, and for how long."""
     name = "certificates"
     files = [path for path in (config.tls.cert, config.tls.ca, config.node.cert) if path]
     if not files:
-        yield Finding(name, Verdict.OK, "none: the service stays on loopback")
+        yield Finding(name, CheckVerdict.OK, "none: the service stays on loopback")
         return
     check_files(config.tls, now=now)
     for path in files:
         left = days_left(path, now=now)
         soon = left < WARN_DAYS
         advice = "make another with `themis cert`, then restart" if soon else ""
-        verdict = Verdict.WARNING if soon else Verdict.OK
+        verdict = CheckVerdict.WARNING if soon else CheckVerdict.OK
         yield Finding(name, verdict, f"{path} is valid for {left:.0f} days", advice)
 
 
@@ -358,7 +368,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 def examine_machine(
-    machine: Machine, config: ServiceConfig, *, now: float, checks: Sequence[Check] = CHECKS
+    machine: MachineFacts, config: ServiceConfig, *, now: float, checks: Sequence[Check] = CHECKS
 ) -> tuple[Finding, ...]:
     """What all checks found. One that fails by itself is a finding and not the end."""
     found: list[Finding] = []
@@ -367,7 +377,7 @@ def examine_machine(
         try:
             found.extend(check(machine, config, now))
         except ConfigError as error:
-            found.append(Finding(name, Verdict.FAILED, str(error)))
+            found.append(Finding(name, CheckVerdict.FAILED, str(error)))
         except (ThemisError, OSError) as error:
-            found.append(Finding(name, Verdict.FAILED, f"could not be checked: {error}"))
+            found.append(Finding(name, CheckVerdict.FAILED, f"could not be checked: {error}"))
     return tuple(found)

@@ -8,7 +8,7 @@ from themis.config.keys import ServiceConfig
 from themis.engines.host.gpu_inventory import Inventory, Nvidia
 from themis.engines.ray.driver_client import ray_version
 from themis.engines.slurm.commands import Commands
-from themis.engines.supervisor.control_probe import Choice, choose
+from themis.engines.supervisor.control_probe import ChosenControl, choose
 from themis.errors import MissingFileError, UnavailableError
 from themis.ops.doctor import GpuFound
 from themis.service.persistence.store import open_store
@@ -23,7 +23,7 @@ class EngineProbe:
 
     def __init__(self, inventory: Inventory | None = None) -> None:
         self._inventory = inventory or Nvidia(socket.gethostname())
-        self._choice: Choice | None = None
+        self._choice: ChosenControl | None = None
 
     def control(self) -> str:
         """How processes are controlled here: the best that a victim did not survive."""

@@ -1,4 +1,4 @@
-"""This machine as the doctor sees it (`themis.ops.doctor.Machine`), and shared storage."""
+"""This machine as the doctor sees it (`themis.ops.doctor.MachineFacts`), and shared storage."""
 
 import ctypes
 import errno

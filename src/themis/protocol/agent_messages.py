@@ -3,7 +3,7 @@
 An agent sends an `AgentReport` with everything it has to say, and is answered with `News`: what its
 app should know and has not yet said it heard. Both may come twice or not at all: what is said has
 a key or a number, and news come again until they are heard. After a restart on either side the
-first news is a `Standing`, the whole of it.
+first news is a `AgentStart`, the whole of it.
 
 An agent begins with a report that says nothing, and is given a number (its `fence`). Agents of an
 app are fenced by it like processes by the tokens of their leases: a word of an older one that is
@@ -194,7 +194,7 @@ class JobPast:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AgentStart:
     """Everything an agent needs to begin, or to begin again."""
 
     spec: AppSpec
@@ -284,7 +284,7 @@ class OverNews:
 
 
 NewsItem = (
-    Standing
+    AgentStart
     | OfferNews
     | LeaseNews
     | TopologyNews
@@ -338,7 +338,7 @@ class SheetAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class SubmittedApp:
     """An app as it was written down, for its agent and nobody else: its environment is in it."""
 
     app: AppId

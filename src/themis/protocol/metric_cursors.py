@@ -36,7 +36,7 @@ class Stream:
         return not self.more and self.heard >= self.last
 
 
-class Streams:
+class MetricCursors:
     """The streams of all runs whose nodes were heard."""
 
     def __init__(self) -> None:

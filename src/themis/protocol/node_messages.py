@@ -1,8 +1,8 @@
 """What nodes and the service say to each other.
 
-A node sends a `Report`, the service answers it with `Orders`. Both are always the whole state of
-that node, what is and what is wanted, never a difference: a message that is lost, doubled or late
-is made good by the next one. GPUs are numbered from 0 on their own machine here.
+A node sends a `NodeReport`, the service answers it with `Orders`. Both are always the whole state
+of that node, what is and what is wanted, never a difference: a message that is lost, doubled or
+late is made good by the next one. GPUs are numbered from 0 on their own machine here.
 """
 
 import math
@@ -54,7 +54,7 @@ class RunState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LeaseTerms:
     """The times both sides go by, in seconds."""
 
     heartbeat: float = 2.0
@@ -224,7 +224,7 @@ class LogPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class NodeReport:
     """The whole of a node. Everything it did on orders that answered earlier reports is in it."""
 
     node: str
@@ -329,7 +329,7 @@ class Orders:
     revision: int
     leases: tuple[LeaseOrder, ...]
     runs: tuple[RunOrder, ...]
-    terms: Terms
+    terms: LeaseTerms
     forget: tuple[int, ...] = ()
     """Runs that are over, with their result stored."""
     introduce: bool = False

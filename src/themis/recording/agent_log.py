@@ -17,7 +17,7 @@ from typing import Any
 from themis.core.agent import commands as cmd
 from themis.core.agent import events as ev
 from themis.core.agent.agent import Agent
-from themis.core.agent.bidder import Standing
+from themis.core.agent.bidder import BidContext
 from themis.core.agent.profiler import Profiler
 from themis.core.arbiter import commands as arbiter_cmd
 from themis.core.arbiter import events as arbiter_ev
@@ -93,7 +93,7 @@ class AgentBook:
         *,
         sticky: bool = True,
         restart_in_bids: bool = True,
-        in_bids: Callable[[Standing], Standing] | None = None,
+        in_bids: Callable[[BidContext], BidContext] | None = None,
         profiler: Profiler | None = None,
     ) -> Agent:
         """An agent whose words are noted; it is honest and tunes as its phases tell.
@@ -144,7 +144,7 @@ def replay_agents(entries: Iterable[AgentEntry]) -> AgentReplay:
     count = 0
 
     def result(difference: AgentDifference | None) -> AgentReplay:
-        bids, starts, stops = (seen[kind] for kind in (cmd.Answer, cmd.StartJob, cmd.StopJob))
+        bids, starts, stops = (seen[kind] for kind in (cmd.SendBid, cmd.StartJob, cmd.StopJob))
         return AgentReplay(count, bids, starts, stops, difference)
 
     for entry in entries:
@@ -254,7 +254,7 @@ def _of_agents(entries: Iterable[AgentEntry]) -> Mapping[AppId, _Threads]:
             case _:
                 pass
         for command in entry.commands:
-            if isinstance(command, cmd.Answer):
+            if isinstance(command, cmd.SendBid):
                 threads.bids.append((command.round, command.bid))
             elif isinstance(command, cmd.StartJob):
                 threads.starts[command.job].append(command.gpus)

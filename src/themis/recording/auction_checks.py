@@ -11,14 +11,14 @@ from themis.core.auction.problem import MAX_CHUNKS
 from themis.core.model import CLUSTER
 from themis.core.model.ids import check_name, check_number
 from themis.recording.cluster_files import MAX_GPUS, MAX_SLOTS
-from themis.recording.yaml_documents import Place
+from themis.recording.yaml_documents import FilePosition
 
 MAX_BIDDERS, MAX_ROWS = 100_000, 4096
 MIN_NUMBER, MAX_NUMBER = 1e-15, 1e15
 """Of weights and rho: beyond, the differences that payments are made of drown in rounding."""
 
 
-def check_numbers(problem: object, place: Place) -> None:
+def check_numbers(problem: object, place: FilePosition) -> None:
     """Check weights and rho in plain data, where the one that is wrong can still be named.
 
     Data of another shape is left for the codec to refuse.
@@ -33,7 +33,7 @@ def check_numbers(problem: object, place: Place) -> None:
             _check_number(row, "rho", place, "bidders", number, "rows", index)
 
 
-def _check_number(data: object, key: str, place: Place, *steps: str | int) -> None:
+def _check_number(data: object, key: str, place: FilePosition, *steps: str | int) -> None:
     value = data.get(key) if isinstance(data, dict) else None
     if isinstance(value, int | float) and not MIN_NUMBER <= value <= MAX_NUMBER:
         with place.at(*steps, key).blamed():
@@ -45,7 +45,7 @@ def _list_in(data: object, key: str) -> list[object]:
     return found if isinstance(found, list) else []
 
 
-def check_problem(problem: Problem, not_offered: Collection[int], top: Place) -> None:
+def check_problem(problem: Problem, not_offered: Collection[int], top: FilePosition) -> None:
     """Check sizes, levels and names of a problem.
 
     Raises:
@@ -71,7 +71,7 @@ def check_problem(problem: Problem, not_offered: Collection[int], top: Place) ->
         _check_quota(quota, apps, place.at("quotas", index))
 
 
-def _check_machine(offered: OfferedMachine, place: Place) -> None:
+def _check_machine(offered: OfferedMachine, place: FilePosition) -> None:
     _check_range(offered.machine, 0, MAX_GPUS, place, "machine")
     _check_range(offered.rack, 0, MAX_GPUS, place, "rack")
     _check_length(offered.slots, 1, MAX_SLOTS, place, "slots")
@@ -79,7 +79,7 @@ def _check_machine(offered: OfferedMachine, place: Place) -> None:
         _check_range(slot, 0, MAX_SLOTS, place, "slots", index)
 
 
-def _check_bidder(bidder: Bidder, known: Collection[int], place: Place) -> None:
+def _check_bidder(bidder: Bidder, known: Collection[int], place: FilePosition) -> None:
     with place.at("app").blamed():
         check_name("app", bidder.app)
     for machine in sorted(bidder.machines or ()):
@@ -89,7 +89,7 @@ def _check_bidder(bidder: Bidder, known: Collection[int], place: Place) -> None:
         _check_row(row, known, place, index)
 
 
-def _check_row(row: Candidate, known: Collection[int], place: Place, number: int) -> None:
+def _check_row(row: Candidate, known: Collection[int], place: FilePosition, number: int) -> None:
     # Places are made for errors only: a file may have a million chunks.
     _check_length(row.chunks, 1, MAX_CHUNKS, place, "rows", number, "chunks")
     for index, chunk in enumerate(row.chunks):
@@ -100,26 +100,28 @@ def _check_row(row: Candidate, known: Collection[int], place: Place, number: int
             _check_known(chunk.machine, known, place, *steps, "machine")
 
 
-def _check_quota(quota: Quota, apps: Collection[str], place: Place) -> None:
+def _check_quota(quota: Quota, apps: Collection[str], place: FilePosition) -> None:
     _check_range(quota.gpus, 0, 10**9, place, "gpus")
     for index, app in enumerate(quota.apps):
         if app not in apps:
             raise place.at("apps", index).error(app, "an app that bids")
 
 
-def _check_range(value: int, low: int, high: int, place: Place, *steps: str | int) -> None:
+def _check_range(value: int, low: int, high: int, place: FilePosition, *steps: str | int) -> None:
     if not low <= value <= high:
         raise place.at(*steps).error(value, f"a whole number from {low} to {high}")
 
 
 def _check_length(
-    items: Collection[object], low: int, high: int, place: Place, *steps: str | int
+    items: Collection[object], low: int, high: int, place: FilePosition, *steps: str | int
 ) -> None:
     if not low <= len(items) <= high:
         raise place.at(*steps).error(f"a list of {len(items)}", f"{low} to {high} entries")
 
 
-def _check_known(machine: int, known: Collection[int], place: Place, *steps: str | int) -> None:
+def _check_known(
+    machine: int, known: Collection[int], place: FilePosition, *steps: str | int
+) -> None:
     if machine not in known:
         allowed = "a machine in problem.machines or in not_offered"
         raise place.at(*steps).error(machine, allowed)

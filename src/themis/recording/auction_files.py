@@ -18,7 +18,7 @@ from themis.core.auction import Problem, Solution
 from themis.errors import ConfigError, RefusedError
 from themis.recording.auction_checks import check_numbers, check_problem
 from themis.recording.codec import decode, dumps, loads
-from themis.recording.yaml_documents import Place, read_text
+from themis.recording.yaml_documents import FilePosition, read_text
 
 FORMAT = 1
 FORMAT_KEY = "themis_auction"
@@ -31,7 +31,7 @@ PATTERN = "auction-*.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class AuctionOrigin:
     """The run and the round that an auction comes from."""
 
     round: int
@@ -55,7 +55,7 @@ class AuctionFile:
     """Machines that rows or constraints name and none of whose GPUs are offered."""
     budget: int | None = None
     """The work that the solver was allowed."""
-    origin: Origin | None = None
+    origin: AuctionOrigin | None = None
     answer: Solution | None = None
     """What the solver said then."""
     failure: str = ""
@@ -126,7 +126,7 @@ def parse_auction(text: str, where: str = "auction") -> AuctionFile:
         ConfigError: It holds something that cannot be; names the field.
         RefusedError: It is not JSON, or has another shape; names the field.
     """
-    place = Place(where)
+    place = FilePosition(where)
     try:
         data = loads(text)
         if not isinstance(data, dict):

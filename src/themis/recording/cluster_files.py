@@ -24,7 +24,7 @@ from themis.core.model import Machine, Topology
 from themis.core.model.ids import check_count, check_name, check_number
 from themis.core.model.presets import PRESETS, contended, preset
 from themis.errors import ConfigError, unknown_name
-from themis.recording.yaml_documents import Place, read_document, shown
+from themis.recording.yaml_documents import FilePosition, read_document, shown
 
 MAX_GPUS = 100_000
 MAX_GPU_MEMORY = 10_000.0
@@ -75,7 +75,7 @@ def parse_cluster(data: object, where: str = "") -> Topology:
     Raises:
         ConfigError: Something is wrong with it.
     """
-    return _topology(data, Place(where), [])
+    return _topology(data, FilePosition(where), [])
 
 
 def write_cluster(topology: Topology, path: Path | str) -> None:
@@ -104,11 +104,11 @@ def _plain(machine: Machine) -> dict[str, object]:
     }
 
 
-def _topology(data: object, place: Place, mistakes: list[ConfigError]) -> Topology:
+def _topology(data: object, place: FilePosition, mistakes: list[ConfigError]) -> Topology:
     """The cluster in a document; goes on after a mistake, to find them all."""
     top = place.mapped(data, _TOP, required=["racks"])
     racks = place.at("racks").listed(top["racks"])
-    seen = _Seen()
+    seen = _ParsedCluster()
     name = ""
     with _kept(mistakes):
         name = _name(top.get("name", "cluster"), place.at("name"))
@@ -131,7 +131,7 @@ def _kept(mistakes: list[ConfigError]) -> Iterator[None]:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _ParsedCluster:
     """What a cluster has so far."""
 
     racks: set[str] = field(default_factory=set)
@@ -139,7 +139,7 @@ class _Seen:
     machines: list[Machine] = field(default_factory=list)
     gpus: int = 0
 
-    def add(self, machine: Machine, place: Place) -> None:
+    def add(self, machine: Machine, place: FilePosition) -> None:
         self.gpus += machine.gpus
         if self.gpus > MAX_GPUS:
             raise place.error("more", f"at most {MAX_GPUS} GPUs in a cluster")
@@ -149,7 +149,9 @@ class _Seen:
         self.machines.append(machine)
 
 
-def _add_rack(item: object, place: Place, seen: _Seen, mistakes: list[ConfigError]) -> None:
+def _add_rack(
+    item: object, place: FilePosition, seen: _ParsedCluster, mistakes: list[ConfigError]
+) -> None:
     rack = place.mapped(item, _RACK, required=["machines"])
     name = _name(rack.get("name", f"r{place.steps[-1]}"), place.at("name"))
     if name in seen.racks:
@@ -162,7 +164,7 @@ def _add_rack(item: object, place: Place, seen: _Seen, mistakes: list[ConfigErro
                 seen.add(machine, at)
 
 
-def _machines(entry: object, rack: str, place: Place) -> Iterator[Machine]:
+def _machines(entry: object, rack: str, place: FilePosition) -> Iterator[Machine]:
     """One entry's machines, one by one, so that a huge count stops at the limit."""
     given = place.mapped(entry, _MACHINE, required=["slots"])
     slots = _slots(given["slots"], place.at("slots"))
@@ -172,7 +174,7 @@ def _machines(entry: object, rack: str, place: Place) -> Iterator[Machine]:
         yield Machine(name, rack, slots, model, memory)
 
 
-def _names(given: dict[str, object], place: Place) -> Iterator[str]:
+def _names(given: dict[str, object], place: FilePosition) -> Iterator[str]:
     keys = [key for key in ("name", "count", "prefix") if key in given]
     if keys == ["name"]:
         yield _name(given["name"], place.at("name"))
@@ -188,12 +190,12 @@ def _names(given: dict[str, object], place: Place) -> Iterator[str]:
         raise place.error(" and ".join(keys) or None, "either name, or count and prefix")
 
 
-def _name(value: object, place: Place) -> str:
+def _name(value: object, place: FilePosition) -> str:
     with place.blamed():
         return check_name("name", shown(value))
 
 
-def _slots(value: object, place: Place) -> tuple[int, ...]:
+def _slots(value: object, place: FilePosition) -> tuple[int, ...]:
     """`[2, 2]` or `2x2`: slots x GPUs in each."""
     if isinstance(value, str):
         grid = _GRID.match(value)
@@ -206,7 +208,7 @@ def _slots(value: object, place: Place) -> tuple[int, ...]:
         return tuple(check_count("slots", shown(size), high=MAX_SLOTS) for size in value)
 
 
-def _memory(value: object, place: Place) -> float:
+def _memory(value: object, place: FilePosition) -> float:
     """Gigabytes: `16G` or 16."""
     if isinstance(value, str):
         found = _MEMORY.match(value)

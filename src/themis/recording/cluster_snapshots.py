@@ -28,7 +28,7 @@ MOST_BYTES = 512 << 20
 """A cluster of thousands of GPUs and apps takes some tens of megabytes."""
 
 
-class Stage(StrEnum):
+class ProcessStage(StrEnum):
     """What a process is doing."""
 
     WAITING = "waiting"
@@ -40,13 +40,13 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessSnapshot:
     """One process of a job."""
 
     gpus: tuple[GpuId, ...]
     until: float
     """Iterations of its job at which it ends."""
-    stage: Stage
+    stage: ProcessStage
     since: float = 0.0
     """When the stage began; of a running one, when its job was at `done`."""
     sampled: float = 0.0
@@ -69,8 +69,8 @@ class JobPicture:
     """Iterations that were declared; None for any number."""
     unreported: float = 0.0
     """Seconds that processes now gone trained since the last sample."""
-    process: Process | None = None
-    successor: Process | None = None
+    process: ProcessSnapshot | None = None
+    successor: ProcessSnapshot | None = None
     """Asked for while the process before it still saves."""
 
 
@@ -96,7 +96,7 @@ class AppPicture:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PendingEvent:
     """Something that is going to happen: the stage of a process ends, or the arbiter is woken."""
 
     at: float
@@ -117,7 +117,7 @@ class Snapshot:
     apps: tuple[AppPicture, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of the policy."""
-    agenda: tuple[Entry, ...] | None = None
+    agenda: tuple[PendingEvent, ...] | None = None
     """What comes next, in its order; None where only time will tell."""
     wall: float | None = None
     """When it was taken, in seconds of the wall clock."""
@@ -144,7 +144,7 @@ class _Frame:
     state: Mapping[str, Any]
     apps: tuple[AppPicture, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
-    agenda: tuple[Entry, ...] | None = None
+    agenda: tuple[PendingEvent, ...] | None = None
     wall: float | None = None
 
 

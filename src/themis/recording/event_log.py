@@ -36,7 +36,7 @@ _END_KEYS = {"events"}
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class LogHeader:
     """Everything that a fresh arbiter is made from, and who wrote the log."""
 
     version: str
@@ -55,13 +55,13 @@ def header_of(
     *,
     seed: int = 0,
     options: Mapping[str, object] | None = None,
-) -> Header:
+) -> LogHeader:
     """The header of a log that this version of Themis writes."""
-    return Header(__version__, seed, policy, dict(options or {}), settings, topology)
+    return LogHeader(__version__, seed, policy, dict(options or {}), settings, topology)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class EventEntry:
     """One event and what came of it. Commands are None where the arbiter itself failed."""
 
     line: int
@@ -80,7 +80,7 @@ class LogWriter:
         ConfigError: The file is there already (unless `overwrite`) or cannot be written.
     """
 
-    def __init__(self, path: Path | str, header: Header, *, overwrite: bool = False) -> None:
+    def __init__(self, path: Path | str, header: LogHeader, *, overwrite: bool = False) -> None:
         first = {_FORMAT_KEY: FORMAT}
         text = dumps(first)[:-1] + "," + dumps(header)[1:]
         try:
@@ -134,7 +134,7 @@ class LogWriter:
         self.close(finished=kind is None)
 
 
-class LogReader:
+class EventLogReader:
     """Reads a log line by line: once, in bounded memory. `finished` is known at the end.
 
     Args:
@@ -167,7 +167,7 @@ class LogReader:
             self._file.close()
             raise
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[EventEntry]:
         while (data := self._next()) is not None:
             if self.finished:
                 raise self.corrupt("something follows the end of the run")
@@ -184,7 +184,7 @@ class LogReader:
         """An error about the line read last."""
         return CorruptLogError(self.path, self.line, reason)
 
-    def _read_header(self) -> Header:
+    def _read_header(self) -> LogHeader:
         data = self._next()
         if data is None:
             self.line = 1
@@ -195,11 +195,11 @@ class LogReader:
         if type(number) is not int or number != FORMAT:
             raise self.corrupt(f"format {told(number)}, this version reads {FORMAT}")
         try:
-            return decode(Header, data)
+            return decode(LogHeader, data)
         except RefusedError as error:
             raise self.corrupt(str(error)) from None
 
-    def _entry(self, data: dict[str, object]) -> Entry:
+    def _entry(self, data: dict[str, object]) -> EventEntry:
         if data.keys() != _ENTRY_KEYS:
             keys = ", ".join(sorted(str(shown(key)) for key in data)[:5])
             raise self.corrupt(f"neither an event nor the end of the run, but {{{keys}}}")
@@ -217,7 +217,7 @@ class LogReader:
             kept = None if commands is None else tuple(command_from(item) for item in commands)
         except RefusedError as error:
             raise self.corrupt(str(error)) from None
-        return Entry(self.line, event, kept)
+        return EventEntry(self.line, event, kept)
 
     def _check_end(self, count: object) -> None:
         if type(count) is not int or count != self.line - 2:

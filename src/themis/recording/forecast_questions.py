@@ -22,7 +22,7 @@ NOTICED = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ForecastCase:
     """One way in which it might be submitted."""
 
     label: str
@@ -41,10 +41,10 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ForecastQuestion:
     """All cases, and how much work the answer is worth."""
 
-    cases: tuple[Case, ...]
+    cases: tuple[ForecastCase, ...]
     seeds: int = SEEDS
     """What is not known is drawn so often."""
     seconds: float = LONGEST

@@ -22,7 +22,7 @@ from themis.core.policies.registry import POLICIES
 from themis.core.policies.registry import policy as policy_by_name
 from themis.errors import ConfigError, InvariantError, RefusedError
 from themis.recording.codec import command_from, dumps, loads
-from themis.recording.event_log import Header, LogReader
+from themis.recording.event_log import EventLogReader, LogHeader
 from themis.recording.yaml_documents import shown, told
 
 
@@ -74,7 +74,7 @@ def replay(
         ConfigError: The file cannot be read, or its policy or solver is not to be had.
         CorruptLogError: It is not a log, or damaged; names the line.
     """
-    with LogReader(path) as log:
+    with EventLogReader(path) as log:
         chosen = policy or _policy_of(log.header, f"{log.path}:1")
         header = log.header
         arbiter = Arbiter(header.topology, chosen, header.settings, seed=header.seed)
@@ -86,7 +86,7 @@ def replay(
         return ReplayResult(run.events, None, log.finished, run.resolved, run.failure)
 
 
-def _policy_of(header: Header, where: str) -> Policy:
+def _policy_of(header: LogHeader, where: str) -> Policy:
     if ":" in header.policy:
         allowed = f"one of Themis' own ({', '.join(sorted(POLICIES))}), or one given to the replay"
         raise ConfigError("policy", shown(header.policy), allowed, where)

@@ -25,7 +25,7 @@ Steps = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FilePosition:
     """Where in a file a value stands, for messages about it."""
 
     file: str = ""
@@ -34,7 +34,7 @@ class Place:
     texts: Mapping[Steps, str] = field(default_factory=dict)
     """Plain words as they stand in the file: YAML makes other numbers of 0x4, 010 and 1:30."""
 
-    def at(self, *steps: str | int) -> "Place":
+    def at(self, *steps: str | int) -> "FilePosition":
         """A place below this one."""
         return replace(self, steps=(*self.steps, *steps))
 
@@ -142,7 +142,7 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> str:
         raise ConfigError("file", given, "UTF-8 text", str(path)) from None
 
 
-def read_document(path: Path) -> tuple[Any, Place]:
+def read_document(path: Path) -> tuple[Any, FilePosition]:
     """The data of a YAML file, and the place of its top.
 
     Raises:
@@ -151,7 +151,7 @@ def read_document(path: Path) -> tuple[Any, Place]:
     return parse_document(read_text(path), str(path))
 
 
-def parse_document(text: str, file: str) -> tuple[Any, Place]:
+def parse_document(text: str, file: str) -> tuple[Any, FilePosition]:
     """The data of a YAML text, and the place of its top.
 
     Raises:
@@ -179,7 +179,7 @@ def parse_document(text: str, file: str) -> tuple[Any, Place]:
         # ValueError: dates that do not exist.
         given = str(error).partition("\n")[0][:80]
         raise ConfigError("file", given, "plain YAML", file) from None
-    return data, Place(file, lines, texts=texts)
+    return data, FilePosition(file, lines, texts=texts)
 
 
 def _refuse_bombs(events: Iterator[Any], file: str) -> None:
@@ -208,7 +208,9 @@ def _note_lines(
             # Python takes no longer ones, and says so in words of its own.
             given = f"an integer of {len(node.value)} digits"
             where = f"{file}:{lines[steps]}"
-            raise ConfigError(Place(steps=steps).key, given, f"at most {MAX_DIGITS} digits", where)
+            raise ConfigError(
+                FilePosition(steps=steps).key, given, f"at most {MAX_DIGITS} digits", where
+            )
     if node.id == "sequence":
         for index, item in enumerate(node.value):
             _note_lines(item, (*steps, index), file, lines, texts)
@@ -219,7 +221,7 @@ def _note_lines(
                 below = (*steps, key.value)
                 line = key.start_mark.line + 1
                 if below in lines:
-                    name = Place(steps=below).key
+                    name = FilePosition(steps=below).key
                     raise ConfigError(name, "a second time", "every key once", f"{file}:{line}")
                 _note_lines(value, below, file, lines, texts)
                 lines[below] = line

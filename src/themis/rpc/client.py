@@ -20,8 +20,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from themis.config.keys import Address, is_loopback
 from themis.core.model import AppId
 from themis.errors import ConfigError, ThemisError, UnavailableError, UnknownCallerError
-from themis.protocol.agent_messages import AgentReport, Hosted, HostedAsked, News, Sheet, SheetAsked
-from themis.protocol.node_messages import Orders, Report
+from themis.protocol.agent_messages import (
+    AgentReport,
+    Hosted,
+    HostedAsked,
+    News,
+    SheetAsked,
+    SubmittedApp,
+)
+from themis.protocol.node_messages import NodeReport, Orders
 from themis.rpc.methods import (
     EXCHANGE,
     EXCHANGES,
@@ -234,7 +241,7 @@ class NodeClient(_Client):
         super().__init__(connection)
         self._talk = Talk(connection, REPORTS, REPORT)
 
-    async def report(self, report: Report) -> Orders:
+    async def report(self, report: NodeReport) -> Orders:
         """Send a report; returns with the orders that answer it.
 
         Raises:
@@ -276,13 +283,13 @@ class HostClient(AgentClient):
         """
         return await self._ask(HOSTED, HostedAsked(revision), Hosted)
 
-    async def sheet(self, app: AppId) -> Sheet:
+    async def sheet(self, app: AppId) -> SubmittedApp:
         """What was submitted.
 
         Raises:
             ThemisError: As the service said, or `UnavailableError`.
         """
-        return await self._ask(SHEET, SheetAsked(app), Sheet)
+        return await self._ask(SHEET, SheetAsked(app), SubmittedApp)
 
 
 async def refused(address: Address, seconds: float = 2.0) -> bool:

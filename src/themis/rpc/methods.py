@@ -30,13 +30,13 @@ from themis.protocol.agent_messages import (
     ReachedSaid,
     ReleaseSaid,
     RunSaid,
-    Sheet,
     SheetAsked,
     StopSaid,
+    SubmittedApp,
     TargetsSaid,
     TrialSaid,
 )
-from themis.protocol.node_messages import MOST_REPORTED, Orders, Report
+from themis.protocol.node_messages import MOST_REPORTED, NodeReport, Orders
 from themis.security.permissions import Verb
 
 NODE_BYTES = 4 << 20
@@ -74,12 +74,12 @@ class Rpc:
         return f"/{self.service}/{self.method}"
 
 
-REPORT = Rpc("themis.v1.Nodes", "Report", Report, Orders, Verb.NODE_REPORT, NODE_BYTES)
+REPORT = Rpc("themis.v1.Nodes", "Report", NodeReport, Orders, Verb.NODE_REPORT, NODE_BYTES)
 EXCHANGE = Rpc("themis.v1.Agents", "Exchange", AgentReport, News, Verb.AGENT_POLL)
 REPORTS = replace(REPORT, method="Talk", streams=True)
 EXCHANGES = replace(EXCHANGE, method="Talk", streams=True)
 HOSTED = Rpc("themis.v1.Agents", "ListHosted", HostedAsked, Hosted, Verb.AGENT_POLL)
-SHEET = Rpc("themis.v1.Agents", "GetSheet", SheetAsked, Sheet, Verb.AGENT_POLL)
+SHEET = Rpc("themis.v1.Agents", "GetSheet", SheetAsked, SubmittedApp, Verb.AGENT_POLL)
 RPCS = (REPORT, EXCHANGE, REPORTS, EXCHANGES, HOSTED, SHEET)
 
 SAID_VERBS: Mapping[type, Verb] = {
@@ -149,7 +149,7 @@ def _check_points(runs: Any) -> None:
         count = sum(max(1, len(point.values)) for run in runs for point in run.points)
     if count > MOST_REPORTED:
         reason = f"{count} values or more, allowed: at most {MOST_REPORTED} in one message"
-        raise RefusedError("Report.runs.points", reason)
+        raise RefusedError("NodeReport.runs.points", reason)
 
 
 def code_of(error: Exception) -> str | None:

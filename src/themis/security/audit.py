@@ -31,7 +31,7 @@ class AuditRow:
     detail: str = ""
 
 
-class Outcome(StrEnum):
+class CallOutcome(StrEnum):
     """How a call ended."""
 
     DONE = "done"
@@ -46,7 +46,7 @@ def audited(
     target: str = "",
     *,
     at: float,
-    outcome: Outcome = Outcome.DONE,
+    outcome: CallOutcome = CallOutcome.DONE,
     details: Mapping[str, object] | None = None,
 ) -> AuditRow:
     """A row for the audit log, with everything in it made harmless.

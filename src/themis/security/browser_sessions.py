@@ -30,7 +30,7 @@ _CODE = re.compile(r"([0-9a-f]{12})-([0-9a-f]{64})")
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class BrowserSession:
     """A browser that is logged in."""
 
     cookie: Secret
@@ -55,7 +55,7 @@ def make_link(
 
 def redeem_link(
     vault: Vault, code: object, *, now: float, lifetime: float = SESSION_SECONDS
-) -> Session:
+) -> BrowserSession:
     """Use up a code for a session.
 
     Raises:
@@ -142,7 +142,7 @@ def cookie_name(*, tls: bool) -> str:
     return "__Host-themis" if tls else "themis"
 
 
-def set_cookie(session: Session, *, tls: bool, now: float) -> str:
+def set_cookie(session: BrowserSession, *, tls: bool, now: float) -> str:
     """The value of the `Set-Cookie` header that logs a browser in."""
     seconds = max(0, int(session.expires - now))
     return _cookie(session.cookie.reveal(), seconds, tls=tls)
@@ -164,7 +164,7 @@ def sweep(vault: Vault, *, now: float) -> int:
     return sum(vault.take(key) is not None for key in over)
 
 
-def _begin(vault: Vault, identity: Identity, now: float, lifetime: float) -> Session:
+def _begin(vault: Vault, identity: Identity, now: float, lifetime: float) -> BrowserSession:
     number, secret = secrets.token_hex(6), secrets.token_hex(32)
     row: Row = {
         "credential": identity.credential,
@@ -173,7 +173,7 @@ def _begin(vault: Vault, identity: Identity, now: float, lifetime: float) -> Ses
     }
     vault.write(_SESSION + number, row)
     cookie = f"{number}-{secret}"
-    return Session(Secret(cookie), csrf_of(cookie), identity, now + lifetime)
+    return BrowserSession(Secret(cookie), csrf_of(cookie), identity, now + lifetime)
 
 
 def _alive(vault: Vault, row: Row, now: float) -> Identity:

@@ -34,14 +34,14 @@ _BACKDATED = dt.timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class CertificatePair:
     """A certificate and its private key, as files."""
 
     cert: Path
     key: Path
 
 
-def make_authority(folder: Path, *, now: float, days: float = AUTHORITY_DAYS) -> Pair:
+def make_authority(folder: Path, *, now: float, days: float = AUTHORITY_DAYS) -> CertificatePair:
     """A new authority: who has its key can be anybody.
 
     Raises:
@@ -56,7 +56,9 @@ def make_authority(folder: Path, *, now: float, days: float = AUTHORITY_DAYS) ->
     return _written(folder, "ca", crypto.pem(builder, key), crypto.key_pem(key))
 
 
-def make_server(folder: Path, names: Sequence[str], *, now: float, days: float = DAYS) -> Pair:
+def make_server(
+    folder: Path, names: Sequence[str], *, now: float, days: float = DAYS
+) -> CertificatePair:
     """The service's certificate, for the names and addresses that it is called by.
 
     Raises:
@@ -69,7 +71,9 @@ def make_server(folder: Path, names: Sequence[str], *, now: float, days: float =
     return _issue(folder, "server", names[0], found, "server", now, days)
 
 
-def make_client(folder: Path, role: Role, name: str, *, now: float, days: float = DAYS) -> Pair:
+def make_client(
+    folder: Path, role: Role, name: str, *, now: float, days: float = DAYS
+) -> CertificatePair:
     """A certificate for a node, or for an owner's agents, with the name in it.
 
     Raises:
@@ -91,7 +95,7 @@ def _issue(
     purpose: str,
     now: float,
     days: float,
-) -> Pair:
+) -> CertificatePair:
     crypto = _Crypto()
     authority = read_certificate(folder / "ca.pem")
     signer = crypto.load_key(read_file(folder / "ca.key", private=True))
@@ -108,8 +112,8 @@ def _span(now: float, days: float) -> tuple[dt.datetime, dt.datetime]:
     return start - _BACKDATED, start + dt.timedelta(days=days)
 
 
-def _written(folder: Path, stem: str, cert: bytes, key: bytes) -> Pair:
-    pair = Pair(folder / f"{stem}.pem", folder / f"{stem}.key")
+def _written(folder: Path, stem: str, cert: bytes, key: bytes) -> CertificatePair:
+    pair = CertificatePair(folder / f"{stem}.pem", folder / f"{stem}.key")
     # The key first: it is what must not be lost or written over.
     write_secret(pair.key, Secret(key.decode().rstrip("\n")))
     pair.cert.write_bytes(cert)

@@ -8,18 +8,18 @@ lock the others out. That a right one is still told from a wrong one helps nobod
 secret has 256 bits, and to look at one costs less than to read the request that it came in.
 """
 
-from themis.config.keys import Limits
+from themis.config.keys import CallerLimits
 from themis.errors import LimitError
-from themis.security.rate_limits import Rates
+from themis.security.rate_limits import RateBuckets
 
 
 class Strangers:
     """How many wrong credentials came from where."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._rates = Rates(limits)
+    def __init__(self, limits: CallerLimits) -> None:
+        self._rates = RateBuckets(limits)
 
-    def change(self, limits: Limits) -> None:
+    def change(self, limits: CallerLimits) -> None:
         """Go by other limits from now on."""
         self._rates.change(limits)
 

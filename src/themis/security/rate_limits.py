@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 
-from themis.config.keys import Limits
+from themis.config.keys import CallerLimits
 from themis.errors import LimitError
 
 _MAX_CALLERS = 100_000
@@ -36,15 +36,15 @@ class Bucket:
         return Bucket(self.rate, self.size, level - cost, after.at), 0.0
 
 
-class Rates:
+class RateBuckets:
     """One bucket for each caller."""
 
-    def __init__(self, limits: Limits, most: int = _MAX_CALLERS) -> None:
+    def __init__(self, limits: CallerLimits, most: int = _MAX_CALLERS) -> None:
         self._limits = limits
         self._most = most
         self._buckets: dict[str, Bucket] = {}
 
-    def change(self, limits: Limits) -> None:
+    def change(self, limits: CallerLimits) -> None:
         """Other limits from now on; everybody starts with a full bucket."""
         self._limits = limits
         self._buckets.clear()
@@ -102,14 +102,14 @@ def place_of(address: str) -> str:
     return f"{IPv6Address(int(found) >> 64 << 64)}/64"
 
 
-class Streams:
+class OpenStreams:
     """How many streams (logs, events, polls) each caller has open."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: CallerLimits) -> None:
         self._most = limits.streams
         self._open: dict[str, int] = {}
 
-    def change(self, limits: Limits) -> None:
+    def change(self, limits: CallerLimits) -> None:
         """Other limits from now on; streams that are open stay."""
         self._most = limits.streams
 

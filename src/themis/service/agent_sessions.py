@@ -24,11 +24,12 @@ from themis.core.steward.commands import (
     TellRun,
 )
 from themis.core.steward.events import AgentSpoke, PointsHeard, SessionOpened, StewardEvent
-from themis.core.steward.rows import RunResult, WantedRun
+from themis.core.steward.rows import RunEnd, WantedRun
 from themis.core.steward.steward import Steward
 from themis.errors import InvariantError, RefusedError, StaleAnswerError, UnknownAppError
 from themis.protocol.agent_messages import (
     AgentReport,
+    AgentStart,
     BidSaid,
     News,
     NewsItem,
@@ -38,12 +39,11 @@ from themis.protocol.agent_messages import (
     RunNews,
     RunSaid,
     Said,
-    Standing,
     TrialSaid,
 )
 from themis.service.message_mapping import event_of, run_news
 from themis.service.outbox import Desk
-from themis.service.persistence.recovery import Memory, longest_hold
+from themis.service.persistence.recovery import RecoveredState, longest_hold
 from themis.service.program_checks import trouble_with, trouble_with_params
 from themis.service.prometheus import Metrics
 from themis.service.retained_rows import Departed
@@ -54,7 +54,7 @@ AGENT_POLL = 10.0
 """Seconds after which an agent without news is answered: it is heard in time by a wide margin."""
 
 
-class Host(Protocol):
+class ServiceForAgents(Protocol):
     """The service, as its agents' side needs it."""
 
     @property
@@ -86,7 +86,7 @@ class Host(Protocol):
 class Agents:
     """All desks, and the calls that wait at them."""
 
-    def __init__(self, host: Host, memory: Memory) -> None:
+    def __init__(self, host: ServiceForAgents, memory: RecoveredState) -> None:
         self._host = host
         self._epoch = memory.epoch.number
         self.desks: dict[AppId, Desk] = {}
@@ -203,7 +203,7 @@ class Agents:
         known = self._host.steward.kept.get(f"run/{command.run}") or self._host.steward.kept.get(
             f"result/{command.run}"
         )
-        runs = WantedRun | RunResult
+        runs = WantedRun | RunEnd
         gpus = known.gpus if isinstance(known, runs) else ()
         key = known.key if isinstance(known, runs) else ""
         news = RunNews(
@@ -372,7 +372,7 @@ class Agents:
         held = arbiter.ledger.holdings(desk.app)
         runs = self._host.steward.last_runs(desk.app)
         desk.stand(
-            Standing(
+            AgentStart(
                 state.spec,
                 arbiter.world.topology,
                 tuple(held[gpu] for gpu in sorted(held)),

@@ -20,7 +20,7 @@ from themis.service.retained_rows import Ended
 from themis.service.run_diagnostics import amiss, crashes_of, quiet_for, reason_of
 
 
-class Host(Protocol):
+class ServiceForExplanations(Protocol):
     """The service, as far as explanations are concerned."""
 
     @property
@@ -35,7 +35,7 @@ class Host(Protocol):
         """When the agent of an app was last heard."""
 
 
-def facts_of(host: Host, app: AppId, now: float) -> Facts:
+def facts_of(host: ServiceForExplanations, app: AppId, now: float) -> Facts:
     """What there is to say of an app that goes on."""
     steward = host.steward
     world, ledger = steward.arbiter.world, steward.arbiter.ledger

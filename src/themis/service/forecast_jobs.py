@@ -21,7 +21,7 @@ from themis.core.model import AppId
 from themis.errors import LimitError, MissingError, RefusedError, ThemisError, UnavailableError
 from themis.recording.cluster_snapshots import Snapshot, dumps_snapshot
 from themis.recording.codec import dumps
-from themis.recording.forecast_questions import Question
+from themis.recording.forecast_questions import ForecastQuestion
 
 _LOG = logging.getLogger(__name__)
 
@@ -38,11 +38,11 @@ _SLACK = 20.0
 _LONGEST_LINE = 64 << 20
 _BUSY = 5.0
 
-Prepare = Callable[[], Awaitable[tuple[Snapshot, Question]]]
+Prepare = Callable[[], Awaitable[tuple[Snapshot, ForecastQuestion]]]
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
+class _PendingForecast:
     """One question, and what is known so far."""
 
     who: str
@@ -76,7 +76,7 @@ class Forecasts:
         self._command = tuple(command) or (sys.executable, "-m", "themis.forecast.worker")
         self._most = most
         self._every = every
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, _PendingForecast] = {}
         self._begun: dict[str, float] = {}
         """When the last question of somebody began, if that was not long ago."""
 
@@ -99,7 +99,7 @@ class Forecasts:
         loop = asyncio.get_running_loop()
         self._check_place(who, loop.time(), self._most + admin)
         # From here on the place is taken, whoever asks while this one waits.
-        name, asked = secrets.token_hex(8), _Asked(who)
+        name, asked = secrets.token_hex(8), _PendingForecast(who)
         self._asked[name] = asked
         try:
             snapshot, question = await prepare()
@@ -168,7 +168,7 @@ class Forecasts:
         for name in list(self._asked):
             await self._drop(name)
 
-    def _find(self, who: str, name: str) -> _Asked:
+    def _find(self, who: str, name: str) -> _PendingForecast:
         asked = self._asked.get(name)
         if asked is None or asked.who != who:
             raise MissingError(f"question {name[:20]}", "there is none, or it was dropped")
@@ -184,7 +184,9 @@ class Forecasts:
         await asyncio.gather(asked.task, return_exceptions=True)
         asked.tell()
 
-    async def _work(self, asked: _Asked, snapshot: Snapshot, question: Question) -> None:
+    async def _work(
+        self, asked: _PendingForecast, snapshot: Snapshot, question: ForecastQuestion
+    ) -> None:
         try:
             async with asyncio.timeout(question.seconds + _SLACK):
                 await self._run(asked, snapshot, question)
@@ -208,7 +210,9 @@ class Forecasts:
             asked.done = True
             asked.tell()
 
-    async def _run(self, asked: _Asked, snapshot: Snapshot, question: Question) -> None:
+    async def _run(
+        self, asked: _PendingForecast, snapshot: Snapshot, question: ForecastQuestion
+    ) -> None:
         text = await asyncio.to_thread(_written, snapshot, question)
         process = await self._spawn()
         assert process.stdin is not None
@@ -237,7 +241,9 @@ class Forecasts:
             await _surely(_end(await starting))
             raise
 
-    async def _listen(self, asked: _Asked, process: asyncio.subprocess.Process, app: AppId) -> None:
+    async def _listen(
+        self, asked: _PendingForecast, process: asyncio.subprocess.Process, app: AppId
+    ) -> None:
         assert process.stdout is not None
         loop = asyncio.get_running_loop()
         while not asked.answer.get("final"):
@@ -289,6 +295,6 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-def _written(snapshot: Snapshot, question: Question) -> bytes:
+def _written(snapshot: Snapshot, question: ForecastQuestion) -> bytes:
     line = f'{{"snapshot":{dumps_snapshot(snapshot)},"question":{dumps(question)}}}\n'
     return line.encode()

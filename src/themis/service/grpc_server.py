@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from themis.config.keys import Address, Limits, Tls
+from themis.config.keys import Address, CallerLimits, Tls
 from themis.core.model import OwnerId
 from themis.errors import (
     ConfigError,
@@ -30,8 +30,15 @@ from themis.errors import (
     UnknownCallerError,
 )
 from themis.ops.log_format import current_request, marked, report_id, request_id
-from themis.protocol.agent_messages import AgentReport, Hosted, HostedAsked, News, Sheet, SheetAsked
-from themis.protocol.node_messages import Orders, Report
+from themis.protocol.agent_messages import (
+    AgentReport,
+    Hosted,
+    HostedAsked,
+    News,
+    SheetAsked,
+    SubmittedApp,
+)
+from themis.protocol.node_messages import NodeReport, Orders
 from themis.rpc.methods import (
     EXCHANGE,
     HOSTED,
@@ -48,15 +55,15 @@ from themis.rpc.methods import (
     cost_of,
 )
 from themis.rpc.wire import Bounds, from_message, parse, to_bytes
-from themis.security.audit import Outcome, Refusals, audited
+from themis.security.audit import CallOutcome, Refusals, audited
 from themis.security.bind_address import check_bind, listen
 from themis.security.failed_logins import Strangers
 from themis.security.permissions import require
-from themis.security.rate_limits import Rates, Streams, place_of
+from themis.security.rate_limits import OpenStreams, RateBuckets, place_of
 from themis.security.redaction import clean
 from themis.security.tls import check_peer, grpc_server
 from themis.security.tokens import Identity, Proof, Role, Vault, check_bearer, check_host, note_use
-from themis.service.loop_throttle import Pace
+from themis.service.loop_throttle import LoopThrottle
 from themis.service.service import Service
 
 if TYPE_CHECKING:
@@ -117,7 +124,7 @@ class GrpcSettings:
     """What the door must know of its surroundings."""
 
     tls: Tls = field(default=Tls())
-    limits: Limits = field(default=Limits())
+    limits: CallerLimits = field(default=CallerLimits())
     wall: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     for_tenants: int = _MOST_CALLS * 3 // 4
@@ -152,13 +159,13 @@ class GrpcServer:
         self._service = service
         self._vault = vault
         self._settings = settings or GrpcSettings()
-        self._rates = Rates(self._settings.limits)
+        self._rates = RateBuckets(self._settings.limits)
         self._strangers = Strangers(self._settings.limits)
-        self._streams = Streams(self._settings.limits)
+        self._streams = OpenStreams(self._settings.limits)
         self._tenants: Counter[str] = Counter()
         """Streams that tenants have, each of them."""
-        self._pace = Pace(_AT_A_TIME)
-        self._nodes_pace = Pace(_AT_A_TIME)
+        self._pace = LoopThrottle(_AT_A_TIME)
+        self._nodes_pace = LoopThrottle(_AT_A_TIME)
         """Nodes do not stand in line behind a crowd of agents: silence costs them their leases."""
         self._owners = _Owners(service)
         self._refusals = Refusals(_REFUSED_AGAIN)
@@ -231,7 +238,7 @@ class GrpcServer:
         for row in self._refusals.close(self._settings.wall()):
             self._service.writer.add(audit=row)
 
-    def change(self, limits: Limits) -> None:
+    def change(self, limits: CallerLimits) -> None:
         """Go by other limits from now on."""
         self._settings = replace(self._settings, limits=limits)
         self._rates.change(limits)
@@ -283,7 +290,7 @@ class GrpcServer:
         row = audited(
             *(identity, rpc.verb, peer.address),
             at=wall,
-            outcome=Outcome.DENIED,
+            outcome=CallOutcome.DENIED,
             details={"reason": error},
         )
         rows = self._refusals.note(row)
@@ -356,14 +363,14 @@ class GrpcServer:
         Raises:
             ThemisError: Who calls is unknown or may not, or what they say is refused.
         """
-        await (self._nodes_pace if rpc.takes is Report else self._pace).turn()
+        await (self._nodes_pace if rpc.takes is NodeReport else self._pace).turn()
         identity = self._identify(peer)
         limits = self._settings.limits
         bounds = Bounds(rpc.size or limits.message_bytes, limits.rows)
         message = self._counted_in(rpc, raw, bounds, identity)
         value: object = from_message(rpc.takes, message, bounds)
         match value:
-            case Report():
+            case NodeReport():
                 return to_bytes(await self._report(identity, value))
             case AgentReport():
                 return to_bytes(await self._exchange(identity, value))
@@ -410,7 +417,7 @@ class GrpcServer:
         """One credential may speak for many apps, and each of them has its share of calls."""
         return 1.0 / max(1, self._owners.apps_of(identity.subject, self._settings.monotonic()))
 
-    async def _report(self, identity: Identity, report: Report) -> Orders:
+    async def _report(self, identity: Identity, report: NodeReport) -> Orders:
         require(identity, REPORT.verb, report.node)
         # The node knows it by the same name, whatever else it is called on its way.
         request = report_id(report.node, report.boot, report.number)
@@ -430,7 +437,7 @@ class GrpcServer:
         with self._counted(f"{identity.credential} hosted"):
             return await self._service.hosting.list(OwnerId(identity.subject), asked.revision)
 
-    def _sheet(self, identity: Identity, asked: SheetAsked) -> Sheet:
+    def _sheet(self, identity: Identity, asked: SheetAsked) -> SubmittedApp:
         owner = self._service.owner_of(asked.app)
         require(identity, SHEET.verb, owner)
         return self._service.hosting.sheet(asked.app)

@@ -36,7 +36,7 @@ _FAR = 1 << 60
 _RETRY = 1.0
 
 
-class Host(Protocol):
+class ServiceForLogs(Protocol):
     """The service, as readers of logs need it."""
 
     @property
@@ -56,7 +56,7 @@ Waiting = dict[LogWanted, asyncio.Future[LogPart]]
 class LogDesk:
     """Who waits for which part of which log."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: ServiceForLogs) -> None:
         self._host = host
         self._waiting: dict[str, Waiting] = {}
         self._asked: dict[str, float] = {}
@@ -180,7 +180,13 @@ class _Reading:
     """One call."""
 
     def __init__(
-        self, desk: LogDesk, host: Host, owner: OwnerId, app: AppId, job: JobId, limit: int
+        self,
+        desk: LogDesk,
+        host: ServiceForLogs,
+        owner: OwnerId,
+        app: AppId,
+        job: JobId,
+        limit: int,
     ) -> None:
         self._desk = desk
         self._host = host

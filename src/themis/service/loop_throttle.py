@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 
 
-class Pace:
+class LoopThrottle:
     """Lets so many go on in each turn, in the order in which they came."""
 
     def __init__(self, most: int) -> None:

@@ -13,7 +13,7 @@ from themis.core.steward.events import (
     StopRequested,
     TrialChosen,
 )
-from themis.core.steward.rows import RunResult, WantedRun
+from themis.core.steward.rows import RunEnd, WantedRun
 from themis.protocol.agent_messages import (
     BidSaid,
     EndSaid,
@@ -57,9 +57,9 @@ def event_of(at: float, app: AppId, said: Said) -> AgentEvent:
             assert_never(said)
 
 
-def run_news(run: WantedRun | RunResult) -> RunNews:
+def run_news(run: WantedRun | RunEnd) -> RunNews:
     """How a run is."""
-    if isinstance(run, RunResult) and run.points_on:
+    if isinstance(run, RunEnd) and run.points_on:
         # Its end is told after what it reported, which is on its way.
         return RunNews(run.run, run.job, run.gpus, run.key, RunState.STOPPING)
     return RunNews(

@@ -15,19 +15,19 @@ from themis.core.arbiter import commands as cmd
 from themis.core.arbiter import events as ev
 from themis.core.model import GpuId, Topology
 from themis.core.steward.commands import Outcome
-from themis.core.steward.rows import RunResult
+from themis.core.steward.rows import RunEnd
 from themis.protocol.node_messages import RunState
 from themis.security.redaction import clean
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """A line of the log."""
 
     level: int
     text: str
 
 
-def lines_of(outcome: Outcome, topology: Topology) -> Iterator[Line]:
+def lines_of(outcome: Outcome, topology: Topology) -> Iterator[LogLine]:
     """What there is to say of one outcome of the steward.
 
     Args:
@@ -41,7 +41,7 @@ def lines_of(outcome: Outcome, topology: Topology) -> Iterator[Line]:
     rows = outcome.changes.kept or {}
     for row in rows.values():
         # How it ended may be written again later, when its points were heard; its end is once.
-        if isinstance(row, RunResult) and f"run/{row.run}" in rows:
+        if isinstance(row, RunEnd) and f"run/{row.run}" in rows:
             yield from _of_run(row, topology)
     for command in outcome.commands:
         yield from _of_command(command)
@@ -60,7 +60,7 @@ def _subject(event: ev.Event) -> str | None:
             return None
 
 
-def _of_event(event: ev.Event, topology: Topology) -> Iterator[Line]:
+def _of_event(event: ev.Event, topology: Topology) -> Iterator[LogLine]:
     match event:
         case ev.MachineJoined(machine=machine):
             gpus = "1 GPU" if machine.gpus == 1 else f"{machine.gpus} GPUs"
@@ -86,7 +86,7 @@ def _of_event(event: ev.Event, topology: Topology) -> Iterator[Line]:
             return
 
 
-def _of_run(row: RunResult, topology: Topology) -> Iterator[Line]:
+def _of_run(row: RunEnd, topology: Topology) -> Iterator[LogLine]:
     where = f" on {_machine(row.gpus[0], topology)}" if row.gpus else ""
     name = f"run {row.run}, job {row.job} of {row.app}{where}"
     if row.failed:
@@ -95,7 +95,7 @@ def _of_run(row: RunResult, topology: Topology) -> Iterator[Line]:
         yield _warning(f"{name}, is lost: {row.message or 'its node does not know it any more'}")
 
 
-def _of_command(command: object) -> Iterator[Line]:
+def _of_command(command: object) -> Iterator[LogLine]:
     match command:
         case cmd.Close(record=record):
             say = _warning if record.outcome.startswith("failed") else _info
@@ -105,7 +105,7 @@ def _of_command(command: object) -> Iterator[Line]:
         case cmd.Report(record=record):
             given = record.offered - len(record.idle)
             told = f"{given} of {record.offered} GPUs for {len(record.apps)} apps"
-            yield Line(logging.DEBUG, f"round {record.round} is over ({record.trigger}): {told}")
+            yield LogLine(logging.DEBUG, f"round {record.round} is over ({record.trigger}): {told}")
         case _:
             return
 
@@ -120,9 +120,9 @@ def _gpu(gpu: GpuId, topology: Topology) -> str:
     return f"GPU {index} of {topology.machines[number].name}"
 
 
-def _info(text: str) -> Line:
-    return Line(logging.INFO, clean(text))
+def _info(text: str) -> LogLine:
+    return LogLine(logging.INFO, clean(text))
 
 
-def _warning(text: str) -> Line:
-    return Line(logging.WARNING, clean(text))
+def _warning(text: str) -> LogLine:
+    return LogLine(logging.WARNING, clean(text))

@@ -10,6 +10,7 @@ from collections import deque
 from themis.core.model import AppId
 from themis.protocol.agent_messages import (
     AgentReport,
+    AgentStart,
     News,
     NewsItem,
     OverNews,
@@ -17,7 +18,6 @@ from themis.protocol.agent_messages import (
     ProgressNews,
     RunNews,
     Said,
-    Standing,
     TopologyNews,
 )
 
@@ -125,7 +125,7 @@ class Desk:
         heard, self._heard = self._heard, {}
         return tuple(heard.items())
 
-    def stand(self, standing: Standing) -> None:
+    def stand(self, standing: AgentStart) -> None:
         """Put the whole first."""
         self._stale = False
         self._items.appendleft(standing)

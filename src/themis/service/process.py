@@ -42,9 +42,9 @@ from themis.service.grpc_server import GrpcServer, GrpcSettings
 from themis.service.http.app import Api, ApiSettings, make_api
 from themis.service.http.connection_limits import Guard
 from themis.service.http.server import open_http
-from themis.service.persistence.recovery import Memory, recall
+from themis.service.persistence.recovery import RecoveredState, recall
 from themis.service.persistence.round_history import REMEMBERED, Steps, read_rounds
-from themis.service.persistence.start_parameters import Terms, terms_row
+from themis.service.persistence.start_parameters import StartParameters, terms_row
 from themis.service.persistence.store import is_new, open_store
 from themis.service.persistence.store.base import Store
 from themis.service.service import Service
@@ -187,7 +187,9 @@ class Serving:
         await loading
         service = Service(memory, store, solving, policy=config.policy)
         await service.start()
-        terms = Terms(config.policy, dict(self._loaded.policy_options), self._loaded.settings)
+        terms = StartParameters(
+            config.policy, dict(self._loaded.policy_options), self._loaded.settings
+        )
         service.keep(terms_row(service.kept, memory.epoch.number, terms))
         if service.steward.arbiter.settings != self._loaded.settings:
             await service.carry_out(ev.SettingsChanged(service.now(), self._loaded.settings))
@@ -413,7 +415,7 @@ def seen_there(config: ServiceConfig) -> int:
 
 def _recall_at_once(
     store: Store, rule: Policy, settings: Settings, config: ServiceConfig, *, above_token: int
-) -> Memory:
+) -> RecoveredState:
     """Recall without looking for garbage meanwhile: everything that is made stays."""
     gc.disable()
     try:

@@ -5,9 +5,9 @@ trouble_with(program)       # "metric.pattern: got '(', allowed: ..."; empty if 
 
 import json
 
-from themis.apps.app_file import Metric
+from themis.apps.app_file import MetricSpec
 from themis.engines.base import Task
-from themis.engines.metrics.sources import Source, check_source
+from themis.engines.metrics.sources import SourceSpec, check_source
 from themis.errors import ConfigError
 from themis.node.runs import source_of
 from themis.protocol.node_messages import Program
@@ -15,13 +15,13 @@ from themis.protocol.node_messages import Program
 LONGEST_GRACE = 3600.0
 
 
-def check_metric(metric: Metric) -> None:
+def check_metric(metric: MetricSpec) -> None:
     """Let where an app's metric is read pass, as far as this machine can tell.
 
     Raises:
         ConfigError: No node could read it: a pattern that is none, a path that leads elsewhere.
     """
-    source = Source(metric.name, str(metric.source), metric.path, metric.pattern)
+    source = SourceSpec(metric.name, str(metric.source), metric.path, metric.pattern)
     check_source(source, elsewhere=True)
 
 

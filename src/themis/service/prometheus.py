@@ -53,7 +53,7 @@ def cause_of(reason: str) -> str:
     return "app_over" if reason.partition(":")[0] in _OUTCOMES else "gpu_lost"
 
 
-class Host(Protocol):
+class ServiceForMetrics(Protocol):
     """The service, as far as its metrics are concerned."""
 
     @property
@@ -75,7 +75,7 @@ class Host(Protocol):
 class Metrics:
     """Everything that is counted, and everything that is read."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: ServiceForMetrics) -> None:
         self._host = host
         self._counted = CollectorRegistry()
         self._rounds = Histogram(
@@ -153,7 +153,7 @@ class Metrics:
 class _Gauges:
     """Reads the state once for a page."""
 
-    def __init__(self, host: Host, *, named: bool) -> None:
+    def __init__(self, host: ServiceForMetrics, *, named: bool) -> None:
         self._host = host
         self._named = named
 

@@ -13,7 +13,7 @@ from themis.core.arbiter.app_reasons import never_served
 from themis.core.arbiter.app_state import AppState
 from themis.core.model import AppId, JobId
 from themis.core.model.reasons import Reason
-from themis.core.steward.rows import RunResult, WantedRun
+from themis.core.steward.rows import RunEnd, WantedRun
 from themis.core.steward.steward import Steward
 from themis.protocol.node_messages import RunState, early_end
 
@@ -63,7 +63,7 @@ def crashes_of(steward: Steward, app: AppId) -> dict[JobId, Crashes]:
     return {job: crashes for job, crashes in found.items() if crashes.times}
 
 
-def _early(steward: Steward, row: RunResult) -> str:
+def _early(steward: Steward, row: RunEnd) -> str:
     """What is wrong with a run that exited with 0 before its job was done; empty if it was."""
     if not row.early:
         return ""

@@ -29,7 +29,7 @@ from themis.core.model import AppId, AppSpec, OwnerId
 from themis.core.steward.commands import (
     AcceptRun,
     AcceptSession,
-    Answer,
+    AnswerReport,
     Outcome,
     RefuseRun,
     RefuseSession,
@@ -48,21 +48,21 @@ from themis.protocol.agent_messages import (
     News,
     PointsNews,
     RefusalNews,
-    Sheet,
+    SubmittedApp,
     TopologyNews,
 )
-from themis.protocol.node_messages import Orders, Report
+from themis.protocol.node_messages import NodeReport, Orders
 from themis.security.audit import AuditRow
 from themis.security.redaction import clean
 from themis.service.agent_sessions import Agents
 from themis.service.dashboard.change_feed import Watchers
-from themis.service.dashboard.page_history import Past
+from themis.service.dashboard.page_history import PageHistory
 from themis.service.forecast_jobs import Forecasts
 from themis.service.log_requests import LogDesk
 from themis.service.operator_log import lines_of
 from themis.service.persistence.commit_queue import Writer
 from themis.service.persistence.log_entries import body_of
-from themis.service.persistence.recovery import CLUSTER, Memory, fleet_rows
+from themis.service.persistence.recovery import CLUSTER, RecoveredState, fleet_rows
 from themis.service.persistence.round_history import RoundBook
 from themis.service.persistence.store.base import Batch, LogEntry, Store
 from themis.service.prometheus import Metrics
@@ -78,7 +78,7 @@ _HANG = 15.0
 """Seconds beyond a heartbeat in which a report must have been answered."""
 
 
-class Solver(Protocol):
+class RoundSolver(Protocol):
     """Solves auctions beside the loop, as `Solving` does."""
 
     async def start(self) -> None:
@@ -96,9 +96,9 @@ class Service:
 
     def __init__(
         self,
-        memory: Memory,
+        memory: RecoveredState,
         store: Store,
-        solving: Solver,
+        solving: RoundSolver,
         thread: Executor | None = None,
         *,
         policy: str = "",
@@ -130,7 +130,7 @@ class Service:
         """Apps that were submitted as files."""
         self.book = RoundBook()
         """The last rounds."""
-        self.past = Past(self.departed)
+        self.past = PageHistory(self.departed)
         """What was, for the pages."""
         self.watchers = Watchers()
         """Who looks at pages that change."""
@@ -346,7 +346,7 @@ class Service:
             self.past.take(outcome.changes.events, outcome.commands, self.owner_of)
             self.watchers.tell()
 
-    def _answer(self, answer: Answer) -> None:
+    def _answer(self, answer: AnswerReport) -> None:
         waiting = self._polls.get(answer.node)
         if waiting is None or waiting[0][1] != answer.orders.answers:
             return
@@ -417,7 +417,7 @@ class Service:
 
     # Nodes
 
-    async def report(self, report: Report) -> Orders:
+    async def report(self, report: NodeReport) -> Orders:
         """Take a node's report in; returns when there are orders, or after a heartbeat.
 
         Raises:
@@ -635,20 +635,20 @@ class Service:
             raise UnavailableError("the service is stopping")
 
 
-def _sheet(app: AppFile, name: AppId, owner: OwnerId, seed: int) -> Sheet:
+def _sheet(app: AppFile, name: AppId, owner: OwnerId, seed: int) -> SubmittedApp:
     """An app as it is kept.
 
     Raises:
         RefusedError: It is too long.
     """
-    sheet = Sheet(name, owner, json.dumps(plain_app(app)), seed)
+    sheet = SubmittedApp(name, owner, json.dumps(plain_app(app)), seed)
     if len(sheet.body) > MOST_BODY:
         reason = f"{len(sheet.body)} characters as JSON, allowed: at most {MOST_BODY}"
         raise RefusedError(app.name, reason)
     return sheet
 
 
-def _check_report(report: Report) -> None:
+def _check_report(report: NodeReport) -> None:
     """Refuse what a node may not say: another machine, or slots that are not its own.
 
     Raises:

@@ -9,7 +9,7 @@ runs, and how far its job was when it last got on. When they end what they are d
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from themis.apps.app_file import Rule
+from themis.apps.app_file import StopRule
 from themis.core.arbiter.app_state import SLACK, AppState
 from themis.core.arbiter.saved_state import parts
 from themis.core.model import AppId, GpuId, JobId
@@ -19,7 +19,13 @@ from themis.core.tuners import CURVES
 from themis.errors import UnavailableError
 from themis.protocol.agent_messages import Reached
 from themis.protocol.node_messages import RunState
-from themis.recording.cluster_snapshots import AppPicture, JobPicture, Process, Snapshot, Stage
+from themis.recording.cluster_snapshots import (
+    AppPicture,
+    JobPicture,
+    ProcessSnapshot,
+    ProcessStage,
+    Snapshot,
+)
 from themis.service.persistence.start_parameters import terms_of
 from themis.service.run_diagnostics import runs_by_app
 from themis.service.service import Service
@@ -50,7 +56,7 @@ def snapshot_of(service: Service, wall: float | None = None) -> Snapshot:
 
 def _tuner(service: Service, app: AppId) -> str:
     """Whether trials of an app may end at any time; all else its phases tell."""
-    return CURVES if service.hosting.stop_of(app) == Rule.CURVE else ""
+    return CURVES if service.hosting.stop_of(app) == StopRule.CURVE else ""
 
 
 def _picture(
@@ -119,24 +125,28 @@ def _job(
         done = 0.0  # Of a job that counts no iterations only time tells how far it is.
     stage = _stage(steward, first)
     watched = steward.watched(first.run)
-    since = {Stage.STARTING: first.since, Stage.RUNNING: first.since}.get(stage, now)
-    if stage is Stage.RUNNING and counted:
+    since = {ProcessStage.STARTING: first.since, ProcessStage.RUNNING: first.since}.get(stage, now)
+    if stage is ProcessStage.RUNNING and counted:
         since = watched.since if watched is not None else now
     process = _process(first, stage, min(since, now), target, now)
-    later = runs[-1] if len(runs) > 1 and stage is Stage.SAVING else None
-    successor = None if later is None else _process(later, Stage.WAITING, now, target, now)
-    starts = ended + (stage is not Stage.WAITING)
+    later = runs[-1] if len(runs) > 1 and stage is ProcessStage.SAVING else None
+    successor = None if later is None else _process(later, ProcessStage.WAITING, now, target, now)
+    starts = ended + (stage is not ProcessStage.WAITING)
     return JobPicture(job, min(done, process.until), starts, None, 0.0, process, successor)
 
 
-def _stage(steward: Steward, run: WantedRun) -> Stage:
+def _stage(steward: Steward, run: WantedRun) -> ProcessStage:
     if not run.ordered:
-        return Stage.WAITING
+        return ProcessStage.WAITING
     if run.stop or run.state is RunState.STOPPING:
-        return Stage.SAVING
+        return ProcessStage.SAVING
     trains = not run.limit or steward.progress(run.run)[1] > 0.0
-    return Stage.RUNNING if run.state is RunState.RUNNING and trains else Stage.STARTING
+    return (
+        ProcessStage.RUNNING if run.state is RunState.RUNNING and trains else ProcessStage.STARTING
+    )
 
 
-def _process(run: WantedRun, stage: Stage, since: float, target: float, now: float) -> Process:
-    return Process(run.gpus, run.limit or target, stage, since, now, run.run)
+def _process(
+    run: WantedRun, stage: ProcessStage, since: float, target: float, now: float
+) -> ProcessSnapshot:
+    return ProcessSnapshot(run.gpus, run.limit or target, stage, since, now, run.run)

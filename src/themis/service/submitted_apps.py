@@ -17,7 +17,7 @@ from typing import Any
 from themis.apps import Minder
 from themis.core.model import AppId, OwnerId
 from themis.errors import RefusedError, UnknownAppError
-from themis.protocol.agent_messages import Hosted, Sheet
+from themis.protocol.agent_messages import Hosted, SubmittedApp
 from themis.recording.codec import decode, dumps, loads
 
 POLL = 20.0
@@ -42,7 +42,7 @@ class Sheets:
             if key.startswith(_SHEET):
                 self._note(_read(text))
 
-    def _note(self, sheet: Sheet) -> None:
+    def _note(self, sheet: SubmittedApp) -> None:
         self._owners[sheet.app] = sheet.owner
         body: Any = json.loads(sheet.body)
         if body.get("tuner") == Minder.OWN:
@@ -50,7 +50,7 @@ class Sheets:
         stop = body.get("stop")
         self._stops[sheet.app] = str(stop.get("method", "")) if isinstance(stop, dict) else ""
 
-    def note(self, sheet: Sheet) -> dict[str, str | None]:
+    def note(self, sheet: SubmittedApp) -> dict[str, str | None]:
         """The row of a new app; `tell` when it is there."""
         self._note(sheet)
         return {_SHEET + sheet.app: dumps(sheet)}
@@ -65,7 +65,7 @@ class Sheets:
     def __contains__(self, app: AppId) -> bool:
         return app in self._owners
 
-    def sheet(self, app: AppId) -> Sheet:
+    def sheet(self, app: AppId) -> SubmittedApp:
         """What was submitted.
 
         Raises:
@@ -117,8 +117,8 @@ class Sheets:
         return Hosted(self._revision, tuple(sorted(mine)))
 
 
-def _read(text: str) -> Sheet:
+def _read(text: str) -> SubmittedApp:
     try:
-        return decode(Sheet, loads(text))
+        return decode(SubmittedApp, loads(text))
     except RefusedError as error:
         raise RefusedError("sheet", f"a stored app cannot be read: {error.reason}") from None

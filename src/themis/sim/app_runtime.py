@@ -6,7 +6,7 @@ from typing import Protocol
 
 from themis.core.agent import Agent, Profiler
 from themis.core.agent import events as agent_ev
-from themis.core.agent.bidder import Standing
+from themis.core.agent.bidder import BidContext
 from themis.core.arbiter import events as ev
 from themis.core.model import AppId, AppSpec
 from themis.core.policies import Policy
@@ -17,7 +17,7 @@ from themis.sim.workloads import SimApp
 
 
 @dataclass(slots=True)
-class Seat:
+class AppRuntime:
     """An app in the simulation: its agent and the truth about it."""
 
     truth: SimApp
@@ -46,7 +46,7 @@ class MakeAgent(Protocol):
         *,
         sticky: bool,
         restart_in_bids: bool,
-        in_bids: Callable[[Standing], Standing] | None,
+        in_bids: Callable[[BidContext], BidContext] | None,
         profiler: Profiler | None,
     ) -> Agent:
         """An agent that knows nothing yet."""
@@ -59,7 +59,7 @@ def seat_for(
     learns: bool,
     make_agent: MakeAgent = Agent,
     tuner: Tuner | None = None,
-) -> Seat:
+) -> AppRuntime:
     """The seat of an app, with an agent as the policy wants it.
 
     Args:
@@ -78,22 +78,24 @@ def seat_for(
         in_bids=None if app.distortion.none else app.distortion.of,
         profiler=Profiler(planned.jobs) if learns else None,
     )
-    return Seat(app, agent)
+    return AppRuntime(app, agent)
 
 
 def samples(
-    nodes: Nodes, seats: Mapping[AppId, Seat], now: float, told: float
+    nodes: Nodes, seats: Mapping[AppId, AppRuntime], now: float, told: float
 ) -> Iterator[ev.ProgressMeasured]:
     """What nodes report of the jobs that run, told at some time."""
     for app, runs in sorted(nodes.running.items()):
         if app in seats:
-            found = [ev.Sample(job, *nodes.sample(run, now)) for job, run in sorted(runs.items())]
+            found = [
+                ev.ProgressSample(job, *nodes.sample(run, now)) for job, run in sorted(runs.items())
+            ]
             yield ev.ProgressMeasured(told, app, tuple(found))
 
 
 def timings(
-    meter: Meter, nodes: Nodes, seats: Mapping[AppId, Seat], now: float
-) -> Iterator[tuple[Seat, agent_ev.IterationsTimed]]:
+    meter: Meter, nodes: Nodes, seats: Mapping[AppId, AppRuntime], now: float
+) -> Iterator[tuple[AppRuntime, agent_ev.IterationsTimed]]:
     """What agents that learn hear of how long the iterations of their jobs take."""
     for app, seat in sorted(seats.items()):
         windows = meter.windows(nodes.running.get(app, {}), now)

@@ -17,10 +17,15 @@ from themis.core.arbiter import events as ev
 from themis.core.auction import Problem, Solution, Solver, solver
 from themis.core.policies import policy_options
 from themis.recording.atomic_files import write_whole
-from themis.recording.auction_files import AuctionFile, Origin, auction_text, machines_not_offered
-from themis.recording.event_log import LogReader
+from themis.recording.auction_files import (
+    AuctionFile,
+    AuctionOrigin,
+    auction_text,
+    machines_not_offered,
+)
+from themis.recording.event_log import EventLogReader
 from themis.sim.auction_selection import Everything, Selection
-from themis.sim.config import Prepared
+from themis.sim.config import PreparedRun
 from themis.sim.driver import Simulation
 
 
@@ -160,7 +165,7 @@ class _Pairing:
             problem=asked.problem,
             not_offered=machines_not_offered(asked.problem),
             budget=asked.work,
-            origin=Origin(asked.round, at, **self._about),
+            origin=AuctionOrigin(asked.round, at, **self._about),
             answer=answer,
             failure=failure,
         )
@@ -190,7 +195,7 @@ class _Timed:
 
 
 def record_run(
-    prepared: Prepared,
+    prepared: PreparedRun,
     recorder: Recorder,
     clock: Callable[[], float],
     progress: Callable[[int], None] | None = None,
@@ -249,7 +254,7 @@ def record_log(
         ConfigError: The file cannot be read.
         CorruptLogError: It is not a log, or damaged; names the line.
     """
-    with LogReader(path, forgive_cut=True) as log:
+    with EventLogReader(path, forgive_cut=True) as log:
         header = log.header
         about = {
             "policy": header.policy,

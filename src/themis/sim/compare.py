@@ -21,7 +21,7 @@ from themis.errors import ConfigError, unknown_name
 from themis.sim.config import RunConfig, allowed_keys
 from themis.sim.run import Segment
 from themis.sim.runs.data_frames import app_rows, frame
-from themis.sim.runs.result_cache import RunRecord, Store
+from themis.sim.runs.result_cache import CachedRun, ResultCache
 from themis.sim.runs.worker_pool import Progress, run_all
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ FLAGS = tuple(item.name for item in fields(RunConfig) if item.name not in {"opti
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class SummaryMetric:
     """A number of a summary that runs are compared by."""
 
     name: str
@@ -58,20 +58,20 @@ class Metric:
 
 
 METRICS = (
-    Metric("max_rho_ref", "max rho_ref", "max_rho_ref", "fair_share"),
-    Metric("p95_rho_ref", "p95", "p95_rho_ref", "fair_share"),
-    Metric("share_fair_ref", "share fair", "share_fair_ref", "fair_share", ".0%"),
-    Metric("mean_completion_h", "completion h", "mean_completion_h", form=".1f"),
-    Metric("gpu_hours", "GPU hours", "gpu_hours", form=".0f"),
-    Metric("moves", "moves", "moves", form=".0f"),
+    SummaryMetric("max_rho_ref", "max rho_ref", "max_rho_ref", "fair_share"),
+    SummaryMetric("p95_rho_ref", "p95", "p95_rho_ref", "fair_share"),
+    SummaryMetric("share_fair_ref", "share fair", "share_fair_ref", "fair_share", ".0%"),
+    SummaryMetric("mean_completion_h", "completion h", "mean_completion_h", form=".1f"),
+    SummaryMetric("gpu_hours", "GPU hours", "gpu_hours", form=".0f"),
+    SummaryMetric("moves", "moves", "moves", form=".0f"),
 )
 WIDE_METRICS = (
-    Metric("max_rho_ref_paper", "max rho_ref", "max_rho_ref", "paper"),
-    Metric("p95_rho_ref_paper", "p95", "p95_rho_ref", "paper"),
-    Metric("share_fair_ref_paper", "share fair", "share_fair_ref", "paper", ".0%"),
-    Metric("p95_completion_h", "p95 compl. h", "p95_completion_h", form=".1f"),
-    Metric("makespan_h", "makespan h", "makespan_h", form=".0f"),
-    Metric("placement_score", "placement", "placement_score", form=".3f"),
+    SummaryMetric("max_rho_ref_paper", "max rho_ref", "max_rho_ref", "paper"),
+    SummaryMetric("p95_rho_ref_paper", "p95", "p95_rho_ref", "paper"),
+    SummaryMetric("share_fair_ref_paper", "share fair", "share_fair_ref", "paper", ".0%"),
+    SummaryMetric("p95_completion_h", "p95 compl. h", "p95_completion_h", form=".1f"),
+    SummaryMetric("makespan_h", "makespan h", "makespan_h", form=".0f"),
+    SummaryMetric("placement_score", "placement", "placement_score", form=".3f"),
 )
 
 
@@ -110,12 +110,12 @@ def t95(freedom: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RunGroup:
     """The runs of one policy, and of one value when a key is swept, over all seeds."""
 
     policy: str
     value: Any
-    runs: tuple[RunRecord, ...]
+    runs: tuple[CachedRun, ...]
 
     def estimates(self) -> dict[str, Estimate]:
         """Every metric over the seeds."""
@@ -129,7 +129,7 @@ class Group:
 class Comparison(Displayed):
     """What a comparison gives. `swept` is the key that was varied, if one was."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[RunGroup, ...]
     swept: str | None = None
     segments: tuple[Segment, ...] = ()
     """Who held which GPU when in the first run; the other runs' would fill the memory."""
@@ -231,7 +231,7 @@ class Comparison(Displayed):
 
         return comparison_figure(self, kind)
 
-    def _head(self, group: Group, run: RunRecord) -> dict[str, Any]:
+    def _head(self, group: RunGroup, run: CachedRun) -> dict[str, Any]:
         swept = {self.swept: group.value} if self.swept else {}
         return {"policy": group.policy, "seed": run.config.seed, **swept}
 
@@ -339,23 +339,23 @@ def _run(
     configs = [replace(config, seed=seed) for _, _, config in cells for seed in chosen]
     if out is None:
         with tempfile.TemporaryDirectory(prefix="themis-") as folder:
-            store = Store(Path(folder))
+            store = ResultCache(Path(folder))
             records = run_all(configs, store, workers=workers, progress=progress, fresh=fresh)
             return _grouped(cells, records, swept, store)
-    store = Store(Path(out) / "runs")
+    store = ResultCache(Path(out) / "runs")
     records = run_all(configs, store, workers=workers, progress=progress, fresh=fresh)
     return _grouped(cells, records, swept, store)
 
 
 def _grouped(
     cells: Sequence[tuple[str, Any, RunConfig]],
-    records: Sequence[RunRecord],
+    records: Sequence[CachedRun],
     swept: str | None,
-    store: Store,
+    store: ResultCache,
 ) -> Comparison:
     each = len(records) // len(cells)
     groups = tuple(
-        Group(policy, value, tuple(records[each * place : each * (place + 1)]))
+        RunGroup(policy, value, tuple(records[each * place : each * (place + 1)]))
         for place, (policy, value, _) in enumerate(cells)
     )
     return Comparison(groups, swept, store.segments(groups[0].runs[0].config))

@@ -22,11 +22,11 @@ from themis.recording.written_values import parse_value
 from themis.sim.faults import NO_FAULTS, PHILLY_FAILURES_PER_GPU_HOUR, Faults
 from themis.sim.iteration_measuring import NO_LEARNING, Learning
 from themis.sim.misreporting import with_errors, with_liar, without_priors
-from themis.sim.modelled_jobs import Costs
+from themis.sim.modelled_jobs import JobCosts
 from themis.sim.traces.workload_files import for_cluster, is_workload_file, read_workload
 from themis.sim.workloads import GENERATORS, Workload, workload
 
-_COSTS = tuple(item.name for item in fields(Costs))
+_COSTS = tuple(item.name for item in fields(JobCosts))
 _FAULTS = tuple(item.name for item in fields(Faults))
 _LEARNING = tuple(item.name for item in fields(Learning))
 _BELIEFS = ("error", "prior", "liar", "lie", "lie_factor")
@@ -52,7 +52,7 @@ class RunConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedRun:
     """Everything a simulation is made from."""
 
     config: RunConfig
@@ -61,7 +61,7 @@ class Prepared:
     policy: Policy
     policy_options: dict[str, Any]
     settings: Settings
-    costs: Costs
+    costs: JobCosts
     solver: str
     faults: Faults = NO_FAULTS
     learning: Learning = NO_LEARNING
@@ -93,7 +93,7 @@ def _workload_options(name: str) -> list[str]:
     return [key for key in parameters if key not in _OWN]
 
 
-def prepare(config: RunConfig) -> Prepared:
+def prepare(config: RunConfig) -> PreparedRun:
     """Check a configuration and make what it names.
 
     Raises:
@@ -115,7 +115,7 @@ def prepare(config: RunConfig) -> Prepared:
     solver(name)
     truth = _workload(config, topology, chosen["workload"])
     learning = learning_from(chosen["learning"])
-    return Prepared(
+    return PreparedRun(
         config=config,
         topology=topology,
         workload=_believing(truth, chosen["beliefs"], config.seed, learning),
@@ -214,13 +214,13 @@ def _wants_floor(value: object) -> bool:
     return value
 
 
-def costs_from(options: Mapping[str, Any]) -> Costs:
+def costs_from(options: Mapping[str, Any]) -> JobCosts:
     """Costs of starting and checkpointing.
 
     Raises:
         ConfigError: A value that cannot be.
     """
-    return Costs(**{key: duration(value, key) for key, value in options.items()})
+    return JobCosts(**{key: duration(value, key) for key, value in options.items()})
 
 
 def faults_from(options: Mapping[str, Any]) -> Faults:

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from themis.core.model import Source
+from themis.core.model import LeaseSource
 
 BINS = 20
 
@@ -40,7 +40,9 @@ class Contended:
     Whether they do is looked at in every round and taken to last until the next.
     """
 
-    seconds: dict[Source, float] = field(default_factory=lambda: dict.fromkeys(Source, 0.0))
+    seconds: dict[LeaseSource, float] = field(
+        default_factory=lambda: dict.fromkeys(LeaseSource, 0.0)
+    )
     _changes: list[float] = field(default_factory=list)
     """When it began, ended, began again, ..."""
     _sums: list[float] = field(default_factory=list)
@@ -52,11 +54,11 @@ class Contended:
             self._sums.append(self._until(at))
             self._changes.append(at)
 
-    def held(self, start: float, end: float, source: Source) -> None:
+    def held(self, start: float, end: float, source: LeaseSource) -> None:
         """A GPU was held from a time to another that is past."""
         self.seconds[source] += self._until(end) - self._until(start)
 
-    def share(self, source: Source) -> float | None:
+    def share(self, source: LeaseSource) -> float | None:
         """What part of it came from there; None when there was no contention."""
         total = math.fsum(self.seconds.values())
         return self.seconds[source] / total if total > 0.0 else None

@@ -8,9 +8,9 @@ Only bids go through it: how the app hands its GPUs to its jobs stays as it is.
 
 from dataclasses import dataclass, replace
 
-from themis.core.agent.bidder import Standing
-from themis.core.agent.job_assignment import Need
-from themis.core.model import LEVELS, MACHINE, JobSpec, Measured, Slowdown
+from themis.core.agent.bidder import BidContext
+from themis.core.agent.job_assignment import JobNeed
+from themis.core.model import LEVELS, MACHINE, JobSpec, MeasuredSlowdown, Slowdown
 from themis.core.model.ids import check_number
 
 
@@ -42,14 +42,14 @@ class Distortion:
         """Whether bids tell the truth."""
         return self == HONEST
 
-    def of(self, standing: Standing) -> Standing:
+    def of(self, standing: BidContext) -> BidContext:
         """Where the app stands, as its bids have it."""
         needs = tuple(map(self._need, standing.needs))
         later = tuple(tuple(map(self._need, phase)) for phase in standing.later)
-        return Standing(needs, later, standing.running)
+        return BidContext(needs, later, standing.running)
 
-    def _need(self, need: Need) -> Need:
-        return Need(self._job(need.spec), need.work * self.work)
+    def _need(self, need: JobNeed) -> JobNeed:
+        return JobNeed(self._job(need.spec), need.work * self.work)
 
     def _job(self, spec: JobSpec) -> JobSpec:
         most = self._gpus(spec.max_gpus, spec.min_gpus)
@@ -71,7 +71,7 @@ class Distortion:
                 # A level's prior cannot be below one, what was measured can.
                 for count in range(2, most + 1):
                     measured[level, count] = truth.at(level, count) * self._factor(level)
-        items = tuple(Measured(*where, value) for where, value in sorted(measured.items()))
+        items = tuple(MeasuredSlowdown(*where, value) for where, value in sorted(measured.items()))
         return Slowdown((one, machine, rack, cluster), items)
 
     def _factor(self, level: int) -> float:

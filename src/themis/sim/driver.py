@@ -22,14 +22,14 @@ from themis.core.auction.solvers.registry import Solver, solver
 from themis.core.model import AppId, AppSpec, GpuId, JobId, Lease, Topology
 from themis.core.policies import Policy
 from themis.errors import InvariantError, ThemisError
-from themis.sim.app_runtime import MakeAgent, Seat, samples, seat_for, timings
+from themis.sim.app_runtime import AppRuntime, MakeAgent, samples, seat_for, timings
 from themis.sim.event_heap import Agenda
 from themis.sim.faults import NO_FAULTS, Faults
 from themis.sim.iteration_measuring import NO_LEARNING, Learning, Meter
 from themis.sim.machine_outages import Outages
-from themis.sim.modelled_jobs import Costs, Nodes, iteration_limits
-from themis.sim.outcome import Outcome
-from themis.sim.slot_handover import Handover
+from themis.sim.modelled_jobs import JobCosts, Nodes, iteration_limits
+from themis.sim.outcome import SimulationOutcome
+from themis.sim.slot_handover import SlotHandover
 from themis.sim.workloads import SimApp, Workload
 
 STUCK_BEATS = 1000
@@ -61,7 +61,7 @@ class Simulation:
         settings: Settings,
         *,
         seed: int,
-        costs: Costs | None = None,
+        costs: JobCosts | None = None,
         faults: Faults = NO_FAULTS,
         learning: Learning = NO_LEARNING,
         solver_name: str = "default",
@@ -73,10 +73,10 @@ class Simulation:
         watch: Watch | None = None,
         make_agent: MakeAgent = Agent,
         arbiter: Arbiter | None = None,
-        costs_of: Callable[[AppSpec], Costs] | None = None,
+        costs_of: Callable[[AppSpec], JobCosts] | None = None,
     ) -> None:
         self._make_agent = make_agent
-        self._costs_of: Callable[[AppSpec], Costs | None] = costs_of or (lambda _: None)
+        self._costs_of: Callable[[AppSpec], JobCosts | None] = costs_of or (lambda _: None)
         self._workload = workload
         self._policy = policy
         recorded = bool(observers) or on_round is not None
@@ -91,11 +91,11 @@ class Simulation:
         self._agenda = Agenda()
         self._last_sign_of_life = 0.0
         self._inbox: deque[ev.Event] = deque()
-        self._seats: dict[AppId, Seat] = {}
-        self._outcome = Outcome()
+        self._seats: dict[AppId, AppRuntime] = {}
+        self._outcome = SimulationOutcome()
         self._nodes = Nodes(
             topology=lambda: self._arbiter.world.topology,
-            costs=costs or Costs(),
+            costs=costs or JobCosts(),
             seed=seed,
             at=self._agenda.at,
             started=self._job_started,
@@ -104,7 +104,7 @@ class Simulation:
             failed=self._job_failed,
             faults=faults,
         )
-        self._handover = Handover(
+        self._handover = SlotHandover(
             post=self._post,
             occupant=self._nodes.occupant,
             contended=self._outcome.contended,
@@ -128,7 +128,7 @@ class Simulation:
         """The core under simulation; read only."""
         return self._arbiter
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulationOutcome:
         """Run to the end of the last app.
 
         Raises:
@@ -162,7 +162,7 @@ class Simulation:
         return first
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SimulationOutcome:
         """What there is so far; read only."""
         return self._outcome
 
@@ -316,14 +316,14 @@ class Simulation:
 
     # The agents' commands
 
-    def _tell(self, seat: Seat, event: agent_ev.AgentEvent) -> None:
+    def _tell(self, seat: AppRuntime, event: agent_ev.AgentEvent) -> None:
         app = seat.truth.spec.id
         if not isinstance(event, agent_ev.JobReached) or seat.agent.reads_progress:
             self._outcome.events += seat.read_metrics(self._nodes, self._now)
         self._outcome.events += 1
         for command in seat.agent.handle(event):
             match command:
-                case agent_cmd.Answer(round=number, bid=bid):
+                case agent_cmd.SendBid(round=number, bid=bid):
                     if seat.truth.claim is not None:
                         bid = replace(bid, claim=seat.truth.claim)
                     self._post(ev.BidReceived(self._now, app, number, bid))
@@ -358,7 +358,7 @@ class Simulation:
         if seat is None:
             return  # It ended while this process wrote its last checkpoint.
         done, seconds = self._nodes.last_sample(app, job)
-        self._post(ev.ProgressMeasured(now, app, (ev.Sample(job, done, seconds),)))
+        self._post(ev.ProgressMeasured(now, app, (ev.ProgressSample(job, done, seconds),)))
         target = seat.agent.target(job)
         if seat.truth.adds_work and done < target:
             # The node has stopped it at its limit: it declares the rest, and starts again.
@@ -376,7 +376,7 @@ class Simulation:
 
     def _job_failed(self, now: float, app: AppId, job: JobId) -> None:
         done, seconds = self._nodes.last_sample(app, job)
-        self._post(ev.ProgressMeasured(now, app, (ev.Sample(job, done, seconds),)))
+        self._post(ev.ProgressMeasured(now, app, (ev.ProgressSample(job, done, seconds),)))
         seat = self._seats.get(app)
         if seat is not None:
             self._tell(seat, agent_ev.JobLost(now, job, done))

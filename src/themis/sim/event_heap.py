@@ -9,7 +9,7 @@ while (action := agenda.next()) is not None:
 import heapq
 from collections.abc import Callable
 
-from themis.sim.modelled_jobs import Due
+from themis.sim.modelled_jobs import ProcessDue
 
 LEAST_TO_TIDY = 1000
 """Entries of the heap up to which it is not searched for stale ones."""
@@ -52,7 +52,9 @@ class Agenda:
     def _drop_stale(self) -> None:
         """Forget the ends of processes that were stopped, which may be far off and many."""
         self._heap = [
-            entry for entry in self._heap if not (isinstance(entry[2], Due) and entry[2].stale)
+            entry
+            for entry in self._heap
+            if not (isinstance(entry[2], ProcessDue) and entry[2].stale)
         ]
         heapq.heapify(self._heap)
         self._tidy_at = max(LEAST_TO_TIDY, 2 * len(self._heap))

@@ -15,7 +15,7 @@ from themis.core.agent.events import Window
 from themis.core.model import JobId
 from themis.core.model.ids import check_number
 from themis.errors import ConfigError
-from themis.sim.modelled_jobs import Run
+from themis.sim.modelled_jobs import ModelledProcess
 
 WINDOW = 60.0
 MOST_WINDOWS = 4
@@ -47,7 +47,7 @@ class Meter:
     noise: float
     seed: int
 
-    def windows(self, runs: Mapping[JobId, Run], now: float) -> tuple[Window, ...]:
+    def windows(self, runs: Mapping[JobId, ModelledProcess], now: float) -> tuple[Window, ...]:
         """What these processes have measured since they were last asked."""
         found: list[Window] = []
         for _, run in sorted(runs.items()):
@@ -57,7 +57,7 @@ class Meter:
             run.timed = max(run.timed, complete)
         return tuple(found)
 
-    def _window(self, run: Run, number: int) -> Window:
+    def _window(self, run: ModelledProcess, number: int) -> Window:
         iterations = WINDOW * run.rate
         return Window(
             run.training.spec.id,
@@ -67,7 +67,7 @@ class Meter:
             seconds=WINDOW * self._factor(run, number),
         )
 
-    def _factor(self, run: Run, number: int) -> float:
+    def _factor(self, run: ModelledProcess, number: int) -> float:
         if self.noise == 0.0:
             return 1.0
         training = run.training

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from themis.core.agent import events as agent_ev
 from themis.core.arbiter import events as ev
 from themis.core.model import AppId, GpuId, Machine, Topology
-from themis.sim.app_runtime import Seat
+from themis.sim.app_runtime import AppRuntime
 from themis.sim.event_heap import Agenda
 from themis.sim.faults import Faults
 from themis.sim.modelled_jobs import Nodes
@@ -21,7 +21,7 @@ class Outages:
         self,
         agenda: Agenda,
         nodes: Nodes,
-        seats: Mapping[AppId, Seat],
+        seats: Mapping[AppId, AppRuntime],
         *,
         topology: Callable[[], Topology],
         post: Callable[[ev.Event], None],
@@ -52,7 +52,7 @@ class Outages:
             done = self._nodes.trainings[app, job].done
             if ran:
                 # One that was leaving may have been stopped for good: then its work is done.
-                sample = ev.Sample(job, *self._nodes.last_sample(app, job))
+                sample = ev.ProgressSample(job, *self._nodes.last_sample(app, job))
                 self._post(ev.ProgressMeasured(now, app, (sample,)))
             # That its GPUs are gone it hears from the arbiter, and then places its jobs anew:
             # told that the job was lost, it would start it on the same GPUs first.

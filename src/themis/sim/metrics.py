@@ -16,9 +16,9 @@ from themis.core.fairness.fluid import FluidApp, FluidResult, fluid_run, referen
 from themis.core.fairness.ideal_time import Convention, ideal_time
 from themis.core.fairness.loads import JobLoad, PhaseLoad, phase_work
 from themis.core.fairness.max_rho_floor import FloorApp, rho_floor, seconds_alone
-from themis.core.model import AppId, JobSpec, Source, Topology
-from themis.sim.modelled_jobs import Costs, first_start
-from themis.sim.outcome import Outcome
+from themis.core.model import AppId, JobSpec, LeaseSource, Topology
+from themis.sim.modelled_jobs import JobCosts, first_start
+from themis.sim.outcome import SimulationOutcome
 from themis.sim.workloads import Workload, true_phases
 
 FAIR = 1.05
@@ -65,7 +65,7 @@ def within_share(
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ReferenceBars:
     """What to hold the results of a workload against: by rho_ref under fair_share, if by rho.
 
     The first three no policy can beat. The others are no bounds: see each.
@@ -100,9 +100,9 @@ def limits(
     workload: Workload,
     topology: Topology,
     fluid: Mapping[AppId, FluidResult],
-    costs: Costs,
+    costs: JobCosts,
     seed: int,
-) -> Limits:
+) -> ReferenceBars:
     """The best that can be hoped for, with these costs of starting."""
     gpus = float(topology.gpus)
     room = _room(topology)
@@ -128,7 +128,7 @@ def limits(
         math.fsum(phase_work(phase) for app in each for phase in app.phases)
         for each in (apps, slowed)
     )
-    return Limits(
+    return ReferenceBars(
         floor=rho_floor(apps, gpus),
         placed_floor=rho_floor(placed, gpus),
         share_fair=fair / len(placed) if placed else 1.0,
@@ -174,7 +174,10 @@ def _pace(jobs: Sequence[JobSpec], room: Sequence[int]) -> Callable[[int], float
 
 
 def app_results(
-    outcome: Outcome, workload: Workload, topology: Topology, fluid: Mapping[AppId, FluidResult]
+    outcome: SimulationOutcome,
+    workload: Workload,
+    topology: Topology,
+    fluid: Mapping[AppId, FluidResult],
 ) -> tuple[AppResult, ...]:
     """Every finished app, in order of arrival."""
     results = []
@@ -232,7 +235,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def summarise(
-    outcome: Outcome,
+    outcome: SimulationOutcome,
     workload: Workload,
     topology: Topology,
     results: Sequence[AppResult],
@@ -259,7 +262,7 @@ def summarise(
                 str(convention): measure([_rho(result, suffix)[convention] for result in results])
                 for convention in Convention
             }
-    sources = dict.fromkeys(Source, 0.0)
+    sources = dict.fromkeys(LeaseSource, 0.0)
     for record in outcome.apps.values():
         for source, seconds in record.attained.items():
             sources[source] += seconds
@@ -270,7 +273,7 @@ def summarise(
         "contended_gpu_hours_by_source": {
             str(k): v / HOUR for k, v in outcome.contended.seconds.items()
         },
-        "auction_share_contended": outcome.contended.share(Source.AUCTION),
+        "auction_share_contended": outcome.contended.share(LeaseSource.AUCTION),
         "gpu_hours_spent": {
             key: sum(getattr(account, key) for account in outcome.spent.values()) / HOUR
             for key in ("useful", "slowed", "restart", "checkpoint", "lost")

@@ -21,9 +21,9 @@ from themis.core.model import (
     SLOT,
     AppId,
     AppSpec,
-    Claim,
     JobSpec,
     Phase,
+    RhoClaim,
     Slowdown,
 )
 from themis.core.model.ids import check_number
@@ -193,12 +193,12 @@ def _level(app: SimApp, factor: float, level: int) -> SimApp:
 
 
 def _ideal(app: SimApp, factor: float) -> SimApp:
-    claim = app.claim or Claim()
+    claim = app.claim or RhoClaim()
     return replace(app, claim=replace(claim, ideal_time=claim.ideal_time * factor))
 
 
 def _elapsed(app: SimApp, factor: float) -> SimApp:
-    claim = app.claim or Claim()
+    claim = app.claim or RhoClaim()
     return replace(app, claim=replace(claim, elapsed=claim.elapsed * factor))
 
 

@@ -20,7 +20,7 @@ _NORMAL = NormalDist()
 _P95 = _NORMAL.inv_cdf(0.95)
 
 
-class State(Enum):
+class ProcessState(Enum):
     """What a process is doing."""
 
     WAITING = auto()
@@ -31,7 +31,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class JobCosts:
     """How long starting and checkpointing take; seconds."""
 
     restart_median: float = 35.0
@@ -57,15 +57,15 @@ class Costs:
         return self.checkpoint_low + chance * (self.checkpoint_high - self.checkpoint_low)
 
 
-NO_COSTS = Costs(0.0, 0.0, 0.0, 0.0)
+NO_COSTS = JobCosts(0.0, 0.0, 0.0, 0.0)
 
 
-def declared_costs(spec: AppSpec) -> Costs:
+def declared_costs(spec: AppSpec) -> JobCosts:
     """What an app says that moving its jobs takes, spread like the default costs."""
     most = 86400.0
-    usual, restart, save = Costs(), spec.restart_seconds, spec.checkpoint_seconds
+    usual, restart, save = JobCosts(), spec.restart_seconds, spec.checkpoint_seconds
     middle = (usual.checkpoint_low + usual.checkpoint_high) / 2.0
-    return Costs(
+    return JobCosts(
         min(most, restart),
         min(most, restart * usual.restart_p95 / usual.restart_median),
         min(most, save * usual.checkpoint_low / middle),
@@ -101,12 +101,12 @@ class Training:
     spec: JobSpec
     limit: float = math.inf
     """Iterations declared: the node lets it do no more."""
-    costs: Costs | None = None
+    costs: JobCosts | None = None
     """Of starting and saving, if they are not as those of all others."""
     done: float = 0.0
     starts: int = 0
-    run: "Run | None" = None
-    waiting: "Run | None" = None
+    run: "ModelledProcess | None" = None
+    waiting: "ModelledProcess | None" = None
     """A start asked for while the last process still writes its checkpoint."""
     losses: int = 0
     """How often in a row it lost its process without having saved anything."""
@@ -123,13 +123,13 @@ class Training:
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class ModelledProcess:
     """One process of a job, from being asked for to its end."""
 
     training: Training
     gpus: tuple[GpuId, ...]
     until: float
-    state: State = State.WAITING
+    state: ProcessState = ProcessState.WAITING
     rate: float = 0.0
     """Iterations per second."""
     score: float = 1.0
@@ -151,12 +151,12 @@ class Run:
 
 
 @value
-class Due:
+class ProcessDue:
     """What is to become of a process if nothing comes in between; often something does."""
 
-    run: Run
-    deed: Callable[[Run, float], None]
-    expects: State
+    run: ModelledProcess
+    deed: Callable[[ModelledProcess, float], None]
+    expects: ProcessState
     """What the process must be doing then, else nothing comes of it."""
 
     def __call__(self, now: float) -> None:
@@ -166,7 +166,7 @@ class Due:
     @property
     def stale(self) -> bool:
         """Whether it will do nothing: the process runs no more."""
-        return self.expects is State.RUNNING and self.run.state is not State.RUNNING
+        return self.expects is ProcessState.RUNNING and self.run.state is not ProcessState.RUNNING
 
 
 @dataclass(slots=True)
@@ -186,7 +186,7 @@ class Nodes:
     """All slots, and the processes on them. The driver gives it time and carries its wishes out."""
 
     topology: Callable[[], Topology]
-    costs: Costs
+    costs: JobCosts
     seed: int
     at: Callable[[float, Callable[[float], None]], None]
     """Have a function called at a time."""
@@ -203,10 +203,10 @@ class Nodes:
     moves: int = 0
     failures: int = 0
     """Processes that died, alone or with a machine."""
-    running: dict[AppId, dict[JobId, Run]] = field(default_factory=dict)
+    running: dict[AppId, dict[JobId, ModelledProcess]] = field(default_factory=dict)
     """Processes that make progress, by app."""
-    _occupant: dict[GpuId, Run] = field(default_factory=dict)
-    _queued: dict[GpuId, list[Run]] = field(default_factory=dict)
+    _occupant: dict[GpuId, ModelledProcess] = field(default_factory=dict)
+    _queued: dict[GpuId, list[ModelledProcess]] = field(default_factory=dict)
     _down: set[GpuId] = field(default_factory=set)
     _runs: int = 0
 
@@ -218,7 +218,7 @@ class Nodes:
         *,
         ready: float = 0.0,
         dawdle: float = 0.0,
-        costs: Costs | None = None,
+        costs: JobCosts | None = None,
     ) -> None:
         """Get to know the jobs of an app, and how many iterations were declared for each.
 
@@ -251,35 +251,35 @@ class Nodes:
         """Run a job as soon as all these GPUs are empty."""
         training = self.trainings[app, job]
         self._runs += 1
-        run = Run(training, gpus, min(until, training.limit), number=self._runs)
+        run = ModelledProcess(training, gpus, min(until, training.limit), number=self._runs)
         run.begins = max(training.ready, now + training.dawdle)
         if run.begins > now:
-            self.at(run.begins, Due(run, self._try, State.WAITING))
+            self.at(run.begins, ProcessDue(run, self._try, ProcessState.WAITING))
         if training.run is not None:
-            if training.waiting is not None or training.run.state is not State.CHECKPOINTING:
+            if training.waiting is not None or training.run.state is not ProcessState.CHECKPOINTING:
                 raise InvariantError(f"{app}/{job} is started twice")
             training.waiting = run
             return
         training.run = run
         self._enqueue(run, now)
 
-    def _enqueue(self, run: Run, now: float) -> None:
+    def _enqueue(self, run: ModelledProcess, now: float) -> None:
         for gpu in run.gpus:
             self._queued.setdefault(gpu, []).append(run)
         self._try(run, now)
 
-    def _try(self, run: Run, now: float) -> None:
+    def _try(self, run: ModelledProcess, now: float) -> None:
         """Begin if every GPU is there and empty."""
         if now < run.begins or run.training.run is not run:
             return
-        if run.state is not State.WAITING or not self._occupant.keys().isdisjoint(run.gpus):
+        if run.state is not ProcessState.WAITING or not self._occupant.keys().isdisjoint(run.gpus):
             return
         if self._down and not self._down.isdisjoint(run.gpus):
             return
         for gpu in run.gpus:
             self._occupant[gpu] = run
             self._dequeue(gpu, run)
-        run.state = State.STARTING
+        run.state = ProcessState.STARTING
         run.since = now
         training = run.training
         training.starts += 1
@@ -289,15 +289,15 @@ class Nodes:
         # After a failure it holds its GPUs while it waits.
         cost = self._restart(training)
         begin = max(now, training.not_before) + cost
-        self.at(begin, Due(run, self._run, State.STARTING))
+        self.at(begin, ProcessDue(run, self._run, ProcessState.STARTING))
 
-    def _run(self, run: Run, now: float) -> None:
-        if run.state is not State.STARTING:
+    def _run(self, run: ModelledProcess, now: float) -> None:
+        if run.state is not ProcessState.STARTING:
             return
         training = run.training
         self.spent[training.app].restart += len(run.gpus) * (now - run.since)
         self._pace(run)
-        run.state = State.RUNNING
+        run.state = ProcessState.RUNNING
         run.since = now
         self.running.setdefault(training.app, {})[training.spec.id] = run
         seconds = max(0.0, run.until - training.done) / run.rate
@@ -305,11 +305,11 @@ class Nodes:
             self.seed, training.app, training.spec.id, training.starts, len(run.gpus)
         )
         if failure < seconds:
-            self.at(now + failure, Due(run, self._fail, State.RUNNING))
+            self.at(now + failure, ProcessDue(run, self._fail, ProcessState.RUNNING))
         else:
-            self.at(now + seconds, Due(run, self._reach, State.RUNNING))
+            self.at(now + seconds, ProcessDue(run, self._reach, ProcessState.RUNNING))
 
-    def _pace(self, run: Run) -> None:
+    def _pace(self, run: ModelledProcess) -> None:
         """Find how fast a process trains where it is."""
         spec = run.training.spec
         level = self.topology().level(run.gpus)
@@ -317,8 +317,8 @@ class Nodes:
         run.rate = len(run.gpus) / slowdown / spec.serial_iteration_time
         run.score = 1.0 / slowdown
 
-    def _reach(self, run: Run, now: float) -> None:
-        if run.state is not State.RUNNING:
+    def _reach(self, run: ModelledProcess, now: float) -> None:
+        if run.state is not ProcessState.RUNNING:
             return
         self._settle(run, now)
         run.training.done = run.until
@@ -326,13 +326,13 @@ class Nodes:
         self._leave(run, now)
         self.reached(now, run.training.app, run.training.spec.id)
 
-    def progress(self, run: Run, now: float) -> float:
+    def progress(self, run: ModelledProcess, now: float) -> float:
         """Iterations a job has done."""
-        if run.state is not State.RUNNING:
+        if run.state is not ProcessState.RUNNING:
             return run.training.done
         return min(run.until, run.training.done + (now - run.since) * run.rate)
 
-    def sample(self, run: Run, now: float) -> tuple[float, float]:
+    def sample(self, run: ModelledProcess, now: float) -> tuple[float, float]:
         """Iterations a running job has done, and the seconds it trained since the last sample."""
         training = run.training
         seconds = training.unreported + now - max(run.since, run.sampled)
@@ -346,7 +346,7 @@ class Nodes:
         seconds, training.unreported = training.unreported, 0.0
         return training.done, max(0.0, seconds)
 
-    def _settle(self, run: Run, now: float) -> None:
+    def _settle(self, run: ModelledProcess, now: float) -> None:
         """Book what a process that stops running has done."""
         training = run.training
         training.unreported += now - max(run.since, run.sampled)
@@ -375,29 +375,29 @@ class Nodes:
         training = self.trainings[app, job]
         training.waiting = None
         run = training.run
-        if run is None or run.state is State.CHECKPOINTING:
+        if run is None or run.state is ProcessState.CHECKPOINTING:
             return
-        if run.state is State.WAITING:
+        if run.state is ProcessState.WAITING:
             for gpu in run.gpus:
                 self._dequeue(gpu, run)
             training.run = None
-        elif run.state is State.STARTING:
+        elif run.state is ProcessState.STARTING:
             # Nothing new to save: it may go at once, and go on from its last checkpoint.
             self.spent[app].restart += len(run.gpus) * (now - run.since)
             self._leave(run, now)
         else:
             self._settle(run, now)
-            run.state = State.CHECKPOINTING
+            run.state = ProcessState.CHECKPOINTING
             duration = self._saving(training)
             self.spent[app].checkpoint += len(run.gpus) * duration
             run.gone_at = now + duration
-            self.at(run.gone_at, Due(run, self._save, State.CHECKPOINTING))
+            self.at(run.gone_at, ProcessDue(run, self._save, ProcessState.CHECKPOINTING))
 
     # What goes wrong
 
-    def _fail(self, run: Run, now: float) -> None:
+    def _fail(self, run: ModelledProcess, now: float) -> None:
         """The process dies by itself."""
-        if run.state is not State.RUNNING:
+        if run.state is not ProcessState.RUNNING:
             return
         training = run.training
         self._settle(run, now)
@@ -407,7 +407,7 @@ class Nodes:
         self._leave(run, now)
         self.failed(now, training.app, training.spec.id)
 
-    def _undo(self, run: Run) -> None:
+    def _undo(self, run: ModelledProcess) -> None:
         """Take back what a process did since its last periodic checkpoint.
 
         Raises:
@@ -443,18 +443,18 @@ class Nodes:
         harmed = []
         for number in sorted(hit):
             run = hit[number]
-            if run.state is State.STARTING:
+            if run.state is ProcessState.STARTING:
                 self.spent[run.training.app].restart += len(run.gpus) * (now - run.since)
             else:
-                ran = run.state is State.RUNNING
+                ran = run.state is ProcessState.RUNNING
                 self._lose_work(run, now)
                 harmed.append(((run.training.app, run.training.spec.id), ran))
             self.failures += 1
             self._leave(run, now)
         return harmed
 
-    def _lose_work(self, run: Run, now: float) -> None:
-        if run.state is State.RUNNING:
+    def _lose_work(self, run: ModelledProcess, now: float) -> None:
+        if run.state is ProcessState.RUNNING:
             self._settle(run, now)
         else:
             # It dies with its last checkpoint half written.
@@ -468,7 +468,7 @@ class Nodes:
         for gpu in back:
             self.wake(gpu, now)
 
-    def _save(self, run: Run, now: float) -> None:
+    def _save(self, run: ModelledProcess, now: float) -> None:
         training = run.training
         if training.run is not run:
             return
@@ -483,7 +483,7 @@ class Nodes:
         if ended:
             self.reached(now, training.app, training.spec.id)
 
-    def _leave(self, run: Run, now: float) -> None:
+    def _leave(self, run: ModelledProcess, now: float) -> None:
         """The process is gone: whoever waits for its slots may begin."""
         training = run.training
         if training.run is not run:
@@ -491,7 +491,7 @@ class Nodes:
         for gpu in run.gpus:
             del self._occupant[gpu]
         training.run = None
-        run.state = State.WAITING
+        run.state = ProcessState.WAITING
         self.stopped(now, training.app, training.spec.id, run.gpus)
         if training.waiting is not None and training.run is None:
             training.run, training.waiting = training.waiting, None
@@ -504,7 +504,7 @@ class Nodes:
         for run in list(self._queued.get(gpu, ())):
             self._try(run, now)
 
-    def _dequeue(self, gpu: GpuId, run: Run) -> None:
+    def _dequeue(self, gpu: GpuId, run: ModelledProcess) -> None:
         queue = self._queued.get(gpu, [])
         if run in queue:
             queue.remove(run)
@@ -513,7 +513,9 @@ class Nodes:
 
     # Beginning in the middle
 
-    def resume(self, training: Training, process: Run | None, successor: Run | None) -> None:
+    def resume(
+        self, training: Training, process: ModelledProcess | None, successor: ModelledProcess | None
+    ) -> None:
         """Take processes of a job as they are; what becomes of them is put down by `go_on`."""
         training.run, training.waiting = process, successor
         for run in (process, successor):
@@ -522,35 +524,39 @@ class Nodes:
         if process is None:
             return
         for gpu in process.gpus:
-            if process.state is State.WAITING:
+            if process.state is ProcessState.WAITING:
                 self._queued.setdefault(gpu, []).append(process)
             else:
                 self._occupant[gpu] = process
-        if process.state in {State.RUNNING, State.CHECKPOINTING}:
+        if process.state in {ProcessState.RUNNING, ProcessState.CHECKPOINTING}:
             self._pace(process)
-        if process.state is State.RUNNING:
+        if process.state is ProcessState.RUNNING:
             self.running.setdefault(training.app, {})[training.spec.id] = process
 
-    def go_on(self, run: Run, at: float | None, now: float) -> None:
+    def go_on(self, run: ModelledProcess, at: float | None, now: float) -> None:
         """Put down when the stage of a process ends: at a known time, or as chance has it."""
         training = run.training
         match run.state:
-            case State.WAITING:
+            case ProcessState.WAITING:
                 if at is not None or run.begins > now:
                     begins = run.begins if at is None else at
-                    self.at(begins, Due(run, self._try, State.WAITING))
+                    self.at(begins, ProcessDue(run, self._try, ProcessState.WAITING))
                 elif training.run is run:
                     self._try(run, now)
-            case State.STARTING:
+            case ProcessState.STARTING:
                 end = run.since + self._restart(training)
-                self.at(end if at is None else at, Due(run, self._run, State.STARTING))
-            case State.RUNNING:
+                self.at(
+                    end if at is None else at, ProcessDue(run, self._run, ProcessState.STARTING)
+                )
+            case ProcessState.RUNNING:
                 left = max(0.0, run.until - training.done) / run.rate
-                self.at(run.since + left if at is None else at, Due(run, self._reach, run.state))
-            case State.CHECKPOINTING:
+                self.at(
+                    run.since + left if at is None else at, ProcessDue(run, self._reach, run.state)
+                )
+            case ProcessState.CHECKPOINTING:
                 run.gone_at = run.since + self._saving(training)
                 run.gone_at = run.gone_at if at is None else at
-                self.at(run.gone_at, Due(run, self._save, State.CHECKPOINTING))
+                self.at(run.gone_at, ProcessDue(run, self._save, ProcessState.CHECKPOINTING))
 
     def _restart(self, training: Training) -> float:
         costs = self.costs if training.costs is None else training.costs
@@ -565,7 +571,7 @@ class Nodes:
         return chance(self.seed, purpose, training.app, training.spec.id, training.starts)
 
 
-def first_start(costs: Costs, seed: int, app: AppId, job: JobId) -> float:
+def first_start(costs: JobCosts, seed: int, app: AppId, job: JobId) -> float:
     """The seconds that the first start of a job takes in a run with this seed."""
     return costs.restart(chance(seed, "restart", app, job, 1))
 

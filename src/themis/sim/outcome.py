@@ -9,7 +9,7 @@ from themis.sim.modelled_jobs import Ledgered
 
 
 @dataclass(slots=True)
-class Outcome:
+class SimulationOutcome:
     """What a run left behind."""
 
     apps: dict[AppId, AppRecord] = field(default_factory=dict)

@@ -15,14 +15,14 @@ from themis.core.arbiter.commands import Command
 from themis.core.arbiter.events import Event
 from themis.core.fairness.fluid import FluidResult
 from themis.core.fairness.ideal_time import Convention
-from themis.core.model import AppId, GpuId, Lease, Source, Topology
+from themis.core.model import AppId, GpuId, Lease, LeaseSource, Topology
 from themis.display import Displayed, Sheet, Table
 from themis.errors import ConfigError
 from themis.recording.event_log import LogWriter, header_of
-from themis.sim.config import Prepared, RunConfig, prepare
+from themis.sim.config import PreparedRun, RunConfig, prepare
 from themis.sim.driver import Simulation, Watch
 from themis.sim.metrics import HOUR, AppResult, app_results, limits, reference, summarise
-from themis.sim.outcome import Outcome
+from themis.sim.outcome import SimulationOutcome
 from themis.sim.runs.data_frames import app_rows, frame
 
 if TYPE_CHECKING:
@@ -39,19 +39,19 @@ class Segment:
     app: AppId
     start: float
     end: float
-    source: Source
+    source: LeaseSource
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult(Displayed):
     """What a run gives. Nothing in it depends on the machine."""
 
-    prepared: Prepared
+    prepared: PreparedRun
     summary: dict[str, Any]
     apps: tuple[AppResult, ...]
     segments: tuple[Segment, ...]
     rounds: tuple[RoundRecord, ...]
-    outcome: Outcome
+    outcome: SimulationOutcome
     fluid: dict[AppId, FluidResult]
 
     def __repr__(self) -> str:
@@ -157,7 +157,7 @@ def _to_all(takers: Sequence[Callable[[_Item], object]]) -> Callable[[_Item], No
 
 
 def run(
-    config: RunConfig | Prepared,
+    config: RunConfig | PreparedRun,
     *,
     keep_rounds: bool = False,
     keep_segments: bool = True,
@@ -182,7 +182,7 @@ def run(
         progress: Called now and then with apps finished and apps in all.
         watch: Times bids and auctions, if anybody wants to know; changes nothing.
     """
-    prepared = config if isinstance(config, Prepared) else prepare(config)
+    prepared = config if isinstance(config, PreparedRun) else prepare(config)
     segments: list[Segment] = []
     rounds: list[RoundRecord] = []
 

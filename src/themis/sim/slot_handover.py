@@ -7,11 +7,11 @@ may the arbiter hear so.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from themis.core.arbiter import events as ev
-from themis.core.model import AppId, GpuId, Lease, Source
+from themis.core.model import AppId, GpuId, Lease, LeaseSource
 from themis.sim.counters import Contended
 
 
-class Handover:
+class SlotHandover:
     """What nodes report of slots, and drivers of leases that are over."""
 
     def __init__(
@@ -28,7 +28,7 @@ class Handover:
         self._on_segment = on_segment
         self._leaving: dict[GpuId, list[int]] = {}
         self._releasing: dict[GpuId, AppId] = {}
-        self._sources: dict[tuple[GpuId, int], tuple[float, Source]] = {}
+        self._sources: dict[tuple[GpuId, int], tuple[float, LeaseSource]] = {}
         """Since when a lease has had its present source."""
 
     def begin(
@@ -69,7 +69,7 @@ class Handover:
         """A lease was taken away before it began."""
         self._sources.pop((lease.gpu, lease.token), None)
 
-    def end_segment(self, lease: Lease, at: float, source: Source | None = None) -> None:
+    def end_segment(self, lease: Lease, at: float, source: LeaseSource | None = None) -> None:
         """A lease is over, or goes on with another source: tell of the stretch up to now."""
         since, had = self._sources.pop((lease.gpu, lease.token), (lease.start, lease.source))
         if had != source:

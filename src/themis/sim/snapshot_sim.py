@@ -20,27 +20,27 @@ from themis.core.arbiter.saved_state import arbiter_from, parts
 from themis.core.arbiter.state_parts import GpuPart, StandingPart, WorkPart
 from themis.core.model import AppId, AppSpec, GpuId, JobId, Lease
 from themis.core.policies import Policy
-from themis.core.tuners import Known, Past, Stepwise
+from themis.core.tuners import AppProgress, Known, Stepwise
 from themis.errors import ConfigError, RefusedError
 from themis.recording.cluster_snapshots import (
     AppPicture,
-    Entry,
     JobPicture,
-    Process,
+    PendingEvent,
+    ProcessSnapshot,
+    ProcessStage,
     Snapshot,
-    Stage,
 )
-from themis.sim.app_runtime import Seat, seat_for
+from themis.sim.app_runtime import AppRuntime, seat_for
 from themis.sim.driver import Observer, Simulation
 from themis.sim.faults import NO_FAULTS
-from themis.sim.modelled_jobs import Costs, Due, Run, State, Training
+from themis.sim.modelled_jobs import JobCosts, ModelledProcess, ProcessDue, ProcessState, Training
 from themis.sim.workloads import SimApp, Workload
 
 _STAGES = {
-    State.WAITING: Stage.WAITING,
-    State.STARTING: Stage.STARTING,
-    State.RUNNING: Stage.RUNNING,
-    State.CHECKPOINTING: Stage.SAVING,
+    ProcessState.WAITING: ProcessStage.WAITING,
+    ProcessState.STARTING: ProcessStage.STARTING,
+    ProcessState.RUNNING: ProcessStage.RUNNING,
+    ProcessState.CHECKPOINTING: ProcessStage.SAVING,
 }
 _STATES = {stage: state for state, stage in _STAGES.items()}
 _WORST = 1e300
@@ -74,7 +74,7 @@ class Fork(Simulation):
             agenda=tuple(self._entries()),
         )
 
-    def _picture(self, app: AppId, seat: Seat) -> AppPicture:
+    def _picture(self, app: AppId, seat: AppRuntime) -> AppPicture:
         agent = seat.agent
         quality = {job.spec.id: job.quality for job in seat.truth.jobs}
         return AppPicture(
@@ -99,16 +99,16 @@ class Fork(Simulation):
         self._sample(self._now)
         self._work_off()
 
-    def _entries(self) -> Iterable[Entry]:
+    def _entries(self) -> Iterable[PendingEvent]:
         for at, action in self._agenda.coming():
             if action == self._wake:
-                yield Entry(at)
-            elif isinstance(action, Due):
+                yield PendingEvent(at)
+            elif isinstance(action, ProcessDue):
                 run, training = action.run, action.run.training
                 known = run is training.run or run is training.waiting
                 if known and run.state is action.expects:
                     later = run is training.waiting
-                    yield Entry(at, training.app, training.spec.id, successor=later)
+                    yield PendingEvent(at, training.app, training.spec.id, successor=later)
 
     # Beginning in the middle
 
@@ -122,8 +122,8 @@ class Fork(Simulation):
         *,
         seed: int,
         arbiter_seed: int | None = None,
-        costs: Costs | None = None,
-        costs_of: Callable[[AppSpec], Costs] | None = None,
+        costs: JobCosts | None = None,
+        costs_of: Callable[[AppSpec], JobCosts] | None = None,
         observers: Sequence[Observer] = (),
         solver_name: str = "default",
         first: Sequence[ev.Event] = (),
@@ -220,7 +220,7 @@ class Fork(Simulation):
         if not standing.suspended:
             self._waited_for.add(app)
 
-    def _all_runs(self) -> list[Run]:
+    def _all_runs(self) -> list[ModelledProcess]:
         runs = [
             run
             for training in self._nodes.trainings.values()
@@ -229,7 +229,7 @@ class Fork(Simulation):
         ]
         return sorted(runs, key=lambda run: run.number)
 
-    def _expect(self, agenda: Iterable[Entry]) -> None:
+    def _expect(self, agenda: Iterable[PendingEvent]) -> None:
         for entry in agenda:
             if entry.app is None or entry.job is None:
                 self._agenda.at(entry.at, self._wake)
@@ -296,18 +296,18 @@ def _job(training: Training) -> JobPicture:
     )
 
 
-def _process(run: Run | None) -> Process | None:
+def _process(run: ModelledProcess | None) -> ProcessSnapshot | None:
     if run is None:
         return None
-    return Process(
+    return ProcessSnapshot(
         run.gpus, run.until, _STAGES[run.state], run.since, run.sampled, run.number, run.begins
     )
 
 
-def _run(training: Training, process: Process | None) -> Run | None:
+def _run(training: Training, process: ProcessSnapshot | None) -> ModelledProcess | None:
     if process is None:
         return None
-    return Run(
+    return ModelledProcess(
         training,
         process.gpus,
         process.until,
@@ -328,7 +328,7 @@ def _check_gpus(snapshot: Snapshot, count: int) -> None:
             if process is None:
                 continue
             named |= set(process.gpus)
-            seated = set() if process.stage is Stage.WAITING else set(process.gpus)
+            seated = set() if process.stage is ProcessStage.WAITING else set(process.gpus)
             if not process.gpus or seated & taken:
                 raise RefusedError(picture.app, "each process has GPUs that no other one is on")
             taken |= seated
@@ -340,7 +340,7 @@ def _limit(job: JobPicture | None) -> float:
     return math.inf if job is None or job.limit is None else job.limit
 
 
-def _past(picture: AppPicture, work: WorkPart) -> Past:
+def _past(picture: AppPicture, work: WorkPart) -> AppProgress:
     """Where an app is, for a tuner that was not there."""
     began = {job.job: job.started_at for job in work.jobs}
     known: dict[JobId, Known] = {
@@ -348,4 +348,4 @@ def _past(picture: AppPicture, work: WorkPart) -> Past:
     }
     for job, iterations in work.retired:
         known.setdefault(job, Known(job, (iterations,)))
-    return Past(work.phase, picture.targets, tuple(known.values()))
+    return AppProgress(work.phase, picture.targets, tuple(known.values()))

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import pytest
 
 from themis.engines.attempt.lease_timing import RESUMABLE_CODE
-from themis.engines.base import Engine, Event, Exited, Found, Started, Task
+from themis.engines.base import Engine, Event, FoundProgram, ProgramExited, ProgramStarted, Task
 from themis.engines.host import boottime
 from themis.engines.supervisor import processes
 from themis.errors import RefusedError
@@ -51,7 +51,7 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-class Stage:
+class EngineStage:
     """An engine, with what was started on it."""
 
     def __init__(self, engine: Engine, owner: str) -> None:
@@ -81,21 +81,21 @@ class Stage:
         await self.engine.start(task)
         self._running[task.job] = task.token
         event = await self.next()
-        assert isinstance(event, Started), event
+        assert isinstance(event, ProgramStarted), event
         assert (event.job, event.token) == (task.job, task.token)
         return task
 
     async def next(self) -> Event:
         """The next event."""
         event = await anext(self._events)
-        if isinstance(event, Exited):
+        if isinstance(event, ProgramExited):
             self._running.pop(event.job, None)
         return event
 
-    async def ending(self) -> Exited:
+    async def ending(self) -> ProgramExited:
         """The next event, which must be the end of something."""
         event = await self.next()
-        assert isinstance(event, Exited), event
+        assert isinstance(event, ProgramExited), event
         return event
 
     async def report(self, job: str = "job-1") -> float:
@@ -107,7 +107,7 @@ class Stage:
             await asyncio.sleep(0.01)
         raise AssertionError  # numbers do not end
 
-    def took_over(self, found: Found, earlier: "Stage") -> None:
+    def took_over(self, found: FoundProgram, earlier: "EngineStage") -> None:
         """Something of an earlier engine runs here, to be ended with the test."""
         self._running[found.job] = found.token
         self.mark = earlier.mark
@@ -132,9 +132,9 @@ class KillContract:
     owner: ClassVar[str] = "ann"
 
     @asynccontextmanager
-    async def stage(self, open_engine: OpenEngine) -> AsyncIterator[Stage]:
+    async def stage(self, open_engine: OpenEngine) -> AsyncIterator[EngineStage]:
         """An engine for the length of a test."""
-        stage = Stage(await open_engine(), self.owner)
+        stage = EngineStage(await open_engine(), self.owner)
         try:
             yield stage
         finally:
@@ -352,7 +352,7 @@ class EngineContract(KillContract):
                 task = stage.task(script, end=end, grace=0.1)
                 await stage.engine.start(task)
                 await stage.engine.renew(task.job, task.token, boottime.now() + LONG)
-                assert isinstance(await stage.next(), Started)
+                assert isinstance(await stage.next(), ProgramStarted)
                 await until(lambda: boottime.now() > end)
                 before = await stage.report()
                 while await stage.report() < before + 10:
@@ -487,7 +487,7 @@ class EngineContract(KillContract):
         """With their token, their lease and their GPUs."""
 
         async def scene() -> None:
-            first = Stage(await open_engine(), self.owner)
+            first = EngineStage(await open_engine(), self.owner)
             end = boottime.now() + LONG
             task = await first.start(READY + FOREVER, end=end)
             await first.engine.renew(task.job, task.token, end + 1)
@@ -514,7 +514,7 @@ class EngineContract(KillContract):
         """Endings survive the node's restart; so does the end of a lease without any node."""
 
         async def scene() -> None:
-            first = Stage(await open_engine(), self.owner)
+            first = EngineStage(await open_engine(), self.owner)
             task = await first.start(READY + STUBBORN + ESCAPED + FOREVER, grace=0.1)
             await first.report()
             await first.engine.renew(task.job, task.token, boottime.now() + 0.5)
@@ -550,7 +550,7 @@ class EngineContract(KillContract):
                 told: dict[str, int | None] = {}
                 while len(told) < len(codes):
                     event = await stage.next()
-                    if isinstance(event, Exited):
+                    if isinstance(event, ProgramExited):
                         told[event.job] = event.code
                 assert told == codes
 

@@ -21,7 +21,7 @@ HOLDING = (LeaseState.ACTIVE, LeaseState.FENCING)
 
 
 @dataclass(slots=True)
-class Model:
+class StoreModel:
     """What a store must hold, by the simplest means."""
 
     parts: dict[str, str] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Model:
     audit: list[AuditRow] = field(default_factory=list)
 
     @classmethod
-    def after(cls, batches: Iterable[Batch]) -> "Model":
+    def after(cls, batches: Iterable[Batch]) -> "StoreModel":
         """What must be there when all of these were committed to a new store."""
         model = cls()
         for batch in batches:

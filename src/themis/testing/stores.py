@@ -33,7 +33,7 @@ from themis.service.persistence.store import (
     open_store,
     restore,
 )
-from themis.testing.store_model import OLD, RICH, Model, entry, lease
+from themis.testing.store_model import OLD, RICH, StoreModel, entry, lease
 
 NOON = 1_800_000_000.0
 """A time of day for restores."""
@@ -71,13 +71,13 @@ class StoreContract:
             saved = store.load()
             assert saved.epoch is None
             assert (saved.next_entry, saved.next_token, saved.last_at) == (1, 1, 0.0)
-            assert Model().differences(store) == []
+            assert StoreModel().differences(store) == []
 
     def test_everything_comes_back_after_the_store_was_closed(self, url: str) -> None:
         with started(url) as store:
             assert store.commit(RICH) == 2
         with open_store(url, reserve_bytes=0) as store:
-            assert Model.after([RICH]).differences(store) == []
+            assert StoreModel.after([RICH]).differences(store) == []
             saved = store.load()
             assert saved.epoch is not None
             assert (saved.epoch.version, saved.epoch.seed) == ("1.0", 7)
@@ -94,7 +94,7 @@ class StoreContract:
         with started(url) as store:
             for number, batch in enumerate(batches, start=1):
                 store.commit(batch)
-                assert Model.after(batches[:number]).differences(store) == []
+                assert StoreModel.after(batches[:number]).differences(store) == []
             assert store.load().parts == {"a": "2", "b": "4"}
 
     def test_a_snapshot_changes_nothing_but_what_the_next_load_folds(self, url: str) -> None:
@@ -103,12 +103,12 @@ class StoreContract:
             store.commit(batches[0])
             assert store.snapshot() == 1
             store.commit(batches[1])
-            assert Model.after(batches).differences(store) == []
+            assert StoreModel.after(batches).differences(store) == []
             assert store.usage().since_snapshot == 1
             assert store.snapshot() == 1
             assert store.snapshot() == 0
             assert store.usage().since_snapshot == 0
-            assert Model.after(batches).differences(store) == []
+            assert StoreModel.after(batches).differences(store) == []
 
     def test_a_part_of_the_log_can_be_read(self, url: str) -> None:
         with started(url) as store:
@@ -149,11 +149,11 @@ class StoreContract:
                         kept={"x": "1"},
                     )
                 )
-            assert Model.after([RICH]).differences(store) == []
+            assert StoreModel.after([RICH]).differences(store) == []
             # And the store goes on.
             good = Batch(entries=(entry(9.0, a="1"),))
             store.commit(good)
-            assert Model.after([RICH, good]).differences(store) == []
+            assert StoreModel.after([RICH, good]).differences(store) == []
 
     # Leases
 
@@ -162,7 +162,7 @@ class StoreContract:
         with started(url) as store:
             store.commit(RICH)
             store.commit(handover)
-            assert Model.after([RICH, handover]).differences(store) == []
+            assert StoreModel.after([RICH, handover]).differences(store) == []
             assert [row.token for row in store.load().leases] == [2, 3]
 
     def test_a_renewal_is_the_same_token_with_a_later_end(self, url: str) -> None:
@@ -170,13 +170,13 @@ class StoreContract:
         with started(url) as store:
             store.commit(RICH)
             store.commit(renewal)
-            assert Model.after([RICH, renewal]).differences(store) == []
+            assert StoreModel.after([RICH, renewal]).differences(store) == []
 
     def test_a_lease_may_begin_and_end_in_one_batch(self, url: str) -> None:
         batch = Batch(leases=(lease(1), lease(2)), ended=(EndedLease(1, 5.0),))
         with started(url) as store:
             store.commit(batch)
-            assert Model.after([batch]).differences(store) == []
+            assert StoreModel.after([batch]).differences(store) == []
             assert [row.token for row in store.leases()] == [2]
 
     def test_a_lease_that_has_ended_does_not_come_back(self, url: str) -> None:
@@ -223,7 +223,7 @@ class StoreContract:
         with open_store(url, reserve_bytes=0) as store:
             with pytest.raises(InvariantError, match="epoch"):
                 store.commit(RICH)
-            assert Model().differences(store) == []
+            assert StoreModel().differences(store) == []
 
     def test_a_service_that_was_followed_by_another_writes_nothing_more(self, url: str) -> None:
         with started(url) as first:
@@ -235,7 +235,7 @@ class StoreContract:
                 with pytest.raises(FatalStoreError):
                     first.snapshot()
                 second.commit(RICH)
-                assert Model.after([RICH]).differences(second) == []
+                assert StoreModel.after([RICH]).differences(second) == []
 
     # One service at a time
 
@@ -250,7 +250,7 @@ class StoreContract:
     def test_tools_read_beside_the_service_and_cannot_write(self, url: str) -> None:
         with started(url) as store, open_store(url, read_only=True) as reader:
             store.commit(RICH)
-            assert Model.after([RICH]).differences(reader) == []
+            assert StoreModel.after([RICH]).differences(reader) == []
             assert reader.usage().next_entry == 3
             reader.check()
             with pytest.raises(InvariantError, match="only to be read"):
@@ -277,7 +277,7 @@ class StoreContract:
             assert (pruned.entries, pruned.audit, pruned.more) == (4, 2, False)
             assert [stored.number for stored in store.entries()] == [5, 6, 7, 8, 9, 10]
             assert [number for number, _ in store.audit()] == list(range(3, 11))
-            assert store.load().parts == Model.after(batches).parts
+            assert store.load().parts == StoreModel.after(batches).parts
             assert store.usage().first_entry == 5
 
     def test_what_is_too_much_goes(self, url: str) -> None:
@@ -298,7 +298,7 @@ class StoreContract:
             assert after > before // 2 - 200
             store.prune(keep_bytes=0)
             assert list(store.entries()) == []
-            assert store.load().parts == Model.after(batches).parts
+            assert store.load().parts == StoreModel.after(batches).parts
             assert store.commit(Batch(entries=(entry(60.0),))) == 51
         with open_store(url, reserve_bytes=0) as store:
             assert store.load().next_entry == 52
@@ -331,16 +331,16 @@ class StoreContract:
             store.commit(RICH)
             store.backup(tmp_path / "backup")
             store.commit(more)
-            assert Model.after([RICH, more]).differences(store) == []
+            assert StoreModel.after([RICH, more]).differences(store) == []
         with open_store(f"sqlite:///{tmp_path}/backup", read_only=True) as copy:
-            assert Model.after([RICH]).differences(copy) == []
+            assert StoreModel.after([RICH]).differences(copy) == []
 
     def test_a_tool_can_back_up_beside_the_service(self, url: str, tmp_path: Path) -> None:
         with started(url) as store, open_store(url, read_only=True) as tool:
             store.commit(RICH)
             tool.backup(tmp_path / "backup")
         with open_store(f"sqlite:///{tmp_path}/backup", read_only=True) as copy:
-            assert Model.after([RICH]).differences(copy) == []
+            assert StoreModel.after([RICH]).differences(copy) == []
 
     def test_a_backup_overwrites_nothing(self, url: str, tmp_path: Path) -> None:
         (tmp_path / "mine").write_text("mine")
@@ -363,7 +363,7 @@ class StoreContract:
         with pytest.raises(ConfigError):
             restore(tmp_path / "backup", url, now=NOON)
         with open_store(url, reserve_bytes=0) as store:
-            assert Model.after([RICH]).differences(store) == []
+            assert StoreModel.after([RICH]).differences(store) == []
 
     # Versions
 
@@ -376,21 +376,21 @@ class StoreContract:
                 open_store(url, read_only=read_only)
         self.run_sql(url, "UPDATE schema_version SET version = 2")
         with open_store(url, reserve_bytes=0) as store:
-            assert Model.after([RICH]).differences(store) == []
+            assert StoreModel.after([RICH]).differences(store) == []
 
     def test_a_store_of_version_1_is_brought_up_to_date(self, url: str) -> None:
         self.run_sql(url, self.old_store)
         with pytest.raises(StoreVersionError, match="older Themis"):
             open_store(url, read_only=True)
         with open_store(url, reserve_bytes=0) as store:
-            assert Model.after(OLD).differences(store) == []
+            assert StoreModel.after(OLD).differences(store) == []
             assert store.usage().since_snapshot == 2
             store.check()
             begun = store.begin_epoch("2.0", seed=1)
             assert (begun.number, begun.first_token, begun.first_entry) == (3, 13, 5)
             more = Batch(entries=(entry(99.0, late="1"),), ended=(EndedLease(12, 99.0),))
             store.commit(more)
-            assert Model.after([*OLD, more]).differences(store) == []
+            assert StoreModel.after([*OLD, more]).differences(store) == []
 
     def test_a_missing_entry_is_noticed(self, url: str) -> None:
         with started(url) as store:

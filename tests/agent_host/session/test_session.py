@@ -11,10 +11,11 @@ from themis.agent_host.session.session import Agency
 from themis.apps import parse_app, plan_app
 from themis.core.agent.agent import Agent
 from themis.core.agent.events import MoveTimed, Progressed
-from themis.core.model import AppId, GpuId, JobId, Lease, OwnerId, Source
+from themis.core.model import AppId, GpuId, JobId, Lease, LeaseSource, OwnerId
 from themis.core.model.presets import preset
 from themis.core.tuners import Curves
 from themis.protocol.agent_messages import (
+    AgentStart,
     Curve,
     EndSaid,
     JobPast,
@@ -29,7 +30,6 @@ from themis.protocol.agent_messages import (
     RunNews,
     RunSaid,
     Said,
-    Standing,
     StopSaid,
     TargetsSaid,
     TrialSaid,
@@ -79,7 +79,7 @@ class Stage:
             self.written, self.plan, session=f"s{self.sessions}", choose=lambda _: {"lr": 0.5}
         )
         self.hear(
-            Standing(
+            AgentStart(
                 self.plan.spec,
                 TOPOLOGY,
                 tuple(self.leases.values()),
@@ -132,7 +132,9 @@ class Stage:
 
     def grant(self, *gpus: int) -> list[Said]:
         leases = tuple(
-            Lease(GpuId(gpu), AppId("sweep"), 100 + gpu, self.at, self.at + 600.0, Source.AUCTION)
+            Lease(
+                GpuId(gpu), AppId("sweep"), 100 + gpu, self.at, self.at + 600.0, LeaseSource.AUCTION
+            )
             for gpu in gpus
         )
         self.leases.update((lease.gpu, lease) for lease in leases)

@@ -13,24 +13,24 @@ from themis.core.agent import Agent, events
 from themis.core.agent.commands import (
     AgentCommand,
     AnnouncePhase,
-    Answer,
     FinishApp,
     ReleaseGpus,
+    SendBid,
     StartJob,
     StopJob,
 )
-from themis.core.agent.job_assignment import Need, assign
+from themis.core.agent.job_assignment import JobNeed, assign
 from themis.core.model import (
     AppId,
     GpuId,
     JobId,
     JobSpec,
     Lease,
+    LeaseSource,
     Machine,
     Offer,
     Phase,
     Slowdown,
-    Source,
     Topology,
 )
 from themis.core.tuners import tuner_for
@@ -45,7 +45,7 @@ def _agent(app: SimApp) -> Agent:
 
 
 def _leases(gpus: Sequence[int], token: int = 1) -> tuple[Lease, ...]:
-    return tuple(Lease(GpuId(g), AppId("a"), token, 0.0, 600.0, Source.DIRECT) for g in gpus)
+    return tuple(Lease(GpuId(g), AppId("a"), token, 0.0, 600.0, LeaseSource.DIRECT) for g in gpus)
 
 
 def _change(
@@ -196,7 +196,7 @@ def test_a_lost_job_starts_again_and_counts_from_what_it_saved() -> None:
     agent.handle(events.Progressed(0.0, ((J0, 60.0),)))
     assert agent.handle(events.JobLost(0.0, J0, 50.0)) == [_start(J0, [0], 100.0)]
     bid = agent.handle(events.Asked(0.0, Offer(1, (GpuId(0),), (), (GpuId(0),)), TOPOLOGY))
-    assert isinstance(bid[0], Answer)
+    assert isinstance(bid[0], SendBid)
     assert {row.seconds for row in bid[0].bid.table} == {50.0}
 
 
@@ -214,7 +214,7 @@ def test_a_question_is_answered_for_its_round_with_progress_counted() -> None:
     agent.handle(events.Progressed(0.0, ((J0, 40.0),)))
     offer = Offer(7, (GpuId(0), GpuId(1)), ())
     (answer,) = agent.handle(events.Asked(0.0, offer, TOPOLOGY))
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, SendBid)
     assert answer.round == 7
     assert answer.bid.app == "a"
     assert [row.seconds for row in answer.bid.rows] == pytest.approx([60.0])
@@ -323,7 +323,9 @@ def test_jobs_of_different_widths_do_not_change_places() -> None:
         JobSpec(J2, 1.0, 4, 4, Slowdown()),
     )
     seats = TOPOLOGY.seats
-    needs = [Need(spec, work) for spec, work in zip(specs, (9000.0, 3000.0, 9000.0), strict=True)]
+    needs = [
+        JobNeed(spec, work) for spec, work in zip(specs, (9000.0, 3000.0, 9000.0), strict=True)
+    ]
     running = {J1: tuple(map(GpuId, range(4))), J2: tuple(map(GpuId, range(4, 8)))}
     assert assign(needs, seats, running, giving_way=True) == running
 
@@ -336,7 +338,7 @@ def test_longer_jobs_run_only_where_the_last_one_then_ends_sooner(
     works: list[int], count: int
 ) -> None:
     needs = [
-        Need(JobSpec(JobId(f"j{number}"), 1.0, 1, 1, Slowdown()), float(work))
+        JobNeed(JobSpec(JobId(f"j{number}"), 1.0, 1, 1, Slowdown()), float(work))
         for number, work in enumerate(works)
     ]
     seats = TOPOLOGY.seats[: min(count, len(works))]
@@ -348,7 +350,7 @@ def test_longer_jobs_run_only_where_the_last_one_then_ends_sooner(
     assert after <= before
 
 
-def _list_end(needs: Sequence[Need], placement: Mapping[JobId, object]) -> float:
+def _list_end(needs: Sequence[JobNeed], placement: Mapping[JobId, object]) -> float:
     """When the last job is over if the longest that waits comes next."""
     ends = [need.work for need in needs if need.spec.id in placement]
     for work in sorted((n.work for n in needs if n.spec.id not in placement), reverse=True):
@@ -375,7 +377,7 @@ def test_one_gpu_jobs_are_placed_as_the_general_way_places_them(seed: int) -> No
         granted = []
         for gpu in rng.sample(free, rng.randint(0, len(free))):
             token += 1
-            held[gpu] = Lease(gpu, AppId("a"), token, 0.0, 600.0, Source.DIRECT)
+            held[gpu] = Lease(gpu, AppId("a"), token, 0.0, 600.0, LeaseSource.DIRECT)
             granted.append(held[gpu])
         change = events.LeasesChanged(600.0 * step, TOPOLOGY, tuple(granted), (), revoked)
         assert quick.handle(change) == general.handle(change)

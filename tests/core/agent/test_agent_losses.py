@@ -10,19 +10,19 @@ from themis.core.model import (
     JobId,
     JobSpec,
     Lease,
+    LeaseSource,
     Machine,
     Offer,
     OwnerId,
     Phase,
-    Source,
     Topology,
 )
-from themis.core.tuners import Curves, LossCurve, Shape, tuner_for
+from themis.core.tuners import Curves, CurveShape, LossCurve, tuner_for
 
 MOST = 100
 TOPOLOGY = Topology((Machine("m0", "r0", (2, 2)),))
 J0, J1 = JobId("j0"), JobId("j1")
-FALLING = LossCurve(Shape.EXPONENTIAL, 0.1, 2.0, 0.05)
+FALLING = LossCurve(CurveShape.EXPONENTIAL, 0.1, 2.0, 0.05)
 
 
 def _agent(jobs: int = 2, tuner: str = "curves", phases: tuple[Phase, ...] = ()) -> Agent:
@@ -30,7 +30,7 @@ def _agent(jobs: int = 2, tuner: str = "curves", phases: tuple[Phase, ...] = ())
     spec = AppSpec(AppId("a"), OwnerId("o"), specs, phases or (Phase(jobs, MOST),))
     agent = Agent(spec, tuner_for(spec, tuner))
     leases = tuple(
-        Lease(GpuId(gpu), AppId("a"), gpu + 1, 0.0, 600.0, Source.DIRECT) for gpu in range(4)
+        Lease(GpuId(gpu), AppId("a"), gpu + 1, 0.0, 600.0, LeaseSource.DIRECT) for gpu in range(4)
     )
     out = agent.handle(events.LeasesChanged(0.0, TOPOLOGY, granted=leases))
     assert [item.job for item in out if isinstance(item, commands.StartJob)] == [J0, J1][:jobs]
@@ -51,7 +51,7 @@ def _seconds(agent: Agent) -> float:
     """The seconds it says it needs on one GPU."""
     offer = Offer(1, tuple(map(GpuId, range(4))), ())
     (answer,) = agent.handle(events.Asked(1.0, offer, TOPOLOGY))
-    assert isinstance(answer, commands.Answer)
+    assert isinstance(answer, commands.SendBid)
     return max(row.seconds for row in answer.bid.table)
 
 
@@ -69,7 +69,7 @@ def test_a_job_that_is_given_up_is_stopped_and_the_arbiter_told() -> None:
 def test_a_forecast_makes_the_bid_smaller_and_stops_nothing() -> None:
     agent = _agent(jobs=1)
     before = _seconds(agent)
-    quick = LossCurve(Shape.EXPONENTIAL, 0.1, 2.0, 0.1)
+    quick = LossCurve(CurveShape.EXPONENTIAL, 0.1, 2.0, 0.1)
     assert _report(agent, J0, [quick.loss(n) for n in range(1, 41)]) == []
     assert agent.placement[J0]
     assert agent.target(J0) == MOST
@@ -79,10 +79,10 @@ def test_a_forecast_makes_the_bid_smaller_and_stops_nothing() -> None:
 
 def test_a_job_past_its_forecast_is_not_stopped_by_that() -> None:
     agent = _agent(jobs=1)
-    quick = LossCurve(Shape.EXPONENTIAL, 0.1, 2.0, 0.1)
+    quick = LossCurve(CurveShape.EXPONENTIAL, 0.1, 2.0, 0.1)
     _report(agent, J0, [quick.loss(n) for n in range(1, 41)])
     agent.handle(events.Progressed(2.0, ((J0, 99.0),)))
-    lease = Lease(GpuId(2), AppId("a"), 9, 0.0, 600.0, Source.DIRECT)
+    lease = Lease(GpuId(2), AppId("a"), 9, 0.0, 600.0, LeaseSource.DIRECT)
     out = agent.handle(events.LeasesChanged(2.0, TOPOLOGY, granted=(lease,)))
     assert not any(isinstance(item, commands.StopJob) for item in out)
     assert agent.placement[J0]
@@ -135,7 +135,7 @@ def test_curves_forecast_the_app_that_the_agent_bids_for() -> None:
     specs = (JobSpec(J0, 1.0, max_gpus=2),)
     tuner = Curves.of(specs, MOST)
     agent = Agent(AppSpec(AppId("a"), OwnerId("o"), specs, tuner.phases), tuner)
-    quick = LossCurve(Shape.EXPONENTIAL, 0.1, 2.0, 0.1)
+    quick = LossCurve(CurveShape.EXPONENTIAL, 0.1, 2.0, 0.1)
     _report(agent, J0, [quick.loss(n) for n in range(1, 41)])
     (info,) = tuner.jobs_remaining()
     assert _seconds(agent) >= info.iterations_left

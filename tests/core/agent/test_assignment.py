@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from themis.core.agent import Need, assign
+from themis.core.agent import JobNeed, assign
 from themis.core.model import NO_SLOWDOWN, GpuId, JobId, JobSpec, Machine, Slowdown, Topology
 
 VGG = Slowdown((1.0, 1.05, 1.29, 1.44))
@@ -20,12 +20,12 @@ def _need(
     high: int = 4,
     low: int = 1,
     slowdown: Slowdown = NO_SLOWDOWN,
-) -> Need:
-    return Need(JobSpec(JobId(f"j{number}"), 1.0, high, low, slowdown), work)
+) -> JobNeed:
+    return JobNeed(JobSpec(JobId(f"j{number}"), 1.0, high, low, slowdown), work)
 
 
 def _assign(
-    needs: list[Need],
+    needs: list[JobNeed],
     gpus: list[int],
     running: dict[str, tuple[int, ...]] | None = None,
     *,
@@ -124,8 +124,8 @@ _ALIKE = st.tuples(
 
 @st.composite
 def _standing(
-    draw: st.DrawFn, jobs: st.SearchStrategy[list[Need]] = _NEEDS
-) -> tuple[list[Need], list[int], dict[str, tuple[int, ...]]]:
+    draw: st.DrawFn, jobs: st.SearchStrategy[list[JobNeed]] = _NEEDS
+) -> tuple[list[JobNeed], list[int], dict[str, tuple[int, ...]]]:
     needs = draw(jobs)
     order = draw(st.permutations(range(12)))
     running = {}
@@ -140,7 +140,7 @@ def _standing(
 
 @given(standing=_standing(), restart=st.sampled_from([0.0, 42.5, 1e6]), sticky=st.booleans())
 def test_every_placement_is_within_the_gpus_and_the_bounds_of_its_jobs(
-    standing: tuple[list[Need], list[int], dict[str, tuple[int, ...]]],
+    standing: tuple[list[JobNeed], list[int], dict[str, tuple[int, ...]]],
     restart: float,
     sticky: bool,
 ) -> None:
@@ -157,7 +157,7 @@ def test_every_placement_is_within_the_gpus_and_the_bounds_of_its_jobs(
 
 @given(standing=_standing())
 def test_when_restarts_cost_a_fortune_whoever_lost_nothing_stays(
-    standing: tuple[list[Need], list[int], dict[str, tuple[int, ...]]],
+    standing: tuple[list[JobNeed], list[int], dict[str, tuple[int, ...]]],
 ) -> None:
     needs, gpus, running = standing
     plan = _assign(needs, gpus, running, restart=1e12)
@@ -168,7 +168,7 @@ def test_when_restarts_cost_a_fortune_whoever_lost_nothing_stays(
 
 @given(standing=_standing(_ALIKE))
 def test_assigning_jobs_that_are_alike_again_changes_nothing(
-    standing: tuple[list[Need], list[int], dict[str, tuple[int, ...]]],
+    standing: tuple[list[JobNeed], list[int], dict[str, tuple[int, ...]]],
 ) -> None:
     needs, gpus, running = standing
     plan = _assign(needs, gpus, running, restart=42.5)

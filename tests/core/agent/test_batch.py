@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import themis.core.agent.training_rates
-from themis.core.agent.training_rates import LEAST_IN_BATCH, Rates, Runs
+from themis.core.agent.training_rates import LEAST_IN_BATCH, JobRates, Runs
 from themis.core.model import CLUSTER, LEVELS, MACHINE, SLOT, Slowdown
 from themis.core.model.zoo import ZOO, slowdown_of
 
@@ -22,7 +22,7 @@ _PRIORS = st.lists(_VALUES, min_size=4, max_size=4).map(
 _SLOWDOWNS = _PRIORS | st.sampled_from([slowdown_of(entry.name) for entry in ZOO])
 
 
-def _known(rates: Rates, jobs: int) -> set[Runs]:
+def _known(rates: JobRates, jobs: int) -> set[Runs]:
     return {runs for runs, by_jobs in rates._known.items() if jobs in by_jobs}
 
 
@@ -47,7 +47,7 @@ def test_together_they_are_rated_as_one_by_one_to_the_last_bit(
 ) -> None:
     shapes = _shapes(seed)
     high = max(2, low + extra)
-    together, one_by_one = Rates(low, high, slowdown), Rates(low, high, slowdown)
+    together, one_by_one = JobRates(low, high, slowdown), JobRates(low, high, slowdown)
     together.prepare(shapes, NUMBERS)
     for jobs in NUMBERS:
         for runs in shapes:
@@ -55,7 +55,7 @@ def test_together_they_are_rated_as_one_by_one_to_the_last_bit(
 
 
 def test_what_was_prepared_is_known() -> None:
-    rates = Rates(1, 4, VGG)
+    rates = JobRates(1, 4, VGG)
     shapes = _shapes(1)
     rates.prepare(shapes, (20, 5))
     wide = {runs for runs in shapes if sum(count * many for _, count, many in runs) >= 4}
@@ -66,7 +66,7 @@ def test_what_was_prepared_is_known() -> None:
 
 def test_what_is_prepared_does_not_grow_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(themis.core.agent.training_rates, "MOST_REMEMBERED", 300)
-    rates, one_by_one = Rates(1, 4, VGG), Rates(1, 4, VGG)
+    rates, one_by_one = JobRates(1, 4, VGG), JobRates(1, 4, VGG)
     for seed in range(5):
         shapes = _shapes(seed)
         for numbers in ((20, 5), (9, 7, 6, 4, 3, 2)):
@@ -77,7 +77,7 @@ def test_what_is_prepared_does_not_grow_without_bound(monkeypatch: pytest.Monkey
 
 
 def test_a_few_new_shapes_wait_until_they_are_asked_for() -> None:
-    rates = Rates(1, 4, VGG)
+    rates = JobRates(1, 4, VGG)
     rates.prepare(_shapes(1, LEAST_IN_BATCH - 1), (5,))
     assert not _known(rates, 5)
 
@@ -92,7 +92,7 @@ def test_a_few_new_shapes_wait_until_they_are_asked_for() -> None:
     ],
 )
 def test_kinds_of_jobs_that_need_the_long_way_are_left_to_it(high: int, slowdown: Slowdown) -> None:
-    rates = Rates(1, high, slowdown)
+    rates = JobRates(1, high, slowdown)
     rates.prepare(_shapes(1), (5,))
     assert not _known(rates, 5)
 
@@ -100,7 +100,7 @@ def test_kinds_of_jobs_that_need_the_long_way_are_left_to_it(high: int, slowdown
 def test_without_numpy_everything_is_found_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "themis.core.agent.batched_rates", raising=False)
     monkeypatch.setitem(sys.modules, "numpy", None)
-    rates = Rates(1, 2, VGG)
+    rates = JobRates(1, 2, VGG)
     rates.prepare(_shapes(1), (5,))
     assert not _known(rates, 5)
     assert rates.reach(((SLOT, 2, 3), (CLUSTER, 1, 1)), 3) == (6.0, 2.0)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.small_sims import sim_app
-from themis.core.agent import Bidder, Need, Standing
+from themis.core.agent import AppBidder, BidContext, JobNeed
 from themis.core.agent.bidder import ladder, table_counts
 from themis.core.agent.carving import shape_rates
 from themis.core.auction import check_bid, offered_machines
@@ -44,30 +44,31 @@ def _spec(costs: tuple[float, float] = (7.5, 35.0)) -> AppSpec:
 
 def _needs(
     *work: float, high: int = 4, low: int = 1, slowdown: Slowdown = NO_SLOWDOWN
-) -> tuple[Need, ...]:
+) -> tuple[JobNeed, ...]:
     return tuple(
-        Need(JobSpec(JobId(f"j{i}"), 1.0, high, low, slowdown), each) for i, each in enumerate(work)
+        JobNeed(JobSpec(JobId(f"j{i}"), 1.0, high, low, slowdown), each)
+        for i, each in enumerate(work)
     )
 
 
 def _standing(
-    needs: tuple[Need, ...],
+    needs: tuple[JobNeed, ...],
     running: dict[str, tuple[int, ...]] | None = None,
-    later: tuple[tuple[Need, ...], ...] = (),
-) -> Standing:
+    later: tuple[tuple[JobNeed, ...], ...] = (),
+) -> BidContext:
     placed = {JobId(j): tuple(map(GpuId, gs)) for j, gs in (running or {}).items()}
-    return Standing(needs, later, placed)
+    return BidContext(needs, later, placed)
 
 
 def _bid(
-    standing: Standing,
+    standing: BidContext,
     offer: Offer | None = None,
     *,
     costs: tuple[float, float] = (7.5, 35.0),
     restart_in_bids: bool = True,
     sticky: bool = True,
 ) -> Bid:
-    bidder = Bidder(_spec(costs), restart_in_bids=restart_in_bids, sticky=sticky)
+    bidder = AppBidder(_spec(costs), restart_in_bids=restart_in_bids, sticky=sticky)
     return bidder.bid(standing, offer or Offer(1, ALL, ()), TOPOLOGY)
 
 
@@ -205,7 +206,7 @@ def test_a_valuation_has_no_wide_gaps(low: int, most: int) -> None:
 
 
 @st.composite
-def _situations(draw: st.DrawFn) -> tuple[Standing, Offer]:
+def _situations(draw: st.DrawFn) -> tuple[BidContext, Offer]:
     low = draw(st.sampled_from([1, 1, 2, 4]))
     high = low * draw(st.integers(1, 3))
     works = draw(st.lists(st.floats(10.0, 1e5), min_size=1, max_size=5))
@@ -227,7 +228,7 @@ def _situations(draw: st.DrawFn) -> tuple[Standing, Offer]:
 
 @given(situation=_situations(), sticky=st.booleans())
 def test_rows_are_within_offer_and_demand_and_the_arbiter_takes_them(
-    situation: tuple[Standing, Offer], sticky: bool
+    situation: tuple[BidContext, Offer], sticky: bool
 ) -> None:
     standing, offer = situation
     bid = _bid(standing, offer, sticky=sticky)
@@ -242,7 +243,7 @@ def test_rows_are_within_offer_and_demand_and_the_arbiter_takes_them(
 
 @given(situation=_situations())
 def test_pins_name_machines_where_enough_of_the_app_s_own_gpus_are_offered(
-    situation: tuple[Standing, Offer],
+    situation: tuple[BidContext, Offer],
 ) -> None:
     standing, offer = situation
     mine = [TOPOLOGY.seats[gpu].machine for gpu in offer.expiring]
@@ -254,7 +255,7 @@ def test_pins_name_machines_where_enough_of_the_app_s_own_gpus_are_offered(
 
 @given(situation=_situations())
 def test_with_no_restart_costs_rows_say_what_the_carving_gives(
-    situation: tuple[Standing, Offer],
+    situation: tuple[BidContext, Offer],
 ) -> None:
     standing, offer = situation
     if offer.kept or offer.expiring:
@@ -298,7 +299,7 @@ def test_without_slowdown_more_whole_gangs_are_never_slower(
 
 
 def test_the_same_question_has_the_same_answer_from_memory() -> None:
-    bidder = Bidder(sim_app("a").spec)
+    bidder = AppBidder(sim_app("a").spec)
     standing = _standing(_needs(100.0, 200.0, high=2), {"j0": (0, 1)})
     offer = _offer([0, 1, 2, 3], mine=[0, 1])
     first = bidder.bid(standing, offer, TOPOLOGY)
@@ -330,10 +331,10 @@ def test_the_same_question_has_the_same_answer_from_memory() -> None:
         ),
     ],
 )
-def test_whatever_changed_is_taken_into_account(standing: Standing, offer: Offer) -> None:
-    bidder = Bidder(sim_app("a").spec)
+def test_whatever_changed_is_taken_into_account(standing: BidContext, offer: Offer) -> None:
+    bidder = AppBidder(sim_app("a").spec)
     before = _standing(_needs(100.0, 200.0, high=2), {"j0": (0, 1)})
     bidder.bid(before, _offer([0, 1, 2, 3], mine=[0, 1]), TOPOLOGY)
-    assert bidder.bid(standing, offer, TOPOLOGY) == Bidder(sim_app("a").spec).bid(
+    assert bidder.bid(standing, offer, TOPOLOGY) == AppBidder(sim_app("a").spec).bid(
         standing, offer, TOPOLOGY
     )

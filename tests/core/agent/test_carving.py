@@ -14,8 +14,8 @@ from themis.core.model import (
     RACK,
     SLOT,
     GpuId,
+    GpuPosition,
     Machine,
-    Seat,
     Slowdown,
     Topology,
     level_of,
@@ -140,15 +140,15 @@ def test_the_order_of_the_gpus_does_not_matter(
     assert there == back
 
 
-def _seats_of(shape: list[tuple[int, int]]) -> list[Seat]:
+def _seats_of(shape: list[tuple[int, int]]) -> list[GpuPosition]:
     """Seats exactly as far apart as each chunk says, every chunk in a rack of its own."""
-    seats: list[Seat] = []
+    seats: list[GpuPosition] = []
     for number, (level, count) in enumerate(shape):
         first = 1000 * number
         for index in range(count):
             apart = first + index
             seats.append(
-                Seat(
+                GpuPosition(
                     rack=apart if level == CLUSTER else first,
                     machine=apart if level >= RACK else first,
                     slot=apart if level >= MACHINE else first,

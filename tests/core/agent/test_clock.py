@@ -3,7 +3,7 @@
 import pytest
 
 import themis.core.agent.remaining_time
-from themis.core.agent.job_assignment import Need
+from themis.core.agent.job_assignment import JobNeed
 from themis.core.agent.remaining_time import Clock, Outlook
 from themis.core.model import CLUSTER, JobId, JobSpec
 
@@ -15,8 +15,8 @@ def _a_small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(themis.core.agent.remaining_time, "MOST_REMEMBERED", MOST)
 
 
-def _needs(jobs: int, work: float) -> list[Need]:
-    return [Need(JobSpec(JobId(f"j{number}"), 1.0, 1), work) for number in range(jobs)]
+def _needs(jobs: int, work: float) -> list[JobNeed]:
+    return [JobNeed(JobSpec(JobId(f"j{number}"), 1.0, 1), work) for number in range(jobs)]
 
 
 def test_an_outlook_does_not_grow_with_every_offer() -> None:

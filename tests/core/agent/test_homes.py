@@ -4,7 +4,7 @@ from tests.support.scripted_world import simple_app
 from themis.core.agent import commands as cmd
 from themis.core.agent import events as ev
 from themis.core.agent.agent import Agent
-from themis.core.agent.job_assignment import Need
+from themis.core.agent.job_assignment import JobNeed
 from themis.core.agent.pinned_jobs import assign_at_home, bid_at_home
 from themis.core.model import (
     CLUSTER,
@@ -18,10 +18,10 @@ from themis.core.model import (
     JobId,
     JobSpec,
     Lease,
+    LeaseSource,
     Machine,
     Offer,
     Row,
-    Source,
     Topology,
 )
 from themis.core.tuners import tuner_for
@@ -34,12 +34,12 @@ def gpus(*numbers: int) -> tuple[GpuId, ...]:
     return tuple(map(GpuId, numbers))
 
 
-def need(name: JobId, most: int = 1, work: float = 100.0) -> Need:
-    return Need(JobSpec(name, 1.0, most), work)
+def need(name: JobId, most: int = 1, work: float = 100.0) -> JobNeed:
+    return JobNeed(JobSpec(name, 1.0, most), work)
 
 
 def leased(*numbers: int) -> ev.LeasesChanged:
-    leases = tuple(Lease(gpu, A, 7, 0.0, 600.0, Source.AUCTION) for gpu in gpus(*numbers))
+    leases = tuple(Lease(gpu, A, 7, 0.0, 600.0, LeaseSource.AUCTION) for gpu in gpus(*numbers))
     return ev.LeasesChanged(0.0, TOPOLOGY, granted=leases)
 
 
@@ -107,7 +107,7 @@ def test_an_agent_whose_job_is_bound_gives_the_wrong_gpu_back_and_starts_it_at_h
     assert not any(isinstance(item, cmd.StopJob | cmd.StartJob) for item in told)
     assert cmd.ReleaseGpus(gpus(2)) in told
     (answer,) = agent.handle(ev.Asked(2.0, Offer(1, gpus(0, 1, 2, 3), ()), TOPOLOGY))
-    assert isinstance(answer, cmd.Answer)
+    assert isinstance(answer, cmd.SendBid)
     assert {chunk.machine for row in answer.bid.rows for chunk in row.chunks} == {0}
     assert started(agent.handle(leased(1))) == {J0: gpus(1)}
 
@@ -127,12 +127,12 @@ def test_where_others_wait_any_gpus_are_asked_for() -> None:
     agent = agent_of(2)
     agent.handle(ev.JobBound(0.0, J1, 0))
     (answer,) = agent.handle(ev.Asked(2.0, Offer(1, gpus(0, 1, 2, 3), ()), TOPOLOGY))
-    assert isinstance(answer, cmd.Answer)
+    assert isinstance(answer, cmd.SendBid)
     assert {chunk.machine for row in answer.bid.rows for chunk in row.chunks} == {None}
 
 
-def wide_need(name: JobId, fewest: int, most: int) -> Need:
-    return Need(JobSpec(name, 1.0, most, fewest), 100.0)
+def wide_need(name: JobId, fewest: int, most: int) -> JobNeed:
+    return JobNeed(JobSpec(name, 1.0, most, fewest), 100.0)
 
 
 def test_a_job_that_needs_more_than_its_home_has_is_led_from_there() -> None:
@@ -187,5 +187,5 @@ def test_an_agent_bids_for_a_job_that_needs_more_than_its_home_has() -> None:
     agent = Agent(spec, tuner_for(spec))
     agent.handle(ev.JobBound(1.0, J0, 1))
     (answer,) = agent.handle(ev.Asked(2.0, Offer(1, gpus(0, 1, 2, 3, 4, 5), ()), TOPOLOGY))
-    assert isinstance(answer, cmd.Answer)
+    assert isinstance(answer, cmd.SendBid)
     assert [row.chunks for row in answer.bid.rows] == [(Chunk(MACHINE, 2, 1), Chunk(CLUSTER, 2))]

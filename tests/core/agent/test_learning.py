@@ -8,7 +8,7 @@ import pytest
 from tests.support.small_sims import sim_app
 from themis.core.agent import Agent, Profiler, events
 from themis.core.agent.carving import carve, shape_rates
-from themis.core.agent.commands import AgentCommand, Answer, ReleaseGpus, StartJob, StopJob
+from themis.core.agent.commands import AgentCommand, ReleaseGpus, SendBid, StartJob, StopJob
 from themis.core.fairness import best_rate
 from themis.core.model import (
     MACHINE,
@@ -20,12 +20,12 @@ from themis.core.model import (
     GpuId,
     JobId,
     Lease,
+    LeaseSource,
     Machine,
-    Measured,
+    MeasuredSlowdown,
     Offer,
     Phase,
     Slowdown,
-    Source,
     Topology,
 )
 from themis.core.tuners import tuner_for
@@ -46,7 +46,7 @@ def _agent(
 
 
 def _grant(agent: Agent, *gpus: int) -> list[AgentCommand]:
-    leases = tuple(Lease(GpuId(g), AppId("a"), 1, 0.0, 600.0, Source.DIRECT) for g in gpus)
+    leases = tuple(Lease(GpuId(g), AppId("a"), 1, 0.0, 600.0, LeaseSource.DIRECT) for g in gpus)
     return agent.handle(events.LeasesChanged(0.0, TOPOLOGY, leases))
 
 
@@ -65,7 +65,7 @@ def _measure(
 def _bid(agent: Agent) -> Bid:
     offer = Offer(1, tuple(map(GpuId, range(8))), (), ())
     (answer,) = agent.handle(events.Asked(300.0, offer, TOPOLOGY))
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, SendBid)
     return answer.bid
 
 
@@ -153,7 +153,9 @@ def test_windows_before_any_lease_of_strange_gpus_or_after_the_end_are_no_harm()
 
 def test_a_narrow_gang_is_carved_where_it_was_measured_to_be_faster() -> None:
     """Within one slot a prior never says that fewer GPUs are faster; measurements may."""
-    odd = Slowdown((1.0, 1.0, 1.0, 1.0), (Measured(SLOT, 4, 3.0), Measured(SLOT, 3, 0.9)))
+    odd = Slowdown(
+        (1.0, 1.0, 1.0, 1.0), (MeasuredSlowdown(SLOT, 4, 3.0), MeasuredSlowdown(SLOT, 3, 0.9))
+    )
     topology = Topology((Machine("m0", "r0", (4,)),))
     carving = carve(topology.seats, jobs=1, min_gpus=1, max_gpus=4, slowdown=odd)
     assert [len(gang) for gang in carving.gangs] == [3]

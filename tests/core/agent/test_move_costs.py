@@ -5,7 +5,7 @@ import math
 from tests.support.scripted_world import simple_app
 from themis.core.agent import events as ev
 from themis.core.agent.agent import Agent
-from themis.core.agent.move_costs import Costs
+from themis.core.agent.move_costs import MoveCosts
 from themis.core.model import Offer
 from themis.core.model.presets import preset
 from themis.core.tuners import tuner_for
@@ -14,7 +14,7 @@ TOPOLOGY = preset("demo16")
 
 
 def test_what_was_declared_holds_until_three_were_measured() -> None:
-    costs = Costs(checkpoint=8.0, restart=35.0)
+    costs = MoveCosts(checkpoint=8.0, restart=35.0)
     assert [costs.saw_restart(seconds) for seconds in (2.0, 90.0, 4.0)] == [False, False, True]
     assert (costs.checkpoint, costs.restart) == (8.0, 4.0)
     assert [costs.saw_checkpoint(0.0) for _ in range(3)] == [False, False, True]
@@ -22,7 +22,7 @@ def test_what_was_declared_holds_until_three_were_measured() -> None:
 
 
 def test_noise_and_what_is_no_time_change_nothing() -> None:
-    costs = Costs(checkpoint=10.0, restart=35.0)
+    costs = MoveCosts(checkpoint=10.0, restart=35.0)
     assert not any(costs.saw_checkpoint(seconds) for seconds in (10.5, 9.5, 10.9, 10.9))
     assert not any(costs.saw_restart(wrong) for wrong in (math.nan, math.inf, -1.0) * 3)
     assert (costs.checkpoint, costs.restart) == (10.0, 35.0)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from themis.core.agent import Profiler
-from themis.core.agent.profiler import Rule
+from themis.core.agent.profiler import EvidenceRule
 from themis.core.model import CLUSTER, LEVELS, MACHINE, RACK, SLOT, JobId, JobSpec, Slowdown
 from themis.errors import ConfigError
 
@@ -189,7 +189,7 @@ def test_what_was_long_ago_is_forgotten() -> None:
 
 
 def test_a_small_change_is_not_worth_a_new_profile() -> None:
-    profiler = Profiler([_job()], Rule(memory=3))
+    profiler = Profiler([_job()], EvidenceRule(memory=3))
     _see(profiler, RACK, 4, 3.0)
     before = profiler.learned(_job()).slowdown
     assert not _see(profiler, RACK, 4, 3.05, times=9)
@@ -266,9 +266,9 @@ def test_jobs_with_more_gpus_in_a_later_phase_use_what_was_learned() -> None:
 
 def test_a_rule_that_could_never_believe_is_refused() -> None:
     with pytest.raises(ConfigError, match="memory"):
-        Rule(least_windows=8, memory=4)
+        EvidenceRule(least_windows=8, memory=4)
     with pytest.raises(ConfigError, match="step"):
-        Rule(step=-0.1)
+        EvidenceRule(step=-0.1)
 
 
 @pytest.mark.parametrize("serial", [1e-4, 1.0, 3e5])

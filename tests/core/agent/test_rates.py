@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 from themis.core.agent.carving import shape_rates
 from themis.core.agent.training_rates import (
     MOST_REMEMBERED,
-    Rates,
+    JobRates,
     Runs,
     in_runs,
     rates_of,
     spelled_out,
 )
-from themis.core.model import CLUSTER, LEVELS, MACHINE, SLOT, Measured, Slowdown
+from themis.core.model import CLUSTER, LEVELS, MACHINE, SLOT, MeasuredSlowdown, Slowdown
 
 VGG = Slowdown((1.0, 1.05, 1.29, 1.44))
 
@@ -29,7 +29,7 @@ def _kinds(draw: st.DrawFn) -> tuple[int, int, Slowdown]:
     if draw(st.booleans()):
         one, two, three, four = sorted(levels)
         levels = (one, two, three, four)
-    measured = draw(st.sampled_from([(), (), (Measured(MACHINE, 3, 0.9),)]))
+    measured = draw(st.sampled_from([(), (), (MeasuredSlowdown(MACHINE, 3, 0.9),)]))
     return low, low + draw(st.sampled_from([0, 1, 2, 3, 7, 12])), Slowdown(levels, measured)
 
 
@@ -39,7 +39,7 @@ def test_the_short_way_finds_what_the_carving_finds_to_the_last_bit(
 ) -> None:
     low, high, slowdown = kind
     runs: Runs = tuple((level, count, many) for (level, count), many in sorted(shape.items()))
-    found = Rates(low, high, slowdown).reach(runs, jobs)
+    found = JobRates(low, high, slowdown).reach(runs, jobs)
     assert found == shape_rates(spelled_out(runs), jobs, low, high, slowdown)
 
 
@@ -60,7 +60,7 @@ def test_jobs_of_one_gpu_run_one_on_each() -> None:
     assert rates_of(1, 1, VGG).reach(((SLOT, 2, 3), (CLUSTER, 4, 1)), 7) == (7.0, 1.0)
 
 
-def _known(rates: Rates, jobs: int) -> set[Runs]:
+def _known(rates: JobRates, jobs: int) -> set[Runs]:
     return {runs for runs, by_jobs in rates._known.items() if jobs in by_jobs}
 
 
@@ -69,7 +69,7 @@ def test_apps_with_the_same_kind_of_job_share_what_was_found() -> None:
 
 
 def test_what_is_remembered_does_not_grow_with_shapes() -> None:
-    rates = Rates(1, 1, VGG)
+    rates = JobRates(1, 1, VGG)
     for count in range(1, 3 * MOST_REMEMBERED):
         rates.reach(((CLUSTER, count, 1),), 1)
     assert 0 < len(_known(rates, 1)) <= MOST_REMEMBERED
@@ -77,7 +77,7 @@ def test_what_is_remembered_does_not_grow_with_shapes() -> None:
 
 
 def test_what_is_remembered_does_not_grow_with_numbers_of_jobs() -> None:
-    rates = Rates(1, 1, VGG)
+    rates = JobRates(1, 1, VGG)
     numbers = range(1, 41)
     for jobs in numbers:
         for count in range(1, 2000):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from themis.core.agent import Need
+from themis.core.agent import JobNeed
 from themis.core.agent.carving import carve
 from themis.core.agent.remaining_time import Clock
 from themis.core.model import CLUSTER, NO_SLOWDOWN, JobId, JobSpec, Machine, Topology
@@ -17,7 +17,7 @@ ONE_MACHINE = Topology((Machine("m0", "r0", (8,)),))
 
 def _promised(works: list[float], gpus: int) -> float:
     needs = [
-        Need(JobSpec(JobId(f"j{number}"), 1.0, 1, 1, NO_SLOWDOWN), work)
+        JobNeed(JobSpec(JobId(f"j{number}"), 1.0, 1, 1, NO_SLOWDOWN), work)
         for number, work in enumerate(works)
     ]
     return Clock((needs,)).seconds(((CLUSTER, gpus),))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.small_sims import sim_app
-from themis.core.agent import Bidder, Need, Standing, assign
+from themis.core.agent import AppBidder, BidContext, JobNeed, assign
 from themis.core.agent.carving import Shape, seats_of_shape
 from themis.core.agent.remaining_time import Clock
 from themis.core.fairness import best_rate, phase_time
@@ -36,24 +36,24 @@ TOPOLOGY = Topology(tuple(Machine(f"m{number}", f"r{number // 2}", (2, 2)) for n
 ALL = tuple(map(GpuId, range(16)))
 
 
-def _need(name: str, work: float, low: int, high: int, slowdown: Slowdown = NO_SLOWDOWN) -> Need:
-    return Need(JobSpec(JobId(name), 1.0, high, low, slowdown), work)
+def _need(name: str, work: float, low: int, high: int, slowdown: Slowdown = NO_SLOWDOWN) -> JobNeed:
+    return JobNeed(JobSpec(JobId(name), 1.0, high, low, slowdown), work)
 
 
 def _bid(
-    *needs: Need,
+    *needs: JobNeed,
     gpus: int = 16,
     running: dict[str, tuple[int, ...]] | None = None,
-    later: tuple[tuple[Need, ...], ...] = (),
+    later: tuple[tuple[JobNeed, ...], ...] = (),
     costs: tuple[float, float] = (0.0, 0.0),
 ) -> Bid:
     placed = {JobId(job): tuple(map(GpuId, held)) for job, held in (running or {}).items()}
     mine = tuple(sorted(gpu for held in placed.values() for gpu in held))
-    bidder = Bidder(sim_app("a", costs=costs).spec)
-    return bidder.bid(Standing(needs, later, placed), Offer(1, ALL[:gpus], (), mine), TOPOLOGY)
+    bidder = AppBidder(sim_app("a", costs=costs).spec)
+    return bidder.bid(BidContext(needs, later, placed), Offer(1, ALL[:gpus], (), mine), TOPOLOGY)
 
 
-def _by_assignment(needs: tuple[Need, ...], shape: Shape) -> float:
+def _by_assignment(needs: tuple[JobNeed, ...], shape: Shape) -> float:
     """The seconds that follow from placing the jobs on seats of this shape."""
     seats = seats_of_shape(shape)
     placement = assign(needs, seats, {})
@@ -148,7 +148,7 @@ def test_the_seats_of_a_shape_are_as_far_apart_as_it_says() -> None:
 
 
 @st.composite
-def _unlike(draw: st.DrawFn) -> tuple[Need, ...]:
+def _unlike(draw: st.DrawFn) -> tuple[JobNeed, ...]:
     needs = []
     for number in range(draw(st.integers(2, 5))):
         low = draw(st.integers(1, 4))
@@ -164,7 +164,7 @@ def _unlike(draw: st.DrawFn) -> tuple[Need, ...]:
 
 @given(needs=_unlike(), gpus=st.integers(1, 16))
 def test_rows_of_unlike_jobs_say_what_the_assignment_gives(
-    needs: tuple[Need, ...], gpus: int
+    needs: tuple[JobNeed, ...], gpus: int
 ) -> None:
     for row in _bid(*needs, gpus=gpus).rows:
         shape = tuple(sorted((chunk.level, chunk.count) for chunk in row.chunks))
@@ -176,7 +176,7 @@ def test_rows_of_unlike_jobs_say_what_the_assignment_gives(
     shape=st.lists(st.tuples(st.sampled_from(LEVELS), st.integers(1, 6)), max_size=4),
 )
 def test_any_shape_is_worth_what_the_assignment_gives_on_it(
-    needs: tuple[Need, ...], shape: list[tuple[int, int]]
+    needs: tuple[JobNeed, ...], shape: list[tuple[int, int]]
 ) -> None:
     seconds = Clock((needs,)).seconds(tuple(shape))
     assert seconds == _by_assignment(needs, tuple(shape))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from themis.core.agent import Need, assign, unequal_gangs
+from themis.core.agent import JobNeed, assign, unequal_gangs
 from themis.core.model import GpuId, JobId, JobSpec, Machine, Slowdown, Topology, level_of
 
 VGG = Slowdown((1.0, 1.05, 1.29, 1.44))
@@ -17,15 +17,15 @@ TOPOLOGY = Topology(
 )
 
 
-def jobs(*works: float, high: int = 2, low: int = 1) -> list[Need]:
+def jobs(*works: float, high: int = 2, low: int = 1) -> list[JobNeed]:
     return [
-        Need(JobSpec(JobId(f"j{number}"), 1.0, high, low, VGG), work)
+        JobNeed(JobSpec(JobId(f"j{number}"), 1.0, high, low, VGG), work)
         for number, work in enumerate(works)
     ]
 
 
 def placed(
-    needs: list[Need],
+    needs: list[JobNeed],
     gpus: list[int],
     running: Mapping[str, tuple[int, ...]] | None = None,
     *,
@@ -42,7 +42,7 @@ def widths(plan: dict[str, tuple[int, ...]]) -> dict[str, int]:
     return {job: len(gang) for job, gang in sorted(plan.items())}
 
 
-def end(needs: list[Need], plan: dict[str, tuple[int, ...]]) -> float:
+def end(needs: list[JobNeed], plan: dict[str, tuple[int, ...]]) -> float:
     """When the last job ends, if it starts now."""
     ends = []
     for need in needs:
@@ -108,7 +108,7 @@ def test_a_job_takes_the_nearest_gpu_and_none_that_slows_it() -> None:
     running = {"j0": (0,), "j1": (4,)}
     assert placed(jobs(900.0, 60.0), [0, 2, 4, 8], running)["j0"] == (0, 2)
     far = Slowdown((1.0, 2.5, 2.5, 2.5))
-    slow = [Need(replace(need.spec, slowdown=far), need.work) for need in jobs(900.0, 60.0)]
+    slow = [JobNeed(replace(need.spec, slowdown=far), need.work) for need in jobs(900.0, 60.0)]
     assert placed(slow, [0, 2, 4], running)["j0"] == (0,)
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from themis.core.arbiter.app_state import AppState
-from themis.core.arbiter.app_view import Seen, Surroundings
+from themis.core.arbiter.app_view import ArbiterAppView, Surroundings
 from themis.core.arbiter.settings import Settings
 from themis.core.fairness.valuation import Valuation
 from themis.core.model import (
@@ -39,7 +39,7 @@ def _state() -> AppState:
     return AppState(AppSpec(AppId("a"), OwnerId("ann"), jobs, phases), 0.0)
 
 
-def _seen(state: AppState) -> Seen:
+def _seen(state: AppState) -> ArbiterAppView:
     around = Surroundings(
         now=0.0,
         settings=Settings(),
@@ -53,7 +53,7 @@ def _seen(state: AppState) -> Seen:
         queued_work=lambda app: 0.0,
         quota_left=lambda _: None,
     )
-    return Seen(state, (), None, around)
+    return ArbiterAppView(state, (), None, around)
 
 
 def test_counts_are_valued_by_the_table_at_the_same_or_a_worse_level() -> None:

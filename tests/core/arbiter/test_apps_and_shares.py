@@ -8,7 +8,7 @@ import pytest
 from tests.support.scripted_world import ScriptedWorld, simple_app
 from themis.core.arbiter import BidderKind, Settings, events
 from themis.core.arbiter.commands import Close, Refuse, Report
-from themis.core.model import AppId, Constraint, GpuId, JobId, Machine, OwnerId, Phase, Source
+from themis.core.model import AppId, Constraint, GpuId, JobId, LeaseSource, Machine, OwnerId, Phase
 from themis.core.model.reasons import Reason
 from themis.core.policies import policy
 
@@ -58,7 +58,7 @@ def test_an_app_that_is_over_is_closed_when_its_last_slot_is_empty(make_world: M
         "finished",
     )
     # Slots count until they are empty.
-    assert close.record.attained == {Source.ARRIVAL: 210.0}
+    assert close.record.attained == {LeaseSource.ARRIVAL: 210.0}
     assert world.arbiter.world.apps == {}
 
 
@@ -91,11 +91,15 @@ def test_an_app_ends_once(make_world: MakeWorld) -> None:
         pytest.param(lambda at: events.GpusVacated(at, ((GpuId(-1), 1),)), id="a negative GPU"),
         pytest.param(lambda at: events.GpusReleased(at, B, (GpuId(0),)), id="a stranger's GPUs"),
         pytest.param(
-            lambda at: events.ProgressMeasured(at, A, (events.Sample(JobId("j0"), math.nan, 1.0),)),
+            lambda at: events.ProgressMeasured(
+                at, A, (events.ProgressSample(JobId("j0"), math.nan, 1.0),)
+            ),
             id="NaN progress",
         ),
         pytest.param(
-            lambda at: events.ProgressMeasured(at, A, (events.Sample(JobId("j0"), -1.0, 1.0),)),
+            lambda at: events.ProgressMeasured(
+                at, A, (events.ProgressSample(JobId("j0"), -1.0, 1.0),)
+            ),
             id="negative progress",
         ),
         pytest.param(
@@ -314,10 +318,10 @@ def test_an_app_that_starves_for_five_beats_gets_a_gang_first(make_world: MakeWo
     starved = [
         record
         for record in _run(world, 9 * 600.0)
-        if any(item.source is Source.GUARD for item in record.record.allotments)
+        if any(item.source is LeaseSource.GUARD for item in record.record.allotments)
     ]
     assert starved
-    guard = next(x for x in starved[0].record.allotments if x.source is Source.GUARD)
+    guard = next(x for x in starved[0].record.allotments if x.source is LeaseSource.GUARD)
     hungry = [
         report.record.round
         for report in _reports(world)
@@ -338,7 +342,7 @@ def test_who_ran_and_can_wait_is_not_started_again_and_again(
     world.submit(simple_app("long", gpus=8, iterations=10_000_000))
     rounds = [report.record for report in _run(world, 32 * 600.0)]
     guarded = [item.app for record in rounds for item in record.allotments
-               if item.source is Source.GUARD]  # fmt: skip
+               if item.source is LeaseSource.GUARD]  # fmt: skip
     assert guarded.count(AppId("long")) == gangs
 
 
@@ -422,7 +426,7 @@ def test_leftovers_go_to_who_ran_there_then_to_others_outside_the_auction(
     outside = {A, B} - invited
     assert len(invited) == 1
     for item in record.allotments:
-        expected = Source.AUCTION if item.app in invited else Source.LEFTOVER
+        expected = LeaseSource.AUCTION if item.app in invited else LeaseSource.LEFTOVER
         assert item.source is expected
     assert {item.app for item in record.allotments} >= outside
     assert world.held("a") == before

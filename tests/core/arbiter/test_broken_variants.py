@@ -11,11 +11,11 @@ from tests.support.arbiter_invariants import Check, Watch
 from tests.support.scripted_world import Puppet, ScriptedWorld, simple_app
 from themis.core.arbiter import Arbiter, Ledger, Settings, events, rounds
 from themis.core.arbiter.app_reasons import explain_round
-from themis.core.arbiter.app_view import Seen
+from themis.core.arbiter.app_view import ArbiterAppView
 from themis.core.arbiter.cluster_state import World
 from themis.core.arbiter.commands import Assign
 from themis.core.arbiter.leasing import Leasing
-from themis.core.model import AppId, GpuId, Lease, Machine, OwnerId, Source, Topology
+from themis.core.model import AppId, GpuId, Lease, LeaseSource, Machine, OwnerId, Topology
 from themis.core.model.reasons import Reason
 from themis.core.policies import Allotment, Plan, Policy, policy
 from themis.core.policies.leftovers import Hand
@@ -78,9 +78,11 @@ def forget_the_queue(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_renewals_secret(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("themis.core.arbiter.lease_changes.Changes.renewed", lambda self, lease: None)
     patch.setattr(
-        "themis.core.arbiter.lease_changes.Changes.extended", lambda self, app, leases: None
+        "themis.core.arbiter.lease_changes.LeaseChanges.renewed", lambda self, lease: None
+    )
+    patch.setattr(
+        "themis.core.arbiter.lease_changes.LeaseChanges.extended", lambda self, app, leases: None
     )
 
 
@@ -123,7 +125,7 @@ def keep_what_paused_apps_hold(patch: pytest.MonkeyPatch) -> None:
 
 
 def ignore_room(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Seen, "_room", lambda self: 8)
+    patch.setattr(ArbiterAppView, "_room", lambda self: 8)
 
 
 def ignore_quotas(patch: pytest.MonkeyPatch) -> None:
@@ -231,7 +233,7 @@ def swap() -> Puppet:
 
     def decide(plan: Any) -> Plan:
         app = plan.apps[plan.round % len(plan.apps)]
-        return Plan((Allotment(app.app, plan.offer[: app.room], Source.DIRECT),))
+        return Plan((Allotment(app.app, plan.offer[: app.room], LeaseSource.DIRECT),))
 
     return Puppet(decide)
 
@@ -290,7 +292,9 @@ def test_overlapping_plans_that_nobody_checked_are_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     twice = Puppet(
-        lambda view: Plan(tuple(Allotment(x.app, (GpuId(0),), Source.DIRECT) for x in view.apps))
+        lambda view: Plan(
+            tuple(Allotment(x.app, (GpuId(0),), LeaseSource.DIRECT) for x in view.apps)
+        )
     )
     world = world_of(twice)
     world.submit(simple_app("a"))

@@ -8,7 +8,7 @@ import pytest
 from tests.support.scripted_world import ScriptedWorld, simple_app
 from themis.core.arbiter import GpuState, events
 from themis.core.arbiter.commands import Assign, Command
-from themis.core.model import AppId, GpuId, Source
+from themis.core.model import AppId, GpuId, LeaseSource
 from themis.core.policies import Allotment, DirectPolicy, Plan, View, policy
 
 MakeWorld = Callable[..., ScriptedWorld]
@@ -40,7 +40,7 @@ class Calling(DirectPolicy):
         first = (
             min(app.app for app in view.apps) if view.at_beat or view.now == 0.0 else self.winner
         )
-        return Plan((Allotment(first, view.offer, Source.DIRECT),))
+        return Plan((Allotment(first, view.offer, LeaseSource.DIRECT),))
 
 
 def full(make_world: MakeWorld, rule: object, at: float) -> ScriptedWorld:

@@ -9,24 +9,24 @@ import pytest
 from tests.support.scripted_world import ScriptedWorld, simple_app
 from themis.core.arbiter import AddedWork, BidderKind, Inputs, Settings, events
 from themis.core.arbiter.app_state import AppState
-from themis.core.arbiter.app_view import Seen
+from themis.core.arbiter.app_view import ArbiterAppView
 from themis.core.arbiter.cluster_state import World
 from themis.core.arbiter.commands import Close, Command, Refuse
 from themis.core.arbiter.offer import view_of
 from themis.core.fairness.loads import total_work
-from themis.core.model import AppId, Bid, Chunk, Claim, JobId, Phase, Row, TableRow
+from themis.core.model import AppId, Bid, Chunk, JobId, Phase, RhoClaim, Row, TableRow
 
 MakeWorld = Callable[..., ScriptedWorld]
 
 A, J0, J1 = AppId("a"), JobId("j0"), JobId("j1")
 
 
-def _view(world: ScriptedWorld, app: AppId = A) -> Seen:
+def _view(world: ScriptedWorld, app: AppId = A) -> ArbiterAppView:
     found = view_of(
         world.arbiter.world, (), now=world.now, round_number=1, at_beat=True,
         end=world.now + 600.0, seed=0,
     ).find(app)  # fmt: skip
-    assert isinstance(found, Seen)
+    assert isinstance(found, ArbiterAppView)
     return found
 
 
@@ -35,7 +35,7 @@ def _refused(commands: list[Command]) -> list[str]:
 
 
 def _measure(world: ScriptedWorld, *samples: tuple[JobId, float, float]) -> list[Command]:
-    told = tuple(events.Sample(*sample) for sample in samples)
+    told = tuple(events.ProgressSample(*sample) for sample in samples)
     return world.deliver(events.ProgressMeasured(world.now, A, told))
 
 
@@ -51,14 +51,14 @@ def test_claims_count_only_where_the_arbiter_is_told_to_believe_them(
     world.advance(100.0)
     computed = _view(world).ideal_time
     state = world.arbiter.world.apps[A]
-    state.hear(Bid(A, (), (TableRow(0, 1, 10.0),), claim=Claim(3.0, 0.5)), 0.25)
+    state.hear(Bid(A, (), (TableRow(0, 1, 10.0),), claim=RhoClaim(3.0, 0.5)), 0.25)
     seen = _view(world)
     assert seen.ideal_time == pytest.approx(computed * factor)
     assert seen.elapsed == pytest.approx(100.0 * (3.0 if factor < 1 else 1.0))
 
 
-@pytest.mark.parametrize("claim", [Claim(math.nan), Claim(-1.0), Claim(1.0, 0.0)])
-def test_a_claim_that_is_no_number_is_refused(make_world: MakeWorld, claim: Claim) -> None:
+@pytest.mark.parametrize("claim", [RhoClaim(math.nan), RhoClaim(-1.0), RhoClaim(1.0, 0.0)])
+def test_a_claim_that_is_no_number_is_refused(make_world: MakeWorld, claim: RhoClaim) -> None:
     world = make_world("themis", Settings(inputs=Inputs.CLAIMED))
     world.submit(simple_app("a"))
     # As if its table were still waited for.

@@ -10,7 +10,7 @@ import pytest
 from tests.support.scripted_world import Puppet, ScriptedWorld, simple_app
 from themis.core.arbiter import events
 from themis.core.arbiter.commands import Ask, Report
-from themis.core.model import AppId, Constraint, GpuId, Machine, OwnerId, Source
+from themis.core.model import AppId, Constraint, GpuId, LeaseSource, Machine, OwnerId
 from themis.core.model.reasons import Reason
 from themis.core.policies import Allotment, Notes, Plan, Policy, View, policy
 from themis.core.policies.base import AskBids, Round
@@ -21,7 +21,7 @@ A, B = AppId("a"), AppId("b")
 
 
 def to(app: str, *gpus: int, until: float | None = None) -> Allotment:
-    return Allotment(AppId(app), tuple(GpuId(gpu) for gpu in gpus), Source.DIRECT, until)
+    return Allotment(AppId(app), tuple(GpuId(gpu) for gpu in gpus), LeaseSource.DIRECT, until)
 
 
 class Asking(Policy):

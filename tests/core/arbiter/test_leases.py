@@ -7,7 +7,7 @@ import pytest
 from tests.support.scripted_world import Puppet, ScriptedWorld, simple_app
 from themis.core.arbiter import GpuState, Settings, events
 from themis.core.arbiter.commands import Assign, Command, End
-from themis.core.model import AppId, GpuId, Machine, Source
+from themis.core.model import AppId, GpuId, LeaseSource, Machine
 from themis.core.model.reasons import Reason
 from themis.core.policies import Allotment, Plan, policy
 
@@ -24,7 +24,7 @@ def told(commands: list[Command], app: AppId) -> list[Assign]:
 def give(**gpus: tuple[int, ...]) -> Plan:
     return Plan(
         tuple(
-            Allotment(AppId(app), tuple(GpuId(gpu) for gpu in some), Source.DIRECT)
+            Allotment(AppId(app), tuple(GpuId(gpu) for gpu in some), LeaseSource.DIRECT)
             for app, some in gpus.items()
         )
     )
@@ -95,8 +95,8 @@ def test_an_old_token_does_not_empty_a_slot(make_world: MakeWorld) -> None:
 
 
 SHARED = Plan(
-    (Allotment(A, (FIRST,), Source.AUCTION, until=900.0),),
-    (Allotment(B, (FIRST,), Source.LEFTOVER),),
+    (Allotment(A, (FIRST,), LeaseSource.AUCTION, until=900.0),),
+    (Allotment(B, (FIRST,), LeaseSource.LEFTOVER),),
 )
 
 
@@ -121,7 +121,7 @@ def test_a_share_of_time_passes_on_without_another_round(make_world: MakeWorld) 
 
 def test_a_share_that_was_renewed_is_not_told_to_leave(make_world: MakeWorld) -> None:
     """The last share ends within the lead of the next beat and is then won again."""
-    early = Plan((Allotment(A, (FIRST,), Source.AUCTION, until=1199.0),))
+    early = Plan((Allotment(A, (FIRST,), LeaseSource.AUCTION, until=1199.0),))
     world = make_world(in_turn(give(a=(0,)), early, give(a=(0,))))
     world.submit(simple_app("a", gpus=1))
     world.advance(1250.0)
@@ -134,8 +134,8 @@ def test_a_share_whose_time_comes_while_it_waits_for_its_slot_is_still_told(
 ) -> None:
     settings = Settings(grace=60.0, guard=20.0)
     follow = Plan(
-        (Allotment(B, (FIRST,), Source.AUCTION, until=660.0),),
-        (Allotment(A, (FIRST,), Source.LEFTOVER),),
+        (Allotment(B, (FIRST,), LeaseSource.AUCTION, until=660.0),),
+        (Allotment(A, (FIRST,), LeaseSource.LEFTOVER),),
     )
     world = make_world(in_turn(give(a=(0,)), give(a=(0,)), follow), settings)
     world.stuck.add(FIRST)
@@ -150,12 +150,12 @@ def test_a_share_whose_time_comes_while_it_waits_for_its_slot_is_still_told(
 def test_a_share_not_yet_over_may_follow_the_one_that_follows_it(make_world: MakeWorld) -> None:
     """The round of the next beat opens while the first share still runs."""
     late = Plan(
-        (Allotment(A, (FIRST,), Source.AUCTION, until=1195.0),),
-        (Allotment(B, (FIRST,), Source.LEFTOVER),),
+        (Allotment(A, (FIRST,), LeaseSource.AUCTION, until=1195.0),),
+        (Allotment(B, (FIRST,), LeaseSource.LEFTOVER),),
     )
     back = Plan(
-        (Allotment(B, (FIRST,), Source.AUCTION, until=1500.0),),
-        (Allotment(A, (FIRST,), Source.LEFTOVER),),
+        (Allotment(B, (FIRST,), LeaseSource.AUCTION, until=1500.0),),
+        (Allotment(A, (FIRST,), LeaseSource.LEFTOVER),),
     )
     world = make_world(in_turn(give(a=(0,)), give(), late, back))
     world.submit(simple_app("a", gpus=1))
@@ -170,8 +170,8 @@ def test_a_share_not_yet_over_may_follow_the_one_that_follows_it(make_world: Mak
 
 def test_a_share_not_yet_over_that_wins_again_goes_on(make_world: MakeWorld) -> None:
     late = Plan(
-        (Allotment(A, (FIRST,), Source.AUCTION, until=1195.0),),
-        (Allotment(B, (FIRST,), Source.LEFTOVER),),
+        (Allotment(A, (FIRST,), LeaseSource.AUCTION, until=1195.0),),
+        (Allotment(B, (FIRST,), LeaseSource.LEFTOVER),),
     )
     world = make_world(in_turn(give(a=(0,)), give(), late, give(a=(0,))))
     world.submit(simple_app("a", gpus=1))

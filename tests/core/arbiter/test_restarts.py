@@ -10,7 +10,7 @@ from themis.core.arbiter import Arbiter, Settings, events
 from themis.core.arbiter.commands import Ask, Assign, Command, End, Refuse, WakeMe
 from themis.core.arbiter.saved_state import arbiter_from, fold, parts, take_changed
 from themis.core.arbiter.state_parts import GpuPart, StandingPart
-from themis.core.model import AppId, GpuId, JobId, Lease, Source
+from themis.core.model import AppId, GpuId, JobId, Lease, LeaseSource
 from themis.core.policies import Allotment, Plan, Policy, View, policy
 from themis.errors import InvariantError, RefusedError
 
@@ -170,8 +170,8 @@ def test_who_had_a_share_of_a_lease_still_leaves_it_to_its_follower(
     make_world: MakeWorld,
 ) -> None:
     def shared(view: View) -> Plan:
-        first = Allotment(A, view.offer[:1], Source.AUCTION, until=view.now + 200.0)
-        return Plan((first,), (Allotment(B, view.offer[:1], Source.AUCTION),))
+        first = Allotment(A, view.offer[:1], LeaseSource.AUCTION, until=view.now + 200.0)
+        return Plan((first,), (Allotment(B, view.offer[:1], LeaseSource.AUCTION),))
 
     def calm(view: View) -> Plan:
         return shared(view) if len(view.apps) == 2 and view.round == 2 else Plan(())
@@ -188,7 +188,7 @@ def test_who_had_a_share_of_a_lease_still_leaves_it_to_its_follower(
 
 def test_who_must_leave_early_is_told_again(make_world: MakeWorld) -> None:
     def early(view: View) -> Plan:
-        return Plan((Allotment(A, view.offer[:1], Source.AUCTION, until=view.now + 100.0),))
+        return Plan((Allotment(A, view.offer[:1], LeaseSource.AUCTION, until=view.now + 100.0),))
 
     rule = Puppet(early)
     world = make_world(rule)
@@ -309,7 +309,7 @@ def test_a_restored_arbiter_has_changed_nothing_yet(make_world: MakeWorld) -> No
         pytest.param("colour/a", GpuPart(), RefusedError, id="a part of no kind"),
         pytest.param(
             "gpu/1",
-            GpuPart(Lease(GpuId(0), A, 1, 0.0, 600.0, Source.DIRECT)),
+            GpuPart(Lease(GpuId(0), A, 1, 0.0, 600.0, LeaseSource.DIRECT)),
             InvariantError,
             id="a lease of another GPU",
         ),

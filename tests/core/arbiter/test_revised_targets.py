@@ -51,7 +51,7 @@ def test_a_target_below_what_is_done_ends_the_job_where_it_is(make_world: MakeWo
     world = _world(make_world)
     state = world.arbiter.world.apps[A]
     first, second = _jobs(world)
-    sample = events.Sample(JobId(first), 30.0, 10.0)
+    sample = events.ProgressSample(JobId(first), 30.0, 10.0)
     world.deliver(events.ProgressMeasured(world.now, A, (sample,)))
     demand = state.demand
     assert not _refused(_revise(world, (first, 10.0)))

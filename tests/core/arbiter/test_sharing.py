@@ -126,7 +126,7 @@ def test_who_turns_out_to_have_far_more_to_do_takes_its_share_again() -> None:
     world.advance(2100.0)  # Both have had their shares.
     world.submit(simple_app("c", gpus=8, iterations=8000))
     assert inside(world, "c") == pytest.approx(1.0)
-    slow = tuple(events.Sample(JobId("j0"), 10.0 * n, 10_000.0) for n in range(1, 9))
+    slow = tuple(events.ProgressSample(JobId("j0"), 10.0 * n, 10_000.0) for n in range(1, 9))
     for sample in slow:
         world.send(events.ProgressMeasured(world.now + 1.0, AppId("a"), (sample,)))
         world.now += 1.0

@@ -22,8 +22,8 @@ from themis.core.model import (
     Bid,
     Constraint,
     GpuId,
+    LeaseSource,
     Machine,
-    Source,
     TableRow,
 )
 from themis.core.policies.base import Allotment, AppView, DirectPolicy, Plan, View
@@ -81,7 +81,7 @@ class Observer(DirectPolicy):
             app.app: tuple(gpu for gpu in view.offer if gpu in self.wishes.get(app.app, ()))
             for app in view.apps
         }
-        return Plan(tuple(Allotment(app, gpus, Source.DIRECT) for app, gpus in gifts.items()))
+        return Plan(tuple(Allotment(app, gpus, LeaseSource.DIRECT) for app, gpus in gifts.items()))
 
 
 class Inquirer(Observer):

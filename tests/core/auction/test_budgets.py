@@ -54,13 +54,13 @@ def test_out_of_nodes_highs_is_not_asked_about_the_winners_that_are_left(
     problem = generated_problem(64, 12, 2)
     truth = solver("highs").solve(problem)
     asked = []
-    find = highs.Finder.find
+    find = highs.HighsFinder.find
 
-    def counted(self: highs.Finder, bidders: tuple[int, ...], budget: int | None) -> object:
+    def counted(self: highs.HighsFinder, bidders: tuple[int, ...], budget: int | None) -> object:
         asked.append(budget)
         return find(self, bidders, budget)
 
-    monkeypatch.setattr(highs.Finder, "find", counted)
+    monkeypatch.setattr(highs.HighsFinder, "find", counted)
     answer = solver("highs").solve(problem, 4)
     check_solution(problem, answer)
     assert len(answer.winners) > 6

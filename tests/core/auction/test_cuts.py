@@ -9,7 +9,7 @@ import pytest
 
 from themis.core.auction import Problem
 from themis.core.auction.packing.exact import needs_of, pack
-from themis.core.auction.solvers.prepared import Option, Prepared, prepare
+from themis.core.auction.solvers.prepared import Option, PreparedProblem, prepare
 
 pytest.importorskip("highspy")
 cuts = pytest.importorskip("themis.core.auction.solvers.ladder.cuts")
@@ -17,7 +17,7 @@ resources = pytest.importorskip("themis.core.auction.solvers.ladder.resource_tab
 loading = pytest.importorskip("themis.core.auction.packing.one_pass")
 
 
-def _combinations(prepared: Prepared) -> Iterator[list[Option]]:
+def _combinations(prepared: PreparedProblem) -> Iterator[list[Option]]:
     for choice in product(*((None, *options) for options in prepared.options)):
         chosen = [option for option in choice if option is not None]
         if chosen:
@@ -74,7 +74,7 @@ def test_what_loads_fits(load: str, make_problem: Callable[[int], Problem]) -> N
     assert loaded > 50
 
 
-def _check(prepared: Prepared, needs: list, places: list) -> None:  # type: ignore[type-arg]
+def _check(prepared: PreparedProblem, needs: list, places: list) -> None:  # type: ignore[type-arg]
     free = {m.machine: list(m.slots) for m in prepared.machines}
     for need, place in zip(needs, places, strict=True):
         assert sum(count for _, _, count in place) == need.chunk.count

@@ -13,9 +13,9 @@ from themis.core.auction.solution import Place
 from themis.core.auction.solvers.ladder import ladder as ladder_module
 from themis.core.auction.solvers.ladder.ladder import Ladder
 from themis.core.auction.solvers.milp import build
-from themis.core.auction.solvers.milp_decode import Answer, decode
+from themis.core.auction.solvers.milp_decode import MilpAnswer, decode
 from themis.core.auction.solvers.prepared import prepare
-from themis.core.auction.solvers.registry import Found
+from themis.core.auction.solvers.registry import Determination
 from themis.core.model import SLOT, AppId, Chunk
 from themis.errors import InvariantError
 
@@ -33,7 +33,7 @@ def only_highs_packs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ladder_module, "load", lambda *_, **__: None)
 
 
-def _winners() -> tuple[Ladder, Found]:
+def _winners() -> tuple[Ladder, Determination]:
     prepared = prepare(generated_problem(64, 8, 3))
     found = Ladder(prepared)(tuple(range(8)), None)
     assert found.exact
@@ -80,7 +80,7 @@ def test_an_optimum_that_its_own_bound_exceeds_is_not_called_exact() -> None:
     everyone = tuple(range(4))
     nothing: Sequence[int] = [0] * len(model.program.cost)
     hopes = sum(rows[0].gain for rows in prepared.options)
-    found = decode(prepared, model, everyone, Answer(nothing, exact=True, bound=hopes, work=1))
+    found = decode(prepared, model, everyone, MilpAnswer(nothing, exact=True, bound=hopes, work=1))
     assert not found.exact
     assert found.bound == pytest.approx(hopes)
 
@@ -98,7 +98,7 @@ def test_an_answer_of_highs_that_does_not_fit_is_not_taken(
         prepared = prepare(problem)
         chosen = tuple(rows[0] for rows in prepared.options if rows)
         value = sum(option.gain for option in chosen)
-        return lambda *_: Found(chosen, value, True, 1, place)
+        return lambda *_: Determination(chosen, value, True, 1, place)
 
     monkeypatch.setattr(
         "themis.core.auction.solvers.ladder.winner_determination.start_of", lambda _: too_much

@@ -25,7 +25,7 @@ from themis.core.auction import (
     solver,
 )
 from themis.core.auction.packing.exact import pack
-from themis.core.auction.packing.free_gpus import Need
+from themis.core.auction.packing.free_gpus import ChunkNeed
 from themis.core.auction.problem import normal
 from themis.core.model import MACHINE, SLOT, AppId, Chunk
 from themis.errors import InvariantError
@@ -60,7 +60,9 @@ def _fits(problem: Problem, picked: Sequence[int | None]) -> bool:
         if sum(row.gpus for app, row in won.items() if app in quota.apps) > quota.gpus:
             return False
     allowed = {bidder.app: bidder.machines for bidder in problem.bidders}
-    needs = [Need(normal(chunk), allowed[app]) for app, row in won.items() for chunk in row.chunks]
+    needs = [
+        ChunkNeed(normal(chunk), allowed[app]) for app, row in won.items() for chunk in row.chunks
+    ]
     return pack(problem.machines, needs) is not None
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from themis.core.auction import OfferedMachine
 from themis.core.auction.packing.exact import PackingLimitError, pack
-from themis.core.auction.packing.free_gpus import Need
+from themis.core.auction.packing.free_gpus import ChunkNeed
 from themis.core.auction.problem import normal
 from themis.core.auction.solution import Place, place_level
 from themis.core.model import Chunk
@@ -25,7 +25,7 @@ def _splits(room: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
             yield (part, *rest)
 
 
-def _naive(machines: Sequence[OfferedMachine], needs: Sequence[Need]) -> bool:
+def _naive(machines: Sequence[OfferedMachine], needs: Sequence[ChunkNeed]) -> bool:
     """Every way to take every chunk from every slot."""
     seats = [(m, slot) for m in machines for slot in range(len(m.slots))]
     by_number = {m.machine: m for m in machines}
@@ -49,7 +49,9 @@ def _naive(machines: Sequence[OfferedMachine], needs: Sequence[Need]) -> bool:
     return place(0, tuple(m.slots[slot] for m, slot in seats))
 
 
-def _check(machines: Sequence[OfferedMachine], needs: Sequence[Need], places: list[Place]) -> None:
+def _check(
+    machines: Sequence[OfferedMachine], needs: Sequence[ChunkNeed], places: list[Place]
+) -> None:
     by_number = {m.machine: m for m in machines}
     used: dict[tuple[int, int], int] = {}
     for need, place in zip(needs, places, strict=True):
@@ -63,7 +65,7 @@ def _check(machines: Sequence[OfferedMachine], needs: Sequence[Need], places: li
         assert count <= by_number[machine].slots[slot]
 
 
-def _case(seed: int) -> tuple[list[OfferedMachine], list[Need]]:
+def _case(seed: int) -> tuple[list[OfferedMachine], list[ChunkNeed]]:
     rng = random.Random(seed)
     shapes = [(2,), (3,), (2, 2), (1, 2), (0, 3)]
     machines = [
@@ -71,7 +73,7 @@ def _case(seed: int) -> tuple[list[OfferedMachine], list[Need]]:
         for i in range(rng.randint(1, 4))
     ]
     total = sum(m.gpus for m in machines)
-    needs: list[Need] = []
+    needs: list[ChunkNeed] = []
     while total > 0 and len(needs) < 6:
         count = rng.randint(1, 4)
         total -= count
@@ -79,7 +81,7 @@ def _case(seed: int) -> tuple[list[OfferedMachine], list[Need]]:
         allowed = None
         if rng.random() < 0.3:
             allowed = frozenset(m.machine for m in machines if rng.random() < 0.6)
-        needs.append(Need(normal(Chunk(rng.randint(0, 3), count, pin)), allowed))
+        needs.append(ChunkNeed(normal(Chunk(rng.randint(0, 3), count, pin)), allowed))
     return machines, needs
 
 
@@ -109,7 +111,7 @@ def test_best_fit_is_no_trap(
     level: int, machines: list[tuple[int, ...]], sizes: tuple[int, ...]
 ) -> None:
     offered = [OfferedMachine(i, 0, slots) for i, slots in enumerate(machines)]
-    needs = [Need(Chunk(level, size)) for size in sizes]
+    needs = [ChunkNeed(Chunk(level, size)) for size in sizes]
     places = pack(offered, needs)
     assert places is not None
     _check(offered, needs, places)
@@ -119,18 +121,18 @@ def test_racks_are_filled_without_a_trap() -> None:
     # The racks have 7 and 6 GPUs in machines of at most 2.
     shapes = [(2, 0), (2, 0), (2, 0), (1, 0), (2, 1), (2, 1), (2, 1)]
     machines = [OfferedMachine(i, rack, (size,)) for i, (size, rack) in enumerate(shapes)]
-    needs = [Need(Chunk(2, size)) for size in (4, 3, 3, 3)]
+    needs = [ChunkNeed(Chunk(2, size)) for size in (4, 3, 3, 3)]
     places = pack(machines, needs)
     assert places is not None
     _check(machines, needs, places)
-    assert pack(machines, [Need(Chunk(2, size)) for size in (5, 4, 4)]) is None
+    assert pack(machines, [ChunkNeed(Chunk(2, size)) for size in (5, 4, 4)]) is None
 
 
 def test_a_restricted_chunk_pushes_a_free_one_aside() -> None:
     machines = [OfferedMachine(0, 0, (2,)), OfferedMachine(1, 0, (2,)), OfferedMachine(2, 0, (2,))]
     needs = [
-        Need(Chunk(2, 3), frozenset({0, 1})),
-        Need(Chunk(2, 3), frozenset({1, 2})),
+        ChunkNeed(Chunk(2, 3), frozenset({0, 1})),
+        ChunkNeed(Chunk(2, 3), frozenset({1, 2})),
     ]
     for order in itertools.permutations(needs):
         places = pack(machines, order)
@@ -144,14 +146,14 @@ def test_big_holes_stay_whole() -> None:
         OfferedMachine(1, 0, (2,)),
         OfferedMachine(2, 0, (4,)),
     ]
-    assert pack(machines, [Need(Chunk(1, 2))]) == [((1, 0, 2),)]
-    assert pack(machines, [Need(Chunk(1, 3))]) == [((2, 0, 3),)]
-    assert pack(machines, [Need(Chunk(0, 1))]) == [((1, 0, 1),)]
+    assert pack(machines, [ChunkNeed(Chunk(1, 2))]) == [((1, 0, 2),)]
+    assert pack(machines, [ChunkNeed(Chunk(1, 3))]) == [((2, 0, 3),)]
+    assert pack(machines, [ChunkNeed(Chunk(0, 1))]) == [((1, 0, 1),)]
 
 
 def test_a_search_without_end_is_cut_off() -> None:
     machines = [OfferedMachine(i, 0, (7,)) for i in range(6)]
-    needs = [Need(Chunk(1, 3)) for _ in range(12)] + [Need(Chunk(1, 2)) for _ in range(3)]
+    needs = [ChunkNeed(Chunk(1, 3)) for _ in range(12)] + [ChunkNeed(Chunk(1, 2)) for _ in range(3)]
     assert pack(machines, needs) is None
     with pytest.raises(PackingLimitError):
         pack(machines, needs, limit=3)

@@ -20,7 +20,7 @@ from themis.core.auction import (
     solver,
 )
 from themis.core.auction.solvers.prepared import prepare
-from themis.core.auction.solvers.registry import Found, leave_one_out, start_of
+from themis.core.auction.solvers.registry import Determination, leave_one_out, start_of
 from themis.core.model import AppId, Chunk
 from themis.errors import ConfigError
 
@@ -196,7 +196,7 @@ def test_only_winners_who_deny_something_are_solved_for_again() -> None:
         find = start_of("search")(prepared)
         asked: list[tuple[int, ...]] = []
 
-        def counting(bidders: tuple[int, ...], budget: int | None) -> Found:
+        def counting(bidders: tuple[int, ...], budget: int | None) -> Determination:
             asked.append(bidders)
             return find(bidders, budget)
 

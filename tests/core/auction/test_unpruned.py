@@ -8,7 +8,7 @@ import pytest
 
 from themis.core.auction import Problem, check_solution, solver
 from themis.core.auction.packing.exact import pack
-from themis.core.auction.packing.free_gpus import Need
+from themis.core.auction.packing.free_gpus import ChunkNeed
 from themis.core.auction.problem import normal
 
 
@@ -16,7 +16,7 @@ def _best(problem: Problem) -> float:
     """The largest sum of gains, by trying every row of everybody."""
     best = 0.0
 
-    def extend(depth: int, value: float, needs: list[Need], won: dict[str, int]) -> None:
+    def extend(depth: int, value: float, needs: list[ChunkNeed], won: dict[str, int]) -> None:
         nonlocal best
         best = max(best, value)
         if depth == len(problem.bidders):
@@ -27,7 +27,7 @@ def _best(problem: Problem) -> float:
             now = {**won, bidder.app: row.gpus}
             if any(sum(now.get(app, 0) for app in q.apps) > q.gpus for q in problem.quotas):
                 continue
-            more = [*needs, *(Need(normal(chunk), bidder.machines) for chunk in row.chunks)]
+            more = [*needs, *(ChunkNeed(normal(chunk), bidder.machines) for chunk in row.chunks)]
             if bidder.gain(index) > 0.0 and pack(problem.machines, more) is not None:
                 extend(depth + 1, value + bidder.gain(index), more, now)
 

@@ -24,19 +24,19 @@ from themis.core.model import (
     Constraint,
     GpuId,
     JobId,
+    LeaseSource,
     Machine,
     OwnerId,
     Row,
-    Source,
 )  # fmt: skip
 from themis.core.model.reasons import Reason
 from themis.core.policies import Allotment, Notes, Plan
-from themis.core.policies.base import Standing, View
+from themis.core.policies.base import AppStanding, View
 from themis.core.steward.events import ReportCame, RunRequested, StopRequested
 from themis.dashboard.reason_labels import REASONS
 from themis.protocol.node_messages import (
+    NodeReport,
     Program,
-    Report,
     RunReport,
     RunState,
     SlotReport,
@@ -56,7 +56,7 @@ NOT_COUNTED = {Reason.SERVED, Reason.ENDED, Reason.FAILED}
 def gives(**gpus: tuple[int, ...]) -> Plan:
     return Plan(
         tuple(
-            Allotment(AppId(app), tuple(map(GpuId, ids)), Source.DIRECT)
+            Allotment(AppId(app), tuple(map(GpuId, ids)), LeaseSource.DIRECT)
             for app, ids in gpus.items()
         )
     )
@@ -119,7 +119,7 @@ class Stage:
         number, steward = self.reports, self.live.desk.service.steward
         slot = SlotReport(0, 0, SlotState.RUNNING if runs else SlotState.EMPTY)
         heard = steward.epoch if epoch is None else epoch
-        told = Report("m0", 1, number, heard, 0, (slot,), runs, ONE)
+        told = NodeReport("m0", 1, number, heard, 0, (slot,), runs, ONE)
         self.happens(lambda now: ReportCame(now, told))
 
     def runs(self, *, ends: int | None = None) -> None:
@@ -199,7 +199,7 @@ def full_quota(stage: Stage) -> None:
 
 def between_phases(stage: Stage) -> None:
     stage.submit(iterations=10)
-    done = (ev.Sample(J0, 10.0, 1.0),)
+    done = (ev.ProgressSample(J0, 10.0, 1.0),)
     stage.learns(lambda now: ev.ProgressMeasured(now, APP, done))
 
 
@@ -222,8 +222,8 @@ def mine(view: View) -> Plan:
     return gives(sweep=(0,)) if any(app.app == APP for app in view.apps) else Plan(())
 
 
-def lost(invited: bool) -> tuple[Standing, ...]:
-    return (Standing(OTHER, 1.9, 1, invited=True), Standing(APP, 1.31, 2, invited=invited))
+def lost(invited: bool) -> tuple[AppStanding, ...]:
+    return (AppStanding(OTHER, 1.9, 1, invited=True), AppStanding(APP, 1.31, 2, invited=invited))
 
 
 BID = Bid(APP, (Row((Chunk(0, 4),), 60.0),))

@@ -9,9 +9,9 @@ from themis.core.fairness import best_rate
 from themis.core.model import (
     NO_SLOWDOWN,
     GpuId,
+    GpuPosition,
     Machine,
-    Measured,
-    Seat,
+    MeasuredSlowdown,
     Slowdown,
     Topology,
     level_of,
@@ -27,11 +27,11 @@ TWO_RACKS = Topology(
 )
 
 
-def seats(*gpus: int) -> list[Seat]:
+def seats(*gpus: int) -> list[GpuPosition]:
     return [TWO_RACKS.seats[GpuId(gpu)] for gpu in gpus]
 
 
-def ids(gang: tuple[Seat, ...]) -> list[int]:
+def ids(gang: tuple[GpuPosition, ...]) -> list[int]:
     return [seat.gpu for seat in gang]
 
 
@@ -71,14 +71,14 @@ def test_more_than_the_maximum_is_not_used_and_ties_stay_local() -> None:
 
 
 def test_a_measurement_that_favours_a_wide_spread_is_believed() -> None:
-    odd = Slowdown((1.0, 1.0, 1.0, 1.0), (Measured(3, 2, 0.5),))
+    odd = Slowdown((1.0, 1.0, 1.0, 1.0), (MeasuredSlowdown(3, 2, 0.5),))
     rate, gang = best_rate(odd, 1, 2, seats(0, 1, 4, 6, 7))
     assert rate == 4.0
     assert ids(gang) == [0, 6]
 
 
 @st.composite
-def instances(draw: st.DrawFn) -> tuple[Slowdown, int, int, list[Seat]]:
+def instances(draw: st.DrawFn) -> tuple[Slowdown, int, int, list[GpuPosition]]:
     slots = st.lists(st.integers(1, 3), min_size=1, max_size=3)
     shapes = draw(st.lists(st.tuples(st.integers(0, 1), slots), min_size=1, max_size=4))
     topology = Topology.in_locality_order(
@@ -92,7 +92,9 @@ def instances(draw: st.DrawFn) -> tuple[Slowdown, int, int, list[Seat]]:
             st.tuples(st.integers(0, 3), st.integers(2, 7)), st.sampled_from((0.5, 1.0, 2.5))
         )
     )
-    slowdown = Slowdown(priors, tuple(Measured(*key, value) for key, value in measured.items()))
+    slowdown = Slowdown(
+        priors, tuple(MeasuredSlowdown(*key, value) for key, value in measured.items())
+    )
     low = draw(st.integers(1, 4))
     return slowdown, low, draw(st.integers(low, 8)), chosen
 
@@ -100,7 +102,7 @@ def instances(draw: st.DrawFn) -> tuple[Slowdown, int, int, list[Seat]]:
 @examples(150)
 @given(instances())
 def test_best_rate_agrees_with_a_search_through_all_subsets(
-    instance: tuple[Slowdown, int, int, list[Seat]],
+    instance: tuple[Slowdown, int, int, list[GpuPosition]],
 ) -> None:
     slowdown, low, high, held = instance
     in_order = sorted(held, key=lambda seat: seat.gpu)
@@ -109,7 +111,7 @@ def test_best_rate_agrees_with_a_search_through_all_subsets(
         for size in range(low, min(high, len(held)) + 1)
         for gang in combinations(in_order, size)
     ]
-    expected: tuple[Seat, ...] = min(
+    expected: tuple[GpuPosition, ...] = min(
         gangs,
         key=lambda gang: (
             -slowdown.rate(level_of(gang), len(gang)),

@@ -13,7 +13,7 @@ from themis.core.policies import POLICIES
 from themis.errors import ConfigError
 from themis.sim import RunConfig, prepare, run
 from themis.sim.metrics import FAIR, app_results, limits, reference
-from themis.sim.modelled_jobs import Costs
+from themis.sim.modelled_jobs import JobCosts
 
 FOUR = Topology(tuple(Machine(f"m{n}", "r0", (2,)) for n in range(2)))
 
@@ -74,7 +74,7 @@ def test_the_placed_floor_knows_the_largest_slot_machine_and_rack() -> None:
         machines = tuple(Machine(f"m{n}", "r0", slots) for n in range(2))
         topology = Topology(machines)
         fluid = reference(workload, topology)
-        best = limits(workload, topology, fluid, Costs(0.0, 0.0, 0.0, 0.0), 1)
+        best = limits(workload, topology, fluid, JobCosts(0.0, 0.0, 0.0, 0.0), 1)
         assert best.placed_floor == pytest.approx(worst * best.floor)
         assert best.fluid == pytest.approx(worst * fluid[AppId("a0")].completion)
         assert best.over_work == pytest.approx(worst)
@@ -86,12 +86,12 @@ def test_apps_that_could_not_be_fair_alone_are_counted() -> None:
         sim_app("wide", jobs=1, max_gpus=4, slowdown=far, phases=[Phase(1, 400)]),
         sim_app("narrow", arrival=9000.0, jobs=1, max_gpus=2, slowdown=far, phases=[Phase(1, 400)]),
     )
-    free = Costs(0.0, 0.0, 0.0, 0.0)
+    free = JobCosts(0.0, 0.0, 0.0, 0.0)
     for slots, share in (((4,), 1.0), ((2, 2), 0.5), ((1, 1), 0.0)):
         topology = Topology((Machine("m0", "r0", slots), Machine("m1", "r0", slots)))
         best = limits(workload, topology, reference(workload, topology), free, 1)
         assert best.share_fair == pytest.approx(share)
-    slow = limits(workload, FOUR, reference(workload, FOUR), Costs(500.0, 500.0, 0.0, 0.0), 1)
+    slow = limits(workload, FOUR, reference(workload, FOUR), JobCosts(500.0, 500.0, 0.0, 0.0), 1)
     assert slow.share_fair == 0.0
 
 
@@ -115,11 +115,11 @@ def test_no_policy_beats_the_floor(seed: int) -> None:
         )
     )
     fluid = reference(workload, FOUR)
-    best = limits(workload, FOUR, fluid, Costs(), seed)
+    best = limits(workload, FOUR, fluid, JobCosts(), seed)
     placed = best.placed_floor
     assert placed >= best.floor > 0.5
     for rule in rng.sample(sorted(set(POLICIES) - {"themis-paper"}), 3):
-        outcome = simulate(FOUR, workload, rule, seed=seed, costs=Costs())
+        outcome = simulate(FOUR, workload, rule, seed=seed, costs=JobCosts())
         results = app_results(outcome, workload, FOUR, fluid)
         worst = max(result.rho_ref[Convention.FAIR_SHARE] for result in results)
         assert worst >= placed * (1.0 - 1e-9), rule

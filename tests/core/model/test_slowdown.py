@@ -2,7 +2,16 @@ import math
 
 import pytest
 
-from themis.core.model import CLUSTER, LEVELS, MACHINE, NO_SLOWDOWN, RACK, SLOT, Measured, Slowdown
+from themis.core.model import (
+    CLUSTER,
+    LEVELS,
+    MACHINE,
+    NO_SLOWDOWN,
+    RACK,
+    SLOT,
+    MeasuredSlowdown,
+    Slowdown,
+)
 from themis.errors import ConfigError
 
 VGG = Slowdown((1.0, 1.05, 1.29, 1.44))
@@ -58,13 +67,13 @@ def test_a_prior_that_cannot_be_is_refused(value: float) -> None:
 @pytest.mark.parametrize(
     "item",
     [
-        pytest.param(Measured(4, 2, 1.0), id="no such level"),
-        pytest.param(Measured(-1, 2, 1.0), id="a negative level"),
-        pytest.param(Measured(RACK, 0, 1.0), id="no GPUs"),
-        pytest.param(Measured(RACK, 2, 0.0), id="infinitely quick"),
-        pytest.param(Measured(RACK, 2, math.nan), id="NaN"),
+        pytest.param(MeasuredSlowdown(4, 2, 1.0), id="no such level"),
+        pytest.param(MeasuredSlowdown(-1, 2, 1.0), id="a negative level"),
+        pytest.param(MeasuredSlowdown(RACK, 0, 1.0), id="no GPUs"),
+        pytest.param(MeasuredSlowdown(RACK, 2, 0.0), id="infinitely quick"),
+        pytest.param(MeasuredSlowdown(RACK, 2, math.nan), id="NaN"),
     ],
 )
-def test_a_measurement_that_cannot_be_is_refused(item: Measured) -> None:
+def test_a_measurement_that_cannot_be_is_refused(item: MeasuredSlowdown) -> None:
     with pytest.raises(ConfigError, match="measured slowdown"):
         Slowdown(measured=(item,))

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from themis.core.auction.problem import check_bid
-from themis.core.model import CLUSTER, MACHINE, SLOT, AppId, Bid, Table, TableRow, TableShape
+from themis.core.model import CLUSTER, MACHINE, SLOT, AppId, Bid, RowTable, TableRow, TableShape
 from themis.core.model.tables import shape_of
 from themis.errors import InvalidBidError
 from themis.recording.codec import dumps
@@ -15,23 +15,23 @@ ROWS = (TableRow(SLOT, 1, 900.0), TableRow(MACHINE, 4, 300.0), TableRow(CLUSTER,
 
 
 def test_a_table_is_equal_to_the_tuple_of_its_rows() -> None:
-    table = Table.of(ROWS)
+    table = RowTable.of(ROWS)
     assert table == ROWS
     assert hash(Bid(AppId("a"), (), table)) == hash(Bid(AppId("a"), (), ROWS))
     assert table != ROWS[:2]
-    assert table != Table.of(ROWS[:2])
+    assert table != RowTable.of(ROWS[:2])
     assert (tuple(table), table[1], table[1:], len(table)) == (ROWS, ROWS[1], ROWS[1:], 3)
     assert pickle.loads(pickle.dumps(table)) == table
 
 
 def test_a_table_is_written_down_as_its_rows() -> None:
-    assert dumps(Bid(AppId("a"), (), Table.of(ROWS))) == dumps(Bid(AppId("a"), (), ROWS))
-    assert repr(Table.of(ROWS)) == repr(ROWS)
+    assert dumps(Bid(AppId("a"), (), RowTable.of(ROWS))) == dumps(Bid(AppId("a"), (), ROWS))
+    assert repr(RowTable.of(ROWS)) == repr(ROWS)
 
 
 def test_tables_with_the_same_levels_and_counts_share_their_shape() -> None:
     others = tuple(TableRow(row.level, row.count, 1.0) for row in ROWS)
-    assert Table.of(ROWS).shape is Table.of(others).shape
+    assert RowTable.of(ROWS).shape is RowTable.of(others).shape
 
 
 def test_a_shape_tells_the_rows_of_a_level_with_rising_counts_in_whatever_order_they_came() -> None:
@@ -59,9 +59,9 @@ def test_a_table_that_makes_no_sense_is_refused(
     rows: tuple[tuple[int, int], ...], seconds: tuple[float, ...]
 ) -> None:
     with pytest.raises(InvalidBidError):
-        check_bid(Bid(AppId("a"), (), Table(shape_of(rows), seconds)), ())
+        check_bid(Bid(AppId("a"), (), RowTable(shape_of(rows), seconds)), ())
 
 
 def test_a_table_that_makes_sense_is_taken() -> None:
-    check_bid(Bid(AppId("a"), (), Table.of(ROWS)), ())
+    check_bid(Bid(AppId("a"), (), RowTable.of(ROWS)), ())
     check_bid(Bid(AppId("a"), (), ROWS), ())

@@ -4,7 +4,7 @@ from dataclasses import FrozenInstanceError, dataclass, fields
 
 import pytest
 
-from themis.core.model import AppId, GpuId, Lease, Source
+from themis.core.model import AppId, GpuId, Lease, LeaseSource
 from themis.core.model.values import value
 
 
@@ -37,5 +37,5 @@ def test_what_differs_is_that_only_type_checkers_refuse_a_change() -> None:
 
 def test_leases_are_such_values() -> None:
     assert {"gpu", "app", "token", "end"} <= {field.name for field in fields(Lease)}
-    lease = Lease(GpuId(0), AppId("a"), 1, 0.0, 600.0, Source.AUCTION)
-    assert {lease: 1}[Lease(GpuId(0), AppId("a"), 1, 0.0, 600.0, Source.AUCTION)] == 1
+    lease = Lease(GpuId(0), AppId("a"), 1, 0.0, 600.0, LeaseSource.AUCTION)
+    assert {lease: 1}[Lease(GpuId(0), AppId("a"), 1, 0.0, 600.0, LeaseSource.AUCTION)] == 1

@@ -10,7 +10,7 @@ from themis.core.model.zoo import (
     HARDWARE,
     K80_RACK,
     ZOO,
-    Group,
+    IntensityGroup,
     entry,
     models_of_category,
     models_of_group,
@@ -65,21 +65,21 @@ def test_shares_of_the_categories_sum_to_one_and_none_is_empty() -> None:
 
 
 def test_sweep_groups_are_those_of_the_evaluation() -> None:
-    assert set(models_of_group(Group.NETWORK)) == {
+    assert set(models_of_group(IntensityGroup.NETWORK)) == {
         "VGG16",
         "VGG19",
         "AlexNet",
         "LanguageModel",
         "Transformer",
     }
-    assert set(models_of_group(Group.COMPUTE)) == {
+    assert set(models_of_group(IntensityGroup.COMPUTE)) == {
         "Inceptionv3",
         "ResNet50",
         "Bi-Att-Flow",
         "WaveNet",
         "DeepSpeech",
     }
-    assert models_of_group(Group.NEITHER) == ("GNMT",)
+    assert models_of_group(IntensityGroup.NEITHER) == ("GNMT",)
 
 
 @pytest.mark.parametrize("hardware", HARDWARE)

@@ -6,7 +6,17 @@ from dataclasses import replace
 import pytest
 
 from themis.core.auction import Problem, Solution, solver
-from themis.core.model import AppId, Bid, Chunk, GpuId, Machine, Row, Slowdown, Source, Topology
+from themis.core.model import (
+    AppId,
+    Bid,
+    Chunk,
+    GpuId,
+    LeaseSource,
+    Machine,
+    Row,
+    Slowdown,
+    Topology,
+)
 from themis.core.policies import Allotment, Plan, Policy, View, policy
 from themis.testing.policy_fakes import FakeApp, drive, fake_view, honest
 
@@ -63,7 +73,9 @@ def test_a_lone_bidder_pays_nothing() -> None:
         plan = drive(policy("themis"), fake_view(FOUR_GPUS, [FakeApp("a", gang=4)], seed=seed))
         assert _got(plan.allotments) == {"a": {0, 1, 2, 3}}
         assert plan.notes.kept_fractions == {"a": 1.0}
-    assert all(item.source is Source.AUCTION for item in drive(policy("themis"), view).allotments)
+    assert all(
+        item.source is LeaseSource.AUCTION for item in drive(policy("themis"), view).allotments
+    )
 
 
 def test_a_lottery_gives_all_or_nothing_about_as_often_as_the_fraction_says() -> None:
@@ -72,7 +84,7 @@ def test_a_lottery_gives_all_or_nothing_about_as_often_as_the_fraction_says() ->
         plan = drive(
             policy("themis", horizon="end", f=0.0), _payment_view(4, seed), _all_or_nothing
         )
-        by_auction = [item for item in plan.allotments if item.source is Source.AUCTION]
+        by_auction = [item for item in plan.allotments if item.source is LeaseSource.AUCTION]
         assert _got(by_auction) in ({}, {"strong": {0, 1, 2, 3}})
         wins += bool(by_auction)
         if not by_auction:
@@ -91,7 +103,7 @@ def test_a_ticket_is_drawn_and_then_drawn_for_when_shares_of_a_lottery_are_sold(
         ((name, row),) = plan.notes.won.items()
         assert row == (0, 1, 2, 3)
         assert plan.notes.kept_fractions == pytest.approx({name: 0.5})
-        by_auction = [item for item in plan.allotments if item.source is Source.AUCTION]
+        by_auction = [item for item in plan.allotments if item.source is LeaseSource.AUCTION]
         drawn[name] += 1
         kept[name] += bool(by_auction)
         assert plan.notes.paid == ({} if by_auction else {name: row})
@@ -108,7 +120,7 @@ def test_payment_in_gpus_keeps_the_fraction_and_deals_the_rest_to_others() -> No
     assert len(_got(plan.allotments)["strong"]) == 2
     assert _got(plan.allotments)["weak"] == set(plan.notes.paid[AppId("strong")])
     sources = {item.app: item.source for item in plan.allotments}
-    assert sources == {"strong": Source.AUCTION, "weak": Source.LEFTOVER}
+    assert sources == {"strong": LeaseSource.AUCTION, "weak": LeaseSource.LEFTOVER}
 
 
 def test_payment_in_gpus_rounds_at_random_and_floor_always_down() -> None:
@@ -140,7 +152,7 @@ def test_payment_in_time_names_a_second_owner_for_the_rest_of_the_lease() -> Non
     assert (first.app, first.gpus, first.until) == ("strong", (0, 1, 2, 3), 900.0)
     (second,) = plan.followups
     assert (second.app, second.gpus, second.until) == ("weak", (0, 1, 2, 3), None)
-    assert second.source is Source.LEFTOVER
+    assert second.source is LeaseSource.LEFTOVER
 
 
 def test_a_share_of_time_between_beats_is_a_share_of_what_is_left_of_the_beat() -> None:
@@ -297,7 +309,7 @@ def test_the_guard_helps_the_hungriest_first() -> None:
     hungry = [FakeApp(f"app-{i}", hungry_rounds=5 + i, ideal_time=10.0 + i) for i in range(6)]
     plan = drive(policy("themis"), fake_view(FOUR_GPUS, hungry))
     assert set(_got(plan.allotments)) == {"app-2", "app-3", "app-4", "app-5"}
-    assert {item.source for item in plan.allotments} == {Source.GUARD}
+    assert {item.source for item in plan.allotments} == {LeaseSource.GUARD}
 
 
 def _beside_worse_off(app: FakeApp) -> View:
@@ -309,14 +321,14 @@ def _beside_worse_off(app: FakeApp) -> View:
 def _guarded(of: Policy, view: View) -> list[tuple[str, int]]:
     """Who was helped before the auction, and to how many GPUs."""
     allotments = drive(of, view).allotments
-    return [(str(i.app), len(i.gpus)) for i in allotments if i.source is Source.GUARD]
+    return [(str(i.app), len(i.gpus)) for i in allotments if i.source is LeaseSource.GUARD]
 
 
 def test_the_guard_keeps_to_the_quota_of_an_owner_with_several_starved_apps() -> None:
     starved = [FakeApp(f"app-{i}", of="ann", hungry_rounds=5) for i in range(3)]
     plan = drive(policy("themis"), fake_view(FOUR_GPUS, starved, quotas={"ann": 2}))
     assert sum(len(gpus) for gpus in _got(plan.allotments).values()) == 2
-    assert {item.source for item in plan.allotments} == {Source.GUARD}
+    assert {item.source for item in plan.allotments} == {LeaseSource.GUARD}
 
 
 def test_bids_pinned_to_gpus_that_the_guard_took_lose_and_nothing_else_happens() -> None:

@@ -5,7 +5,7 @@ import pytest
 from themis.core.model import AppId, JobId, Machine, OwnerId
 from themis.core.steward import commands as cmd
 from themis.core.steward import events as ev
-from themis.core.steward.commands import Memory
+from themis.core.steward.commands import NodeMemory
 from themis.node.core.node_core import NodeCore
 from themis.protocol.metric_cursors import shared_out
 from themis.protocol.node_messages import (
@@ -52,9 +52,9 @@ def test_every_run_has_its_turn_where_there_are_too_many() -> None:
 def test_a_report_never_has_more_points_than_the_service_takes() -> None:
     machine = Machine("m0", "r0", (1,))
     runs = range(1, 13)
-    limits = ev.Limits(60.0, 50.0, 60.0)
+    limits = ev.RunLimits(60.0, 50.0, 60.0)
     found = [
-        ev.Found(
+        ev.FoundRun(
             RunOrder(
                 n, AppId("a"), OwnerId("ann"), JobId(f"j{n}"), (0,), (n,), Program(("train",))
             ),
@@ -64,7 +64,7 @@ def test_a_report_never_has_more_points_than_the_service_takes() -> None:
         )
         for n in runs
     ]
-    core = NodeCore(machine, Memory())
+    core = NodeCore(machine, NodeMemory())
     core.handle(ev.Adopted(0.0, tuple(found)))
     for n in runs:
         core.handle(ev.PointsRead(0.1, n, points(MOST_POINTS)))

@@ -10,7 +10,7 @@ from themis.core.arbiter import Arbiter, GpuState, Settings
 from themis.core.arbiter import commands as arbiter_commands
 from themis.core.arbiter import events as ev
 from themis.core.fairness.loads import total_work
-from themis.core.model import AppId, GpuId, JobId, Machine, OwnerId, Phase, Source, Topology
+from themis.core.model import AppId, GpuId, JobId, LeaseSource, Machine, OwnerId, Phase, Topology
 from themis.core.policies import Allotment, Plan
 from themis.core.policies.base import View
 from themis.core.steward.agent_requests import DISPLACED
@@ -37,17 +37,17 @@ from themis.core.steward.events import (
     TrialChosen,
 )
 from themis.core.steward.log_index import MOST_RUNS, LoggedRun, LogsRow, shortened
-from themis.core.steward.rows import Kept, RunResult, WantedRun
+from themis.core.steward.rows import Kept, RunEnd, WantedRun
 from themis.core.steward.steward import Steward
 from themis.errors import ConfigError
 from themis.protocol.agent_messages import News, Reached
 from themis.protocol.node_messages import (
     LogPart,
     LogWanted,
+    NodeReport,
     Orders,
     Point,
     Program,
-    Report,
     RunReport,
     RunState,
     SlotReport,
@@ -76,7 +76,7 @@ class Desk:
 
     def _plan(self, view: View) -> Plan:
         given = [
-            Allotment(owner, (GpuId(gpu),), Source.DIRECT)
+            Allotment(owner, (GpuId(gpu),), LeaseSource.DIRECT)
             for gpu, owner in sorted(self.owners.items())
             if GpuId(gpu) in view.offer
         ]
@@ -118,7 +118,7 @@ class Desk:
         )
         node = self.steward.nodes.get("m0")
         known = node.revision if node is not None and revision is None else revision or 0
-        report = Report("m0", boot, self.number, epoch, known, slots, runs, MACHINE)
+        report = NodeReport("m0", boot, self.number, epoch, known, slots, runs, MACHINE)
         return self.take(ReportCame(at, report))
 
     def ready(self, *owners: AppId) -> "Desk":
@@ -227,7 +227,7 @@ def test_a_node_does_not_end_the_runs_of_others() -> None:
     lie = running(state=RunState.EXITED, code=1)
     slots = (SlotReport(0, 0, SlotState.EMPTY),)
     for number in (1, 2, 3):
-        desk.take(ReportCame(6.0, Report("m1", 1, number, 1, 0, slots, (lie,))))
+        desk.take(ReportCame(6.0, NodeReport("m1", 1, number, 1, 0, slots, (lie,))))
     run = desk.steward.runs[1]
     assert (run.stop, run.over, run.code) == (False, (), None)
 
@@ -286,7 +286,7 @@ def test_a_result_is_stored_before_the_node_may_forget_it() -> None:
     assert orders_in(over).forget == (1,)
     kept = over.changes.kept
     assert kept is not None
-    assert isinstance(kept["result/1"], RunResult)
+    assert isinstance(kept["result/1"], RunEnd)
     assert kept["run/1"] is None
     [told] = [command for command in over.commands if isinstance(command, TellRun)]
     assert (told.state, told.code, told.iterations) == (RunState.EXITED, 0, 3.0)
@@ -606,11 +606,13 @@ def gang() -> tuple[Desk, Outcome]:
     desk = Desk().ready()
     other = replace(MACHINE, name="m1")
     for number, epoch in ((1, 0), (2, 1)):
-        desk.take(ReportCame(0.2, Report("m1", 1, number, epoch, 1, IDLE, (), other)))
+        desk.take(ReportCame(0.2, NodeReport("m1", 1, number, epoch, 1, IDLE, (), other)))
     desk.owners = {1: A, 2: A}
     desk.take(ev.AppArrived(1.0, simple_app("a", gpus=2)))
     desk.report(2.0, revision=-1)
-    desk.take(ReportCame(2.0, Report("m1", 1, 3, 1, desk.steward.nodes["m1"].revision, IDLE, ())))
+    desk.take(
+        ReportCame(2.0, NodeReport("m1", 1, 3, 1, desk.steward.nodes["m1"].revision, IDLE, ()))
+    )
     desk.number += 1
     return desk, desk.ask(2.5, 1, 2)
 
@@ -638,9 +640,9 @@ def test_of_a_gang_the_first_trouble_counts(codes: tuple[int, int], counts: int)
     first, second = (running(state=RunState.EXITED, code=code) for code in codes)
     desk.report(3.0, first)
     known = desk.steward.nodes["m1"].revision
-    desk.take(ReportCame(3.1, Report("m1", 1, 4, 1, known, IDLE, (second,))))
+    desk.take(ReportCame(3.1, NodeReport("m1", 1, 4, 1, known, IDLE, (second,))))
     result = desk.rows["result/1"]
-    assert isinstance(result, RunResult)
+    assert isinstance(result, RunEnd)
     assert result.code == counts
 
 
@@ -649,9 +651,9 @@ def test_of_a_gang_that_failed_it_counts_for_nothing_that_the_others_were_told_t
     desk.report(3.0, running(state=RunState.EXITED, code=1))
     known = desk.steward.nodes["m1"].revision
     second = replace(running(state=RunState.EXITED, code=75), told=True)
-    desk.take(ReportCame(3.1, Report("m1", 1, 4, 1, known, IDLE, (second,))))
+    desk.take(ReportCame(3.1, NodeReport("m1", 1, 4, 1, known, IDLE, (second,))))
     result = desk.rows["result/1"]
-    assert isinstance(result, RunResult)
+    assert isinstance(result, RunEnd)
     assert result.failed
 
 
@@ -722,7 +724,7 @@ def test_the_end_of_a_run_is_told_after_all_of_its_points() -> None:
     assert told(desk.report(6.0, saying(1, 2, RunState.EXITED, more=True))) == [1.0, 2.0]
     assert not desk.steward.runs, "its GPUs are free"
     row = desk.rows["result/1"]
-    assert isinstance(row, RunResult)
+    assert isinstance(row, RunEnd)
     assert row.points_on == "m0"
     desk.report(6.2, saying(1, 2, RunState.EXITED, more=True))
     answer = desk.take(PointsHeard(6.5, A, 1, 2))
@@ -732,7 +734,7 @@ def test_the_end_of_a_run_is_told_after_all_of_its_points() -> None:
     assert not told(desk.report(7.2, saying(3, 3, RunState.EXITED)))
     assert orders_in(desk.take(PointsHeard(7.5, A, 1, 3))).forget == (1,)
     row = desk.rows["result/1"]
-    assert isinstance(row, RunResult)
+    assert isinstance(row, RunEnd)
     assert row.points_on == ""
 
 
@@ -814,7 +816,7 @@ def two_machines(*storage: tuple[str, str, str]) -> Desk:
         for name, (folder, mark, trouble) in zip(("m0", "m1"), storage, strict=True):
             number += 1
             machine = replace(MACHINE, name=name)
-            report = Report(name, 1, number, epoch, 0, slots, (), machine)
+            report = NodeReport(name, 1, number, epoch, 0, slots, (), machine)
             told = replace(report, shared_dir=folder, mark=mark, storage_trouble=trouble)
             orders = desk.take(ReportCame(0.1 * number, told)).answers
             assert all(answer.orders.nonce == "e1" for answer in orders)
@@ -865,7 +867,7 @@ def trained_on_m0(desk: Desk, shared: str = "/shared") -> Desk:
     slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
     ended = RunReport(1, A, J0, RunState.EXITED, 75, 3.0, 3.0)
     for number in (11, 12):
-        report = Report("m0", 1, number, 1, 0, slots, (ended,), shared_dir=shared)
+        report = NodeReport("m0", 1, number, 1, 0, slots, (ended,), shared_dir=shared)
         mark = "e1.m0.aa" if shared else ""
         desk.take(ReportCame(6.0 + 0.01 * number, replace(report, mark=mark)))
     assert not desk.steward.runs
@@ -916,14 +918,14 @@ def test_a_job_waits_for_no_machine_that_is_gone() -> None:
     desk = bound_to_m0()
     slots = (SlotReport(0, 0, SlotState.EMPTY),) * 2
     for number in range(13, 60):
-        desk.take(ReportCame(float(number), Report("m1", 1, number, 1, 0, slots, ())))
+        desk.take(ReportCame(float(number), NodeReport("m1", 1, number, 1, 0, slots, ())))
     assert not desk.steward.bound(A, J0)
 
 
 def test_a_job_waits_for_no_machine_once_others_may_see_its_checkpoints() -> None:
     desk = bound_to_m0()
     slots = (SlotReport(0, 0, SlotState.EMPTY),) * 2
-    desk.take(ReportCame(8.0, Report("m0", 1, 13, 1, 0, slots, (), shared_dir="/shared")))
+    desk.take(ReportCame(8.0, NodeReport("m0", 1, 13, 1, 0, slots, (), shared_dir="/shared")))
     assert not desk.steward.bound(A, J0)
 
 
@@ -944,7 +946,7 @@ def test_a_job_on_several_machines_is_led_by_that_of_its_first_gpu() -> None:
     assert desk.steward.runs[accepted.run].gpus == (2, 0)
     slots = (SlotReport(0, 0, SlotState.EMPTY),) * 2
     orders = [
-        orders_in(desk.take(ReportCame(6.0, Report(name, 1, 11, 1, 0, slots, ()))))
+        orders_in(desk.take(ReportCame(6.0, NodeReport(name, 1, 11, 1, 0, slots, ()))))
         for name in ("m0", "m1")
     ]
     assert [told.runs[0].rank for told in orders] == [1, 0]
@@ -966,7 +968,7 @@ def test_a_service_that_has_just_begun_lets_no_job_begin_where_it_may_find_nothi
     desk.steward = Steward(arbiter, epoch=2, at=7.0, node_ttl=20.0, saved=desk.rows)
     slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
     if heard:
-        desk.take(ReportCame(7.1, Report(heard, 1, 20, 1, 0, slots, ())))
+        desk.take(ReportCame(7.1, NodeReport(heard, 1, 20, 1, 0, slots, ())))
     refusal = answer_to(desk.ask(7.2, 2, key="k2"))
     assert isinstance(refusal, RefuseRun)
     assert not refusal.home
@@ -978,7 +980,7 @@ def test_without_shared_storage_a_job_does_not_leave_the_machine_where_it_saves_
     desk = two_machines(NONE, NONE)
     desk.ask(5.0, 0)
     slots = (SlotReport(0, 1, SlotState.RUNNING), SlotReport(1, 0, SlotState.EMPTY))
-    desk.take(ReportCame(6.0, Report("m0", 1, 11, 1, 0, slots, (running(),))))
+    desk.take(ReportCame(6.0, NodeReport("m0", 1, 11, 1, 0, slots, (running(),))))
     desk.take(StopRequested(6.1, A, 1))
     refusal = answer_to(desk.ask(6.2, 2, key="k2"))
     assert isinstance(refusal, RefuseRun)
@@ -989,7 +991,7 @@ def test_a_job_whose_machine_is_gone_begins_anew_and_says_so() -> None:
     desk = trained_on_m0(two_machines(NONE, NONE), "")
     slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
     for number in range(13, 60):
-        desk.take(ReportCame(float(number), Report("m1", 1, number, 1, 0, slots, ())))
+        desk.take(ReportCame(float(number), NodeReport("m1", 1, number, 1, 0, slots, ())))
     assert not desk.steward.nodes["m0"].present
     accepted = answer_to(desk.ask(60.0, 2, key="k2"))
     assert isinstance(accepted, AcceptRun)
@@ -1031,7 +1033,9 @@ def test_the_logs_of_a_jobs_runs_are_one_and_outlast_its_app() -> None:
     desk.report(5.5, running(), busy=ON_0)
     read = LogPart(1, 0, 70, "x" * 70, 80, number=1)
     node = desk.steward.nodes["m0"]
-    report = Report("m0", 1, desk.number + 1, 1, node.revision, BUSY, (running(),), logs=(read,))
+    report = NodeReport(
+        "m0", 1, desk.number + 1, 1, node.revision, BUSY, (running(),), logs=(read,)
+    )
     desk.number += 1
     desk.take(ReportCame(6.0, report))
     row = desk.steward.logged(A, J0)
@@ -1206,8 +1210,8 @@ def test_what_a_job_takes_to_start_is_not_taken_for_iterations() -> None:
             events = desk.take(arrival).changes.events
             measured = [event for event in events if isinstance(event, ev.ProgressMeasured)]
             told += [sample for event in measured for sample in event.samples]
-    assert told[0] == ev.Sample(JobId("j0"), 2.0, 0.0)
-    assert told[-1] == ev.Sample(JobId("j0"), 12.0, 10.0)
+    assert told[0] == ev.ProgressSample(JobId("j0"), 2.0, 0.0)
+    assert told[-1] == ev.ProgressSample(JobId("j0"), 12.0, 10.0)
     assert sum(sample.seconds for sample in told) == 10.0
 
 

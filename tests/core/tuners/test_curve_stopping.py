@@ -15,20 +15,20 @@ from themis.core.model import JobId, JobSpec, Phase
 from themis.core.tuners import (
     CurveRule,
     Curves,
+    CurveShape,
     Decision,
     Finished,
     Forecast,
     LossCurve,
     NextPhase,
     Outlook,
-    Shape,
-    Stop,
+    StopTraining,
     tuner_for,
 )
 from themis.core.tuners.curve_stopping import MOST_POINTS
 from themis.errors import ConfigError, RefusedError
 
-FALLING = LossCurve(Shape.EXPONENTIAL, 0.1, 2.0, 0.05)
+FALLING = LossCurve(CurveShape.EXPONENTIAL, 0.1, 2.0, 0.05)
 MOST = 100
 
 
@@ -44,11 +44,11 @@ def _tuner(count: int, rule: CurveRule | None = None) -> Curves:
 
 def _feed(
     tuner: Curves, number: int, losses: list[float], start: int = 1
-) -> tuple[list[Forecast], Stop | None]:
+) -> tuple[list[Forecast], StopTraining | None]:
     forecasts: list[Forecast] = []
     for iteration, loss in enumerate(losses, start=start):
         outlook: Outlook | None = tuner.observe(JobId(f"j{number}"), iteration, loss)
-        if isinstance(outlook, Stop):
+        if isinstance(outlook, StopTraining):
             return forecasts, outlook
         if outlook is not None:
             forecasts.append(outlook)
@@ -72,31 +72,31 @@ def test_nobody_is_judged_before_the_grace_is_over() -> None:
     _feed(tuner, 0, _losses(FALLING, 29))
     assert _feed(tuner, 1, [5.0] * 29) == ([], None)
     _, stop = _feed(tuner, 1, [5.0], start=30)
-    assert stop == Stop(JobId("j1"))
+    assert stop == StopTraining(JobId("j1"))
 
 
 def test_a_job_that_cannot_win_is_stopped_and_one_that_may_is_not() -> None:
     tuner = _tuner(3)
     _feed(tuner, 0, _losses(FALLING, 60))
-    _, hopeless = _feed(tuner, 1, _losses(LossCurve(Shape.EXPONENTIAL, 1.0, 2.0, 0.05), 60))
-    _, hopeful = _feed(tuner, 2, _losses(LossCurve(Shape.EXPONENTIAL, 0.01, 2.0, 0.04), 60))
-    assert hopeless == Stop(JobId("j1"))
+    _, hopeless = _feed(tuner, 1, _losses(LossCurve(CurveShape.EXPONENTIAL, 1.0, 2.0, 0.05), 60))
+    _, hopeful = _feed(tuner, 2, _losses(LossCurve(CurveShape.EXPONENTIAL, 0.01, 2.0, 0.04), 60))
+    assert hopeless == StopTraining(JobId("j1"))
     assert hopeful is None
 
 
 def test_a_late_starter_still_above_the_best_is_kept_while_it_may_get_below() -> None:
     tuner = _tuner(2)
     _feed(tuner, 0, _losses(FALLING, 100))
-    slow = LossCurve(Shape.EXPONENTIAL, 0.0, 2.0, 0.04)
+    slow = LossCurve(CurveShape.EXPONENTIAL, 0.0, 2.0, 0.04)
     assert slow.loss(40) > 3 * FALLING.loss(100)
     assert _feed(tuner, 1, _losses(slow, 40))[1] is None
 
 
 def test_a_job_whose_loss_is_flat_has_converged() -> None:
     tuner = _tuner(1)
-    quick = LossCurve(Shape.EXPONENTIAL, 0.5, 2.0, 0.3)
+    quick = LossCurve(CurveShape.EXPONENTIAL, 0.5, 2.0, 0.3)
     _, stop = _feed(tuner, 0, _losses(quick, 100))
-    assert stop == Stop(JobId("j0"), Finished(JobId("j0")))
+    assert stop == StopTraining(JobId("j0"), Finished(JobId("j0")))
 
 
 def test_a_job_whose_loss_rises_has_converged() -> None:
@@ -116,7 +116,7 @@ def test_forecasts_say_where_the_curve_will_flatten() -> None:
 
 def test_the_longest_forecast_counts() -> None:
     # A power law flattens later than the exponential that fits the same points.
-    slow = LossCurve(Shape.POWER, 0.0, 2.0, 0.5)
+    slow = LossCurve(CurveShape.POWER, 0.0, 2.0, 0.5)
     forecasts, stop = _feed(_tuner(1), 0, _losses(slow, 40))
     assert stop is None
     assert {forecast.until for forecast in forecasts} == {MOST}
@@ -136,19 +136,19 @@ def test_the_jobs_remaining_are_those_not_stopped_with_what_they_can_use() -> No
 
 def test_the_last_job_to_stop_ends_the_search_with_the_best_loss_of_all() -> None:
     tuner = _tuner(2)
-    assert _feed(tuner, 0, [0.2] * 40)[1] == Stop(JobId("j0"))
-    assert _feed(tuner, 1, [0.3] * 40)[1] == Stop(JobId("j1"), Finished(JobId("j0")))
+    assert _feed(tuner, 0, [0.2] * 40)[1] == StopTraining(JobId("j0"))
+    assert _feed(tuner, 1, [0.3] * 40)[1] == StopTraining(JobId("j1"), Finished(JobId("j0")))
 
 
 def test_a_diverged_job_is_given_up_and_never_wins() -> None:
     tuner = _tuner(2)
     _, stop = _feed(tuner, 0, [0.01, *[math.nan] * 3])
-    assert stop == Stop(JobId("j0"))
+    assert stop == StopTraining(JobId("j0"))
     assert _feed(tuner, 1, _losses(FALLING, 40))[1] is None
     assert tuner.reached(JobId("j1"), 0.2) == Finished(JobId("j1"))
     tuner = _tuner(2)
     _, stop = _feed(tuner, 0, [math.nan, math.inf, math.nan])
-    assert stop == Stop(JobId("j0"))
+    assert stop == StopTraining(JobId("j0"))
     assert tuner.reached(JobId("j1"), 9.0) == Finished(JobId("j1"))
 
 
@@ -170,7 +170,7 @@ def test_work_done_again_after_a_loss_replaces_what_was_seen() -> None:
 
 
 def test_a_long_history_is_thinned_out_and_still_forecast() -> None:
-    slow = LossCurve(Shape.EXPONENTIAL, 0.1, 2.0, 0.0005)
+    slow = LossCurve(CurveShape.EXPONENTIAL, 0.1, 2.0, 0.0005)
     tuner = Curves.of(_jobs(1), 10_000)
     tuner.begin()
     forecasts, _ = _feed(tuner, 0, _losses(slow, 6000))
@@ -182,7 +182,7 @@ def test_a_long_history_is_thinned_out_and_still_forecast() -> None:
 
 def test_what_comes_for_a_stopped_job_changes_nothing() -> None:
     tuner = _tuner(2)
-    assert _feed(tuner, 0, [0.2] * 40)[1] == Stop(JobId("j0"))
+    assert _feed(tuner, 0, [0.2] * 40)[1] == StopTraining(JobId("j0"))
     assert tuner.observe(JobId("j0"), 41, 0.0) is None
     assert tuner.reached(JobId("j0"), 0.0) is None
     assert tuner.reached(JobId("j1"), 0.1) == Finished(JobId("j1"))
@@ -238,7 +238,7 @@ def test_every_search_ends_once_with_one_of_its_jobs(
         name = JobId(f"j{number}")
         if left[number]:
             outlook = tuner.observe(name, *left[number].pop(0))
-            if isinstance(outlook, Stop):
+            if isinstance(outlook, StopTraining):
                 del left[number]
                 decision = outlook.then
         else:
@@ -262,7 +262,7 @@ def _search(curves: list[list[float]]) -> tuple[float, float]:
             trained += 1
             reached[number] = min(reached[number], curves[number][epoch])
             outlook = tuner.observe(jobs[number].id, epoch + 1, curves[number][epoch])
-            if isinstance(outlook, Stop):
+            if isinstance(outlook, StopTraining):
                 del running[number]
                 best = outlook.then.best if isinstance(outlook.then, Finished) else best
     for number in running:

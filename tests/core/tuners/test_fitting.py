@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from themis.core.tuners import LossCurve, Shape, fit_curves
+from themis.core.tuners import CurveShape, LossCurve, fit_curves
 
 
 def _points(curve: LossCurve, count: int, noise: float = 0.0) -> list[tuple[float, float]]:
@@ -21,10 +21,10 @@ def _points(curve: LossCurve, count: int, noise: float = 0.0) -> list[tuple[floa
 @pytest.mark.parametrize(
     "curve",
     [
-        LossCurve(Shape.POWER, 0.2, 2.0, 0.7),
-        LossCurve(Shape.POWER, 0.0, 5.0, 0.3),
-        LossCurve(Shape.EXPONENTIAL, 0.3, 2.0, 0.1),
-        LossCurve(Shape.EXPONENTIAL, 0.0, 1.0, 0.02),
+        LossCurve(CurveShape.POWER, 0.2, 2.0, 0.7),
+        LossCurve(CurveShape.POWER, 0.0, 5.0, 0.3),
+        LossCurve(CurveShape.EXPONENTIAL, 0.3, 2.0, 0.1),
+        LossCurve(CurveShape.EXPONENTIAL, 0.0, 1.0, 0.02),
     ],
 )
 def test_a_curve_of_a_known_shape_is_found_again(curve: LossCurve) -> None:
@@ -34,14 +34,14 @@ def test_a_curve_of_a_known_shape_is_found_again(curve: LossCurve) -> None:
 
 
 def test_noise_moves_the_forecast_little() -> None:
-    curve = LossCurve(Shape.EXPONENTIAL, 0.3, 2.0, 0.1)
+    curve = LossCurve(CurveShape.EXPONENTIAL, 0.3, 2.0, 0.1)
     best = fit_curves(_points(curve, 40, noise=0.02))[0]
     assert best.curve.loss(100) == pytest.approx(0.3, abs=0.05)
     assert best.error == pytest.approx(0.02, rel=0.5)
 
 
 def test_one_wild_point_moves_the_forecast_little() -> None:
-    curve = LossCurve(Shape.POWER, 0.2, 2.0, 0.7)
+    curve = LossCurve(CurveShape.POWER, 0.2, 2.0, 0.7)
     points = _points(curve, 40, noise=0.001)
     points[30] = (31, 50.0)
     best = fit_curves(points)[0].curve
@@ -76,7 +76,7 @@ def test_a_floor_that_the_losses_have_passed_is_ignored() -> None:
 
 
 def test_points_that_are_no_numbers_are_left_out() -> None:
-    curve = LossCurve(Shape.POWER, 0.2, 2.0, 0.7)
+    curve = LossCurve(CurveShape.POWER, 0.2, 2.0, 0.7)
     points = _points(curve, 30)
     ugly = [*points[:10], (10.5, math.nan), (10.6, math.inf), *points[10:], (31, -math.inf)]
     assert fit_curves(ugly) == fit_curves(points)
@@ -107,7 +107,7 @@ def test_whatever_was_seen_the_forecast_is_finite_and_never_rises(
 
 
 def test_the_stopping_point_is_the_first_with_too_little_to_gain() -> None:
-    curve = LossCurve(Shape.EXPONENTIAL, 0.3, 2.0, 0.1)
+    curve = LossCurve(CurveShape.EXPONENTIAL, 0.3, 2.0, 0.1)
     stop = curve.stop_at(window=5, gain=0.01, most=1000)
     assert curve.loss(stop) - curve.loss(stop + 5) < 0.01
     assert curve.loss(stop - 1) - curve.loss(stop + 4) >= 0.01

@@ -7,13 +7,13 @@ import pytest
 
 from themis.core.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
 from themis.core.tuners import (
+    AppProgress,
     Finished,
     Known,
     NextPhase,
-    Past,
     ResumableTuner,
     Stepwise,
-    Stop,
+    StopTraining,
     Trial,
     hyperband_phases,
     jobs_needed,
@@ -89,7 +89,7 @@ def test_a_trial_that_should_stop_is_stopped_where_it_is_and_does_not_go_on() ->
     tuner = entered(Impatient())
     tuner.begin()
     assert tuner.observe(job(0), 1.0, 1.0) is None
-    assert tuner.observe(job(1), 1.0, 3.0) == Stop(job(1), None)
+    assert tuner.observe(job(1), 1.0, 3.0) == StopTraining(job(1), None)
     assert tuner.observe(job(1), 2.0, 9.0) is None, "it is over"
     assert tuner.trials["j001"].stopped
     assert tuner.reached(job(2), 1.5) is None
@@ -103,7 +103,7 @@ def test_the_last_one_to_be_stopped_ends_the_phase() -> None:
     tuner.begin()
     tuner.observe(job(0), 3.0, 1.0)
     assert tuner.reached(job(0), 1.0) is None
-    assert tuner.observe(job(1), 3.0, 5.0) == Stop(job(1), Finished(job(0)))
+    assert tuner.observe(job(1), 3.0, 5.0) == StopTraining(job(1), Finished(job(0)))
 
 
 def test_costs_fall_where_more_is_better() -> None:
@@ -248,7 +248,7 @@ class Dice(Stepwise):
 
 def test_what_was_decided_is_not_asked_again() -> None:
     tuner = entered(Dice())
-    past = Past(
+    past = AppProgress(
         1,
         ((job(1), 8.0), (job(2), 6.0)),
         (

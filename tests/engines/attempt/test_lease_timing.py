@@ -9,7 +9,7 @@ from themis.engines.attempt.lease_timing import (
     KILL,
     RESUMABLE,
     RUN,
-    Lease,
+    LeaseTimer,
     due,
     outcome_of,
     wait,
@@ -31,11 +31,11 @@ from themis.engines.attempt.lease_timing import (
     ],
 )
 def test_what_is_due(now: float, stop: str, asked: bool, wanted: str) -> None:
-    assert due(now, Lease(1, end=100.0, grace=30.0, stop=stop), asked=asked) == wanted
+    assert due(now, LeaseTimer(1, end=100.0, grace=30.0, stop=stop), asked=asked) == wanted
 
 
 def test_a_supervisor_sleeps_until_the_next_thing_is_due() -> None:
-    lease = Lease(1, end=100.0, grace=30.0)
+    lease = LeaseTimer(1, end=100.0, grace=30.0)
     assert wait(60.0, lease, asked=False, most=50.0) == 10.0
     assert wait(60.0, lease, asked=True, most=50.0) == 40.0
     assert wait(0.0, lease, asked=True, most=0.25) == 0.25
@@ -74,8 +74,8 @@ def test_what_an_end_counts_as(
     ],
 )
 def test_a_page_that_is_no_lease_of_ours_is_not_taken(page: dict[str, object] | None) -> None:
-    assert Lease.from_page(page, 1) is None
-    good = Lease(1, 5.0, 2.0, KILL)
-    taken = Lease.from_page(good.page(), 1)
+    assert LeaseTimer.from_page(page, 1) is None
+    good = LeaseTimer(1, 5.0, 2.0, KILL)
+    taken = LeaseTimer.from_page(good.page(), 1)
     assert taken is not None
     assert taken.page() == good.page()

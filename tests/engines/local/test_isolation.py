@@ -14,7 +14,7 @@ from themis.engines.host.gpu_inventory import Pretend
 from themis.engines.local.engine import LocalEngine
 from themis.engines.supervisor import processes
 from themis.engines.supervisor.control_probe import choose
-from themis.testing.engines import FOREVER, READY, Stage, play, until
+from themis.testing.engines import FOREVER, READY, EngineStage, play, until
 
 ANN, BOB = 64001, 64002
 TRY = 'try() { if "$@" > /dev/null 2>&1; then echo "COULD $*"; else echo "could not $*"; fi; }; '
@@ -54,7 +54,7 @@ def secrets(folder: Path) -> list[Path]:
 def test_a_job_reaches_nothing_of_another_owner_or_of_the_node(state: Path, control: str) -> None:
     async def scene() -> None:
         engine = await open_engine(state, control)
-        bob = Stage(engine, "bob")
+        bob = EngineStage(engine, "bob")
         await bob.start(
             READY
             + f"echo {SECRET}; cd $THEMIS_CHECKPOINT_DIR; echo {SECRET} > weights; "
@@ -91,7 +91,7 @@ def test_a_job_reaches_nothing_of_another_owner_or_of_the_node(state: Path, cont
         script = TRY + "; ".join(f"try {attempt}" for attempt in attempts)
         # It is no wonder that nothing works if nothing ever does.
         script += "; try touch $THEMIS_CHECKPOINT_DIR/mine; try cat $THEMIS_METRICS; try kill -0 $$"
-        ann = Stage(engine, "ann")
+        ann = EngineStage(engine, "ann")
         ann._events = bob._events
         await ann.start(script, job="anns", gpus=(1,), token=8)
         await ann.ending()
@@ -108,7 +108,7 @@ def test_a_job_reaches_nothing_of_another_owner_or_of_the_node(state: Path, cont
 def test_a_job_has_its_owners_rights_and_cannot_gain_others(state: Path) -> None:
     async def scene() -> None:
         engine = await open_engine(state, "")
-        stage = Stage(engine, "ann")
+        stage = EngineStage(engine, "ann")
         await stage.start(
             "id -u; id -g; id -G; umask; grep NoNewPrivs /proc/self/status | cut -f2; "
             "grep CapEff /proc/self/status | cut -f2; ls /proc/self/fd | tr '\\n' ' '"
@@ -131,7 +131,7 @@ def test_a_metrics_file_that_leads_to_somebody_elses_tells_nothing(state: Path) 
         target = state / "others.jsonl"
         target.write_text('{"it": 1000}\n')
         target.chmod(0o644)
-        stage = Stage(engine, "ann")
+        stage = EngineStage(engine, "ann")
         swap = f"rm $THEMIS_METRICS; ln -s {target} $THEMIS_METRICS; "
         hard = f"ln {target} $(dirname $THEMIS_METRICS)/hard 2> /dev/null; "
         await stage.start(READY + "tell; " + swap + hard + "echo swapped; exec sleep 600")
@@ -150,7 +150,7 @@ def test_a_metrics_file_that_leads_to_somebody_elses_tells_nothing(state: Path) 
 def test_files_of_an_owner_are_closed_to_all_others(state: Path) -> None:
     async def scene() -> None:
         engine = await open_engine(state, "")
-        stage = Stage(engine, "ann")
+        stage = EngineStage(engine, "ann")
         await stage.start("touch $THEMIS_CHECKPOINT_DIR/weights")
         await stage.ending()
         modes = {

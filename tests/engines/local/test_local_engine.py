@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from tests.support.requirements import missing
-from themis.engines.attempt.layout import Limits, StateFolder
+from themis.engines.attempt.layout import EngineLimits, StateFolder
 from themis.engines.attempt.record_file import read_page
-from themis.engines.base import CouldNotKill, Engine, Started, Task
+from themis.engines.base import CouldNotKill, Engine, ProgramStarted, Task
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.engines.host.gpu_inventory import Pretend
@@ -34,9 +34,9 @@ from themis.testing.engines import (
     READY,
     STUBBORN,
     EngineContract,
+    EngineStage,
     KillContract,
     OpenEngine,
-    Stage,
     play,
     until,
 )
@@ -47,7 +47,7 @@ MACHINE = Pretend("m0", slots=(2, 2))
 def opener(state: Path, owners: Owners, control: str = "", **limits: Any) -> OpenEngine:
     async def open_one() -> Engine:
         return await LocalEngine.open(
-            state, MACHINE, owners, control=control, limits=Limits(**limits)
+            state, MACHINE, owners, control=control, limits=EngineLimits(**limits)
         )
 
     return open_one
@@ -81,8 +81,8 @@ class TestTree(KillContract):
         return opener(state, owners, "tree")
 
 
-async def on_stage(state: Path, owners: Owners, control: str = "", **limits: Any) -> Stage:
-    return Stage(await opener(state, owners, control, **limits)(), "ann")
+async def on_stage(state: Path, owners: Owners, control: str = "", **limits: Any) -> EngineStage:
+    return EngineStage(await opener(state, owners, control, **limits)(), "ann")
 
 
 def supervisor_of(state: Path) -> tuple[int, int]:
@@ -347,7 +347,7 @@ def test_a_supervisor_that_hangs_before_it_has_said_who_it_is_does_not_hang_the_
     state: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("themis.engines.attempt.attempt._NAME_WAIT", 0.1)
-    folder = StateFolder(state, Limits())
+    folder = StateFolder(state, EngineLimits())
     folder.prepare()
     task = Task("job-1", "ann", 7, (0,), ("true",), end=boottime.now() + 600)
     attempt = folder.create(task, [""], owners.account("ann"), "tree", "")
@@ -512,7 +512,7 @@ def test_without_notices_of_the_kernel_it_looks_by_itself(
     async def scene() -> None:
         stage = await on_stage(state, owners, "tree")
         await stage.engine.start(stage.task(READY + FOREVER))
-        assert isinstance(await stage.next(), Started)
+        assert isinstance(await stage.next(), ProgramStarted)
         await stage.engine.kill("job-1", 7)
         await stage.ending()
         await stage.clean()

@@ -12,12 +12,12 @@ from themis.engines.host.gpu_inventory import Pretend
 from themis.engines.local.engine import LocalEngine
 from themis.engines.host.accounts import Owners
 from themis.errors import RefusedError
-from themis.testing.engines import ESCAPED, FOREVER, READY, STUBBORN, Stage, play, until
+from themis.testing.engines import ESCAPED, FOREVER, READY, STUBBORN, EngineStage, play, until
 
 async def scene():
     owners = Owners.single("ann")
     engine = await LocalEngine.open(Path(sys.argv[1]), Pretend("m0"), owners)
-    stage = Stage(engine, "ann")
+    stage = EngineStage(engine, "ann")
     task = await stage.start(READY + STUBBORN + ESCAPED + "id -u; echo pid $$; " + FOREVER)
     await stage.report()
     await until(lambda: len(stage.alive()) >= 2)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import themis
 from tests.support.requirements import missing
 from themis.engines.metrics import jsonl
-from themis.engines.metrics.jsonl import MOST_LINE, MetricsReader, Sample, parse_sample
+from themis.engines.metrics.jsonl import MOST_LINE, MetricSample, MetricsReader, parse_sample
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_the_metric_of_the_app_is_never_among_the_values_left_out() -> None:
     assert [name for name, _ in early.values] == ["loss", *(f"v{n}" for n in range(7))]
 
 
-def iterations(samples: tuple[Sample, ...]) -> list[float]:
+def iterations(samples: tuple[MetricSample, ...]) -> list[float]:
     return [sample.iteration for sample in samples]
 
 
@@ -44,28 +44,30 @@ def line(number: float) -> str:
 @pytest.mark.parametrize(
     ("text", "sample"),
     [
-        pytest.param('{"it": 12, "loss": 0.31, "t": 1699.2}', Sample(12, 0.31, 1699.2), id="whole"),
-        pytest.param('{"it": 12}', Sample(12, None, None), id="an iteration only"),
+        pytest.param(
+            '{"it": 12, "loss": 0.31, "t": 1699.2}', MetricSample(12, 0.31, 1699.2), id="whole"
+        ),
+        pytest.param('{"it": 12}', MetricSample(12, None, None), id="an iteration only"),
         pytest.param(
             '{"it": 1, "loss": 2, "acc": 0.5, "tag": "x", "up": true, "lr": 1e-3}',
-            Sample(1, 2.0, None, (("acc", 0.5), ("lr", 1e-3))),
+            MetricSample(1, 2.0, None, (("acc", 0.5), ("lr", 1e-3))),
             id="other numbers have their names",
         ),
         pytest.param(
             json.dumps({"it": 1, "": 1, "x" * 65: 1, "y" * 64: 1, "\ud800": 1, "a\nb": 1}),
-            Sample(1, None, None, (("y" * 64, 1.0),)),
+            MetricSample(1, None, None, (("y" * 64, 1.0),)),
             id="odd names are left out",
         ),
         pytest.param(
             json.dumps({"it": 1, **{f"v{n}": n for n in range(9)}, "loss": 3}),
-            Sample(1, 3.0, None, tuple((f"v{n}", float(n)) for n in range(7))),
+            MetricSample(1, 3.0, None, tuple((f"v{n}", float(n)) for n in range(7))),
             id="eight values, the loss among them",
         ),
         pytest.param(
-            '{"it": 1, "loss": NaN, "t": Infinity}', Sample(1, math.nan, None), id="no number"
+            '{"it": 1, "loss": NaN, "t": Infinity}', MetricSample(1, math.nan, None), id="no number"
         ),
-        pytest.param('{"it": 1, "loss": "low"}', Sample(1, None, None), id="a loss in words"),
-        pytest.param('{"it": 1, "loss": 1e300}', Sample(1, math.nan, None), id="a huge loss"),
+        pytest.param('{"it": 1, "loss": "low"}', MetricSample(1, None, None), id="a loss in words"),
+        pytest.param('{"it": 1, "loss": 1e300}', MetricSample(1, math.nan, None), id="a huge loss"),
         pytest.param('{"it": true}', None, id="a truth is no number"),
         pytest.param('{"it": -1}', None, id="less than nothing"),
         pytest.param('{"it": 1' + "0" * 400 + "}", None, id="a huge number"),
@@ -76,7 +78,7 @@ def line(number: float) -> str:
         pytest.param("", None, id="empty"),
     ],
 )
-def test_what_a_line_tells(text: str, sample: Sample | None) -> None:
+def test_what_a_line_tells(text: str, sample: MetricSample | None) -> None:
     assert parse_sample(text.encode()) == sample
 
 

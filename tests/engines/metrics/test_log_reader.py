@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.requirements import missing
-from themis.engines.metrics import LogReader, log_patterns, log_reader, matcher
-from themis.engines.metrics.jsonl import Sample
+from themis.engines.metrics import JobLogReader, log_patterns, log_reader, matcher
+from themis.engines.metrics.jsonl import MetricSample
 from themis.engines.metrics.log_patterns import MOST_PATTERN, group_of
 from themis.engines.supervisor.bounded_log import BoundedFile
 from themis.errors import ConfigError
@@ -21,15 +21,15 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
-def follow(path: Path, pattern: str = "") -> LogReader:
-    return LogReader(str(path), matcher(pattern))
+def follow(path: Path, pattern: str = "") -> JobLogReader:
+    return JobLogReader(str(path), matcher(pattern))
 
 
 def line(number: int) -> str:
     return f"step {number} loss: {number / 10}\n"
 
 
-def numbers(readings: tuple[Sample, ...] | list[Sample]) -> list[float]:
+def numbers(readings: tuple[MetricSample, ...] | list[MetricSample]) -> list[float]:
     return [each.iteration for each in readings]
 
 
@@ -155,8 +155,8 @@ def test_progress_bars_and_colours_do_not_hide_what_is_between_them(log: Path) -
 def test_what_grows_byte_by_byte_gives_every_reading_once(log: Path) -> None:
     text = "loss = 2.0, step = 1\nglobal_step/sec: 3\nnoise\r\n" + line(2) + "é\n" + line(3)
     reader, place = follow(log), 0
-    found: list[Sample] = []
-    anew: list[Sample] = []
+    found: list[MetricSample] = []
+    anew: list[MetricSample] = []
     for byte in text.encode():
         append(log, bytes([byte]))
         found += reader.read()
@@ -205,7 +205,7 @@ def test_a_line_without_end_is_skipped_and_the_next_one_is_read(
 ) -> None:
     monkeypatch.setattr(log_reader, "MOST_READ", 8192)
     reader, place = follow(log), 0
-    anew: list[Sample] = []
+    anew: list[MetricSample] = []
     append(log, line(1) + "x" * 40_000)
     found = [numbers(reader.read()) for _ in range(8)]
     assert found == [[1], *[[]] * 7]
@@ -268,8 +268,8 @@ def test_whatever_is_written_and_however_it_grows_readers_agree(
     at_once = follow(log).read()
     log.write_bytes(b"")
     grows, place = follow(log), 0
-    found: list[Sample] = []
-    anew: list[Sample] = []
+    found: list[MetricSample] = []
+    anew: list[MetricSample] = []
     cuts = data.draw(st.lists(st.integers(0, len(whole)), max_size=6))
     for start, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(whole)], strict=True):
         append(log, whole[start:end])
@@ -303,10 +303,10 @@ def test_patterns_of_ones_own_find_their_groups() -> None:
         r"b (?P<it>\d+) (?P<train_loss>\S+)(?: (?P<top1>\S+))?(?: @(?P<t>\d+))?", "train/loss"
     )
     assert group_of("train/loss") == "train_loss"
-    assert found.match("b 3 0.5 0.9 @77") == Sample(
+    assert found.match("b 3 0.5 0.9 @77") == MetricSample(
         3, None, 77, (("train/loss", 0.5), ("top1", 0.9))
     )
-    assert found.match("b 3 low") == Sample(3, None, None)
+    assert found.match("b 3 low") == MetricSample(3, None, None)
     assert found.match("c") is None
 
 

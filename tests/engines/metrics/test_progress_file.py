@@ -4,25 +4,27 @@ import os
 from pathlib import Path
 
 from tests.support.files import files_named
-from themis.engines.attempt.layout import Limits
+from themis.engines.attempt.layout import EngineLimits
 from themis.engines.host.accounts import Owners
 from themis.engines.host.gpu_inventory import Pretend
 from themis.engines.local.engine import LocalEngine
-from themis.engines.metrics.jsonl import Sample
+from themis.engines.metrics.jsonl import MetricSample
 from themis.engines.metrics.progress_file import NAME, keep_sample, recall_sample
-from themis.testing.engines import Stage, play, until
+from themis.testing.engines import EngineStage, play, until
 
 TRAINS = """echo '{"it": 11, "loss": 0.5, "t": 1}
 {"it": 12, "loss": 0.25, "t": 2}' > "$THEMIS_METRICS"; """
 HAS_NOTHING_TO_DO = ":"
 
 
-async def on_stage(state: Path, owners: Owners) -> Stage:
-    engine = await LocalEngine.open(state, Pretend("m0", slots=(2, 2)), owners, limits=Limits())
-    return Stage(engine, "ann")
+async def on_stage(state: Path, owners: Owners) -> EngineStage:
+    engine = await LocalEngine.open(
+        state, Pretend("m0", slots=(2, 2)), owners, limits=EngineLimits()
+    )
+    return EngineStage(engine, "ann")
 
 
-async def train(stage: Stage, state: Path) -> None:
+async def train(stage: EngineStage, state: Path) -> None:
     """A first start, whose service forgets it."""
     await stage.start(TRAINS + "exit 75", token=7)
     await stage.ending()
@@ -39,7 +41,7 @@ def test_a_start_that_ends_well_without_a_word_is_where_the_last_one_was(
         await train(stage, state)
         await stage.start(HAS_NOTHING_TO_DO, token=8)
         assert (await stage.ending()).outcome == "finished"
-        known = Sample(12.0, 0.25, None)
+        known = MetricSample(12.0, 0.25, None)
         assert await stage.engine.measure("job-1") == (known,)
         stretch = await stage.engine.points("job-1", 0, 10)
         assert stretch.samples == (known,)
@@ -90,7 +92,7 @@ def test_the_other_parts_of_a_job_write_nothing_down(state: Path, owners: Owners
 
 
 def test_a_metric_that_is_no_number_is_kept_as_such(tmp_path: Path) -> None:
-    keep_sample(str(tmp_path), Sample(3.0, float("nan"), 1.0, (("accuracy", 0.5),)), None)
+    keep_sample(str(tmp_path), MetricSample(3.0, float("nan"), 1.0, (("accuracy", 0.5),)), None)
     found = recall_sample(str(tmp_path), None, "loss")
     assert found is not None
     assert (found.iteration, found.time, found.others) == (3.0, None, (("accuracy", 0.5),))
@@ -104,11 +106,11 @@ def test_nothing_is_written_through_a_link_that_an_owner_made(tmp_path: Path) ->
     folder.mkdir()
     os.symlink(other, folder / NAME)
     os.symlink(other, folder / f"{NAME}.new")
-    keep_sample(str(folder), Sample(3.0, None, None), None)
+    keep_sample(str(folder), MetricSample(3.0, None, None), None)
     assert other.read_text() == "mine"
-    assert recall_sample(str(folder), None, "loss") == Sample(3.0, None, None)
+    assert recall_sample(str(folder), None, "loss") == MetricSample(3.0, None, None)
 
 
 def test_a_folder_that_is_gone_is_no_trouble(tmp_path: Path) -> None:
-    keep_sample(str(tmp_path / "gone"), Sample(3.0, None, None), None)
+    keep_sample(str(tmp_path / "gone"), MetricSample(3.0, None, None), None)
     assert recall_sample(str(tmp_path / "gone"), None, "loss") is None

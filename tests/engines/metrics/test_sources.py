@@ -19,12 +19,12 @@ from themis.engines.host.accounts import Owners
 from themis.engines.host.batched_thread import Together
 from themis.engines.host.gpu_inventory import Pretend
 from themis.engines.local.engine import LocalEngine
-from themis.engines.metrics import LogReader, TensorBoardReader, log_patterns, sources
-from themis.engines.metrics.jsonl import MetricsReader, Sample
-from themis.engines.metrics.sources import Source, check_source, reader_for, storage_time
+from themis.engines.metrics import JobLogReader, TensorBoardReader, log_patterns, sources
+from themis.engines.metrics.jsonl import MetricSample, MetricsReader
+from themis.engines.metrics.sources import SourceSpec, check_source, reader_for, storage_time
 from themis.engines.metrics.tfevents import masked_crc
 from themis.errors import ConfigError
-from themis.testing.engines import Stage, play
+from themis.testing.engines import EngineStage, play
 
 
 def record(step: int, tag: str, value: float) -> bytes:
@@ -37,9 +37,9 @@ def record(step: int, tag: str, value: float) -> bytes:
     return head + struct.pack("<I", masked_crc(head)) + body + struct.pack("<I", masked_crc(body))
 
 
-async def points(engine: Engine, count: int) -> tuple[Sample, ...]:
+async def points(engine: Engine, count: int) -> tuple[MetricSample, ...]:
     """The samples of a job, once there are so many of them; read in steps of two."""
-    found: tuple[Sample, ...] = ()
+    found: tuple[MetricSample, ...] = ()
     place = 0
     for look in itertools.count():
         stretch = await engine.points("job-1", place, 2)
@@ -52,13 +52,15 @@ async def points(engine: Engine, count: int) -> tuple[Sample, ...]:
     raise AssertionError
 
 
-def scene_of(state: Path, owners: Owners, script: str, source: Source) -> list[tuple[float, Any]]:
+def scene_of(
+    state: Path, owners: Owners, script: str, source: SourceSpec
+) -> list[tuple[float, Any]]:
     """What an engine reads of a job, while it runs and, the same, after its end."""
     read: list[tuple[float, Any]] = []
 
     async def scene() -> None:
         engine = await LocalEngine.open(state, Pretend("m0", slots=(1,)), owners)
-        stage = Stage(engine, "ann")
+        stage = EngineStage(engine, "ann")
         try:
             await stage.start(script, source=source)
             while not await engine.measure("job-1"):
@@ -89,7 +91,7 @@ def test_event_files_of_this_start_are_read_and_older_ones_are_not(
         f" mv {runs}/draft {runs}/events.out.tfevents.100;"
         f" cp {new} {runs}/events.out.tfevents.200; sleep 600"
     )
-    source = Source("train/loss", "tensorboard", path="runs")
+    source = SourceSpec("train/loss", "tensorboard", path="runs")
     read = scene_of(state, owners, script, source)
     assert read == [(n, {"train/loss": n / 2}) for n in (4.0, 5.0, 6.0)]
 
@@ -97,7 +99,7 @@ def test_event_files_of_this_start_are_read_and_older_ones_are_not(
 def test_lines_of_a_log_are_read_by_a_pattern(state: Path, owners: Owners) -> None:
     pytest.importorskip("re2")
     script = "for n in 1 2 3; do echo batch $n error 0.$n; done; echo no; sleep 600"
-    source = Source("error", "regex", pattern=r"batch (?P<it>\d+) error (?P<error>\S+)")
+    source = SourceSpec("error", "regex", pattern=r"batch (?P<it>\d+) error (?P<error>\S+)")
     read = scene_of(state, owners, script, source)
     assert read == [(n, {"error": n / 10}) for n in (1.0, 2.0, 3.0)]
 
@@ -108,8 +110,8 @@ def test_points_that_are_read_ahead_are_those_of_the_file(
     file = state.parent / "metrics"
     reader = MetricsReader(str(file))
     monkeypatch.setattr(engine, "reader_for", lambda *_: MetricsReader(str(file)))
-    attempt = SimpleNamespace(source=Source())
-    watched: Any = engine.Watched(attempt, None, Together())  # type: ignore[arg-type]
+    attempt = SimpleNamespace(source=SourceSpec())
+    watched: Any = engine.WatchedStart(attempt, None, Together())  # type: ignore[arg-type]
 
     def write(first: int, last: int) -> None:
         with file.open("a") as out:
@@ -143,20 +145,24 @@ def test_points_that_are_read_ahead_are_those_of_the_file(
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        pytest.param(Source(kind="csv"), "metric.source", id="an unknown kind"),
-        pytest.param(Source(name=""), "metric.name", id="no name"),
-        pytest.param(Source(kind="tensorboard", path="../x"), "metric.path", id="a way up"),
-        pytest.param(Source(kind="tensorboard", path="/etc"), "metric.path", id="a way elsewhere"),
-        pytest.param(Source(kind="regex", pattern="("), "metric.pattern", id="half a pattern"),
-        pytest.param(Source(kind="regex", pattern="x"), "group `it`", id="a pattern of nothing"),
+        pytest.param(SourceSpec(kind="csv"), "metric.source", id="an unknown kind"),
+        pytest.param(SourceSpec(name=""), "metric.name", id="no name"),
+        pytest.param(SourceSpec(kind="tensorboard", path="../x"), "metric.path", id="a way up"),
+        pytest.param(
+            SourceSpec(kind="tensorboard", path="/etc"), "metric.path", id="a way elsewhere"
+        ),
+        pytest.param(SourceSpec(kind="regex", pattern="("), "metric.pattern", id="half a pattern"),
+        pytest.param(
+            SourceSpec(kind="regex", pattern="x"), "group `it`", id="a pattern of nothing"
+        ),
     ],
 )
 def test_a_source_that_cannot_be_is_refused_before_anything_starts(
-    state: Path, owners: Owners, source: Source, said: str
+    state: Path, owners: Owners, source: SourceSpec, said: str
 ) -> None:
     async def scene() -> None:
         engine = await LocalEngine.open(state, Pretend("m0", slots=(1,)), owners)
-        stage = Stage(engine, "ann")
+        stage = EngineStage(engine, "ann")
         try:
             with pytest.raises(ConfigError, match=said):
                 await engine.start(stage.task("sleep 600", source=source))
@@ -171,25 +177,25 @@ def test_a_pattern_is_left_to_nodes_where_it_cannot_be_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sources, "is_able", lambda: False)
-    written = Source(kind="regex", pattern="(")
+    written = SourceSpec(kind="regex", pattern="(")
     check_source(written, elsewhere=True)
     with pytest.raises(ConfigError):
         check_source(written)
-    check_source(Source(kind="regex", pattern="tensorflow"), elsewhere=True)
+    check_source(SourceSpec(kind="regex", pattern="tensorflow"), elsewhere=True)
 
 
 def test_a_job_whose_source_cannot_be_read_any_more_is_taken_over_without_samples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempt = Attempt("j", "ann", 1, (), "r", tmp_path, str(tmp_path / "m"), "", None)
-    assert isinstance(reader_for(Source(kind="regex", pattern="hf"), attempt), LogReader)
-    assert isinstance(reader_for(Source(kind="tensorboard"), attempt), TensorBoardReader)
+    assert isinstance(reader_for(SourceSpec(kind="regex", pattern="hf"), attempt), JobLogReader)
+    assert isinstance(reader_for(SourceSpec(kind="tensorboard"), attempt), TensorBoardReader)
 
     def refuse(*_: object) -> None:
         raise ConfigError("metric.pattern", "x", "install google-re2")
 
     monkeypatch.setattr(log_patterns, "_compiled", refuse)
-    reader = reader_for(Source(kind="regex", pattern="x"), attempt)
+    reader = reader_for(SourceSpec(kind="regex", pattern="x"), attempt)
     assert reader.read() == ()
     assert reader.stretch(7, 10).end == 7
     assert "google-re2" in reader.trouble

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.requirements import missing
 from themis.engines.metrics import TensorBoardReader, tensorboard
-from themis.engines.metrics.jsonl import Sample
+from themis.engines.metrics.jsonl import MetricSample
 from themis.engines.metrics.tfevents import MOST_RECORD, Event, masked_crc, parse_event
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -57,7 +57,7 @@ def scalar(step: int, tag: str = "loss", value: float = 0.5) -> bytes:
     return framed(event(step, 1.0, [simple(tag, value)]))
 
 
-def steps(readings: Iterable[Sample]) -> list[float]:
+def steps(readings: Iterable[MetricSample]) -> list[float]:
     return [each.iteration for each in readings]
 
 
@@ -89,7 +89,7 @@ def test_a_file_of_tensorboardx_is_read_and_written_by_the_tests_own_writer_byte
     values = [value for *_, value in expected]
     assert [each.values[0][1] for each in old[:-1]] == pytest.approx(values)
     assert [each.time for each in old[:3]] == [1700000001.5, 1700000001.5, 1700000002.5]
-    assert old[-1] == Sample(6, math.nan, 1700000007.0)  # the loss was infinite
+    assert old[-1] == MetricSample(6, math.nan, 1700000007.0)  # the loss was infinite
     written = b"".join(
         framed(event(step, 1700000000.5 + step, [simple(tag, value)]))
         for step, tag, value in expected
@@ -112,8 +112,8 @@ def test_a_file_that_grows_byte_by_byte_gives_every_reading_once(tmp_path: Path,
     data = (RECORDED / name).read_bytes()
     whole = [each for each in reader(RECORDED).read() if (each.iteration >= 100) == (name == NEW)]
     same, place = reader(tmp_path), 0
-    found: list[Sample] = []
-    anew: list[Sample] = []
+    found: list[MetricSample] = []
+    anew: list[MetricSample] = []
     with (tmp_path / name).open("wb") as out:
         for byte in data:
             out.write(bytes([byte]))
@@ -344,7 +344,7 @@ def test_names_and_numbers_that_cannot_be_sent_on_are_left_out(file: Path) -> No
         + framed(event(7, math.nan, values))
     )
     (found,) = reader(file.parent).read()
-    assert found == Sample(7, 0.5, None, tuple((f"v{n}", float(n)) for n in range(7)))
+    assert found == MetricSample(7, 0.5, None, tuple((f"v{n}", float(n)) for n in range(7)))
 
 
 @given(st.binary(max_size=300))
@@ -373,8 +373,8 @@ def test_whatever_is_written_and_however_it_grows_readers_agree(
     at_once = reader(folder).read()
     file.write_bytes(b"")
     grows, place = reader(folder), 0
-    found: list[Sample] = []
-    anew: list[Sample] = []
+    found: list[MetricSample] = []
+    anew: list[MetricSample] = []
     cuts = data.draw(st.lists(st.integers(0, len(whole)), max_size=6))
     for start, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(whole)], strict=True):
         with file.open("ab") as out:

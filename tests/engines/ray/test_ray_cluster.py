@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from themis.engines.ray import driver
-from themis.engines.ray.cluster import RayCluster, RaySettings, Seen
-from themis.engines.ray.driver_client import Line
+from themis.engines.ray.cluster import RayCluster, RaySettings, RayView
+from themis.engines.ray.driver_client import DriverConnection
 from themis.engines.ray.launcher import RayLauncher
-from themis.engines.remote.launcher import Place, Times
+from themis.engines.remote.launcher import LaunchStage, Times
 from themis.engines.remote.scheduler_calls import Dealings
 from themis.errors import ConfigError, UnavailableError
 
 
-class Said(Line):
+class Said(DriverConnection):
     """A line on which a test answers."""
 
     def __init__(self) -> None:
@@ -191,7 +191,7 @@ def test_gpus_that_others_use_are_taken_out_after_two_looks(
 def test_where_a_start_is(
     group: tuple[str, str, int] | None, actor: bool, node: str, launching: bool, place: str | None
 ) -> None:
-    seen = Seen(
+    seen = RayView(
         alive=frozenset({"id-n0"}),
         groups={"themis-a": group} if group else {},
         actors=frozenset({"themis-a"} if actor else ()),
@@ -214,7 +214,7 @@ async def launched(cluster: RayCluster, line: Said, folder: Path) -> RayLauncher
     return launcher
 
 
-async def where(launcher: RayLauncher, name: str = "themis-a") -> Place | None:
+async def where(launcher: RayLauncher, name: str = "themis-a") -> LaunchStage | None:
     return (await launcher.places() or {}).get(name)
 
 
@@ -225,7 +225,7 @@ def test_what_is_gone_without_a_word_is_lost_until_it_is_over(
 
     async def scene() -> None:
         launcher = await launched(cluster, line, tmp_path)
-        assert await where(launcher) == Place("placed")
+        assert await where(launcher) == LaunchStage("placed")
         line.answers["look"] = look(node("n0"))
         await launcher.cancel("themis-a", hard=True)
         clock.time += 1000
@@ -250,7 +250,7 @@ def test_what_its_holder_saw_end_is_gone(cluster: RayCluster, line: Said, tmp_pa
         launcher = await launched(cluster, line, tmp_path)
         line.answers["look"] = look(node("n0"), groups=RUNNING["groups"])
         line._take({"ended": "themis-a", "why": ""})
-        assert await where(launcher) == Place("empty")
+        assert await where(launcher) == LaunchStage("empty")
         await launcher.cancel("themis-a", hard=True)
         line.answers["look"] = look(node("n0"))
         assert await launcher.places() == {}
@@ -278,7 +278,7 @@ def test_why_a_holder_could_not_start_anything_is_told(
     async def scene() -> None:
         launcher = await launched(cluster, line, tmp_path)
         line._take({"ended": "themis-a", "why": "no such Python"})
-        assert await where(launcher) == Place("empty", "no such Python", never=True)
+        assert await where(launcher) == LaunchStage("empty", "no such Python", never=True)
 
     asyncio.run(scene())
 
@@ -291,7 +291,7 @@ def test_a_kill_that_failed_changes_nothing(
         line.answers["cancel"] = UnavailableError("its holder does not answer")
         with pytest.raises(UnavailableError):
             await launcher.cancel("themis-a", hard=True)
-        assert await where(launcher) == Place("placed")
+        assert await where(launcher) == LaunchStage("placed")
 
     asyncio.run(scene())
 
@@ -412,7 +412,7 @@ def python(tmp_path: Path) -> str:
 
 def test_a_line_answers_and_is_opened_again_after_its_process_died(python: str) -> None:
     async def scene() -> None:
-        line = Line("auto", python)
+        line = DriverConnection("auto", python)
         assert await line.call("look") == [1]
         with pytest.raises(UnavailableError, match="no such thing"):
             await line.call("fail")
@@ -432,7 +432,7 @@ def test_a_line_answers_and_is_opened_again_after_its_process_died(python: str) 
 
 def test_a_line_that_hangs_is_ended_and_made_anew(python: str) -> None:
     async def scene() -> None:
-        line = Line("auto", python)
+        line = DriverConnection("auto", python)
         await line.call("look")
         for _ in range(2):
             with pytest.raises(UnavailableError, match="no answer within"):
@@ -445,7 +445,7 @@ def test_a_line_that_hangs_is_ended_and_made_anew(python: str) -> None:
 
 def test_a_call_that_fails_does_not_cost_others_their_line(python: str) -> None:
     async def scene() -> None:
-        line = Line("auto", python)
+        line = DriverConnection("auto", python)
         await line.call("look")
         process = line._process
         for _ in range(3):
@@ -459,7 +459,7 @@ def test_a_call_that_fails_does_not_cost_others_their_line(python: str) -> None:
 
 def test_a_line_that_cannot_be_read_leaves_nobody_waiting(python: str) -> None:
     async def scene() -> None:
-        line = Line("auto", python)
+        line = DriverConnection("auto", python)
         assert await line.call("look") == [1]
         waiting = asyncio.create_task(line.call("hang", 500.0))
         with pytest.raises(UnavailableError, match="has ended"):
@@ -478,14 +478,14 @@ def test_a_word_that_nobody_asked_for_is_not_heard(line: Said) -> None:
 def test_a_cluster_that_is_not_there_is_unavailable_and_says_why(python: str) -> None:
     async def scene() -> None:
         with pytest.raises(UnavailableError, match="nobody there"):
-            await Line("nowhere", python).call("look")
+            await DriverConnection("nowhere", python).call("look")
 
     asyncio.run(scene())
 
 
 def test_a_line_that_failed_says_why_until_it_is_tried_again(python: str) -> None:
     async def scene() -> None:
-        line = Line("nowhere", python)
+        line = DriverConnection("nowhere", python)
         for _ in range(2):
             with pytest.raises(UnavailableError, match="nobody there"):
                 await line.call("look")
@@ -496,7 +496,7 @@ def test_a_line_that_failed_says_why_until_it_is_tried_again(python: str) -> Non
 def test_a_python_without_ray_says_how_to_get_it(python: str) -> None:
     async def scene() -> None:
         with pytest.raises(UnavailableError, match=r"in .*/python: pip install .*ray\.python"):
-            await Line("without", python).call("look")
+            await DriverConnection("without", python).call("look")
 
     asyncio.run(scene())
 
@@ -511,8 +511,8 @@ def test_a_process_that_ends_by_itself_is_not_killed(
 
     async def scene() -> None:
         with pytest.raises(UnavailableError, match="nobody there"):
-            await Line("nowhere", python).call("look")
-        line = Line("auto", python)
+            await DriverConnection("nowhere", python).call("look")
+        line = DriverConnection("auto", python)
         with pytest.raises(UnavailableError, match="has ended"):
             await line.call("die")
         await line.close()

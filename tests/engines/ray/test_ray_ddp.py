@@ -14,7 +14,7 @@ import pytest
 import themis
 from tests.support.ray import RayCluster
 from tests.support.requirements import missing
-from themis.engines.base import Engine, Exited, Started, Task
+from themis.engines.base import Engine, ProgramExited, ProgramStarted, Task
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.engines.ray.cluster import RayCluster as Ray
@@ -84,14 +84,14 @@ def test_training_goes_on_from_two_machines_to_two_gpus_of_one_and_back(
         for engine, task in parts:
             await engine.start(task)
         for engine, _ in parts:
-            await next_of(engine, Started)
+            await next_of(engine, ProgramStarted)
         first = parts[0][0]
         reached = await until_iteration(first, "ddp", 1 if to_the_end else 20)
         if not to_the_end:
             await asyncio.gather(*(engine.checkpoint("ddp", task.token) for engine, task in parts))
         for engine, task in parts:
-            ending = await next_of(engine, Exited)
-            assert isinstance(ending, Exited)
+            ending = await next_of(engine, ProgramExited)
+            assert isinstance(ending, ProgramExited)
             wanted = ("finished", 0) if to_the_end else ("resumable", 75)
             assert (ending.outcome, ending.code) == wanted, await engine.tail("ddp")
             assert to_the_end or task.rank or "processes" in await engine.tail("ddp")

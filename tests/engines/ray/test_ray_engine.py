@@ -24,8 +24,8 @@ from themis.testing.engines import (
     READY,
     STUBBORN,
     EngineContract,
+    EngineStage,
     OpenEngine,
-    Stage,
     play,
     until,
 )
@@ -88,10 +88,10 @@ async def foreign(ray: RayCluster, node: str, gpus: int) -> AsyncIterator[None]:
 @asynccontextmanager
 async def opened(
     state: Path, owners: Owners, ray: RayCluster, machine: str, **settings: Any
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[EngineStage]:
     cluster = Ray(state, settings=RaySettings(python=str(ray.python), **settings))
     await cluster.look()
-    stage = Stage(await cluster.open(machine, owners), "ann")
+    stage = EngineStage(await cluster.open(machine, owners), "ann")
     try:
         yield stage
     finally:

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from tests.support.fake_scheduler import QUICK, PretendCluster, PretendLauncher, PretendScheduler
-from themis.engines.base import Engine, Exited, Started, Task
+from themis.engines.base import Engine, ProgramExited, ProgramStarted, Task
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.engines.remote.engine import RemoteEngine
-from themis.engines.remote.launcher import Place
+from themis.engines.remote.launcher import LaunchStage
 from themis.testing.engines import (
     FOREVER,
     LONG,
     READY,
     EngineContract,
+    EngineStage,
     KillContract,
     OpenEngine,
-    Stage,
     play,
     until,
 )
@@ -44,8 +44,8 @@ class TestRemote(EngineContract):
         return open_one
 
 
-async def on_stage(state: Path, owners: Owners, scheduler: PretendScheduler) -> Stage:
-    return Stage(await PretendCluster(scheduler, state).open("m0", owners), "ann")
+async def on_stage(state: Path, owners: Owners, scheduler: PretendScheduler) -> EngineStage:
+    return EngineStage(await PretendCluster(scheduler, state).open("m0", owners), "ann")
 
 
 def test_gpus_are_told_by_the_names_that_the_scheduler_chose(
@@ -55,7 +55,7 @@ def test_gpus_are_told_by_the_names_that_the_scheduler_chose(
         stage = await on_stage(state, owners, scheduler)
         await stage.engine.start(stage.task(READY + FOREVER, gpus=(0, 1)))
         event = await stage.next()
-        assert event == Started("job-1", 7, ("2", "3"))
+        assert event == ProgramStarted("job-1", 7, ("2", "3"))
         await stage.engine.kill("job-1", 7)
         await stage.ending()
         await stage.clean()
@@ -68,7 +68,7 @@ def test_a_start_that_stays_pending_is_called_off(
 ) -> None:
     async def scene() -> None:
         cluster = PretendCluster(scheduler, state, times=replace(QUICK, pending=0.5))
-        stage = Stage(await cluster.open("m0", owners), "ann")
+        stage = EngineStage(await cluster.open("m0", owners), "ann")
         scheduler.full = True
         await stage.engine.start(stage.task("exit 0"))
         ending = await stage.ending()
@@ -94,7 +94,7 @@ def test_a_scheduler_that_does_not_answer_changes_nothing_for_what_runs(
         await stage.engine.start(stage.task("exit 0", job="job-2", gpus=(1,)))
         scheduler.absent = False
         told = [await stage.next(), await stage.next()]
-        assert [type(event) for event in told] == [Started, Exited]
+        assert [type(event) for event in told] == [ProgramStarted, ProgramExited]
         await stage.engine.kill(task.job, task.token)
         await stage.ending()
         await stage.clean()
@@ -108,7 +108,7 @@ Lose = Callable[[RemoteEngine, Task], Awaitable[None]]
 
 def end_of_a_lost_job(
     state: Path, owners: Owners, scheduler: PretendScheduler, lose: Lose
-) -> Exited:
+) -> ProgramExited:
     """What is told of it at last."""
     endings = []
 
@@ -191,14 +191,16 @@ def test_starts_that_nobody_follows_are_called_off(
 def test_a_start_that_is_known_never_to_have_run_ends_with_the_reason(
     state: Path, owners: Owners, scheduler: PretendScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def places(self: PretendLauncher) -> dict[str, Place]:
-        return dict.fromkeys(scheduler.held, Place("empty", "no such Python", never=True))
+    async def places(self: PretendLauncher) -> dict[str, LaunchStage]:
+        return dict.fromkeys(scheduler.held, LaunchStage("empty", "no such Python", never=True))
 
     monkeypatch.setattr(PretendLauncher, "places", places)
 
     async def scene() -> None:
         slow = replace(QUICK, settle=1e6, beat=1e6)
-        stage = Stage(await PretendCluster(scheduler, state, times=slow).open("m0", owners), "ann")
+        stage = EngineStage(
+            await PretendCluster(scheduler, state, times=slow).open("m0", owners), "ann"
+        )
         scheduler.full = True
         await stage.engine.start(stage.task("exit 0"))
         ending = await stage.ending()
@@ -251,7 +253,7 @@ class TestAnotherClock(KillContract):
 
     def test_a_job_is_found_again_with_its_lease(self, open_engine: OpenEngine) -> None:
         async def scene() -> None:
-            first = Stage(await open_engine(), self.owner)
+            first = EngineStage(await open_engine(), self.owner)
             end = boottime.now() + LONG
             task = await first.start(READY + FOREVER, end=end)
             await first.report()

@@ -15,8 +15,8 @@ from themis.testing.engines import (
     FOREVER,
     READY,
     EngineContract,
+    EngineStage,
     OpenEngine,
-    Stage,
     play,
     until,
 )
@@ -69,7 +69,7 @@ def test_only_machines_of_the_partition_are_used_and_charged_to_the_account(
     async def scene() -> None:
         cluster = Slurm(state, SlurmSettings(partition="last", account="ml"))
         assert [item.machine.name for item in await cluster.look()] == ["n1"]
-        stage = Stage(await cluster.open("n1", owners), "ann")
+        stage = EngineStage(await cluster.open("n1", owners), "ann")
         task = await stage.start(READY + FOREVER)
         assert slurm.run("squeue", "-h", "-o", "%P %a %N").split() == ["last", "ml", "n1"]
         # What Themis has there is not taken for others'.
@@ -101,7 +101,7 @@ def test_machines_that_are_reserved_for_it_are_used_by_the_reservation_alone(
             cluster = Slurm(state, given)
             (found,) = await cluster.look()
             assert (found.machine.name, found.trouble) == ("n1", "")
-            stage = Stage(await cluster.open("n1", owners), "ann")
+            stage = EngineStage(await cluster.open("n1", owners), "ann")
             task = await stage.start(READY + FOREVER)
             assert slurm.run("squeue", "-h", "-o", "%v %N").split() == ["ours", "n1"]
             await stage.engine.kill(task.job, task.token)
@@ -119,7 +119,7 @@ def test_what_slurm_will_never_start_says_why(
     async def scene() -> None:
         cluster = Slurm(state, SlurmSettings(reservation="none-such"))
         await cluster.look()
-        stage = Stage(await cluster.open("n1", owners), "ann")
+        stage = EngineStage(await cluster.open("n1", owners), "ann")
         await stage.engine.start(stage.task("exit 0"))
         ending = await stage.ending()
         assert ending.outcome == "never-ran"
@@ -135,7 +135,7 @@ def test_on_a_machine_that_is_drained_nothing_begins_and_what_runs_goes_on(
     async def scene() -> None:
         cluster = Slurm(state)
         await cluster.look()
-        stage = Stage(await cluster.open("n1", owners), "ann")
+        stage = EngineStage(await cluster.open("n1", owners), "ann")
         task = await stage.start(READY + FOREVER)
         slurm.run("scontrol", "update", "nodename=n1", "state=drain", "reason=fan broken")
         try:
@@ -160,7 +160,7 @@ def test_a_start_that_slurm_keeps_pending_is_called_off(
     async def scene() -> None:
         cluster = Slurm(state, SlurmSettings(pending=2.0))
         await cluster.look()
-        stage = Stage(await cluster.open("n1", owners), "ann")
+        stage = EngineStage(await cluster.open("n1", owners), "ann")
         slurm.run("salloc", "--no-shell", "--job-name=foreign", "--nodelist=n1", "--gres=gpu:4")
         try:
             await stage.engine.start(stage.task("exit 0"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from themis.engines.supervisor import control_probe, processes
-from themis.engines.supervisor.cgroups import Group, find_base
+from themis.engines.supervisor.cgroups import Cgroup, find_base
 
 UNIFIED = """\
 31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
@@ -50,7 +50,7 @@ def test_a_folder_that_is_no_group_kills_nothing_and_is_not_taken_for_empty(
     tmp_path: Path,
 ) -> None:
     """On a tmpfs the files could be written to, to no effect."""
-    group = Group(str(tmp_path))
+    group = Cgroup(str(tmp_path))
     with pytest.raises(FileNotFoundError):
         group.join()
     group.kill()
@@ -74,16 +74,16 @@ PRETENDING = """
 import os, sys
 from pathlib import Path
 from themis.engines.supervisor import control_probe
-from themis.engines.supervisor.cgroups import Group
+from themis.engines.supervisor.cgroups import Cgroup
 
-made = Group.create
+made = Cgroup.create
 
 def create_with_files(group):
     made(group)
     for name, text in (("procs", ""), ("kill", ""), ("events", "populated 0\\n")):
         (Path(group.path) / f"cgroup.{name}").write_text(text)
 
-Group.create = create_with_files
+Cgroup.create = create_with_files
 control_probe._PATIENCE = 0.3
 sys.exit(control_probe.main("cgroup", sys.argv[1]))
 """
@@ -109,7 +109,7 @@ def test_files_that_can_be_written_to_no_effect_do_not_pass_for_a_group(tmp_path
 def test_without_version_2_and_namespaces_the_tree_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_probe, "own_base", lambda: None)
     monkeypatch.setattr(control_probe, "_tried", lambda *_: "not permitted")
-    assert control_probe.choose() == control_probe.Choice(
+    assert control_probe.choose() == control_probe.ChosenControl(
         "tree", "", ("cgroup: no cgroup version 2 is mounted", "namespace: not permitted")
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from themis.engines.attempt.attempt import Attempt
-from themis.engines.attempt.layout import Limits, StateFolder
+from themis.engines.attempt.layout import EngineLimits, StateFolder
 from themis.engines.base import Task
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
@@ -27,7 +27,7 @@ subprocess.Popen(sys.argv[1:], env=os.environ | told, start_new_session=True).wa
 
 @pytest.fixture
 def made(state: Path, owners: Owners) -> Attempt:
-    folder = StateFolder(state, Limits())
+    folder = StateFolder(state, EngineLimits())
     folder.prepare()
     script = STUBBORN + ESCAPED + "while :; do sleep 0.05; done"
     task = Task(

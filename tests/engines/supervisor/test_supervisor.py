@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from themis.engines.attempt.attempt import Attempt
-from themis.engines.attempt.layout import Limits, StateFolder
-from themis.engines.attempt.lease_timing import Lease
+from themis.engines.attempt.layout import EngineLimits, StateFolder
+from themis.engines.attempt.lease_timing import LeaseTimer
 from themis.engines.base import Task
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
-from themis.engines.metrics.jsonl import Sample
+from themis.engines.metrics.jsonl import MetricSample
 from themis.engines.metrics.progress_file import recall_sample
 from themis.engines.supervisor import processes
 from themis.engines.supervisor.spawn import command
@@ -45,7 +45,7 @@ def attempt(
     patience: float = 5.0,
     **more: Any,
 ) -> Attempt:
-    folder = StateFolder(state, Limits(patience=patience))
+    folder = StateFolder(state, EngineLimits(patience=patience))
     folder.prepare()
     task = Task(
         "job-1",
@@ -86,7 +86,7 @@ def test_how_far_a_job_is_outlasts_a_node_that_is_dead(
     made = attempt(state, owners, f"{says} exit {code}")
     ran(made)
     found = recall_sample(made.checkpoint, made.account, "loss")
-    assert found == Sample(12.0, 0.25, None)
+    assert found == MetricSample(12.0, 0.25, None)
 
 
 def test_of_a_job_on_several_machines_only_the_first_part_keeps_how_far_it_is(
@@ -262,7 +262,7 @@ def test_a_supervisor_whose_folder_is_gone_still_holds_the_lease(
     process = themis_exec(made)
     while (made.status or {}).get("state") != "running":
         assert process.poll() is None
-    made.write_lease(Lease(made.token, end=boottime.now() + 2.0, grace=60.0))
+    made.write_lease(LeaseTimer(made.token, end=boottime.now() + 2.0, grace=60.0))
     while (made.status or {}).get("state") != "stopping":  # it has seen the new end
         assert process.poll() is None
     shutil.rmtree(made.folder)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from themis.integrations.ray_tune.seat_server import Seat
+from themis.integrations.ray_tune.seat_server import LeasedSeat
 from themis.integrations.ray_tune.trial_rules import (
     AWAY,
     CONTINUE,
@@ -11,7 +11,7 @@ from themis.integrations.ray_tune.trial_rules import (
     PENDING,
     RUNNING,
     Books,
-    Entry,
+    TrialState,
     decision,
     gives_back,
     limit,
@@ -19,8 +19,8 @@ from themis.integrations.ray_tune.trial_rules import (
     must_leave,
 )
 
-STAYS = Seat(key=7, world=1, gpus=1, widest=1, grace=10.0)
-LEAVES = Seat(key=7, world=1, gpus=1, widest=1, grace=10.0, leaving_since=100.0)
+STAYS = LeasedSeat(key=7, world=1, gpus=1, widest=1, grace=10.0)
+LEAVES = LeasedSeat(key=7, world=1, gpus=1, widest=1, grace=10.0, leaving_since=100.0)
 
 
 def test_each_trial_has_a_job_of_its_own_until_there_are_no_more() -> None:
@@ -46,8 +46,8 @@ def test_a_trial_whose_gpus_are_on_the_wrong_machines_gives_them_back_for_a_whil
     books = Books(["0"])
     entry = books.add("a")
     assert entry is not None
-    apart = Seat(key=7, world=2, gpus=2, widest=1, grace=10.0)
-    together = Seat(key=8, world=1, gpus=2, widest=2, grace=10.0)
+    apart = LeasedSeat(key=7, world=2, gpus=2, widest=1, grace=10.0)
+    together = LeasedSeat(key=8, world=1, gpus=2, widest=2, grace=10.0)
     assert not gives_back(entry, together, 2.0, 100.0)
     assert not gives_back(entry, apart, 1.0, 100.0), "one GPU for each of its parts"
     assert gives_back(entry, apart, 2.0, 100.0)
@@ -56,13 +56,13 @@ def test_a_trial_whose_gpus_are_on_the_wrong_machines_gives_them_back_for_a_whil
 
 
 def test_a_trial_goes_on_while_its_lease_does() -> None:
-    entry = Entry("0")
+    entry = TrialState("0")
     assert decision(entry, CONTINUE, STAYS, saves=True) == CONTINUE
     assert not entry.by_lease
 
 
 def test_a_trial_is_paused_where_it_has_saved_once_its_gpus_go() -> None:
-    entry = Entry("0")
+    entry = TrialState("0")
     assert decision(entry, CONTINUE, LEAVES, saves=False) == CONTINUE
     assert decision(entry, CONTINUE, LEAVES, saves=True) == PAUSE
     assert entry.by_lease
@@ -70,23 +70,23 @@ def test_a_trial_is_paused_where_it_has_saved_once_its_gpus_go() -> None:
 
 @pytest.mark.parametrize("decided", ["STOP", "NOOP", PAUSE])
 def test_what_the_wrapped_scheduler_decides_stays(decided: str) -> None:
-    entry = Entry("0", by_lease=True)
+    entry = TrialState("0", by_lease=True)
     assert decision(entry, decided, LEAVES, saves=True) == decided
     # One that it paused waits for it, and not for GPUs.
     assert entry.by_lease is (decided != PAUSE)
 
 
 def test_a_trial_that_does_not_report_is_paused_before_its_grace_is_over() -> None:
-    entry = Entry("0", seat=7)
+    entry = TrialState("0", seat=7)
     assert not must_leave(entry, STAYS, 1000.0)
     assert not must_leave(entry, LEAVES, 104.0)
     assert must_leave(entry, LEAVES, 105.0)
 
 
 def test_a_trial_whose_seat_is_gone_or_another_is_paused_at_once() -> None:
-    assert must_leave(Entry("0", seat=7), None, 0.0)
-    assert must_leave(Entry("0", seat=6), STAYS, 0.0)
-    assert not must_leave(Entry("0"), None, 0.0), "it was never seen on one"
+    assert must_leave(TrialState("0", seat=7), None, 0.0)
+    assert must_leave(TrialState("0", seat=6), STAYS, 0.0)
+    assert not must_leave(TrialState("0"), None, 0.0), "it was never seen on one"
 
 
 def test_a_seat_goes_when_its_trial_is_not_there() -> None:
@@ -100,13 +100,13 @@ def test_a_seat_goes_when_its_trial_is_not_there() -> None:
 
 
 def test_ends_of_leases_are_no_failures_of_a_trial() -> None:
-    entry = Entry("0", failures=1)
+    entry = TrialState("0", failures=1)
     assert entry.allowed == 1
     entry.losing = True
     assert entry.allowed == 2
     entry.losing, entry.lost = False, 3
     assert entry.allowed == 4
-    assert Entry("0", failures=-1, lost=3).allowed == -1
+    assert TrialState("0", failures=-1, lost=3).allowed == -1
 
 
 class Asha:

@@ -4,12 +4,12 @@ from typing import Any, cast
 
 import pytest
 
-from themis.agent_host.own_tuner import Place
+from themis.agent_host.own_tuner import ServiceAddress
 from themis.agent_host.session.session import Agency
 from themis.apps import parse_app, plan_app
 from themis.client import Client
 from themis.config.secret import Secret
-from themis.core.model import AppId, GpuId, JobId, Lease, OwnerId, Source
+from themis.core.model import AppId, GpuId, JobId, Lease, LeaseSource, OwnerId
 from themis.core.model.presets import preset
 from themis.errors import (
     ConfigError,
@@ -20,6 +20,7 @@ from themis.errors import (
 )
 from themis.integrations.ray_tune.script_agent import Follower, Mirror
 from themis.protocol.agent_messages import (
+    AgentStart,
     EndSaid,
     LeaseNews,
     ReachedSaid,
@@ -27,7 +28,6 @@ from themis.protocol.agent_messages import (
     RunNews,
     RunSaid,
     Said,
-    Standing,
     StopSaid,
     TargetsSaid,
     TrialSaid,
@@ -78,7 +78,7 @@ class Played:
     def begin(self) -> None:
         targets = tuple((job.id, 20.0) for job in self.plan.spec.jobs)
         leases, topology = tuple(self.leases.values()), preset("demo16")
-        standing = Standing(self.plan.spec, topology, leases, (), 0, (), targets=targets)
+        standing = AgentStart(self.plan.spec, topology, leases, (), 0, (), targets=targets)
         self.take(self.agency.hear(self.at, standing))
 
     def take(self, said: list[Said]) -> None:
@@ -94,7 +94,8 @@ class Played:
 
     def grant(self, *gpus: int) -> None:
         made = [
-            Lease(GpuId(gpu), AppId("tuned"), 100 + gpu, 0.0, 600.0, Source.AUCTION) for gpu in gpus
+            Lease(GpuId(gpu), AppId("tuned"), 100 + gpu, 0.0, 600.0, LeaseSource.AUCTION)
+            for gpu in gpus
         ]
         self.leases |= {lease.gpu: lease for lease in made}
         self.take(self.agency.hear(self.at, LeaseNews(granted=tuple(made))))
@@ -241,7 +242,7 @@ class Desk:
 
 def followed(desk: Desk) -> Follower:
     client = cast("Client", desk)
-    return Follower(Place(client, Secret("hush"), None, None), APP, "key", lambda _: {})
+    return Follower(ServiceAddress(client, Secret("hush"), None, None), APP, "key", lambda _: {})
 
 
 @pytest.mark.parametrize("role", ["admin", "viewer", "node"])

@@ -20,7 +20,7 @@ from ray.tune.trainable import FunctionTrainable
 from themis.errors import ConfigError, TunerError
 from themis.integrations.ray_tune import script_run
 from themis.integrations.ray_tune.scheduler import ThemisScheduler
-from themis.integrations.ray_tune.seat_server import Seat
+from themis.integrations.ray_tune.seat_server import LeasedSeat
 
 MARK = "themis-ab-"
 
@@ -29,13 +29,13 @@ class Floor:
     """Seats as a test says."""
 
     def __init__(self) -> None:
-        self.seats: dict[str, Seat] = {}
+        self.seats: dict[str, LeasedSeat] = {}
         self.reports: list[tuple[str, float, dict[str, float]]] = []
         self.gone: list[str] = []
         self.dismissed = self.closed = False
         self._keys = 0
 
-    def seat(self, job: str) -> Seat | None:
+    def seat(self, job: str) -> LeasedSeat | None:
         return self.seats.get(job)
 
     def report(self, job: str, iteration: float, values: dict[str, float]) -> None:
@@ -53,10 +53,10 @@ class Floor:
     def come(self, *jobs: str) -> None:
         for job in jobs:
             self._keys += 1
-            self.seats[job] = Seat(self._keys, 1, 1, 1, 1000.0)
+            self.seats[job] = LeasedSeat(self._keys, 1, 1, 1, 1000.0)
 
     def leave(self, job: str, since: float = 1e9, grace: float = 1000.0) -> None:
-        self.seats[job] = Seat(self.seats[job].key, 1, 1, 1, grace, since)
+        self.seats[job] = LeasedSeat(self.seats[job].key, 1, 1, 1, grace, since)
 
 
 class Follower:
@@ -179,7 +179,7 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, int], Stage]:
     )
     monkeypatch.setattr(script_run, "open_session", opened)
     monkeypatch.setattr(script_run, "ray", cluster)
-    monkeypatch.setattr("themis.integrations.ray_tune.scheduler.Place.of", lambda *_: None)
+    monkeypatch.setattr("themis.integrations.ray_tune.scheduler.ServiceAddress.of", lambda *_: None)
     monkeypatch.setattr("atexit.register", lambda _: None)
     return Stage
 

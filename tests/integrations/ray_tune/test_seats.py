@@ -20,7 +20,7 @@ import themis
 from themis.engines.ray import cluster
 from themis.integrations.ray_tune import seat as seats
 from themis.integrations.ray_tune.seat import node_command, node_folder
-from themis.integrations.ray_tune.seat_server import Floor, Seat
+from themis.integrations.ray_tune.seat_server import LeasedSeat, SeatServer
 
 NODE = """
 import json, os, signal, sys, time
@@ -40,8 +40,8 @@ def until(true: Callable[[], object], seconds: float = 30.0) -> None:
 
 
 @pytest.fixture
-def floor() -> Iterator[Floor]:
-    made = Floor("127.0.0.1")
+def floor() -> Iterator[SeatServer]:
+    made = SeatServer("127.0.0.1")
     yield made
     made.close()
 
@@ -52,7 +52,7 @@ class Lease:
     def __init__(
         self,
         folder: Path,
-        floor: Floor,
+        floor: SeatServer,
         secret: str = "",
         planted: Callable[[Path], object] | None = None,
     ) -> None:
@@ -113,14 +113,14 @@ class Lease:
         shutil.rmtree(self.short)
 
 
-def seated(floor: Floor) -> Seat:
+def seated(floor: SeatServer) -> LeasedSeat:
     until(lambda: floor.seat("3"))
     seat = floor.seat("3")
     assert seat is not None
     return seat
 
 
-def test_a_lease_becomes_a_ray_node_with_its_gpus(tmp_path: Path, floor: Floor) -> None:
+def test_a_lease_becomes_a_ray_node_with_its_gpus(tmp_path: Path, floor: SeatServer) -> None:
     with Lease(tmp_path, floor) as lease:
         seat = seated(floor)
         assert (seat.world, seat.gpus, seat.grace, seat.leaving_since) == (1, 2, 12.5, None)
@@ -136,7 +136,7 @@ def test_a_lease_becomes_a_ray_node_with_its_gpus(tmp_path: Path, floor: Floor) 
         assert "TUNE_SEAT_SECRET" not in environ
 
 
-def test_what_ray_opens_to_everybody_is_behind_a_door(tmp_path: Path, floor: Floor) -> None:
+def test_what_ray_opens_to_everybody_is_behind_a_door(tmp_path: Path, floor: SeatServer) -> None:
     with Lease(tmp_path, floor) as lease:
         until(lambda: lease.log.exists() and lease.log.read_text())
         words, _ = json.loads(lease.log.read_text())
@@ -169,7 +169,7 @@ def _of_another(place: Path) -> None:
     ],
 )
 def test_no_node_is_started_where_others_can_interfere(
-    tmp_path: Path, floor: Floor, planted: Callable[[Path], object], reason: str
+    tmp_path: Path, floor: SeatServer, planted: Callable[[Path], object], reason: str
 ) -> None:
     with Lease(tmp_path, floor, planted=planted) as lease:
         said, _ = lease.process.communicate(timeout=30)
@@ -190,7 +190,7 @@ def test_labels_of_the_user_do_not_hide_that_a_node_is_a_seat(
     assert words[-1] == "--verbose"
 
 
-def test_results_of_a_trial_are_those_of_its_job(tmp_path: Path, floor: Floor) -> None:
+def test_results_of_a_trial_are_those_of_its_job(tmp_path: Path, floor: SeatServer) -> None:
     with Lease(tmp_path, floor) as lease:
         seated(floor)
         floor.report("3", 12, {"loss": 0.5})
@@ -203,7 +203,7 @@ def test_results_of_a_trial_are_those_of_its_job(tmp_path: Path, floor: Floor) -
         ]
 
 
-def test_a_seat_that_is_told_to_go_waits_for_its_trial(tmp_path: Path, floor: Floor) -> None:
+def test_a_seat_that_is_told_to_go_waits_for_its_trial(tmp_path: Path, floor: SeatServer) -> None:
     with Lease(tmp_path, floor) as lease:
         seated(floor)
         lease.process.send_signal(signal.SIGTERM)
@@ -214,7 +214,7 @@ def test_a_seat_that_is_told_to_go_waits_for_its_trial(tmp_path: Path, floor: Fl
         until(lambda: floor.seat("3") is None)
 
 
-def test_a_seat_waits_for_nobody_when_no_trial_is_left(tmp_path: Path, floor: Floor) -> None:
+def test_a_seat_waits_for_nobody_when_no_trial_is_left(tmp_path: Path, floor: SeatServer) -> None:
     with Lease(tmp_path, floor) as lease:
         seated(floor)
         floor.dismiss()
@@ -222,27 +222,27 @@ def test_a_seat_waits_for_nobody_when_no_trial_is_left(tmp_path: Path, floor: Fl
         assert lease.process.wait(30) == themis.GRACEFUL_EXIT
 
 
-def test_a_seat_ends_with_its_script(tmp_path: Path, floor: Floor) -> None:
+def test_a_seat_ends_with_its_script(tmp_path: Path, floor: SeatServer) -> None:
     with Lease(tmp_path, floor) as lease:
         seated(floor)
         floor.close()
         assert lease.process.wait(30) == themis.GRACEFUL_EXIT
 
 
-def test_a_node_that_ends_by_itself_is_a_failure(tmp_path: Path, floor: Floor) -> None:
+def test_a_node_that_ends_by_itself_is_a_failure(tmp_path: Path, floor: SeatServer) -> None:
     with Lease(tmp_path, floor) as lease:
         seated(floor)
         Path(f"{lease.log}.die").touch()
         assert lease.process.wait(30) == 1
 
 
-def test_strangers_have_no_seat(tmp_path: Path, floor: Floor) -> None:
+def test_strangers_have_no_seat(tmp_path: Path, floor: SeatServer) -> None:
     with Lease(tmp_path, floor, secret="guess") as lease:
         assert lease.process.wait(30) == themis.GRACEFUL_EXIT
         assert floor.trials() == ()
 
 
-def hello(floor: Floor, **change: object) -> socket.socket:
+def hello(floor: SeatServer, **change: object) -> socket.socket:
     host, _, port = floor.address.rpartition(":")
     connection = socket.create_connection((host, int(port)), timeout=10)
     words = {"trial": "3", "secret": floor.secret, "run": 1}
@@ -251,7 +251,7 @@ def hello(floor: Floor, **change: object) -> socket.socket:
     return connection
 
 
-def test_a_seat_on_two_machines_counts_when_both_are_there(floor: Floor) -> None:
+def test_a_seat_on_two_machines_counts_when_both_are_there(floor: SeatServer) -> None:
     with hello(floor, world=2, gpus=2, grace=9.0) as first:
         until(lambda: "3" in floor.trials())
         assert floor.seat("3") is None
@@ -263,7 +263,7 @@ def test_a_seat_on_two_machines_counts_when_both_are_there(floor: Floor) -> None
         until(lambda: floor.seat("3") is None)
 
 
-def test_those_of_an_earlier_run_are_no_part_of_the_next(floor: Floor) -> None:
+def test_those_of_an_earlier_run_are_no_part_of_the_next(floor: SeatServer) -> None:
     with hello(floor, run=7, world=2) as old, hello(floor, run=7, rank=1, world=2, gpus=4) as gone:
         before = seated(floor)
         with hello(floor, run=9, world=2, gpus=2):
@@ -278,7 +278,7 @@ def test_those_of_an_earlier_run_are_no_part_of_the_next(floor: Floor) -> None:
                 assert seat.key != before.key
 
 
-def test_a_seat_says_which_run_it_is(tmp_path: Path, floor: Floor) -> None:
+def test_a_seat_says_which_run_it_is(tmp_path: Path, floor: SeatServer) -> None:
     with Lease(tmp_path, floor) as lease:
         seated(floor)
         with hello(floor, run=16) as earlier:
@@ -287,7 +287,7 @@ def test_a_seat_says_which_run_it_is(tmp_path: Path, floor: Floor) -> None:
             assert lease.process.wait(30) == themis.GRACEFUL_EXIT
 
 
-def test_a_machine_that_is_gone_is_noticed_soon(floor: Floor) -> None:
+def test_a_machine_that_is_gone_is_noticed_soon(floor: SeatServer) -> None:
     made = seats.connected(floor.address)
     with made, hello(floor) as other:
         seated(floor)
@@ -303,7 +303,7 @@ def test_a_machine_that_is_gone_is_noticed_soon(floor: Floor) -> None:
 
 
 @pytest.mark.parametrize("words", [b"\n", b"[]\n", b'{"trial": "3"}\n', b"x" * 10000 + b"\n"])
-def test_nonsense_at_the_door_does_not_matter(floor: Floor, words: bytes) -> None:
+def test_nonsense_at_the_door_does_not_matter(floor: SeatServer, words: bytes) -> None:
     host, _, port = floor.address.rpartition(":")
     connection = socket.create_connection((host, int(port)), timeout=10)
     with connection, contextlib.suppress(OSError):  # It may have hung up in the middle of it.

@@ -11,8 +11,8 @@ from themis.apps.app_file import Goal, Minder
 from themis.apps.plan import argv_of
 from themis.core.model import AppId, OwnerId
 from themis.integrations.ray_tune.session import (
-    Terms,
-    Wishes,
+    ScriptSettings,
+    TuneTerms,
     app_keys,
     app_name,
     configured,
@@ -20,7 +20,7 @@ from themis.integrations.ray_tune.session import (
     node_environment,
 )
 
-TERMS = Terms(
+TERMS = TuneTerms(
     trials=12,
     gpus=2,
     resources={"CPU": 3.0, "disk": 1.0},
@@ -33,7 +33,9 @@ TERMS = Terms(
 
 
 def test_trials_are_jobs_with_their_gpus_and_iterations() -> None:
-    written = parse_app(app_keys(Wishes(), TERMS, "10.0.0.1:6379", "10.0.0.1:4000", "themis-ab-"))
+    written = parse_app(
+        app_keys(ScriptSettings(), TERMS, "10.0.0.1:6379", "10.0.0.1:4000", "themis-ab-")
+    )
     plan = plan_app(written, AppId(written.name), OwnerId("ann"), seed=1)
     assert written.name == "my-experiment-2026"
     assert written.tuner is Minder.OWN
@@ -46,7 +48,9 @@ def test_trials_are_jobs_with_their_gpus_and_iterations() -> None:
 
 
 def test_each_seat_is_told_whose_it_is() -> None:
-    written = parse_app(app_keys(Wishes(), TERMS, "10.0.0.1:6379", "10.0.0.1:4000", "themis-ab-"))
+    written = parse_app(
+        app_keys(ScriptSettings(), TERMS, "10.0.0.1:6379", "10.0.0.1:4000", "themis-ab-")
+    )
     words = argv_of(written.command, {"trial": "07"})
     assert words[words.index("--trial") + 1] == "07"
     assert words[words.index("--driver") + 1] == "10.0.0.1:4000"
@@ -54,7 +58,7 @@ def test_each_seat_is_told_whose_it_is() -> None:
 
 
 def test_what_the_user_says_comes_first() -> None:
-    wishes = Wishes(
+    wishes = ScriptSettings(
         name="mine",
         grace=10.0,
         iteration_seconds=0.5,
@@ -67,8 +71,8 @@ def test_what_the_user_says_comes_first() -> None:
 
 
 def test_trials_without_a_known_end_count_as_whole() -> None:
-    terms = Terms(3, 1, {}, 0, None, "min", "x", {})
-    written = parse_app(app_keys(Wishes(), terms, "a:1", "a:2", "m-"))
+    terms = TuneTerms(3, 1, {}, 0, None, "min", "x", {})
+    written = parse_app(app_keys(ScriptSettings(), terms, "a:1", "a:2", "m-"))
     assert not written.counted
     assert plan_app(written, AppId("x"), OwnerId("ann"), seed=1).spec.phases[0].jobs == 3
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.fake_scheduler import PretendCluster, PretendScheduler
 from themis.config.keys import Address, ServiceConfig, Slurm, Tls
 from themis.core.arbiter import Settings
-from themis.core.model import AppId, GpuId, JobId, Machine, OwnerId, Source
+from themis.core.model import AppId, GpuId, JobId, LeaseSource, Machine, OwnerId
 from themis.core.policies import policy
 from themis.engines.base import Engine
 from themis.engines.host import boottime
@@ -30,7 +30,7 @@ from themis.node.bridge.bridge import (
 )
 from themis.node.bridge.child import BridgeChild, bridge_command, check_bridge
 from themis.node.bridge.process import engine_folder
-from themis.node.disk import NodeDisk, RunRecord
+from themis.node.disk import NodeDisk, NodeRunRecord
 from themis.node.local_nodes import nodes_folder
 from themis.protocol.node_messages import Program, RunOrder
 from themis.security.token_files import read_token
@@ -185,7 +185,7 @@ def test_times_of_before_the_bridges_machine_restarted_are_forgotten(
     order = RunOrder(1, AppId("a"), OwnerId("ann"), JobId("j"), (0,), (7,), Program(("true",)))
     with NodeDisk.open(tmp_path / "m0", "m0") as disk:
         forget_old_times(disk, tmp_path / "m0" / "boot")
-        disk.put(RunRecord(order, lease_end=500.0, early=1.0))
+        disk.put(NodeRunRecord(order, lease_end=500.0, early=1.0))
         forget_old_times(disk, tmp_path / "m0" / "boot")
         assert disk.runs()[0].lease_end == 500.0
         monkeypatch.setattr(boottime, "boot_id", lambda: "another")
@@ -332,6 +332,6 @@ def test_a_new_service_on_machines_of_an_old_one_gives_tokens_that_they_take(
         assert memory.epoch.first_token == 42
         ledger = memory.steward.arbiter.ledger
         ledger.add(1)
-        lease = ledger.grant(GpuId(0), AppId("a"), at=0.0, end=1.0, source=Source.ARRIVAL)
+        lease = ledger.grant(GpuId(0), AppId("a"), at=0.0, end=1.0, source=LeaseSource.ARRIVAL)
         Fence(str(gpus)).take(["0"], lease.token)
     assert seen_there(replace(config, engine="local")) == 0

@@ -8,25 +8,25 @@ import pytest
 from themis.core.model import AppId, JobId, Machine, OwnerId
 from themis.core.steward import commands as cmd
 from themis.core.steward import events as ev
-from themis.core.steward.commands import Memory
+from themis.core.steward.commands import NodeMemory
 from themis.node.core.node_core import NodeCore
 from themis.protocol.node_messages import (
     MOST_PARTS,
     LeaseOrder,
+    LeaseTerms,
     LogPart,
     LogWanted,
+    NodeReport,
     Orders,
     Point,
     Program,
-    Report,
     RunOrder,
     RunState,
     SlotState,
-    Terms,
 )
 
 APP, OWNER = AppId("a"), OwnerId("ann")
-TERMS = Terms(heartbeat=1.0, node_ttl=10.0, grace=2.0)
+TERMS = LeaseTerms(heartbeat=1.0, node_ttl=10.0, grace=2.0)
 
 
 def lease(token: int, remaining: float = 60.0, gpu: int = 0) -> LeaseOrder:
@@ -43,9 +43,9 @@ def run(
 class Bench:
     """A node with its wires in hand."""
 
-    def __init__(self, memory: Memory | None = None, *found: ev.Found) -> None:
-        self.core = NodeCore(Machine("m0", "r0", (2,)), memory or Memory())
-        self.last: Report | None = None
+    def __init__(self, memory: NodeMemory | None = None, *found: ev.FoundRun) -> None:
+        self.core = NodeCore(Machine("m0", "r0", (2,)), memory or NodeMemory())
+        self.last: NodeReport | None = None
         self.handle(ev.Adopted(0.0, found))
 
     def handle(self, event: ev.NodeEvent) -> list[cmd.NodeCommand]:
@@ -56,7 +56,7 @@ class Bench:
         return commands
 
     @property
-    def report(self) -> Report:
+    def report(self) -> NodeReport:
         assert self.last is not None
         return self.last
 
@@ -78,7 +78,7 @@ class Bench:
     def started(self, at: float = 1.0, token: int = 5, remaining: float = 60.0) -> "Bench":
         """Run 1 runs on GPU 0."""
         self.tell(at, self.orders(leases=(lease(token, remaining),), runs=(run(1, token),)))
-        self.handle(ev.Started(at, 1))
+        self.handle(ev.RunStarted(at, 1))
         return self
 
     def slot(self, gpu: int = 0) -> tuple[SlotState, int]:
@@ -91,9 +91,9 @@ def kinds(commands: list[cmd.NodeCommand]) -> list[str]:
 
 
 def test_the_boot_is_on_disk_before_the_first_report() -> None:
-    core = NodeCore(Machine("m0", "r0", (2,)), Memory(boot=6, epoch=3, tokens=(4, 9)))
+    core = NodeCore(Machine("m0", "r0", (2,)), NodeMemory(boot=6, epoch=3, tokens=(4, 9)))
     first, second, *_ = core.handle(ev.Adopted(0.0))
-    assert first == cmd.Remember(Memory(7, 3, (4, 9)))
+    assert first == cmd.Remember(NodeMemory(7, 3, (4, 9)))
     assert isinstance(second, cmd.Send)
     assert (second.report.boot, second.report.number, second.report.epoch) == (7, 1, 3)
 
@@ -102,21 +102,21 @@ def test_a_token_is_on_disk_before_its_process_starts() -> None:
     bench = Bench()
     commands = bench.tell(1.0, bench.orders(leases=(lease(5),), runs=(run(1, 5),)))
     names = kinds(commands)
-    assert names.index("Start") > max(i for i, name in enumerate(names) if name == "Remember")
-    assert cmd.Remember(Memory(1, 1, (5, 0), TERMS)) in commands
+    assert names.index("StartRun") > max(i for i, name in enumerate(names) if name == "Remember")
+    assert cmd.Remember(NodeMemory(1, 1, (5, 0), TERMS)) in commands
 
 
 def test_leases_and_liveness_count_from_when_the_report_was_sent() -> None:
     bench = Bench()
     commands = bench.tell(4.0, bench.orders(leases=(lease(5, 7.0),), runs=(run(1, 5),)))
-    [start] = [command for command in commands if isinstance(command, cmd.Start)]
-    assert start.limits == ev.Limits(lease_end=7.0, checkpoint_at=5.0, until=7.0)
+    [start] = [command for command in commands if isinstance(command, cmd.StartRun)]
+    assert start.limits == ev.RunLimits(lease_end=7.0, checkpoint_at=5.0, until=7.0)
 
 
 def test_orders_that_come_when_liveness_is_over_start_nothing() -> None:
     bench = Bench()
     commands = bench.tell(11.0, bench.orders(leases=(lease(5),), runs=(run(1, 5),)))
-    assert "Start" not in kinds(commands)
+    assert "StartRun" not in kinds(commands)
 
 
 @pytest.mark.parametrize(
@@ -128,16 +128,16 @@ def test_orders_that_come_when_liveness_is_over_start_nothing() -> None:
     ],
 )
 def test_other_orders_are_not_believed(change: dict[str, Any]) -> None:
-    bench = Bench(Memory(boot=1, epoch=3))
+    bench = Bench(NodeMemory(boot=1, epoch=3))
     orders = bench.orders(leases=(lease(5),), runs=(run(1, 5),), epoch=3)
     assert bench.tell(1.0, replace(orders, **change)) == []
-    assert "Start" in kinds(bench.tell(1.0, orders))
+    assert "StartRun" in kinds(bench.tell(1.0, orders))
 
 
 def test_orders_count_once() -> None:
     bench = Bench()
     orders = bench.orders(leases=(lease(5),), runs=(run(1, 5),))
-    assert "Start" in kinds(bench.tell(1.0, orders))
+    assert "StartRun" in kinds(bench.tell(1.0, orders))
     assert bench.tell(1.1, orders) == []
 
 
@@ -150,9 +150,9 @@ def test_a_report_makes_answers_to_the_last_one_void() -> None:
 
 
 def test_a_lower_token_is_refused_and_said_so() -> None:
-    bench = Bench(Memory(boot=1, epoch=1, tokens=(8, 0)))
+    bench = Bench(NodeMemory(boot=1, epoch=1, tokens=(8, 0)))
     commands = bench.tell(1.0, bench.orders(leases=(lease(5),), runs=(run(1, 5),)))
-    assert "Start" not in kinds(commands)
+    assert "StartRun" not in kinds(commands)
     [told] = bench.report.runs
     assert told.state is RunState.LOST
     assert "older" in told.message
@@ -160,10 +160,10 @@ def test_a_lower_token_is_refused_and_said_so() -> None:
 
 def test_a_run_that_is_over_is_not_started_again() -> None:
     bench = Bench().started()
-    bench.handle(ev.Exited(2.0, 1, 0))
+    bench.handle(ev.RunExited(2.0, 1, 0))
     assert bench.slot() == (SlotState.EMPTY, 5)
     again = bench.orders(leases=(lease(5),), runs=(run(1, 5),))
-    assert "Start" not in kinds(bench.tell(3.0, again))
+    assert "StartRun" not in kinds(bench.tell(3.0, again))
     assert [told.run for told in bench.report.runs] == [1]
     assert cmd.Forget(1) in bench.tell(4.0, bench.orders(leases=(lease(5),), forget=(1,)))
     assert bench.report.runs == ()
@@ -175,22 +175,22 @@ def test_a_slot_is_empty_only_when_its_process_is_dead() -> None:
     commands = bench.tell(2.0, bench.orders())
     assert cmd.Kill(1) in commands
     assert bench.slot() == (SlotState.STOPPING, 5)
-    bench.handle(ev.Exited(2.2, 1, -9))
+    bench.handle(ev.RunExited(2.2, 1, -9))
     assert bench.slot() == (SlotState.EMPTY, 5)
 
 
 def test_nothing_starts_where_something_is_still_dying() -> None:
     bench = Bench().started()
     leases, runs = (lease(6),), (run(2, 6),)
-    assert "Start" not in kinds(bench.tell(2.0, bench.orders(leases=leases, runs=runs)))
-    bench.handle(ev.Exited(2.5, 1, -9))
-    assert "Start" in kinds(bench.tell(2.6, bench.orders(leases=leases, runs=runs)))
+    assert "StartRun" not in kinds(bench.tell(2.0, bench.orders(leases=leases, runs=runs)))
+    bench.handle(ev.RunExited(2.5, 1, -9))
+    assert "StartRun" in kinds(bench.tell(2.6, bench.orders(leases=leases, runs=runs)))
 
 
 def test_a_renewed_lease_does_not_touch_the_process() -> None:
     bench = Bench().started()
     names = kinds(bench.tell(2.0, bench.orders(leases=(lease(5, 100.0),), runs=(run(1, 5),))))
-    assert not {"Kill", "Checkpoint", "Start"} & set(names)
+    assert not {"Kill", "Checkpoint", "StartRun"} & set(names)
     assert "Renew" in names
 
 
@@ -217,10 +217,10 @@ def test_a_service_that_is_down_does_not_end_training() -> None:
 
 
 def test_a_node_that_does_not_know_the_terms_takes_absence_for_silence() -> None:
-    limits = ev.Limits(lease_end=30.0, checkpoint_at=6.0, until=8.0)
-    found = ev.Found(run(1, 5), RunState.RUNNING, limits)
+    limits = ev.RunLimits(lease_end=30.0, checkpoint_at=6.0, until=8.0)
+    found = ev.FoundRun(run(1, 5), RunState.RUNNING, limits)
     assert kinds(Bench(None, found).handle(ev.ServiceAbsent(1.0, 0.9))).count("Renew") == 0
-    known = Memory(boot=1, epoch=1, terms=TERMS)
+    known = NodeMemory(boot=1, epoch=1, terms=TERMS)
     assert kinds(Bench(known, found).handle(ev.ServiceAbsent(1.0, 0.9))).count("Renew") == 1
 
 
@@ -244,7 +244,7 @@ def test_a_run_with_a_grace_of_its_own_saves_so_long_before_its_lease_ends(
 ) -> None:
     bench = Bench()
     orders = bench.orders(leases=(lease(5, 8.0),), runs=(run(1, 5, grace=grace),))
-    [start] = [item for item in bench.tell(1.0, orders) if isinstance(item, cmd.Start)]
+    [start] = [item for item in bench.tell(1.0, orders) if isinstance(item, cmd.StartRun)]
     assert start.limits.checkpoint_at == told
     assert cmd.Checkpoint(1) not in bench.handle(ev.Ticked(told - 0.1))
     assert cmd.Checkpoint(1) in bench.handle(ev.Ticked(told))
@@ -266,13 +266,13 @@ def test_what_does_not_die_quarantines_its_gpu_until_it_does() -> None:
     bench.handle(ev.Ticked(12.0))
     assert bench.slot()[0] is SlotState.QUARANTINED
     assert "does not die" in bench.report.slots[0].reason
-    bench.handle(ev.Exited(20.0, 1, -9))
+    bench.handle(ev.RunExited(20.0, 1, -9))
     assert bench.slot() == (SlotState.EMPTY, 5)
 
 
 def test_a_node_adopts_what_runs_with_its_tokens_and_limits() -> None:
-    found = ev.Found(run(1, 5), RunState.RUNNING, ev.Limits(30.0, 6.0, 8.0))
-    bench = Bench(Memory(boot=1, epoch=1), found)
+    found = ev.FoundRun(run(1, 5), RunState.RUNNING, ev.RunLimits(30.0, 6.0, 8.0))
+    bench = Bench(NodeMemory(boot=1, epoch=1), found)
     assert bench.slot() == (SlotState.RUNNING, 5)
     assert bench.core.memory.tokens == (5, 0)
     assert cmd.Checkpoint(1) in bench.handle(ev.Ticked(6.0))
@@ -282,7 +282,7 @@ def test_a_node_that_lost_its_disk_counts_on_from_what_the_service_knows() -> No
     bench = Bench()
     outdated = replace(bench.orders(), boot=7, outdated=True)
     commands = bench.tell(1.0, outdated)
-    assert cmd.Remember(Memory(8, 0, (0, 0))) in commands
+    assert cmd.Remember(NodeMemory(8, 0, (0, 0))) in commands
     assert bench.report.boot == 8
 
 
@@ -297,7 +297,7 @@ def test_a_failed_gpu_takes_nothing() -> None:
     bench.handle(ev.GpuFailed(0.5, 0, "error 79"))
     assert bench.slot()[0] is SlotState.QUARANTINED
     wanted = bench.orders(leases=(lease(5),), runs=(run(1, 5),))
-    assert "Start" not in kinds(bench.tell(1.0, wanted))
+    assert "StartRun" not in kinds(bench.tell(1.0, wanted))
     bench.handle(ev.GpuWell(1.5, 0))
     assert bench.slot()[0] is SlotState.EMPTY
 
@@ -317,7 +317,7 @@ def test_a_gpu_with_two_faults_is_out_of_use_until_both_are_over(over: ev.Fault,
     assert bench.report.slots[0].state is SlotState.QUARANTINED
     assert bench.report.slots[0].reason == left
     wanted = bench.orders(leases=(lease(5),), runs=(run(1, 5),))
-    assert "Start" not in kinds(bench.tell(1.0, wanted))
+    assert "StartRun" not in kinds(bench.tell(1.0, wanted))
     for fault in ev.Fault:
         bench.handle(ev.GpuWell(1.5, 0, fault))
     assert bench.slot()[0] is SlotState.EMPTY
@@ -369,10 +369,10 @@ def test_points_do_not_overtake_a_report_that_is_under_way() -> None:
 
 def test_points_wait_for_a_while_and_for_an_answer_if_that_is_overdue() -> None:
     bench = Bench()
-    calm = Terms(heartbeat=8.0, node_ttl=300.0, grace=2.0)
+    calm = LeaseTerms(heartbeat=8.0, node_ttl=300.0, grace=2.0)
     orders = bench.orders(leases=(lease(5, 600.0),), runs=(run(1, 5),))
     bench.tell(1.0, replace(orders, terms=calm))
-    bench.handle(ev.Started(1.0, 1))
+    bench.handle(ev.RunStarted(1.0, 1))
     sent = []
     for second in range(14):
         at = 2.0 + second
@@ -392,8 +392,8 @@ def test_points_wait_for_a_while_and_for_an_answer_if_that_is_overdue() -> None:
 
 
 def test_a_run_that_is_over_still_tells_its_points() -> None:
-    limits = ev.Limits(60.0, 50.0, 60.0)
-    found = ev.Found(run(1, 5), RunState.EXITED, limits, 0, heard=4, more=True)
+    limits = ev.RunLimits(60.0, 50.0, 60.0)
+    found = ev.FoundRun(run(1, 5), RunState.EXITED, limits, 0, heard=4, more=True)
     bench = Bench(None, found)
     [first] = bench.report.runs
     assert (first.first, first.points, first.more) == (5, (), True)
@@ -404,7 +404,9 @@ def test_a_run_that_is_over_still_tells_its_points() -> None:
 
 
 def test_a_node_looks_at_its_shared_folder_when_the_service_says_how() -> None:
-    core = NodeCore(Machine("m0", "r0", (2,)), Memory(), trust_tenants=True, shared_dir="/shared")
+    core = NodeCore(
+        Machine("m0", "r0", (2,)), NodeMemory(), trust_tenants=True, shared_dir="/shared"
+    )
     report = next(c.report for c in core.handle(ev.Adopted(0.0)) if isinstance(c, cmd.Send))
     assert (report.trust_tenants, report.shared_dir, report.mark) == (True, "/shared", "")
     orders = Orders(1, report.boot, report.number, 1, (), (), TERMS, nonce="aa")
@@ -472,7 +474,7 @@ def test_many_parts_go_in_several_reports() -> None:
 )
 def test_a_report_says_whether_a_run_ended_by_itself(at: float, told: bool) -> None:
     bench = Bench().started(remaining=10.0)
-    bench.handle(ev.Exited(at, 1, 75))
+    bench.handle(ev.RunExited(at, 1, 75))
     assert [each.told for each in bench.report.runs] == [told]
 
 
@@ -481,7 +483,7 @@ def test_a_report_says_that_a_run_was_told_to_go_by_its_node() -> None:
     assert "Checkpoint" in kinds(bench.handle(ev.Ticked(8.0)))
     # The round was late, and its lease goes on after all.
     bench.tell(8.1, bench.orders(leases=(lease(5, 60.0),), runs=(run(1, 5),)))
-    bench.handle(ev.Exited(8.5, 1, 75))
+    bench.handle(ev.RunExited(8.5, 1, 75))
     assert [each.told for each in bench.report.runs] == [True]
 
 
@@ -489,6 +491,6 @@ def test_a_report_says_that_a_run_was_told_to_go_by_its_node() -> None:
 def test_a_run_that_ended_while_its_node_was_away_was_told_to_if_its_time_was_over(
     until: float, told: bool
 ) -> None:
-    limits = ev.Limits(until, until, until)
-    bench = Bench(Memory(), ev.Found(run(1, 5), RunState.EXITED, limits, 75))
+    limits = ev.RunLimits(until, until, until)
+    bench = Bench(NodeMemory(), ev.FoundRun(run(1, 5), RunState.EXITED, limits, 75))
     assert [each.told for each in bench.report.runs] == [told]

@@ -20,20 +20,20 @@ from themis.core.model import (
     AppSpec,
     Bid,
     Chunk,
-    Claim,
     Constraint,
     GpuId,
     JobId,
     JobSpec,
     Lease,
+    LeaseSource,
     Machine,
-    Measured,
+    MeasuredSlowdown,
     Offer,
     OwnerId,
     Phase,
+    RhoClaim,
     Row,
     Slowdown,
-    Source,
     TableRow,
     Topology,
 )
@@ -46,20 +46,20 @@ from themis.rpc.wire.convert import ONEOF, message_class
 
 _EMPTY = (0, "", None, ())
 ROOTS: tuple[type, ...] = (
-    ms.Report,
+    ms.NodeReport,
     ms.Orders,
     agent_messages.AgentReport,
     agent_messages.News,
     agent_messages.HostedAsked,
     agent_messages.Hosted,
     agent_messages.SheetAsked,
-    agent_messages.Sheet,
+    agent_messages.SubmittedApp,
 )
 
 _METRICS = ms.MetricsSource("accuracy", "regex", "events", r"step (?P<it>\d+)")
 _PROGRAM = ms.Program(("python", "train.py"), (("SEED", "7"),), "/work", 20.0, _METRICS)
 _REACHED = agent_messages.Reached(JobId("j0"), 16.0, 0.5, "it crashed")
-_SLOWDOWN = Slowdown((1.0, 1.1, 1.2, 1.3), (Measured(2, 4, 0.9),))
+_SLOWDOWN = Slowdown((1.0, 1.1, 1.2, 1.3), (MeasuredSlowdown(2, 4, 0.9),))
 _JOB = JobSpec(JobId("j0"), 0.5, 4, 2, _SLOWDOWN)
 _SPEC = AppSpec(
     AppId("sweep"),
@@ -74,7 +74,7 @@ _SPEC = AppSpec(
     True,
 )
 _TOPOLOGY = Topology((Machine("m0", "r0", (2, 2), "v100", 32.0),), "lab")
-_LEASE = Lease(GpuId(3), AppId("sweep"), 17, 1.0, 9.5, Source.LEFTOVER)
+_LEASE = Lease(GpuId(3), AppId("sweep"), 17, 1.0, 9.5, LeaseSource.LEFTOVER)
 _RUN_NEWS = agent_messages.RunNews(
     4,
     JobId("j0"),
@@ -92,11 +92,11 @@ _BID = Bid(
     (Row((Chunk(1, 2, 5), Chunk(3, 4)), 60.0),),
     (TableRow(2, 4, 30.0),),
     _SLOWDOWN,
-    Claim(1.5, 0.5),
+    RhoClaim(1.5, 0.5),
 )
 
 EXAMPLES = (
-    ms.Report(
+    ms.NodeReport(
         "m0",
         3,
         4,
@@ -155,7 +155,7 @@ EXAMPLES = (
                 "3f09a1b2",
             ),
         ),
-        ms.Terms(0.5, 5.0, 1.0),
+        ms.LeaseTerms(0.5, 5.0, 1.0),
         (8, 9),
         True,
         True,
@@ -188,7 +188,7 @@ EXAMPLES = (
         3.5,
         4,
         (
-            agent_messages.Standing(
+            agent_messages.AgentStart(
                 _SPEC,
                 _TOPOLOGY,
                 (_LEASE,),
@@ -215,7 +215,7 @@ EXAMPLES = (
     agent_messages.HostedAsked(3),
     agent_messages.Hosted(4, (AppId("sweep"),)),
     agent_messages.SheetAsked(AppId("sweep")),
-    agent_messages.Sheet(AppId("sweep"), OwnerId("ann"), "{}", 7),
+    agent_messages.SubmittedApp(AppId("sweep"), OwnerId("ann"), "{}", 7),
 )
 
 
@@ -238,8 +238,8 @@ def test_the_examples_leave_no_field_at_its_default(value: object) -> None:
 
 
 def test_a_field_that_was_not_said_takes_its_default() -> None:
-    said = from_message(ms.Terms, themis_pb2.Terms(grace=4.0))
-    assert said == ms.Terms(grace=4.0)
+    said = from_message(ms.LeaseTerms, themis_pb2.LeaseTerms(grace=4.0))
+    assert said == ms.LeaseTerms(grace=4.0)
 
 
 # Every field against the .proto
@@ -347,7 +347,7 @@ def test_the_generated_code_is_that_of_the_proto() -> None:
 # What is refused
 
 
-def _report(**changes: Any) -> ms.Report:
+def _report(**changes: Any) -> ms.NodeReport:
     return replace(EXAMPLES[0], **changes)
 
 
@@ -430,10 +430,10 @@ def test_nonsense_is_refused_with_its_place(
 
 
 def test_what_the_value_itself_refuses_is_refused_with_its_place() -> None:
-    message = themis_pb2.Report(node="m0", machine=themis_pb2.Machine(name="M 0", slots=[1]))
+    message = themis_pb2.NodeReport(node="m0", machine=themis_pb2.Machine(name="M 0", slots=[1]))
     with pytest.raises(RefusedError) as caught:
-        from_message(ms.Report, message)
-    assert caught.value.who == "Report.machine"
+        from_message(ms.NodeReport, message)
+    assert caught.value.who == "NodeReport.machine"
     assert "1 to 63 of a-z" in caught.value.reason
 
 
@@ -455,7 +455,7 @@ def test_what_cannot_be_said_is_refused_before_it_is_sent(value: object) -> None
 def test_a_message_that_is_too_long_is_refused_before_it_is_read() -> None:
     raw = to_bytes(EXAMPLES[0])
     with pytest.raises(RefusedError, match=f"{len(raw)} bytes, allowed: at most 10"):
-        from_bytes(ms.Report, raw, Bounds(size=10))
+        from_bytes(ms.NodeReport, raw, Bounds(size=10))
 
 
 def test_a_field_of_a_later_version_is_ignored() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.http_service import Desk, desk_of
-from themis.config.keys import Limits
+from themis.config.keys import CallerLimits
 from themis.core.model import OwnerId
 from themis.dashboard.model import ANONYMOUS
 from themis.recording.codec import dumps
@@ -25,7 +25,7 @@ PATH = "/v1/board/timeline"
 
 
 def at_desk(
-    path: Path, work: Callable[[Desk], Awaitable[None]], limits: Limits | None = None
+    path: Path, work: Callable[[Desk], Awaitable[None]], limits: CallerLimits | None = None
 ) -> None:
     async def go() -> None:
         async with desk_of(path, limits) as desk:
@@ -145,4 +145,4 @@ def test_a_long_timeline_counts_as_many_calls(
         assert codes == [200, 429]
         assert (await desk.call("ann", "GET", "/v1/board")).status_code == 200
 
-    at_desk(tmp_path, work, Limits(burst=20.0, requests=0.1))
+    at_desk(tmp_path, work, CallerLimits(burst=20.0, requests=0.1))

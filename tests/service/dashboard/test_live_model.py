@@ -12,12 +12,12 @@ import pytest
 
 from tests.support.http_service import Desk, desk_of, says_that_it_is_empty
 from tests.support.scripted_world import simple_app
-from themis.config.keys import Limits
+from themis.config.keys import CallerLimits
 from themis.core.arbiter import commands as cmd
 from themis.core.arbiter import events as ev
-from themis.core.arbiter.records import AppLine, RoundRecord
+from themis.core.arbiter.records import AppInRound, RoundRecord
 from themis.core.fairness.ideal_time import Convention
-from themis.core.model import AppId, GpuId, Lease, OwnerId, Source
+from themis.core.model import AppId, GpuId, Lease, LeaseSource, OwnerId
 from themis.core.model.reasons import Reason
 from themis.core.policies.base import Notes
 from themis.dashboard.assets import POLICY
@@ -26,8 +26,8 @@ from themis.recording.codec import dumps
 from themis.security.tokens import Identity, Role
 from themis.service.dashboard import live_model as live_board
 from themis.service.dashboard.change_feed import Watchers
-from themis.service.dashboard.live_model import Seen
-from themis.service.dashboard.page_history import MOST_ENDED, Past
+from themis.service.dashboard.live_model import StreamState
+from themis.service.dashboard.page_history import MOST_ENDED, PageHistory
 from themis.service.dashboard.stored_model import open_stored_service
 from themis.service.http.routes import pages
 from themis.service.persistence.round_history import Arrival
@@ -37,7 +37,7 @@ SECRET = ("ann-sweep", "ann-second")
 
 
 def at_desk(
-    path: Path, work: Callable[[Desk], Awaitable[None]], limits: Limits | None = None
+    path: Path, work: Callable[[Desk], Awaitable[None]], limits: CallerLimits | None = None
 ) -> None:
     async def go() -> None:
         async with desk_of(path, limits) as desk:
@@ -281,7 +281,7 @@ def test_streams_are_counted_and_end_with_their_token_and_with_the_service(tmp_p
         async with asyncio.timeout(20):
             await two.task
 
-    at_desk(tmp_path, work, Limits(streams=1))
+    at_desk(tmp_path, work, CallerLimits(streams=1))
 
 
 @pytest.mark.usefixtures("quick")
@@ -326,7 +326,7 @@ def test_what_is_seen_is_made_once_for_all_who_see_the_same(tmp_path: Path) -> N
         await busy(desk)
         board = desk.api._board
         one, two = (Identity(Role.TENANT, "ann", each) for each in ("token-1", "token-2"))
-        seen, again, other = Seen(0), Seen(0), Seen(0)
+        seen, again, other = StreamState(0), StreamState(0), StreamState(0)
         board._at = float("-inf")
         first = board.change(one, seen)
         board._at = desk.service.now() + 3600.0
@@ -335,7 +335,7 @@ def test_what_is_seen_is_made_once_for_all_who_see_the_same(tmp_path: Path) -> N
         board.change(Identity(Role.TENANT, "bob", "token-3"), other)
         assert again.sight is seen.sight
         assert "ann-sweep" not in other.sight.named
-        assert board.change(Identity(Role.ADMIN, "root", "token-4"), Seen(0)).others is None
+        assert board.change(Identity(Role.ADMIN, "root", "token-4"), StreamState(0)).others is None
         quiet = board.change(one, seen)
         assert (quiet.rows, quiet.gone, quiet.others, quiet.machines) == ((), (), None, None)
 
@@ -375,7 +375,7 @@ def test_only_who_may_look_gets_a_stream(tmp_path: Path) -> None:
 
 
 def lease(app: str, gpu: int, token: int, start: float) -> Lease:
-    return Lease(GpuId(gpu), AppId(app), token, start, start + 600.0, Source.AUCTION)
+    return Lease(GpuId(gpu), AppId(app), token, start, start + 600.0, LeaseSource.AUCTION)
 
 
 def over(app: str, at: float, *leases: Lease) -> cmd.End:
@@ -383,7 +383,7 @@ def over(app: str, at: float, *leases: Lease) -> cmd.End:
 
 
 def record(number: int, *apps: str) -> RoundRecord:
-    lines = tuple(AppLine(AppId(app), 1, 2, 1, Reason.SERVED, float(number)) for app in apps)
+    lines = tuple(AppInRound(AppId(app), 1, 2, 1, Reason.SERVED, float(number)) for app in apps)
     return RoundRecord(
         number, 10.0 * number, 10.0 * number, "beat", 4, (), (), (), lines, Notes(), {}
     )
@@ -398,7 +398,7 @@ def departed() -> Departed:
 
 
 def test_segments_are_bounded_and_told_from_where_one_stopped() -> None:
-    past = Past(departed(), most=3)
+    past = PageHistory(departed(), most=3)
     for number in range(5):
         start = 10.0 * number
         past.take((), [over("a-1", start + 5.0, lease("a-1", 0, number, start))], owner)
@@ -414,7 +414,7 @@ def test_segments_are_bounded_and_told_from_where_one_stopped() -> None:
 
 
 def test_what_was_before_a_restart_belongs_to_who_had_the_name_then() -> None:
-    past = Past(departed())
+    past = PageHistory(departed())
     past.take((), [cmd.Report(record(3, "late"))], owner)
     steps = (
         over("old", 5.0, lease("old", 0, 1, 1.0)),
@@ -477,7 +477,7 @@ def test_who_tries_a_name_that_is_taken_does_not_touch_its_past(tmp_path: Path) 
 
 
 def test_a_name_that_is_used_anew_right_after_a_restart_begins_without_a_past() -> None:
-    past = Past(departed())
+    past = PageHistory(departed())
     arrived = ev.AppArrived(25.0, simple_app("twice", owner="bob"))
     past.take((arrived,), [], owner)
     past.take((), [cmd.Report(record(3, "twice"))], owner)
@@ -507,7 +507,7 @@ def test_turns_come_at_once_then_for_changes_and_end() -> None:
 
 
 def test_events_of_no_interest_change_nothing_but_the_count() -> None:
-    past = Past(departed())
+    past = PageHistory(departed())
     past.take((ev.Woken(1.0),), [cmd.WakeMe(2.0)], owner)
     assert (past.changed, past.closed) == (1, 0)
 

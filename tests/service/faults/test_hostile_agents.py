@@ -15,7 +15,7 @@ import pytest
 from tests.support.grpc_service import Inline, open_world, until
 from tests.support.scripted_world import simple_app
 from tests.support.virtual import AtOnce, run_virtually
-from themis.config.keys import Limits
+from themis.config.keys import CallerLimits
 from themis.core.arbiter import Settings
 from themis.core.arbiter.records import RoundRecord
 from themis.core.model import (
@@ -35,6 +35,7 @@ from themis.core.policies import policy
 from themis.errors import RefusedError, ThemisError
 from themis.protocol.agent_messages import (
     AgentReport,
+    AgentStart,
     BidSaid,
     LeaseNews,
     News,
@@ -42,11 +43,10 @@ from themis.protocol.agent_messages import (
     PhaseSaid,
     ReleaseSaid,
     Said,
-    Standing,
     StopSaid,
     TargetsSaid,
 )
-from themis.protocol.node_messages import Report, SlotReport, SlotState
+from themis.protocol.node_messages import NodeReport, SlotReport, SlotState
 from themis.rpc.methods import EXCHANGE, REPORT
 from themis.rpc.wire import Bounds, from_bytes, to_bytes
 from themis.security.tokens import Role
@@ -138,7 +138,7 @@ MEDDLING: tuple[Said, ...] = (
 """What else an agent may say that it should not."""
 
 
-BOUNDS = Bounds(Limits().message_bytes, Limits().rows)
+BOUNDS = Bounds(CallerLimits().message_bytes, CallerLimits().rows)
 
 
 def gets_in(said: Said) -> bool:
@@ -182,7 +182,7 @@ class Somebody:
 
     async def _answers(self, item: object, at: float) -> list[Said]:
         match item:
-            case Standing(leases=leases):
+            case AgentStart(leases=leases):
                 self.held = {lease.gpu for lease in leases}
             case LeaseNews():
                 self.held |= {lease.gpu for lease in (*item.granted, *item.renewed)}
@@ -211,14 +211,14 @@ def crowd() -> list[Somebody]:
     return [Somebody(AppId(f"a{number}"), kind) for number, kind in enumerate(kinds)]
 
 
-async def be_a_node(report: Callable[[Report], Coroutine[Any, Any, Any]], name: str) -> None:
+async def be_a_node(report: Callable[[NodeReport], Coroutine[Any, Any, Any]], name: str) -> None:
     """A machine on which nothing ever runs."""
     slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(GPUS))
     machine = Machine(name, "r0", (GPUS,))
     number = epoch = revision = 0
     while True:
         number += 1
-        orders = await report(Report(name, 1, number, epoch, revision, slots, (), machine))
+        orders = await report(NodeReport(name, 1, number, epoch, revision, slots, (), machine))
         epoch, revision = orders.epoch, orders.revision
 
 
@@ -289,7 +289,7 @@ def test_rounds_end_by_their_deadline_whoever_is_asked(tmp_path: Path) -> None:
 def test_floods_and_broken_messages_hold_up_nobody(tmp_path: Path) -> None:
     async def scene() -> None:
         # So few that the flood is one on a slow machine too.
-        door = GrpcSettings(limits=Limits(requests=8.0, burst=80.0))
+        door = GrpcSettings(limits=CallerLimits(requests=8.0, burst=80.0))
         often = replace(SETTINGS, lease=5.0)
         async with open_world(tmp_path, rule="themis", settings=often, door=door) as world:
             node = world.node("m0")

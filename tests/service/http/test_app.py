@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from tests.support.http_service import HOST, Desk, desk_of, says_that_it_is_empty
 from tests.support.requirements import examples
 from tests.support.scripted_world import simple_app
-from themis.config.keys import Limits
+from themis.config.keys import CallerLimits
 from themis.core.arbiter import events as ev
 from themis.core.model import GpuId, Machine
 from themis.core.steward.events import ReportCame
 from themis.errors import UnavailableError
-from themis.protocol.node_messages import Report, SlotReport, SlotState
+from themis.protocol.node_messages import NodeReport, SlotReport, SlotState
 from themis.recording.codec import dumps
 from themis.security.permissions import TABLE, Access, Verb
 from themis.security.tokens import Role
 from themis.service.http.app import ENDPOINTS, Endpoint
-from themis.service.http.routes.endpoints import Kind
+from themis.service.http.routes.endpoints import AnswerKind
 
 
 def test_people_submit_see_and_end_their_apps(tmp_path: Path) -> None:
@@ -246,8 +246,8 @@ def test_a_machine_says_how_it_is(tmp_path: Path) -> None:
             (line,) = (await desk.call("root", "GET", "/v1/nodes")).json()["nodes"]
             assert (line["control"], line["trouble"], line["trust_tenants"]) == (None, "", None)
             slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(8))
-            report = Report("m0", 1, 1, 0, 0, slots, (), Machine("m0", "r0", (8,)), "tree", "9.9",
-                            True, "/shared", "", "Stale file handle")  # fmt: skip
+            report = NodeReport("m0", 1, 1, 0, 0, slots, (), Machine("m0", "r0", (8,)), "tree",
+                            "9.9", True, "/shared", "", "Stale file handle")  # fmt: skip
             desk.service.apply(ReportCame(desk.service.now(), report))
             (line,) = (await desk.call("root", "GET", "/v1/nodes")).json()["nodes"]
             assert (line["control"], line["version"], line["trust_tenants"]) == (
@@ -308,7 +308,7 @@ def test_every_route_is_decided_by_the_table(tmp_path: Path) -> None:
             roles = {"": None, "root": Role.ADMIN, "ann": Role.TENANT, "eve": Role.VIEWER,
                      "m0": Role.NODE}  # fmt: skip
             # Streams do not end by themselves: test_live_model.py opens them.
-            for item in (each for each in ENDPOINTS if each.kind is not Kind.STREAM):
+            for item in (each for each in ENDPOINTS if each.kind is not AnswerKind.STREAM):
                 path = filled(item.path, NOTHING.__getitem__)
                 for who, role in roles.items():
                     answer = await desk.call(who, item.method, path)
@@ -357,7 +357,7 @@ def test_a_browser_logs_in_once_by_a_link_and_writes_only_from_our_pages(tmp_pat
 
 def test_wrong_credentials_are_counted_by_where_they_come_from(tmp_path: Path) -> None:
     async def work() -> None:
-        async with desk_of(tmp_path, Limits(requests=0.01, burst=4.0)) as desk:
+        async with desk_of(tmp_path, CallerLimits(requests=0.01, burst=4.0)) as desk:
             assert (await desk.call("root", "GET", "/v1/whoami")).status_code == 200
             right = desk.tokens["bob"]
             wrong = right[:-43] + "".join(reversed(right[-43:]))
@@ -419,7 +419,9 @@ QUERY = st.sampled_from(["", "0", "-1", "1e-3", "64", "nan", "inf", "9" * 30, "x
 
 def request_of(data: st.DataObject) -> tuple[Endpoint, str]:
     """A route, and a path to it: real things or nonsense, in the path and behind it."""
-    item = data.draw(st.sampled_from([each for each in ENDPOINTS if each.kind is not Kind.STREAM]))
+    item = data.draw(
+        st.sampled_from([each for each in ENDPOINTS if each.kind is not AnswerKind.STREAM])
+    )
     real = data.draw(st.booleans())
 
     def value(name: str) -> str:

@@ -14,14 +14,14 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from tests.support.grpc_service import until
-from themis.config.keys import Address, Limits, Tls
+from themis.config.keys import Address, CallerLimits, Tls
 from themis.security.certificate_authority import make_authority, make_server
 from themis.service.http.connection_limits import Guard
 from themis.service.http.server import open_http
 
 LOOPBACK = Address("127.0.0.1", 0)
-SHORT = Limits(patience=0.05)
-LONG = Limits(patience=3600.0, per_address=4, connections=6)
+SHORT = CallerLimits(patience=0.05)
+LONG = CallerLimits(patience=3600.0, per_address=4, connections=6)
 HALF = b"GET /quick HTTP/1.1\r\nHost: x\r\n"
 BODY = b"POST /quick HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
 GET = b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -32,7 +32,7 @@ Caller = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class Place:
     """A door with something behind it."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: CallerLimits) -> None:
         self.guard = Guard(limits)
         self.address = LOOPBACK
         self.busy = 0
@@ -78,7 +78,7 @@ class Place:
 
 
 def behind_the_door(
-    limits: Limits, work: Callable[[Place], Awaitable[None]], tls: Tls | None = None
+    limits: CallerLimits, work: Callable[[Place], Awaitable[None]], tls: Tls | None = None
 ) -> None:
     @asynccontextmanager
     async def place() -> AsyncIterator[Place]:
@@ -187,7 +187,7 @@ def test_a_connection_is_good_for_several_requests() -> None:
         # And then it is the caller's turn again.
         assert await is_cut_off(caller)
 
-    behind_the_door(Limits(patience=0.5), work)
+    behind_the_door(CallerLimits(patience=0.5), work)
 
 
 def test_half_sent_requests_keep_out_each_other_and_nobody_else() -> None:
@@ -246,7 +246,7 @@ def test_small_answers_are_not_held_back() -> None:
 def test_other_limits_hold_for_who_comes_next() -> None:
     async def work(place: Place) -> None:
         half = [await place.calls(HALF) for _ in range(4)]
-        place.guard.change(Limits(patience=3600.0, per_address=1))
+        place.guard.change(CallerLimits(patience=3600.0, per_address=1))
         await place.calls(HALF)
         assert await is_cut_off(half[0])
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.http_service import Desk, desk_of
-from themis.config.keys import Limits
-from themis.core.arbiter.records import AppLine, RoundRecord
+from themis.config.keys import CallerLimits
+from themis.core.arbiter.records import AppInRound, RoundRecord
 from themis.core.model import AppId, Bid, Chunk, OwnerId, Row
 from themis.core.model.reasons import Reason
 from themis.core.policies.base import Notes
@@ -20,7 +20,7 @@ EMPTY = RoundRecord(1, 0.0, 1.0, "beat", 4, (), (), (), (), Notes(), {})
 def of_apps(number: int, count: int) -> RoundRecord:
     """A round in which so many apps bid."""
     names = [AppId(f"app-{index}") for index in range(count)]
-    lines = tuple(AppLine(name, 0, 4, 0, Reason.NOT_IN_AUCTION) for name in names)
+    lines = tuple(AppInRound(name, 0, 4, 0, Reason.NOT_IN_AUCTION) for name in names)
     rows = (Row((Chunk(0, 1),), 10.0),)
     return replace(EMPTY, round=number, apps=lines, notes=Notes(bids=tuple(
         Bid(name, rows) for name in names)))  # fmt: skip
@@ -102,7 +102,7 @@ def test_others_are_answered_while_a_page_is_written(tmp_path: Path) -> None:
 
 def test_a_page_counts_for_more_than_a_call(tmp_path: Path) -> None:
     async def work() -> None:
-        async with desk_of(tmp_path, Limits(requests=0.1)) as desk:
+        async with desk_of(tmp_path, CallerLimits(requests=0.1)) as desk:
             pages = [await desk.call("root", "GET", "/v1/rounds") for _ in range(20)]
             assert {page.status_code for page in pages[:18]} == {200}
             assert pages[-1].status_code == 429

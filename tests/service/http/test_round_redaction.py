@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from themis.core.arbiter.records import AppLine, RoundRecord
-from themis.core.model import AppId, Bid, Chunk, GpuId, OwnerId, Row, Source
+from themis.core.arbiter.records import AppInRound, RoundRecord
+from themis.core.model import AppId, Bid, Chunk, GpuId, LeaseSource, OwnerId, Row
 from themis.core.model.reasons import Reason
 from themis.core.policies.base import Allotment, Certificate, Notes
 from themis.errors import DeniedError, UnknownCallerError
@@ -19,8 +19,8 @@ OWNERS = {
 }
 
 
-def line(app: str, held: int, granted: int, rho: float | None) -> AppLine:
-    return AppLine(AppId(app), held, 8, granted, Reason.PARTLY_SERVED, rho, 1, invited=True)
+def line(app: str, held: int, granted: int, rho: float | None) -> AppInRound:
+    return AppInRound(AppId(app), held, 8, granted, Reason.PARTLY_SERVED, rho, 1, invited=True)
 
 
 def bid(app: str, seconds: float) -> Bid:
@@ -34,8 +34,8 @@ RECORD = RoundRecord(
     trigger="beat",
     offered=8,
     allotments=(
-        Allotment(AppId("zebra-1"), (GpuId(3), GpuId(1)), Source.AUCTION),
-        Allotment(AppId("secret-a"), (GpuId(2),), Source.LEFTOVER),
+        Allotment(AppId("zebra-1"), (GpuId(3), GpuId(1)), LeaseSource.AUCTION),
+        Allotment(AppId("secret-a"), (GpuId(2),), LeaseSource.LEFTOVER),
     ),
     followups=(),
     dropped=(),

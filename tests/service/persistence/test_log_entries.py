@@ -7,7 +7,7 @@ import pytest
 
 from themis.core.arbiter.commands import Ask, Command, End, Solve
 from themis.core.arbiter.events import AppEnded
-from themis.core.model import AppId, GpuId, Lease, Offer, Source
+from themis.core.model import AppId, GpuId, Lease, LeaseSource, Offer
 from themis.errors import RefusedError
 from themis.recording.codec import dumps
 from themis.service.persistence.log_entries import body_of, commands_in, events_in
@@ -16,7 +16,7 @@ from themis.testing.solvers import random_problem
 OFFER = Offer(3, tuple(map(GpuId, range(64))), (), ())
 ASKS = [Ask(AppId(f"app-{number}"), OFFER, 9.0) for number in range(20)]
 HOLDER = replace(OFFER, kept=(GpuId(70),), expiring=(GpuId(1), GpuId(2)))
-END = End(AppId("b"), (Lease(GpuId(1), AppId("b"), 1, 0.0, 5.0, Source.AUCTION),), 5.0)
+END = End(AppId("b"), (Lease(GpuId(1), AppId("b"), 1, 0.0, 5.0, LeaseSource.AUCTION),), 5.0)
 
 SOLVE = Solve(3, random_problem(1), 1000, 12.5)
 

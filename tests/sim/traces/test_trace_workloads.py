@@ -17,12 +17,12 @@ from themis.errors import ConfigError, CorruptLogError, InvariantError, MissingF
 from themis.recording.codec import dumps
 from themis.sim import RunConfig, prepare, run
 from themis.sim.traces import (
-    AppLine,
+    CompactApp,
     ImportOptions,
     NoJobsError,
-    Plan,
     Trace,
     TraceJob,
+    TracePlan,
     header_of,
     plan_workload,
     read_trace,
@@ -43,11 +43,11 @@ def trace_of(*rows: tuple[float, float, int, str], origin: float = 0.0) -> Trace
     return Trace("csv", len(jobs), jobs, origin=origin)
 
 
-def plan_of(*rows: tuple[float, float, int, str], **options: Any) -> Plan:
+def plan_of(*rows: tuple[float, float, int, str], **options: Any) -> TracePlan:
     return plan_workload(trace_of(*rows), "mine", ImportOptions(**options))
 
 
-def write(plan: Plan, path: Path) -> Path:
+def write(plan: TracePlan, path: Path) -> Path:
     write_workload(path, plan.header, plan.lines())
     return path
 
@@ -177,14 +177,14 @@ def test_a_line_is_written_as_the_codec_would(
     texts: tuple[str, str, str], arrival: float, jobs: list[tuple[int, int]]
 ) -> None:
     gpus, seconds = tuple(each[0] for each in jobs), tuple(each[1] for each in jobs)
-    line = AppLine(AppId(texts[0]), OwnerId(texts[1]), arrival, texts[2], gpus, seconds)
+    line = CompactApp(AppId(texts[0]), OwnerId(texts[1]), arrival, texts[2], gpus, seconds)
     assert line.to_json() == dumps(line)
 
 
 @pytest.mark.parametrize("arrival", [math.nan, math.inf])
 def test_an_app_that_never_arrives_is_not_written(arrival: float) -> None:
     with pytest.raises(InvariantError, match="arrives at"):
-        AppLine(AppId("a"), OwnerId("o"), arrival, "GNMT", (1,), (1,)).to_json()
+        CompactApp(AppId("a"), OwnerId("o"), arrival, "GNMT", (1,), (1,)).to_json()
 
 
 def test_a_generated_workload_can_be_written_too(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_file_that_cannot_be_finished_leaves_the_old_one(tmp_path: Path) -> No
     plan, path = plan_of(*THREE), tmp_path / "w.jsonl"
     path.write_text("old")
 
-    def broken() -> list[AppLine]:
+    def broken() -> list[CompactApp]:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

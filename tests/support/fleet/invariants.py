@@ -17,7 +17,7 @@ from themis.core.model import AppId, GpuId, Lease
 from themis.core.steward.commands import (
     AcceptRun,
     AcceptSession,
-    Answer,
+    AnswerReport,
     StewardCommand,
     TellPoints,
     TellRun,
@@ -275,7 +275,7 @@ class Checker:
             self.fail(f"tokens of GPU {lease.gpu} do not rise", lease)
         self._last_given[lease.gpu] = lease.token
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: AnswerReport) -> None:
         """A node is told its leases and runs."""
         self._forgotten.update(answer.orders.forget)
         received = self._sim.now  # At the earliest a heartbeat ago, so that this is a bound.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 from themis.core.model import Machine
 from themis.core.steward import commands as cmd
 from themis.core.steward import events as ev
-from themis.core.steward.events import Limits
+from themis.core.steward.events import RunLimits
 from themis.node.core.node_core import NodeCore
 from themis.protocol.node_messages import Orders, Point, RunOrder, RunState
 
@@ -26,7 +26,7 @@ class Process:
     """A training process with its supervisor: it is there from `start` until `end`."""
 
     order: RunOrder
-    limits: Limits
+    limits: RunLimits
     node: "SimNode"
     start: float
     deaf: bool
@@ -48,13 +48,13 @@ class Process:
         """How many points it has written: one a second."""
         return math.floor(min(self.end, self.node.sim.now) - self.start)
 
-    def found(self) -> ev.Found:
+    def found(self) -> ev.FoundRun:
         """What its supervisor's files say."""
         state = RunState.RUNNING if self.alive else RunState.EXITED
         if not self.alive and self.code is None:
             state = RunState.LOST
         seconds = min(self.end, self.node.sim.now) - self.start
-        return ev.Found(
+        return ev.FoundRun(
             self.order,
             state,
             self.limits,
@@ -74,9 +74,9 @@ class SimNode:
     machine: Machine
     rng: random.Random
     rate: float
-    make: Callable[[Machine, cmd.Memory], NodeCore]
+    make: Callable[[Machine, cmd.NodeMemory], NodeCore]
     offset: float = 0.0
-    disk: cmd.Memory = field(default_factory=cmd.Memory)
+    disk: cmd.NodeMemory = field(default_factory=cmd.NodeMemory)
     core: NodeCore | None = None
     paused: bool = False
     backlog: list[Callable[[], None]] = field(default_factory=list)
@@ -140,7 +140,7 @@ class SimNode:
                 self.sim.checker.ended(process)
         self.offset = self.rng.uniform(0.0, 100.0) - self.rate * self.sim.now
         if wiped:
-            self.disk = cmd.Memory()
+            self.disk = cmd.NodeMemory()
             self.processes.clear()
 
     def pause(self) -> None:
@@ -199,7 +199,7 @@ class SimNode:
             case cmd.TickMe(at=at):
                 self.ticks += 1
                 self.sim.at(self.true(at) + 1e-9, self.tick, self.life, self.ticks)
-            case cmd.Start():
+            case cmd.StartRun():
                 self._start(command)
             case cmd.Renew(run=run, limits=limits):
                 process = self.processes.get(run)
@@ -222,7 +222,7 @@ class SimNode:
 
     # Processes
 
-    def _start(self, command: cmd.Start) -> None:
+    def _start(self, command: cmd.StartRun) -> None:
         rng, sim = self.rng, self.sim
         run = command.order.run
         process = Process(
@@ -243,7 +243,7 @@ class SimNode:
 
     def _is_up(self, process: Process) -> None:
         if process.alive:
-            self.take(ev.Started, process.order.run)
+            self.take(ev.RunStarted, process.order.run)
             self.sim.later(4.0, self._measure, process)
 
     def _read_often(self, process: Process, life: int) -> None:
@@ -263,7 +263,7 @@ class SimNode:
     def _measure(self, process: Process) -> None:
         if process.alive and self.core is not None:
             seconds = self.sim.now - process.start
-            self.take(ev.Measured, process.order.run, seconds, seconds)
+            self.take(ev.RunMeasured, process.order.run, seconds, seconds)
 
     def _watch(self, process: Process) -> None:
         """Let the supervisor look when its limits come; later ones are seen when it looks."""
@@ -316,4 +316,4 @@ class SimNode:
     def _tell_end(self, process: Process, code: int, life: int) -> None:
         if life == self.life and self.core is not None:
             self._read(process, life)
-            self.take(ev.Exited, process.order.run, code)
+            self.take(ev.RunExited, process.order.run, code)

@@ -12,18 +12,25 @@ from themis.core.arbiter import events as arbiter_events
 from themis.core.model import AppId, GpuId, Lease
 from themis.core.steward import commands as cmd
 from themis.core.steward.events import (
-    Exited,
-    Found,
-    Limits,
+    FoundRun,
     ReleaseRequested,
     ReportCame,
+    RunExited,
+    RunLimits,
     RunRequested,
 )
-from themis.core.steward.node_table import Node
-from themis.core.steward.rows import RunResult
+from themis.core.steward.node_table import NodeEntry
+from themis.core.steward.rows import RunEnd
 from themis.core.steward.steward import Steward
 from themis.node.core.node_core import NodeCore
-from themis.protocol.node_messages import Orders, Report, RunOrder, SlotReport, SlotState, Terms
+from themis.protocol.node_messages import (
+    LeaseTerms,
+    NodeReport,
+    Orders,
+    RunOrder,
+    SlotReport,
+    SlotState,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +45,7 @@ class Broken:
     weather: Weather | None = None
     """In which it shows soon."""
 
-    def adopts(self, found: tuple[Found, ...]) -> tuple[Found, ...]:
+    def adopts(self, found: tuple[FoundRun, ...]) -> tuple[FoundRun, ...]:
         """What a node that starts learns of what runs already."""
         return found if self.adoption else ()
 
@@ -53,15 +60,15 @@ class CountsFromReceipt(NodeCore):
 class IgnoresLeaseEnd(NodeCore):
     """Ends nothing at the end of leases."""
 
-    def _limits(self, order: RunOrder, lease_end: float) -> Limits:
+    def _limits(self, order: RunOrder, lease_end: float) -> RunLimits:
         limits = super()._limits(order, math.inf)
-        return Limits(lease_end, limits.checkpoint_at, limits.until)
+        return RunLimits(lease_end, limits.checkpoint_at, limits.until)
 
 
 class IgnoresSilence(NodeCore):
     """Ends nothing when it is cut off."""
 
-    def _limits(self, order: RunOrder, lease_end: float) -> Limits:
+    def _limits(self, order: RunOrder, lease_end: float) -> RunLimits:
         self._alive_until = math.inf
         return super()._limits(order, lease_end)
 
@@ -69,7 +76,7 @@ class IgnoresSilence(NodeCore):
 class RemembersLate(NodeCore):
     """Starts first, then writes the token down."""
 
-    def _launch(self, remember: cmd.Remember, start: cmd.Start) -> None:
+    def _launch(self, remember: cmd.Remember, start: cmd.StartRun) -> None:
         self._out.append(start)
         self._out.append(remember)
 
@@ -77,7 +84,7 @@ class RemembersLate(NodeCore):
 class RemembersNothing(NodeCore):
     """Writes no token down."""
 
-    def _launch(self, remember: cmd.Remember, start: cmd.Start) -> None:
+    def _launch(self, remember: cmd.Remember, start: cmd.StartRun) -> None:
         self._out.append(start)
 
 
@@ -122,33 +129,33 @@ class DeafToAbsence(NodeCore):
 class ForgetsTheEnd(NodeCore):
     """Keeps no record of runs that are over."""
 
-    def _on_exit(self, event: Exited) -> None:
+    def _on_exit(self, event: RunExited) -> None:
         super()._on_exit(event)
         self._over.clear()
 
 
-class _Gullible(Node):
+class _Gullible(NodeEntry):
     __slots__ = ()
 
-    def is_newer(self, report: Report) -> bool:
+    def is_newer(self, report: NodeReport) -> bool:
         return True
 
 
-class _OfAnyBoot(Node):
+class _OfAnyBoot(NodeEntry):
     __slots__ = ()
 
-    def is_newer(self, report: Report) -> bool:
+    def is_newer(self, report: NodeReport) -> bool:
         return report.boot != self.boot or report.number > self.number
 
 
 class TakesOldReports(Steward):
     """Believes a report whenever it comes."""
 
-    kind: ClassVar[type[Node]] = _Gullible
+    kind: ClassVar[type[NodeEntry]] = _Gullible
 
-    def _meet(self, name: str, heard: float) -> Node:
+    def _meet(self, name: str, heard: float) -> NodeEntry:
         node = super()._meet(name, heard)
-        fields = Node.__dataclass_fields__
+        fields = NodeEntry.__dataclass_fields__
         self._roster.nodes[name] = node = self.kind(
             **{each: getattr(node, each) for each in fields}
         )
@@ -160,7 +167,7 @@ class TakesOldReports(Steward):
 class TakesOldBoots(TakesOldReports):
     """Believes a report of a boot that is over."""
 
-    kind: ClassVar[type[Node]] = _OfAnyBoot
+    kind: ClassVar[type[NodeEntry]] = _OfAnyBoot
 
 
 class TrustsOldEpochs(Steward):
@@ -196,22 +203,22 @@ class HurriesAfterRestart(Steward):
 class GivesUpEarly(Steward):
     """Gives nodes up before they can have ended everything."""
 
-    def _last_word(self, node: Node) -> float:
+    def _last_word(self, node: NodeEntry) -> float:
         return node.heard + self._node_ttl / 2.0
 
 
 class ForgetsItsTerms(Steward):
     """Waits for nodes as long as it would tell them to live, not as long as they were told."""
 
-    def _last_word(self, node: Node) -> float:
+    def _last_word(self, node: NodeEntry) -> float:
         return node.heard + self._node_ttl + self._arbiter.settings.guard
 
 
 class GuessesTerms(NodeCore):
     """Takes the usual terms for those of its service, until it hears otherwise."""
 
-    def _on_adoption(self, at: float, found: tuple[Found, ...]) -> None:
-        self._known_terms = self._terms = Terms()
+    def _on_adoption(self, at: float, found: tuple[FoundRun, ...]) -> None:
+        self._known_terms = self._terms = LeaseTerms()
         super()._on_adoption(at, found)
 
 
@@ -247,7 +254,7 @@ class ForgetsRequests(Steward):
 class TakesBackTooSoon(Steward):
     """Counts a machine in while something may still run there."""
 
-    def _take_hardware(self, node: Node) -> None:
+    def _take_hardware(self, node: NodeEntry) -> None:
         if not node.present and node.machine is not None and node.held is not None:
             self._join(node)
         super()._take_hardware(node)
@@ -284,7 +291,7 @@ class IgnoresUse(Steward):
 class DropsWhatWasTold(Steward):
     """Lets nodes drop points before agents have heard them."""
 
-    def _heard(self, node: Node) -> tuple[tuple[int, int], ...]:
+    def _heard(self, node: NodeEntry) -> tuple[tuple[int, int], ...]:
         runs = node.held.runs if node.held is not None else ()
         return tuple((run.run, run.last) for run in runs if run.points)
 
@@ -292,7 +299,7 @@ class DropsWhatWasTold(Steward):
 class TellsEndsAtOnce(Steward):
     """Tells how a run ended before all that it reported."""
 
-    def _tell_end(self, row: RunResult) -> None:
+    def _tell_end(self, row: RunEnd) -> None:
         stream = self._streams.get(row.run)
         if stream is not None:
             stream.more, stream.last = False, stream.told
@@ -302,7 +309,7 @@ class TellsEndsAtOnce(Steward):
 class ForgetsPoints(Steward):
     """Lets nodes forget runs whose points were not heard."""
 
-    def _keeps_points(self, node: Node, run: int) -> bool:
+    def _keeps_points(self, node: NodeEntry, run: int) -> bool:
         return False
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from tests.support.fleet.machines import SimNode
 from themis.core.steward import events as ev
-from themis.core.steward.commands import Answer
-from themis.protocol.node_messages import Report
+from themis.core.steward.commands import AnswerReport
+from themis.protocol.node_messages import NodeReport
 
 if TYPE_CHECKING:
     from tests.support.fleet.simulation import FleetSim
@@ -19,7 +19,7 @@ class Network:
     def __init__(self, sim: "FleetSim", rng: random.Random) -> None:
         self._sim = sim
         self._rng = rng
-        self._recent: dict[str, deque[tuple[int, float, Report]]] = {}
+        self._recent: dict[str, deque[tuple[int, float, NodeReport]]] = {}
 
     def _delays(self) -> list[float]:
         """When the copies of a message arrive."""
@@ -35,7 +35,7 @@ class Network:
             return [rng.uniform(5.0, 40.0)]
         return [rng.uniform(0.001, 0.02), rng.choice((0.03, 2.0, 12.0)) * rng.random()]
 
-    def report(self, node: SimNode, report: Report) -> None:
+    def report(self, node: SimNode, report: NodeReport) -> None:
         """A node sends a report."""
         if node.cut_out:
             return
@@ -54,7 +54,7 @@ class Network:
                 delay = self._rng.uniform(0.0, 0.05)
                 self._sim.later(delay, self._deliver, self._sim.nodes[name], *again)
 
-    def _deliver(self, node: SimNode, life: int, sent: float, report: Report) -> None:
+    def _deliver(self, node: SimNode, life: int, sent: float, report: NodeReport) -> None:
         sim = self._sim
         if node.cut_out:
             return
@@ -68,7 +68,7 @@ class Network:
         elif zombie is None and not node.cut_in:
             sim.later(0.001, node.take_of_life, life, ev.ServiceAbsent, sent)
 
-    def answer(self, node: SimNode, life: int, answer: Answer) -> None:
+    def answer(self, node: SimNode, life: int, answer: AnswerReport) -> None:
         """The service answers."""
         if node.cut_in:
             return

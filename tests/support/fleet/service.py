@@ -10,11 +10,11 @@ from themis.core.arbiter import commands as cmd
 from themis.core.arbiter import events as ev
 from themis.core.model import Topology
 from themis.core.policies.base import Policy
-from themis.core.steward.commands import AcceptSession, Changes, Outcome, TellPoints, TellRun
+from themis.core.steward.commands import AcceptSession, DurableChanges, Outcome, TellPoints, TellRun
 from themis.core.steward.events import ReportCame, StewardEvent
 from themis.core.steward.rows import Kept
 from themis.core.steward.steward import Steward
-from themis.protocol.node_messages import Report
+from themis.protocol.node_messages import NodeReport
 
 if TYPE_CHECKING:
     from tests.support.fleet.simulation import FleetSim
@@ -35,7 +35,7 @@ class Saved:
     log: list[ev.Event] = field(default_factory=list)
     rows: dict[str, Kept] = field(default_factory=dict)
 
-    def commit(self, changes: Changes) -> None:
+    def commit(self, changes: DurableChanges) -> None:
         """All or nothing."""
         self.log.extend(changes.events)
         _apply(self.rows, changes.kept or {})
@@ -136,7 +136,7 @@ class SimService:
         for each in waiting:
             each()
 
-    def receive(self, node: str, life: int, report: Report) -> None:
+    def receive(self, node: str, life: int, report: NodeReport) -> None:
         """A report arrives."""
         if self.stalled:
             self._backlog.append(lambda: self.receive(node, life, report))
@@ -208,7 +208,7 @@ class Zombie:
         self._sim = sim
         self._steward = steward
 
-    def receive(self, node: str, life: int, report: Report) -> None:
+    def receive(self, node: str, life: int, report: NodeReport) -> None:
         """A report that came to the wrong service."""
         outcome = self._steward.handle(ReportCame(self._sim.now, report))
         if outcome.changes.any:

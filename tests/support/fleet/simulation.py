@@ -26,7 +26,7 @@ from themis.core.arbiter import Settings
 from themis.core.model import AppId, Machine
 from themis.core.policies import policy
 from themis.core.steward import events as ev
-from themis.core.steward.commands import Memory
+from themis.core.steward.commands import NodeMemory
 from themis.node.core.node_core import NodeCore
 
 SETTINGS = Settings(
@@ -115,7 +115,7 @@ class FleetSim:
                 offset=rng.uniform(0.0, 1000.0),
             )
 
-    def _core(self, machine: Machine, memory: Memory) -> NodeCore:
+    def _core(self, machine: Machine, memory: NodeMemory) -> NodeCore:
         # With storage that all of them see: jobs move here as they like.
         shared = "/shared"
         return self.broken.node(machine, memory, kill_patience=KILL_PATIENCE, shared_dir=shared)

@@ -1,6 +1,13 @@
 """What jobs report, on its way to the tuner and to what is believed of their speed."""
 
-from themis.agent_host.session.outgoing import LONGEST_WAY, MOST_WINDOWS, NEW, SILENCE, Doing, Run
+from themis.agent_host.session.outgoing import (
+    LONGEST_WAY,
+    MOST_WINDOWS,
+    NEW,
+    SILENCE,
+    Doing,
+    RequestedRun,
+)
 from themis.core.agent import events as ev
 from themis.core.model import JobId
 from themis.protocol.agent_messages import (
@@ -44,7 +51,7 @@ class Measuring(Doing):
         if windows:
             self._tell(ev.IterationsTimed(self._at, tuple(windows[-MOST_WINDOWS:])))
 
-    def _time_start(self, run: Run, news: PointsNews) -> None:
+    def _time_start(self, run: RequestedRun, news: PointsNews) -> None:
         """Tell how long a process took from its start to its first iteration."""
         began, run.running_since = run.running_since, None
         if began is None or news.first != 1:
@@ -71,7 +78,7 @@ class Measuring(Doing):
         if expected:
             self._tell(ev.Progressed(self._at, tuple(expected)))
 
-    def _trained_since(self, run: Run) -> float:
+    def _trained_since(self, run: RequestedRun) -> float:
         """Seconds for which a run should have trained since it last told how far it is."""
         if run.last is not None:
             most = SILENCE * run.gap if run.gap else NEW
@@ -80,7 +87,7 @@ class Measuring(Doing):
             return 0.0
         return min(max(0.0, self._at - run.running_since - self._agent.start_seconds), NEW)
 
-    def _note_times(self, run: Run, points: tuple[Point, ...]) -> None:
+    def _note_times(self, run: RequestedRun, points: tuple[Point, ...]) -> None:
         """Note when a run said something, by its own clock if it tells."""
         before = run.last
         for point in points:
@@ -90,7 +97,7 @@ class Measuring(Doing):
                 run.gap = max(0.0, self._at - run.heard_at)
             before, run.heard_at = point, self._at
 
-    def _said_at(self, run: Run) -> float:
+    def _said_at(self, run: RequestedRun) -> float:
         """When a run said its last word, which was some time on its way."""
         if run.last is None or run.last.time is None:
             return run.heard_at
@@ -101,7 +108,7 @@ class Measuring(Doing):
     def _metric_of(self, point: Point) -> float | None:
         return dict(point.values).get(self._app.metric.name)
 
-    def _windows(self, job: JobId, run: Run, points: tuple[Point, ...]) -> list[ev.Window]:
+    def _windows(self, job: JobId, run: RequestedRun, points: tuple[Point, ...]) -> list[ev.Window]:
         windows = []
         target = self._target(job)
         for point in points:

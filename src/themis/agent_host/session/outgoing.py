@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, assert_never
 
 from themis.apps.app_file import AppFile, Goal, Minder
-from themis.apps.plan import Plan
+from themis.apps.plan import SweepPlan
 from themis.apps.program import program_of
 from themis.apps.search_space import Value
 from themis.core.agent import commands as cmd
@@ -68,7 +68,7 @@ MakeTuner = Callable[[AppSpec], Tuner]
 
 
 @dataclass(slots=True)
-class Run:
+class RequestedRun:
     """A run that was asked for and is not known to be over."""
 
     key: str
@@ -136,7 +136,7 @@ class Doing:
     def __init__(
         self,
         app: AppFile,
-        plan: Plan,
+        plan: SweepPlan,
         *,
         session: str,
         choose: Choose | None = None,
@@ -167,7 +167,7 @@ class Doing:
         self._topology: Topology | None = None
         self._leases: dict[GpuId, Lease] = {}
         self._trials: dict[JobId, TrialState] = {}
-        self._runs: dict[JobId, Run] = {}
+        self._runs: dict[JobId, RequestedRun] = {}
         self._going: dict[str, Going] = {}
         """Runs told to stop whose job may already have another, by key."""
         self._parked: frozenset[JobId] = frozenset()
@@ -209,7 +209,7 @@ class Doing:
 
     def _carry_out(self, command: cmd.AgentCommand) -> None:
         match command:
-            case cmd.Answer(round=number, bid=bid):
+            case cmd.SendBid(round=number, bid=bid):
                 self._say(BidSaid(number, bid))
             case cmd.StartJob(job=job, gpus=gpus, until=until):
                 self._start(job, gpus, until)
@@ -251,7 +251,7 @@ class Doing:
             self._say(TrialSaid(job, json.dumps(trial.params)))
         self._count += 1
         key = f"{self._session}-{self._count}"
-        self._runs[job] = Run(key, gpus, self._at)
+        self._runs[job] = RequestedRun(key, gpus, self._at)
         level = 0 if self._topology is None else self._topology.level(gpus)
         where = (("THEMIS_GPU_COUNT", str(len(gpus))), ("THEMIS_LEVEL", str(level)))
         program = program_of(self._app, trial.params)

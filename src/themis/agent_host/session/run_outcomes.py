@@ -3,7 +3,13 @@
 import math
 
 from themis.agent_host.session.metrics import Measuring
-from themis.agent_host.session.outgoing import FIRST_WAIT, LONGEST_WAIT, RESUMABLE, SLACK, Run
+from themis.agent_host.session.outgoing import (
+    FIRST_WAIT,
+    LONGEST_WAIT,
+    RESUMABLE,
+    SLACK,
+    RequestedRun,
+)
 from themis.core.agent import events as ev
 from themis.core.model import JobId
 from themis.protocol.agent_messages import (
@@ -69,7 +75,7 @@ class Minding(Measuring):
             trial.done = news.iterations
             self._tell(ev.Progressed(self._at, ((news.job, self._trained(news.job)),)))
 
-    def _ended(self, news: RunNews, run: Run) -> None:
+    def _ended(self, news: RunNews, run: RequestedRun) -> None:
         """A run is over that nobody told to go, or whose end crossed that."""
         job, trial = news.job, self._trials[news.job]
         target = self._target(job)
@@ -86,7 +92,7 @@ class Minding(Measuring):
         else:
             self._fail(job, news.message or f"it exited with {news.code}")
 
-    def _may_go_on(self, news: RunNews, run: Run) -> bool:
+    def _may_go_on(self, news: RunNews, run: RequestedRun) -> bool:
         """Whether a job that ended did nothing wrong, and goes on where it was."""
         if run.stopping or news.state is RunState.LOST:
             return True

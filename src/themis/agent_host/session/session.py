@@ -5,7 +5,7 @@
         link.say(said)
     agency.wake(at)                              # at `agency.next_wake`
 
-It begins with a `Standing`, and with another whenever service or agent start again: what the
+It begins with a `AgentStart`, and with another whenever service or agent start again: what the
 service has kept (trials that are done, losses seen) is told to the tuner once more, in the same
 order, so that it is where it was. All of this is data and functions of data; `live` has the calls.
 """
@@ -14,15 +14,16 @@ import json
 import math
 from typing import assert_never
 
-from themis.agent_host.session.outgoing import SLACK, Going, Run, TrialState
+from themis.agent_host.session.outgoing import SLACK, Going, RequestedRun, TrialState
 from themis.agent_host.session.run_outcomes import Minding
 from themis.core.agent import commands as cmd
 from themis.core.agent import events as ev
 from themis.core.agent.job_assignment import Placement
 from themis.core.agent.profiler import Profiler
 from themis.core.model import JobId
-from themis.core.tuners import Known, Past, ResumableTuner
+from themis.core.tuners import AppProgress, Known, ResumableTuner
 from themis.protocol.agent_messages import (
+    AgentStart,
     LeaseNews,
     NewsItem,
     OfferNews,
@@ -34,7 +35,6 @@ from themis.protocol.agent_messages import (
     RefusalNews,
     RunNews,
     Said,
-    Standing,
     TopologyNews,
 )
 from themis.protocol.node_messages import RunState, finite
@@ -61,7 +61,7 @@ class Agency(Minding):
     def hear(self, at: float, item: NewsItem) -> list[Said]:
         """Take one piece of news; returns what there is to say, in order."""
         self._out, self._at = [], at
-        if isinstance(item, Standing):
+        if isinstance(item, AgentStart):
             self._begin(item)
         elif self._agent is not None and not self.over:
             self._take(item)
@@ -141,12 +141,12 @@ class Agency(Minding):
                 self._on_refusal(item)
             case OverNews():
                 self.over = True
-            case Standing():
+            case AgentStart():
                 raise AssertionError("taken before")
             case _:
                 assert_never(item)
 
-    def _begin(self, standing: Standing) -> None:
+    def _begin(self, standing: AgentStart) -> None:
         """Come to be where the app is."""
         self._topology = standing.topology
         self._leases = {lease.gpu: lease for lease in standing.leases}
@@ -187,7 +187,7 @@ class Agency(Minding):
                 self._tell(ev.LossSeen(self._at, curve.job, iteration, cost))
         self._resume(standing)
 
-    def _past(self, standing: Standing) -> Past:
+    def _past(self, standing: AgentStart) -> AppProgress:
         """Where the app is, for a tuner that does not live through it again."""
         curves = {curve.job: curve.points for curve in standing.curves}
         chosen = {trial.job: json.loads(trial.params) for trial in standing.trials}
@@ -204,7 +204,7 @@ class Agency(Minding):
             )
             for job in self._trials
         )
-        return Past(standing.phase, standing.targets, known)
+        return AppProgress(standing.phase, standing.targets, known)
 
     def _relive(self, past: tuple[Reached, ...]) -> cmd.AnnouncePhase | None:
         """Tell of the past: what followed from it was done then, unless it was the last word."""
@@ -223,7 +223,7 @@ class Agency(Minding):
                 next_one, cost = self._failed_in_phase(), math.inf
         return announced
 
-    def _resume(self, standing: Standing) -> None:
+    def _resume(self, standing: AgentStart) -> None:
         ended = []
         placement = []
         alive = {run.job for run in standing.runs if not run.state.over}
@@ -241,7 +241,7 @@ class Agency(Minding):
                 self._going[run.key] = Going(run.job)
                 continue
             # One that goes may be done: whether its job has to go on is known when it is over.
-            self._runs[run.job] = Run(run.key, run.gpus, self._at, run.run, stopping)
+            self._runs[run.job] = RequestedRun(run.key, run.gpus, self._at, run.run, stopping)
             placement.append((run.job, run.gpus))
         for job, (iterations, metric) in self._concluded.items():
             self._conclude(job, iterations, metric)  # What was said of it may not have been heard.
@@ -274,7 +274,7 @@ class Agency(Minding):
             )
 
 
-def _of_phase(standing: Standing) -> tuple[Reached, ...]:
+def _of_phase(standing: AgentStart) -> tuple[Reached, ...]:
     """The last that was said of jobs which are done with the phase under way."""
     targets = dict(standing.targets)
     found: dict[JobId, Reached] = {}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from themis.apps import AppFile
-    from themis.recording.yaml_documents import Place
+    from themis.recording.yaml_documents import FilePosition
 
 STANDARD_INPUT = "-"
 _WHOLE = ("env.", "search.params.")
@@ -33,7 +33,7 @@ _SPOTS: dict[str, tuple[str, ...]] = {
 """Where in a file stands what a plan finds wrong."""
 
 
-class Change(NamedTuple):
+class KeyOverride(NamedTuple):
     """A key that --set gives another value."""
 
     key: str
@@ -73,7 +73,7 @@ def read_written(
 
 def check_app(
     data: Any,
-    place: Place,
+    place: FilePosition,
     changes: Sequence[str] = (),
     *,
     name: str | None = None,
@@ -89,7 +89,7 @@ def check_app(
 
     made = [_change(text) for text in changes]
     if name is not None:
-        made.append(Change("name", ("name",), name, {}))
+        made.append(KeyOverride("name", ("name",), name, {}))
     given = (data, place)
     data, place = _changed(data, place, made)
     try:
@@ -103,7 +103,7 @@ def check_app(
     return replace(written, workdir=_workdir(written.workdir, folder))
 
 
-def _is_sound(data: Any, place: Place, seed: int | None) -> bool:
+def _is_sound(data: Any, place: FilePosition, seed: int | None) -> bool:
     """Whether an app is one as it stands, so that what is wrong comes from flags."""
     from themis.apps import parse_app  # noqa: PLC0415 - late, so that --help is quick
 
@@ -114,7 +114,7 @@ def _is_sound(data: Any, place: Place, seed: int | None) -> bool:
     return True
 
 
-def _lay_out(written: AppFile, place: Place, seed: int | None) -> None:
+def _lay_out(written: AppFile, place: FilePosition, seed: int | None) -> None:
     """See that it comes to something: the service would say the same, without the line."""
     from themis.apps import plan_app  # noqa: PLC0415 - late, so that --help is quick
     from themis.core.model import AppId, OwnerId  # noqa: PLC0415 - see above
@@ -145,7 +145,7 @@ def _workdir(given: str, folder: str) -> str:
 # --set
 
 
-def _change(text: str) -> Change:
+def _change(text: str) -> KeyOverride:
     key, equals, value = text.partition("=")
     key = key.strip()
     if not equals or not key:
@@ -155,14 +155,14 @@ def _change(text: str) -> Change:
         raise ConfigError("--set", key, "a key of the app file, for example stop.max_iterations")
     if key.startswith("env."):
         # As it stands: a variable is a text, and may be a secret that no message repeats.
-        return Change(key, steps, value, {})
+        return KeyOverride(key, steps, value, {})
     from themis.recording.yaml_documents import parse_document  # noqa: PLC0415 - for a quick --help
 
     try:
         data, place = parse_document(value, "")
     except ConfigError as error:
         raise ConfigError(key, error.given, "a value as in the app file", "--set") from None
-    return Change(key, steps, data, {(*steps, *at): word for at, word in place.texts.items()})
+    return KeyOverride(key, steps, data, {(*steps, *at): word for at, word in place.texts.items()})
 
 
 def _steps(key: str) -> tuple[str, ...]:
@@ -172,7 +172,9 @@ def _steps(key: str) -> tuple[str, ...]:
     return tuple(key.split("."))
 
 
-def _changed(data: Any, place: Place, changes: Sequence[Change]) -> tuple[Any, Place]:
+def _changed(
+    data: Any, place: FilePosition, changes: Sequence[KeyOverride]
+) -> tuple[Any, FilePosition]:
     """Data with other values, and what is known about its places without that about the old."""
     if not changes or not isinstance(data, dict):
         return data, place
@@ -187,7 +189,7 @@ def _changed(data: Any, place: Place, changes: Sequence[Change]) -> tuple[Any, P
     return data, replace(place, lines=lines, texts=texts)
 
 
-def _with(data: Any, steps: tuple[str, ...], change: Change) -> Any:
+def _with(data: Any, steps: tuple[str, ...], change: KeyOverride) -> Any:
     if not steps:
         return change.value
     if data is None:
@@ -198,7 +200,7 @@ def _with(data: Any, steps: tuple[str, ...], change: Change) -> Any:
     return {**data, first: _with(data.get(first), tuple(rest), change)}
 
 
-def _blamed(error: ConfigError, changes: Sequence[Change]) -> ConfigError:
+def _blamed(error: ConfigError, changes: Sequence[KeyOverride]) -> ConfigError:
     """The error, told of a flag if it is about what a flag gave."""
     for change in changes:
         *above, last = change.steps

@@ -175,7 +175,7 @@ def progress_bar(
         yield Bar()
         return
     if not out.is_terminal:
-        yield _Lines(description, Pace(total, even=even), numbers=numbers)
+        yield _Lines(description, TimeLeft(total, even=even), numbers=numbers)
         return
     from rich.progress import (  # noqa: PLC0415 - only needed when something is shown
         BarColumn,
@@ -194,7 +194,7 @@ def progress_bar(
     )
     with Progress(*columns, console=out, transient=True) as progress:
         task = progress.add_task(description, total=total, left="")
-        yield _Rich(progress, task, Pace(total, even=even))
+        yield _Rich(progress, task, TimeLeft(total, even=even))
 
 
 class Bar:
@@ -208,7 +208,7 @@ class Bar:
         self.update(done, description)
 
 
-class Pace:
+class TimeLeft:
     """How long something still takes, from all that was done of it; it falls between two news."""
 
     def __init__(self, total: int, *, even: bool = True) -> None:
@@ -244,7 +244,7 @@ class Pace:
 
 
 class _Rich(Bar):
-    def __init__(self, progress: Any, task: Any, pace: "Pace") -> None:
+    def __init__(self, progress: Any, task: Any, pace: "TimeLeft") -> None:
         self._progress = progress
         self._task = task
         self._pace = pace
@@ -261,7 +261,7 @@ class _Rich(Bar):
 class _Lines(Bar):
     """Without a terminal: a line for every tenth of the way, and when it gets long."""
 
-    def __init__(self, description: str, pace: "Pace", *, numbers: bool) -> None:
+    def __init__(self, description: str, pace: "TimeLeft", *, numbers: bool) -> None:
         self._description = description
         self._numbers = numbers
         self._shown = 0

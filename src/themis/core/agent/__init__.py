@@ -6,8 +6,17 @@ commands = agent.handle(Asked(at=0.0, offer=offer, topology=topology))
 
 from themis.core.agent import commands, events
 from themis.core.agent.agent import Agent
-from themis.core.agent.bidder import Bidder, Standing
-from themis.core.agent.job_assignment import Need, assign
+from themis.core.agent.bidder import AppBidder, BidContext
+from themis.core.agent.job_assignment import JobNeed, assign
 from themis.core.agent.profiler import Profiler
 
-__all__ = ["Agent", "Bidder", "Need", "Profiler", "Standing", "assign", "commands", "events"]
+__all__ = [
+    "Agent",
+    "AppBidder",
+    "BidContext",
+    "JobNeed",
+    "Profiler",
+    "assign",
+    "commands",
+    "events",
+]

@@ -11,14 +11,22 @@ from typing import assert_never
 
 from themis.core.agent import commands as cmd
 from themis.core.agent import events as ev
-from themis.core.agent.bidder import Bidder, Standing
-from themis.core.agent.job_assignment import Need, Placement, assign, longest_first, top_rate
-from themis.core.agent.move_costs import Costs
+from themis.core.agent.bidder import AppBidder, BidContext
+from themis.core.agent.job_assignment import JobNeed, Placement, assign, longest_first, top_rate
+from themis.core.agent.move_costs import MoveCosts
 from themis.core.agent.pinned_jobs import assign_at_home, bid_at_home
 from themis.core.agent.profiler import Profiler
 from themis.core.agent.unequal_gangs import with_longest
 from themis.core.model import AppSpec, GpuId, JobId, JobSpec, Topology
-from themis.core.tuners.base import Decision, Finished, Forecast, JobInfo, NextPhase, Stop, Tuner
+from themis.core.tuners.base import (
+    Decision,
+    Finished,
+    Forecast,
+    JobInfo,
+    NextPhase,
+    StopTraining,
+    Tuner,
+)
 
 _SLACK = 1e-6
 
@@ -60,7 +68,7 @@ class Agent:
         sticky: bool = True,
         restart_in_bids: bool = True,
         hold_idle: float = 30.0,
-        in_bids: Callable[[Standing], Standing] | None = None,
+        in_bids: Callable[[BidContext], BidContext] | None = None,
         profiler: Profiler | None = None,
     ) -> None:
         self._spec = spec
@@ -69,14 +77,14 @@ class Agent:
         self._hold_idle = hold_idle
         self._in_bids = in_bids
         self._profiler = profiler
-        self._costs = Costs(spec.checkpoint_seconds, spec.restart_seconds)
-        self._bidder = Bidder(spec, restart_in_bids=restart_in_bids, sticky=sticky)
+        self._costs = MoveCosts(spec.checkpoint_seconds, spec.restart_seconds)
+        self._bidder = AppBidder(spec, restart_in_bids=restart_in_bids, sticky=sticky)
         self._specs = {job.id: job for job in spec.jobs}
         self._all: dict[JobId, _Job] = {}
         self._jobs: dict[JobId, _Job] = {}
-        self._needed: dict[JobId, Need] | None = None
+        self._needed: dict[JobId, JobNeed] | None = None
         """Jobs with work left, as far as nothing has changed since; None if it has."""
-        self._later: tuple[tuple[Need, ...], ...] = ()
+        self._later: tuple[tuple[JobNeed, ...], ...] = ()
         self._gpus: set[GpuId] = set()
         self._placement: Placement = {}
         self._waiting: list[JobId] = []
@@ -134,7 +142,7 @@ class Agent:
                 if wanted:
                     led = self._led(event.topology)
                     bid = bid_at_home(bid, wanted, event.offer, event.topology, led=led)
-                self._out.append(cmd.Answer(event.offer.round, bid))
+                self._out.append(cmd.SendBid(event.offer.round, bid))
             case ev.LeasesChanged():
                 self._on_leases(event)
             case ev.Progressed():
@@ -182,7 +190,7 @@ class Agent:
                 continue
             job.done = iterations
             if needed is not None and name in needed:
-                needed[name] = Need(job.spec, job.work)
+                needed[name] = JobNeed(job.spec, job.work)
 
     def _on_reached(self, event: ev.JobReached) -> None:
         job = self._jobs.get(event.job)
@@ -263,11 +271,11 @@ class Agent:
         if isinstance(outlook, Forecast):
             job.forecast = outlook.until
             self._needed = None
-        elif isinstance(outlook, Stop):
+        elif isinstance(outlook, StopTraining):
             job.done = max(job.done, min(event.iteration, job.target))
             self._stop(event.job, job, outlook)
 
-    def _stop(self, name: JobId, job: _Job, outlook: Stop) -> None:
+    def _stop(self, name: JobId, job: _Job, outlook: StopTraining) -> None:
         """End a job for good where it is; the arbiter learns how little work is left."""
         job.over = True
         job.target = job.done
@@ -420,21 +428,21 @@ class Agent:
     def _believed(self, spec: JobSpec) -> JobSpec:
         return spec if self._profiler is None else self._profiler.learned(spec)
 
-    def _need(self, info: JobInfo) -> Need:
+    def _need(self, info: JobInfo) -> JobNeed:
         declared = JobSpec(
             info.job, info.iteration_time, info.max_gpus, info.min_gpus, info.slowdown
         )
         spec = self._believed(declared)
-        return Need(spec, info.iterations_left * spec.serial_iteration_time)
+        return JobNeed(spec, info.iterations_left * spec.serial_iteration_time)
 
-    def _needs(self) -> tuple[Need, ...]:
+    def _needs(self) -> tuple[JobNeed, ...]:
         if self._needed is None:
             works = [(name, job.spec, job.work) for name, job in self._jobs.items()]
-            self._needed = {name: Need(spec, work) for name, spec, work in works if work > 0.0}
+            self._needed = {name: JobNeed(spec, work) for name, spec, work in works if work > 0.0}
         return tuple(self._needed.values())
 
-    def _standing(self) -> Standing:
-        return Standing(self._needs(), self._later, dict(self._placement))
+    def _standing(self) -> BidContext:
+        return BidContext(self._needs(), self._later, dict(self._placement))
 
     def _arrange_singles(self, lost: frozenset[GpuId]) -> None:
         """What `_arrange` comes to when every job uses one GPU: nobody moves without need."""
@@ -462,7 +470,7 @@ class Agent:
         if free:
             self._release({seat.gpu for seat in free})
 
-    def _let_longest_run(self, needs: tuple[Need, ...], going_on: Placement) -> None:
+    def _let_longest_run(self, needs: tuple[JobNeed, ...], going_on: Placement) -> None:
         """As `assign` does, for jobs of one GPU."""
         if self._topology is None:
             return
@@ -523,14 +531,14 @@ class Agent:
         used = {gpu for gpus in self._placement.values() for gpu in gpus}
         self._release(self._gpus - used)
 
-    def _queue(self, needs: tuple[Need, ...]) -> None:
+    def _queue(self, needs: tuple[JobNeed, ...]) -> None:
         """Note who waits."""
         waiting = [need for need in needs if need.spec.id not in self._placement]
         waiting.sort(key=lambda need: need.spec.id, reverse=True)
         waiting.sort(key=lambda need: need.work)
         self._waiting = [need.spec.id for need in waiting]
 
-    def _at_its_best(self, need: Need) -> bool:
+    def _at_its_best(self, need: JobNeed) -> bool:
         gang = self._placement.get(need.spec.id, ())
         if not gang or self._topology is None:
             return False

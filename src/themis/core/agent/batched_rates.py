@@ -20,7 +20,7 @@ _NOT_BETTER = 1.0 - 1e-9
 _SURELY_WORSE = 1.0 + 1e-8
 
 
-class _Way:
+class _BatchedCut:
     """Gangs of one size, no farther apart than `top`: how chunks become gangs of each rate."""
 
     def __init__(self, size: int, top: int, low: int, slow: Sequence[float]) -> None:
@@ -60,7 +60,7 @@ class _Way:
         return count if level == CLUSTER else count % self.size
 
 
-class Batch:
+class ShapeBatch:
     """Shapes of at least one whole gang, for jobs of one kind.
 
     Args:
@@ -86,7 +86,7 @@ class Batch:
         np.add.at(self._many, (list(rows), list(columns)), counts)
         self._total: Real = self._many @ np.array([float(count) for _, count in chunks])
         self._ways = [
-            _Way(size, top, low, slow)
+            _BatchedCut(size, top, low, slow)
             for size in range(high, low - 1, -1)
             for top in (LEVELS if size > 1 else (SLOT,))
         ]

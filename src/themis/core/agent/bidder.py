@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from themis.core.agent.job_assignment import Need, longest_first
+from themis.core.agent.job_assignment import JobNeed, longest_first
 from themis.core.agent.remaining_time import Clock, Outlook, are_alike
-from themis.core.agent.row_drafts import Draft, Held, best_rows, by_machine, chunks_of, pins_of
+from themis.core.agent.row_drafts import Draft, HeldGpus, best_rows, by_machine, chunks_of, pins_of
 from themis.core.agent.training_rates import Shapes
 from themis.core.fairness.rho import restart_time
 from themis.core.model import (
@@ -29,12 +29,12 @@ from themis.core.model import (
     Bid,
     Chunk,
     GpuId,
+    GpuPosition,
     JobId,
     JobSpec,
     Offer,
-    Seat,
+    RowTable,
     Slowdown,
-    Table,
     TableRow,
     TableShape,
     Topology,
@@ -47,18 +47,18 @@ Widths = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BidContext:
     """Where an app stands when it is asked."""
 
-    needs: tuple[Need, ...]
+    needs: tuple[JobNeed, ...]
     """Jobs of this phase with work left, by its own belief."""
-    later: tuple[tuple[Need, ...], ...]
+    later: tuple[tuple[JobNeed, ...], ...]
     """The phases to come: copies of a typical job, whose names do not matter."""
     running: Mapping[JobId, tuple[GpuId, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Gang:
+class _KeptGang:
     """One running job's GPUs that may be kept."""
 
     chunks: tuple[Chunk, ...]
@@ -107,7 +107,7 @@ class _Wants:
         return sorted({count for rung in rungs for count in rung})
 
 
-class Bidder:
+class AppBidder:
     """Bids for one app. Knows its declared jobs; everything else comes with the question.
 
     What it has worked out it keeps for the next question, as far as nothing has changed.
@@ -127,7 +127,7 @@ class Bidder:
         if self._memory is not None:
             self._memory.question = None
 
-    def bid(self, standing: Standing, offer: Offer, topology: Topology) -> Bid:
+    def bid(self, standing: BidContext, offer: Offer, topology: Topology) -> Bid:
         """Rows for this offer, and the general valuation."""
         needs = standing.needs
         if not needs:
@@ -147,7 +147,7 @@ class Bidder:
             memory.bid = Bid(self._spec.id, rows, table, self._profile(needs))
         return memory.bid
 
-    def _profile(self, needs: Sequence[Need]) -> Slowdown | None:
+    def _profile(self, needs: Sequence[JobNeed]) -> Slowdown | None:
         """What slowdowns the bid assumes, if they are not those declared.
 
         The jobs of an app train one model as a rule: the first one speaks for all.
@@ -156,7 +156,7 @@ class Bidder:
         declared = self._declared.get(assumed.id)
         return None if assumed.slowdown == declared else assumed.slowdown
 
-    def _remember(self, standing: Standing, topology: Topology) -> "_Memory":
+    def _remember(self, standing: BidContext, topology: Topology) -> "_Memory":
         """What does not depend on the offer: as last time if the same work is left."""
         needs, later = standing.needs, standing.later
         before = self._memory
@@ -178,7 +178,7 @@ class Bidder:
         return self._memory
 
     def _drafts(
-        self, standing: Standing, offer: Offer, topology: Topology, wants: _Wants
+        self, standing: BidContext, offer: Offer, topology: Topology, wants: _Wants
     ) -> list[Draft]:
         """All rows, without what they are worth."""
         room = min(len(offer.gpus), wants.demand - len(offer.kept))
@@ -199,7 +199,7 @@ class Bidder:
             pinned = [chunk for gang in pins for chunk in gang.chunks]
             if wants.widest == 1:
                 pinned = by_machine(pinned)
-            held = Held([*base, *((gang.level, gang.count) for gang in pins)])
+            held = HeldGpus([*base, *((gang.level, gang.count) for gang in pins)])
             leaving = sum(gang.widest for gang in own[len(pins) :])
             chosen = tuple(pinned)
             if pins:
@@ -234,12 +234,12 @@ class Bidder:
         return restart_time(changes, held + new)
 
     def _gangs(
-        self, standing: Standing, gpus: Iterable[GpuId], topology: Topology, *, pinned: bool
-    ) -> list[_Gang]:
+        self, standing: BidContext, gpus: Iterable[GpuId], topology: Topology, *, pinned: bool
+    ) -> list[_KeptGang]:
         """Running jobs whose GPUs are all among these, the longest first."""
         among = frozenset(gpus)
         running = standing.running
-        gangs: list[_Gang] = []
+        gangs: list[_KeptGang] = []
         if not among:
             return gangs
         for need in longest_first([need for need in standing.needs if need.spec.id in running]):
@@ -247,7 +247,7 @@ class Bidder:
             if held and among.issuperset(held):
                 seats = [topology.seats[gpu] for gpu in held]
                 pins = pins_of(seats) if pinned else ()
-                gangs.append(_Gang(pins, level_of(seats), len(held), need.spec.max_gpus))
+                gangs.append(_KeptGang(pins, level_of(seats), len(held), need.spec.max_gpus))
         return gangs
 
 
@@ -255,8 +255,8 @@ class Bidder:
 class _Memory:
     """What a bidder worked out, and from what."""
 
-    needs: tuple[Need, ...]
-    later: tuple[tuple[Need, ...], ...]
+    needs: tuple[JobNeed, ...]
+    later: tuple[tuple[JobNeed, ...], ...]
     topology: Topology
     widths: Widths
     specs: list[JobSpec]
@@ -278,19 +278,19 @@ class _Valued:
     shapes: Shapes
     """What the app would have with each row."""
 
-    def table(self, clock: Clock) -> Table:
+    def table(self, clock: Clock) -> RowTable:
         """Seconds for counts of GPUs in gangs at each level, without restarts."""
         seconds = clock.column(self.shapes)
         if max(seconds, default=0.0) < math.inf:
-            return Table(self.rows, tuple(seconds))
+            return RowTable(self.rows, tuple(seconds))
         pairs = zip(self.rows.rows, seconds, strict=True)
-        return Table.of([TableRow(*row, took) for row, took in pairs if took < math.inf])
+        return RowTable.of([TableRow(*row, took) for row, took in pairs if took < math.inf])
 
 
 @lru_cache(maxsize=256)
 def _valued(low: int, widest: int, demand: int, widths: Widths) -> _Valued:
     """The levels and counts of a valuation, and their shapes."""
-    nothing = Held(())
+    nothing = HeldGpus(())
     most = min(demand, widths[CLUSTER])
     rows = [
         (level, count, nothing.runs(level, size, count))
@@ -346,7 +346,7 @@ def table_counts(low: int, size: int, most: int) -> list[int]:
     return sorted(counts)
 
 
-def _prefixes(gangs: Sequence[_Gang]) -> Iterable[Sequence[_Gang]]:
+def _prefixes(gangs: Sequence[_KeptGang]) -> Iterable[Sequence[_KeptGang]]:
     """None of the gangs, then 1, 2, 4, ... and all of them."""
     yield ()
     count = 1
@@ -357,7 +357,7 @@ def _prefixes(gangs: Sequence[_Gang]) -> Iterable[Sequence[_Gang]]:
         yield gangs
 
 
-def _widths(seats: Sequence[Seat]) -> Widths:
+def _widths(seats: Sequence[GpuPosition]) -> Widths:
     """The most GPUs found together at each level."""
     if not seats:
         return (1, 1, 1, 1)

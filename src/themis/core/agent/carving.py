@@ -17,10 +17,20 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from operator import attrgetter
 
-from themis.core.model import CLUSTER, LEVELS, MACHINE, RACK, SLOT, GpuId, Seat, Slowdown, level_of
+from themis.core.model import (
+    CLUSTER,
+    LEVELS,
+    MACHINE,
+    RACK,
+    SLOT,
+    GpuId,
+    GpuPosition,
+    Slowdown,
+    level_of,
+)
 from themis.core.model.values import value
 
-Gang = tuple[Seat, ...]
+Gang = tuple[GpuPosition, ...]
 
 Rack = tuple[tuple[int, ...], ...]
 """GPUs per slot, per machine of one rack."""
@@ -37,7 +47,7 @@ Rated = tuple[tuple[float, int], ...]
 Counted = tuple[tuple[tuple[int, int], int], ...]
 """Gangs as (level, GPUs), and how many there are of each."""
 
-_KEYS: dict[int, Callable[[Seat], int]] = {
+_KEYS: dict[int, Callable[[GpuPosition], int]] = {
     SLOT: attrgetter("slot"),
     MACHINE: attrgetter("machine"),
     RACK: attrgetter("rack"),
@@ -64,7 +74,7 @@ class _Cut:
 
 
 def carve(
-    seats: Sequence[Seat],
+    seats: Sequence[GpuPosition],
     *,
     jobs: int,
     min_gpus: int,
@@ -109,7 +119,7 @@ def shape_rates(
 # Counting
 
 
-def _racks_of(seats: Iterable[Seat]) -> Racks:
+def _racks_of(seats: Iterable[GpuPosition]) -> Racks:
     tree: dict[int, dict[int, list[int]]] = {}
     for (rack, machine, _), count in Counter([seat[:3] for seat in seats]).items():
         tree.setdefault(rack, {}).setdefault(machine, []).append(count)
@@ -134,14 +144,14 @@ def _racks_of_shape(shape: Shape) -> Racks:
     return tuple(sorted(racks.items()))
 
 
-def seats_of_shape(shape: Shape) -> tuple[Seat, ...]:
+def seats_of_shape(shape: Shape) -> tuple[GpuPosition, ...]:
     """Made-up seats that are as far apart as a shape says, numbered from 0."""
-    seats: list[Seat] = []
+    seats: list[GpuPosition] = []
     for level, count in shape:
         first = len(seats)
         # What a chunk shares is numbered by its first GPU, everything else by each GPU.
         seats += [
-            Seat(
+            GpuPosition(
                 rack=first if level < CLUSTER else number,
                 machine=first if level < RACK else number,
                 slot=first if level < MACHINE else number,
@@ -282,7 +292,7 @@ def _makespan(rated: Iterable[tuple[float, int]], jobs: int, start: float = 0.0)
 # Making
 
 
-def _gangs(seats: Sequence[Seat], cut: _Cut, min_gpus: int) -> list[Gang]:
+def _gangs(seats: Sequence[GpuPosition], cut: _Cut, min_gpus: int) -> list[Gang]:
     """Gangs of one size, as local as they come; then what is left over."""
     free = sorted(seats)
     gangs: list[Gang] = []
@@ -293,16 +303,18 @@ def _gangs(seats: Sequence[Seat], cut: _Cut, min_gpus: int) -> list[Gang]:
     return gangs
 
 
-def _groups(seats: Sequence[Seat], level: int) -> list[Gang]:
+def _groups(seats: Sequence[GpuPosition], level: int) -> list[Gang]:
     """Sorted seats by what they share at a level."""
     if level == CLUSTER:
         return [tuple(seats)] if seats else []
     return [tuple(group) for _, group in itertools.groupby(seats, _KEYS[level])]
 
 
-def _from_groups(seats: Sequence[Seat], size: int, level: int) -> tuple[list[Gang], list[Seat]]:
+def _from_groups(
+    seats: Sequence[GpuPosition], size: int, level: int
+) -> tuple[list[Gang], list[GpuPosition]]:
     gangs: list[Gang] = []
-    left: list[Seat] = []
+    left: list[GpuPosition] = []
     for group in _groups(seats, level):
         whole = len(group) // size * size
         gangs.extend(group[start : start + size] for start in range(0, whole, size))

@@ -5,7 +5,7 @@ from themis.core.model.values import value
 
 
 @value
-class Answer:
+class SendBid:
     """Send this bid for a round."""
 
     round: int
@@ -57,4 +57,6 @@ class FinishApp:
     best: JobId
 
 
-AgentCommand = Answer | StartJob | StopJob | ReleaseGpus | AnnouncePhase | ReviseTargets | FinishApp
+AgentCommand = (
+    SendBid | StartJob | StopJob | ReleaseGpus | AnnouncePhase | ReviseTargets | FinishApp
+)

@@ -13,11 +13,11 @@ from typing import NamedTuple
 from themis.core.agent.carving import Carving, Gang, Shape, carve, seats_of_shape
 from themis.core.agent.unequal_gangs import WORTH_MOVING, widened, with_longest
 from themis.core.fairness.best_placement import best_rate
-from themis.core.model import LEVELS, GpuId, JobId, JobSpec, Seat, Slowdown, level_of
+from themis.core.model import LEVELS, GpuId, GpuPosition, JobId, JobSpec, Slowdown, level_of
 from themis.core.model.values import value
 
 
-class Need(NamedTuple):
+class JobNeed(NamedTuple):
     """A job with work to do."""
 
     spec: JobSpec
@@ -29,8 +29,8 @@ Placement = dict[JobId, tuple[GpuId, ...]]
 
 
 def assign(
-    needs: Sequence[Need],
-    seats: Sequence[Seat],
+    needs: Sequence[JobNeed],
+    seats: Sequence[GpuPosition],
     running: Mapping[JobId, tuple[GpuId, ...]],
     *,
     restart: float = 0.0,
@@ -58,8 +58,8 @@ def assign(
 
 
 def _assigned(
-    needs: Sequence[Need],
-    seats: Sequence[Seat],
+    needs: Sequence[JobNeed],
+    seats: Sequence[GpuPosition],
     running: Mapping[JobId, tuple[GpuId, ...]],
     *,
     restart: float,
@@ -90,7 +90,7 @@ def top_rate(slowdown: Slowdown, most: int) -> float:
     return max(slowdown.rate(level, count) for count in range(1, most + 1) for level in LEVELS)
 
 
-def _jobs_alike(order: Sequence[Need]) -> tuple[Slowdown, int, int]:
+def _jobs_alike(order: Sequence[JobNeed]) -> tuple[Slowdown, int, int]:
     """What `_carve` takes all jobs to be like."""
     return (
         order[0].spec.slowdown,
@@ -109,7 +109,7 @@ def _least_makespan(alike: tuple[Slowdown, int, int], jobs: int, seats: int) -> 
     )
 
 
-def longest_first(needs: Sequence[Need]) -> list[Need]:
+def longest_first(needs: Sequence[JobNeed]) -> list[JobNeed]:
     """The order in which jobs are served."""
     return sorted(needs, key=lambda need: (-need.work, need.spec.id))
 
@@ -126,7 +126,7 @@ def placed_rates(
     seats = seats_of_shape(shape)
     # Copies of a job in a phase to come share its name, and names must not change the order.
     named = [replace(job, id=JobId(str(number))) for number, job in enumerate(jobs)]
-    needs = [Need(job, float(len(named) - number)) for number, job in enumerate(named)]
+    needs = [JobNeed(job, float(len(named) - number)) for number, job in enumerate(named)]
     placement = assign(needs, seats, {})
     rates = []
     for job in named:
@@ -142,7 +142,10 @@ def _rate_alone(slowdown: Slowdown, low: int, high: int, shape: Shape) -> float:
 
 
 def _filled(
-    order: Sequence[Need], seats: Sequence[Seat], placement: dict[JobId, Gang], restart: float
+    order: Sequence[JobNeed],
+    seats: Sequence[GpuPosition],
+    placement: dict[JobId, Gang],
+    restart: float,
 ) -> dict[JobId, Gang]:
     """Unlike jobs leave parts of gangs unused: those that wait may use them."""
     while len(placement) < len(order) and sum(map(len, placement.values())) < len(seats):
@@ -164,7 +167,9 @@ def _named(placement: Mapping[JobId, Gang]) -> Placement:
 
 
 def _still_standing(
-    order: Sequence[Need], here: Mapping[GpuId, Seat], running: Mapping[JobId, tuple[GpuId, ...]]
+    order: Sequence[JobNeed],
+    here: Mapping[GpuId, GpuPosition],
+    running: Mapping[JobId, tuple[GpuId, ...]],
 ) -> dict[JobId, Gang]:
     """Running jobs that lost none of their GPUs."""
     kept: dict[JobId, Gang] = {}
@@ -176,7 +181,7 @@ def _still_standing(
 
 
 def _around(
-    order: Sequence[Need], seats: Sequence[Seat], kept: dict[JobId, Gang], restart: float
+    order: Sequence[JobNeed], seats: Sequence[GpuPosition], kept: dict[JobId, Gang], restart: float
 ) -> _Option:
     """Leave running jobs alone and give the rest of the GPUs to those that wait."""
     taken = {seat for gang in kept.values() for seat in gang}
@@ -193,7 +198,7 @@ def _around(
 
 
 def _fresh(
-    order: Sequence[Need], seats: Sequence[Seat], kept: dict[JobId, Gang], restart: float
+    order: Sequence[JobNeed], seats: Sequence[GpuPosition], kept: dict[JobId, Gang], restart: float
 ) -> _Option:
     """Carve everything anew; a gang that is where a job runs already stays that job's."""
     if not order:
@@ -203,8 +208,8 @@ def _fresh(
 
 
 def _carve(
-    needs: Sequence[Need],
-    seats: Sequence[Seat],
+    needs: Sequence[JobNeed],
+    seats: Sequence[GpuPosition],
     fixed: tuple[float, ...],
     *,
     jobs: int,
@@ -224,7 +229,7 @@ def _carve(
 
 
 def _match(
-    needs: Sequence[Need], carving: Carving, kept: Mapping[JobId, Gang]
+    needs: Sequence[JobNeed], carving: Carving, kept: Mapping[JobId, Gang]
 ) -> dict[JobId, Gang]:
     """Gangs to jobs: identical ones first, then the longest job to the fastest gang."""
     placement: dict[JobId, Gang] = {}

@@ -18,7 +18,7 @@ _SHORTEST = 0.1
 """Seconds; changes below are noise whatever their share."""
 
 
-class Costs:
+class MoveCosts:
     """Of one app. What is no number of seconds is ignored."""
 
     def __init__(self, checkpoint: float, restart: float) -> None:

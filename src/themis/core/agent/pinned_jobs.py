@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from themis.core.agent.job_assignment import Need, Placement, assign, longest_first
+from themis.core.agent.job_assignment import JobNeed, Placement, assign, longest_first
 from themis.core.model import (
     CLUSTER,
     MACHINE,
@@ -22,10 +22,10 @@ from themis.core.model import (
     Bid,
     Chunk,
     GpuId,
+    GpuPosition,
     JobId,
     Offer,
     Row,
-    Seat,
     Topology,
 )
 
@@ -34,8 +34,8 @@ Homes = Mapping[JobId, int]
 
 
 def assign_at_home(
-    needs: Sequence[Need],
-    seats: Sequence[Seat],
+    needs: Sequence[JobNeed],
+    seats: Sequence[GpuPosition],
     running: Mapping[JobId, tuple[GpuId, ...]],
     homes: Homes,
     *,
@@ -82,8 +82,8 @@ def assign_at_home(
 
 
 def _spread(
-    needs: Sequence[Need],
-    seats: Sequence[Seat],
+    needs: Sequence[JobNeed],
+    seats: Sequence[GpuPosition],
     running: Mapping[JobId, tuple[GpuId, ...]],
     homes: Homes,
 ) -> Placement:
@@ -98,7 +98,10 @@ def _spread(
 
 
 def _led(
-    need: Need, home: int, seats: Sequence[Seat], placed: Mapping[JobId, tuple[GpuId, ...]]
+    need: JobNeed,
+    home: int,
+    seats: Sequence[GpuPosition],
+    placed: Mapping[JobId, tuple[GpuId, ...]],
 ) -> Placement:
     """A job on GPUs that nobody else is on: as many as there are at home, the rest near to it."""
     job = need.spec
@@ -117,7 +120,7 @@ def _led(
 
 
 def _of(
-    needs: Sequence[Need], running: Mapping[JobId, tuple[GpuId, ...]]
+    needs: Sequence[JobNeed], running: Mapping[JobId, tuple[GpuId, ...]]
 ) -> dict[JobId, tuple[GpuId, ...]]:
     return {need.spec.id: running[need.spec.id] for need in needs if need.spec.id in running}
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from statistics import median, median_high
 
-from themis.core.model import LEVELS, SLOT, JobId, JobSpec, Measured, Slowdown
+from themis.core.model import LEVELS, SLOT, JobId, JobSpec, MeasuredSlowdown, Slowdown
 from themis.core.model.ids import check_count, check_number
 
 Cell = tuple[int, int]
@@ -32,7 +32,7 @@ The quotient of two of them is within what a `Slowdown` takes.
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class EvidenceRule:
     """How much evidence a slowdown needs."""
 
     warm_up: float = 10.0
@@ -55,7 +55,7 @@ class Rule:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Measurements:
     """What was measured with so many GPUs at a level."""
 
     ratios: deque[float]
@@ -67,7 +67,7 @@ class _Kind:
     """Jobs that train one model: what was declared, seen and is believed of it."""
 
     declared: Slowdown
-    seen: dict[Cell, _Seen] = field(default_factory=dict)
+    seen: dict[Cell, _Measurements] = field(default_factory=dict)
     believed: dict[Cell, float] = field(default_factory=dict)
     """Ratios to the declared serial time."""
     base: float = 1.0
@@ -84,7 +84,7 @@ class Profiler:
     """Learns for the jobs of one app. What it cannot use it ignores."""
 
     def __init__(
-        self, jobs: Iterable[JobSpec], rule: Rule | None = None, *, estimated: bool = False
+        self, jobs: Iterable[JobSpec], rule: EvidenceRule | None = None, *, estimated: bool = False
     ) -> None:
         """Begin.
 
@@ -94,7 +94,7 @@ class Profiler:
             estimated: Whether their iteration times are a guess. Then the first that are measured
                 count as declared, whatever they are measured on.
         """
-        self._rule = rule or Rule()
+        self._rule = rule or EvidenceRule()
         self._estimated = estimated
         self._declared = {job.id: job for job in jobs}
         kinds: dict[tuple[Slowdown, int], _Kind] = {}
@@ -159,7 +159,7 @@ class Profiler:
 
     def _add(self, kind: _Kind, cell: Cell, ratio: float, iterations: float) -> bool:
         rule = self._rule
-        seen = kind.seen.setdefault(cell, _Seen(deque(maxlen=rule.memory)))
+        seen = kind.seen.setdefault(cell, _Measurements(deque(maxlen=rule.memory)))
         seen.ratios.append(ratio)
         seen.iterations += iterations
         if len(seen.ratios) < rule.least_windows or seen.iterations < rule.least_iterations:
@@ -178,7 +178,7 @@ def _profile(kind: _Kind) -> Slowdown:
     """The declared profile with every cell that is believed, and levels that fit them."""
     serial = kind.serial_factor
     cells = {cell: value / serial for cell, value in kind.believed.items() if cell != ONE_GPU}
-    measured = tuple(Measured(*cell, value) for cell, value in sorted(cells.items()))
+    measured = tuple(MeasuredSlowdown(*cell, value) for cell, value in sorted(cells.items()))
     return Slowdown(_levels(kind.declared.levels, cells), measured)
 
 

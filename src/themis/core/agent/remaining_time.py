@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from operator import add
 
 from themis.core.agent.carving import Shape
-from themis.core.agent.job_assignment import Need, longest_first, placed_rates
+from themis.core.agent.job_assignment import JobNeed, longest_first, placed_rates
 from themis.core.agent.training_rates import (
     ByJobs,
-    Rates,
+    JobRates,
     Reached,
     Runs,
     Shapes,
@@ -34,7 +34,7 @@ _CROWDED = 4
 class Outlook:
     """Phases to come. Nothing about them changes before the first of them begins."""
 
-    def __init__(self, phases: Sequence[Sequence[Need]] = ()) -> None:
+    def __init__(self, phases: Sequence[Sequence[JobNeed]] = ()) -> None:
         self.phases = _with_work(phases)
         self._known: dict[Runs, tuple[float, ...]] = {}
         self._columns: dict[Shapes, list[list[float]]] = {}
@@ -76,7 +76,7 @@ class Clock:
 
     def __init__(
         self,
-        phases: Sequence[Sequence[Need]],
+        phases: Sequence[Sequence[JobNeed]],
         outlook: Outlook | None = None,
         *,
         alike: bool | None = None,
@@ -126,7 +126,7 @@ class Clock:
 
     def _prepare(self, shapes: Sequence[Runs]) -> None:
         """Have rates found for all phases at once."""
-        numbers: dict[Rates, list[int]] = {}
+        numbers: dict[JobRates, list[int]] = {}
         for phase in (*self._phases, *self._outlook.phases):
             if not phase.unlike:
                 numbers.setdefault(phase.rates, []).append(phase.jobs)
@@ -134,7 +134,7 @@ class Clock:
             rates.prepare(shapes, jobs)
 
 
-def _with_work(phases: Sequence[Sequence[Need]], alike: bool | None = None) -> list["_Phase"]:
+def _with_work(phases: Sequence[Sequence[JobNeed]], alike: bool | None = None) -> list["_Phase"]:
     working = ([need for need in phase if need.work > 0.0] for phase in phases)
     return [_Phase(needs, alike) for needs in working if needs]
 
@@ -144,7 +144,7 @@ class _Phase:
 
     __slots__ = ("_longest", "_single", "_work", "_works", "jobs", "rates", "unlike")
 
-    def __init__(self, needs: Sequence[Need], alike: bool | None = None) -> None:
+    def __init__(self, needs: Sequence[JobNeed], alike: bool | None = None) -> None:
         self.jobs = len(needs)
         self.unlike: tuple[JobSpec, ...] = ()
         kind = needs[0].spec

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from themis.core.agent.training_rates import Runs
 from themis.core.auction.problem import MAX_ROWS
 from themis.core.auction.row_cap import thinned
-from themis.core.model import CLUSTER, MACHINE, SLOT, Chunk, Row, Seat, level_of
+from themis.core.model import CLUSTER, MACHINE, SLOT, Chunk, GpuPosition, Row, level_of
 
 
 class Draft(NamedTuple):
@@ -33,7 +33,7 @@ class Draft(NamedTuple):
     """Seconds lost to restarts."""
 
 
-class Held:
+class HeldGpus:
     """GPUs that an app has in any case, to which others are added."""
 
     def __init__(self, chunks: Iterable[tuple[int, int]]) -> None:
@@ -97,9 +97,9 @@ def by_machine(pins: Iterable[Chunk]) -> list[Chunk]:
     ]
 
 
-def pins_of(seats: Sequence[Seat]) -> tuple[Chunk, ...]:
+def pins_of(seats: Sequence[GpuPosition]) -> tuple[Chunk, ...]:
     """One running gang as chunks on the machines where it is."""
-    by_machine: dict[int, list[Seat]] = {}
+    by_machine: dict[int, list[GpuPosition]] = {}
     for seat in seats:
         by_machine.setdefault(seat.machine, []).append(seat)
     return tuple(

@@ -52,7 +52,7 @@ class Shapes:
         self.runs = runs
 
 
-class _Way(NamedTuple):
+class _ShapeCut(NamedTuple):
     """One way to cut a shape: rates and how many gangs have each, the fastest first."""
 
     speed: float
@@ -61,24 +61,24 @@ class _Way(NamedTuple):
     rated: list[tuple[float, int]]
 
     @staticmethod
-    def of(rated: list[tuple[float, int]]) -> "_Way":
+    def of(rated: list[tuple[float, int]]) -> "_ShapeCut":
         if len(rated) > 1:
             rated.sort(reverse=True)
         speed, gangs = 0.0, 0
         for rate, many in rated:
             speed += rate * many
             gangs += many
-        return _Way(speed, gangs, rated)
+        return _ShapeCut(speed, gangs, rated)
 
 
-_NO_WAY = _Way(0.0, 0, [])
+_NO_WAY = _ShapeCut(0.0, 0, [])
 _NOTHING: ByJobs = {}
 
 
 @lru_cache(maxsize=256)
-def rates_of(low: int, high: int, slowdown: Slowdown) -> "Rates":
+def rates_of(low: int, high: int, slowdown: Slowdown) -> "JobRates":
     """The rates of jobs of `low` to `high` GPUs, shared by all apps with such jobs."""
-    return Rates(low, high, slowdown)
+    return JobRates(low, high, slowdown)
 
 
 def in_runs(shape: Shape) -> Runs:
@@ -91,7 +91,7 @@ def spelled_out(runs: Runs) -> Shape:
     return tuple((level, count) for level, count, many in runs for _ in range(many))
 
 
-class Rates:
+class JobRates:
     """What is known of one kind of job."""
 
     def __init__(self, low: int, high: int, slowdown: Slowdown) -> None:
@@ -174,7 +174,7 @@ class Rates:
         if len(new) < LEAST_IN_BATCH:
             return
         try:
-            from themis.core.agent.batched_rates import Batch  # noqa: PLC0415 # numpy, which may be missing
+            from themis.core.agent.batched_rates import ShapeBatch  # noqa: PLC0415 # numpy, which may be missing
         except ImportError:
             return
         fit = [runs for runs in new if sum([c * many for _, c, many in runs]) >= self._high]
@@ -182,7 +182,7 @@ class Rates:
         fit = fit[: MOST_REMEMBERED // len(different)]
         # Some may be known for other numbers of jobs already; counted twice they do no harm.
         self._make_room(len(fit) * len(different))
-        batch = Batch(fit, self._low, self._high, self._slowdown.levels)
+        batch = ShapeBatch(fit, self._low, self._high, self._slowdown.levels)
         enough, alone = batch.plenty
         entries = self.known(fit)
         for jobs in different:
@@ -233,7 +233,7 @@ class _Cutting:
                 home = level
                 whole += count // high * many
         self._total = total
-        self._by_size: dict[int, list[_Way]] = {}
+        self._by_size: dict[int, list[_ShapeCut]] = {}
         rate = high / slow[home]
         # Where there are whole gangs enough at the nearest level, and no part of one is faster.
         partly = max(1.0, (high - 1) / slow[nearest])
@@ -273,7 +273,7 @@ class _Cutting:
                 return False
         return size > 2
 
-    def _ways(self, size: int) -> list[_Way]:
+    def _ways(self, size: int) -> list[_ShapeCut]:
         """The ways to cut gangs of one size, in the order of the carving."""
         # Gangs no farther apart than a level where there is no chunk are those of the level below,
         # with the same rests, farther apart: only levels of chunks are worth a look.
@@ -285,7 +285,7 @@ class _Cutting:
         if size > 1:
             rated += [self._apart(size, top) for top in levels if top < CLUSTER]
             rated.append(self._scattered(size))
-        ways = self._by_size[size] = [_Way.of(gangs) for gangs in rated if gangs]
+        ways = self._by_size[size] = [_ShapeCut.of(gangs) for gangs in rated if gangs]
         return ways
 
     def _apart(self, size: int, top: int) -> list[tuple[float, int]]:
@@ -331,7 +331,7 @@ class _Cutting:
         return rated
 
 
-def _makespan(way: _Way, jobs: int, limit: float) -> float:
+def _makespan(way: _ShapeCut, jobs: int, limit: float) -> float:
     """When the last of so many jobs of one unit of work ends, each on the first gang free.
 
     It is never before the time that all gangs together need, so the walk begins there. Past

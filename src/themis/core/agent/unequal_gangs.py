@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from themis.core.agent.carving import Gang, carve
-from themis.core.model import SLOT, JobId, JobSpec, Seat, Slowdown, level_of
+from themis.core.model import SLOT, GpuPosition, JobId, JobSpec, Slowdown, level_of
 
 WORTH_MOVING = 0.98
 """Moving running jobs must save at least this much time, restarts included."""
@@ -27,7 +27,7 @@ Work = tuple[JobSpec, float]
 
 def widened(
     order: Sequence[Work],
-    seats: Sequence[Seat],
+    seats: Sequence[GpuPosition],
     placement: Mapping[JobId, Gang],
     running: Mapping[JobId, Gang],
     restart: float,
@@ -123,7 +123,7 @@ def _rate(job: JobSpec, gang: Gang) -> float:
 
 def _with_spare(
     order: Sequence[Work],
-    seats: Sequence[Seat],
+    seats: Sequence[GpuPosition],
     placement: Mapping[JobId, Gang],
     running: Mapping[JobId, Gang],
     restart: float,
@@ -154,7 +154,7 @@ def _with_spare(
     return best
 
 
-def _wider(job: JobSpec, gang: Gang, free: Sequence[Seat]) -> Gang:
+def _wider(job: JobSpec, gang: Gang, free: Sequence[GpuPosition]) -> Gang:
     """The gang with the fewest of the nearest GPUs that are worth it; itself if none are."""
     near = sorted(free, key=lambda seat: (level_of((*gang, seat)), seat))
     for count in range(1, min(job.max_gpus - len(gang), len(near)) + 1):
@@ -167,7 +167,7 @@ def _wider(job: JobSpec, gang: Gang, free: Sequence[Seat]) -> Gang:
 def _by_size(
     order: Sequence[Work],
     sizes: Sequence[int],
-    seats: Sequence[Seat],
+    seats: Sequence[GpuPosition],
     running: Mapping[JobId, Gang],
 ) -> dict[JobId, Gang] | None:
     """All jobs at once, cut anew where they do not run on just as many; the widest gangs first.

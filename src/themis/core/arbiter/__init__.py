@@ -8,7 +8,7 @@ from themis.core.arbiter import commands, events
 from themis.core.arbiter.arbiter import Arbiter
 from themis.core.arbiter.ledger import GpuState, Ledger
 from themis.core.arbiter.ledger_check import check_ledger
-from themis.core.arbiter.records import AppLine, AppRecord, RoundRecord
+from themis.core.arbiter.records import AppInRound, AppRecord, RoundRecord
 from themis.core.arbiter.settings import (
     SETTING_NAMES,
     AddedWork,
@@ -21,7 +21,7 @@ from themis.core.arbiter.settings import (
 __all__ = [
     "SETTING_NAMES",
     "AddedWork",
-    "AppLine",
+    "AppInRound",
     "AppRecord",
     "Arbiter",
     "BidderKind",

@@ -2,17 +2,17 @@
 
 from themis.core.arbiter.app_state import AppState
 from themis.core.arbiter.cluster_state import World
-from themis.core.arbiter.records import AppLine
+from themis.core.arbiter.records import AppInRound
 from themis.core.arbiter.round_session import OpenRound
 from themis.core.model import AppId, OwnerId
 from themis.core.model.apps import Constraint
 from themis.core.model.reasons import Reason
-from themis.core.policies.base import AppView, Notes, Plan, Standing
+from themis.core.policies.base import AppStanding, AppView, Notes, Plan
 
 
 def explain_round(
     current: OpenRound, plan: Plan, world: World, *, with_rho: bool
-) -> tuple[AppLine, ...]:
+) -> tuple[AppInRound, ...]:
     """One line for every app that is not over, in the order of names.
 
     Args:
@@ -44,7 +44,7 @@ def explain_round(
             reason = None
         reason = reason or Reason.PENDING_EVALUATION
         standing = standings.get(app)
-        line = AppLine(
+        line = AppInRound(
             app,
             held,
             demand,
@@ -60,10 +60,10 @@ def explain_round(
     return tuple(lines)
 
 
-def _standings(current: OpenRound) -> dict[AppId, Standing]:
+def _standings(current: OpenRound) -> dict[AppId, AppStanding]:
     ranked = sorted(current.view.apps, key=lambda view: (-view.rho_now, view.app))
     return {
-        view.app: Standing(view.app, view.rho_now, rank, invited=False)
+        view.app: AppStanding(view.app, view.rho_now, rank, invited=False)
         for rank, view in enumerate(ranked, start=1)
     }
 
@@ -74,7 +74,7 @@ def _reason(
     held: int,
     current: OpenRound,
     notes: Notes,
-    standing: Standing | None,
+    standing: AppStanding | None,
     world: World,
 ) -> Reason:
     if view.demand == 0:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from themis.core.arbiter.app_status import AppMarks, Standing
+from themis.core.arbiter.app_status import AppMarks, AppStatus
 from themis.core.arbiter.iteration_time_audit import (
     Audit,
     AuditPart,
@@ -29,7 +29,7 @@ from themis.core.fairness.loads import (
 )
 from themis.core.fairness.rho import best_case_of_sums, serial_parts
 from themis.core.fairness.valuation import Valuation
-from themis.core.model import AppId, AppSpec, Bid, Claim, JobId, JobSpec, Table, TableRow
+from themis.core.model import AppId, AppSpec, Bid, JobId, JobSpec, RhoClaim, RowTable, TableRow
 from themis.errors import RefusedError
 
 SLACK = 1e-6
@@ -56,7 +56,7 @@ class JobState:
         return iterations * self.spec.serial_iteration_time if iterations > SLACK else 0.0
 
 
-class AppState(Standing):
+class AppState(AppStatus):
     """One app from submission to end. Changes only through its methods."""
 
     def __init__(
@@ -71,7 +71,7 @@ class AppState(Standing):
         """Since when it counts: its submission, or when work was added."""
         self.submitted = at
         self.valuation: Valuation | None = None
-        self.claim: Claim | None = None
+        self.claim: RhoClaim | None = None
         self.audit = Audit(spec)
         self._serial_factor = 1.0
         self._table: Sequence[TableRow] = ()
@@ -266,7 +266,7 @@ class AppState(Standing):
         """
         if self._serial_factor == 1.0:
             return 1.0
-        alone = _alone(Table.of(table))
+        alone = _alone(RowTable.of(table))
         return max(1.0, work_left / alone) if alone > 0.0 else 1.0
 
     def check_speed(self, job: JobId, iterations: float, seconds: float, tolerance: float) -> bool:
@@ -296,7 +296,7 @@ class AppState(Standing):
         self._now_left_then = self._now_left
 
     def _drag(self, valuation: Valuation) -> float:
-        table = Table.of(valuation.table)
+        table = RowTable.of(valuation.table)
         least = best_case_of_sums(self.sums_left(), float(table.shape.most))
         if least <= 0.0 or valuation.work_left <= 0.0:
             return 1.0
@@ -518,6 +518,6 @@ class AppState(Standing):
             self.valuation = Valuation(table, part.work_left)
 
 
-def _alone(table: Table) -> float:
+def _alone(table: RowTable) -> float:
     """The seconds that a table says are needed on one GPU; zero if it does not say."""
     return min([table.seconds[index] for index in table.shape.alone], default=0.0)

@@ -30,7 +30,7 @@ class AppMarks:
             kind.add(app)
 
 
-class Standing:
+class AppStatus:
     """What is known of an app beside its work. Changes only through its methods."""
 
     demand: int

@@ -11,7 +11,7 @@ from themis.core.arbiter.settings import Inputs, Settings
 from themis.core.fairness.ideal_time import ideal_time_of_sums
 from themis.core.fairness.rho import best_case_of_sums, rho, rho_of_nothing
 from themis.core.fairness.valuation import Valuation
-from themis.core.model import SLOT, AppId, Bid, Claim, GpuId, OwnerId, Topology
+from themis.core.model import SLOT, AppId, Bid, GpuId, OwnerId, RhoClaim, Topology
 
 MOST_OF_LEASE = 0.1
 """No start is believed to take more of a lease."""
@@ -25,12 +25,12 @@ _Value = TypeVar("_Value")
 class _once(Generic[_Value]):  # noqa: N801 # used as a decorator
     """A property computed once: `cached_property` without the lock it has in Python 3.11."""
 
-    def __init__(self, compute: Callable[["Seen"], _Value]) -> None:
+    def __init__(self, compute: Callable[["ArbiterAppView"], _Value]) -> None:
         self._compute = compute
         self._name = compute.__name__
         self.__doc__ = compute.__doc__
 
-    def __get__(self, seen: "Seen", kind: type["Seen"]) -> _Value:
+    def __get__(self, seen: "ArbiterAppView", kind: type["ArbiterAppView"]) -> _Value:
         value = self._compute(seen)
         seen.__dict__[self._name] = value
         return value
@@ -53,7 +53,7 @@ class Surroundings:
     quota_left: Callable[[OwnerId], int | None]
 
 
-class Seen:
+class ArbiterAppView:
     """Satisfies `policies.base.AppView`. Made when a round opens, dropped when it ends."""
 
     kept: tuple[GpuId, ...]
@@ -105,7 +105,7 @@ class Seen:
         return seconds if claim is None else seconds * claim.elapsed
 
     @property
-    def _claim(self) -> Claim | None:
+    def _claim(self) -> RhoClaim | None:
         """What the app says of its own rho, where it is believed."""
         if self._around.settings.inputs is Inputs.COMPUTED:
             return None

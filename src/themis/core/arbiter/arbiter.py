@@ -29,7 +29,7 @@ from themis.core.arbiter.app_state import AppState
 from themis.core.arbiter.app_status import FINISHED
 from themis.core.arbiter.cluster_state import GONE, World, first_beat_after
 from themis.core.arbiter.commands import Ask, Close, Command, Refuse, WakeMe
-from themis.core.arbiter.lease_changes import Changes
+from themis.core.arbiter.lease_changes import LeaseChanges
 from themis.core.arbiter.leasing import Leasing
 from themis.core.arbiter.ledger import Ledger
 from themis.core.arbiter.rounds import FIRST_TABLE, Rounds
@@ -204,7 +204,7 @@ class Arbiter:
         leasing = self._leasing
         if leasing.changes.any:
             self._out.extend(leasing.changes.commands(self._now))
-            leasing.changes = Changes()
+            leasing.changes = LeaseChanges()
         if leasing.emptied:
             for app in sorted(leasing.emptied):
                 state = self._world.apps.get(app)

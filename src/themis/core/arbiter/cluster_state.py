@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterable
 
 from themis.core.arbiter.app_state import AppState
 from themis.core.arbiter.app_status import AppMarks
-from themis.core.arbiter.equal_shares import Sharing
+from themis.core.arbiter.equal_shares import ShareTracker
 from themis.core.arbiter.ledger import Ledger
 from themis.core.arbiter.records import AppRecord
 from themis.core.arbiter.settings import BidderKind, ContentionOf, Settings
@@ -50,7 +50,7 @@ class World:
         self.apps: dict[AppId, AppState] = {}
         self.contention = ContentionClock()
         self.capacity = CapacityClock()
-        self.sharing = Sharing()
+        self.sharing = ShareTracker()
         self.quotas: dict[OwnerId, int] = {}
         self.owner_weights: dict[OwnerId, float] = {}
         self._gone: set[int] = set()
@@ -568,7 +568,7 @@ class World:
         for app in map(AppId, sorted(shelf.all(AppPart))):
             world.apps[app] = AppState.restored(app, shelf, world._marks)
         world._take_back_clocks(shelf)
-        world.sharing = Sharing.restored(shelf)
+        world.sharing = ShareTracker.restored(shelf)
         return world
 
     def _take_back_clocks(self, shelf: Shelf) -> None:

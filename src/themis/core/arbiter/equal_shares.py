@@ -8,7 +8,7 @@ from themis.core.fairness.loads import PhaseSums
 from themis.core.model import AppId
 
 
-class Sharing:
+class ShareTracker:
     """What everybody would have done with its share; nothing at all while it is off."""
 
     def __init__(self) -> None:
@@ -134,9 +134,9 @@ class Sharing:
             self._stirred = False
 
     @staticmethod
-    def restored(shelf: Shelf) -> "Sharing":
+    def restored(shelf: Shelf) -> "ShareTracker":
         """What was written down; off if nothing was."""
-        sharing = Sharing()
+        sharing = ShareTracker()
         written = shelf.all(SharesState).get("")
         if written is not None:
             apps = {AppId(name): part for name, part in shelf.all(ShareState).items()}

@@ -62,7 +62,7 @@ class WorkAdded:
 
 
 @value
-class Sample:
+class ProgressSample:
     """One job's progress, and what the progress since its last sample took."""
 
     job: JobId
@@ -83,7 +83,7 @@ class ProgressMeasured:
 
     at: float
     app: AppId
-    samples: tuple[Sample, ...]
+    samples: tuple[ProgressSample, ...]
 
 
 @value

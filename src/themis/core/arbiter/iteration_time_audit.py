@@ -24,8 +24,8 @@ from themis.core.model import (
     Bid,
     JobId,
     Row,
+    RowTable,
     Slowdown,
-    Table,
     TableRow,
 )
 
@@ -65,7 +65,7 @@ _NOTHING_WRONG: Factors = (1.0, 1.0, 1.0, 1.0)
 
 
 @dataclass(slots=True)
-class Process:
+class AuditedProcess:
     """The last process of a job."""
 
     cell: Cell
@@ -117,7 +117,7 @@ class AuditPart:
     """What was measured of an app's iteration times."""
 
     claimed: Slowdown | None
-    processes: tuple[tuple[JobId, Process], ...]
+    processes: tuple[tuple[JobId, AuditedProcess], ...]
     evidence: tuple[tuple[Cell, Evidence], ...]
     alarms: int
     serial_factor: float
@@ -135,7 +135,7 @@ class Audit:
         self._jobs = {job.id: job for job in spec.jobs}
         self._declared = spec.jobs[0].slowdown
         self._claimed: Slowdown | None = None
-        self._processes: dict[JobId, Process] = {}
+        self._processes: dict[JobId, AuditedProcess] = {}
         self._evidence: dict[Cell, Evidence] = {}
         self.alarms = 0
         """How often a claim was called contradicted."""
@@ -159,7 +159,7 @@ class Audit:
             return
         before = self._processes.get(job)
         declared = spec.slowdown.at(level, count)
-        self._processes[job] = Process(
+        self._processes[job] = AuditedProcess(
             (level if count > 1 else SLOT, count),
             count / (spec.serial_iteration_time * math.exp(self._found)) / declared,
             0.0 if before is None else before.seen,
@@ -345,9 +345,9 @@ def corrected_table(
     """
     if factors == _NOTHING_WRONG and scale == 1.0:
         return table
-    given = Table.of(table)
+    given = RowTable.of(table)
     rows = zip(given.shape.rows, given.seconds, strict=True)
-    return Table(
+    return RowTable(
         given.shape,
         tuple(
             [

@@ -19,7 +19,7 @@ class _AppChanges:
     reason: str = ""
 
 
-class Changes:
+class LeaseChanges:
     """Collects, then turns into commands in the order of app names."""
 
     def __init__(self) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from themis.core.arbiter.alarms import Alarms, CheckIdle, TakeAsEmpty, TellToLeave
 from themis.core.arbiter.app_state import AppState
 from themis.core.arbiter.cluster_state import World
-from themis.core.arbiter.lease_changes import Changes
+from themis.core.arbiter.lease_changes import LeaseChanges
 from themis.core.arbiter.state_parts import Shelf, WatchedPart, Written, take
-from themis.core.model import AppId, GpuId, Lease, Source
+from themis.core.model import AppId, GpuId, Lease, LeaseSource
 from themis.core.model.reasons import Reason
 from themis.core.policies.base import Allotment, Plan, View
 
@@ -35,7 +35,7 @@ class Leasing:
         self._touched: set[AppId] = set()
         """Of these it may have changed whether they are checked."""
         self.now = -math.inf
-        self.changes = Changes()
+        self.changes = LeaseChanges()
         self.freed = False
         """Whether a GPU came free since this was last looked at."""
         self.emptied: set[AppId] = set()
@@ -183,7 +183,7 @@ class Leasing:
         elif item is not None:
             end = self._full_end(gpu, view) if item.until is None else item.until
             # Results tell apart what a round between beats gave, whatever settled it.
-            source = item.source if view.at_beat else Source.ARRIVAL
+            source = item.source if view.at_beat else LeaseSource.ARRIVAL
             lease = ledger.grant(gpu, item.app, at=self.now, end=end, source=source)
             self.changes.granted(lease)
             self._after(lease, early=item.until is not None)
@@ -204,7 +204,7 @@ class Leasing:
         return max(start, view.now) + view.lease
 
     def renew(
-        self, gpu: GpuId, tail: Lease, source: Source, beat: float, until: float | None = None
+        self, gpu: GpuId, tail: Lease, source: LeaseSource, beat: float, until: float | None = None
     ) -> None:
         """Extend the last lease on a GPU: to a beat, or for part of the time to it."""
         if until is not None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from themis.core.arbiter.state_parts import AccountPart, GpuPart, LedgerPart, Shelf, Written, take
-from themis.core.model import AppId, GpuId, Lease, Source
+from themis.core.model import AppId, GpuId, Lease, LeaseSource
 from themis.core.model.values import value
 from themis.errors import InvariantError
 
@@ -67,7 +67,7 @@ class Ledger:
         self._gpus = [_Gpu() for _ in range(gpus)]
         self._next_token = first_token
         self._holdings: dict[AppId, dict[GpuId, Lease]] = {}
-        self._attained: dict[AppId, dict[Source, float]] = {}
+        self._attained: dict[AppId, dict[LeaseSource, float]] = {}
         self._accounts: dict[AppId, _Account] = {}
         self._free: set[GpuId] = {GpuId(index) for index in range(gpus)}
         self._leaving: set[GpuId] = set()
@@ -196,7 +196,7 @@ class Ledger:
                 yield entry.lease
             yield from entry.queue
 
-    def attained(self, app: AppId, at: float) -> dict[Source, float]:
+    def attained(self, app: AppId, at: float) -> dict[LeaseSource, float]:
         """GPU-seconds an app has held up to now, by source."""
         total = dict(self._attained.get(app, {}))
         mine = self._holdings.get(app, {})
@@ -242,7 +242,7 @@ class Ledger:
             self._touched.add(gpu)
             self._gpus.append(_Gpu())
 
-    def grant(self, gpu: GpuId, app: AppId, *, at: float, end: float, source: Source) -> Lease:
+    def grant(self, gpu: GpuId, app: AppId, *, at: float, end: float, source: LeaseSource) -> Lease:
         """Give a GPU to an app, at once if it is free, else when its leaving holder has gone."""
         entry = self._gpus[gpu]
         if entry.quarantine is not None:
@@ -252,14 +252,16 @@ class Ledger:
             raise InvariantError(f"GPU {gpu} is promised to {tail.app}; {app} cannot have it")
         return self._promise(gpu, app, at=at, end=end, source=source)
 
-    def follow(self, gpu: GpuId, app: AppId, *, end: float, source: Source) -> Lease:
+    def follow(self, gpu: GpuId, app: AppId, *, end: float, source: LeaseSource) -> Lease:
         """Promise a GPU to an app from the end of the last lease on it."""
         tail = self.tail(gpu)
         if tail is None:
             raise InvariantError(f"GPU {gpu} has no lease that {app} could follow")
         return self._promise(gpu, app, at=tail.end, end=end, source=source)
 
-    def _promise(self, gpu: GpuId, app: AppId, *, at: float, end: float, source: Source) -> Lease:
+    def _promise(
+        self, gpu: GpuId, app: AppId, *, at: float, end: float, source: LeaseSource
+    ) -> Lease:
         if app in {lease.app for lease in self._promised(gpu)}:
             raise InvariantError(f"GPU {gpu} is promised to {app} already")
         lease = Lease(gpu, app, self._next_token, at, end, source)
@@ -279,7 +281,7 @@ class Ledger:
         present = [] if entry.lease is None or entry.leaving else [entry.lease]
         return [*present, *entry.queue]
 
-    def renew(self, gpu: GpuId, app: AppId, *, at: float, end: float, source: Source) -> Lease:
+    def renew(self, gpu: GpuId, app: AppId, *, at: float, end: float, source: LeaseSource) -> Lease:
         """Extend the last lease on a GPU: same token, later end, process untouched."""
         tail = self.tail(gpu)
         if tail is None or tail.app != app:
@@ -309,7 +311,7 @@ class Ledger:
         ]
 
     def extend(
-        self, app: AppId, gpus: Iterable[GpuId], *, at: float, end: float, source: Source
+        self, app: AppId, gpus: Iterable[GpuId], *, at: float, end: float, source: LeaseSource
     ) -> list[Lease]:
         """Renew leases that go on, many at a time."""
         mine = self._holdings[app]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from themis.core.arbiter.app_view import Seen, Surroundings
+from themis.core.arbiter.app_view import ArbiterAppView, Surroundings
 from themis.core.arbiter.cluster_state import World
 from themis.core.arbiter.settings import BidderKind
 from themis.core.model import AppId, GpuId, Lease, OwnerId
@@ -90,7 +90,7 @@ def _view(
         quota_left=quotas.get,
     )
     apps = tuple(
-        Seen(
+        ArbiterAppView(
             state,
             world.ledger.held(app),
             world.allowed_machines(state.spec.constraint),
@@ -154,5 +154,5 @@ def _for_owners(world: World, compute: Callable[[AppId], float]) -> Callable[[Ap
 def settle_view(view: View) -> None:
     """A round waits: what its view has not read yet may change before it goes on."""
     for app in view.apps:
-        if isinstance(app, Seen):
+        if isinstance(app, ArbiterAppView):
             app.settle()

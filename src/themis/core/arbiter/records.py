@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from themis.core.fairness.loads import PhaseLoad
-from themis.core.model import AppId, GpuId, OwnerId, Source
+from themis.core.model import AppId, GpuId, LeaseSource, OwnerId
 from themis.core.model.reasons import Reason
 from themis.core.model.values import value
 from themis.core.policies.base import Allotment, Notes
 
 
 @value
-class AppLine:
+class AppInRound:
     """One app in a round's record: active when the round opened, or suspended."""
 
     app: AppId
@@ -41,7 +41,7 @@ class RoundRecord:
     followups: tuple[Allotment, ...]
     dropped: tuple[Allotment, ...]
     """Parts of the plan that named something gone by the time it was committed."""
-    apps: tuple[AppLine, ...]
+    apps: tuple[AppInRound, ...]
     notes: Notes
     refused: Mapping[AppId, str]
     """Bids that could not be taken, with the reason."""
@@ -67,7 +67,7 @@ class AppRecord:
     budget: float
     phases: tuple[PhaseLoad, ...]
     """The work of the jobs that really ran in each phase."""
-    attained: Mapping[Source, float]
+    attained: Mapping[LeaseSource, float]
     """GPU-seconds held, by what gave them."""
     outcome: str
     contradicted: bool = False

@@ -14,7 +14,7 @@ from themis.core.arbiter.offer import lent_gpus, offered_gpus, settle_view, view
 from themis.core.arbiter.records import RoundRecord
 from themis.core.arbiter.round_session import OpenRound, bid_from_cache, check_plan, open_round
 from themis.core.arbiter.state_parts import RoundsPart
-from themis.core.model import AppId, Bid, GpuId, Offer, Source
+from themis.core.model import AppId, Bid, GpuId, LeaseSource, Offer
 from themis.core.policies.base import Allotment, AskBids, AskSolve, Plan, Policy
 from themis.errors import InvariantError, StaleAnswerError
 
@@ -323,7 +323,9 @@ def _renewal(current: OpenRound, world: World) -> Plan:
         tail = world.ledger.tail(gpu)
         if tail is not None and tail.app == app:  # else it gave the GPU back or lost it since
             mine.setdefault(app, []).append(gpu)
-    return Plan(tuple(Allotment(app, tuple(gpus), Source.RENEWED) for app, gpus in mine.items()))
+    return Plan(
+        tuple(Allotment(app, tuple(gpus), LeaseSource.RENEWED) for app, gpus in mine.items())
+    )
 
 
 def _idle(plan: Plan, current: OpenRound) -> tuple[GpuId, ...]:

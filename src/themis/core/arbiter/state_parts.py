@@ -21,14 +21,14 @@ from themis.core.fairness.loads import PhaseLoad
 from themis.core.model import (
     AppId,
     AppSpec,
-    Claim,
     Constraint,
     GpuId,
     JobId,
     Lease,
+    LeaseSource,
     Machine,
     OwnerId,
-    Source,
+    RhoClaim,
     TableRow,
 )
 from themis.core.model.reasons import Reason
@@ -129,7 +129,7 @@ class AccountPart:
 
     booked: float
     starts: float
-    attained: tuple[tuple[Source, float], ...]
+    attained: tuple[tuple[LeaseSource, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class ClaimsPart:
     """None where it is the table as it was said."""
     work_left: float | None
     """When the table was given; None before the first one."""
-    claim: Claim | None
+    claim: RhoClaim | None
     drag: float
 
 

@@ -6,7 +6,7 @@ bound = bind(solution, free, held, topology)
 outcome = settle(solution, bound, units, payment("lottery"), lease, topology, free, rng_for)
 """
 
-from themis.core.auction.mechanism import Outcome, bind, draw, settle
+from themis.core.auction.mechanism import AuctionOutcome, bind, draw, settle
 from themis.core.auction.payments import Award, Payment, Won, best_placed, local_part, payment
 from themis.core.auction.problem import (
     Bidder,
@@ -22,13 +22,13 @@ from themis.core.auction.solution import Interval, Solution, Ticket, Win, check_
 from themis.core.auction.solvers.registry import Solver, solver
 
 __all__ = [
+    "AuctionOutcome",
     "Award",
     "Bidder",
     "Candidate",
     "Interval",
     "Objective",
     "OfferedMachine",
-    "Outcome",
     "Payment",
     "Problem",
     "Quota",

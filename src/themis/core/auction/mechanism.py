@@ -20,7 +20,7 @@ Bound = tuple[tuple[GpuId, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AuctionOutcome:
     """A settled auction. The awards' GPUs and the leftover partition the offer."""
 
     awards: Mapping[AppId, Award]
@@ -169,7 +169,7 @@ def settle(
     topology: Topology,
     offered: Collection[GpuId],
     rng_for: Callable[[AppId], random.Random],
-) -> Outcome:
+) -> AuctionOutcome:
     """Take the payments. `units` is each winner's smallest gang (1 when missing).
 
     With an interval of kept fractions the upper end counts: it follows from allocations in hand,
@@ -188,4 +188,4 @@ def settle(
         won = Won(bound[app], solution.kept[app].high, units.get(app, 1), lease, topology)
         awards[app] = payment.award(won, rng_for(app))
     awarded = {gpu for award in awards.values() for gpu in award.gpus}
-    return Outcome(awards, tuple(sorted(set(offered) - awarded)))
+    return AuctionOutcome(awards, tuple(sorted(set(offered) - awarded)))

@@ -127,7 +127,7 @@ class Lottery:
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class FloorPayment:
     """Rounded down: a bad example, since an award of one GPU becomes nothing."""
 
     name: str = "floor"
@@ -144,7 +144,7 @@ _RULES: tuple[Payment, ...] = (
     ByTime(),
     Lottery(),
     Lottery("lottery-pf", Objective.LOTTERY),
-    Floor(),
+    FloorPayment(),
 )
 _PAYMENTS = {rule.name: rule for rule in _RULES}
 

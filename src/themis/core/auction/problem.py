@@ -22,7 +22,7 @@ from themis.core.model import (
     Bid,
     Chunk,
     GpuId,
-    Table,
+    RowTable,
     TableRow,
     TableShape,
     Topology,
@@ -192,7 +192,7 @@ def check_bid_on(bid: Bid, offered: Mapping[int, int]) -> None:
             if not 1 <= (gpus := row.gpus) <= total:
                 _check_size(f"GPUs of row {number}", gpus, total, low=1)
             check_number(f"seconds of row {number}", row.seconds, above=True)
-        if not (isinstance(bid.table, Table) and _is_well(bid.table)):
+        if not (isinstance(bid.table, RowTable) and _is_well(bid.table)):
             _check_table(bid.table)
         if bid.claim is not None:
             check_number("claimed elapsed time", bid.claim.elapsed, high=1e6)
@@ -201,7 +201,7 @@ def check_bid_on(bid: Bid, offered: Mapping[int, int]) -> None:
         raise InvalidBidError(bid.app, str(error)) from error
 
 
-def _is_well(table: Table) -> bool:
+def _is_well(table: RowTable) -> bool:
     """Whether a table is surely well: nearly all are, and their shapes are old acquaintances."""
     seconds = table.seconds
     return (

@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 
-from themis.core.model import LEVELS, SLOT, Seat, Slowdown
+from themis.core.model import LEVELS, SLOT, GpuPosition, Slowdown
 
 # What the seats of a group at each level have in common: slot, machine, rack. At cluster level
 # all seats are one group.
-_SHARED: tuple[Callable[[Seat], int], ...] = (
+_SHARED: tuple[Callable[[GpuPosition], int], ...] = (
     attrgetter("slot"),
     attrgetter("machine"),
     attrgetter("rack"),
@@ -19,8 +19,8 @@ _SHARED: tuple[Callable[[Seat], int], ...] = (
 
 
 def best_rate(
-    slowdown: Slowdown, min_gpus: int, max_gpus: int, seats: Sequence[Seat]
-) -> tuple[float, tuple[Seat, ...]]:
+    slowdown: Slowdown, min_gpus: int, max_gpus: int, seats: Sequence[GpuPosition]
+) -> tuple[float, tuple[GpuPosition, ...]]:
     """The best |g| / S(g) over subsets of the seats that the job can run on, and that subset.
 
     The result is the exact maximum, also for measured slowdowns that are below one or that make
@@ -43,7 +43,7 @@ def best_rate(
     return best, _lowest_gang(seats, gang_level, gang_size)
 
 
-def _groups(seats: Sequence[Seat], level: int) -> list[list[Seat]]:
+def _groups(seats: Sequence[GpuPosition], level: int) -> list[list[GpuPosition]]:
     """The groups whose seats, taken together, are exactly this far apart.
 
     Such a group has subsets of every size from two up that are just as far apart: one seat from
@@ -56,8 +56,10 @@ def _groups(seats: Sequence[Seat], level: int) -> list[list[Seat]]:
     return [group for group in wholes if any(part(seat) != part(group[0]) for seat in group)]
 
 
-def _split(seats: Iterable[Seat], key: Callable[[Seat], int]) -> list[list[Seat]]:
-    groups: dict[int, list[Seat]] = {}
+def _split(
+    seats: Iterable[GpuPosition], key: Callable[[GpuPosition], int]
+) -> list[list[GpuPosition]]:
+    groups: dict[int, list[GpuPosition]] = {}
     for seat in seats:
         groups.setdefault(key(seat), []).append(seat)
     return list(groups.values())
@@ -71,7 +73,7 @@ def _sizes(slowdown: Slowdown, level: int, low: int, high: int) -> Iterable[int]
     return (low, high)
 
 
-def _lowest_gang(seats: Sequence[Seat], level: int, size: int) -> tuple[Seat, ...]:
+def _lowest_gang(seats: Sequence[GpuPosition], level: int, size: int) -> tuple[GpuPosition, ...]:
     if size == 0:
         return ()
     gangs = (
@@ -82,7 +84,7 @@ def _lowest_gang(seats: Sequence[Seat], level: int, size: int) -> tuple[Seat, ..
     return min(gangs, key=lambda gang: [seat.gpu for seat in gang])
 
 
-def _lowest_in(group: Sequence[Seat], level: int, size: int) -> tuple[Seat, ...]:
+def _lowest_in(group: Sequence[GpuPosition], level: int, size: int) -> tuple[GpuPosition, ...]:
     gang = group[:size]
     if level > SLOT:
         part = _SHARED[level - 1]

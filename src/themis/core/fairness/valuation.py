@@ -14,13 +14,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from themis.core.model import LEVELS, GpuId, Seat, Table, TableRow
+from themis.core.model import LEVELS, GpuId, GpuPosition, RowTable, TableRow
 
 MOST_REMEMBERED = 4096
 """Sets of GPUs whose worth by one table is remembered."""
 
 
-def gang_counts(seats: Sequence[Seat], gang: int, gangs: int) -> tuple[int, int, int, int]:
+def gang_counts(seats: Sequence[GpuPosition], gang: int, gangs: int) -> tuple[int, int, int, int]:
     """How many of these GPUs fit into at most `gangs` gangs that are no worse than each level."""
     if gang == 1 or len(seats) <= 1:
         usable = min(len(seats), gangs * gang)
@@ -29,7 +29,9 @@ def gang_counts(seats: Sequence[Seat], gang: int, gangs: int) -> tuple[int, int,
 
 
 @lru_cache(maxsize=2048)
-def _gang_counts(seats: tuple[Seat, ...], gang: int, gangs: int) -> tuple[int, int, int, int]:
+def _gang_counts(
+    seats: tuple[GpuPosition, ...], gang: int, gangs: int
+) -> tuple[int, int, int, int]:
     # Apps keep their GPUs for many rounds.
     slots: dict[int, int] = {}
     machines: dict[int, int] = {}
@@ -71,7 +73,7 @@ class Valuation:
 
         Never more seconds for more GPUs: an app may leave some of them unused.
         """
-        table = Table.of(self.table)
+        table = RowTable.of(self.table)
         seconds = table.seconds
         return tuple(
             [
@@ -108,7 +110,9 @@ class Valuation:
                 best = seconds[index - 1]
         return best
 
-    def seconds(self, seats: Sequence[Seat], *, gang: int, gangs: int, work_left: float) -> float:
+    def seconds(
+        self, seats: Sequence[GpuPosition], *, gang: int, gangs: int, work_left: float
+    ) -> float:
         """Seconds still needed with these GPUs, rebased on the work that is left now.
 
         Infinite when they are too few for any row. A worse level with more GPUs may be slower
@@ -118,14 +122,14 @@ class Valuation:
             return math.inf
         return self._unbased(seats, gang, gangs) * self._rebase(work_left)
 
-    def _unbased(self, seats: Sequence[Seat], gang: int, gangs: int) -> float:
+    def _unbased(self, seats: Sequence[GpuPosition], gang: int, gangs: int) -> float:
         # What is close together will also do as GPUs that are farther apart.
         return self._best(list(itertools.accumulate(gang_counts(seats, gang, gangs), max)))
 
     def seconds_on(
         self,
         gpus: tuple[GpuId, ...],
-        seats: Sequence[Seat],
+        seats: Sequence[GpuPosition],
         *,
         gang: int,
         gangs: int,

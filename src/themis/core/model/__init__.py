@@ -4,19 +4,19 @@ from themis.core.model import AppSpec, JobSpec, Machine, Phase, Topology
 """
 
 from themis.core.model.apps import AppSpec, Constraint, JobSpec, Phase
-from themis.core.model.bids import Bid, Chunk, Claim, Offer, Row, TableRow
+from themis.core.model.bids import Bid, Chunk, Offer, RhoClaim, Row, TableRow
 from themis.core.model.ids import AppId, GpuId, JobId, OwnerId
-from themis.core.model.leases import Lease, Source
-from themis.core.model.slowdown import NO_SLOWDOWN, Measured, Slowdown
-from themis.core.model.tables import Table, TableShape
+from themis.core.model.leases import Lease, LeaseSource
+from themis.core.model.slowdown import NO_SLOWDOWN, MeasuredSlowdown, Slowdown
+from themis.core.model.tables import RowTable, TableShape
 from themis.core.model.topology import (
     CLUSTER,
     LEVELS,
     MACHINE,
     RACK,
     SLOT,
+    GpuPosition,
     Machine,
-    Seat,
     Topology,
     level_of,
 )
@@ -32,22 +32,22 @@ __all__ = [
     "AppSpec",
     "Bid",
     "Chunk",
-    "Claim",
     "Constraint",
     "GpuId",
+    "GpuPosition",
     "JobId",
     "JobSpec",
     "Lease",
+    "LeaseSource",
     "Machine",
-    "Measured",
+    "MeasuredSlowdown",
     "Offer",
     "OwnerId",
     "Phase",
+    "RhoClaim",
     "Row",
-    "Seat",
+    "RowTable",
     "Slowdown",
-    "Source",
-    "Table",
     "TableRow",
     "TableShape",
     "Topology",

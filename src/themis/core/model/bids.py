@@ -57,7 +57,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class RhoClaim:
     """What an app says of its own rho, as factors on what the arbiter computes.
 
     An app that sends rho itself sends no more than this: it knows its seconds, so that all it can
@@ -78,4 +78,4 @@ class Bid:
     """A tuple, or a `Table`, which is quicker to make and to read."""
     profile: Slowdown | None = None
     """The slowdowns that all of this assumes, if they are not those declared."""
-    claim: Claim | None = None
+    claim: RhoClaim | None = None

@@ -6,7 +6,7 @@ from themis.core.model.ids import AppId, GpuId
 from themis.core.model.values import value
 
 
-class Source(StrEnum):
+class LeaseSource(StrEnum):
     """What gave a GPU to an app; GPU-time is reported by it."""
 
     AUCTION = "auction"
@@ -30,4 +30,4 @@ class Lease:
     token: int
     start: float
     end: float
-    source: Source
+    source: LeaseSource

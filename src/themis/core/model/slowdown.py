@@ -13,7 +13,7 @@ from themis.core.model.topology import LEVELS
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredSlowdown:
     """One measured slowdown; it may be below one or out of order, as real data is."""
 
     level: int
@@ -26,7 +26,7 @@ class Slowdown:
     """A prior value per level, and measurements that replace it where they exist."""
 
     levels: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0)
-    measured: tuple[Measured, ...] = ()
+    measured: tuple[MeasuredSlowdown, ...] = ()
 
     def __post_init__(self) -> None:
         for level, value in zip(LEVELS, self.levels, strict=True):
@@ -56,7 +56,9 @@ class Slowdown:
     def with_measured(self, level: int, count: int, value: float) -> "Slowdown":
         """The same profile with one more (or a newer) measurement."""
         kept = tuple(m for m in self.measured if (m.level, m.count) != (level, count))
-        items = sorted((*kept, Measured(level, count, value)), key=lambda m: (m.level, m.count))
+        items = sorted(
+            (*kept, MeasuredSlowdown(level, count, value)), key=lambda m: (m.level, m.count)
+        )
         return Slowdown(self.levels, tuple(items))
 
 

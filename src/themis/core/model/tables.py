@@ -49,7 +49,7 @@ def shape_of(rows: tuple[tuple[int, int], ...]) -> TableShape:
     return TableShape(rows)
 
 
-class Table(Sequence[TableRow]):
+class RowTable(Sequence[TableRow]):
     """Rows of a valuation. Equal to the tuple of them."""
 
     __slots__ = ("seconds", "shape")
@@ -59,12 +59,12 @@ class Table(Sequence[TableRow]):
         self.seconds = seconds
 
     @staticmethod
-    def of(rows: Sequence[TableRow]) -> "Table":
+    def of(rows: Sequence[TableRow]) -> "RowTable":
         """The same rows, by the column."""
-        if isinstance(rows, Table):
+        if isinstance(rows, RowTable):
             return rows
         shape = shape_of(tuple([(row.level, row.count) for row in rows]))
-        return Table(shape, tuple([row.seconds for row in rows]))
+        return RowTable(shape, tuple([row.seconds for row in rows]))
 
     def __len__(self) -> int:
         return len(self.seconds)
@@ -84,7 +84,7 @@ class Table(Sequence[TableRow]):
         return TableRow(level, count, self.seconds[index])
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Table):
+        if isinstance(other, RowTable):
             return self.seconds == other.seconds and self.shape.rows == other.shape.rows
         return tuple(self) == other if isinstance(other, tuple) else NotImplemented
 

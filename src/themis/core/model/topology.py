@@ -19,7 +19,7 @@ LEVEL_NAMES = ("slot", "machine", "rack", "cluster")
 ANY_MODEL = "any"
 
 
-class Seat(NamedTuple):
+class GpuPosition(NamedTuple):
     """Where one GPU sits. Slots and machines are numbered across the whole cluster."""
 
     rack: int
@@ -80,15 +80,15 @@ class Topology:
         return Topology(tuple(m for group in by_rack.values() for m in group), name)
 
     @cached_property
-    def seats(self) -> tuple[Seat, ...]:
+    def seats(self) -> tuple[GpuPosition, ...]:
         """The seat of each GPU, by id."""
         racks = {name: index for index, name in enumerate(self.racks)}
-        seats: list[Seat] = []
+        seats: list[GpuPosition] = []
         slot = 0
         for index, machine in enumerate(self.machines):
             for size in machine.slots:
                 for _ in range(size):
-                    seats.append(Seat(racks[machine.rack], index, slot, GpuId(len(seats))))
+                    seats.append(GpuPosition(racks[machine.rack], index, slot, GpuId(len(seats))))
                 slot += 1
         return tuple(seats)
 
@@ -136,7 +136,7 @@ class Topology:
         return {"machines": self.machines, "name": self.name}
 
 
-def level_of(seats: Collection[Seat]) -> int:
+def level_of(seats: Collection[GpuPosition]) -> int:
     """The locality level of some seats."""
     if len(seats) <= 1:
         return SLOT

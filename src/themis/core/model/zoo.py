@@ -30,7 +30,7 @@ class Status(StrEnum):
     ASSUMED = "assumed"
 
 
-class Group(StrEnum):
+class IntensityGroup(StrEnum):
     """Which side of the network-intensity sweep a model is on."""
 
     NETWORK = "network"
@@ -39,12 +39,12 @@ class Group(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ZooEntry:
     """One model: its category, P100 slowdown per level, and what that rests on."""
 
     name: str
     category: str
-    group: Group
+    group: IntensityGroup
     levels: tuple[float, float, float, float]
     status: Status
     source: str
@@ -54,90 +54,90 @@ CATEGORY_SHARES = {"cv": 0.10, "nlp": 0.60, "speech": 0.30}
 """Share of apps per category (the paper's mix); equal inside a category."""
 
 ZOO = (
-    Entry(
+    ZooEntry(
         "Inceptionv3",
         "cv",
-        Group.COMPUTE,
+        IntensityGroup.COMPUTE,
         (1.00, 1.00, 1.02, 1.03),
         Status.RECALLED,
         "Themis arXiv v1, 242 against 243 images/s on 4 P100 in one or two servers",
     ),
-    Entry(
+    ZooEntry(
         "AlexNet",
         "cv",
-        Group.NETWORK,
+        IntensityGroup.NETWORK,
         (1.00, 1.10, 1.67, 2.00),
         Status.SET_BY_AUTHORS,
         "Blox/Synergy placement penalty 0.6",
     ),
-    Entry(
+    ZooEntry(
         "ResNet50",
         "cv",
-        Group.COMPUTE,
+        IntensityGroup.COMPUTE,
         (1.00, 1.02, 1.12, 1.18),
         Status.MEASURED,
         "Gavel P100, 4 GPUs, median",
     ),
-    Entry(
+    ZooEntry(
         "VGG16",
         "cv",
-        Group.NETWORK,
+        IntensityGroup.NETWORK,
         (1.00, 1.05, 1.29, 1.44),
         Status.RECALLED,
         "Themis arXiv v1, 103.6 against 80.4 images/s on 4 P100 in one or two servers",
     ),
-    Entry(
+    ZooEntry(
         "VGG19",
         "cv",
-        Group.NETWORK,
+        IntensityGroup.NETWORK,
         (1.00, 1.05, 1.30, 1.45),
         Status.SCALED,
         "VGG16's excess, by parameter size 547.1/526.8",
     ),
-    Entry(
+    ZooEntry(
         "Bi-Att-Flow",
         "nlp",
-        Group.COMPUTE,
+        IntensityGroup.COMPUTE,
         (1.00, 1.02, 1.10, 1.15),
         Status.ASSUMED,
         "no public measurement found",
     ),
-    Entry(
+    ZooEntry(
         "LanguageModel",
         "nlp",
-        Group.NETWORK,
+        IntensityGroup.NETWORK,
         (1.00, 1.20, 2.14, 2.70),
         Status.MEASURED,
         "Gavel LM (LSTM) P100, 4 GPUs, median",
     ),
-    Entry(
+    ZooEntry(
         "GNMT",
         "nlp",
-        Group.NEITHER,
+        IntensityGroup.NEITHER,
         (1.00, 1.05, 1.30, 1.45),
         Status.ASSUMED,
         "no measurement found; the Blox constant 0.9 would give 1.11",
     ),
-    Entry(
+    ZooEntry(
         "Transformer",
         "nlp",
-        Group.NETWORK,
+        IntensityGroup.NETWORK,
         (1.00, 1.10, 1.48, 1.72),
         Status.MEASURED,
         "Gavel Transformer P100, 4 GPUs, median",
     ),
-    Entry(
+    ZooEntry(
         "WaveNet",
         "speech",
-        Group.COMPUTE,
+        IntensityGroup.COMPUTE,
         (1.00, 1.01, 1.05, 1.08),
         Status.ASSUMED,
         "no public measurement found",
     ),
-    Entry(
+    ZooEntry(
         "DeepSpeech",
         "speech",
-        Group.COMPUTE,
+        IntensityGroup.COMPUTE,
         (1.00, 1.03, 1.15, 1.22),
         Status.MEASURED,
         "Pollux DeepSpeech2 on 4 T4: 1.07 (four nodes) to 1.22 (two nodes)",
@@ -152,7 +152,7 @@ K80_RACK = {"LanguageModel": 1.191, "ResNet50": 0.848, "Transformer": 1.055}
 _BY_NAME = {item.name.lower(): item for item in ZOO}
 
 
-def entry(model: str) -> Entry:
+def entry(model: str) -> ZooEntry:
     """The model of this name, upper or lower case.
 
     Raises:
@@ -194,12 +194,12 @@ def models_of_category(category: str) -> tuple[str, ...]:
     return tuple(item.name for item in ZOO if item.category == category)
 
 
-def models_of_group(group: Group) -> tuple[str, ...]:
+def models_of_group(group: IntensityGroup) -> tuple[str, ...]:
     """The models on one side of the network-intensity sweep, in the table's order."""
     return tuple(item.name for item in ZOO if item.group is group)
 
 
-def _k80_ratio(found: Entry) -> float:
+def _k80_ratio(found: ZooEntry) -> float:
     """What is left on a K80 of the P100's excess over one.
 
     Measured models use their own ratio for all levels (only the rack's was measured), the others
@@ -210,7 +210,7 @@ def _k80_ratio(found: Entry) -> float:
     return median(_measured_ratio(entry(name)) for name in K80_RACK)
 
 
-def _measured_ratio(found: Entry) -> float:
+def _measured_ratio(found: ZooEntry) -> float:
     # ResNet50 ran faster spread out on K80s than together; a prior never promises that.
     excess = max(0.0, K80_RACK[found.name] - 1.0)
     return excess / (found.levels[RACK] - 1.0)

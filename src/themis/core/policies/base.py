@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Protocol
 from themis.core.auction.problem import Problem
 from themis.core.auction.solution import Solution
 from themis.core.fairness.valuation import Valuation
-from themis.core.model import AppId, Bid, GpuId, OwnerId, Source, Topology
+from themis.core.model import AppId, Bid, GpuId, LeaseSource, OwnerId, Topology
 from themis.core.model.reasons import Reason
 from themis.core.model.values import value
 
@@ -213,12 +213,12 @@ class Allotment:
 
     app: AppId
     gpus: tuple[GpuId, ...]
-    source: Source
+    source: LeaseSource
     until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AppStanding:
     """How one app stood in a round."""
 
     app: AppId
@@ -242,7 +242,7 @@ class Certificate:
 class Notes:
     """What happened inside a round, for its record."""
 
-    standings: tuple[Standing, ...] = ()
+    standings: tuple[AppStanding, ...] = ()
     bids: tuple[Bid, ...] = ()
     won: Mapping[AppId, tuple[GpuId, ...]] = field(default_factory=dict)
     kept_fractions: Mapping[AppId, float] = field(default_factory=dict)

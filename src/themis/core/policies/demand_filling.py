@@ -8,7 +8,7 @@ import itertools
 import random
 from collections.abc import Iterable, Sequence
 
-from themis.core.model import Source
+from themis.core.model import LeaseSource
 from themis.core.policies.base import Allotment, AppView, Plan, View
 from themis.core.policies.leftovers import Hand
 from themis.core.policies.placing import Pool
@@ -41,7 +41,7 @@ def fill_anywhere(view: View, order: Sequence[AppView], rng: random.Random) -> P
         if app.owner in left:
             left[app.owner] -= len(gpus)
         if gpus:
-            allotments.append(Allotment(app.app, tuple(sorted(gpus)), Source.DIRECT))
+            allotments.append(Allotment(app.app, tuple(sorted(gpus)), LeaseSource.DIRECT))
     return Plan(tuple(allotments))
 
 
@@ -51,7 +51,7 @@ def fill_packed(view: View, order: Iterable[AppView]) -> Plan:
     apps = list(order)
     hand.deal(apps)
     hand.deal_rest(apps)
-    return Plan(hand.allotments(Source.DIRECT))
+    return Plan(hand.allotments(LeaseSource.DIRECT))
 
 
 def reachable(view: View, app: AppView) -> int:

@@ -4,7 +4,7 @@ import heapq
 import random
 from typing import ClassVar
 
-from themis.core.model import AppId, Source
+from themis.core.model import AppId, LeaseSource
 from themis.core.policies.base import AppView, DirectPolicy, Plan, View
 from themis.core.policies.leftovers import Hand
 from themis.core.policies.placing import Pool
@@ -30,7 +30,7 @@ class Drf(DirectPolicy):
             app = order[place]
             if _start_task(app, hand):
                 heapq.heappush(heap, (_share(app, hand), place))
-        return Plan(hand.allotments(Source.DIRECT))
+        return Plan(hand.allotments(LeaseSource.DIRECT))
 
 
 def _share(app: AppView, hand: Hand) -> float:

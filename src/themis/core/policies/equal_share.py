@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 from typing import ClassVar
 
-from themis.core.model import AppId, Source
+from themis.core.model import AppId, LeaseSource
 from themis.core.policies.base import AppView, DirectPolicy, Plan, View
 from themis.core.policies.leftovers import Hand
 from themis.core.policies.newcomer_preemption import Caller
@@ -35,7 +35,7 @@ class EqualShare(Caller, DirectPolicy):
         # What gangs and constraints left goes to whoever can use it, the least served first.
         hand.deal(order)
         hand.deal_rest(order)
-        return Plan(hand.allotments(Source.DIRECT))
+        return Plan(hand.allotments(LeaseSource.DIRECT))
 
 
 def _served(app: AppView) -> float:

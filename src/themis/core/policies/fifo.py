@@ -3,7 +3,7 @@
 import random
 from typing import ClassVar
 
-from themis.core.model import Source
+from themis.core.model import LeaseSource
 from themis.core.policies.base import DirectPolicy, Plan, View
 from themis.core.policies.leftovers import Hand
 from themis.core.policies.placing import Pool
@@ -23,4 +23,4 @@ class Fifo(DirectPolicy):
         order = in_order(view, lambda app: (app.arrival,))
         hand.deal_own(order)
         hand.deal(order)
-        return Plan(hand.allotments(Source.DIRECT))
+        return Plan(hand.allotments(LeaseSource.DIRECT))

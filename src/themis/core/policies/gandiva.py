@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from themis.core.model import SLOT, AppId, GpuId, Source
+from themis.core.model import SLOT, AppId, GpuId, LeaseSource
 from themis.core.model.ids import check_number
 from themis.core.policies.base import AppView, DirectPolicy, Plan, View
 from themis.core.policies.leftovers import Hand
@@ -29,13 +29,13 @@ class Gandiva(DirectPolicy):
 
     def plan(self, view: View, rng: random.Random) -> Plan:
         """Renew what runs, then take the (app, gang) with the best score until nothing is left."""
-        search = _Search(view, self.margin)
+        search = _GangSearch(view, self.margin)
         search.run()
-        return Plan(search.hand.allotments(Source.DIRECT))
+        return Plan(search.hand.allotments(LeaseSource.DIRECT))
 
 
 @dataclass(frozen=True, slots=True)
-class _Gang:
+class _PlacedGang:
     """GPUs for one job: what it would add, how well it would be placed, and how fast."""
 
     gpus: tuple[GpuId, ...]
@@ -52,7 +52,7 @@ class _Wish:
     moving: tuple[GpuId, ...] = ()
 
 
-class _Search:
+class _GangSearch:
     """One round: a heap of wishes, checked again when they come up since GPUs go meanwhile."""
 
     def __init__(self, view: View, margin: float) -> None:
@@ -96,7 +96,7 @@ class _Search:
             self._pushed += 1
             heapq.heappush(self._heap, (*self._key(wish, gang), self._pushed, wish))
 
-    def _key(self, wish: _Wish, gang: _Gang) -> tuple[float, int, int]:
+    def _key(self, wish: _Wish, gang: _PlacedGang) -> tuple[float, int, int]:
         """The best score first, then the larger gang, then who came first."""
         return (-gang.score, -len(gang.gpus), self._place[wish.app.app])
 
@@ -112,14 +112,14 @@ class _Search:
 
     # Wishes
 
-    def _meet(self, wish: _Wish) -> _Gang | None:
+    def _meet(self, wish: _Wish) -> _PlacedGang | None:
         """The best that can be had for a wish now."""
         if not wish.moving:
             return self._next(wish.app)
         # With more GPUs its gangs are other ones than those that were carved.
         return None if wish.app.app in self._grown else self._elsewhere(wish.app, wish.moving)
 
-    def _next(self, app: AppView) -> _Gang | None:
+    def _next(self, app: AppView) -> _PlacedGang | None:
         room = self.hand.room(app)
         if room <= 0 or not len(self._pool):
             return None
@@ -138,7 +138,7 @@ class _Search:
         broken = len(there) % app.gang
         return there[len(there) - broken :] if broken + len(part) <= app.gang else ()
 
-    def _elsewhere(self, app: AppView, gang: Sequence[GpuId]) -> _Gang | None:
+    def _elsewhere(self, app: AppView, gang: Sequence[GpuId]) -> _PlacedGang | None:
         """A better place for a gang, if there is one that is worth a move."""
         size = min(app.gang, len(gang) + self.hand.room(app))
         here = self._gang(app, gang, ())
@@ -164,11 +164,11 @@ class _Search:
         self._pool.remove(gang)
         return part
 
-    def _gang(self, app: AppView, gpus: Sequence[GpuId], others: Sequence[GpuId]) -> _Gang:
+    def _gang(self, app: AppView, gpus: Sequence[GpuId], others: Sequence[GpuId]) -> _PlacedGang:
         """These GPUs, as a gang together with others that the app has."""
         size = len(gpus) + len(others)
         score = self._score(app, self._view.topology.level([*gpus, *others]), size)
-        return _Gang(tuple(gpus), score, size * score)
+        return _PlacedGang(tuple(gpus), score, size * score)
 
     def _score(self, app: AppView, level: int, count: int) -> float:
         key = (app.app, level, count)
@@ -179,7 +179,7 @@ class _Search:
 
     # Deeds
 
-    def _grow(self, app: AppView, gang: _Gang) -> bool:
+    def _grow(self, app: AppView, gang: _PlacedGang) -> bool:
         self._grown.add(app.app)
         if app.gang > 1:
             return self.hand.give(app, gang.gpus)
@@ -187,7 +187,7 @@ class _Search:
         self.hand.deal([app])
         return False
 
-    def _move(self, wish: _Wish, gang: _Gang) -> None:
+    def _move(self, wish: _Wish, gang: _PlacedGang) -> None:
         app = wish.app
         have = [*app.kept, *self.hand.given(app.app)]
         rest = [gpu for gpu in have if gpu not in wish.moving]

@@ -9,7 +9,7 @@ import bisect
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from themis.core.model import SLOT, AppId, GpuId, OwnerId, Source
+from themis.core.model import SLOT, AppId, GpuId, LeaseSource, OwnerId
 from themis.core.policies.base import Allotment, AppView, View
 from themis.core.policies.placing import Pool
 
@@ -221,7 +221,9 @@ class Hand:
         for gpu in gpus:
             self._pool.put_back(gpu)
 
-    def allotments(self, source: Source, skip: Collection[GpuId] = ()) -> tuple[Allotment, ...]:
+    def allotments(
+        self, source: LeaseSource, skip: Collection[GpuId] = ()
+    ) -> tuple[Allotment, ...]:
         """What was given, as part of a plan."""
         result = []
         for app in sorted(self._given):

@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 from typing import ClassVar
 
-from themis.core.model import SLOT, AppId, Source
+from themis.core.model import SLOT, AppId, LeaseSource
 from themis.core.policies.base import AppView, DirectPolicy, Plan, View
 from themis.core.policies.demand_filling import reachable
 from themis.core.policies.leftovers import Hand
@@ -33,7 +33,7 @@ class MinMaxRho(Caller, DirectPolicy):
         # What gangs and constraints left goes to whoever can use it, the worst off first.
         hand.deal(order)
         hand.deal_rest(order)
-        return Plan(hand.allotments(Source.DIRECT))
+        return Plan(hand.allotments(LeaseSource.DIRECT))
 
 
 def level_rho(view: View, order: Sequence[AppView]) -> dict[AppId, int]:

@@ -8,13 +8,13 @@ import bisect
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from themis.core.model import GpuId, Seat, Topology
+from themis.core.model import GpuId, GpuPosition, Topology
 
 
 class _Near:
     """GPUs that an app has already, counted by machine and slot."""
 
-    def __init__(self, seats: Sequence[Seat], gpus: Iterable[GpuId]) -> None:
+    def __init__(self, seats: Sequence[GpuPosition], gpus: Iterable[GpuId]) -> None:
         self._seats = seats
         self.machines: dict[int, int] = {}
         self.slots: dict[int, int] = {}
@@ -30,7 +30,7 @@ class _Near:
 class _Tree:
     """Free GPUs by machine and slot, and slots by how many they have free."""
 
-    def __init__(self, seats: Sequence[Seat], gpus: Iterable[GpuId]) -> None:
+    def __init__(self, seats: Sequence[GpuPosition], gpus: Iterable[GpuId]) -> None:
         self._seats = seats
         self.machines: dict[int, dict[int, list[GpuId]]] = {}
         self.machine_of: dict[int, int] = {}
@@ -297,6 +297,6 @@ class Pool:
             groups.setdefault(self._seats[gpu].machine, []).append(gpu)
         return sorted(groups.values(), key=lambda group: (-len(group), group[0]))
 
-    def seat(self, gpu: GpuId) -> Seat:
+    def seat(self, gpu: GpuId) -> GpuPosition:
         """Where a GPU sits."""
         return self._seats[gpu]

@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 from typing import ClassVar
 
-from themis.core.model import GpuId, Source, Topology
+from themis.core.model import GpuId, LeaseSource, Topology
 from themis.core.model.ids import check_count
 from themis.core.policies.base import AppView, DirectPolicy, Plan, View
 from themis.core.policies.leftovers import Hand
@@ -41,7 +41,7 @@ class Static(DirectPolicy):
                 home = home_of(view, app, parts)
                 if any(gpu in pool for gpu in home):
                     hand.deal([app], barred=[gpu for gpu in pool.gpus() if gpu not in home])
-        return Plan(hand.allotments(Source.DIRECT))
+        return Plan(hand.allotments(LeaseSource.DIRECT))
 
 
 def partition(topology: Topology, parts: int) -> Parts:

@@ -16,11 +16,12 @@ from themis.core.auction.payments import payment as payment_by_name
 from themis.core.auction.problem import Bidder, Candidate, Problem, Quota, offered_machines
 from themis.core.auction.row_cap import fair_rows, thinned
 from themis.core.auction.solution import Solution
-from themis.core.model import AppId, Bid, GpuId, Source
+from themis.core.model import AppId, Bid, GpuId, LeaseSource
 from themis.core.model.ids import check_count, check_number
 from themis.core.model.reasons import Reason
 from themis.core.policies.base import (
     Allotment,
+    AppStanding,
     AppView,
     AskBids,
     AskSolve,
@@ -28,7 +29,6 @@ from themis.core.policies.base import (
     Notes,
     Plan,
     Round,
-    Standing,
     View,
 )
 from themis.core.policies.leftovers import Barred, Hand
@@ -74,7 +74,7 @@ class Leftovers(StrEnum):
 
 
 @dataclass
-class _Auction:
+class _RoundAuction:
     """What is known of a round so far."""
 
     view: View
@@ -138,7 +138,7 @@ class Themis(Caller):
 
     def hold_round(self, view: View, rng: random.Random) -> Round:
         """Rank, invite, ask, solve, settle, deal."""
-        auction = _Auction(view, Pool(view.topology, view.offer))
+        auction = _RoundAuction(view, Pool(view.topology, view.offer))
         if self.fresh_tables:
             # Only who could be given more is invited or dealt to: nobody else's rank matters.
             tables: Mapping[AppId, Bid] = yield AskBids(
@@ -158,7 +158,7 @@ class Themis(Caller):
 
     # Visibility
 
-    def _rank(self, auction: _Auction, tables: Mapping[AppId, Bid]) -> None:
+    def _rank(self, auction: _RoundAuction, tables: Mapping[AppId, Bid]) -> None:
         """Order every active app, and invite the worst off of those with unmet demand."""
         for app in auction.view.apps:
             rho = self._rho(app, tables.get(app.app), auction.view)
@@ -218,7 +218,7 @@ class Themis(Caller):
             return True
         return self._best_case(app, view) > LATE
 
-    def _serve_starved(self, auction: _Auction) -> None:
+    def _serve_starved(self, auction: _RoundAuction) -> None:
         """Apps that have waited too long get one gang before anybody bids, the hungriest first."""
         if not self.guard_rounds:
             return
@@ -234,13 +234,13 @@ class Themis(Caller):
                 continue
             if app.owner in left:
                 left[app.owner] -= len(gpus)
-            auction.guarded.append(Allotment(app.app, gpus, Source.GUARD))
+            auction.guarded.append(Allotment(app.app, gpus, LeaseSource.GUARD))
         served = {item.app for item in auction.guarded}
         auction.invited = [app for app in auction.invited if app.app not in served]
 
     # Allocation
 
-    def _problem(self, auction: _Auction) -> Problem:
+    def _problem(self, auction: _RoundAuction) -> Problem:
         bidders = []
         most = fair_rows([len(bid.rows) for bid in auction.bids.values()])
         for app in sorted(auction.invited, key=lambda app: app.app):
@@ -285,7 +285,7 @@ class Themis(Caller):
 
         return worth
 
-    def _quotas(self, auction: _Auction, bidding: set[AppId]) -> tuple[Quota, ...]:
+    def _quotas(self, auction: _RoundAuction, bidding: set[AppId]) -> tuple[Quota, ...]:
         quotas = []
         for owner, limit in sorted(auction.view.quotas.items()):
             apps = [app.app for app in auction.invited if app.owner == owner and app.app in bidding]
@@ -298,7 +298,7 @@ class Themis(Caller):
                 quotas.append(Quota(tuple(sorted(apps)), max(0, limit - taken)))
         return tuple(quotas)
 
-    def _settle(self, auction: _Auction) -> None:
+    def _settle(self, auction: _RoundAuction) -> None:
         if auction.solution is None:
             return
         view = auction.view
@@ -327,7 +327,7 @@ class Themis(Caller):
 
     # Leftovers
 
-    def _deal(self, auction: _Auction) -> Plan:
+    def _deal(self, auction: _RoundAuction) -> Plan:
         hand = Hand(auction.view, auction.pool)
         by_name = {app.app: app for app in auction.view.apps}
         for item in auction.guarded:
@@ -341,11 +341,11 @@ class Themis(Caller):
         allotments = [
             *auction.guarded,
             *self._award_allotments(auction),
-            *hand.allotments(Source.LEFTOVER, skip=settled),
+            *hand.allotments(LeaseSource.LEFTOVER, skip=settled),
         ]
         return Plan(tuple(allotments), self._followups(auction, hand), self._notes(auction, hand))
 
-    def _deal_leftovers(self, auction: _Auction, hand: Hand, barred: Barred) -> None:
+    def _deal_leftovers(self, auction: _RoundAuction, hand: Hand, barred: Barred) -> None:
         """To everybody in the filter's order, or by section 5 of the paper's rules."""
         if self.leftovers is Leftovers.RANKED:
             for app in auction.ranked:
@@ -365,7 +365,7 @@ class Themis(Caller):
                 hand.deal([app], barred=barred.get(app.app, ()))
         hand.deal_rest(auction.ranked, barred)
 
-    def _award_allotments(self, auction: _Auction) -> list[Allotment]:
+    def _award_allotments(self, auction: _RoundAuction) -> list[Allotment]:
         start, length = _span(auction.view)
         result = []
         for app, award in sorted(auction.awards.items()):
@@ -373,10 +373,10 @@ class Themis(Caller):
                 continue
             part = award.until_fraction
             until = None if part is None else start + part * length
-            result.append(Allotment(app, award.gpus, Source.AUCTION, until))
+            result.append(Allotment(app, award.gpus, LeaseSource.AUCTION, until))
         return result
 
-    def _followups(self, auction: _Auction, hand: Hand) -> tuple[Allotment, ...]:
+    def _followups(self, auction: _RoundAuction, hand: Hand) -> tuple[Allotment, ...]:
         """Second owners of GPUs whose first owner has them for part of the lease."""
         shared = {
             gpu: app
@@ -396,11 +396,11 @@ class Themis(Caller):
         self._deal_leftovers(auction, later, mine)
         return tuple(
             Allotment(item.app, gpus, item.source)
-            for item in later.allotments(Source.LEFTOVER)
+            for item in later.allotments(LeaseSource.LEFTOVER)
             if (gpus := tuple(gpu for gpu in item.gpus if shared.get(gpu) not in {None, item.app}))
         )
 
-    def _notes(self, auction: _Auction, hand: Hand) -> Notes:
+    def _notes(self, auction: _RoundAuction, hand: Hand) -> Notes:
         asked = {app.app for app in auction.invited}
         guarded = {item.app for item in auction.guarded}
         standings = []
@@ -409,7 +409,7 @@ class Themis(Caller):
             why = None
             if not invited and app.app not in guarded:
                 why = Reason.NOT_IN_AUCTION if app.room else _without_room(app)
-            standings.append(Standing(app.app, auction.rho[app.app], rank, invited, why))
+            standings.append(AppStanding(app.app, auction.rho[app.app], rank, invited, why))
         solution = auction.solution
         certificate = None
         if solution is not None:

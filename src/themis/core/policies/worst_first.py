@@ -3,7 +3,7 @@
 import random
 from typing import ClassVar
 
-from themis.core.model import Source
+from themis.core.model import LeaseSource
 from themis.core.policies.base import DirectPolicy, Plan, View
 from themis.core.policies.leftovers import Hand
 from themis.core.policies.newcomer_preemption import Caller
@@ -24,4 +24,4 @@ class WorstFirst(Caller, DirectPolicy):
         order = worst_off(view, view.apps, lambda app: app.rho_now)
         hand.deal(order)
         hand.deal_rest(order)
-        return Plan(hand.allotments(Source.DIRECT))
+        return Plan(hand.allotments(LeaseSource.DIRECT))

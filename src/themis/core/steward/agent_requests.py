@@ -16,7 +16,7 @@ from themis.core.steward.events import (
     StopRequested,
     TrialChosen,
 )
-from themis.core.steward.node_table import Node
+from themis.core.steward.node_table import NodeEntry
 from themis.core.steward.request_checks import objection
 from themis.core.steward.rows import AgentSession, Release
 from themis.core.steward.run_lifecycle import Running
@@ -157,7 +157,7 @@ class Hearing(Running):
             return reason, home.name
         return storage_objection(machines, home, self._nonce), ""
 
-    def _last_on(self, app: AppId, job: JobId) -> Node | None:
+    def _last_on(self, app: AppId, job: JobId) -> NodeEntry | None:
         """The machine that has the checkpoints of a job, if it has any."""
         runs = [run for run in self._book.of_job(app, job) if run.state is not RunState.STARTING]
         ended = [row for row in self._book.results(app) if row.job == job and row.iterations > 0.0]

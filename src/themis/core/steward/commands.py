@@ -6,30 +6,30 @@ from dataclasses import dataclass
 from themis.core.arbiter import commands as cmd
 from themis.core.arbiter import events as ev
 from themis.core.model import AppId, JobId
-from themis.core.steward.events import Limits
+from themis.core.steward.events import RunLimits
 from themis.core.steward.rows import Kept
 from themis.protocol.node_messages import (
+    LeaseTerms,
     LogWanted,
+    NodeReport,
     Orders,
     Point,
-    Report,
     RunOrder,
     RunState,
-    Terms,
 )
 
 # Of a node
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class NodeMemory:
     """What a node keeps on its own disk, as a whole."""
 
     boot: int = 0
     epoch: int = 0
     tokens: tuple[int, ...] = ()
     """The highest token that each GPU has run under."""
-    terms: Terms | None = None
+    terms: LeaseTerms | None = None
     """Of the last orders taken: what the service goes by, as far as is known."""
 
 
@@ -37,7 +37,7 @@ class Memory:
 class Remember:
     """Write this to disk, durably, before the next command is carried out."""
 
-    memory: Memory
+    memory: NodeMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +47,15 @@ class Send:
     When a connection breaks, the same report may be sent again at once.
     """
 
-    report: Report
+    report: NodeReport
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartRun:
     """Start a run under a supervisor that holds its limits."""
 
     order: RunOrder
-    limits: Limits
+    limits: RunLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Renew:
     """Tell a run's supervisor other limits."""
 
     run: int
-    limits: Limits
+    limits: RunLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class TickMe:
 NodeCommand = (
     Remember
     | Send
-    | Start
+    | StartRun
     | Renew
     | Checkpoint
     | Kill
@@ -202,7 +202,7 @@ StewardCommand = (
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerReport:
     """Answer the report of a node that is being kept."""
 
     node: str
@@ -210,7 +210,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class DurableChanges:
     """What must be durable, all or nothing, before anything else of an outcome is let out."""
 
     events: tuple[ev.Event, ...] = ()
@@ -228,9 +228,9 @@ class Changes:
 class Outcome:
     """What comes of one event."""
 
-    changes: Changes
+    changes: DurableChanges
     commands: tuple[StewardCommand, ...] = ()
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[AnswerReport, ...] = ()
     wake: float | None = None
     """When `Woken` is to be sent at the latest; an earlier wish is void."""
     refusal: cmd.Refuse | None = None

@@ -13,10 +13,10 @@ from themis.protocol.agent_messages import Reached
 from themis.protocol.node_messages import (
     LogPart,
     LogWanted,
+    NodeReport,
     Orders,
     Point,
     Program,
-    Report,
     RunOrder,
     RunState,
 )
@@ -25,7 +25,7 @@ from themis.protocol.node_messages import (
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RunLimits:
     """How long a run may go on, on the node's clock."""
 
     lease_end: float
@@ -37,12 +37,12 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRun:
     """A run from before the node was started, alive or not, as its supervisor knows it."""
 
     order: RunOrder
     state: RunState
-    limits: Limits
+    limits: RunLimits
     code: int | None = None
     iterations: float = 0.0
     seconds: float = 0.0
@@ -62,7 +62,7 @@ class Adopted:
     """The node is up; always its first event."""
 
     at: float
-    found: tuple[Found, ...] = ()
+    found: tuple[FoundRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Ticked:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class RunStarted:
     """A process runs."""
 
     at: float
@@ -100,7 +100,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Exited:
+class RunExited:
     """Nothing of a run is alive any more, or it could not be started."""
 
     at: float
@@ -121,7 +121,7 @@ class KillFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class RunMeasured:
     """How far a run is: iterations since its job began, seconds of training in this run."""
 
     at: float
@@ -195,10 +195,10 @@ NodeEvent = (
     | OrdersCame
     | ServiceAbsent
     | Ticked
-    | Started
-    | Exited
+    | RunStarted
+    | RunExited
     | KillFailed
-    | Measured
+    | RunMeasured
     | PointsRead
     | LogsRead
     | StorageSeen
@@ -214,7 +214,7 @@ class ReportCame:
     """A node reports; `at` is when the service took the message in, not before."""
 
     at: float
-    report: Report
+    report: NodeReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from themis.core.model import AppId, JobId
 from themis.core.steward.events import LogsWanted
 from themis.core.steward.log_index import LoggedRun, LogsRow
 from themis.core.steward.metric_relay import Pointing
-from themis.core.steward.node_table import Node
-from themis.core.steward.rows import RunResult, WantedRun
+from themis.core.steward.node_table import NodeEntry
+from themis.core.steward.rows import RunEnd, WantedRun
 
 
 class Printing(Pointing):
@@ -21,12 +21,12 @@ class Printing(Pointing):
             runs.append(LoggedRun(run.run, self._log_node(run), size, over=False))
         return LogsRow(app, job, tuple(runs)) if runs else None
 
-    def _logged(self, row: RunResult) -> LoggedRun:
+    def _logged(self, row: RunEnd) -> LoggedRun:
         # The last lines are all there is of a run whose node never said how much it printed.
         size = max(row.log_size, len(row.log.encode()))
         return LoggedRun(row.run, self._log_node(row), size, tail=row.log)
 
-    def _log_node(self, run: WantedRun | RunResult) -> str:
+    def _log_node(self, run: WantedRun | RunEnd) -> str:
         return self._roster.machine_of[run.gpus[0]].name if run.gpus else ""
 
     def _keep_logs(self, app: AppId) -> None:
@@ -37,7 +37,7 @@ class Printing(Pointing):
         for job, runs in by_job.items():
             self._book.logs.add(app, job, tuple(runs))
 
-    def _take_logs(self, node: Node) -> None:
+    def _take_logs(self, node: NodeEntry) -> None:
         """Note how much runs have printed."""
         report = node.held
         if report is None:

@@ -3,8 +3,8 @@
 from themis.core.model import AppId
 from themis.core.steward.commands import TellPoints, TellRun
 from themis.core.steward.events import PointsHeard
-from themis.core.steward.node_table import Node
-from themis.core.steward.rows import RunResult, WantedRun
+from themis.core.steward.node_table import NodeEntry
+from themis.core.steward.rows import RunEnd, WantedRun
 from themis.core.steward.state import Knowing
 from themis.protocol.node_messages import RunReport
 
@@ -12,7 +12,7 @@ from themis.protocol.node_messages import RunReport
 class Pointing(Knowing):
     """The part of the steward that passes points on, and then the end of their run."""
 
-    def _source(self, run: int) -> tuple[WantedRun | RunResult, str] | None:
+    def _source(self, run: int) -> tuple[WantedRun | RunEnd, str] | None:
         """A run whose agent wants its points, and the node that has them: that of rank 0."""
         wanted = self._book.runs.get(run)
         if wanted is not None:
@@ -21,7 +21,7 @@ class Pointing(Knowing):
         result = self._book.result(run)
         return (result, result.points_on) if result is not None else None
 
-    def _take_points(self, node: Node, report: RunReport) -> None:
+    def _take_points(self, node: NodeEntry, report: RunReport) -> None:
         """Tell an agent what its run has reported since, and then how it ended."""
         source = self._source(report.run)
         if source is None or source[1] != node.name:
@@ -30,21 +30,21 @@ class Pointing(Knowing):
         first, points = self._streams.take(run.app, report)
         if points or report.state.over:
             over = report.state.over
-            metric = run.metric if isinstance(run, RunResult) else run.program.metrics.name
+            metric = run.metric if isinstance(run, RunEnd) else run.program.metrics.name
             self._book.trials.grow(run.app, run.job, metric, points, self._now, over=over)
         if points:
             self._commands.append(TellPoints(run.app, run.job, run.run, first, points))
-        if isinstance(run, RunResult):
+        if isinstance(run, RunEnd):
             self._tell_end(run)
 
-    def _keeps_points(self, node: Node, run: int) -> bool:
+    def _keeps_points(self, node: NodeEntry, run: int) -> bool:
         """Whether a node must keep a run that is over, because of its points."""
         source, stream = self._source(run), self._streams.get(run)
         if source is None or source[1] != node.name:
             return False
         return stream is not None and not stream.all_heard
 
-    def _has_points(self, run: WantedRun, node: Node) -> bool:
+    def _has_points(self, run: WantedRun, node: NodeEntry) -> bool:
         """Whether the node of rank 0 has points of a run that is over, or may have."""
         if not node.present or not run.ordered:
             return False
@@ -66,7 +66,7 @@ class Pointing(Knowing):
         if stream is None or source is None:
             return
         run, name = source
-        if stream.all_heard and isinstance(run, RunResult) and run.points_on:
+        if stream.all_heard and isinstance(run, RunEnd) and run.points_on:
             self._settle_points(run)
             self._forget_too(name, run.run)
         elif stream.more and name in self._roster.nodes:
@@ -74,7 +74,7 @@ class Pointing(Knowing):
             if held is not None and any(told.run == run.run and told.more for told in held.runs):
                 self._answer_soon(name)
 
-    def _settle_points(self, row: RunResult) -> None:
+    def _settle_points(self, row: RunEnd) -> None:
         """Nothing more of a run's points will come."""
         stream = self._streams.get(row.run)
         told = stream is not None and stream.end_told
@@ -83,7 +83,7 @@ class Pointing(Knowing):
         if not told:
             self._tell_end(row)
 
-    def _tell_end(self, row: RunResult) -> None:
+    def _tell_end(self, row: RunEnd) -> None:
         """Tell an agent how a run ended, once it was told all that the run reported."""
         stream = self._streams.get(row.run)
         if stream is not None:
@@ -128,7 +128,7 @@ class Pointing(Knowing):
                 if report.run == run:
                     self._take_points(node, report)
 
-    def _heard(self, node: Node) -> tuple[tuple[int, int], ...]:
+    def _heard(self, node: NodeEntry) -> tuple[tuple[int, int], ...]:
         """What a node may drop of the points in its kept report."""
         heard = []
         for report in node.held.runs if node.held is not None and node.fresh else ():

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from themis.core.arbiter import events as ev
 from themis.core.steward.agent_requests import FROM_NODE, Hearing
-from themis.core.steward.commands import Answer, TellRun
+from themis.core.steward.commands import AnswerReport, TellRun
 from themis.core.steward.events import ReportCame
-from themis.core.steward.node_table import Node
+from themis.core.steward.node_table import NodeEntry
 from themis.core.steward.rows import WantedRun
-from themis.core.steward.state import Watched
-from themis.protocol.node_messages import Orders, RunReport, RunState, SlotState, Terms
+from themis.core.steward.state import WatchedRun
+from themis.protocol.node_messages import LeaseTerms, Orders, RunReport, RunState, SlotState
 
 
 class Reception(Hearing):
@@ -64,14 +64,14 @@ class Reception(Hearing):
         self._take_hardware(node)
         self._touched[name] = None
 
-    def _call_outdated(self, node: Node, number: int) -> None:
+    def _call_outdated(self, node: NodeEntry, number: int) -> None:
         """A late message, whose sender ignores this; or a node that lost its disk and counts on."""
         terms = self._terms()
         orders = Orders(self._epoch, node.boot, number, 0, (), (), terms, outdated=True)
-        self._answers.append(Answer(node.name, orders))
+        self._answers.append(AnswerReport(node.name, orders))
 
-    def _meet(self, name: str, heard: float) -> Node:
-        node = self._roster.nodes[name] = Node(name, heard)
+    def _meet(self, name: str, heard: float) -> NodeEntry:
+        node = self._roster.nodes[name] = NodeEntry(name, heard)
         world = self._arbiter.world
         number = world.topology.number_of.get(name)
         if number is not None:
@@ -81,11 +81,11 @@ class Reception(Hearing):
             self._watch_silence(node)
         return node
 
-    def _seat(self, node: Node, number: int) -> None:
+    def _seat(self, node: NodeEntry, number: int) -> None:
         topology = self._arbiter.world.topology
         self._roster.seat(node, topology.gpus_of[number], topology.machines[number])
 
-    def _take_end(self, node: Node, report: RunReport) -> bool:
+    def _take_end(self, node: NodeEntry, report: RunReport) -> bool:
         """Note that a run is over on a node; returns whether the node may forget it."""
         run = self._book.runs.get(report.run)
         if run is not None and node.name not in run.over and self._runs_on(run, node):
@@ -105,11 +105,11 @@ class Reception(Hearing):
             self._over(run, node.name)
         return not self._keeps_points(node, report.run)
 
-    def _runs_on(self, run: WantedRun, node: Node) -> bool:
+    def _runs_on(self, run: WantedRun, node: NodeEntry) -> bool:
         """Whether a part of a run is on a node; what others say of it counts for nothing."""
         return any(self._roster.machine_of[gpu] is node for gpu in run.gpus)
 
-    def _take_progress(self, node: Node, report: RunReport) -> None:
+    def _take_progress(self, node: NodeEntry, report: RunReport) -> None:
         run = self._book.runs.get(report.run)
         if run is None or self._roster.machine_of[run.gpus[0]] is not node:
             return
@@ -131,9 +131,9 @@ class Reception(Hearing):
         if gets_on:
             self._quiet.pop((run.app, run.job), None)
         quiet = self._quiet.get((run.app, run.job), 0.0)
-        self._watched[run.run] = Watched(since, report.trouble, quiet)
+        self._watched[run.run] = WatchedRun(since, report.trouble, quiet)
 
-    def _take_hardware(self, node: Node) -> None:
+    def _take_hardware(self, node: NodeEntry) -> None:
         """Let quarantine follow what the node says, and take the machine in when it is clear."""
         report = node.held
         if report is None or (node.gpus and len(report.slots) != len(node.gpus)):
@@ -149,7 +149,7 @@ class Reception(Hearing):
         if not node.present and node.clear and node.machine is not None:
             self._join(node)
 
-    def _join(self, node: Node) -> None:
+    def _join(self, node: NodeEntry) -> None:
         world = self._arbiter.world
         known = world.topology.number_of.get(node.name)
         if node.machine is None or node.held is None:
@@ -165,13 +165,13 @@ class Reception(Hearing):
         if known is None:
             self._take_hardware(node)
 
-    def _terms(self) -> Terms:
+    def _terms(self) -> LeaseTerms:
         settings = self._arbiter.settings
-        return Terms(settings.heartbeat, self._node_ttl, settings.grace)
+        return LeaseTerms(settings.heartbeat, self._node_ttl, settings.grace)
 
     # Silence
 
-    def _last_word(self, node: Node) -> float:
+    def _last_word(self, node: NodeEntry) -> float:
         """When a node must be taken as gone unless it is heard: it has ended everything by then."""
         ttl = self._node_ttl if node.informed else self._book.longest_ttl
         return node.heard + ttl + self._arbiter.settings.guard
@@ -180,10 +180,10 @@ class Reception(Hearing):
         """Whether no node goes by the terms of an earlier service; one that left runs nothing."""
         return all(node.informed or not node.present for node in self._roster.nodes.values())
 
-    def _watch_silence(self, node: Node) -> None:
+    def _watch_silence(self, node: NodeEntry) -> None:
         self._roster.watch(node, self._last_word(node))
 
-    def _give_up(self, node: Node) -> None:
+    def _give_up(self, node: NodeEntry) -> None:
         node.present = False
         node.held = None
         self._feed(ev.MachineLeft(self._now, node.name))

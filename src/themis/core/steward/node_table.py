@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from themis.core.model import GpuId, Machine
-from themis.protocol.node_messages import LogWanted, Report, SlotState
+from themis.protocol.node_messages import LogWanted, NodeReport, SlotState
 
 
 @dataclass(slots=True)
-class Node:
+class NodeEntry:
     """One machine with its last report."""
 
     name: str
@@ -27,12 +27,12 @@ class Node:
     number: int = 0
     revision: int = 1
     """Of what is wanted on it; rises with every change."""
-    held: Report | None = None
+    held: NodeReport | None = None
     """A report that is not answered yet: nothing on the node has changed since by our doing."""
     held_at: float = 0.0
     waits_since: float = 0.0
     """When it was last answered, or began to speak: reports may overtake each other meanwhile."""
-    last: Report | None = None
+    last: NodeReport | None = None
     """Its last report, answered or not."""
     fresh: bool = False
     """Whether the kept report proves anything: its node listens to nobody before this service."""
@@ -45,7 +45,7 @@ class Node:
     logs: tuple[LogWanted, ...] = ()
     """Parts of logs that people wait for."""
 
-    def keep(self, report: Report, at: float, epoch: int) -> None:
+    def keep(self, report: NodeReport, at: float, epoch: int) -> None:
         """Take in a report."""
         if self.held is None or report.boot != self.boot:
             self.waits_since = at
@@ -59,7 +59,7 @@ class Node:
         if report.machine is not None:
             self.machine = report.machine
 
-    def is_newer(self, report: Report) -> bool:
+    def is_newer(self, report: NodeReport) -> bool:
         """Whether a report is later than all before it."""
         return (report.boot, report.number) > (self.boot, self.number)
 
@@ -100,22 +100,22 @@ class Roster:
     """All nodes, with what is to be done about them when."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {}
-        self.machine_of: dict[GpuId, Node] = {}
+        self.nodes: dict[str, NodeEntry] = {}
+        self.machine_of: dict[GpuId, NodeEntry] = {}
         self._silences: list[tuple[float, str]] = []
         self._holds: list[tuple[float, str, int]] = []
 
-    def seat(self, node: Node, gpus: tuple[GpuId, ...], machine: Machine) -> None:
+    def seat(self, node: NodeEntry, gpus: tuple[GpuId, ...], machine: Machine) -> None:
         """A machine of the cluster is this node's."""
         node.gpus, node.machine = gpus, machine
         for gpu in gpus:
             self.machine_of[gpu] = node
 
-    def hold(self, node: Node, until: float) -> None:
+    def hold(self, node: NodeEntry, until: float) -> None:
         """Answer the kept report of a node at this time, news or not."""
         heapq.heappush(self._holds, (until, node.name, node.number))
 
-    def held_long_enough(self, at: float) -> Iterator[Node]:
+    def held_long_enough(self, at: float) -> Iterator[NodeEntry]:
         """Nodes whose kept report must be answered now."""
         while self._holds and self._holds[0][0] <= at:
             _, name, number = heapq.heappop(self._holds)
@@ -123,11 +123,11 @@ class Roster:
             if node.held is not None and node.number == number:
                 yield node
 
-    def watch(self, node: Node, until: float) -> None:
+    def watch(self, node: NodeEntry, until: float) -> None:
         """Look at this time whether a node has been heard since."""
         heapq.heappush(self._silences, (until, node.name))
 
-    def silent(self, at: float, last_word: Callable[[Node], float]) -> Iterator[Node]:
+    def silent(self, at: float, last_word: Callable[[NodeEntry], float]) -> Iterator[NodeEntry]:
         """Nodes that the arbiter counts on and that have been silent for too long."""
         while self._silences and self._silences[0][0] <= at:
             node = self.nodes[heapq.heappop(self._silences)[1]]

@@ -4,20 +4,20 @@ from collections.abc import Mapping
 
 from themis.core.arbiter import Arbiter
 from themis.core.model import GpuId
-from themis.core.steward.node_table import Node
+from themis.core.steward.node_table import NodeEntry
 from themis.core.steward.rows import WantedRun
 from themis.core.steward.run_table import Runbook
-from themis.protocol.node_messages import LeaseOrder, Orders, RunOrder, Terms
+from themis.protocol.node_messages import LeaseOrder, LeaseTerms, Orders, RunOrder
 
 
 def orders_for(
-    node: Node,
+    node: NodeEntry,
     arbiter: Arbiter,
     book: Runbook,
-    machine_of: Mapping[GpuId, Node],
+    machine_of: Mapping[GpuId, NodeEntry],
     *,
     epoch: int,
-    terms: Terms,
+    terms: LeaseTerms,
     heard: tuple[tuple[int, int], ...] = (),
     nonce: str = "",
 ) -> Orders:
@@ -43,7 +43,7 @@ def orders_for(
     )
 
 
-def _lease_orders(node: Node, arbiter: Arbiter) -> tuple[LeaseOrder, ...]:
+def _lease_orders(node: NodeEntry, arbiter: Arbiter) -> tuple[LeaseOrder, ...]:
     orders = []
     apps = arbiter.world.apps
     for index, gpu in enumerate(node.gpus):
@@ -55,7 +55,7 @@ def _lease_orders(node: Node, arbiter: Arbiter) -> tuple[LeaseOrder, ...]:
     return tuple(orders)
 
 
-def _run_order(run: WantedRun, node: Node, machine_of: Mapping[GpuId, Node]) -> RunOrder:
+def _run_order(run: WantedRun, node: NodeEntry, machine_of: Mapping[GpuId, NodeEntry]) -> RunOrder:
     """What one of the nodes of a run is told."""
     names = list(dict.fromkeys(machine_of[gpu].name for gpu in run.gpus))
     mine = [i for i, gpu in enumerate(run.gpus) if machine_of[gpu] is node]

@@ -54,7 +54,7 @@ class WantedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class RunResult:
+class RunEnd:
     """How a run ended; kept as long as its app is there."""
 
     run: int
@@ -130,7 +130,7 @@ class AgentSession:
     """The last ones before it, which must not begin again."""
 
 
-Kept = WantedRun | RunResult | RunCount | Release | LongestTtl | AgentSession | LogsRow | TrialsRow
+Kept = WantedRun | RunEnd | RunCount | Release | LongestTtl | AgentSession | LogsRow | TrialsRow
 
 
 def key_of(row: Kept) -> str:
@@ -138,7 +138,7 @@ def key_of(row: Kept) -> str:
     match row:
         case WantedRun(run=run):
             return f"run/{run}"
-        case RunResult(run=run):
+        case RunEnd(run=run):
             return f"result/{run}"
         case Release(gpu=gpu):
             return f"release/{gpu}"

@@ -152,7 +152,7 @@ class Running(Printing):
 
     def _measure(self, app: AppId, job: JobId, iterations: float) -> None:
         """Tell the arbiter how far a job is, and nothing of how long it took."""
-        sample = ev.Sample(job, iterations, 0.0)
+        sample = ev.ProgressSample(job, iterations, 0.0)
         self._feed(ev.ProgressMeasured(self._arbiter.before_alarm(self._now), app, (sample,)))
 
     def _place_waiting(self) -> None:
@@ -192,10 +192,10 @@ class Running(Printing):
         if not since:
             # What it took to start is no training, and says nothing of its iterations.
             first, since = self._begun.get(run.run, (iterations, seconds))
-            samples.append(ev.Sample(run.job, first, 0.0))
+            samples.append(ev.ProgressSample(run.job, first, 0.0))
         # A run that began again further back lost work: what it takes to get there says nothing.
         lost = iterations < state.jobs[run.job].done
-        samples.append(ev.Sample(run.job, iterations, 0.0 if lost else seconds - since))
+        samples.append(ev.ProgressSample(run.job, iterations, 0.0 if lost else seconds - since))
         # One without a limit is done when it exits with 0, and not before: its iterations are for
         # people, those of the arbiter another measure, often one for all of the job.
         most = run.limit or max(0.0, state.jobs[run.job].target - 1.0)
@@ -206,6 +206,6 @@ class Running(Printing):
             self._feed(ev.ProgressMeasured(at, run.app, tuple(samples)))
 
 
-def _at_most(sample: ev.Sample, most: float) -> ev.Sample:
+def _at_most(sample: ev.ProgressSample, most: float) -> ev.ProgressSample:
     """A sample within what a job may do: what is said beyond that tells nothing of its speed."""
-    return sample if sample.iterations <= most else ev.Sample(sample.job, most, 0.0)
+    return sample if sample.iterations <= most else ev.ProgressSample(sample.job, most, 0.0)

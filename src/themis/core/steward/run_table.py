@@ -12,7 +12,7 @@ from themis.core.steward.rows import (
     LongestTtl,
     Release,
     RunCount,
-    RunResult,
+    RunEnd,
     WantedRun,
     key_of,
 )
@@ -65,7 +65,7 @@ class Runbook:
                 self._by_job.setdefault((row.app, row.job), {})[row.run] = None
                 for gpu in row.gpus:
                     self._by_gpu.setdefault(gpu, {})[row.run] = None
-            case RunResult():
+            case RunEnd():
                 self._by_key[row.app, row.key] = row.run
                 self._results.setdefault(row.app, {})[row.run] = None
                 if row.points_on:
@@ -132,7 +132,7 @@ class Runbook:
         seconds: float = 0.0,
         *,
         early: bool = False,
-    ) -> RunResult:
+    ) -> RunEnd:
         """A run is over everywhere; its agent still has to hear of points that this node has."""
         self._drop(key_of(run))
         del self.runs[run.run]
@@ -144,7 +144,7 @@ class Runbook:
         for gpu in run.gpus:
             del self._by_gpu[gpu][run.run]
         state = run.state if run.state.over else RunState.LOST
-        result = RunResult(
+        result = RunEnd(
             run.run,
             run.app,
             run.job,
@@ -174,32 +174,32 @@ class Runbook:
             self._drop(key_of(session))
         for number in self._results.pop(app, {}):
             row = self.rows[f"result/{number}"]
-            if isinstance(row, RunResult):
+            if isinstance(row, RunEnd):
                 self._by_key.pop((app, row.key), None)
                 self._owing.get(row.points_on, {}).pop(number, None)
             self._drop(f"result/{number}")
 
-    def result(self, number: int) -> RunResult | None:
+    def result(self, number: int) -> RunEnd | None:
         """How a run ended, if it did and its app is still there."""
         row = self.rows.get(f"result/{number}")
-        return row if isinstance(row, RunResult) else None
+        return row if isinstance(row, RunEnd) else None
 
-    def owed_by(self, node: str) -> list[RunResult]:
+    def owed_by(self, node: str) -> list[RunEnd]:
         """Runs that are over and of which a node has points that were not heard."""
         found = [self.result(number) for number in self._owing.get(node, ())]
         return [row for row in found if row is not None]
 
-    def settle_points(self, row: RunResult) -> RunResult:
+    def settle_points(self, row: RunEnd) -> RunEnd:
         """All that a run ever reported has been heard, or is gone."""
         self._owing.get(row.points_on, {}).pop(row.run, None)
         row = replace(row, points_on="")
         self._store(row)
         return row
 
-    def results(self, app: AppId) -> list[RunResult]:
+    def results(self, app: AppId) -> list[RunEnd]:
         """How runs of an app ended, the first one first."""
         rows = [self.rows[f"result/{number}"] for number in sorted(self._results.get(app, ()))]
-        return [row for row in rows if isinstance(row, RunResult)]
+        return [row for row in rows if isinstance(row, RunEnd)]
 
     def asked(self, app: AppId, key: str) -> int | None:
         """The run that a request with this key was given."""

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from themis.core.model import AppId, OwnerId
-from themis.core.steward.node_table import Node
+from themis.core.steward.node_table import NodeEntry
 
 
-class Sharing(StrEnum):
+class NodeStorage(StrEnum):
     """How a node is with shared storage."""
 
     NONE = "none"
@@ -43,29 +43,29 @@ def checkpoints_of(app: AppId, owner: OwnerId, job: str, born: str) -> str:
     return "/".join(filter(None, (owner, app, born, job)))
 
 
-def mark_of(node: Node, nonce: str) -> str:
+def mark_of(node: NodeEntry, nonce: str) -> str:
     """The mark that a node sees; empty if it has not looked since this service began."""
     last = node.last
     return last.mark if last is not None and last.mark.startswith(f"{nonce}.") else ""
 
 
-def sharing_of(node: Node, nodes: Iterable[Node], nonce: str) -> Sharing:
+def sharing_of(node: NodeEntry, nodes: Iterable[NodeEntry], nonce: str) -> NodeStorage:
     """How a node is with shared storage, among the others."""
     if node.last is None or not node.last.shared_dir:
-        return Sharing.NONE
+        return NodeStorage.NONE
     if node.last.storage_trouble:
-        return Sharing.TROUBLE
+        return NodeStorage.TROUBLE
     own = mark_of(node, nonce)
     if not own:
-        return Sharing.UNSEEN
+        return NodeStorage.UNSEEN
     marks = [mark for other in nodes if other.present and (mark := mark_of(other, nonce))]
     if len(marks) < 2:
-        return Sharing.SHARED
+        return NodeStorage.SHARED
     most = max(sorted(set(marks)), key=marks.count)
-    return Sharing.SHARED if own == most and marks.count(own) > 1 else Sharing.APART
+    return NodeStorage.SHARED if own == most and marks.count(own) > 1 else NodeStorage.APART
 
 
-def binds(home: Node, first: Node) -> bool:
+def binds(home: NodeEntry, first: NodeEntry) -> bool:
     """Whether a job that saved at home would find nothing where its first part is to run.
 
     So it is where no machine has a `shared_dir`. Where some have one, `storage_objection` tells.
@@ -75,7 +75,7 @@ def binds(home: Node, first: Node) -> bool:
     return not home.last.shared_dir and not first.last.shared_dir
 
 
-def storage_objection(machines: Iterable[Node], home: Node | None, nonce: str) -> str:
+def storage_objection(machines: Iterable[NodeEntry], home: NodeEntry | None, nonce: str) -> str:
     """Why a run on these machines would not find its checkpoints; empty if it would.
 
     Args:

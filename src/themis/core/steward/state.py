@@ -8,16 +8,16 @@ from themis.core.arbiter import Arbiter
 from themis.core.arbiter import commands as cmd
 from themis.core.arbiter import events as ev
 from themis.core.model import AppId, JobId
-from themis.core.steward.commands import Answer, StewardCommand
+from themis.core.steward.commands import AnswerReport, StewardCommand
 from themis.core.steward.events import StewardEvent
-from themis.core.steward.node_table import Node, Roster
-from themis.core.steward.rows import AgentSession, Kept, RunResult, WantedRun
+from themis.core.steward.node_table import NodeEntry, Roster
+from themis.core.steward.rows import AgentSession, Kept, RunEnd, WantedRun
 from themis.core.steward.run_table import Runbook
-from themis.core.steward.shared_storage import Sharing, sharing_of
+from themis.core.steward.shared_storage import NodeStorage, sharing_of
 from themis.core.steward.trials import Trials
 from themis.errors import ConfigError
 from themis.protocol.agent_messages import JobPast
-from themis.protocol.metric_cursors import Streams
+from themis.protocol.metric_cursors import MetricCursors
 
 NODE_TTL = 20.0
 HEARTBEATS = 5
@@ -25,7 +25,7 @@ HEARTBEATS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedRun:
     """How a run is, as far as its node tells."""
 
     since: float
@@ -68,7 +68,7 @@ class Knowing:
         self._book = Runbook(saved or {})
         self._book.note_ttl(max(self._book.longest_ttl, node_ttl))
         self._roster = Roster()
-        self._streams = Streams()
+        self._streams = MetricCursors()
         self._wake = math.inf
         self._sessions = 0
         """How many were opened in this epoch."""
@@ -78,13 +78,13 @@ class Knowing:
         """Why that is not taken."""
         self._events: list[ev.Event] = []
         self._commands: list[StewardCommand] = []
-        self._answers: list[Answer] = []
+        self._answers: list[AnswerReport] = []
         self._touched: dict[str, None] = {}
         self._ready: dict[str, None] = {}
         """Nodes whose kept report may have to be answered."""
         self._iterations: dict[int, tuple[float, float]] = {}
         """Iterations and seconds of runs as last reported; stored when a round needs them."""
-        self._watched: dict[int, Watched] = {}
+        self._watched: dict[int, WatchedRun] = {}
         """How runs are, for people; what is lost with a restart is seen again."""
         self._quiet: dict[tuple[AppId, JobId], float] = {}
         """For how long the last runs of jobs had run without another iteration when they ended."""
@@ -119,7 +119,7 @@ class Knowing:
         return self._book.sessions
 
     @property
-    def nodes(self) -> Mapping[str, Node]:
+    def nodes(self) -> Mapping[str, NodeEntry]:
         """The nodes by name; read only."""
         return self._roster.nodes
 
@@ -133,15 +133,15 @@ class Knowing:
         """Everything that must outlast this object, beside the arbiter."""
         return self._book.rows
 
-    def last_runs(self, app: AppId) -> tuple[WantedRun | RunResult, ...]:
+    def last_runs(self, app: AppId) -> tuple[WantedRun | RunEnd, ...]:
         """The runs of an app that are not over, and the last one of each job that has none."""
-        last: dict[JobId, RunResult] = {row.job: row for row in self._book.results(app)}
+        last: dict[JobId, RunEnd] = {row.job: row for row in self._book.results(app)}
         alive = [run for run in self._book.runs.values() if run.app == app]
         for run in alive:
             last.pop(run.job, None)
         return *alive, *last.values()
 
-    def ended_runs(self, app: AppId) -> list[RunResult]:
+    def ended_runs(self, app: AppId) -> list[RunEnd]:
         """How runs of an app that goes on have ended, the first one first."""
         return self._book.results(app)
 
@@ -163,7 +163,7 @@ class Knowing:
         """Iterations and seconds of training of a run, as last reported."""
         return self._iterations.get(run, (0.0, 0.0))
 
-    def watched(self, run: int) -> "Watched | None":
+    def watched(self, run: int) -> "WatchedRun | None":
         """How a run is, if its node was heard since it began."""
         return self._watched.get(run)
 
@@ -189,7 +189,7 @@ class Knowing:
         session = self._book.sessions.get(app)
         return session.session if session is not None else ""
 
-    def sharing(self, node: Node) -> Sharing:
+    def sharing(self, node: NodeEntry) -> NodeStorage:
         """How a node is with shared storage."""
         return sharing_of(node, self._roster.nodes.values(), self._nonce)
 

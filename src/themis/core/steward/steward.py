@@ -22,7 +22,7 @@ from themis.core.arbiter import Arbiter
 from themis.core.arbiter import events as ev
 from themis.core.model import AppId, GpuId
 from themis.core.steward.agent_requests import DISPLACED
-from themis.core.steward.commands import Answer, Changes, Outcome, RefuseSession
+from themis.core.steward.commands import AnswerReport, DurableChanges, Outcome, RefuseSession
 from themis.core.steward.events import (
     AgentSpoke,
     AppForgotten,
@@ -39,7 +39,7 @@ from themis.core.steward.events import (
     TrialChosen,
 )
 from themis.core.steward.node_reports import Reception
-from themis.core.steward.node_table import Node
+from themis.core.steward.node_table import NodeEntry
 from themis.core.steward.orders import orders_for
 from themis.core.steward.rows import Kept
 from themis.core.steward.state import HEARTBEATS, NODE_TTL
@@ -159,7 +159,7 @@ class Steward(Reception):
                 if node.proves:
                     self._conclude(node)
 
-    def _conclude(self, node: Node) -> None:
+    def _conclude(self, node: NodeEntry) -> None:
         """What follows from a node's kept report now."""
         for run in self._book.on_node(node.gpus):
             if run.stop and run.ordered and run.run not in node.live and node.name not in run.over:
@@ -185,11 +185,11 @@ class Steward(Reception):
         for name in sorted(self._ready):
             node = self._roster.nodes[name]
             if node.has_news:
-                self._answers.append(Answer(name, self._orders(node)))
+                self._answers.append(AnswerReport(name, self._orders(node)))
                 node.held = None
         self._ready = {}
         self._wake = self._next_wake()
-        changes = Changes(tuple(self._events), self._book.take_changes())
+        changes = DurableChanges(tuple(self._events), self._book.take_changes())
         wake = self._wake if self._wake < math.inf else None
         commands, answers = tuple(self._commands), tuple(self._answers)
         return Outcome(changes, commands, answers, wake, self._refusal)
@@ -198,7 +198,7 @@ class Steward(Reception):
         alarm = self._arbiter.next_alarm
         return min(self._roster.next_time, math.inf if alarm is None else alarm)
 
-    def _orders(self, node: Node) -> Orders:
+    def _orders(self, node: NodeEntry) -> Orders:
         return orders_for(
             node,
             self._arbiter,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from themis.core.model import AppSpec
 from themis.core.tuners.base import (
+    AppProgress,
     Decision,
     Finished,
     Forecast,
@@ -16,14 +17,13 @@ from themis.core.tuners.base import (
     Known,
     NextPhase,
     Outlook,
-    Past,
     ResumableTuner,
-    Stop,
+    StopTraining,
     Tuner,
 )
 from themis.core.tuners.curve_stopping import CurveRule, Curves
 from themis.core.tuners.hyperband import Hyperband, has_brackets, hyperband_phases, jobs_needed
-from themis.core.tuners.loss_curves import Fit, LossCurve, Shape, fit_curves
+from themis.core.tuners.loss_curves import CurveShape, Fit, LossCurve, fit_curves
 from themis.core.tuners.single import Single
 from themis.core.tuners.stepwise import Stepwise, Trial
 from themis.core.tuners.successive_halving import Halving
@@ -64,7 +64,9 @@ def tuner_for(app: AppSpec, method: str = "") -> Tuner:
 __all__ = [
     "CURVES",
     "TUNERS",
+    "AppProgress",
     "CurveRule",
+    "CurveShape",
     "Curves",
     "Decision",
     "Finished",
@@ -77,12 +79,10 @@ __all__ = [
     "LossCurve",
     "NextPhase",
     "Outlook",
-    "Past",
     "ResumableTuner",
-    "Shape",
     "Single",
     "Stepwise",
-    "Stop",
+    "StopTraining",
     "Trial",
     "Tuner",
     "fit_curves",

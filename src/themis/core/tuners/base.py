@@ -53,14 +53,14 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopTraining:
     """A job must train no further; `then` when it was the last one."""
 
     job: JobId
     then: Decision | None = None
 
 
-Outlook = Forecast | Stop
+Outlook = Forecast | StopTraining
 
 
 class Tuner(Protocol):
@@ -102,7 +102,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class AppProgress:
     """Where an app is."""
 
     phase: int
@@ -118,7 +118,7 @@ class ResumableTuner(Tuner, Protocol):
     What people write may roll dice, or be changed between two starts.
     """
 
-    def resume(self, past: Past) -> None:
+    def resume(self, past: AppProgress) -> None:
         """Be where the app is.
 
         `begin` then gives the phase under way, and `reached` follows for those of its jobs that are

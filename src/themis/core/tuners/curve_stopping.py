@@ -18,7 +18,7 @@ from typing import Self
 from themis.core.fairness.curve_stopping_time import stop_iteration
 from themis.core.model import JobId, JobSpec, Phase
 from themis.core.model.ids import check_count, check_number
-from themis.core.tuners.base import Decision, Forecast, JobInfo, Outlook, Stop
+from themis.core.tuners.base import Decision, Forecast, JobInfo, Outlook, StopTraining
 from themis.core.tuners.loss_curves import Fit, fit_curves
 from themis.core.tuners.single import Single
 from themis.core.tuners.successive_halving import info_of
@@ -208,6 +208,6 @@ class Curves(Single):
             bounds.append(then - self._rule.optimism * (now - then) - fit.error)
         return min(bounds)
 
-    def _stop(self, job: JobId) -> Stop:
+    def _stop(self, job: JobId) -> StopTraining:
         best = self._histories[job].best
-        return Stop(job, super().reached(job, best))
+        return StopTraining(job, super().reached(job, best))

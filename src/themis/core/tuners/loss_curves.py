@@ -22,7 +22,7 @@ _REFINEMENTS = 10
 _OUTLIER = 3.0
 
 
-class Shape(StrEnum):
+class CurveShape(StrEnum):
     """How a loss falls."""
 
     POWER = "power"
@@ -31,8 +31,8 @@ class Shape(StrEnum):
 
 # Rates worth trying; those of an exponential are per all the iterations seen.
 _RATES = {
-    Shape.POWER: tuple(0.1 * 1.5**step for step in range(10)),
-    Shape.EXPONENTIAL: tuple(0.1 * 1.7**step for step in range(11)),
+    CurveShape.POWER: tuple(0.1 * 1.5**step for step in range(10)),
+    CurveShape.EXPONENTIAL: tuple(0.1 * 1.7**step for step in range(11)),
 }
 
 
@@ -40,7 +40,7 @@ _RATES = {
 class LossCurve:
     """A loss that falls to a floor; iterations count from one."""
 
-    shape: Shape
+    shape: CurveShape
     floor: float
     scale: float
     rate: float
@@ -92,7 +92,7 @@ def fit_curves(
     last = max(n for n, _ in kept)
     weights = [0.5 ** ((last - n) / (RECENT * last)) for n, _ in kept]
     fits = []
-    for shape in Shape:
+    for shape in CurveShape:
         first = _fit(shape, kept, weights, last, floor)
         softened = _soften(first.curve, kept, weights)
         fits.append(first if softened == weights else _fit(shape, kept, softened, last, floor))
@@ -100,13 +100,13 @@ def fit_curves(
 
 
 def _fit(
-    shape: Shape,
+    shape: CurveShape,
     points: Sequence[tuple[float, float]],
     weights: Sequence[float],
     last: float,
     floor: float | None,
 ) -> Fit:
-    unit = last if shape is Shape.EXPONENTIAL else 1.0
+    unit = last if shape is CurveShape.EXPONENTIAL else 1.0
     losses = [loss for _, loss in points]
 
     def attempt(rate: float) -> tuple[float, float, float, float]:
@@ -172,7 +172,7 @@ def _soften(
     ]
 
 
-def _basis(shape: Shape, rate: float, iteration: float) -> float:
-    if shape is Shape.POWER:
+def _basis(shape: CurveShape, rate: float, iteration: float) -> float:
+    if shape is CurveShape.POWER:
         return float(iteration**-rate)
     return math.exp(-rate * iteration)

@@ -16,7 +16,15 @@ from typing import Any, Self
 
 from themis.core.fairness.loads import median_job
 from themis.core.model import AppSpec, JobId, JobSpec, Phase
-from themis.core.tuners.base import Decision, Finished, JobInfo, NextPhase, Outlook, Past, Stop
+from themis.core.tuners.base import (
+    AppProgress,
+    Decision,
+    Finished,
+    JobInfo,
+    NextPhase,
+    Outlook,
+    StopTraining,
+)
 from themis.core.tuners.hyperband import has_brackets
 from themis.core.tuners.successive_halving import info_of
 from themis.errors import RefusedError, TunerError
@@ -189,7 +197,7 @@ class Stepwise:
         """and of all that ever were done with one."""
         return self
 
-    def resume(self, past: Past) -> None:
+    def resume(self, past: AppProgress) -> None:
         """Be where the app is."""
         self._phase = past.phase
         self._chosen = tuple(job for job, _ in past.targets)
@@ -239,7 +247,7 @@ class Stepwise:
         if job in self._arrived or job not in self._chosen or not self.should_stop(trial):
             return None
         trial.stopped = True
-        return Stop(job, self._arrive(job, loss))
+        return StopTraining(job, self._arrive(job, loss))
 
     def suggested(self, job: JobId, drawn: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """The parameters of a trial that begins.

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from themis.engines.attempt.lease_timing import LOST, NEVER_RAN, Lease
+from themis.engines.attempt.lease_timing import LOST, NEVER_RAN, LeaseTimer
 from themis.engines.attempt.record_file import read_page, write_page
-from themis.engines.base import Exited, Found, Outcome
+from themis.engines.base import FoundProgram, Outcome, ProgramExited
 from themis.engines.host import boottime
-from themis.engines.metrics.sources import OWN_LINES, Source
+from themis.engines.metrics.sources import OWN_LINES, SourceSpec
 from themis.engines.supervisor import processes
 from themis.engines.supervisor.process_control import kill_leftovers
 from themis.engines.supervisor.supervisor import EXITED, STARTING
@@ -41,7 +41,7 @@ class Attempt:
     group: str
     account: tuple[int, int] | None
     checkpoint: str = ""
-    source: Source = OWN_LINES
+    source: SourceSpec = OWN_LINES
     tag: str = ""
     since: float = 0.0
     """When it began, on the clock of its checkpoints' storage."""
@@ -59,11 +59,11 @@ class Attempt:
         return read_page(str(self.folder / "status"))
 
     @property
-    def lease(self) -> Lease | None:
+    def lease(self) -> LeaseTimer | None:
         """What the node said last."""
-        return Lease.from_page(read_page(str(self.folder / "lease")), self.token)
+        return LeaseTimer.from_page(read_page(str(self.folder / "lease")), self.token)
 
-    def write_lease(self, lease: Lease) -> None:
+    def write_lease(self, lease: LeaseTimer) -> None:
         """For its supervisor to see."""
         write_page(str(self.folder / "lease"), lease.page())
 
@@ -133,10 +133,10 @@ class Attempt:
         except OSError:  # it was not seen to be dead
             return False
 
-    def exited(self, page: Page) -> Exited:
+    def exited(self, page: Page) -> ProgramExited:
         """The end that a page tells."""
         code = page.get("code")
-        return Exited(
+        return ProgramExited(
             self.job,
             self.token,
             cast("Outcome", page.get("outcome") or LOST),
@@ -144,11 +144,11 @@ class Attempt:
             str(page.get("reason", "")),
         )
 
-    def found(self, end: float, page: Page) -> Found:
+    def found(self, end: float, page: Page) -> FoundProgram:
         """What a page tells to somebody who comes back."""
         state = cast("_State", page.get("state", STARTING))
         began = page.get("began")
-        return Found(
+        return FoundProgram(
             job=self.job,
             owner=self.owner,
             token=self.token,
@@ -180,7 +180,7 @@ def read_attempt(folder: Path) -> Attempt:
         account=(account[0], account[1]) if account else None,
         # Not in those that an earlier version of ours has left.
         checkpoint=body.get("checkpoint", ""),
-        source=Source(**body.get("source", {})),
+        source=SourceSpec(**body.get("source", {})),
         tag=body.get("tag", ""),
         since=body.get("since", 0.0),
         rank=body.get("rank", 0),

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from themis.engines.attempt.attempt import Attempt, first_page, read_attempt
 from themis.engines.attempt.checkpoint_dirs import Checkpoints, slug
-from themis.engines.attempt.lease_timing import RUN, Lease
+from themis.engines.attempt.lease_timing import RUN, LeaseTimer
 from themis.engines.attempt.record_file import create_page, read_page
 from themis.engines.base import Task
 from themis.engines.host.accounts import Account
@@ -35,7 +35,7 @@ _KEPT = ("status", "log", "log.head", "log.old", "log.cut", "errors")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class EngineLimits:
     """Sizes and patience of an engine on one machine."""
 
     log: int = 32 << 20
@@ -51,7 +51,7 @@ class Limits:
 class StateFolder:
     """The folder of one engine."""
 
-    def __init__(self, path: Path, limits: Limits, checkpoints: Path | None = None) -> None:
+    def __init__(self, path: Path, limits: EngineLimits, checkpoints: Path | None = None) -> None:
         self.path = path.resolve()
         self.limits = limits
         self.tasks = self.path / "tasks"
@@ -133,7 +133,7 @@ class StateFolder:
         folder.mkdir(0o700)
         with open(folder / "task.json", "x", encoding="utf-8", opener=_private) as out:
             json.dump(body, out)
-        lease = Lease(task.token, task.end, task.grace, RUN, boot)
+        lease = LeaseTimer(task.token, task.end, task.grace, RUN, boot)
         create_page(str(folder / "lease"), lease.page())
         create_page(str(folder / "status"), first_page(task.job, task.token, run))
         return read_attempt(folder.rename(self.tasks / f"{slug(task.job)}-{task.token}-{run}"))

@@ -14,7 +14,7 @@ RESUMABLE_CODE = 75
 """By sysexits.h a temporary failure, "the user is invited to retry": EX_TEMPFAIL."""
 
 
-class Lease:
+class LeaseTimer:
     """Until when a job may run, and what its node wants of it meanwhile."""
 
     __slots__ = ("boot", "end", "grace", "stop", "token")
@@ -35,7 +35,7 @@ class Lease:
         return page | {"stop": self.stop, "boot": self.boot}
 
     @staticmethod
-    def from_page(page: dict[str, object] | None, token: int) -> "Lease | None":
+    def from_page(page: dict[str, object] | None, token: int) -> "LeaseTimer | None":
         """The lease, unless the page is damaged or speaks of another token."""
         if page is None or page.get("token") != token:
             return None
@@ -44,10 +44,10 @@ class Lease:
             return None
         if stop not in {RUN, CHECKPOINT, KILL}:
             return None
-        return Lease(token, float(end), float(grace), str(stop), str(page.get("boot", "")))
+        return LeaseTimer(token, float(end), float(grace), str(stop), str(page.get("boot", "")))
 
 
-def due(now: float, lease: Lease, *, asked: bool) -> str:
+def due(now: float, lease: LeaseTimer, *, asked: bool) -> str:
     """What is to be done now: nothing (RUN), CHECKPOINT once, or KILL."""
     if lease.stop == KILL or now >= lease.end:
         return KILL
@@ -56,7 +56,7 @@ def due(now: float, lease: Lease, *, asked: bool) -> str:
     return RUN
 
 
-def wait(now: float, lease: Lease, *, asked: bool, most: float) -> float:
+def wait(now: float, lease: LeaseTimer, *, asked: bool, most: float) -> float:
     """How long nothing will be due, if the lease stays as it is; at most `most`."""
     next_one = lease.end if asked else lease.end - lease.grace
     return min(most, max(0.0, next_one - now))

@@ -14,13 +14,13 @@ from typing import Any, cast
 
 from themis.engines.attempt.attempt import Attempt, Page
 from themis.engines.attempt.layout import StateFolder
-from themis.engines.attempt.lease_timing import CHECKPOINT, FINISHED, KILL, RUN, Lease
-from themis.engines.base import CouldNotKill, Event, LogPiece, Started, Task
+from themis.engines.attempt.lease_timing import CHECKPOINT, FINISHED, KILL, RUN, LeaseTimer
+from themis.engines.base import CouldNotKill, Event, LogPiece, ProgramStarted, Task
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.engines.host.batched_thread import Together
 from themis.engines.host.detached_thread import aside
-from themis.engines.metrics.jsonl import Sample, Stretch
+from themis.engines.metrics.jsonl import MetricSample, Stretch
 from themis.engines.metrics.progress_file import keep_sample, recall_sample
 from themis.engines.metrics.sources import TENSORBOARD, check_source, reader_for
 from themis.engines.supervisor.bounded_log import piece_of, tail
@@ -34,10 +34,10 @@ _FRESH = 0.5
 """Seconds for which what was read ahead is as good as read now."""
 
 
-class Watched:
+class WatchedStart:
     """A start of a job that an engine follows."""
 
-    def __init__(self, attempt: Attempt, lease: Lease, near: Together | None) -> None:
+    def __init__(self, attempt: Attempt, lease: LeaseTimer, near: Together | None) -> None:
         """Begin to follow it.
 
         Args:
@@ -63,15 +63,15 @@ class Watched:
         self.started_told = False
         self.stuck_told = False
         self.over = False
-        self.said: Sample | None = None
+        self.said: MetricSample | None = None
         """The last that it reported,"""
-        self.kept: Sample | None = None
+        self.kept: MetricSample | None = None
         """and that was written down for later starts."""
-        self.past: tuple[Sample, ...] | None = None
+        self.past: tuple[MetricSample, ...] | None = None
         """What an earlier start said last, once somebody has looked."""
         self.follow_up: asyncio.Task[None] | None = None
 
-    def look(self) -> tuple[Sample, ...]:
+    def look(self) -> tuple[MetricSample, ...]:
         """Measure, and read ahead: to go to another thread and back takes longer than to read."""
         samples, self.ahead = self.reader.read(), None
         if samples and self.asked is not None:
@@ -97,7 +97,7 @@ class PagedEngine:
         self._owners = owners
         self._now = now
         self._gpus = 0
-        self._watched: dict[str, Watched] = {}
+        self._watched: dict[str, WatchedStart] = {}
         self._starting: dict[str, tuple[int, ...]] = {}
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,11 +105,11 @@ class PagedEngine:
 
     # For each engine to say
 
-    async def _tell(self, watched: Watched) -> None:
+    async def _tell(self, watched: WatchedStart) -> None:
         """Let its supervisor know its lease, and what is wanted of it."""
         raise NotImplementedError
 
-    async def _insist(self, watched: Watched) -> None:
+    async def _insist(self, watched: WatchedStart) -> None:
         """Kill without the supervisor if that does not do it, because it is stopped or hangs."""
         raise NotImplementedError
 
@@ -145,7 +145,7 @@ class PagedEngine:
         while (event := await self._events.get()) is not None:
             yield event
 
-    async def measure(self, job: str) -> tuple[Sample, ...]:
+    async def measure(self, job: str) -> tuple[MetricSample, ...]:
         """New samples of its latest start."""
         watched = self._watched.get(job)
         if watched is None:
@@ -195,7 +195,7 @@ class PagedEngine:
 
     # Parts
 
-    async def _want(self, watched: Watched, stop: str) -> None:
+    async def _want(self, watched: WatchedStart, stop: str) -> None:
         watched.lease.stop = stop
         await self._tell(watched)
 
@@ -225,7 +225,7 @@ class PagedEngine:
                     task.job, f"token {token} for GPU {gpu} is stale: it has seen {highest}"
                 )
 
-    def _take(self, watched: Watched, page: Page) -> None:
+    def _take(self, watched: WatchedStart, page: Page) -> None:
         """Tell what is new in its status page."""
         attempt, state = watched.attempt, page.get("state")
         if watched.over:
@@ -234,7 +234,7 @@ class PagedEngine:
         if page.get("began") is not None and not watched.started_told:
             watched.started_told = True
             gpus = cast("list[str]", page.get("gpus", []))
-            self._events.put_nowait(Started(attempt.job, attempt.token, tuple(gpus)))
+            self._events.put_nowait(ProgramStarted(attempt.job, attempt.token, tuple(gpus)))
         if state == STUCK and not watched.stuck_told:
             watched.stuck_told = True
             reason = str(page.get("reason", ""))
@@ -243,13 +243,13 @@ class PagedEngine:
             watched.over = True
             self._events.put_nowait(attempt.exited(page))
 
-    async def _keep(self, attempt: Attempt, said: Sample | None) -> None:
+    async def _keep(self, attempt: Attempt, said: MetricSample | None) -> None:
         """Write down how far a job is, for a start of it that will find nothing left to do."""
         # Of parts on several machines only the first speaks for the job.
         if said is not None and attempt.checkpoint and not attempt.rank:
             await aside(keep_sample, attempt.checkpoint, said, attempt.account)
 
-    async def _recall(self, watched: Watched) -> tuple[Sample, ...]:
+    async def _recall(self, watched: WatchedStart) -> tuple[MetricSample, ...]:
         """What an earlier start of a job said last, if this one ended well without a word."""
         attempt, page = watched.attempt, watched.attempt.status or {}
         # Of parts on several machines only the first speaks for the job.
@@ -266,7 +266,7 @@ class PagedEngine:
                     watched.past = (found,) if found is not None else ()
         return watched.past
 
-    def _find(self, job: str, token: int) -> Watched:
+    def _find(self, job: str, token: int) -> WatchedStart:
         watched = self._watched.get(job)
         if watched is None or watched.over:
             raise RefusedError(job, "it does not run here")

@@ -103,7 +103,7 @@ class Nvidia:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SmiRow:
     """One line of `nvidia-smi --query-gpu`."""
 
     index: int
@@ -136,7 +136,7 @@ def run_nvidia_smi(args: Sequence[str]) -> str:
     return done.stdout + done.stderr
 
 
-def query(run: Run) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+def query(run: Run) -> tuple[tuple[SmiRow, ...], tuple[str, ...]]:
     """All GPUs, and lines that speak of none; fields that the driver does not know are left out."""
     fields = list(FIELDS)
     while True:
@@ -151,9 +151,9 @@ def query(run: Run) -> tuple[tuple[Row, ...], tuple[str, ...]]:
     return rows, notes
 
 
-def parse_gpus(text: str, fields: Sequence[str]) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+def parse_gpus(text: str, fields: Sequence[str]) -> tuple[tuple[SmiRow, ...], tuple[str, ...]]:
     """The rows of a query for `fields`, and all other lines."""
-    rows: list[Row] = []
+    rows: list[SmiRow] = []
     notes: list[str] = []
     for line in filter(str.strip, text.splitlines()):
         cells = [cell.strip() for cell in line.split(",")]
@@ -165,10 +165,10 @@ def parse_gpus(text: str, fields: Sequence[str]) -> tuple[tuple[Row, ...], tuple
     return tuple(sorted(rows, key=lambda row: row.index)), tuple(notes)
 
 
-def _row(values: Mapping[str, str]) -> Row:
+def _row(values: Mapping[str, str]) -> SmiRow:
     memory = values["memory.total"]
     mebibytes = float(memory) if memory.replace(".", "", 1).isdigit() else 0.0
-    return Row(
+    return SmiRow(
         int(values["index"]), values["uuid"], values["name"], mebibytes / 1024, _trouble(values)
     )
 
@@ -240,7 +240,9 @@ def _is_close(cell: str, *, nvlink: bool) -> bool:
     return cell.startswith("NV") if nvlink else cell in _CLOSE
 
 
-def _machine(name: str, rack: str, rows: Sequence[Row], groups: Sequence[Sequence[int]]) -> Machine:
+def _machine(
+    name: str, rack: str, rows: Sequence[SmiRow], groups: Sequence[Sequence[int]]
+) -> Machine:
     models = {_slug(row.model) for row in rows}
     model = models.pop() if len(models) == 1 else "mixed"
     memory = round(min(row.memory for row in rows), 2)

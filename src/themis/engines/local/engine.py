@@ -14,10 +14,10 @@ import signal
 from pathlib import Path
 
 from themis.engines.attempt.attempt import Attempt
-from themis.engines.attempt.layout import Limits, StateFolder
-from themis.engines.attempt.lease_timing import KILL, LOST, RESUMABLE, RUN, Lease
-from themis.engines.base import Capabilities, CouldNotKill, Discovered, Found, Task
-from themis.engines.common.engine import PagedEngine, Watched
+from themis.engines.attempt.layout import EngineLimits, StateFolder
+from themis.engines.attempt.lease_timing import KILL, LOST, RESUMABLE, RUN, LeaseTimer
+from themis.engines.base import Capabilities, CouldNotKill, Discovered, FoundProgram, Task
+from themis.engines.common.engine import PagedEngine, WatchedStart
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Account, Owners
 from themis.engines.host.batched_thread import Together
@@ -25,8 +25,8 @@ from themis.engines.host.detached_thread import aside
 from themis.engines.host.gpu_inventory import Inventory
 from themis.engines.host.stable_gpu_ids import read_numbers, steady, write_numbers
 from themis.engines.supervisor import libc, processes
-from themis.engines.supervisor.cgroups import Group
-from themis.engines.supervisor.control_probe import Choice, choose, sweep
+from themis.engines.supervisor.cgroups import Cgroup
+from themis.engines.supervisor.control_probe import ChosenControl, choose, sweep
 from themis.engines.supervisor.spawn import spawn
 from themis.engines.supervisor.supervisor import EXITED, STOPPING, STUCK
 from themis.errors import UnavailableError
@@ -39,7 +39,7 @@ class LocalEngine(PagedEngine):
     """Starts jobs on this machine."""
 
     def __init__(
-        self, folder: StateFolder, inventory: Inventory, owners: Owners, choice: Choice
+        self, folder: StateFolder, inventory: Inventory, owners: Owners, choice: ChosenControl
     ) -> None:
         super().__init__(folder, owners)
         self._inventory = inventory
@@ -59,7 +59,7 @@ class LocalEngine(PagedEngine):
         owners: Owners,
         *,
         control: str = "",
-        limits: Limits | None = None,
+        limits: EngineLimits | None = None,
         checkpoints: Path | None = None,
     ) -> "LocalEngine":
         """Make the folders and find out how processes can be killed here.
@@ -77,7 +77,7 @@ class LocalEngine(PagedEngine):
         Raises:
             UnavailableError: The folder or the wanted control cannot be used.
         """
-        folder = StateFolder(state, limits or Limits(), checkpoints)
+        folder = StateFolder(state, limits or EngineLimits(), checkpoints)
         try:
             choice = await asyncio.to_thread(choose, control)
             await asyncio.to_thread(folder.prepare)
@@ -116,7 +116,7 @@ class LocalEngine(PagedEngine):
             write_numbers(path, found)
         return kept or found
 
-    async def reattach(self) -> tuple[Found, ...]:
+    async def reattach(self) -> tuple[FoundProgram, ...]:
         """Take over the jobs of an earlier engine in the same folder."""
         found = []
         for attempt in await asyncio.to_thread(self._folder.attempts):
@@ -168,7 +168,9 @@ class LocalEngine(PagedEngine):
             raise UnavailableError(f"{task.job}: cannot be started here: {error}") from error
         finally:
             del self._starting[task.job]
-        watched = Watched(attempt, Lease(task.token, task.end, task.grace), self._together)
+        watched = WatchedStart(
+            attempt, LeaseTimer(task.token, task.end, task.grace), self._together
+        )
         watched.pid = pid
         self._watched[task.job] = watched
         try:
@@ -185,9 +187,9 @@ class LocalEngine(PagedEngine):
         file, errors = attempt.folder / "task.json", attempt.folder / "errors"
         return attempt, spawn("themis.engines.supervisor.supervisor", str(file), errors=str(errors))
 
-    async def _take_over(self, attempt: Attempt) -> Found:
-        lease = attempt.lease or Lease(attempt.token, 0.0, 0.0)
-        watched = self._watched[attempt.job] = Watched(attempt, lease, self._together)
+    async def _take_over(self, attempt: Attempt) -> FoundProgram:
+        lease = attempt.lease or LeaseTimer(attempt.token, 0.0, 0.0)
+        watched = self._watched[attempt.job] = WatchedStart(attempt, lease, self._together)
         page = await asyncio.to_thread(attempt.settled)
         if page.get("state") != EXITED and page.get("boot") != boottime.boot_id():
             attempt.write_end(LOST, "the machine has restarted")
@@ -205,7 +207,7 @@ class LocalEngine(PagedEngine):
         self._follow(watched, handle)
         return attempt.found(lease.end, page)
 
-    def _follow(self, watched: Watched, handle: int) -> None:
+    def _follow(self, watched: WatchedStart, handle: int) -> None:
         watched.handle = handle
         asyncio.get_running_loop().add_reader(handle, self._supervisor_ended, watched)
         if self._notices >= 0:
@@ -238,11 +240,11 @@ class LocalEngine(PagedEngine):
         for watched in list(self._watched.values()):
             self._look(watched)
 
-    def _look(self, watched: Watched) -> None:
+    def _look(self, watched: WatchedStart) -> None:
         if not watched.over and (page := watched.attempt.status) is not None:
             self._take(watched, page)
 
-    def _supervisor_ended(self, watched: Watched) -> None:
+    def _supervisor_ended(self, watched: WatchedStart) -> None:
         self._let_go(watched)
         with contextlib.suppress(ChildProcessError):  # a child of an earlier engine's
             os.waitpid(watched.pid, os.WNOHANG)
@@ -250,7 +252,7 @@ class LocalEngine(PagedEngine):
         if not watched.over:
             self._begin(self._bury(watched))
 
-    async def _bury(self, watched: Watched, why: str = "") -> None:
+    async def _bury(self, watched: WatchedStart, why: str = "") -> None:
         """Kill what a dead supervisor left, see it dead, and tell."""
         attempt = watched.attempt
         tries = self._folder.limits.patience / _BURYING
@@ -265,14 +267,14 @@ class LocalEngine(PagedEngine):
         attempt.write_end(RESUMABLE if killed else LOST, why or attempt.complaint())
         self._look(watched)
 
-    async def _abandon(self, watched: Watched, why: str) -> None:
+    async def _abandon(self, watched: WatchedStart, why: str) -> None:
         """Kill a supervisor that nobody can follow, and then what it left."""
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(watched.pid, signal.SIGKILL)  # Our child and not reaped: the id is its own.
             await asyncio.to_thread(os.waitpid, watched.pid, 0)
         await self._bury(watched, why)
 
-    async def _insist(self, watched: Watched) -> None:
+    async def _insist(self, watched: WatchedStart) -> None:
         """Kill without the supervisor if that does not do it, because it is stopped or hangs."""
         await asyncio.sleep(self._folder.limits.patience)
         page = watched.attempt.status or {}
@@ -280,18 +282,18 @@ class LocalEngine(PagedEngine):
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(watched.handle, signal.SIGKILL)
 
-    async def _tell(self, watched: Watched) -> None:
+    async def _tell(self, watched: WatchedStart) -> None:
         watched.attempt.write_lease(watched.lease)
         if watched.lease.stop != RUN and watched.handle >= 0:
             self._wake(watched)
 
-    def _wake(self, watched: Watched) -> None:
+    def _wake(self, watched: WatchedStart) -> None:
         if (watched.attempt.status or {}).get("supervisor"):
             # Before it has blocked this signal it would die of it; then it will look anyway.
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(watched.handle, signal.SIGUSR1)
 
-    def _let_go(self, watched: Watched) -> None:
+    def _let_go(self, watched: WatchedStart) -> None:
         if watched.handle >= 0:
             asyncio.get_running_loop().remove_reader(watched.handle)
             os.close(watched.handle)
@@ -304,7 +306,7 @@ class LocalEngine(PagedEngine):
 class _Members:
     """Whether a process belongs to one of these jobs; looked up when first asked."""
 
-    def __init__(self, watched: list[Watched]) -> None:
+    def __init__(self, watched: list[WatchedStart]) -> None:
         self._watched = watched
         self._pids: set[int] | None = None
 
@@ -314,5 +316,5 @@ class _Members:
             for item in self._watched:
                 self._pids.update(processes.descendants(item.pid))
                 if item.attempt.group:
-                    self._pids.update(Group(item.attempt.group).members())
+                    self._pids.update(Cgroup(item.attempt.group).members())
         return pid in self._pids

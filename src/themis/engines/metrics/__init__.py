@@ -10,13 +10,13 @@ a time has a length, and what is no sample is skipped.
 """
 
 from themis.engines.metrics.log_patterns import BUILT_IN, Matcher, matcher
-from themis.engines.metrics.log_reader import LogReader
+from themis.engines.metrics.log_reader import JobLogReader
 from themis.engines.metrics.points import Reader
 from themis.engines.metrics.tensorboard import TensorBoardReader
 
 __all__ = [
     "BUILT_IN",
-    "LogReader",
+    "JobLogReader",
     "Matcher",
     "Reader",
     "TensorBoardReader",

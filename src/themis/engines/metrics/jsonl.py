@@ -34,7 +34,7 @@ _TOO_LONG = f"a line of THEMIS_METRICS is longer than {MOST_LINE} bytes"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MetricSample:
     """One line."""
 
     iteration: float
@@ -57,7 +57,7 @@ class Sample:
 class Stretch:
     """Part of a file."""
 
-    samples: tuple[Sample, ...]
+    samples: tuple[MetricSample, ...]
     end: int
     """Where to go on; beyond the last sample if other lines follow it."""
     more: bool
@@ -68,7 +68,7 @@ class Stretch:
 
 # A job's lines are read for how far it is, and right afterwards for those who want to hear them.
 @lru_cache(maxsize=256)
-def parse_sample(line: bytes, metric: str = "loss") -> Sample | None:
+def parse_sample(line: bytes, metric: str = "loss") -> MetricSample | None:
     """The sample that a line tells, if it tells one.
 
     Args:
@@ -86,7 +86,7 @@ def parse_sample(line: bytes, metric: str = "loss") -> Sample | None:
         return None
     loss = _value("loss", body.get("loss"), metric)
     most = MOST_VALUES - (loss is not None)
-    return Sample(iteration, loss, _number(body.get("t")), _others(body, most, metric))
+    return MetricSample(iteration, loss, _number(body.get("t")), _others(body, most, metric))
 
 
 def _others(body: dict[str, object], most: int, metric: str) -> tuple[tuple[str, float], ...]:
@@ -153,7 +153,7 @@ class MetricsReader:
         return self._closed or self._trouble
 
     def seek(self, offset: int) -> None:
-        """Go on from a place that `Sample.end` or `Stretch.end` named, if the file is as long."""
+        """Resume at a `MetricSample.end` or `Stretch.end`, if the file is that long."""
         self._file, self._offset, self._skipping = None, offset, None
 
     def stretch(self, since: int, most: int) -> Stretch:
@@ -162,7 +162,7 @@ class MetricsReader:
         samples = self.read(most)
         return Stretch(samples, self._offset, self._behind, self.trouble)
 
-    def read(self, most: int | None = None) -> tuple[Sample, ...]:
+    def read(self, most: int | None = None) -> tuple[MetricSample, ...]:
         """New samples, oldest first, at most so many; none where there is no readable file."""
         self._behind = False
         self._closed = ""
@@ -220,7 +220,7 @@ class MetricsReader:
             self._offset, self._skipping = 0, False
         return True
 
-    def _samples(self, fd: int, most: int | None) -> Iterator[Sample]:
+    def _samples(self, fd: int, most: int | None) -> Iterator[MetricSample]:
         if self._skipping is None:
             # No place is within a line but one at which a line had become too long.
             before = os.pread(fd, 1, self._offset - 1) if self._offset else b"\n"
@@ -243,7 +243,7 @@ class MetricsReader:
             sample = parse_sample(line, self._metric)
             if sample is not None:
                 count += 1
-                yield Sample(
+                yield MetricSample(
                     sample.iteration, sample.loss, sample.time, sample.others, self._offset
                 )
             elif line.strip():

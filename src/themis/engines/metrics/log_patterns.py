@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from themis.engines.metrics.jsonl import LONGEST_NAME, Sample
+from themis.engines.metrics.jsonl import LONGEST_NAME, MetricSample
 from themis.engines.metrics.points import number, parsed, sample
 from themis.errors import ConfigError
 
@@ -42,7 +42,7 @@ _STEPS = ("step", "global_step", "it", "iteration", "iter")
 class Matcher(Protocol):
     """Finds samples in lines, one after the other."""
 
-    def match(self, line: str) -> Sample | None:
+    def match(self, line: str) -> MetricSample | None:
         """What a line tells, if it tells something."""
 
     def recall(self, lines: Sequence[str]) -> None:
@@ -66,7 +66,7 @@ class TensorFlow:
             if self._step is None:
                 self.match(line)
 
-    def match(self, line: str) -> Sample | None:
+    def match(self, line: str) -> MetricSample | None:
         """What a line tells, if it tells something."""
         if (rate := _RATE.search(line)) is not None:
             values = [("global_step/sec", parsed(rate[1]))]
@@ -95,7 +95,7 @@ class HuggingFace:
     def recall(self, lines: Sequence[str]) -> None:
         """There is nothing to know."""
 
-    def match(self, line: str) -> Sample | None:
+    def match(self, line: str) -> MetricSample | None:
         """What a line tells, if it tells something."""
         start = line.find("{")
         if start < 0:
@@ -113,7 +113,7 @@ class Generic:
     def recall(self, lines: Sequence[str]) -> None:
         """There is nothing to know."""
 
-    def match(self, line: str) -> Sample | None:
+    def match(self, line: str) -> MetricSample | None:
         """What a line tells, if it tells something."""
         counted = _COUNTED.search(line)
         if counted is None:
@@ -141,7 +141,7 @@ class Several:
         for each in self._matchers:
             each.recall(lines)
 
-    def match(self, line: str) -> Sample | None:
+    def match(self, line: str) -> MetricSample | None:
         """What a line tells, if it tells something."""
         for each in self._matchers:
             if (found := each.match(line)) is not None:
@@ -166,7 +166,7 @@ class Written:
     def recall(self, lines: Sequence[str]) -> None:
         """There is nothing to know."""
 
-    def match(self, line: str) -> Sample | None:
+    def match(self, line: str) -> MetricSample | None:
         """What a line tells, if it tells something."""
         match = self._compiled.search(line)
         if match is None:

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 
-from themis.engines.metrics.jsonl import Sample, Stretch
+from themis.engines.metrics.jsonl import MetricSample, Stretch
 from themis.engines.metrics.log_patterns import Matcher
 from themis.engines.metrics.safe_open import opened, owner_of
 
@@ -30,7 +30,7 @@ _LINE_END = re.compile(rb"[\r\n]")
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*+[A-Za-z]")
 
 
-class LogReader:
+class JobLogReader:
     """Reads one job's log as it grows."""
 
     def __init__(
@@ -66,7 +66,7 @@ class LogReader:
         samples = self.read(most)
         return Stretch(samples, self._place, self._behind, self._trouble)
 
-    def read(self, most: int | None = None) -> tuple[Sample, ...]:
+    def read(self, most: int | None = None) -> tuple[MetricSample, ...]:
         """New samples, oldest first, at most so many; none where nothing can be read."""
         self._behind = False
         with opened(self._path, self._owner) as fd:
@@ -77,7 +77,7 @@ class LogReader:
             except OSError:
                 return ()
 
-    def _samples(self, fd: int, most: int | None) -> Iterator[Sample]:
+    def _samples(self, fd: int, most: int | None) -> Iterator[MetricSample]:
         seam, offset = self._found_again(fd)
         if self._fresh:
             self._recall(seam, whole=offset == len(seam))

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from typing import Protocol
 
-from themis.engines.metrics.jsonl import LONGEST_NAME, MOST_VALUES, Sample, Stretch
+from themis.engines.metrics.jsonl import LONGEST_NAME, MOST_VALUES, MetricSample, Stretch
 
 _LARGEST = 1e15
 
@@ -24,7 +24,7 @@ class Reader(Protocol):
     def trouble(self) -> str:
         """What was left out, for people to read; empty if nothing was."""
 
-    def read(self, most: int | None = None) -> tuple[Sample, ...]:
+    def read(self, most: int | None = None) -> tuple[MetricSample, ...]:
         """New samples, oldest first, at most so many; none where nothing can be read."""
 
     def stretch(self, since: int, most: int) -> Stretch:
@@ -53,7 +53,7 @@ def sample(
     time: float | None,
     values: Iterable[tuple[str, float | None]],
     metric: str,
-) -> Sample | None:
+) -> MetricSample | None:
     """A sample of what was found, if it has an iteration.
 
     Args:
@@ -79,7 +79,7 @@ def sample(
         last_other = [name for name in kept if name != metric][-1]
         del kept[last_other]
     loss = kept.pop("loss", None)
-    return Sample(step, loss, number(time), tuple(kept.items()))
+    return MetricSample(step, loss, number(time), tuple(kept.items()))
 
 
 def _is_name(name: str) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from themis.engines.metrics.jsonl import MetricsReader, Sample
+from themis.engines.metrics.jsonl import MetricSample, MetricsReader
 from themis.engines.supervisor import libc
 
 NAME = ".themis-progress"
@@ -25,7 +25,7 @@ _TAIL = 1 << 16
 """Bytes at the end of a job's file that are looked at for its last line."""
 
 
-def keep_sample(folder: str, sample: Sample, account: tuple[int, int] | None) -> None:
+def keep_sample(folder: str, sample: MetricSample, account: tuple[int, int] | None) -> None:
     """Write down the last that a job reported; where that cannot be done it is left.
 
     Args:
@@ -58,7 +58,7 @@ def keep_last(metrics: str, folder: str, account: tuple[int, int] | None, metric
         keep_sample(folder, samples[-1], account)
 
 
-def recall_sample(folder: str, account: tuple[int, int] | None, metric: str) -> Sample | None:
+def recall_sample(folder: str, account: tuple[int, int] | None, metric: str) -> MetricSample | None:
     """What was written down, without a time: it was not said now."""
     uid, gid = account or (None, None)
     samples = MetricsReader(os.path.join(folder, NAME), uid, gid, metric=metric).read(1)

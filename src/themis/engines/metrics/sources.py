@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from themis.engines.metrics import BUILT_IN, LogReader, Reader, TensorBoardReader, matcher
-from themis.engines.metrics.jsonl import LONGEST_NAME, MetricsReader, Sample, Stretch
+from themis.engines.metrics import BUILT_IN, JobLogReader, Reader, TensorBoardReader, matcher
+from themis.engines.metrics.jsonl import LONGEST_NAME, MetricSample, MetricsReader, Stretch
 from themis.engines.metrics.log_patterns import is_able
 from themis.errors import ConfigError
 
@@ -23,7 +23,7 @@ LONGEST_PATH = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceSpec:
     """Where to read, and the value that must not be left out."""
 
     name: str = "loss"
@@ -34,11 +34,11 @@ class Source:
     """Over lines of the log: a built-in one's name, or RE2 with named groups."""
 
 
-OWN_LINES = Source()
+OWN_LINES = SourceSpec()
 """What a job reports by itself, judged by its loss."""
 
 
-class Place(Protocol):
+class JobOutputs(Protocol):
     """What a start of a job writes, and who as."""
 
     @property
@@ -62,7 +62,7 @@ class Place(Protocol):
         """User and group; None for our own."""
 
 
-def check_source(source: Source, *, elsewhere: bool = False) -> None:
+def check_source(source: SourceSpec, *, elsewhere: bool = False) -> None:
     """Let a source pass that can be read.
 
     Args:
@@ -91,7 +91,7 @@ def _is_known(pattern: str) -> bool:
     return not pattern or pattern in BUILT_IN or is_able()
 
 
-def reader_for(source: Source, place: Place) -> Reader:
+def reader_for(source: SourceSpec, place: JobOutputs) -> Reader:
     """What follows the samples of one start of a job."""
     uid, gid = place.account or (None, None)
     try:
@@ -107,7 +107,7 @@ def reader_for(source: Source, place: Place) -> Reader:
                 )
             case "regex":
                 # The log is in a folder of ours, whoever owns the file itself.
-                return LogReader(place.log, matcher(source.pattern, source.name))
+                return JobLogReader(place.log, matcher(source.pattern, source.name))
             case _:
                 return MetricsReader(place.metrics, uid, gid, metric=source.name)
     except ConfigError as error:
@@ -125,7 +125,7 @@ class _Nothing:
         """Why."""
         return self._trouble
 
-    def read(self, most: int | None = None) -> tuple[Sample, ...]:
+    def read(self, most: int | None = None) -> tuple[MetricSample, ...]:
         """No samples."""
         return ()
 

@@ -15,10 +15,10 @@ import re
 import zlib
 from dataclasses import dataclass, replace
 
-from themis.engines.metrics.jsonl import Sample, Stretch
+from themis.engines.metrics.jsonl import MetricSample, Stretch
 from themis.engines.metrics.points import sample
 from themis.engines.metrics.safe_open import opened, opened_folder, owner_of
-from themis.engines.metrics.tfevents import Step, Stop, parse_event, steps
+from themis.engines.metrics.tfevents import RecordsEnd, Step, parse_event, steps
 
 MOST_READ = 512 << 10
 """Bytes taken at a time; more than any record that is read."""
@@ -95,10 +95,10 @@ class TensorBoardReader:
         samples = self.read(most)
         return Stretch(samples, self.place, self._behind, self._trouble)
 
-    def read(self, most: int | None = None) -> tuple[Sample, ...]:
+    def read(self, most: int | None = None) -> tuple[MetricSample, ...]:
         """New samples, oldest first, at most so many; none where nothing can be read."""
         self._behind = False
-        found: list[Sample] = []
+        found: list[MetricSample] = []
         with opened_folder(self._path, self._below, self._owner) as folder:
             if folder is None:
                 return ()
@@ -108,7 +108,7 @@ class TensorBoardReader:
                 self._trouble = f"the event files cannot be read: {error.strerror}"
         return tuple(found)
 
-    def _read_files(self, folder: int, found: list[Sample], most: int | None) -> None:
+    def _read_files(self, folder: int, found: list[MetricSample], most: int | None) -> None:
         # The list comes first: who has a successor in it had been written to the end by then.
         files = [file for file in self._listed(folder) if file.key >= self._key]
         room = MOST_READ
@@ -136,7 +136,7 @@ class TensorBoardReader:
         return sorted(files)
 
     def _read_file(
-        self, folder: int, file: _File, room: int, found: list[Sample], most: int | None
+        self, folder: int, file: _File, room: int, found: list[MetricSample], most: int | None
     ) -> int:
         """Read on in one file; what is left of the bytes that may be taken."""
         with opened(file.name, self._owner, folder) as fd:
@@ -155,9 +155,11 @@ class TensorBoardReader:
                     break
             return room - len(data)
 
-    def _take(self, step: Step | Stop, file: _File, found: list[Sample], most: int | None) -> bool:
+    def _take(
+        self, step: Step | RecordsEnd, file: _File, found: list[MetricSample], most: int | None
+    ) -> bool:
         """Whether the file goes on."""
-        if step is Stop.DAMAGED:
+        if step is RecordsEnd.DAMAGED:
             self._trouble = (
                 f"{file.name[:200]!a} is damaged at byte {self._offset}: the rest of it is left out"
             )
@@ -171,7 +173,7 @@ class TensorBoardReader:
             found.append(replace(made, end=self.place))
         return True
 
-    def _made(self, record: bytes | None) -> Sample | None:
+    def _made(self, record: bytes | None) -> MetricSample | None:
         event = None if record is None else parse_event(record)
         if event is None or not event.scalars:
             return None

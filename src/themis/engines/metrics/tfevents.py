@@ -45,7 +45,7 @@ def masked_crc(data: bytes) -> int:
     return (crc >> 15 | crc << 17 & 0xFFFFFFFF) + _MASK & 0xFFFFFFFF
 
 
-class Stop(StrEnum):
+class RecordsEnd(StrEnum):
     """Why the records of a piece of a file are over, if not because the file is."""
 
     DAMAGED = "damaged"
@@ -63,7 +63,7 @@ class Step:
     """None if it is too long to be of interest."""
 
 
-def steps(data: bytes, ahead: int) -> Iterator[Step | Stop]:
+def steps(data: bytes, ahead: int) -> Iterator[Step | RecordsEnd]:
     """The whole records at the beginning of `data`.
 
     Args:
@@ -73,24 +73,24 @@ def steps(data: bytes, ahead: int) -> Iterator[Step | Stop]:
     at = 0
     while ahead - at >= _HEAD.size:
         if len(data) - at < _HEAD.size:
-            yield Stop.CUT
+            yield RecordsEnd.CUT
             return
         length, check = _HEAD.unpack_from(data, at)
         if masked_crc(data[at : at + 8]) != check:
-            yield Stop.DAMAGED
+            yield RecordsEnd.DAMAGED
             return
         if ahead - at < length + _FRAME:
             return  # the rest of it is still to come
         if length > MOST_RECORD:
             yield Step(length + _FRAME, None)
         elif len(data) - at < length + _FRAME:
-            yield Stop.CUT
+            yield RecordsEnd.CUT
             return
         else:
             end = at + _HEAD.size + length
             record = data[at + _HEAD.size : end]
             if masked_crc(record) != _CHECK.unpack_from(data, end)[0]:
-                yield Stop.DAMAGED
+                yield RecordsEnd.DAMAGED
                 return
             yield Step(length + _FRAME, record)
         at += length + _FRAME

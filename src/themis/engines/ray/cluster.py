@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from themis.core.model import Machine
-from themis.engines.attempt.layout import Limits
+from themis.engines.attempt.layout import EngineLimits
 from themis.engines.base import Capabilities, Discovered, Sighting
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
-from themis.engines.ray.driver_client import Line
+from themis.engines.ray.driver_client import DriverConnection
 from themis.engines.remote.backoff import Others, Resting, themis_name, troubled
 from themis.engines.remote.engine import RemoteEngine
-from themis.engines.remote.launcher import Place, Times
+from themis.engines.remote.launcher import LaunchStage, Times
 from themis.errors import UnavailableError
 
 _LOG = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class RayNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RayView:
     """What Ray had at one moment."""
 
     nodes: Mapping[str, RayNode] = field(default_factory=dict)
@@ -78,19 +78,19 @@ class Seen:
     """Starts whose holder is there, or will be."""
     free: Mapping[str, float] = field(default_factory=dict)
 
-    def place(self, name: str, node: str, *, launching: bool) -> Place | None:
+    def place(self, name: str, node: str, *, launching: bool) -> LaunchStage | None:
         """Where a start is that was launched on this node."""
         state, where, _ = self.groups.get(name, ("", "", 0))
         node = where or node
         if node and node not in self.alive:
-            return Place("lost", "Ray: its machine is gone")
+            return LaunchStage("lost", "Ray: its machine is gone")
         if not state:
-            return Place("waiting") if launching else None
+            return LaunchStage("waiting") if launching else None
         if state == _WAITING:
-            return Place("waiting", "Ray has no room for it")
+            return LaunchStage("waiting", "Ray has no room for it")
         if state != _PLACED:
-            return Place("lost", f"Ray: {state.lower()}")
-        return Place("placed" if launching or name in self.actors else "empty")
+            return LaunchStage("lost", f"Ray: {state.lower()}")
+        return LaunchStage("placed" if launching or name in self.actors else "empty")
 
 
 class RayCluster:
@@ -102,9 +102,9 @@ class RayCluster:
         address: str = "auto",
         settings: RaySettings | None = None,
         *,
-        line: Line | None = None,
+        line: DriverConnection | None = None,
         times: Times | None = None,
-        limits: Limits | None = None,
+        limits: EngineLimits | None = None,
         checkpoints: Path | None = None,
         now: Callable[[], float] = boottime.now,
     ) -> None:
@@ -124,14 +124,14 @@ class RayCluster:
             ConfigError: There is no such Python.
         """
         self.settings = settings or RaySettings()
-        self.line = line or Line(address, self.settings.python)
+        self.line = line or DriverConnection(address, self.settings.python)
         self.line.check()
         self.now = now
         self._folder = folder
         self._times = replace(times or Times(), pending=self.settings.pending)
         self._limits = limits
         self._checkpoints = checkpoints
-        self._seen = Seen()
+        self._seen = RayView()
         self._seen_at = -1e9
         self._asking = asyncio.Lock()
         self._resting = Resting(now)
@@ -173,7 +173,7 @@ class RayCluster:
         """End the process that speaks with Ray; what runs there runs on."""
         await self.line.close()
 
-    def _trouble(self, seen: Seen, name: str) -> str:
+    def _trouble(self, seen: RayView, name: str) -> str:
         node = seen.nodes.get(name)
         if node is None or not node.alive:
             self._resting.is_down(name)
@@ -219,7 +219,7 @@ class RayCluster:
 
     # Starts
 
-    async def starts(self) -> Seen | None:
+    async def starts(self) -> RayView | None:
         """What Ray has now; None: it does not answer."""
         try:
             return await self._ask()
@@ -230,7 +230,7 @@ class RayCluster:
         """Something was changed: what Ray said is old."""
         self._seen_at = -1e9
 
-    async def _ask(self) -> Seen:
+    async def _ask(self) -> RayView:
         async with self._asking:
             if self.now() - self._seen_at > _FRESH:
                 asked = self.now()
@@ -238,7 +238,7 @@ class RayCluster:
                 self._seen_at = asked
             return self._seen
 
-    def _read(self, said: Mapping[str, Any]) -> Seen:
+    def _read(self, said: Mapping[str, Any]) -> RayView:
         nodes = [RayNode(**node) for node in said["nodes"]]
         there = [node for node in nodes if SEAT_LABEL not in node.labels]
         hosts = [node.host for node in there if node.alive]
@@ -253,7 +253,7 @@ class RayCluster:
         groups = {name: (state, node, gpus) for name, (state, node, gpus) in said["groups"].items()}
         alive = frozenset(node.id for node in nodes if node.alive)
         self._names = {node.id: self._names[node.id] for node in there if node.id in self._names}
-        return Seen(named, alive, groups, frozenset(said["actors"]), said["free"])
+        return RayView(named, alive, groups, frozenset(said["actors"]), said["free"])
 
     def _name(self, node: RayNode, hosts: list[str]) -> str:
         """What a node is called that is new."""

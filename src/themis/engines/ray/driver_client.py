@@ -34,7 +34,7 @@ _LONGEST = 16 << 20
 """Bytes of an answer."""
 
 
-class Line:
+class DriverConnection:
     """Calls, one or many at a time."""
 
     def __init__(
@@ -239,7 +239,7 @@ def ray_version(python: str = "", limit: float = 60.0) -> str:
         ConfigError: There is no such Python, or it has none.
         UnavailableError: It took too long, which the first time it may.
     """
-    Line("auto", python).check()
+    DriverConnection("auto", python).check()
     program = python or sys.executable
     try:
         done = subprocess.run(

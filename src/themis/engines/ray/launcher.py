@@ -10,7 +10,7 @@ from pathlib import Path
 from themis.engines.base import Capabilities, Discovered
 from themis.engines.host.detached_thread import aside
 from themis.engines.ray.cluster import CAPABILITIES, RayCluster
-from themis.engines.remote.launcher import Place
+from themis.engines.remote.launcher import LaunchStage
 from themis.engines.supervisor.spawn import ENVIRONMENT, command
 from themis.errors import UnavailableError
 
@@ -77,22 +77,22 @@ class RayLauncher:
         finally:
             self._launching.discard(name)
 
-    async def places(self) -> Mapping[str, Place] | None:
+    async def places(self) -> Mapping[str, LaunchStage] | None:
         """Where all starts of this machine are."""
         seen = await self._cluster.starts()
         if seen is None:
             return None
-        found: dict[str, Place] = {}
+        found: dict[str, LaunchStage] = {}
         for name in {*self._nodes, *seen.groups}:
             node = self._nodes.get(name, "")
             place = seen.place(name, node, launching=name in self._launching)
             if name in self._ended:
                 why = self._ended[name]
-                place = Place("empty", why, never=bool(why))
-            elif node and Place.is_gone(place):
+                place = LaunchStage("empty", why, never=bool(why))
+            elif node and LaunchStage.is_gone(place):
                 # Its supervisor sees that its holder is gone, and ends the job: not at once, and
                 # nobody has seen it.
-                place = Place("lost", "its end has not been seen")
+                place = LaunchStage("lost", "its end has not been seen")
             if place is not None:
                 found[name] = place
         return found

@@ -14,7 +14,7 @@ _OLD = 600.0
 """Seconds after which a machine that nobody heard of since has to say again what time it has."""
 
 
-class _Ahead:
+class _ClockOffset:
     """How far one clock is ahead of ours: the best of two windows of readings."""
 
     def __init__(self, ahead: float, at: float) -> None:
@@ -34,7 +34,7 @@ class Clocks:
     def __init__(self, own: str) -> None:
         self._own = own
         """The boot of the machine that this engine is on."""
-        self._ahead: dict[str, _Ahead] = {}
+        self._ahead: dict[str, _ClockOffset] = {}
         self.last = own
         """The boot of the machine that was heard last, if any was."""
 
@@ -45,7 +45,7 @@ class Clocks:
             return
         known = self._ahead.get(boot)
         if known is None:
-            self._ahead[boot] = _Ahead(theirs - ours, ours)
+            self._ahead[boot] = _ClockOffset(theirs - ours, ours)
         else:
             known.add(theirs - ours, ours)
 

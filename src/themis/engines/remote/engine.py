@@ -19,15 +19,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from themis.engines.attempt.attempt import Attempt, Page
-from themis.engines.attempt.layout import Limits, StateFolder
-from themis.engines.attempt.lease_timing import NEVER_RAN, RUN, Lease
-from themis.engines.base import Capabilities, CouldNotKill, Discovered, Found, Task
-from themis.engines.common.engine import PagedEngine, Watched
+from themis.engines.attempt.layout import EngineLimits, StateFolder
+from themis.engines.attempt.lease_timing import NEVER_RAN, RUN, LeaseTimer
+from themis.engines.base import Capabilities, CouldNotKill, Discovered, FoundProgram, Task
+from themis.engines.common.engine import PagedEngine, WatchedStart
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Account, Owners
 from themis.engines.host.detached_thread import aside
 from themis.engines.remote.clock_offsets import Clocks
-from themis.engines.remote.launcher import Launcher, Place, Times
+from themis.engines.remote.launcher import Launcher, LaunchStage, Times
 from themis.engines.remote.scheduler_calls import Dealings
 from themis.engines.remote.tracked_start import Far, read_pages
 from themis.engines.supervisor.process_control import TREE
@@ -72,7 +72,7 @@ class RemoteEngine(PagedEngine):
         owners: Owners,
         *,
         times: Times | None = None,
-        limits: Limits | None = None,
+        limits: EngineLimits | None = None,
         checkpoints: Path | None = None,
         now: Callable[[], float] = boottime.now,
         boot: str = "",
@@ -92,7 +92,7 @@ class RemoteEngine(PagedEngine):
         Raises:
             UnavailableError: The folder cannot be used, or the scheduler does not answer.
         """
-        folder = StateFolder(state, limits or Limits(), checkpoints)
+        folder = StateFolder(state, limits or EngineLimits(), checkpoints)
         try:
             await aside(folder.prepare)
         except OSError as error:
@@ -123,7 +123,7 @@ class RemoteEngine(PagedEngine):
         self._begin(self._sweep())
         return (found,)
 
-    async def reattach(self) -> tuple[Found, ...]:
+    async def reattach(self) -> tuple[FoundProgram, ...]:
         """Take over what an earlier engine left in the folder, and call off what nobody knows."""
         found = []
         for attempt in await aside(self._folder.attempts):
@@ -173,7 +173,7 @@ class RemoteEngine(PagedEngine):
             raise UnavailableError(f"{task.job}: cannot be started here: {error}") from error
         finally:
             del self._starting[task.job]
-        lease = Lease(task.token, task.end, task.grace)
+        lease = LeaseTimer(task.token, task.end, task.grace)
         watched = Far(attempt, lease, self._now())
         watched.boot = there or self._boot
         self._watched[task.job] = watched
@@ -257,7 +257,7 @@ class RemoteEngine(PagedEngine):
             place = places.get(self._dealings.name(watched.attempt))
             if watched.over or not watched.launched:
                 continue
-            if Place.is_gone(place):
+            if LaunchStage.is_gone(place):
                 # A scheduler that has forgotten everything does not know better than its own beat.
                 silent = self._now() > watched.heard + _BEATS * self._times.beat
                 settled = self._now() > watched.launched + self._times.settle
@@ -294,19 +294,20 @@ class RemoteEngine(PagedEngine):
 
     # Ending
 
-    async def _tell(self, watched: Watched) -> None:
+    async def _tell(self, watched: WatchedStart) -> None:
         assert isinstance(watched, Far)
         async with watched.telling:  # The last one counts, whichever thread is quicker.
             boot, lease = watched.boot or self._boot, watched.lease
             end = self._clocks.there(boot, lease.end)
             await aside(
-                watched.attempt.write_lease, Lease(lease.token, end, lease.grace, lease.stop, boot)
+                watched.attempt.write_lease,
+                LeaseTimer(lease.token, end, lease.grace, lease.stop, boot),
             )
         if lease.stop != RUN:
             watched.unwanted.set()
             self._changed.set()
 
-    async def _insist(self, watched: Watched) -> None:
+    async def _insist(self, watched: WatchedStart) -> None:
         assert isinstance(watched, Far)
         await asyncio.sleep(self._folder.limits.patience)
         if not watched.over and not watched.calling_off:
@@ -328,8 +329,8 @@ class RemoteEngine(PagedEngine):
 
     # Coming back
 
-    async def _take_over(self, attempt: Attempt) -> Found:
-        lease = await aside(lambda: attempt.lease) or Lease(attempt.token, 0.0, 0.0)
+    async def _take_over(self, attempt: Attempt) -> FoundProgram:
+        lease = await aside(lambda: attempt.lease) or LeaseTimer(attempt.token, 0.0, 0.0)
         page = (await aside(read_pages, [attempt]))[0]
         now, boot, time = self._now(), page.get("boot"), page.get("clock")
         watched = Far(attempt, lease, now)

@@ -31,7 +31,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LaunchStage:
     """Where a start is, as the scheduler has it."""
 
     state: Literal["waiting", "placed", "lost", "empty"]
@@ -42,7 +42,7 @@ class Place:
     """It is known that nothing of it ever ran."""
 
     @staticmethod
-    def is_gone(place: "Place | None") -> bool:
+    def is_gone(place: "LaunchStage | None") -> bool:
         """Whether nothing of a start is alive or to come."""
         return place is None or place.state == "empty"
 
@@ -83,7 +83,7 @@ class Launcher(Protocol):
             RefusedError: Never: there is no such machine, the account may not, ...
         """
 
-    async def places(self) -> Mapping[str, Place] | None:
+    async def places(self) -> Mapping[str, LaunchStage] | None:
         """All starts of this cluster's that are not over, by name; None if nobody can tell now."""
 
     async def cancel(self, name: str, *, hard: bool) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from themis.engines.attempt.attempt import Attempt
-from themis.engines.remote.launcher import Launcher, Place, Times
+from themis.engines.remote.launcher import Launcher, LaunchStage, Times
 from themis.engines.remote.tracked_start import Far
 from themis.errors import RefusedError, UnavailableError
 
@@ -97,7 +97,7 @@ class Dealings:
             stuck: Called once with the reason if that takes too long.
         """
         name, began = self.name(watched.attempt), self._now()
-        place: Place | None = Place("waiting")
+        place: LaunchStage | None = LaunchStage("waiting")
         while not watched.over:
             try:
                 await self._launcher.cancel(name, hard=True)
@@ -106,7 +106,7 @@ class Dealings:
                 places = None
             if places is not None:
                 place = places.get(name)
-                if Place.is_gone(place):
+                if LaunchStage.is_gone(place):
                     return
             if self._now() > began + self._times.patience and not watched.stuck_told:
                 watched.stuck_told = True

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Sequence
 
 from themis.engines.attempt.attempt import Attempt, Page
-from themis.engines.attempt.lease_timing import KILL, LOST, NEVER_RAN, RESUMABLE, RUN, Lease
-from themis.engines.common.engine import Watched
+from themis.engines.attempt.lease_timing import KILL, LOST, NEVER_RAN, RESUMABLE, RUN, LeaseTimer
+from themis.engines.common.engine import WatchedStart
 
 
-class Far(Watched):
+class Far(WatchedStart):
     """One that a scheduler launches, and whose supervisor writes pages on storage of both."""
 
-    def __init__(self, attempt: Attempt, lease: Lease, heard: float) -> None:
+    def __init__(self, attempt: Attempt, lease: LeaseTimer, heard: float) -> None:
         super().__init__(attempt, lease, None)
         self.launched = 0.0
         """When the scheduler took it; 0 before."""

@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from themis.core.model import Machine
-from themis.engines.attempt.layout import Limits
+from themis.engines.attempt.layout import EngineLimits
 from themis.engines.base import Capabilities, Discovered, Sighting
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.engines.remote.backoff import Others, Resting, themis_name, troubled
 from themis.engines.remote.engine import RemoteEngine
-from themis.engines.remote.launcher import Place, Times
+from themis.engines.remote.launcher import LaunchStage, Times
 from themis.engines.slurm.commands import Commands
 from themis.engines.slurm.hostlists import expand
 from themis.engines.slurm.parsers import (
@@ -93,7 +93,7 @@ class SlurmCluster:
         *,
         commands: Commands | None = None,
         times: Times | None = None,
-        limits: Limits | None = None,
+        limits: EngineLimits | None = None,
         checkpoints: Path | None = None,
         now: Callable[[], float] = boottime.now,
     ) -> None:
@@ -278,7 +278,7 @@ class SlurmCluster:
                 self._jobs_at = self._now()
             return self._jobs
 
-    async def places(self, launching: Collection[str]) -> Mapping[str, Place] | None:
+    async def places(self, launching: Collection[str]) -> Mapping[str, LaunchStage] | None:
         """Where starts are. One without a step is empty, unless it is about to get one."""
         jobs = await self.jobs()
         if jobs is None:
@@ -286,12 +286,12 @@ class SlurmCluster:
         found = {}
         for name, job in jobs.items():
             if job.state in _LOST:
-                found[name] = Place("lost", f"Slurm: {job.state}")
+                found[name] = LaunchStage("lost", f"Slurm: {job.state}")
             elif job.state in _WAITING:
-                found[name] = Place("waiting", job.why)
+                found[name] = LaunchStage("waiting", job.why)
             elif job.state in _PLACED:
                 alive = name not in self._stepless or name in launching
-                found[name] = Place("placed" if alive else "empty", job.state)
+                found[name] = LaunchStage("placed" if alive else "empty", job.state)
         return found
 
 

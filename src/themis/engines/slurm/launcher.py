@@ -9,7 +9,7 @@ from pathlib import Path
 
 from themis.engines.base import Capabilities, Discovered
 from themis.engines.host.detached_thread import aside
-from themis.engines.remote.launcher import Place
+from themis.engines.remote.launcher import LaunchStage
 from themis.engines.slurm.cluster import CAPABILITIES, SlurmCluster, granted
 from themis.engines.supervisor.spawn import command
 from themis.errors import RefusedError, UnavailableError
@@ -79,7 +79,7 @@ class SlurmLauncher:
 
         loop.add_reader(handle, ended)
 
-    async def places(self) -> Mapping[str, Place] | None:
+    async def places(self) -> Mapping[str, LaunchStage] | None:
         """Where all starts are."""
         return await self._cluster.places(self._launching)
 

@@ -101,7 +101,7 @@ def tail(path: str, count: int) -> bytes:
     return last
 
 
-class Piece:
+class LogPiece:
     """Part of a log."""
 
     __slots__ = ("next", "offset", "size", "text")
@@ -121,7 +121,7 @@ def size_of(path: str) -> int:
     return _shape(path)[1]
 
 
-def piece_of(path: str, offset: int, most: int, *, final: bool = False) -> Piece:
+def piece_of(path: str, offset: int, most: int, *, final: bool = False) -> LogPiece:
     """A piece of a log from an offset on; from a later one if what was there is gone.
 
     Args:
@@ -142,7 +142,7 @@ def piece_of(path: str, offset: int, most: int, *, final: bool = False) -> Piece
     half = len(decoder.getstate()[0])
     if half and half == len(data) and not at_end:  # Its other half was cut off.
         text, half = decoder.decode(b"", final=True), 0
-    return Piece(begin, text, begin + len(data) - half, size)
+    return LogPiece(begin, text, begin + len(data) - half, size)
 
 
 def _shape(path: str) -> tuple[int, int]:

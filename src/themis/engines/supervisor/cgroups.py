@@ -55,7 +55,7 @@ def _unescaped(field: str) -> str:
     return field
 
 
-class Group:
+class Cgroup:
     """One group, by its folder."""
 
     def __init__(self, path: str) -> None:

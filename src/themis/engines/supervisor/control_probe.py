@@ -18,7 +18,7 @@ import uuid
 from typing import NamedTuple
 
 from themis.engines.host import boottime
-from themis.engines.supervisor.cgroups import Group, own_base
+from themis.engines.supervisor.cgroups import Cgroup, own_base
 from themis.engines.supervisor.process_control import (
     CGROUP,
     CONTROLS,
@@ -34,7 +34,7 @@ PREFIX = "themis-"
 """How the names of our groups begin."""
 
 
-class Choice(NamedTuple):
+class ChosenControl(NamedTuple):
     """The control that a machine's jobs are held by."""
 
     name: str
@@ -44,7 +44,7 @@ class Choice(NamedTuple):
     """Why better ones were not taken."""
 
 
-def choose(wanted: str = "") -> Choice:
+def choose(wanted: str = "") -> ChosenControl:
     """The best control that works here, or the wanted one if it works.
 
     Raises:
@@ -60,7 +60,7 @@ def choose(wanted: str = "") -> Choice:
         else:
             trouble = "" if name == TREE else _tried(name, base)
         if not trouble:
-            return Choice(name, base, tuple(reasons))
+            return ChosenControl(name, base, tuple(reasons))
         reasons.append(f"{name}: {trouble}")
     raise RuntimeError("; ".join(reasons))
 
@@ -80,7 +80,7 @@ def _tried(name: str, base: str) -> str:
         return "trying it out hung"
     finally:
         if group:
-            Group(group).remove()
+            Cgroup(group).remove()
     if result.returncode == 0:
         return ""
     return result.stdout.decode("utf-8", "replace").strip() or "trying it out failed"
@@ -143,6 +143,6 @@ def sweep(base: str, prefix: str) -> None:
     """Remove empty groups that supervisors could not, because they were killed."""
     with contextlib.suppress(OSError):
         for entry in sorted(os.listdir(base)):
-            group = Group(f"{base}/{entry}")
+            group = Cgroup(f"{base}/{entry}")
             if entry.startswith(prefix) and group.is_empty():
                 group.remove()

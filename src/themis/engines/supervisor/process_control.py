@@ -16,7 +16,7 @@ import signal
 from collections.abc import Callable
 
 from themis.engines.supervisor import libc, processes
-from themis.engines.supervisor.cgroups import Group
+from themis.engines.supervisor.cgroups import Cgroup
 from themis.engines.supervisor.job_exec import OWN_FAULT
 
 CGROUP, NAMESPACE, TREE = "cgroup", "namespace", "tree"
@@ -94,7 +94,7 @@ class CgroupControl(Control):
 
     def __init__(self, path: str) -> None:
         super().__init__()
-        self.group = Group(path)
+        self.group = Cgroup(path)
 
     def launch(self, body: Callable[[], None], errors: int) -> None:
         """Fork; the child joins before it does anything else."""
@@ -202,7 +202,7 @@ def kill_leftovers(group: str, first: tuple[int, int], run: str) -> bool:
         run: The mark in its environment. A job can remove it, which is why a tree is only the
             last resort.
     """
-    held = Group(group) if group and os.path.isdir(group) else None
+    held = Cgroup(group) if group and os.path.isdir(group) else None
     if held is not None:
         held.kill()
     processes.send(*first, signal.SIGKILL)

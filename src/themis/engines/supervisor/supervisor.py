@@ -25,7 +25,7 @@ from themis.engines.attempt.lease_timing import (
     RESUMABLE,
     RESUMABLE_CODE,
     RUN,
-    Lease,
+    LeaseTimer,
     due,
     outcome_of,
     wait,
@@ -64,7 +64,7 @@ class Supervisor:
 
     def __init__(self, task: TaskFile) -> None:
         self.task = task
-        self.lease = Lease(task.token, 0.0, 0.0)
+        self.lease = LeaseTimer(task.token, 0.0, 0.0)
         self.errors = -1
         self.trouble = ""
         self.fence = Fence(task.fence)
@@ -139,15 +139,15 @@ class Supervisor:
             self.fence.hold([f"device-{name}" for name in chosen])
         self.fence.take(numbers, task.token, task.tokens)
 
-    def read_lease(self) -> Lease | None:
+    def read_lease(self) -> LeaseTimer | None:
         """What the node said last; None if that is damaged, or not on this machine's clock."""
-        lease = Lease.from_page(read_page(self.task.path("lease")), self.task.token)
+        lease = LeaseTimer.from_page(read_page(self.task.path("lease")), self.task.token)
         if lease is None or lease.boot in {"", self.boot}:
             return lease
         # Nobody has seen our clock yet, or not since this machine restarted. To go is to go.
         stop = lease.stop if lease.stop != RUN else self.lease.stop
         if self.lease.end or stop == KILL:
-            return Lease(self.lease.token, self.lease.end, self.lease.grace, stop)
+            return LeaseTimer(self.lease.token, self.lease.end, self.lease.grace, stop)
         return None
 
     def start(self) -> Control:

@@ -20,7 +20,7 @@ from themis.evaluation.experiment import (
 )
 from themis.evaluation.run_matrix import (
     Matrix,
-    Measured,
+    MatrixNumbers,
     gpu_over_work,
     over,
     summary,
@@ -71,11 +71,11 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return matrix(results).configs()
 
 
-def _values(measured: Measured) -> list[float]:
+def _values(measured: MatrixNumbers) -> list[float]:
     return [float(value) for value, policy in measured.by_cell if policy == OURS]
 
 
-def _best(measured: Measured) -> Claim:
+def _best(measured: MatrixNumbers) -> Claim:
     cells = [(f, OURS) for f in _values(measured)]
     lowest = None
     if all(map(measured.count, cells)):  # the lowest of what there is would say nothing
@@ -106,7 +106,7 @@ def _best(measured: Measured) -> Claim:
     )
 
 
-def _worse_at_one(measured: Measured) -> Claim:
+def _worse_at_one(measured: MatrixNumbers) -> Claim:
     ours, literal = (
         measured.factor("max_rho", of=(1.0, policy), over=(CHOSEN, policy))
         for policy in (OURS, LITERAL)
@@ -121,7 +121,7 @@ def _worse_at_one(measured: Measured) -> Claim:
     )
 
 
-def _efficiency(measured: Measured) -> Claim:
+def _efficiency(measured: MatrixNumbers) -> Claim:
     ours = measured.factor("gpu_hours", of=(1.0, OURS), over=(0.0, OURS))
     return Claim(
         "GPU time from f = 0 to f = 1",

@@ -17,7 +17,7 @@ from themis.evaluation.experiment import (
 )
 from themis.evaluation.run_matrix import (
     Matrix,
-    Measured,
+    MatrixNumbers,
     gpu_over_work,
     over,
     summary,
@@ -61,7 +61,9 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return matrix(results).configs()
 
 
-def _claim(measured: Measured, statement: str, name: str, of: str, than: str, why: str) -> Claim:
+def _claim(
+    measured: MatrixNumbers, statement: str, name: str, of: str, than: str, why: str
+) -> Claim:
     ours, literal = (
         measured.factor(name, of=(of, policy), over=(than, policy)) for policy in (OURS, LITERAL)
     )

@@ -11,7 +11,7 @@ from themis.evaluation.app_samples import (
     TRACE_STUDY,
     W1,
     W2,
-    Sample,
+    AppSample,
     generated,
     measured,
 )
@@ -23,9 +23,9 @@ from themis.evaluation.experiment import (
     Experiment,
     Figure,
     Findings,
+    NumberTable,
     Results,
     Row,
-    Table,
     Told,
     Verdict,
     alike,
@@ -50,7 +50,7 @@ SIZES = (1, 2, 4, 8)
 # What the paper says, and whether it is so
 
 
-def _claims(made: dict[str, Sample]) -> list[Claim]:
+def _claims(made: dict[str, AppSample]) -> list[Claim]:
     study = made[TRACE_STUDY]
     why = "Only these figures are published; our distributions were chosen to meet them."
     single = study.jobs.count(1) / len(study.jobs)
@@ -84,7 +84,7 @@ def _near(share: float, published: float, apps: int) -> bool:
 
 
 def _middle(
-    statement: str, paper: float, values: Sequence[float], of: Sample, form: str, unit: str,
+    statement: str, paper: float, values: Sequence[float], of: AppSample, form: str, unit: str,
     why: str,
 ) -> Claim:  # fmt: skip
     """A published median: half of what was generated lies at or below it."""
@@ -107,7 +107,7 @@ def _spread(
     return _given(statement, paper, told(mean.mean, ".1f", unit, low, high), is_so(mean), why)
 
 
-def _distances(made: dict[str, Sample]) -> list[Claim]:
+def _distances(made: dict[str, AppSample]) -> list[Claim]:
     claims = []
     for name, jobs, gpus in ((W1, W1_JOBS, W1_GPUS_PER_JOB), (W2, W2_JOBS, W2_GPUS_PER_JOB)):
         one = made[name]
@@ -146,7 +146,7 @@ def _upto(values: Sequence[float], value: float) -> float:
 # Tables and figures
 
 
-def _table(samples: dict[str, Sample]) -> Table:
+def _table(samples: dict[str, AppSample]) -> NumberTable:
     rows: list[Row] = [("paper", 0.10, 75, 100, 11.5, 3.75, None, 50, None)]
     for name, one in samples.items():
         means = [steps.mean for steps in one.demands]
@@ -165,10 +165,10 @@ def _table(samples: dict[str, Sample]) -> Table:
         Column("median job, GPU-hours", ".2f"), Column("mean GPUs per job", ".2f"),
         Column("mean demand, GPUs", ".0f"), Column("peak / mean", ".1f"),
     )  # fmt: skip
-    return Table("apps", "What apps are like", columns, tuple(rows))
+    return NumberTable("apps", "What apps are like", columns, tuple(rows))
 
 
-def _points(samples: dict[str, Sample]) -> Table:
+def _points(samples: dict[str, AppSample]) -> NumberTable:
     rows: list[Row] = []
     for name, one in samples.items():
         for quantity, values in (
@@ -177,24 +177,26 @@ def _points(samples: dict[str, Sample]) -> Table:
         ):  # fmt: skip
             rows += [(name, quantity, *point) for point in zip(*curve(values), strict=True)]
     columns = (Column("apps"), Column("quantity"), Column("value"), Column("share_at_or_below"))
-    return Table("distributions", "The curves of the figures", columns, tuple(rows), shown=False)
+    return NumberTable(
+        "distributions", "The curves of the figures", columns, tuple(rows), shown=False
+    )
 
 
 def _scaled(table: Distribution, unit: float) -> list[tuple[float, float]]:
     return [(value / unit, share) for value, share in table]
 
 
-def _figures(samples: dict[str, Sample]) -> tuple[Figure, ...]:
+def _figures(samples: dict[str, AppSample]) -> tuple[Figure, ...]:
     real = [samples[name] for name in (PHILLY_85, PHILLY) if name in samples]
     study, w1, w2 = (samples[name] for name in (TRACE_STUDY, W1, W2))
 
     def curves(
-        of: Callable[[Sample], Sequence[float]], unit: float, *parts: Sample
+        of: Callable[[AppSample], Sequence[float]], unit: float, *parts: AppSample
     ) -> dict[str, Curve]:
         return {part.name: curve(value / unit for value in of(part)) for part in parts}
 
     def jobs() -> list[Panel]:
-        def of(one: Sample) -> Sequence[float]:
+        def of(one: AppSample) -> Sequence[float]:
             return one.jobs
 
         beside = [one for one in real if one.name == PHILLY_85]
@@ -206,7 +208,7 @@ def _figures(samples: dict[str, Sample]) -> tuple[Figure, ...]:
         ]  # fmt: skip
 
     def works() -> list[Panel]:
-        def of(one: Sample) -> Sequence[float]:
+        def of(one: AppSample) -> Sequence[float]:
             return one.app_works
 
         return [
@@ -217,7 +219,7 @@ def _figures(samples: dict[str, Sample]) -> tuple[Figure, ...]:
         ]  # fmt: skip
 
     def tasks() -> list[Panel]:
-        def of(one: Sample) -> Sequence[float]:
+        def of(one: AppSample) -> Sequence[float]:
             return one.job_works
 
         lines = curves(of, HOUR, study, *real)
@@ -241,7 +243,7 @@ def _figures(samples: dict[str, Sample]) -> tuple[Figure, ...]:
     return tuple(figures)
 
 
-def _gpus_figure(samples: dict[str, Sample]) -> Drawing:
+def _gpus_figure(samples: dict[str, AppSample]) -> Drawing:
     shown = {}
     for name, table in ((W1, W1_GPUS_PER_JOB), (W2, W2_GPUS_PER_JOB)):
         bars = {"published": _steps(table), name: _shares(samples[name].app_gpus)}

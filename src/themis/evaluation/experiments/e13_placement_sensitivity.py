@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from themis.core.model import CLUSTER, MACHINE, RACK, SLOT
-from themis.core.model.zoo import HARDWARE, ZOO, Entry, Status, slowdown_of
+from themis.core.model.zoo import HARDWARE, ZOO, Status, ZooEntry, slowdown_of
 from themis.evaluation.experiment import (
     Claim,
     Column,
     Experiment,
     Figure,
     Findings,
+    NumberTable,
     Results,
     Row,
-    Table,
     Told,
     Verdict,
     alike,
@@ -104,7 +104,7 @@ def _agreement(item: Measurement) -> Claim:
 # Tables and figures
 
 
-def _table() -> Table:
+def _table() -> NumberTable:
     rows: list[Row] = [
         (
             item.name, item.category, hardware,
@@ -121,16 +121,16 @@ def _table() -> Table:
     title = (
         "Throughput of 4 GPUs relative to 4 side by side; within a machine and across racks assumed"
     )
-    return Table("throughput", title, columns, tuple(rows))
+    return NumberTable("throughput", title, columns, tuple(rows))
 
 
-def _basis(item: Entry, hardware: str) -> str:
+def _basis(item: ZooEntry, hardware: str) -> str:
     if hardware == "k80" and item.name not in GAVEL:
         return "scaled from P100"
     return str(item.status).replace("_", " ")
 
 
-def _measured_table(measured: Sequence[Measurement]) -> Table:
+def _measured_table(measured: Sequence[Measurement]) -> NumberTable:
     rows: list[Row] = [
         (
             item.model, item.source, item.gpu, len(item.values), min(item.values), item.median,
@@ -144,7 +144,7 @@ def _measured_table(measured: Sequence[Measurement]) -> Table:
         Column("ours", ".2f"),
     )  # fmt: skip
     title = "Measured by others: 4 GPUs apart relative to together (ours: P100 where not K80)"
-    return Table("measured", title, columns, tuple(rows))
+    return NumberTable("measured", title, columns, tuple(rows))
 
 
 def _nearest(gpu: str) -> str:

@@ -17,16 +17,24 @@ from themis.evaluation.experiment import (
     Experiment,
     Figure,
     Findings,
+    NumberTable,
     Results,
     Row,
-    Table,
     Told,
     Verdict,
 )
 from themis.evaluation.levers import OwnLeases, PlainBids, Roaming, without
 from themis.evaluation.macro_benchmark import WORKLOADS
 from themis.evaluation.report.charts import plot_ranges
-from themis.evaluation.run_matrix import MAIN, MAIN_COLUMNS, Cell, Matrix, Measured, plain, summary
+from themis.evaluation.run_matrix import (
+    MAIN,
+    MAIN_COLUMNS,
+    Cell,
+    Matrix,
+    MatrixNumbers,
+    plain,
+    summary,
+)
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing
 
@@ -176,12 +184,12 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return matrix(results).configs()
 
 
-def _changes(measured: Measured, workload: str) -> list[str]:
+def _changes(measured: MatrixNumbers, workload: str) -> list[str]:
     """The variants that were run on a workload, without the default."""
     return [str(name) for work, name in measured.by_cell if work == workload and name != DEFAULT]
 
 
-def _best(measured: Measured, workload: str) -> Claim:
+def _best(measured: MatrixNumbers, workload: str) -> Claim:
     better, few = [], []
     single = {one.name for one in VARIANTS if one.single}
     changes = [name for name in _changes(measured, workload) if name in single]
@@ -208,12 +216,12 @@ def _best(measured: Measured, workload: str) -> Claim:
     )
 
 
-def _changes_nothing(measured: Measured, workload: str, name: str) -> bool:
+def _changes_nothing(measured: MatrixNumbers, workload: str, name: str) -> bool:
     """Whether what a variant changes did not occur in any of its runs."""
     return _alike(measured, (workload, name), (workload, DEFAULT))
 
 
-def _alike(measured: Measured, one: Cell, other: Cell) -> bool:
+def _alike(measured: MatrixNumbers, one: Cell, other: Cell) -> bool:
     same = measured.paired(one, other).by_cell
     return measured.count(one, other) >= FEWEST and same[one] == same[other]
 
@@ -233,7 +241,7 @@ def by_chance(comparisons: int, share: float = 0.025) -> int:
     return count
 
 
-def _together(measured: Measured, workload: str) -> Claim:
+def _together(measured: MatrixNumbers, workload: str) -> Claim:
     found = measured.factor("max_rho_ref", of=(workload, NONE), over=(workload, DEFAULT))
     return Claim(
         f"Our bar, {workload.upper()}: max rho_ref with none of the levers, over that with all",
@@ -245,7 +253,7 @@ def _together(measured: Measured, workload: str) -> Claim:
     )
 
 
-def _single_handed(measured: Measured) -> Claim:
+def _single_handed(measured: MatrixNumbers) -> Claim:
     """What each lever does on its own: on W2, where all of them have been run alone."""
     pairs = {lever: (("w2", f"none but {lever}"), ("w2", NONE)) for lever in LEVERS} | {
         lever: (("w2", NONE), ("w2", f"none, not even {lever}")) for lever in KEPT
@@ -280,7 +288,7 @@ def _single_handed(measured: Measured) -> Claim:
     )
 
 
-def _table(measured: Measured) -> Table:
+def _table(measured: MatrixNumbers) -> NumberTable:
     rows: list[Row] = []
     for workload, name in measured.by_cell:
         found = measured.factor("max_rho_ref", of=(workload, name), over=(workload, DEFAULT))
@@ -291,10 +299,10 @@ def _table(measured: Measured) -> Table:
         Column("low", ".3f"), Column("high", ".3f"),
     )  # fmt: skip
     columns = (*head, *COLUMNS.values())
-    return measured.on_seeds(Table("ablation", "Means over seeds", columns, tuple(rows)))
+    return measured.on_seeds(NumberTable("ablation", "Means over seeds", columns, tuple(rows)))
 
 
-def _figure(measured: Measured) -> Drawing:
+def _figure(measured: MatrixNumbers) -> Drawing:
     # Points of a seed or two beside intervals would look as sure as these.
     least = min(FEWEST, max(measured.count((workload, DEFAULT)) for workload in WORKLOADS))
     marks = {

@@ -24,9 +24,9 @@ from themis.evaluation.experiment import (
     Experiment,
     Figure,
     Findings,
+    NumberTable,
     Results,
     Row,
-    Table,
     Told,
     Verdict,
     told,
@@ -36,8 +36,8 @@ from themis.evaluation.report.charts import plot_ranges
 from themis.evaluation.report.headline import front
 from themis.evaluation.report.provenance import seed_text
 from themis.evaluation.run_matrix import (
+    MatrixNumbers,
     Measure,
-    Measured,
     gather,
     gpu_over_work,
     summary,
@@ -55,7 +55,7 @@ from themis.evaluation.scenarios import (
 from themis.sim.compare import Estimate
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing
-from themis.sim.runs.result_cache import RunRecord
+from themis.sim.runs.result_cache import CachedRun
 
 MOST_RHO = 1.2
 _ALL = 0.9995
@@ -68,7 +68,7 @@ GPU_LIMITS = {"w1": 1.01, "w2": 1.02}
 def over(floor: str) -> Measure:
     """How far max rho_ref is from what no policy could do better than."""
 
-    def of(record: RunRecord) -> float:
+    def of(record: CachedRun) -> float:
         least = record.summary.get(floor)
         worst = record.summary["max_rho_ref"]["fair_share"]
         return float(worst) / float(least) if least and worst else float("nan")
@@ -116,7 +116,7 @@ def plan(results: Results) -> Iterable[RunConfig]:
 
 
 def _against(
-    measured: Measured, scenario: str, policy: str, names: Iterable[str]
+    measured: MatrixNumbers, scenario: str, policy: str, names: Iterable[str]
 ) -> dict[str, Factor]:
     """Max rho_ref of the others over that of one: above 1, they are worse."""
     return {
@@ -126,7 +126,7 @@ def _against(
     }
 
 
-def _unbeaten(measured: Measured, scenario: str, names: tuple[str, ...]) -> Claim:
+def _unbeaten(measured: MatrixNumbers, scenario: str, names: tuple[str, ...]) -> Claim:
     def beaten_by(policy: str) -> list[str]:
         found = _against(measured, scenario, policy, names)
         # The two presets are not opponents of each other here: see `_printed`.
@@ -174,7 +174,7 @@ def _unjudged(seeds: int) -> str:
     return f"{LITERAL} ({seeds} seed{'s' * (seeds != 1)}) is not judged here."
 
 
-def _printed(measured: Measured, scenario: str) -> Claim:
+def _printed(measured: MatrixNumbers, scenario: str) -> Claim:
     found = measured.factor("max_rho_ref", of=(scenario, LITERAL), over=(scenario, OURS))
     # It is run on a few seeds only, on which nobody is surely anything: it has to be worse.
     verdict = Verdict.FAILS if found.below else Verdict.HOLDS if found.above else Verdict.OPEN
@@ -190,7 +190,7 @@ def _printed(measured: Measured, scenario: str) -> Claim:
     )  # fmt: skip
 
 
-def _better(measured: Measured, scenario: str) -> Claim:
+def _better(measured: MatrixNumbers, scenario: str) -> Claim:
     ours = _against(measured, scenario, OURS, PAPERS)
     literal = _against(measured, scenario, LITERAL, PAPERS)
 
@@ -205,7 +205,7 @@ def _better(measured: Measured, scenario: str) -> Claim:
     )
 
 
-def _level(measured: Measured, scenario: str) -> Claim:
+def _level(measured: MatrixNumbers, scenario: str) -> Claim:
     ranges, shares = (
         {name: measured.estimate(key, (scenario, name)) for name in (OURS, LITERAL)}
         for key in ("max_rho_ref", "share_fair")
@@ -253,7 +253,7 @@ def _spans(found: Estimate, limit: float) -> bool:
     return found.half is not None and abs(found.mean - limit) <= found.half
 
 
-def _sooner(measured: Measured, scenario: str, names: tuple[str, ...]) -> Claim:
+def _sooner(measured: MatrixNumbers, scenario: str, names: tuple[str, ...]) -> Claim:
     def against_fluid(policy: str) -> Factor:
         cell = (scenario, policy)
         return mean_ratio(measured.values("completion_h", cell), measured.values("fluid_h", cell))
@@ -277,7 +277,7 @@ def _sooner(measured: Measured, scenario: str, names: tuple[str, ...]) -> Claim:
     )  # fmt: skip
 
 
-def _soonest(measured: Measured, scenario: str, names: tuple[str, ...]) -> str:
+def _soonest(measured: MatrixNumbers, scenario: str, names: tuple[str, ...]) -> str:
     """Which opponent's apps are done soonest, on the seeds that all have."""
     same = same_seeds(measured, scenario, [name for name in names if name != LITERAL])
     found = {
@@ -292,7 +292,7 @@ def _soonest(measured: Measured, scenario: str, names: tuple[str, ...]) -> str:
     return f" Of the opponents {first} is soonest, {found[first].told.text}{on}."
 
 
-def _gpu_time(measured: Measured, one: Scenario) -> Claim:
+def _gpu_time(measured: MatrixNumbers, one: Scenario) -> Claim:
     limit = GPU_LIMITS[one.workload]
     ours, literal = (
         measured.factor("gpu_hours", of=(one.name, policy), over=(one.name, "gandiva"))
@@ -308,7 +308,7 @@ def _gpu_time(measured: Measured, one: Scenario) -> Claim:
     )
 
 
-def _table(measured: Measured) -> Table:
+def _table(measured: MatrixNumbers) -> NumberTable:
     rows: list[Row] = []
     for cell in measured.by_cell:
         scenario, policy = str(cell[0]), str(cell[1])
@@ -323,10 +323,12 @@ def _table(measured: Measured) -> Table:
         Column("over themis, low", ".3f"), Column("over themis, high", ".3f"),
     )  # fmt: skip
     columns = (*head, *COLUMNS.values())
-    return measured.on_seeds(Table("bar", "All policies, means over seeds", columns, tuple(rows)))
+    return measured.on_seeds(
+        NumberTable("bar", "All policies, means over seeds", columns, tuple(rows))
+    )
 
 
-def _figure(measured: Measured, shown: tuple[str, ...], names: tuple[str, ...]) -> Drawing:
+def _figure(measured: MatrixNumbers, shown: tuple[str, ...], names: tuple[str, ...]) -> Drawing:
     marks: dict[str, dict[str, Factor]] = {}
     same = {scenario: same_seeds(measured, scenario, names) for scenario in shown}
     called = labels(same)
@@ -343,7 +345,7 @@ def _figure(measured: Measured, shown: tuple[str, ...], names: tuple[str, ...]) 
     return plot_ranges(title, label, marks, log=True)
 
 
-def _headline(measured: Measured) -> str:
+def _headline(measured: MatrixNumbers) -> str:
     parts: dict[str, tuple[int, ...]] = {}
     for scenario in dict.fromkeys(str(cell[0]) for cell in measured.by_cell):
         cells = [(scenario, name) for name in (OURS, "equal-share")]

@@ -16,12 +16,12 @@ from themis.evaluation.experiment import (
     Experiment,
     Figure,
     Findings,
+    NumberTable,
     Results,
     Row,
-    Table,
     Verdict,
 )
-from themis.evaluation.lie_search import Axis, Effort, Family, Hunt, Point, search
+from themis.evaluation.lie_search import Axis, Family, Hunt, Point, SearchEffort, search
 from themis.evaluation.report.charts import plot_ranges
 from themis.sim.compare import Estimate, estimate
 from themis.sim.config import RunConfig
@@ -74,7 +74,7 @@ DEFENCES: Mapping[str, Mapping[str, object]] = {
         "bidder": "app",
     },
 }
-FULL, QUICK = Effort(10, 50), Effort(2, 3)
+FULL, QUICK = SearchEffort(10, 50), SearchEffort(2, 3)
 SHORTLIST = 12
 """So many of the best lies are tried on more seeds, lest luck on the first ones decides."""
 
@@ -102,7 +102,7 @@ def seeds_of(results: Results) -> Seeds:
     return Seeds(tuple(free[:2]), tuple(free[2:10]), report)
 
 
-def effort_of(results: Results) -> Effort:
+def effort_of(results: Results) -> SearchEffort:
     """How many lies of each family are tried."""
     return QUICK if results.scope.quick else FULL
 
@@ -242,7 +242,7 @@ def plan(results: Results) -> Iterable[RunConfig]:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class BestLie:
     """The best lie of a family."""
 
     lie: str
@@ -261,15 +261,15 @@ class Found:
         return Factor(self.gain.mean, self.gain.mean - half, self.gain.mean + half, self.gain.runs)
 
 
-Catch = Mapping[str, Mapping[str, Found]]
+Catch = Mapping[str, Mapping[str, BestLie]]
 """By family and defences."""
 
 
-def _found(results: Results, family: Family, defences: str) -> Found:
+def _found(results: Results, family: Family, defences: str) -> BestLie:
     quarry = hunt_in(results, family, defences)
     point, tried = quarry.best, len(quarry.hunt.scores)
     if point is None:
-        return Found("not chosen yet", Estimate(math.nan, None, 0), math.nan, tried)
+        return BestLie("not chosen yet", Estimate(math.nan, None, 0), math.nan, tried)
     each = (gain_of(results, family, point, defences, seed) for seed in quarry.told_on)
     gains = [gain for gain in each if gain is not None]
     options = run_of(family, point, defences, 0).options
@@ -278,7 +278,7 @@ def _found(results: Results, family: Family, defences: str) -> Found:
         kinds, factors = str(options["lie"]).split(","), str(options["lie_factor"]).split(",")
         lie = ", ".join(map(" ".join, zip(kinds, factors, strict=True)))
     told_gain = estimate(gains) if gains else Estimate(math.nan, None, 0)
-    return Found(lie, told_gain, quarry.hunt.scores[point], tried)
+    return BestLie(lie, told_gain, quarry.hunt.scores[point], tried)
 
 
 def _strong(catch: Catch, family: str) -> Claim:
@@ -322,7 +322,7 @@ def _closed(catch: Catch) -> Claim:
     )
 
 
-def _table(catch: Catch, asked: Sequence[int]) -> Table:
+def _table(catch: Catch, asked: Sequence[int]) -> NumberTable:
     rows: list[Row] = [
         (
             family,
@@ -346,10 +346,10 @@ def _table(catch: Catch, asked: Sequence[int]) -> Table:
         f"The lie that pays best in each family, told on seeds from {min(asked)} on, so many as "
         "each row says"
     )
-    return Table("lies", title, columns, tuple(rows))
+    return NumberTable("lies", title, columns, tuple(rows))
 
 
-def _evaluations(results: Results) -> Table:
+def _evaluations(results: Results) -> NumberTable:
     rows: list[Row] = [
         (family.name, defences, " ".join(f"{value:g}" for value in point), score)
         for defences in DEFENCES
@@ -357,10 +357,10 @@ def _evaluations(results: Results) -> Table:
         for point, score in hunt_in(results, family, defences).hunt.scores.items()
     ]
     columns = (Column("family"), Column("defences"), Column("factors"), Column("gain"))
-    return Table("evaluations", "Every lie that was tried", columns, tuple(rows), shown=False)
+    return NumberTable("evaluations", "Every lie that was tried", columns, tuple(rows), shown=False)
 
 
-def _runs(results: Results) -> Table:
+def _runs(results: Results) -> NumberTable:
     rows: list[Row] = []
     for defences in DEFENCES:
         for family in FAMILIES:
@@ -373,7 +373,7 @@ def _runs(results: Results) -> Table:
                     if gain_of(results, family, point, defences, seed) is not None
                 ]
     columns = (Column("family"), Column("defences"), Column("seed"), Column("gain"))
-    return Table("runs", "The best lies, seed by seed", columns, tuple(rows), shown=False)
+    return NumberTable("runs", "The best lies, seed by seed", columns, tuple(rows), shown=False)
 
 
 def _figure(catch: Catch) -> Drawing:

@@ -22,23 +22,23 @@ from themis.evaluation.experiment import (
     Claim,
     Column,
     Experiment,
+    ExtraData,
     Findings,
-    Piece,
+    NumberTable,
     Results,
     Row,
-    Table,
     Told,
     Verdict,
     alike,
     told,
 )
 from themis.evaluation.rehearsal.handover_timing import Handed, measure_handing_over
-from themis.evaluation.rehearsal.pretend_engine import Change
+from themis.evaluation.rehearsal.pretend_engine import ProcessOverhead
 from themis.recording.agent_log import AgentBook, replay_agents
 from themis.recording.codec import decode, dumps, loads
 from themis.sim.config import RunConfig, prepare
 from themis.sim.metrics import AppResult, app_results, quantile, reference
-from themis.sim.outcome import Outcome
+from themis.sim.outcome import SimulationOutcome
 from themis.sim.runs.result_cache import run_key
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class LiveRun:
 
     themis: str
     apps: tuple[AppResult, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[ProcessOverhead, ...]
     killed: int
     events: int
     """That the arbiter was told, and replayed."""
@@ -89,16 +89,16 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return configs(results)
 
 
-def pieces(results: Results) -> Iterable[Piece]:
+def pieces(results: Results) -> Iterable[ExtraData]:
     """The live ones, and real processes."""
     times = QUICK_CHANGES if results.scope.quick else CHANGES
-    yield Piece(
+    yield ExtraData(
         "processes change hands",
         _handed_path(results),
         lambda _: _bytes(measure_handing_over(times)),
     )
     for config in configs(results):
-        yield Piece("the live system", _live_path(results, config), partial(_play, config))
+        yield ExtraData("the live system", _live_path(results, config), partial(_play, config))
 
 
 def _live_path(results: Results, config: RunConfig) -> Path:
@@ -134,7 +134,7 @@ def _play(config: RunConfig, say: Callable[[str], None]) -> bytes:
         say("(replaying its logs)")
         found = _replayed(played)
     fluid = dict(reference(prepared.workload, prepared.topology))
-    outcome = Outcome(apps=played.apps)
+    outcome = SimulationOutcome(apps=played.apps)
     apps = app_results(outcome, prepared.workload, prepared.topology, fluid)
     return _bytes(LiveRun(__version__, apps, played.changes, played.killed, *found))
 
@@ -158,14 +158,14 @@ def _replayed(played: "Rehearsed") -> tuple[int, tuple[int, int, int], str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class AppPair:
     """An app in both worlds."""
 
     seed: int
     app: AppId
     simulated: AppResult
     live: AppResult
-    changes: tuple[Change, ...]
+    changes: tuple[ProcessOverhead, ...]
 
     @property
     def apart(self) -> float:
@@ -204,7 +204,7 @@ def _lives(results: Results) -> dict[int, LiveRun]:
     return {seed: live for seed, live in found.items() if isinstance(live, LiveRun)}
 
 
-def _pairs(results: Results, lives: dict[int, LiveRun]) -> list[Pair]:
+def _pairs(results: Results, lives: dict[int, LiveRun]) -> list[AppPair]:
     pairs = []
     for config in configs(results):
         record, live = results.find(config), lives.get(config.seed)
@@ -214,11 +214,11 @@ def _pairs(results: Results, lives: dict[int, LiveRun]) -> list[Pair]:
         for app in record.apps:
             changes = tuple(one for one in live.changes if one.app == app.app)
             if app.app in played:
-                pairs.append(Pair(config.seed, app.app, app, played[app.app], changes))
+                pairs.append(AppPair(config.seed, app.app, app, played[app.app], changes))
     return pairs
 
 
-def _rho_claim(pairs: Sequence[Pair]) -> Claim:
+def _rho_claim(pairs: Sequence[AppPair]) -> Claim:
     found, verdict = NOTHING, Verdict.OPEN
     why = "Nothing was played yet."
     if pairs:
@@ -260,7 +260,7 @@ def _times(values: Sequence[float]) -> Told:
     return Told(f"{median:.2f} ({high:.2f}) s", median)
 
 
-def _hands_claims(handed: Handed | None, pairs: Sequence[Pair]) -> list[Claim]:
+def _hands_claims(handed: Handed | None, pairs: Sequence[AppPair]) -> list[Claim]:
     startups = handed.startups if handed else ()
     checkpoints = handed.checkpoints if handed else ()
     why = (
@@ -306,7 +306,7 @@ def _overhead(played: Sequence[float]) -> Verdict:
     return Verdict.HOLDS if math.fsum(played) / len(played) <= PAPER_OVERHEAD else Verdict.FAILS
 
 
-def _table(pairs: Sequence[Pair], handed: Handed | None) -> Table:
+def _table(pairs: Sequence[AppPair], handed: Handed | None) -> NumberTable:
     startup = quantile(handed.startups, 0.5) if handed else math.nan
     checkpoint = quantile(handed.checkpoints, 0.5) if handed else math.nan
     rows: list[Row] = [
@@ -324,7 +324,7 @@ def _table(pairs: Sequence[Pair], handed: Handed | None) -> Table:
         )
         for pair in pairs
     ]
-    return Table(
+    return NumberTable(
         "apps",
         "rho (fair_share) in both worlds; what changes of hands take of the time that GPUs were "
         "held, with the times that were played and with those measured on this machine",

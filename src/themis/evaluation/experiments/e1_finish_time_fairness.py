@@ -32,12 +32,12 @@ from themis.evaluation.macro_benchmark import (
     typicals,
 )
 from themis.evaluation.report.charts import plot_behind, plot_ranges
-from themis.evaluation.run_matrix import Measured, summary
+from themis.evaluation.run_matrix import MatrixNumbers, summary
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing
 from themis.sim.figures.run_figures import plot_rho_cdf
 from themis.sim.metrics import quantile
-from themis.sim.runs.result_cache import RunRecord
+from themis.sim.runs.result_cache import CachedRun
 
 FACTORS = {"gandiva": 2.2, "tiresias": 2.25, "optimus": 1.75, "slaq": 3.25}
 """How many times larger the paper found the others' largest rho."""
@@ -45,7 +45,7 @@ STRONG = QUICK
 """Told apart in the figures of all apps; the others are there for comparison."""
 
 
-def spread(record: RunRecord) -> float:
+def spread(record: CachedRun) -> float:
     """From the 5th to the 95th percentile of rho, as the paper computes it."""
     values = [app.rho[Convention.PAPER] for app in record.apps]
     return quantile(values, 0.95) - quantile(values, 0.05)
@@ -80,7 +80,7 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return matrix(results).configs()
 
 
-def _better(measured: Measured, workload: str, other: str) -> Claim:
+def _better(measured: MatrixNumbers, workload: str, other: str) -> Claim:
     paper = FACTORS[other]
     ours, literal = (
         measured.factor("max_rho", of=(workload, other), over=(workload, policy))
@@ -116,7 +116,7 @@ def _better(measured: Measured, workload: str, other: str) -> Claim:
     )
 
 
-def _narrower(measured: Measured, workload: str) -> Claim:
+def _narrower(measured: MatrixNumbers, workload: str) -> Claim:
     def factors(policy: str) -> dict[str, Factor]:
         return {
             other: measured.factor("spread_rho", of=(workload, other), over=(workload, policy))
@@ -134,7 +134,7 @@ def _narrower(measured: Measured, workload: str) -> Claim:
     )
 
 
-def _cdf(results: Results, same: Measured, workload: str) -> Drawing:
+def _cdf(results: Results, same: MatrixNumbers, workload: str) -> Drawing:
     apps = {
         name: [app for run in records_of(results, same, (workload, name)) for app in run.apps]
         for name in labels({workload: same})
@@ -152,7 +152,9 @@ def _cdf(results: Results, same: Measured, workload: str) -> Drawing:
     return drawing
 
 
-def _cdf_figure(results: Results, measured: Measured, same: Measured, workload: str) -> Figure:
+def _cdf_figure(
+    results: Results, measured: MatrixNumbers, same: MatrixNumbers, workload: str
+) -> Figure:
     others = [name for name in labels({workload: same}) if name not in STRONG]
     grey = f" Grey: {', '.join(others)}." if others else ""
     return Figure(
@@ -163,7 +165,7 @@ def _cdf_figure(results: Results, measured: Measured, same: Measured, workload: 
     )
 
 
-def _maxima(same: Mapping[str, Measured], seeds: str) -> Drawing:
+def _maxima(same: Mapping[str, MatrixNumbers], seeds: str) -> Drawing:
     marks = typicals(same, "max_rho_ref")
     title = "The app that fares worst (left is better)"
     return plot_ranges(title, f"max rho_ref, geometric mean over {seeds}", marks, log=True)

@@ -16,8 +16,8 @@ from themis.evaluation.experiment import (
     Experiment,
     Figure,
     Findings,
+    NumberTable,
     Results,
-    Table,
     Told,
     told,
 )
@@ -31,10 +31,10 @@ from themis.evaluation.macro_benchmark import (
     typicals,
 )
 from themis.evaluation.report.charts import plot_ranges
-from themis.evaluation.run_matrix import Matrix, Measure, Measured, gpu_over_work, summary
+from themis.evaluation.run_matrix import Matrix, MatrixNumbers, Measure, gpu_over_work, summary
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing
-from themis.sim.runs.result_cache import RunRecord
+from themis.sim.runs.result_cache import CachedRun
 
 SPENT = ("useful", "slowed", "restart", "checkpoint", "lost")
 EQUAL = 0.02
@@ -44,19 +44,19 @@ ENDS = (0.0, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
 def _spent(kind: str) -> Measure:
-    def of(record: RunRecord) -> float:
+    def of(record: CachedRun) -> float:
         return float(record.summary["gpu_hours_spent"][kind])
 
     return of
 
 
-def idle_held(record: RunRecord) -> float:
+def idle_held(record: CachedRun) -> float:
     """GPU hours that were held and spent on nothing: the rest of those that the columns name."""
     held = summary("gpu_hours")(record)
     return held - math.fsum(record.summary["gpu_hours_spent"].values())
 
 
-def utilisation(record: RunRecord) -> float:
+def utilisation(record: CachedRun) -> float:
     """Held GPU time over what the cluster had from the first arrival to the end of the last app."""
     gpus, hours = (summary(key)(record) for key in ("gpus", "makespan_h"))
     there = gpus * hours
@@ -66,7 +66,7 @@ def utilisation(record: RunRecord) -> float:
 def kept_within(low: float, high: float) -> Measure:
     """The share of winners that kept more than `low` and at most `high` of what they won."""
 
-    def of(record: RunRecord) -> float:
+    def of(record: CachedRun) -> float:
         bins = record.summary.get("kept_fraction_bins") or ()
         total = sum(bins)
         first, last = (round(end * len(bins)) for end in (low, high))
@@ -115,7 +115,7 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return matrix(results).configs()
 
 
-def _equal(measured: Measured) -> Claim:
+def _equal(measured: MatrixNumbers) -> Claim:
     found = {
         policy: [_ratio(measured, "w1", policy, other) for other in PAPERS]
         for policy in (LITERAL, OURS)
@@ -143,11 +143,11 @@ def _equal(measured: Measured) -> Claim:
     )  # fmt: skip
 
 
-def _ratio(measured: Measured, workload: str, policy: str, other: str) -> Factor:
+def _ratio(measured: MatrixNumbers, workload: str, policy: str, other: str) -> Factor:
     return measured.factor("gpu_hours", of=(workload, policy), over=(workload, other))
 
 
-def _below_gandiva(measured: Measured) -> Claim:
+def _below_gandiva(measured: MatrixNumbers) -> Claim:
     ours, literal = (_ratio(measured, "w2", policy, "gandiva") for policy in (OURS, LITERAL))
     return Claim(
         "W2: GPU time against Gandiva's", Told("-4.8 %", -4.8),
@@ -157,7 +157,7 @@ def _below_gandiva(measured: Measured) -> Claim:
     )  # fmt: skip
 
 
-def _slaq_above(measured: Measured) -> Claim:
+def _slaq_above(measured: MatrixNumbers) -> Claim:
     ours, literal = (
         measured.factor("gpu_hours", of=("w2", "slaq"), over=("w2", policy))
         for policy in (OURS, LITERAL)
@@ -171,7 +171,7 @@ def _slaq_above(measured: Measured) -> Claim:
     )  # fmt: skip
 
 
-def _kept(results: Results) -> Table:
+def _kept(results: Results) -> NumberTable:
     """What winners keep, under the policies that hold auctions."""
     cells = matrix(results)
     held = {cell: run for cell, run in cells.cells.items() if cell[1] in (OURS, LITERAL)}
@@ -180,7 +180,7 @@ def _kept(results: Results) -> Table:
     return found.table("kept", title, ("workload", "policy"), KEPT_COLUMNS)
 
 
-def _figure(same: Mapping[str, Measured], seeds: str) -> Drawing:
+def _figure(same: Mapping[str, MatrixNumbers], seeds: str) -> Drawing:
     marks = typicals(same, "over_work")
     title = "GPU time for the same work (left is better)"
     return plot_ranges(title, f"GPU time / work, geometric mean over {seeds}", marks)

@@ -19,11 +19,11 @@ from themis.evaluation.experiment import (
 )
 from themis.evaluation.macro_benchmark import PAPERS, same_seeds, seeds_text, typicals
 from themis.evaluation.report.charts import plot_ranges
-from themis.evaluation.run_matrix import Matrix, Measure, Measured, over, unprinted
+from themis.evaluation.run_matrix import Matrix, MatrixNumbers, Measure, over, unprinted
 from themis.sim.compare import with_value
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing
-from themis.sim.runs.result_cache import RunRecord
+from themis.sim.runs.result_cache import CachedRun
 from themis.sim.workloads.inserted_jobs import LONG, SHORT
 
 OTHER = "tiresias"
@@ -34,7 +34,7 @@ PAPER = {LONG.name: {OURS: 1.0, OTHER: 0.9}, SHORT.name: {OURS: 1.2, OTHER: 1.9}
 
 
 def _of(name: str, *, reference: bool = False) -> Measure:
-    def measure(record: RunRecord) -> float:
+    def measure(record: CachedRun) -> float:
         for app in record.apps:
             if app.app == name:
                 return (
@@ -77,7 +77,7 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return matrix(results).configs()
 
 
-def _better(measured: Measured, job: str, why: str) -> Claim:
+def _better(measured: MatrixNumbers, job: str, why: str) -> Claim:
     printed = PAPER[job]
     ours, literal = (
         measured.factor(job, of=("w2", OTHER), over=("w2", policy)) for policy in (OURS, LITERAL)
@@ -93,7 +93,7 @@ def _better(measured: Measured, job: str, why: str) -> Claim:
     )
 
 
-def _level(measured: Measured, job: str) -> Claim:
+def _level(measured: MatrixNumbers, job: str) -> Claim:
     ours, literal = (measured.estimate(job, ("w2", policy)) for policy in (OURS, LITERAL))
     fair = measured.estimate(f"{job}_ref", ("w2", OURS)).mean
     printed = PAPER[job][OURS]
@@ -116,7 +116,7 @@ def _level(measured: Measured, job: str) -> Claim:
     )
 
 
-def _figure(same: Measured) -> Drawing:
+def _figure(same: MatrixNumbers) -> Drawing:
     marks = {COLUMNS[name].name: typicals({"w2": same}, name)["W2"] for name in ("long", "short")}
     title = "Two jobs inserted into W2 (left is better)"
     return plot_ranges(title, "rho (paper), geometric mean over seeds", marks, log=True)

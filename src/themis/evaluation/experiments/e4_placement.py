@@ -26,16 +26,16 @@ from themis.evaluation.macro_benchmark import (
     same_seeds,
     seeds_text,
 )
-from themis.evaluation.run_matrix import Measured, summary
+from themis.evaluation.run_matrix import MatrixNumbers, summary
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing
 from themis.sim.figures.run_figures import plot_placement
-from themis.sim.runs.result_cache import RunRecord, score_shares
+from themis.sim.runs.result_cache import CachedRun, score_shares
 
 NEAR_ONE = 0.97
 
 
-def well_placed(record: RunRecord) -> float:
+def well_placed(record: CachedRun) -> float:
     """The share of GPU time at a score of at least 0.95."""
     total = sum(weight for _, weight in record.scores)
     return sum(weight for score, weight in record.scores if score >= 0.95) / total if total else 1.0
@@ -53,7 +53,7 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return matrix(results).configs()
 
 
-def _near_one(measured: Measured) -> Claim:
+def _near_one(measured: MatrixNumbers) -> Claim:
     def lowest(policy: str) -> tuple[float, int]:
         cells = [("w1", name) for name in (policy, *PAPERS)]
         same = measured.paired(*cells)
@@ -72,7 +72,7 @@ def _near_one(measured: Measured) -> Claim:
     )
 
 
-def _best(measured: Measured) -> Claim:
+def _best(measured: MatrixNumbers) -> Claim:
     same = measured.paired(*(("w2", name) for name in (OURS, *PAPERS)))
     score = {name: same.estimate("score", ("w2", name)).mean for name in (OURS, *PAPERS)}
     ranked = sorted(PAPERS, key=lambda name: -score[name] if same.count(("w2", name)) else 0.0)
@@ -92,7 +92,7 @@ def _best(measured: Measured) -> Claim:
     )
 
 
-def _cdf(results: Results, same: Measured, workload: str) -> Drawing:
+def _cdf(results: Results, same: MatrixNumbers, workload: str) -> Drawing:
     return plot_placement(
         {
             name: score_shares(

@@ -23,7 +23,7 @@ from themis.evaluation.run_matrix import (
     MAIN,
     MAIN_COLUMNS,
     Matrix,
-    Measured,
+    MatrixNumbers,
     over,
     swept,
     unprinted,
@@ -48,7 +48,7 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return matrix(results).configs()
 
 
-def _only(measured: Measured, contention: int) -> Claim:
+def _only(measured: MatrixNumbers, contention: int) -> Claim:
     statement = f"{contention}x contention: max rho at most 1, and nobody else's"
     cells = [(contention, name) for name in (OURS, *PAPERS)]
     same = measured.paired(*cells)
@@ -77,7 +77,7 @@ def _only(measured: Measured, contention: int) -> Claim:
     )
 
 
-def _ref(measured: Measured, contention: int, policy: str) -> str:
+def _ref(measured: MatrixNumbers, contention: int, policy: str) -> str:
     return told(measured.estimate("max_rho_ref", (contention, policy)).mean).text
 
 

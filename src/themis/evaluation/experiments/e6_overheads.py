@@ -13,9 +13,9 @@ from themis.evaluation.experiment import (
     Experiment,
     Figure,
     Findings,
+    NumberTable,
     Results,
     Row,
-    Table,
     Told,
     Verdict,
     alike,
@@ -28,7 +28,7 @@ from themis.sim.compare import estimate
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing
 from themis.sim.metrics import quantile
-from themis.sim.modelled_jobs import Costs as Modelled
+from themis.sim.modelled_jobs import JobCosts as Modelled
 from themis.sim.runs.run_timing import Span, Timing
 
 POLICIES = (OURS, LITERAL)
@@ -204,7 +204,7 @@ def study(results: Results) -> Findings:
             ),
         ),
         tables=(
-            Table(
+            NumberTable(
                 "times",
                 f"Milliseconds of processor time, medians over runs ({_seeds(results, costs)})",
                 (Column("policy"), Column("workload"), Column("what"), Column("count"),

@@ -26,8 +26,8 @@ from themis.evaluation.run_matrix import (
     MAIN_COLUMNS,
     Cell,
     Matrix,
+    MatrixNumbers,
     Measure,
-    Measured,
     over,
     summary,
     swept,
@@ -35,7 +35,7 @@ from themis.evaluation.run_matrix import (
 )
 from themis.evaluation.sweeps import alike, as_printed, plot_cells
 from themis.sim.config import RunConfig
-from themis.sim.runs.result_cache import RunRecord
+from themis.sim.runs.result_cache import CachedRun
 
 VALUES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 QUICK_VALUES = (0.0, 1.0)
@@ -51,7 +51,7 @@ CLUSTER, APPS, QUICK_APPS = "sim256", 340, 6
 def spent_on(*kinds: str) -> Measure:
     """GPU time of these kinds, for each unit of bare work."""
 
-    def of(record: RunRecord) -> float:
+    def of(record: CachedRun) -> float:
         spent = record.summary["gpu_hours_spent"]
         useful = float(spent["useful"])
         return sum(float(spent[kind]) for kind in kinds) / useful if useful else math.nan
@@ -88,7 +88,7 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return matrix(results).configs()
 
 
-def _better(measured: Measured, other: str) -> Claim:
+def _better(measured: MatrixNumbers, other: str) -> Claim:
     ours, literal = (
         measured.factor("max_rho", of=(ALL, other), over=(ALL, policy))
         for policy in (OURS, LITERAL)
@@ -104,7 +104,7 @@ def _better(measured: Measured, other: str) -> Claim:
     )
 
 
-def _gpu_time(measured: Measured) -> Claim:
+def _gpu_time(measured: MatrixNumbers) -> Claim:
     ours, literal = (
         measured.factor("gpu_hours", of=(ALL, policy), over=(ALL, "gandiva"))
         for policy in (OURS, LITERAL)
@@ -117,7 +117,7 @@ def _gpu_time(measured: Measured) -> Claim:
     )  # fmt: skip
 
 
-def _excess(measured: Measured) -> Claim:
+def _excess(measured: MatrixNumbers) -> Claim:
     """The third point of the bar: GPU time above the bare work, against Gandiva's."""
 
     def against(policy: str) -> Factor:
@@ -155,7 +155,7 @@ def _excess(measured: Measured) -> Claim:
     )
 
 
-def _parts(measured: Measured, cell: Cell) -> str:
+def _parts(measured: MatrixNumbers, cell: Cell) -> str:
     """What the GPU time above the bare work went into."""
     excess, slowed, starting = (
         told(100.0 * (measured.estimate(name, cell).mean - less), ".1f", " %").text
@@ -166,7 +166,7 @@ def _parts(measured: Measured, cell: Cell) -> str:
     return f"{excess}, of it {spent}"
 
 
-def _worst(measured: Measured, shares: tuple[float, ...]) -> Claim:
+def _worst(measured: MatrixNumbers, shares: tuple[float, ...]) -> Claim:
     cells = [(share, OURS) for share in shares]
     same = measured.paired(*cells)
     if not all(map(measured.count, cells)):
@@ -192,7 +192,7 @@ def _worst(measured: Measured, shares: tuple[float, ...]) -> Claim:
     )
 
 
-def _apart(same: Measured, means: Mapping[float, float]) -> tuple[Verdict, str]:
+def _apart(same: MatrixNumbers, means: Mapping[float, float]) -> tuple[Verdict, str]:
     """Whether the largest is surely in the middle or surely outside, and the nearest two."""
     outside = [share for share in means if share not in MIDDLE]
 

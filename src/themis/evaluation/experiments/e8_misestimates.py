@@ -20,7 +20,7 @@ from themis.evaluation.run_matrix import (
     MAIN,
     MAIN_COLUMNS,
     Matrix,
-    Measured,
+    MatrixNumbers,
     over,
     swept,
     unprinted,
@@ -55,12 +55,12 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return matrix(results).configs()
 
 
-def _change(measured: Measured, name: str, policy: str, error: float = MOST) -> Factor:
+def _change(measured: MatrixNumbers, name: str, policy: str, error: float = MOST) -> Factor:
     """The mean over seeds over that without errors, with a bootstrap interval over pairs."""
     return mean_ratio(measured.values(name, (error, policy)), measured.values(name, (NONE, policy)))
 
 
-def _claim(measured: Measured) -> Claim:
+def _claim(measured: MatrixNumbers) -> Claim:
     ours, literal = (_change(measured, "max_rho", policy) for policy in (OURS, LITERAL))
     changes = {x: abs(_change(measured, "max_rho", OURS, x).mean - 1) for x in _errors(measured)}
     at = best(changes, max)
@@ -77,7 +77,7 @@ def _claim(measured: Measured) -> Claim:
     )
 
 
-def _errors(measured: Measured) -> list[float]:
+def _errors(measured: MatrixNumbers) -> list[float]:
     return [float(value) for value, policy in measured.by_cell if policy == OURS]
 
 

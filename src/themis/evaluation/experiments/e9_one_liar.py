@@ -16,14 +16,14 @@ from themis.evaluation.experiment import (
     Experiment,
     Figure,
     Findings,
+    NumberTable,
     Results,
     Row,
-    Table,
     Told,
     Verdict,
     told,
 )
-from themis.evaluation.report.charts import Line, Sweep, plot_sweeps
+from themis.evaluation.report.charts import ChartLine, Sweep, plot_sweeps
 from themis.evaluation.report.provenance import seed_text
 from themis.evaluation.run_matrix import plain
 from themis.sim.compare import Estimate, estimate
@@ -53,7 +53,7 @@ AUDIT_OFF: dict[str, object] = {"audit_tolerance": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class LyingCase:
     """A policy, its f, and the way of lying."""
 
     policy: str
@@ -69,15 +69,15 @@ class Case:
         return f"{self.policy}, f = {self.f:g}, {lie}"
 
 
-MAIN = Case(OURS, 0.8, "spread", precise=True)
-DENSE = Case(OURS, 0.8, "dense", precise=True)
-PRINTED = Case(LITERAL, 0.8, "spread")
-OPEN = Case(OURS, 0.0, "spread")
-PRINTED_OPEN = Case(LITERAL, 0.0, "spread")
+MAIN = LyingCase(OURS, 0.8, "spread", precise=True)
+DENSE = LyingCase(OURS, 0.8, "dense", precise=True)
+PRINTED = LyingCase(LITERAL, 0.8, "spread")
+OPEN = LyingCase(OURS, 0.0, "spread")
+PRINTED_OPEN = LyingCase(LITERAL, 0.0, "spread")
 CASES = (MAIN, DENSE, PRINTED, OPEN, PRINTED_OPEN)
 
 
-def run_of(case: Case, percent: int, seed: int) -> RunConfig:
+def run_of(case: LyingCase, percent: int, seed: int) -> RunConfig:
     """Everybody honest at 0 per cent, else one app that overstates by so much."""
     options: dict[str, object] = {"f": case.f}
     known = allowed_keys(case.policy, "truth")
@@ -103,7 +103,7 @@ def completion(results: Results, config: RunConfig) -> float | None:
     return results.memo[key]
 
 
-def gain(results: Results, case: Case, percent: int, seeds: Iterable[int]) -> Estimate:
+def gain(results: Results, case: LyingCase, percent: int, seeds: Iterable[int]) -> Estimate:
     """Honest over lying completion time, minus one: mean over seeds that have both runs."""
     pairs = [
         (
@@ -116,7 +116,7 @@ def gain(results: Results, case: Case, percent: int, seeds: Iterable[int]) -> Es
     return estimate(gains) if gains else Estimate(math.nan, None, 0)
 
 
-def seeds_of(results: Results, case: Case) -> tuple[int, ...]:
+def seeds_of(results: Results, case: LyingCase) -> tuple[int, ...]:
     """The seeds of a case: more of them until its intervals are narrow, where that is wanted."""
     scope = results.scope
     seeds = scope.seeds_of(REPORT_SEEDS, quick=2)
@@ -132,7 +132,7 @@ def seeds_of(results: Results, case: Case) -> tuple[int, ...]:
     return seeds
 
 
-def _finished(results: Results, case: Case, seeds: Iterable[int]) -> bool:
+def _finished(results: Results, case: LyingCase, seeds: Iterable[int]) -> bool:
     return all(
         repr(config) in results.memo or results.has(config)
         for seed in seeds
@@ -152,7 +152,7 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return list({repr(config): config for config in configs}.values())
 
 
-Gains = dict[Case, dict[int, Estimate]]
+Gains = dict[LyingCase, dict[int, Estimate]]
 
 
 def _percent(found: Estimate) -> Told:
@@ -162,7 +162,7 @@ def _percent(found: Estimate) -> Told:
     return told(mean, "+.1f", " %", mean - 100 * half, mean + 100 * half, limit=0.0)
 
 
-def _most(gains: Gains, case: Case) -> Estimate:
+def _most(gains: Gains, case: LyingCase) -> Estimate:
     """The lie that pays best."""
     at = best({x: item.mean for x, item in gains[case].items() if x}, max)
     return gains[case][max(gains[case]) if at is None else at]
@@ -180,7 +180,9 @@ def judge(found: Iterable[Estimate]) -> Verdict:
     return Verdict.OPEN
 
 
-def _no_gain(gains: Gains, case: Case, literal: Case | None, statement: str, why: str) -> Claim:
+def _no_gain(
+    gains: Gains, case: LyingCase, literal: LyingCase | None, statement: str, why: str
+) -> Claim:
     ours = _most(gains, case)
     printed = NOTHING
     if literal:
@@ -217,10 +219,10 @@ def _loss(gains: Gains) -> Claim:
     )
 
 
-def _figure(gains: Gains, shown: tuple[Case, ...]) -> Drawing:
+def _figure(gains: Gains, shown: tuple[LyingCase, ...]) -> Drawing:
     xs = list(gains[MAIN])
     lines = [
-        Line(
+        ChartLine(
             case.name,
             [
                 Estimate(100 * item.mean, 100 * item.half if item.half else None, item.runs)
@@ -266,12 +268,12 @@ def study(results: Results) -> Findings:
             ),
         ),
         tables=(
-            Table(
+            NumberTable(
                 "gains", "Gain of the liar: honest over lying completion time, minus 1",
                 (*head, Column("gain", "+.2%"), Column("half width", ".2%"), Column("seeds")),
                 tuple(rows),
             ),
-            Table(
+            NumberTable(
                 "runs", "Every run",
                 (*head, Column("seed"), Column("completion_s")), tuple(each), shown=False,
             ),

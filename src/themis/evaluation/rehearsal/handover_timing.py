@@ -13,7 +13,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from themis.engines.base import Engine, Exited, Task
+from themis.engines.base import Engine, ProgramExited, Task
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.engines.host.gpu_inventory import Pretend
@@ -90,8 +90,8 @@ async def _change(engine: Engine, token: int) -> tuple[float, float]:
     return runs - began, gone - runs
 
 
-async def _end(engine: Engine) -> Exited:
+async def _end(engine: Engine) -> ProgramExited:
     async for event in engine.watch():
-        if isinstance(event, Exited):
+        if isinstance(event, ProgramExited):
             return event
     raise InvariantError("the engine was closed while its job ran")

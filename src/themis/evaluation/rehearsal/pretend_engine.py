@@ -19,17 +19,17 @@ from themis.engines.base import (
     Capabilities,
     Discovered,
     Event,
-    Exited,
-    Found,
+    FoundProgram,
     Gpu,
     LogPiece,
     Outcome,
-    Started,
+    ProgramExited,
+    ProgramStarted,
     Task,
 )
-from themis.engines.metrics.jsonl import Sample, Stretch
+from themis.engines.metrics.jsonl import MetricSample, Stretch
 from themis.errors import RefusedError
-from themis.sim.modelled_jobs import Costs, chance
+from themis.sim.modelled_jobs import JobCosts, chance
 from themis.sim.workloads import Workload
 
 RAREST = 256.0
@@ -39,7 +39,7 @@ _SAVED_CODE = 75
 
 
 @dataclass(slots=True)
-class Change:
+class ProcessOverhead:
     """What one process of a job cost besides training; seconds."""
 
     app: AppId
@@ -66,10 +66,10 @@ class _Training:
 class Truth:
     """What jobs really are, for all machines, whatever their agents believe."""
 
-    def __init__(self, workload: Workload, costs: Costs, seed: int) -> None:
+    def __init__(self, workload: Workload, costs: JobCosts, seed: int) -> None:
         self.costs = costs
         self.seed = seed
-        self.changes: list[Change] = []
+        self.changes: list[ProcessOverhead] = []
         """Every process so far."""
         self.killed = 0
         """Processes that had not gone by the end of their lease, or their grace."""
@@ -127,7 +127,7 @@ class Course:
         """When it trained last."""
         training.starts += 1
         now = self._loop.time()
-        self._change = Change(training.app, spec.id, self._gpus, now)
+        self._change = ProcessOverhead(training.app, spec.id, self._gpus, now)
         truth.changes.append(self._change)
 
     def join(self, task: Task, left: Callable[[Part, Outcome, str], None]) -> Part:
@@ -213,16 +213,18 @@ class Course:
         return count + (self._stopped < math.inf)
 
     @property
-    def last(self) -> tuple[Sample, ...]:
+    def last(self) -> tuple[MetricSample, ...]:
         """How far it is, once it trains."""
         at = min(self._loop.time(), self._stopped)
-        return (Sample(self._iterations(at), self._training.quality, at),) * (at > self._began)
+        return (MetricSample(self._iterations(at), self._training.quality, at),) * (
+            at > self._began
+        )
 
-    def line(self, number: int) -> Sample:
+    def line(self, number: int) -> MetricSample:
         """The line of this number, from 0."""
         trained = 2.0**number if number < _DOUBLINGS else (number - _DOUBLINGS + 2) * RAREST
         at = min(self._began + trained, self._stopped)
-        return Sample(self._iterations(at), self._training.quality, at, end=number + 1)
+        return MetricSample(self._iterations(at), self._training.quality, at, end=number + 1)
 
 
 @dataclass(slots=True)
@@ -245,7 +247,7 @@ class PretendEngine:
         """The machine; all its GPUs are well."""
         return (Discovered(self.machine, tuple(map(Gpu, range(self.machine.gpus)))),)
 
-    async def reattach(self) -> tuple[Found, ...]:
+    async def reattach(self) -> tuple[FoundProgram, ...]:
         """Nothing is left of an earlier one."""
         return ()
 
@@ -261,12 +263,14 @@ class PretendEngine:
         part = self._parts[task.job] = self.truth.join(task, self._left)
         self._live.add(task.job)
         self._arm(part)
-        self._events.put_nowait(Started(task.job, task.token, ()))
+        self._events.put_nowait(ProgramStarted(task.job, task.token, ()))
 
     def _left(self, part: Part, outcome: Outcome, reason: str) -> None:
         self._live.discard(part.task.job)
         code = 0 if outcome == "finished" else _SAVED_CODE
-        self._events.put_nowait(Exited(part.task.job, part.task.token, outcome, code, reason))
+        self._events.put_nowait(
+            ProgramExited(part.task.job, part.task.token, outcome, code, reason)
+        )
 
     def _arm(self, part: Part) -> None:
         """As a supervisor: save before the end of the lease, and die at its end."""
@@ -318,7 +322,7 @@ class PretendEngine:
         while True:
             yield await self._events.get()
 
-    async def measure(self, job: str) -> tuple[Sample, ...]:
+    async def measure(self, job: str) -> tuple[MetricSample, ...]:
         """How far it is: it tells its node at every iteration, and its agent now and then."""
         part = self._parts.get(job)
         return () if part is None or part.task.rank else part.course.last

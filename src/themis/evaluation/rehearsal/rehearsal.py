@@ -18,31 +18,31 @@ from typing import TypeVar
 
 from themis import __version__
 from themis.agent_host.host import AppRunner
-from themis.apps.app_file import AppFile, Checkpoint, Rule, Stop
-from themis.apps.plan import Plan, Trial
+from themis.apps.app_file import AppFile, CheckpointRules, StopConditions, StopRule
+from themis.apps.plan import PlannedTrial, SweepPlan
 from themis.core.agent.agent import Agent
 from themis.core.arbiter import AppRecord
 from themis.core.arbiter.commands import Close
 from themis.core.auction import Problem, Solution, solver
 from themis.core.model import AppId, Machine
 from themis.errors import InvariantError
-from themis.evaluation.rehearsal.pretend_engine import Change, PretendEngine, Truth
+from themis.evaluation.rehearsal.pretend_engine import PretendEngine, ProcessOverhead, Truth
 from themis.evaluation.rehearsal.virtual_loop import AtOnce, run_virtually
 from themis.node.disk import NodeDisk
 from themis.node.node import Node, NodeSettings
 from themis.node.shared_storage import SharedStorage
-from themis.protocol.agent_messages import AgentReport, Hosted, News, Sheet
-from themis.protocol.node_messages import Orders, Report
+from themis.protocol.agent_messages import AgentReport, Hosted, News, SubmittedApp
+from themis.protocol.node_messages import NodeReport, Orders
 from themis.recording.agent_log import AgentBook, AgentEntry
 from themis.recording.codec import loads
 from themis.rpc.wire.convert import from_bytes, to_bytes
 from themis.service.cluster_clock import Sources
 from themis.service.persistence.log_entries import commands_in
 from themis.service.persistence.recovery import recall
-from themis.service.persistence.start_parameters import Terms, terms_row
+from themis.service.persistence.start_parameters import StartParameters, terms_row
 from themis.service.persistence.store import open_store
 from themis.service.service import Service
-from themis.sim.config import Prepared
+from themis.sim.config import PreparedRun
 from themis.sim.workloads import SimApp
 
 STORE = "store.sqlite"
@@ -64,7 +64,7 @@ class Rehearsed:
     """The service's, with its log."""
     agents: tuple[AgentEntry, ...]
     """What they were told and wanted, if that was to be noted."""
-    changes: tuple[Change, ...]
+    changes: tuple[ProcessOverhead, ...]
     """Every process of every job."""
     killed: int
     """Processes that had to be killed: none, if all is well."""
@@ -72,7 +72,7 @@ class Rehearsed:
 
 
 def rehearse(
-    prepared: Prepared,
+    prepared: PreparedRun,
     folder: Path,
     *,
     progress: Callable[[int], None] = lambda done: None,
@@ -127,9 +127,9 @@ class _Door:
     def _carried(self, kind: type[_Kind], value: _Kind) -> _Kind:
         return from_bytes(kind, to_bytes(value)) if self._wire else value
 
-    async def report(self, report: Report) -> Orders:
+    async def report(self, report: NodeReport) -> Orders:
         """As `NodeClient`."""
-        orders = await self._service.report(self._carried(Report, report))
+        orders = await self._service.report(self._carried(NodeReport, report))
         return self._carried(Orders, orders)
 
     async def exchange(self, report: AgentReport) -> News:
@@ -141,14 +141,14 @@ class _Door:
         """Nobody hosts these agents."""
         raise NotImplementedError
 
-    async def sheet(self, app: AppId) -> Sheet:
+    async def sheet(self, app: AppId) -> SubmittedApp:
         """There is no file of them."""
         raise NotImplementedError
 
 
 @dataclass
 class _Rehearsal:
-    prepared: Prepared
+    prepared: PreparedRun
     folder: Path
     progress: Callable[[int], None]
     wire: bool
@@ -205,7 +205,9 @@ class _Rehearsal:
             solving = _Inline(prepared.solver, prepared.settings.solve_work)
             service = Service(memory, store, solving, AtOnce())
             await service.start()
-            terms = Terms(prepared.config.policy, prepared.policy_options, prepared.settings)
+            terms = StartParameters(
+                prepared.config.policy, prepared.policy_options, prepared.settings
+            )
             service.keep(terms_row(service.kept, memory.epoch.number, terms))
             service.listening()
             try:
@@ -289,9 +291,9 @@ def _written(app: SimApp) -> AppFile:
     return AppFile(
         app.spec.id,
         ("pretend", app.model),
-        stop=Stop(Rule.HALVING, most),
+        stop=StopConditions(StopRule.HALVING, most),
         model=app.model,
-        checkpoint=Checkpoint(
+        checkpoint=CheckpointRules(
             grace=_GRACE,
             save=app.spec.checkpoint_seconds,
             restart=app.spec.restart_seconds,
@@ -299,10 +301,10 @@ def _written(app: SimApp) -> AppFile:
     )
 
 
-def _plan(app: SimApp) -> Plan:
+def _plan(app: SimApp) -> SweepPlan:
     # Not laid out from the file: jobs of a workload differ more than a file can say.
-    trials = tuple(Trial(job.id, {}) for job in app.spec.jobs)
-    return Plan(app.spec, trials, app.tuner)
+    trials = tuple(PlannedTrial(job.id, {}) for job in app.spec.jobs)
+    return SweepPlan(app.spec, trials, app.tuner)
 
 
 async def _ended(task: "asyncio.Task[None]") -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from themis import __version__
 from themis.errors import ConfigError, RefusedError
-from themis.evaluation.experiment import Claim, Experiment, Figure, Findings, Scope, Table
+from themis.evaluation.experiment import Claim, Experiment, Figure, Findings, NumberTable, Scope
 from themis.evaluation.report.provenance import seed_text
 from themis.recording.atomic_files import writable, write_whole
 from themis.recording.codec import decode, dumps, loads
@@ -37,7 +37,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class ChapterTable:
     """A table as people read it, and the file with its numbers."""
 
     file: str
@@ -47,7 +47,7 @@ class Sheet:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ChapterOrigin:
     """Where the numbers of a chapter come from."""
 
     commit: str = UNKNOWN
@@ -79,13 +79,13 @@ class Chapter:
     """An experiment as the report tells it. Plain data: the same runs give the same bytes."""
 
     themis: str
-    origin: Origin
+    origin: ChapterOrigin
     id: str
     title: str
     paper: str
     scope: str
     claims: tuple[Claim, ...]
-    sheets: tuple[Sheet, ...]
+    sheets: tuple[ChapterTable, ...]
     pictures: tuple[Picture, ...]
     notes: tuple[str, ...]
     files: tuple[str, ...]
@@ -108,7 +108,7 @@ def write_chapter(
     scope: Scope,
     out: Path,
     progress: Callable[[str], None] | None = None,
-    origin: Origin | None = None,
+    origin: ChapterOrigin | None = None,
 ) -> Chapter:
     """Write the tables and figures of an experiment into its folder; its chapter comes last.
 
@@ -133,7 +133,7 @@ def write_chapter(
         pictures.append(Picture(figure.name, figure.caption, bool(drawn)))
     chapter = Chapter(
         themis=__version__,
-        origin=origin or Origin(),
+        origin=origin or ChapterOrigin(),
         id=experiment.id,
         title=experiment.title,
         paper=experiment.paper,
@@ -184,12 +184,12 @@ def _drawn(figure: Figure, folder: Path) -> list[Path]:
         return drawing.save(folder / figure.name)
 
 
-def _sheet(table: Table) -> Sheet:
+def _sheet(table: NumberTable) -> ChapterTable:
     columns = tuple(column.name for column in table.columns)
-    return Sheet(f"{table.name}.csv", table.title, columns, table.texts())
+    return ChapterTable(f"{table.name}.csv", table.title, columns, table.texts())
 
 
-def _csv(table: Table) -> bytes:
+def _csv(table: NumberTable) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(column.name for column in table.columns)

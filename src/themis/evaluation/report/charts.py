@@ -187,7 +187,7 @@ def plot_bars(key: str, label: str, shown: Mapping[str, Bars]) -> Drawing:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChartLine:
     """One line of a sweep: a mean with its interval at each value; NaN where there is none."""
 
     name: str
@@ -199,7 +199,7 @@ class Sweep:
     """One measure against the swept key."""
 
     title: str
-    lines: Sequence[Line]
+    lines: Sequence[ChartLine]
     marks: Mapping[str, float] = field(default_factory=dict)
     """Values of the key that deserve a word, as the one that the paper chose."""
     from_zero: bool = True
@@ -258,7 +258,7 @@ def _reach(point: Estimate | Factor) -> tuple[float, float]:
     return point.mean - point.low, point.high - point.mean
 
 
-def _ticks(values: Sequence[float | int | str], lines: Sequence[Line]) -> list[str]:
+def _ticks(values: Sequence[float | int | str], lines: Sequence[ChartLine]) -> list[str]:
     """The values of a key, saying of which of them there is nothing yet."""
     there = [
         any(math.isfinite(line.points[place].mean) for line in lines)

@@ -17,7 +17,7 @@ from themis.evaluation.experiment import OURS
 from themis.evaluation.macro_benchmark import labels, same_seeds, seeds_text
 from themis.evaluation.report.charts import plain_ticks
 from themis.evaluation.report.provenance import seed_text
-from themis.evaluation.run_matrix import Measured
+from themis.evaluation.run_matrix import MatrixNumbers
 from themis.evaluation.scenarios import Scenario
 from themis.sim.figures.plot_style import COLOURS, Drawing, panels
 
@@ -36,7 +36,7 @@ _SMALL = 7.5
 Points = Mapping[str, Factor]
 
 
-def front(measured: Measured, shown: Sequence[Scenario], names: Sequence[str]) -> Drawing:
+def front(measured: MatrixNumbers, shown: Sequence[Scenario], names: Sequence[str]) -> Drawing:
     """Each scenario on the seeds that all of its policies have, see `same_seeds`."""
     same = {one.name: same_seeds(measured, one.name, names) for one in shown}
     called = labels(same)

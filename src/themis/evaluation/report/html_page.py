@@ -11,7 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from themis.evaluation.experiment import Claim, Experiment, Told, Verdict
-from themis.evaluation.report.chapter import NO_DATA, NO_SEED, QUICK, WHOLE, Chapter, Picture, Sheet
+from themis.evaluation.report.chapter import (
+    NO_DATA,
+    NO_SEED,
+    QUICK,
+    WHOLE,
+    Chapter,
+    ChapterTable,
+    Picture,
+)
 
 Svgs = Mapping[tuple[str, str], str]
 
@@ -285,7 +293,7 @@ def _figure(chapter: Chapter, picture: Picture, svgs: Svgs) -> str:
     return f"<figure>{body}<figcaption>{_prose(picture.caption)}</figcaption></figure>"
 
 
-def _table(sheet: Sheet) -> str:
+def _table(sheet: ChapterTable) -> str:
     rows = "".join("<tr>" + "".join(_cell(text) for text in row) + "</tr>" for row in sheet.rows)
     caption = f"<caption>{escape(sheet.title)}</caption>"
     return _wide(f"{caption}{_head(*sheet.columns)}<tbody>{rows}</tbody>")

@@ -12,7 +12,7 @@ from pathlib import Path
 from themis.errors import ConfigError
 from themis.evaluation.experiment import Claim, Experiment
 from themis.evaluation.registry import holdings
-from themis.evaluation.report.chapter import Chapter, Sheet
+from themis.evaluation.report.chapter import Chapter, ChapterTable
 from themis.evaluation.report.html_page import counted_claims, extent, leads, origin
 from themis.recording.atomic_files import check_folder, writable, write_whole
 
@@ -179,7 +179,7 @@ def _claims(claims: Sequence[Claim]) -> str:
     return _table(("claim", "paper", "themis-paper", "themis", "verdict", "why"), rows)
 
 
-def _sheet(sheet: Sheet) -> str:
+def _sheet(sheet: ChapterTable) -> str:
     if len(sheet.rows) > MOST_ROWS:
         return f"{_text(sheet.title)}: {len(sheet.rows)} rows in `{sheet.file}`."
     return f"**{_text(sheet.title)}**\n\n{_table(sheet.columns, sheet.rows)}"

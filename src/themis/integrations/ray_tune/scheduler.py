@@ -18,10 +18,10 @@ import ray
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
-from themis.agent_host.own_tuner import Place
+from themis.agent_host.own_tuner import ServiceAddress
 from themis.errors import ConfigError, MissingFileError
-from themis.integrations.ray_tune.script_run import OVER, Session
-from themis.integrations.ray_tune.session import MARK, Terms, Wishes, configured
+from themis.integrations.ray_tune.script_run import OVER, ScriptRun
+from themis.integrations.ray_tune.session import MARK, ScriptSettings, TuneTerms, configured
 from themis.integrations.ray_tune.trial_rules import limit, time_attribute
 
 _LOG = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc] # Ray's classes are
         super().__init__()
         _quieten()
         self._wrapped = FIFOScheduler() if scheduler is None else scheduler
-        self._wishes = Wishes(
+        self._wishes = ScriptSettings(
             name=name,
             max_iterations=max_iterations,
             trials=trials,
@@ -78,7 +78,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc] # Ray's classes are
             app=dict(app or {}),
             service=(server, token, ca, agents),
         )
-        self._session: Session | None = None
+        self._session: ScriptRun | None = None
         self._alone = False
         self._metric: str | None = None
         self._mode: str | None = None
@@ -172,7 +172,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc] # Ray's classes are
         ):
             self._session.finish()
 
-    def _session_for(self, tune_controller: Any, trial: Trial) -> "Session | None":
+    def _session_for(self, tune_controller: Any, trial: Trial) -> "ScriptRun | None":
         if self._session is not None and self._session.finished:
             self._session = None  # The same scheduler, in another Tuner.
         if self._session is not None or self._alone:
@@ -180,7 +180,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc] # Ray's classes are
         try:
             if not configured(self._wishes.service[0]):
                 raise MissingFileError("service", "THEMIS_SERVER, server= or a token")
-            place = Place.of(*self._wishes.service)
+            place = ServiceAddress.of(*self._wishes.service)
         except MissingFileError as error:
             _LOG.warning("no Themis service is configured (%s): trials run as without it", error)
             self._alone = True
@@ -191,7 +191,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc] # Ray's classes are
             raise ConfigError(
                 "GPUs of a trial", gpus, 'whole ones: tune.with_resources(train, {"gpu": 1})'
             )
-        terms = Terms(
+        terms = TuneTerms(
             trials=_count(tune_controller, self._wishes.trials),
             gpus=int(gpus),
             resources={
@@ -205,7 +205,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc] # Ray's classes are
             experiment=str(trial.storage.experiment_dir_name if trial.storage else "tune"),
             config=trial.config,
         )
-        self._session = Session(place, self._wishes, terms, time_attribute(self._wrapped))
+        self._session = ScriptRun(place, self._wishes, terms, time_attribute(self._wrapped))
         return self._session
 
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from themis.agent_host.own_tuner import OwnTuner, Place, to_the_end
+from themis.agent_host.own_tuner import OwnTuner, ServiceAddress, to_the_end
 from themis.apps import parse_app
 from themis.core.model import AppId, JobId
 from themis.core.tuners import Trial
@@ -56,7 +56,9 @@ class Mirror(OwnTuner):
 class Follower:
     """One app, from its submission to its end."""
 
-    def __init__(self, place: Place, app: Mapping[str, Any], key: str, params: Params) -> None:
+    def __init__(
+        self, place: ServiceAddress, app: Mapping[str, Any], key: str, params: Params
+    ) -> None:
         """Submit it and begin to speak for it.
 
         Args:

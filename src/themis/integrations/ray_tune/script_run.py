@@ -17,13 +17,13 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.trainable import FunctionTrainable
 
-from themis.agent_host.own_tuner import Place
+from themis.agent_host.own_tuner import ServiceAddress
 from themis.core.model import JobId
 from themis.errors import ConfigError, TunerError
-from themis.integrations.ray_tune.session import MARK, Terms, Wishes, flat, open_session
+from themis.integrations.ray_tune.session import MARK, ScriptSettings, TuneTerms, flat, open_session
 from themis.integrations.ray_tune.trial_rules import (
     Books,
-    Entry,
+    TrialState,
     decision,
     gives_back,
     may_go,
@@ -36,10 +36,12 @@ _SHARE = 0.001
 OVER = (Trial.TERMINATED, Trial.ERROR)
 
 
-class Session:
+class ScriptRun:
     """What is under way: the app, its seats, and Tune's trials."""
 
-    def __init__(self, place: Place, wishes: Wishes, terms: Terms, counts: str) -> None:
+    def __init__(
+        self, place: ServiceAddress, wishes: ScriptSettings, terms: TuneTerms, counts: str
+    ) -> None:
         self._trials: dict[str, Trial] = {}
         """By job."""
         self._counts = counts
@@ -202,15 +204,15 @@ class Session:
 
     # How
 
-    def _entry(self, trial: Trial) -> Entry:
+    def _entry(self, trial: Trial) -> TrialState:
         return self._books.entries[trial.trial_id]
 
-    def _expect_loss(self, trial: Trial, entry: Entry) -> None:
+    def _expect_loss(self, trial: Trial, entry: TrialState) -> None:
         """What Tune may see of the end of a lease is no failure of the trial."""
         entry.losing = True
         trial.max_failures = entry.allowed
 
-    def _take_off(self, controller: Any, trial: Trial, entry: Entry) -> None:
+    def _take_off(self, controller: Any, trial: Trial, entry: TrialState) -> None:
         """Pause a trial as it is."""
         self._expect_loss(trial, entry)
         entry.by_lease, entry.seat = True, None
@@ -232,10 +234,10 @@ class Session:
                 allowed = f"{self._asked.get(name, 0.0):g}, as of the first trial"
                 raise ConfigError(f"{name} of {trial}", value, allowed)
 
-    def _resource(self, entry: Entry) -> str:
+    def _resource(self, entry: TrialState) -> str:
         return f"{self._mark}{entry.job}"
 
-    def _is_up(self, entry: Entry) -> bool:
+    def _is_up(self, entry: TrialState) -> bool:
         return self._resource(entry) in ray.cluster_resources()
 
     def _iteration(self, result: Mapping[str, Any]) -> float:

@@ -63,7 +63,7 @@ _WATCHED = {
 """Three quarters of a minute without an answer."""
 
 
-class Line:
+class ScriptConnection:
     """The way to the script: lines of JSON over one connection."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -181,10 +181,10 @@ def keep_private(folder: Path) -> None:
         raise PermissionError(f"{folder} is open to others (mode {found.st_mode & 0o777:o})")
 
 
-class Seat:
+class SeatProcess:
     """From the first word to the last."""
 
-    def __init__(self, line: Line, node: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, line: ScriptConnection, node: "subprocess.Popen[bytes]") -> None:
         self._line = line
         self._node = node
 
@@ -231,7 +231,7 @@ def main() -> int:
     except OSError as error:
         print(f"no place for a Ray node: {error}", flush=True)
         return 1
-    line = Line(connected(options.driver))
+    line = ScriptConnection(connected(options.driver))
     shutil.rmtree(folder, ignore_errors=True)
     offered = {**json.loads(options.node), f"{options.mark}{options.trial}": 1}
     command = node_command(options.ray, offered, gpus, str(folder), options.trial)
@@ -247,7 +247,7 @@ def main() -> int:
             "grace": float(environ.get(GRACE_VARIABLE, "0")),
         }
     )
-    code = Seat(line, node).serve()
+    code = SeatProcess(line, node).serve()
     with contextlib.suppress(subprocess.TimeoutExpired, ProcessLookupError):
         node.send_signal(signal.SIGTERM)
         node.wait(_CALM_END)

@@ -30,7 +30,7 @@ _HELLO = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class LeasedSeat:
     """GPUs that a trial has, perhaps on several machines."""
 
     key: int
@@ -58,7 +58,7 @@ class _Caller:
     leaving_since: float | None = None
 
 
-class Floor:
+class SeatServer:
     """All seats of one script."""
 
     def __init__(self, host: str, port: int = 0) -> None:
@@ -84,7 +84,7 @@ class Floor:
         host, port = self._server.getsockname()[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def seat(self, trial: str) -> Seat | None:
+    def seat(self, trial: str) -> LeasedSeat | None:
         """The seat of a trial, if it is whole: all machines have called."""
         with self._lock:
             callers = self._callers.get(trial, {})
@@ -92,7 +92,7 @@ class Floor:
                 return None
             first = min(callers.values(), key=lambda each: each.rank)
             told = [t for each in callers.values() if (t := each.leaving_since) is not None]
-            return Seat(
+            return LeasedSeat(
                 first.number,
                 len(callers),
                 sum(each.gpus for each in callers.values()),

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from themis.agent_host.own_tuner import Place
+from themis.agent_host.own_tuner import ServiceAddress
 from themis.apps.app_file import TUNE_SEAT
 from themis.integrations.ray_tune.script_agent import Follower, Params
 from themis.integrations.ray_tune.seat import OPTIONS_VARIABLE, SECRET_VARIABLE
-from themis.integrations.ray_tune.seat_server import Floor
+from themis.integrations.ray_tune.seat_server import SeatServer
 from themis.security.token_files import token_places
 
 MARK = "themis-"
@@ -26,7 +26,7 @@ _MOST_PARAMETERS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class ScriptSettings:
     """What the user says."""
 
     name: str | None = None
@@ -45,7 +45,7 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class TuneTerms:
     """What Tune says."""
 
     trials: int
@@ -66,7 +66,7 @@ class Terms:
 class Opened:
     """An app under way."""
 
-    floor: Floor
+    floor: SeatServer
     follower: Follower
     jobs: Sequence[str]
     mark: str
@@ -82,7 +82,7 @@ def configured(server: str | None) -> bool:
 
 
 def open_session(
-    place: Place, wishes: Wishes, terms: Terms, address: str, params: Params
+    place: ServiceAddress, wishes: ScriptSettings, terms: TuneTerms, address: str, params: Params
 ) -> Opened:
     """Submit the app of a script.
 
@@ -96,7 +96,7 @@ def open_session(
     Raises:
         ThemisError: It was refused.
     """
-    floor = Floor(urlsplit(f"//{address}").hostname or "127.0.0.1")
+    floor = SeatServer(urlsplit(f"//{address}").hostname or "127.0.0.1")
     try:
         mark = f"{MARK}{secrets.token_hex(4)}-"
         app = app_keys(wishes, terms, address, floor.address, mark)
@@ -109,7 +109,9 @@ def open_session(
     return Opened(floor, follower, [f"{index:0{width}d}" for index in range(terms.trials)], mark)
 
 
-def app_keys(wishes: Wishes, terms: Terms, address: str, floor: str, mark: str) -> dict[str, Any]:
+def app_keys(
+    wishes: ScriptSettings, terms: TuneTerms, address: str, floor: str, mark: str
+) -> dict[str, Any]:
     """The app file of a script, but for its environment."""
     own = dict(wishes.app)
     command = [

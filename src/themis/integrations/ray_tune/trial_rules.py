@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from themis.integrations.ray_tune.seat_server import Seat
+from themis.integrations.ray_tune.seat_server import LeasedSeat
 
 PENDING, RUNNING, PAUSED = "PENDING", "RUNNING", "PAUSED"
 CONTINUE, PAUSE = "CONTINUE", "PAUSE"
@@ -27,7 +27,7 @@ AWAY = 30.0
 
 
 @dataclass(slots=True)
-class Entry:
+class TrialState:
     """One trial."""
 
     job: str
@@ -56,13 +56,13 @@ class Books:
     def __init__(self, jobs: Sequence[str]) -> None:
         self._free = list(reversed(jobs))
         self.jobs = frozenset(jobs)
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, TrialState] = {}
 
-    def add(self, trial: str, failures: int = 0) -> Entry | None:
+    def add(self, trial: str, failures: int = 0) -> TrialState | None:
         """A trial that is new; None if the app has no job for it."""
         if not self._free:
             return None
-        entry = self.entries[trial] = Entry(self._free.pop(), failures=failures)
+        entry = self.entries[trial] = TrialState(self._free.pop(), failures=failures)
         return entry
 
     def parked(self, wanted: Iterable[str], now: float) -> frozenset[str]:
@@ -76,7 +76,7 @@ class Books:
         return frozenset(self._free)
 
 
-def decision(entry: Entry, decided: str, seat: Seat | None, *, saves: bool) -> str:
+def decision(entry: TrialState, decided: str, seat: LeasedSeat | None, *, saves: bool) -> str:
     """What becomes of a trial that has reported.
 
     Args:
@@ -93,7 +93,7 @@ def decision(entry: Entry, decided: str, seat: Seat | None, *, saves: bool) -> s
     return decided
 
 
-def must_leave(entry: Entry, seat: Seat | None, now: float) -> bool:
+def must_leave(entry: TrialState, seat: LeasedSeat | None, now: float) -> bool:
     """Whether a trial that runs has to be paused at once, saved or not."""
     if seat is None or seat.key != entry.seat:
         return entry.seat is not None
@@ -101,7 +101,7 @@ def must_leave(entry: Entry, seat: Seat | None, now: float) -> bool:
     return since is not None and now - since >= FORCE_AFTER * seat.grace
 
 
-def may_go(status: str, seat: Seat, now: float, *, up: bool) -> bool:
+def may_go(status: str, seat: LeasedSeat, now: float, *, up: bool) -> bool:
     """Whether a seat that was told to go is not needed any more.
 
     Args:
@@ -117,7 +117,7 @@ def may_go(status: str, seat: Seat, now: float, *, up: bool) -> bool:
     return True
 
 
-def gives_back(entry: Entry, seat: Seat, wide: float, now: float) -> bool:
+def gives_back(entry: TrialState, seat: LeasedSeat, wide: float, now: float) -> bool:
     """Whether GPUs are of no use, because the trial needs more of them on one machine.
 
     Args:

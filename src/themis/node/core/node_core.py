@@ -18,21 +18,21 @@ from typing import assert_never
 from themis.core.model import Machine
 from themis.core.steward import commands as cmd
 from themis.core.steward import events as ev
-from themis.core.steward.events import Limits
+from themis.core.steward.events import RunLimits
 from themis.node.core.run_states import HeldLease, NodeRun
 from themis.protocol.metric_cursors import shared_out
 from themis.protocol.node_messages import (
     MOST_PARTS,
     LeaseOrder,
+    LeaseTerms,
     LogPart,
     LogWanted,
+    NodeReport,
     Orders,
-    Report,
     RunOrder,
     RunState,
     SlotReport,
     SlotState,
-    Terms,
 )
 
 POINTS_WAIT = 2.0
@@ -48,7 +48,7 @@ class NodeCore:
     def __init__(
         self,
         machine: Machine,
-        memory: cmd.Memory,
+        memory: cmd.NodeMemory,
         *,
         control: str = "",
         version: str = "",
@@ -77,7 +77,7 @@ class NodeCore:
         self._heard_at = -math.inf
         self._patience = 0.0
         self._known_terms = memory.terms
-        self._terms = memory.terms or Terms()
+        self._terms = memory.terms or LeaseTerms()
         self._leases: dict[int, HeldLease] = {}
         self._alive_until = -math.inf
         self._live: dict[int, NodeRun] = {}
@@ -101,9 +101,9 @@ class NodeCore:
         return self._epoch
 
     @property
-    def memory(self) -> cmd.Memory:
+    def memory(self) -> cmd.NodeMemory:
         """What is to be on disk."""
-        return cmd.Memory(self._boot, self._epoch, tuple(self._tokens), self._known_terms)
+        return cmd.NodeMemory(self._boot, self._epoch, tuple(self._tokens), self._known_terms)
 
     @property
     def live(self) -> tuple[int, ...]:
@@ -121,7 +121,7 @@ class NodeCore:
                     self._on_orders(at, orders)
             case ev.Ticked():
                 self._asked = math.inf  # Should it be early, it is asked for again.
-            case ev.Measured():
+            case ev.RunMeasured():
                 run = self._live.get(event.run)
                 if run is not None:
                     run.iterations, run.seconds = event.iterations, event.seconds
@@ -135,12 +135,12 @@ class NodeCore:
             case ev.StorageSeen(mark=mark, trouble=trouble):
                 # It waits for the next report, like points.
                 self._mark, self._storage_trouble = mark, trouble
-            case ev.Started(run=number):
+            case ev.RunStarted(run=number):
                 run = self._live.get(number)
                 if run is not None and run.state is RunState.STARTING:
                     run.state = RunState.RUNNING
                     self._changed()
-            case ev.Exited():
+            case ev.RunExited():
                 self._on_exit(event)
             case ev.KillFailed(run=number, reason=reason):
                 run = self._live.get(number)
@@ -161,7 +161,7 @@ class NodeCore:
                 assert_never(event)
         # What runs report changes no limit, and there is much of it: before the moment that this
         # asked to be woken at nothing is due.
-        passing = isinstance(event, ev.Measured | ev.PointsRead)
+        passing = isinstance(event, ev.RunMeasured | ev.PointsRead)
         if not passing or self._news or event.at >= self._asked:
             self._look_at_the_clock(event.at)
         return self._out
@@ -243,14 +243,14 @@ class NodeCore:
         """What a run gets between being told to go and being killed."""
         return order.program.grace or self._terms.grace
 
-    def _limits(self, order: RunOrder, lease_end: float) -> Limits:
+    def _limits(self, order: RunOrder, lease_end: float) -> RunLimits:
         # The round that may renew a lease allows for the grace of the terms: told before that, a
         # run would go at the end of every lease. Who needs longer has what is left of the lease
         # when the service says that it is not renewed.
         grace, ttl = min(self._grace(order), self._terms.grace), self._terms.node_ttl
         # Who is cut off saves in time, but not long before it is sure to be.
         early = min(grace, ttl / 4.0)
-        return Limits(
+        return RunLimits(
             lease_end,
             min(lease_end - grace, self._alive_until - early),
             min(lease_end, self._alive_until),
@@ -285,15 +285,15 @@ class NodeCore:
         for gpu, token in zip(order.gpus, order.tokens, strict=True):
             self._tokens[gpu] = token
         self._live[order.run] = NodeRun(order, RunState.STARTING, limits)
-        self._launch(cmd.Remember(self.memory), cmd.Start(order, limits))
+        self._launch(cmd.Remember(self.memory), cmd.StartRun(order, limits))
         self._changed()
 
-    def _launch(self, remember: cmd.Remember, start: cmd.Start) -> None:
+    def _launch(self, remember: cmd.Remember, start: cmd.StartRun) -> None:
         self._out.append(remember)
         self._out.append(start)
 
     def _refuse(self, order: RunOrder, reason: str) -> None:
-        never = Limits(-math.inf, -math.inf, -math.inf)
+        never = RunLimits(-math.inf, -math.inf, -math.inf)
         self._over[order.run] = NodeRun(order, RunState.LOST, never, message=reason)
 
     def _occupied(self, gpu: int) -> bool:
@@ -303,7 +303,7 @@ class NodeCore:
 
     # Runs
 
-    def _on_adoption(self, at: float, found: tuple[ev.Found, ...]) -> None:
+    def _on_adoption(self, at: float, found: tuple[ev.FoundRun, ...]) -> None:
         for item in found:
             run = NodeRun(
                 item.order,
@@ -353,7 +353,7 @@ class NodeCore:
             run.heard = heard
             self._out.append(cmd.Advance(number, heard))
 
-    def _on_exit(self, event: ev.Exited) -> None:
+    def _on_exit(self, event: ev.RunExited) -> None:
         run = self._live.pop(event.run, None)
         if run is None:
             return
@@ -439,7 +439,7 @@ class NodeCore:
         counts = shared_out([run.points for run in runs], self._number)
         self._out.append(
             cmd.Send(
-                Report(
+                NodeReport(
                     self._machine.name,
                     self._boot,
                     self._number,

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from themis.core.model import AppId
-from themis.core.steward.events import Limits
+from themis.core.steward.events import RunLimits
 from themis.protocol.node_messages import Point, RunOrder, RunReport, RunState
 
 
@@ -23,7 +23,7 @@ class NodeRun:
 
     order: RunOrder
     state: RunState
-    limits: Limits
+    limits: RunLimits
     kill_at: float = math.inf
     """When its grace is over, once it was told to go."""
     killed_at: float = math.inf

@@ -25,7 +25,7 @@ _LONG = {
     ("Program", "workdir"): _MOST_LONG,
     ("LogPart", "text"): _MOST_LONG,
     ("TrialSaid", "params"): _MOST_LONG,
-    ("Sheet", "body"): MOST_BODY,
+    ("SubmittedApp", "body"): MOST_BODY,
 }
 """Texts that may be as long as the kernel takes them, output of jobs, and what people wrote."""
 _MOST_WHOLE = 2**62
@@ -74,7 +74,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-class Place:
+class FieldContext:
     """The field that a codec is for."""
 
     def __init__(self, message: str, name: str, descriptor: Any) -> None:
@@ -83,7 +83,7 @@ class Place:
         """The descriptor of the message in it, if it is one."""
 
 
-def scalar_codec(hint: Any, place: Place) -> Codec:
+def scalar_codec(hint: Any, place: FieldContext) -> Codec:
     """Of a type without parts.
 
     Raises:

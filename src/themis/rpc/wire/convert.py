@@ -36,8 +36,8 @@ from themis.rpc.wire.columns import (
     Codec,
     Column,
     Convert,
+    FieldContext,
     MisfitError,
-    Place,
     scalar_codec,
 )
 
@@ -147,7 +147,7 @@ class _Field:
         self.get = attrgetter(field.name)
         self.has = methodcaller("HasField", field.name)
         self.presence: bool = descriptor.has_presence
-        self.codec = _field_codec(hint, Place(kind.__name__, field.name, descriptor))
+        self.codec = _field_codec(hint, FieldContext(kind.__name__, field.name, descriptor))
         self.plain = hint in {int, str, float, bool} or isinstance(hint, NewType)
         self.repeated = _is_list(hint)
         self.default = field.default
@@ -292,7 +292,7 @@ def _make_one_by_one(kind: type, values: list[Column]) -> Column:
     return made
 
 
-def _field_codec(hint: Any, place: Place) -> Codec:
+def _field_codec(hint: Any, place: FieldContext) -> Codec:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in {Union, UnionType}:
         kinds = [item for item in arguments if item is not NoneType]
@@ -316,7 +316,7 @@ def _is_list(hint: Any) -> bool:
     return origin is Sequence or (origin is tuple and arguments[1:] == (Ellipsis,))
 
 
-def _union_codec(kinds: list[type], place: Place) -> Codec:
+def _union_codec(kinds: list[type], place: FieldContext) -> Codec:
     """One of several dataclasses: a message with one field for each in a oneof."""
     names = {item.message_type.name: item.name for item in place.inner.oneofs_by_name[ONEOF].fields}
     by_kind = {kind: (names[kind.__name__], _codec(kind)) for kind in kinds}
@@ -384,7 +384,7 @@ def _check_lengths(lengths: list[int], most: int, length: int | None) -> None:
             raise MisfitError(index, given, f"at most {most} entries")
 
 
-def _record_codec(hints: tuple[Any, ...], place: Place) -> Codec:
+def _record_codec(hints: tuple[Any, ...], place: FieldContext) -> Codec:
     """A tuple of different things: a message with its fields in that order."""
     names = [item.name for item in sorted(place.inner.fields, key=lambda item: item.number)]
     parts = [

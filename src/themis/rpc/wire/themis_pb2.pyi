@@ -128,7 +128,7 @@ class Machine(_message.Message):
     gpu_memory: float
     def __init__(self, name: _Optional[str] = ..., rack: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., gpu_model: _Optional[str] = ..., gpu_memory: _Optional[float] = ...) -> None: ...
 
-class Report(_message.Message):
+class NodeReport(_message.Message):
     __slots__ = ("node", "boot", "number", "epoch", "revision", "slots", "runs", "machine", "control", "version", "trust_tenants", "shared_dir", "mark", "storage_trouble", "logs")
     NODE_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
@@ -232,7 +232,7 @@ class RunOrder(_message.Message):
     born: str
     def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., owner: _Optional[str] = ..., job: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[int]] = ..., program: _Optional[_Union[Program, _Mapping]] = ..., limit: _Optional[float] = ..., stop: bool = ..., rank: _Optional[int] = ..., world: _Optional[int] = ..., rendezvous: _Optional[str] = ..., born: _Optional[str] = ...) -> None: ...
 
-class Terms(_message.Message):
+class LeaseTerms(_message.Message):
     __slots__ = ("heartbeat", "node_ttl", "grace")
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     NODE_TTL_FIELD_NUMBER: _ClassVar[int]
@@ -283,14 +283,14 @@ class Orders(_message.Message):
     revision: int
     leases: _containers.RepeatedCompositeFieldContainer[LeaseOrder]
     runs: _containers.RepeatedCompositeFieldContainer[RunOrder]
-    terms: Terms
+    terms: LeaseTerms
     forget: _containers.RepeatedScalarFieldContainer[int]
     introduce: bool
     outdated: bool
     heard: _containers.RepeatedCompositeFieldContainer[RunHeard]
     nonce: str
     logs: _containers.RepeatedCompositeFieldContainer[LogWanted]
-    def __init__(self, epoch: _Optional[int] = ..., boot: _Optional[int] = ..., answers: _Optional[int] = ..., revision: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[LeaseOrder, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunOrder, _Mapping]]] = ..., terms: _Optional[_Union[Terms, _Mapping]] = ..., forget: _Optional[_Iterable[int]] = ..., introduce: bool = ..., outdated: bool = ..., heard: _Optional[_Iterable[_Union[RunHeard, _Mapping]]] = ..., nonce: _Optional[str] = ..., logs: _Optional[_Iterable[_Union[LogWanted, _Mapping]]] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., boot: _Optional[int] = ..., answers: _Optional[int] = ..., revision: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[LeaseOrder, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunOrder, _Mapping]]] = ..., terms: _Optional[_Union[LeaseTerms, _Mapping]] = ..., forget: _Optional[_Iterable[int]] = ..., introduce: bool = ..., outdated: bool = ..., heard: _Optional[_Iterable[_Union[RunHeard, _Mapping]]] = ..., nonce: _Optional[str] = ..., logs: _Optional[_Iterable[_Union[LogWanted, _Mapping]]] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("level", "count", "machine")
@@ -320,7 +320,7 @@ class TableRow(_message.Message):
     seconds: float
     def __init__(self, level: _Optional[int] = ..., count: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
 
-class Measured(_message.Message):
+class MeasuredSlowdown(_message.Message):
     __slots__ = ("level", "count", "value")
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -335,10 +335,10 @@ class Slowdown(_message.Message):
     LEVELS_FIELD_NUMBER: _ClassVar[int]
     MEASURED_FIELD_NUMBER: _ClassVar[int]
     levels: _containers.RepeatedScalarFieldContainer[float]
-    measured: _containers.RepeatedCompositeFieldContainer[Measured]
-    def __init__(self, levels: _Optional[_Iterable[float]] = ..., measured: _Optional[_Iterable[_Union[Measured, _Mapping]]] = ...) -> None: ...
+    measured: _containers.RepeatedCompositeFieldContainer[MeasuredSlowdown]
+    def __init__(self, levels: _Optional[_Iterable[float]] = ..., measured: _Optional[_Iterable[_Union[MeasuredSlowdown, _Mapping]]] = ...) -> None: ...
 
-class Claim(_message.Message):
+class RhoClaim(_message.Message):
     __slots__ = ("elapsed", "ideal_time")
     ELAPSED_FIELD_NUMBER: _ClassVar[int]
     IDEAL_TIME_FIELD_NUMBER: _ClassVar[int]
@@ -357,8 +357,8 @@ class Bid(_message.Message):
     rows: _containers.RepeatedCompositeFieldContainer[Row]
     table: _containers.RepeatedCompositeFieldContainer[TableRow]
     profile: Slowdown
-    claim: Claim
-    def __init__(self, app: _Optional[str] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., table: _Optional[_Iterable[_Union[TableRow, _Mapping]]] = ..., profile: _Optional[_Union[Slowdown, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ...) -> None: ...
+    claim: RhoClaim
+    def __init__(self, app: _Optional[str] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., table: _Optional[_Iterable[_Union[TableRow, _Mapping]]] = ..., profile: _Optional[_Union[Slowdown, _Mapping]] = ..., claim: _Optional[_Union[RhoClaim, _Mapping]] = ...) -> None: ...
 
 class BidSaid(_message.Message):
     __slots__ = ("round", "bid")
@@ -594,7 +594,7 @@ class RunNews(_message.Message):
     told: bool
     def __init__(self, run: _Optional[int] = ..., job: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., key: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ..., told: bool = ...) -> None: ...
 
-class Standing(_message.Message):
+class AgentStart(_message.Message):
     __slots__ = ("spec", "topology", "leases", "runs", "phase", "iterations", "trials", "reached", "curves", "targets", "past")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
@@ -666,7 +666,7 @@ class SheetAsked(_message.Message):
     app: str
     def __init__(self, app: _Optional[str] = ...) -> None: ...
 
-class Sheet(_message.Message):
+class SubmittedApp(_message.Message):
     __slots__ = ("app", "owner", "body", "seed")
     APP_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -763,7 +763,7 @@ class NewsItem(_message.Message):
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     OVER_FIELD_NUMBER: _ClassVar[int]
     POINTS_FIELD_NUMBER: _ClassVar[int]
-    standing: Standing
+    standing: AgentStart
     offer: OfferNews
     lease: LeaseNews
     topology: TopologyNews
@@ -772,7 +772,7 @@ class NewsItem(_message.Message):
     refusal: RefusalNews
     over: OverNews
     points: PointsNews
-    def __init__(self, standing: _Optional[_Union[Standing, _Mapping]] = ..., offer: _Optional[_Union[OfferNews, _Mapping]] = ..., lease: _Optional[_Union[LeaseNews, _Mapping]] = ..., topology: _Optional[_Union[TopologyNews, _Mapping]] = ..., run: _Optional[_Union[RunNews, _Mapping]] = ..., progress: _Optional[_Union[ProgressNews, _Mapping]] = ..., refusal: _Optional[_Union[RefusalNews, _Mapping]] = ..., over: _Optional[_Union[OverNews, _Mapping]] = ..., points: _Optional[_Union[PointsNews, _Mapping]] = ...) -> None: ...
+    def __init__(self, standing: _Optional[_Union[AgentStart, _Mapping]] = ..., offer: _Optional[_Union[OfferNews, _Mapping]] = ..., lease: _Optional[_Union[LeaseNews, _Mapping]] = ..., topology: _Optional[_Union[TopologyNews, _Mapping]] = ..., run: _Optional[_Union[RunNews, _Mapping]] = ..., progress: _Optional[_Union[ProgressNews, _Mapping]] = ..., refusal: _Optional[_Union[RefusalNews, _Mapping]] = ..., over: _Optional[_Union[OverNews, _Mapping]] = ..., points: _Optional[_Union[PointsNews, _Mapping]] = ...) -> None: ...
 
 class News(_message.Message):
     __slots__ = ("epoch", "answers", "at", "first", "items", "fence")

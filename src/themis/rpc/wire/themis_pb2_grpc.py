@@ -37,12 +37,12 @@ class NodesStub(object):
         """
         self.Report = channel.unary_unary(
                 '/themis.v1.Nodes/Report',
-                request_serializer=themis_dot_rpc_dot_wire_dot_themis__pb2.Report.SerializeToString,
+                request_serializer=themis_dot_rpc_dot_wire_dot_themis__pb2.NodeReport.SerializeToString,
                 response_deserializer=themis_dot_rpc_dot_wire_dot_themis__pb2.Orders.FromString,
                 _registered_method=True)
         self.Talk = channel.stream_stream(
                 '/themis.v1.Nodes/Talk',
-                request_serializer=themis_dot_rpc_dot_wire_dot_themis__pb2.Report.SerializeToString,
+                request_serializer=themis_dot_rpc_dot_wire_dot_themis__pb2.NodeReport.SerializeToString,
                 response_deserializer=themis_dot_rpc_dot_wire_dot_themis__pb2.Orders.FromString,
                 _registered_method=True)
 
@@ -72,12 +72,12 @@ def add_NodesServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Report': grpc.unary_unary_rpc_method_handler(
                     servicer.Report,
-                    request_deserializer=themis_dot_rpc_dot_wire_dot_themis__pb2.Report.FromString,
+                    request_deserializer=themis_dot_rpc_dot_wire_dot_themis__pb2.NodeReport.FromString,
                     response_serializer=themis_dot_rpc_dot_wire_dot_themis__pb2.Orders.SerializeToString,
             ),
             'Talk': grpc.stream_stream_rpc_method_handler(
                     servicer.Talk,
-                    request_deserializer=themis_dot_rpc_dot_wire_dot_themis__pb2.Report.FromString,
+                    request_deserializer=themis_dot_rpc_dot_wire_dot_themis__pb2.NodeReport.FromString,
                     response_serializer=themis_dot_rpc_dot_wire_dot_themis__pb2.Orders.SerializeToString,
             ),
     }
@@ -107,7 +107,7 @@ class Nodes(object):
             request,
             target,
             '/themis.v1.Nodes/Report',
-            themis_dot_rpc_dot_wire_dot_themis__pb2.Report.SerializeToString,
+            themis_dot_rpc_dot_wire_dot_themis__pb2.NodeReport.SerializeToString,
             themis_dot_rpc_dot_wire_dot_themis__pb2.Orders.FromString,
             options,
             channel_credentials,
@@ -134,7 +134,7 @@ class Nodes(object):
             request_iterator,
             target,
             '/themis.v1.Nodes/Talk',
-            themis_dot_rpc_dot_wire_dot_themis__pb2.Report.SerializeToString,
+            themis_dot_rpc_dot_wire_dot_themis__pb2.NodeReport.SerializeToString,
             themis_dot_rpc_dot_wire_dot_themis__pb2.Orders.FromString,
             options,
             channel_credentials,
@@ -175,7 +175,7 @@ class AgentsStub(object):
         self.GetSheet = channel.unary_unary(
                 '/themis.v1.Agents/GetSheet',
                 request_serializer=themis_dot_rpc_dot_wire_dot_themis__pb2.SheetAsked.SerializeToString,
-                response_deserializer=themis_dot_rpc_dot_wire_dot_themis__pb2.Sheet.FromString,
+                response_deserializer=themis_dot_rpc_dot_wire_dot_themis__pb2.SubmittedApp.FromString,
                 _registered_method=True)
 
 
@@ -232,7 +232,7 @@ def add_AgentsServicer_to_server(servicer, server):
             'GetSheet': grpc.unary_unary_rpc_method_handler(
                     servicer.GetSheet,
                     request_deserializer=themis_dot_rpc_dot_wire_dot_themis__pb2.SheetAsked.FromString,
-                    response_serializer=themis_dot_rpc_dot_wire_dot_themis__pb2.Sheet.SerializeToString,
+                    response_serializer=themis_dot_rpc_dot_wire_dot_themis__pb2.SubmittedApp.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -343,7 +343,7 @@ class Agents(object):
             target,
             '/themis.v1.Agents/GetSheet',
             themis_dot_rpc_dot_wire_dot_themis__pb2.SheetAsked.SerializeToString,
-            themis_dot_rpc_dot_wire_dot_themis__pb2.Sheet.FromString,
+            themis_dot_rpc_dot_wire_dot_themis__pb2.SubmittedApp.FromString,
             options,
             channel_credentials,
             insecure,

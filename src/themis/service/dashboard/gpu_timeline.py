@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from themis.core.model import OwnerId
 from themis.dashboard.model import Columns, Timeline
-from themis.dashboard.segment_columns import SOURCES, Gathering, Held
+from themis.dashboard.segment_columns import SOURCES, Gathering, HeldSegment
 from themis.recording.codec import dumps
 from themis.service.dashboard.page_history import Owned
 from themis.service.dashboard.redaction import Eye
@@ -69,7 +69,7 @@ class Lanes:
                 continue
             if lease.app not in owners:
                 owners[lease.app] = service.owner_of(lease.app)
-            held = Held(gpu, lease.app, lease.start, lease.end, str(lease.source))
+            held = HeldSegment(gpu, lease.app, lease.start, lease.end, str(lease.source))
             found.append(Owned(held, owners[lease.app]))
         return tuple(found)
 

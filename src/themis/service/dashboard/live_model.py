@@ -19,17 +19,17 @@ from themis.core.arbiter.offer import fairness_of
 from themis.core.explain import explain
 from themis.core.model import AppId
 from themis.core.model.reasons import Reason
-from themis.core.steward.node_table import Node
+from themis.core.steward.node_table import NodeEntry
 from themis.dashboard.finished import MOST_LEASES, SHORT
 from themis.dashboard.model import (
     AppPage,
     AppRow,
     Board,
+    DataOrigin,
     GpuRow,
     JobRow,
-    LeaseRow,
+    LeaseSegment,
     MachineRow,
-    Origin,
     Point,
     RoundList,
     Timeline,
@@ -67,7 +67,7 @@ class Sight:
 
 
 @dataclass(slots=True)
-class Seen:
+class StreamState:
     """What one stream was told already."""
 
     closed: int
@@ -76,7 +76,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PageChange:
     """What is new since the last one; None and empty where nothing is."""
 
     now: float
@@ -117,7 +117,7 @@ class LiveBoard:
         oldest = service.past.oldest
         topology = service.steward.arbiter.world.topology
         return Board(
-            origin=Origin("live", topology.name, service.policy, topology.name, settings.lease),
+            origin=DataOrigin("live", topology.name, service.policy, topology.name, settings.lease),
             viewer=Viewer(
                 str(identity.role) if identity else "",
                 identity.subject if identity else "",
@@ -181,7 +181,7 @@ class LiveBoard:
             return explain(facts_of(self._service, name, now)).lines
         return () if ended is None else explain(facts_of_ended(name, ended, now)).lines
 
-    def change(self, identity: Identity | None, seen: Seen) -> Change:
+    def change(self, identity: Identity | None, seen: StreamState) -> PageChange:
         """What is new for a stream; notes that it was told."""
         self._refresh()
         service, eye = self._service, eye_of(identity)
@@ -189,7 +189,7 @@ class LiveBoard:
         moved = service.past.closed != seen.closed or present != seen.open
         # Mostly it is the very same, and nothing has to be compared.
         same = sight is before
-        change = Change(
+        change = PageChange(
             now=service.now(),
             wall=self._wall(),
             gpus=self._gpus,
@@ -305,7 +305,7 @@ class LiveBoard:
             history=self._service.past.histories.of(name).short(SHORT),
         )
 
-    def _machine(self, node: Node) -> MachineRow:
+    def _machine(self, node: NodeEntry) -> MachineRow:
         steward = self._service.steward
         line = serializers.node_line(steward, node, sealed=False)
         ledger, topology = steward.arbiter.ledger, steward.arbiter.world.topology
@@ -340,7 +340,7 @@ class LiveBoard:
             number=topology.number_of.get(node.name),
         )
 
-    def _leases(self, name: AppId) -> Iterable[LeaseRow]:
+    def _leases(self, name: AppId) -> Iterable[LeaseSegment]:
         steward = self._service.steward
         owner = self._service.owner_of(name)
         closed = [item.held for item in self._service.past.segments()
@@ -350,7 +350,7 @@ class LiveBoard:
             *((item.held, True) for item in self._lanes.open() if item.held.app == name),
         ):
             machine = serializers.machine_of(steward, item.gpu)
-            yield LeaseRow(item.gpu, machine, item.start, item.end, item.source, is_open)
+            yield LeaseSegment(item.gpu, machine, item.start, item.end, item.source, is_open)
 
     def _jobs(
         self, name: AppId, state: AppState | None, ended: Ended | None

@@ -17,7 +17,7 @@ from themis.core.arbiter import events as ev
 from themis.core.arbiter.records import RoundRecord
 from themis.core.model import AppId, OwnerId
 from themis.dashboard.app_history import Histories
-from themis.dashboard.segment_columns import Held
+from themis.dashboard.segment_columns import HeldSegment
 from themis.service.persistence.round_history import Arrival, Steps, arrivals
 from themis.service.retained_rows import Departed, Ended
 
@@ -30,11 +30,11 @@ MOST_ENDED = 200
 class Owned:
     """A segment, and whose it was; None if nobody knows any more."""
 
-    held: Held
+    held: HeldSegment
     owner: OwnerId | None
 
 
-class Past:
+class PageHistory:
     """What was. `changed` rises with everything that a page may show."""
 
     def __init__(self, departed: Departed, most: int = MOST_SEGMENTS) -> None:
@@ -93,7 +93,7 @@ class Past:
     def _add(
         self, gpu: int, app: str, start: float, end: float, source: str, owner: OwnerId | None
     ) -> None:
-        self._segments.append(Owned(Held(gpu, app, start, end, source), owner))
+        self._segments.append(Owned(HeldSegment(gpu, app, start, end, source), owner))
         self.closed += 1
 
     def remember(self, steps: Steps, owners: Mapping[AppId, OwnerId]) -> None:
@@ -115,7 +115,7 @@ class Past:
                 for lease in step.leases:
                     if lease.start < step.at:
                         source = str(lease.source)
-                        held = Held(lease.gpu, lease.app, lease.start, step.at, source)
+                        held = HeldSegment(lease.gpu, lease.app, lease.start, step.at, source)
                         before.append(Owned(held, known.get(lease.app)))
         for step in (*steps, *since):
             if isinstance(step, Arrival):

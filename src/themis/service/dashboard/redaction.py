@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from themis.core.model import AppId, OwnerId
 from themis.dashboard.model import ANONYMOUS, AppRow, GpuRow, MachineRow
-from themis.dashboard.segment_columns import Held
+from themis.dashboard.segment_columns import HeldSegment
 from themis.security.permissions import Access, Verb, decide
 from themis.security.tokens import Identity
 from themis.service.dashboard.page_history import Owned
@@ -70,14 +70,14 @@ class Eye:
             for item in machines
         )  # fmt: skip
 
-    def segments(self, items: Iterable[Owned]) -> list[Held]:
+    def segments(self, items: Iterable[Owned]) -> list[HeldSegment]:
         """Segments, with those of others nameless."""
         if not self.sealed:
             return [item.held for item in items]
         return [
             item.held
             if self._own(item.owner)
-            else Held(item.held.gpu, ANONYMOUS, item.held.start, item.held.end, "")
+            else HeldSegment(item.held.gpu, ANONYMOUS, item.held.start, item.held.end, "")
             for item in items
         ]
 

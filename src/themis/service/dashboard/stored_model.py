@@ -18,14 +18,14 @@ from themis.core.steward.rows import Kept
 from themis.core.steward.trials import BestRow, CurveRow, TrialRow
 from themis.dashboard.event_logs import Reading
 from themis.dashboard.finished import Recording
-from themis.dashboard.model import Origin
+from themis.dashboard.model import DataOrigin
 from themis.errors import CorruptLogError, RefusedError
 from themis.recording.codec import loads
 from themis.service.dashboard.live_model import drawable
 from themis.service.persistence.log_entries import commands_in, events_in
 from themis.service.persistence.recovery import fleet_of
 from themis.service.persistence.round_history import arrivals
-from themis.service.persistence.start_parameters import Terms, terms_of
+from themis.service.persistence.start_parameters import StartParameters, terms_of
 from themis.service.persistence.store import open_store
 
 
@@ -39,7 +39,7 @@ def open_stored_service(url: str) -> Recording:
     with open_store(url, read_only=True) as store:
         saved = store.load()
         known = terms_of(saved.kept, store.url)
-        terms = list(known.values())[-1] if known else Terms("")
+        terms = list(known.values())[-1] if known else StartParameters("")
         reading = Reading(Topology(()), terms.settings.convention)
         for stored in store.entries():
             try:
@@ -56,7 +56,7 @@ def open_stored_service(url: str) -> Recording:
         rows = fleet_of(saved, store.url)
         name = store.url
     title = name.rpartition("/")[2] or name
-    origin = Origin("log", title, terms.policy, reading.topology.name, terms.settings.lease)
+    origin = DataOrigin("log", title, terms.policy, reading.topology.name, terms.settings.lease)
     return _with_trials(reading.recording(origin), rows)
 
 

@@ -19,28 +19,28 @@ from starlette.routing import Route
 
 from themis.errors import LimitError, RefusedError, UnknownCallerError
 from themis.recording.codec import loads
-from themis.security.audit import Outcome, audited
+from themis.security.audit import CallOutcome, audited
 from themis.security.permissions import decide, require
 from themis.security.rate_limits import place_of
 from themis.security.tokens import Identity
 from themis.service.http import openapi
 from themis.service.http.authentication import identify, problem_of
 from themis.service.http.request_ids import RequestIds
-from themis.service.http.routes.about import About
-from themis.service.http.routes.apps import Apps
+from themis.service.http.routes.about import AboutRoutes
+from themis.service.http.routes.apps import AppRoutes
 from themis.service.http.routes.base import ApiSettings, Call, Data, as_json
-from themis.service.http.routes.endpoints import ENDPOINTS, Endpoint, Kind
+from themis.service.http.routes.endpoints import ENDPOINTS, AnswerKind, Endpoint
 from themis.service.http.routes.forecasts import Foretelling
 from themis.service.http.routes.history import History
 from themis.service.http.routes.logs import Logs
 from themis.service.http.routes.machines import Machines
-from themis.service.http.routes.pages import Pages
+from themis.service.http.routes.pages import PageRoutes
 from themis.service.http.routes.people import People
 
 __all__ = ["ENDPOINTS", "Api", "ApiSettings", "Endpoint", "make_api"]
 
 
-class Api(About, Apps, Foretelling, Logs, Machines, People, History, Pages):
+class Api(AboutRoutes, AppRoutes, Foretelling, Logs, Machines, People, History, PageRoutes):
     """All handlers, and the frame around each of them."""
 
     async def answer(self, endpoint: Endpoint, request: Request) -> Response:
@@ -73,7 +73,7 @@ class Api(About, Apps, Foretelling, Logs, Machines, People, History, Pages):
         self, endpoint: Endpoint, request: Request, place: str, wall: float
     ) -> Identity | None:
         """Who calls; wrong credentials are counted by where they come from."""
-        if endpoint.kind is Kind.FILE:
+        if endpoint.kind is AnswerKind.FILE:
             return None  # The same for all: also for who must be told how to log in again.
         settings, now = self._settings, self._service.now()
         try:
@@ -100,9 +100,9 @@ class Api(About, Apps, Foretelling, Logs, Machines, People, History, Pages):
     ) -> Response:
         problem = problem_of(error)
         if endpoint.writes and identity is not None:
-            outcome = Outcome.DENIED if problem.status == 403 else Outcome.REFUSED
+            outcome = CallOutcome.DENIED if problem.status == 403 else CallOutcome.REFUSED
             if problem.status >= 500:  # The service's doing, not the caller's.
-                outcome = Outcome.FAILED
+                outcome = CallOutcome.FAILED
             named = target or problem.who
             row = audited(identity, endpoint.verb, named, at=wall, outcome=outcome)
             for item in self._refusals.note(row):

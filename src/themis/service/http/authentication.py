@@ -48,7 +48,7 @@ _STATUS: tuple[tuple[type[Exception], HTTPStatus], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ErrorAnswer:
     """An error as it is told."""
 
     status: int
@@ -64,14 +64,14 @@ class Problem:
         return {**told, "reference": self.reference} if self.reference else told
 
 
-def problem_of(error: Exception) -> Problem:
+def problem_of(error: Exception) -> ErrorAnswer:
     """How an error is told to the caller. What nobody expected is logged, not told."""
     for kind, status in _STATUS:
         if isinstance(error, kind):
             who = error.who if isinstance(error, RefusedError) else getattr(error, "key", "")
             reason = error.reason if isinstance(error, RefusedError) else str(error)
             name = kind.__name__.removesuffix("Error").lower()
-            return Problem(status, name, reason, str(who))
+            return ErrorAnswer(status, name, reason, str(who))
     # Never the caller's own id, which could lead to another error; the line has that one beside it.
     reference = secrets.token_hex(6)
     _LOG.error("unexpected error %s", reference, exc_info=error)
@@ -79,7 +79,7 @@ def problem_of(error: Exception) -> Problem:
         status, name = HTTPStatus.SERVICE_UNAVAILABLE, "unavailable"
     else:
         status, name = HTTPStatus.INTERNAL_SERVER_ERROR, "internal"
-    return Problem(status, name, "the service's log has more", reference=reference)
+    return ErrorAnswer(status, name, "the service's log has more", reference=reference)
 
 
 def identify(

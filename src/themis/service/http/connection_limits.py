@@ -20,7 +20,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from themis.config.keys import Limits
+from themis.config.keys import CallerLimits
 from themis.security.rate_limits import place_of
 
 Peer = tuple[Any, ...]
@@ -40,7 +40,7 @@ class _Visit:
 class Guard:
     """Counts connections, and ends those that we have waited for long enough."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: CallerLimits) -> None:
         self._limits = limits
         # Those we wait for are in the order in which the waiting began.
         self._places: dict[str, dict[Peer, _Visit]] = {}
@@ -49,7 +49,7 @@ class Guard:
     def __len__(self) -> int:
         return self._count
 
-    def change(self, limits: Limits) -> None:
+    def change(self, limits: CallerLimits) -> None:
         """Go by other limits from now on; who is here stays."""
         self._limits = limits
 

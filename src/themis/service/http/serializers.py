@@ -8,7 +8,7 @@ import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from themis.apps import AppFile, Plan, parse_app, plan_app
+from themis.apps import AppFile, SweepPlan, parse_app, plan_app
 from themis.core.arbiter.app_state import AppState
 from themis.core.arbiter.cluster_state import GONE
 from themis.core.arbiter.offer import Fairness, fairness_of
@@ -16,11 +16,11 @@ from themis.core.explain import Facts, explain
 from themis.core.fairness.ideal_time import Convention, ideal_time
 from themis.core.fairness.loads import declared_phases
 from themis.core.model import AppId, JobId, Machine, OwnerId
-from themis.core.steward.node_table import Node
+from themis.core.steward.node_table import NodeEntry
 from themis.core.steward.rows import WantedRun
 from themis.core.steward.shared_storage import birth_of, checkpoints_of
 from themis.core.steward.steward import Steward
-from themis.protocol.agent_messages import Reached, Sheet
+from themis.protocol.agent_messages import Reached, SubmittedApp
 from themis.protocol.node_messages import finite
 from themis.service.retained_rows import Ended
 from themis.service.run_diagnostics import Crashes, crashes_of, reason_of, trouble_of
@@ -196,7 +196,7 @@ def _fairness(stands: Fairness | None) -> dict[str, Any]:
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
-def plan_sheet(plan: Plan, gpus: int, owners: int) -> dict[str, Any]:
+def plan_sheet(plan: SweepPlan, gpus: int, owners: int) -> dict[str, Any]:
     """What an app would come to, on a cluster of so many GPUs shared by so many owners."""
     spec, share = plan.spec, max(1.0, gpus / max(1, owners))
     loads = declared_phases(spec)
@@ -213,19 +213,19 @@ def plan_sheet(plan: Plan, gpus: int, owners: int) -> dict[str, Any]:
     }
 
 
-def parameters(steward: Steward, app: AppId, plan: Plan) -> dict[JobId, Any]:
+def parameters(steward: Steward, app: AppId, plan: SweepPlan) -> dict[JobId, Any]:
     """The parameters of each job of an app; None of one that is yet to be chosen."""
     chosen = {job: json.loads(text) for job, text in steward.trials.params(app).items()}
     return {trial.job: chosen.get(trial.job, trial.params) for trial in plan.trials}
 
 
-def plan_of(app: AppId, sheet: Sheet) -> Plan:
+def plan_of(app: AppId, sheet: SubmittedApp) -> SweepPlan:
     """What was submitted as a file, laid out."""
     return plan_app(parse_app(json.loads(sheet.body)), app, sheet.owner, sheet.seed)
 
 
 def results_sheet(
-    app: AppId, steward: Steward, sheet: Sheet, ended: Ended | None
+    app: AppId, steward: Steward, sheet: SubmittedApp, ended: Ended | None
 ) -> dict[str, Any]:
     """What came of each trial, and which is the best."""
     written = parse_app(json.loads(sheet.body))
@@ -299,7 +299,7 @@ def machine_of(steward: Steward, gpu: int) -> str:
     return topology.machines[topology.seats[gpu].machine].name
 
 
-def node_line(steward: Steward, node: Node, *, sealed: bool) -> dict[str, Any]:
+def node_line(steward: Steward, node: NodeEntry, *, sealed: bool) -> dict[str, Any]:
     """One machine with its GPUs."""
     world, ledger = steward.arbiter.world, steward.arbiter.ledger
     number = world.topology.number_of.get(node.name)
@@ -337,7 +337,7 @@ def node_line(steward: Steward, node: Node, *, sealed: bool) -> dict[str, Any]:
     }
 
 
-def _shape_trouble(steward: Steward, node: Node) -> str:
+def _shape_trouble(steward: Steward, node: NodeEntry) -> str:
     """Why a machine that is heard is not used; empty if it is, or is only silent."""
     topology = steward.arbiter.world.topology
     number = topology.number_of.get(node.name)
@@ -352,7 +352,7 @@ def _shape(machine: Machine) -> str:
     return f"{machine.gpus} x {machine.gpu_model} in slots of {slots}, rack {machine.rack}"
 
 
-def _storage(steward: Steward, node: Node, *, sealed: bool) -> dict[str, Any]:
+def _storage(steward: Steward, node: NodeEntry, *, sealed: bool) -> dict[str, Any]:
     last = node.last
     line: dict[str, Any] = {"sharing": steward.sharing(node)}
     if last is not None and not sealed:

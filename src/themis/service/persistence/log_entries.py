@@ -34,7 +34,7 @@ class _Asks:
 
 
 @dataclass(frozen=True, slots=True)
-class _Auction:
+class _AuctionEntry:
     round: int
     problem: Packed
     work: int
@@ -79,7 +79,7 @@ def _gathered(commands: Sequence[StewardCommand]) -> Iterator[object]:
         together = [command] if isinstance(command, Ask) else []
         if isinstance(command, Solve):
             packed = pack(command.problem)
-            auction = _Auction(command.round, packed, command.work, command.deadline)
+            auction = _AuctionEntry(command.round, packed, command.work, command.deadline)
             yield {TAG: AUCTION, "of": auction}
         elif not together:
             yield command
@@ -110,7 +110,7 @@ def _written(asks: list[Ask]) -> Iterator[object]:
 
 def _commands_from(item: Any) -> Iterator[Command]:
     if item[TAG] == AUCTION:
-        held = decode(_Auction, item["of"])
+        held = decode(_AuctionEntry, item["of"])
         yield Solve(held.round, unpack(held.problem), held.work, held.deadline)
         return
     if item[TAG] != ASKS:

@@ -21,7 +21,7 @@ from themis.recording.codec import loads
 from themis.recording.replay import ReplayResult, Stepper
 from themis.service.persistence.log_entries import commands_in, events_in
 from themis.service.persistence.recovery import seed_of
-from themis.service.persistence.start_parameters import Terms, terms_of
+from themis.service.persistence.start_parameters import StartParameters, terms_of
 from themis.service.persistence.store.base import Store, StoredEntry
 
 
@@ -87,7 +87,9 @@ def _only_own_refusals(logged: tuple[Command, ...], got: tuple[Command, ...] | N
 class _Script:
     """Which arbiter a service had in which epoch."""
 
-    def __init__(self, terms: dict[int, Terms], policy: str | None, seed: int, url: str) -> None:
+    def __init__(
+        self, terms: dict[int, StartParameters], policy: str | None, seed: int, url: str
+    ) -> None:
         self._terms = terms
         self._policy = policy
         self._seed = seed
@@ -110,16 +112,16 @@ class _Script:
             return arbiter
         return arbiter_from(parts(arbiter), self._make(new), seed=self._seed)
 
-    def _of(self, epoch: int) -> Terms:
+    def _of(self, epoch: int) -> StartParameters:
         if not self._terms:
             if self._policy is None:
                 allowed = "--policy NAME: this store does not say which one it had"
                 raise ConfigError("policy", None, allowed, self._url)
-            return Terms(self._policy)
+            return StartParameters(self._policy)
         begun = [number for number in self._terms if number <= epoch]
         return self._terms[begun[-1] if begun else next(iter(self._terms))]
 
-    def _make(self, terms: Terms) -> Policy:
+    def _make(self, terms: StartParameters) -> Policy:
         name = self._policy or terms.policy
         if ":" in name and self._policy is None:
             allowed = f"--policy {name}, if you trust that code: a store imports none by itself"

@@ -27,7 +27,7 @@ from themis.core.steward.rows import (
     LongestTtl,
     Release,
     RunCount,
-    RunResult,
+    RunEnd,
     WantedRun,
 )
 from themis.core.steward.steward import Steward
@@ -51,7 +51,7 @@ COME_BACK = 5.0
 """Seconds that agents get to come back, at most."""
 _KINDS: Mapping[str, type[Kept]] = {
     "run": WantedRun,
-    "result": RunResult,
+    "result": RunEnd,
     "release": Release,
     "session": AgentSession,
     "trial": TrialRow,
@@ -67,7 +67,7 @@ FLEET = "fleet/"
 
 
 @dataclass(slots=True)
-class Memory:
+class RecoveredState:
     """The steward with its clock, and what the store knows of it."""
 
     steward: Steward
@@ -142,7 +142,7 @@ def recall(
     node_ttl: float = 20.0,
     above_token: int = 0,
     sources: Sources | None = None,
-) -> Memory:
+) -> RecoveredState:
     """Begin a new epoch with everything that the store holds.
 
     `settings` and `seed` are for a new store; another one goes on with its own, which change by
@@ -180,7 +180,7 @@ def recall(
     kept = {key: text for key, text in saved.kept.items() if not key.startswith(FLEET)}
     kept[CLUSTER] = dumps(about)
     leases = {row.token: row for row in saved.leases}
-    return Memory(steward, clock, epoch, first, kept, absent, leases, not saved.parts)
+    return RecoveredState(steward, clock, epoch, first, kept, absent, leases, not saved.parts)
 
 
 def longest_hold(settings: Settings) -> float:

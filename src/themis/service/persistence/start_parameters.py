@@ -18,7 +18,7 @@ _PREFIX = "terms/"
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class StartParameters:
     """What an arbiter is made with. Settings change by events; these are those it began with."""
 
     policy: str
@@ -26,7 +26,7 @@ class Terms:
     settings: Settings = field(default=Settings())
 
 
-def terms_row(kept: Mapping[str, str], epoch: int, terms: Terms) -> dict[str, str | None]:
+def terms_row(kept: Mapping[str, str], epoch: int, terms: StartParameters) -> dict[str, str | None]:
     """The row to keep for a start; none if the last one was the same."""
     known = sorted(
         (int(key.removeprefix(_PREFIX)), text)
@@ -37,17 +37,17 @@ def terms_row(kept: Mapping[str, str], epoch: int, terms: Terms) -> dict[str, st
     return {} if known and known[-1][1] == text else {f"{_PREFIX}{epoch}": text}
 
 
-def terms_of(kept: Mapping[str, str], where: str) -> dict[int, Terms]:
+def terms_of(kept: Mapping[str, str], where: str) -> dict[int, StartParameters]:
     """The terms by the epoch from which on they held, the first one first.
 
     Raises:
         CorruptLogError: A row cannot be read.
     """
-    found: dict[int, Terms] = {}
+    found: dict[int, StartParameters] = {}
     for key, text in kept.items():
         if key.startswith(_PREFIX):
             try:
-                found[int(key.removeprefix(_PREFIX))] = decode(Terms, loads(text))
+                found[int(key.removeprefix(_PREFIX))] = decode(StartParameters, loads(text))
             except (ValueError, RefusedError) as error:
                 raise CorruptLogError(where, 0, f"{key}: {error}") from None
     return dict(sorted(found.items()))

@@ -20,7 +20,7 @@ thousands of agents makes the loop a tenth late, and sometimes more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class SolveDeadline:
     """Both by the cluster's time."""
 
     ready: float
@@ -40,11 +40,11 @@ class Deadlines:
         """Agents are asked."""
         self._round, self._closed = ask.offer.round, ask.deadline
 
-    def of(self, solve: Solve, settings: Settings) -> Due:
+    def of(self, solve: Solve, settings: Settings) -> SolveDeadline:
         """The deadlines of an auction."""
         budget = settings.solve_budget
         last = solve.deadline - _EARLY
         begins = solve.deadline - settings.heartbeat - budget
         if solve.round == self._round:  # Some policies ask nobody before an auction.
             begins = min(begins, self._closed)
-        return Due(min(last, begins + budget - min(_EARLY, budget / 4)), last)
+        return SolveDeadline(min(last, begins + budget - min(_EARLY, budget / 4)), last)

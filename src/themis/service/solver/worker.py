@@ -31,7 +31,7 @@ from themis.recording.packed_auctions import Packed, unpack
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SolveQuestion:
     """An auction, and when its answer must be ready."""
 
     number: int
@@ -52,9 +52,9 @@ def main(name: str, source: IO[bytes], sink: TextIO) -> None:
         _answer(name, question, lambda data: _put(sink, data))
 
 
-def questions(source: IO[bytes]) -> Iterator[Question]:
+def questions(source: IO[bytes]) -> Iterator[SolveQuestion]:
     """What is asked, while there is somebody who asks."""
-    asked: queue.SimpleQueue[Question] = queue.SimpleQueue()
+    asked: queue.SimpleQueue[SolveQuestion] = queue.SimpleQueue()
 
     def read() -> None:
         with suppress(EOFError, pickle.UnpicklingError):
@@ -68,7 +68,7 @@ def questions(source: IO[bytes]) -> Iterator[Question]:
         yield asked.get()
 
 
-def _answer(name: str, question: Question, put: Callable[[dict[str, Any]], None]) -> None:
+def _answer(name: str, question: SolveQuestion, put: Callable[[dict[str, Any]], None]) -> None:
     number, due = question.number, question.due
     try:
         problem = unpack(question.packed)

@@ -26,7 +26,7 @@ from themis.engines.host.detached_thread import aside
 from themis.errors import UnavailableError
 from themis.recording.codec import decode, loads
 from themis.recording.packed_auctions import pack
-from themis.service.solver.worker import Question
+from themis.service.solver.worker import SolveQuestion
 
 _LOG = logging.getLogger(__name__)
 
@@ -196,7 +196,7 @@ def _ask(
         OSError, EOFError: It is gone.
     """
     assert process.stdin is not None
-    Question(number, due, pack(problem)).put(process.stdin)
+    SolveQuestion(number, due, pack(problem)).put(process.stdin)
     while True:
         answer = _line(process)
         if answer.get("id") != number:

@@ -129,7 +129,7 @@ def panels(
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LineStyle:
     """How something looks in a figure."""
 
     colour: str
@@ -142,7 +142,7 @@ class Look:
         return {"color": self.colour, "linestyle": self.dashes, "linewidth": 1.5}
 
 
-def looks(names: Iterable[str]) -> dict[str, Look]:
+def looks(names: Iterable[str]) -> dict[str, LineStyle]:
     """How the lines of a figure look: policies as in all figures, others in what is left.
 
     A name may say more after a comma, as `slaq, 5 of 6 seeds`, unless lines differ only in that. No
@@ -152,7 +152,9 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
     bare = [label.partition(",")[0] for label in labels]
     known = POLICY_LOOKS if len(set(bare)) == len(bare) else {}
     found = {
-        label: Look(*known[name]) for label, name in zip(labels, bare, strict=True) if name in known
+        label: LineStyle(*known[name])
+        for label, name in zip(labels, bare, strict=True)
+        if name in known
     }
     taken = {(look.colour, look.dashes) for look in found.values()}
     left = (look for look in map(_other, count()) if (look.colour, look.dashes) not in taken)
@@ -164,9 +166,9 @@ def look(index: int) -> dict[str, Any]:
     return _other(index).line
 
 
-def _other(index: int) -> Look:
+def _other(index: int) -> LineStyle:
     """No two of 32 alike."""
-    return Look(
+    return LineStyle(
         COLOURS[index % len(COLOURS)],
         STYLES[(index + index // len(COLOURS)) % len(STYLES)],
         MARKERS[index % len(MARKERS)],

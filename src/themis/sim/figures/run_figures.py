@@ -16,7 +16,7 @@ from themis.sim.compare import METRICS, Comparison
 from themis.sim.figures.plot_style import COLOURS, Drawing, aside, legend, looks, panels
 from themis.sim.metrics import FAIR, HOUR, AppResult
 from themis.sim.run import RunResult, Segment
-from themis.sim.runs.result_cache import RunRecord, score_shares, usage_of
+from themis.sim.runs.result_cache import CachedRun, score_shares, usage_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -259,7 +259,7 @@ def comparison_figure(comparison: Comparison, kind: str | None = None) -> Drawin
     return _timeline(comparison.segments, topology, [app.app for app in first.apps], title)
 
 
-def _mean_usage(runs: Sequence[RunRecord]) -> tuple[float, list[float]]:
+def _mean_usage(runs: Sequence[CachedRun]) -> tuple[float, list[float]]:
     """GPUs held, mean over the runs, in the longest of their steps."""
     step = max(run.usage.step for run in runs)
     sums: list[float] = []

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from themis import __version__
-from themis.core.model import AppId, GpuId, Source
+from themis.core.model import AppId, GpuId, LeaseSource
 from themis.errors import ConfigError, RefusedError
 from themis.recording.atomic_files import writable, write_whole
 from themis.recording.codec import decode, dumps, loads
@@ -34,7 +34,7 @@ SCORE_DIGITS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class GpuUsage:
     """GPUs held on average in steps of time of the same length."""
 
     step: float
@@ -42,7 +42,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class RunRecord:
+class CachedRun:
     """What a comparison keeps of a run: results, and enough for every figure but the timeline."""
 
     themis: str
@@ -51,7 +51,7 @@ class RunRecord:
     apps: tuple[AppResult, ...]
     scores: tuple[tuple[float, float], ...]
     """Placement scores in order, with the GPU seconds that had them."""
-    usage: Usage
+    usage: GpuUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class ResultCache:
     """A folder of finished runs."""
 
     folder: Path
@@ -82,11 +82,11 @@ class Store:
         with writable(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
 
-    def load(self, config: RunConfig) -> RunRecord | None:
+    def load(self, config: RunConfig) -> CachedRun | None:
         """The run of this configuration, if there is a whole and readable one."""
         try:
             text = self._path(config).read_text("utf-8")
-            return decode(RunRecord, loads(text))
+            return decode(CachedRun, loads(text))
         except (OSError, UnicodeDecodeError, RefusedError):
             return None
 
@@ -161,7 +161,7 @@ def run_key(config: RunConfig) -> str:
 def stored(result: RunResult, timing: Timing | None = None) -> Stored:
     """A result in the bytes of its files; the same run gives the same bytes, but for its timing."""
     held = merged(result.segments)
-    record = RunRecord(
+    record = CachedRun(
         themis=__version__,
         config=result.prepared.config,
         summary=_finite(result.summary),
@@ -202,7 +202,7 @@ def score_shares(
     return tuple(sorted(seconds.items()))
 
 
-def usage_of(segments: Sequence[Segment]) -> Usage:
+def usage_of(segments: Sequence[Segment]) -> GpuUsage:
     """GPUs held over time, in hours or in as many hours as it takes for a few hundred steps."""
     end = max((item.end for item in segments), default=0.0)
     step = HOUR
@@ -212,7 +212,7 @@ def usage_of(segments: Sequence[Segment]) -> Usage:
     for item in segments:
         for index in range(int(item.start // step), min(len(seconds), math.ceil(item.end / step))):
             seconds[index] += min(item.end, (index + 1) * step) - max(item.start, index * step)
-    return Usage(step, tuple(value / step for value in seconds))
+    return GpuUsage(step, tuple(value / step for value in seconds))
 
 
 def _timing(path: Path) -> Timing | None:
@@ -224,7 +224,7 @@ def _timing(path: Path) -> Timing | None:
 
 def _segment(line: str) -> Segment:
     gpu, app, start, end, source = line.split(",")
-    return Segment(GpuId(int(gpu)), AppId(app), float(start), float(end), Source(source))
+    return Segment(GpuId(int(gpu)), AppId(app), float(start), float(end), LeaseSource(source))
 
 
 def _finite(value: Any) -> Any:

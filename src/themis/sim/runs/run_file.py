@@ -23,7 +23,7 @@ from themis.errors import (
     ThemisError,
 )
 from themis.recording.cluster_files import MAX_MISTAKES, read_cluster
-from themis.recording.yaml_documents import Place, Steps, read_document, shown
+from themis.recording.yaml_documents import FilePosition, Steps, read_document, shown
 from themis.sim.config import RunConfig, prepare, refuse_apps_of_file
 
 _TEXTS = ("cluster", "workload", "policy")
@@ -36,7 +36,7 @@ _GOVERNED = {"policy": ("set", "f"), "workload": ("set",)}
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class RunFileReport:
     """What is in a file, in a few words, or everything found to be wrong with it."""
 
     what: str
@@ -53,12 +53,12 @@ def read_run(path: Path) -> RunConfig:
     return _run(data, place, path)
 
 
-def check_file(path: Path) -> Checked:
+def check_file(path: Path) -> RunFileReport:
     """Check a file with a run or a cluster in it, and everything that it names."""
     try:
         data, place = read_document(path)
     except ConfigError as error:
-        return Checked("", (error,))
+        return RunFileReport("", (error,))
     if isinstance(data, dict) and "racks" in data:
         return _check_cluster(path)
     mistakes: list[ThemisError] = []
@@ -73,8 +73,8 @@ def check_file(path: Path) -> Checked:
             data = _without(data, steps)
         else:
             what = f"{config.policy} on {config.cluster}, {config.workload}, seed {config.seed}"
-            return Checked(what, tuple(sorted(mistakes, key=_line)))
-    return Checked("", tuple(sorted(mistakes, key=_line)))
+            return RunFileReport(what, tuple(sorted(mistakes, key=_line)))
+    return RunFileReport("", tuple(sorted(mistakes, key=_line)))
 
 
 def _line(error: ThemisError) -> int:
@@ -82,22 +82,22 @@ def _line(error: ThemisError) -> int:
     return int(line) if line.isdecimal() else 0
 
 
-def _check_cluster(path: Path) -> Checked:
+def _check_cluster(path: Path) -> RunFileReport:
     mistakes: list[ConfigError] = []
     try:
         topology = read_cluster(path, mistakes)
     except ConfigError as error:
-        return Checked("", tuple(mistakes or [error]))
+        return RunFileReport("", tuple(mistakes or [error]))
     machines = len(topology.machines)
     sizes = f"{_counted(machines, 'machine')}, {_counted(topology.gpus, 'GPU')}"
-    return Checked(f"cluster {topology.name}, {sizes}")
+    return RunFileReport(f"cluster {topology.name}, {sizes}")
 
 
 def _counted(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def _run(data: object, place: Place, path: Path) -> RunConfig:
+def _run(data: object, place: FilePosition, path: Path) -> RunConfig:
     given = place.mapped(data, KEYS)
     values: dict[str, Any] = {}
     for key in _TEXTS:
@@ -123,19 +123,19 @@ def _run(data: object, place: Place, path: Path) -> RunConfig:
     return config
 
 
-def _text(value: object, place: Place) -> str:
+def _text(value: object, place: FilePosition) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
         raise place.error(value, "a name")
     return value
 
 
-def _scalar(value: object, place: Place) -> object:
+def _scalar(value: object, place: FilePosition) -> object:
     if not isinstance(value, str | int | float):
         raise place.error(value, "a number, true, false or a word")
     return value
 
 
-def _set(value: object, place: Place, taken: dict[str, object]) -> dict[str, object]:
+def _set(value: object, place: FilePosition, taken: dict[str, object]) -> dict[str, object]:
     if not isinstance(value, dict):
         raise place.error(value, "a mapping of keys and values")
     found: dict[str, object] = {}
@@ -149,7 +149,7 @@ def _set(value: object, place: Place, taken: dict[str, object]) -> dict[str, obj
 
 
 def _located(
-    error: ConfigError, place: Place, given: dict[str, Any], config: RunConfig
+    error: ConfigError, place: FilePosition, given: dict[str, Any], config: RunConfig
 ) -> ConfigError:
     """The error with the line of the key that it is about."""
     for key in _FILES:

@@ -21,7 +21,7 @@ from themis.errors import InvariantError, ThemisError, UnavailableError
 from themis.sim.config import RunConfig, allowed_keys, prepare
 from themis.sim.gc_tuning import spare_memory_checks
 from themis.sim.run import run
-from themis.sim.runs.result_cache import RunRecord, Store, Stored, stored
+from themis.sim.runs.result_cache import CachedRun, ResultCache, Stored, stored
 from themis.sim.runs.run_timing import UNKNOWN, Stopwatch
 
 POLL_S = 0.2
@@ -47,12 +47,12 @@ def cores() -> int:
 
 def run_all(
     configs: Sequence[RunConfig],
-    store: Store,
+    store: ResultCache,
     *,
     workers: int | None = None,
     progress: Progress | None = None,
     fresh: bool = False,
-) -> list[RunRecord]:
+) -> list[CachedRun]:
     """The runs of these configurations, in their order; those in the store are not run again.
 
     Arguments and errors as in `finish_all`.
@@ -63,7 +63,7 @@ def run_all(
 
 def finish_all(
     configs: Sequence[RunConfig],
-    store: Store,
+    store: ResultCache,
     *,
     workers: int | None = None,
     progress: Progress | None = None,
@@ -113,7 +113,7 @@ def finish_all(
     return 0
 
 
-def found(store: Store, config: RunConfig) -> RunRecord:
+def found(store: ResultCache, config: RunConfig) -> CachedRun:
     """A run that was finished.
 
     Raises:
@@ -254,7 +254,7 @@ def _work(config: RunConfig, commit: str) -> Stored | str:
 
 def _in_processes(
     todo: Sequence[RunConfig],
-    store: Store,
+    store: ResultCache,
     workers: int,
     counter: _Counter,
     stop: Callable[[], bool],
@@ -299,7 +299,7 @@ def _whole(future: Future[Stored | str]) -> bool:
 
 
 def _collect(
-    running: dict[Future[Stored | str], RunConfig], store: Store, counter: _Counter
+    running: dict[Future[Stored | str], RunConfig], store: ResultCache, counter: _Counter
 ) -> None:
     """Keep what is finished. Forgets its bytes, so that many runs need no more memory than few."""
     for future in [future for future in running if future.done()]:

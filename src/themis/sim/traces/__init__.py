@@ -8,11 +8,11 @@ Every row is accounted for: it is a job, a problem with line and reason, or drop
 """
 
 from themis.sim.traces.app_grouping import TraceApp, group_apps, select
-from themis.sim.traces.compact_apps import AppLine
+from themis.sim.traces.compact_apps import CompactApp
 from themis.sim.traces.reader import FORMATS, read_trace
 from themis.sim.traces.statistics import trace_stats
-from themis.sim.traces.trace import Dropped, Problem, Trace, TraceJob
-from themis.sim.traces.trace_workload import ImportOptions, NoJobsError, Plan, plan_workload
+from themis.sim.traces.trace import BadRow, Dropped, Trace, TraceJob
+from themis.sim.traces.trace_workload import ImportOptions, NoJobsError, TracePlan, plan_workload
 from themis.sim.traces.workload_files import (
     WorkloadHeader,
     header_of,
@@ -23,15 +23,15 @@ from themis.sim.traces.workload_files import (
 
 __all__ = [
     "FORMATS",
-    "AppLine",
+    "BadRow",
+    "CompactApp",
     "Dropped",
     "ImportOptions",
     "NoJobsError",
-    "Plan",
-    "Problem",
     "Trace",
     "TraceApp",
     "TraceJob",
+    "TracePlan",
     "WorkloadHeader",
     "group_apps",
     "header_of",

@@ -20,7 +20,7 @@ from themis.sim.workloads import SimApp
 
 
 @dataclass(frozen=True, slots=True)
-class AppLine:
+class CompactApp:
     """One app: its jobs by the GPUs they may use and the GPU-seconds they need."""
 
     app: AppId
@@ -45,7 +45,7 @@ class AppLine:
         )
 
 
-def app_from(line: AppLine, seed: int, hardware: str) -> SimApp:
+def app_from(line: CompactApp, seed: int, hardware: str) -> SimApp:
     """The app for the simulator; the seed draws which of its jobs are good.
 
     Raises:

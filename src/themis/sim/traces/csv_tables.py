@@ -48,7 +48,7 @@ LAYOUTS = {
 """In the order in which they are tried."""
 
 
-class Header:
+class ColumnNames:
     """The names of the columns, in lower case. The delimiter is the most frequent candidate."""
 
     def __init__(self, line: str, where: str, delimiters: str = DELIMITERS) -> None:
@@ -88,7 +88,7 @@ class Header:
         return self.names.index(name) if name in self.names else None
 
 
-def layout_of(header: Header) -> str | None:
+def layout_of(header: ColumnNames) -> str | None:
     """The kind of table with this header."""
     names = set(header.names)
     return next((kind for kind, each in LAYOUTS.items() if names.issuperset(each.columns)), None)
@@ -100,7 +100,7 @@ def table_parser(kind: str, first_line: str, where: str) -> Parser:
     Raises:
         ConfigError: The header lacks a column or has one twice.
     """
-    layout, header = LAYOUTS[kind], Header(first_line, where)
+    layout, header = LAYOUTS[kind], ColumnNames(first_line, where)
     header.check(layout.columns)
     submit, duration, gpus = map(header.place, layout.columns[:3])
     owner, app, status = map(header.find, (layout.owner, layout.app, layout.status))

@@ -18,7 +18,7 @@ from themis.recording.codec import TOO_DEEP, TOO_LONG
 from themis.sim.traces.csv_tables import Ids
 from themis.sim.traces.fields import MAX_GPUS, MAX_SECONDS, owner_of, time_of
 from themis.sim.traces.sacct import span
-from themis.sim.traces.text_lines import Source, is_text
+from themis.sim.traces.text_lines import OpenTextFile, is_text
 from themis.sim.traces.trace import BadRowError, Dropped, Tally, TraceJob
 
 CHUNK = 2**18
@@ -28,7 +28,7 @@ MAX_OBJECT = 2**24
 _BETWEEN = frozenset(" \t\r\n,[]\ufeff")
 
 
-def read_philly_log(source: Source, tally: Tally) -> None:
+def read_philly_log(source: OpenTextFile, tally: Tally) -> None:
     """Read all jobs. After a place that is not JSON nothing more can be told apart."""
     ids = Ids()
     try:
@@ -49,7 +49,7 @@ class _BrokenError(Exception):
         self.reason = reason
 
 
-def _objects(source: Source) -> Iterator[tuple[int, object]]:
+def _objects(source: OpenTextFile) -> Iterator[tuple[int, object]]:
     """The values in the file with the lines on which they begin."""
     decode = json.JSONDecoder().raw_decode
     text, place, line, ended = "", 0, 1, False

@@ -7,10 +7,10 @@ trace.format, len(trace.jobs), trace.problem_counts, trace.dropped
 from pathlib import Path
 
 from themis.errors import ConfigError, unknown_name
-from themis.sim.traces.csv_tables import LAYOUTS, Header, layout_of, table_parser
+from themis.sim.traces.csv_tables import LAYOUTS, ColumnNames, layout_of, table_parser
 from themis.sim.traces.philly import read_philly_log
 from themis.sim.traces.sacct import COLUMNS, DELIMITER, sacct_parser
-from themis.sim.traces.text_lines import BOM, Progress, Source, numbered_lines, opened
+from themis.sim.traces.text_lines import BOM, OpenTextFile, Progress, numbered_lines, opened
 from themis.sim.traces.trace import BadRowError, Tally, Trace, collector_paused
 
 PHILLY_LOG = "philly-json"
@@ -48,12 +48,12 @@ def read_trace(path: Path, format: str = AUTO, *, progress: Progress | None = No
     return tally.trace(kind, dated=kind not in LAYOUTS)
 
 
-def _looks_like_json(source: Source) -> bool:
+def _looks_like_json(source: OpenTextFile) -> bool:
     text = source.head.decode("utf-8", "replace").removeprefix(BOM).lstrip()
     return text.startswith(("[", "{"))
 
 
-def _read_rows(source: Source, kind: str, tally: Tally) -> str:
+def _read_rows(source: OpenTextFile, kind: str, tally: Tally) -> str:
     lines = numbered_lines(source, tally)
     number, header = next(lines, (1, ""))
     where = f"{source.path}:{number}"
@@ -76,10 +76,10 @@ def _read_rows(source: Source, kind: str, tally: Tally) -> str:
 
 
 def _kind_of(line: str, where: str) -> str:
-    names = Header(line, where, DELIMITER).names
+    names = ColumnNames(line, where, DELIMITER).names
     if "submit" in names and ("jobid" in names or "jobidraw" in names):
         return SACCT
-    header = Header(line, where)
+    header = ColumnNames(line, where)
     kind = layout_of(header)
     if kind is None:
         _refuse_near_miss(header)
@@ -89,7 +89,7 @@ def _kind_of(line: str, where: str) -> str:
     return kind
 
 
-def _refuse_near_miss(header: Header) -> None:
+def _refuse_near_miss(header: ColumnNames) -> None:
     """Name the column that a header lacks, where it is clear which table is meant."""
     nearest = min(LAYOUTS.values(), key=lambda layout: len(header.missing(layout.columns)))
     if len(header.missing(nearest.columns)) == 1:

@@ -10,7 +10,7 @@ import re
 import sys
 from functools import lru_cache
 
-from themis.sim.traces.csv_tables import Header, Ids, Parser, row_of
+from themis.sim.traces.csv_tables import ColumnNames, Ids, Parser, row_of
 from themis.sim.traces.fields import MAX_SECONDS, gpus_of, owner_of, time_of
 from themis.sim.traces.trace import BadRowError, Dropped, TraceJob
 
@@ -29,7 +29,7 @@ def sacct_parser(first_line: str, where: str) -> Parser:
     Raises:
         ConfigError: The header lacks a column or has one twice.
     """
-    header = Header(first_line, where, DELIMITER)
+    header = ColumnNames(first_line, where, DELIMITER)
     columns = _columns(header)
     header.check(columns)
     name, user, submit, start, end, state, tres = map(header.place, columns)
@@ -67,7 +67,7 @@ def sacct_parser(first_line: str, where: str) -> Parser:
     return parse
 
 
-def _columns(header: Header) -> tuple[str, ...]:
+def _columns(header: ColumnNames) -> tuple[str, ...]:
     """The names that the columns have here."""
     names = {column: _INSTEAD.get(column, column) for column in header.missing(COLUMNS)}
     return tuple(

@@ -11,12 +11,12 @@ from statistics import median
 from typing import Any
 
 from themis.sim.traces.app_grouping import burst_sizes
-from themis.sim.traces.trace_workload import HOUR, Plan
+from themis.sim.traces.trace_workload import HOUR, TracePlan
 
 SHARES = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
-def trace_stats(plan: Plan) -> dict[str, Any]:
+def trace_stats(plan: TracePlan) -> dict[str, Any]:
     """Jobs, apps and owners of a plan, how they are distributed, and the load.
 
     Durations are scaled as the plan says. Bursts are looked for even where the trace names apps,

@@ -43,7 +43,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
-class Source:
+class OpenTextFile:
     """An open file: its text, its first bytes, and how far it has been read."""
 
     path: Path
@@ -60,7 +60,7 @@ class Source:
 
 
 @contextmanager
-def opened(path: Path, progress: Progress | None = None) -> Iterator[Source]:
+def opened(path: Path, progress: Progress | None = None) -> Iterator[OpenTextFile]:
     """A file to read once from the start; a pipe will do.
 
     Raises:
@@ -81,7 +81,7 @@ def opened(path: Path, progress: Progress | None = None) -> Iterator[Source]:
         # Bytes that are not UTF-8 become surrogates, which the line they are in is refused for.
         text = io.TextIOWrapper(handle, "utf-8-sig", errors="surrogateescape", newline=None)
         try:
-            yield Source(path, handle, text, head, size, progress)
+            yield OpenTextFile(path, handle, text, head, size, progress)
         except OSError as error:
             raise ConfigError("trace", error.strerror, "a readable file", str(path)) from None
 
@@ -106,7 +106,7 @@ def _refuse_no_text(head: bytes, path: Path) -> None:
         raise ConfigError("trace", "a binary file", "a text file", str(path))
 
 
-def numbered_lines(source: Source, tally: Tally) -> Iterator[tuple[int, str]]:
+def numbered_lines(source: OpenTextFile, tally: Tally) -> Iterator[tuple[int, str]]:
     """The lines that are not blank, numbered from 1, without their ends.
 
     Lines that cannot be read go to the tally.
@@ -130,7 +130,7 @@ def numbered_lines(source: Source, tally: Tally) -> Iterator[tuple[int, str]]:
                     yield number, bare
 
 
-def _chunks(source: Source) -> Iterator[str]:
+def _chunks(source: OpenTextFile) -> Iterator[str]:
     """All of the text, with an end for its last line."""
     while chunk := source.text.read(CHUNK):
         source.report()

@@ -46,7 +46,7 @@ class TraceJob(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class BadRow:
     """A row that could not be understood. `given` is what stood there, shortened."""
 
     line: int
@@ -82,7 +82,7 @@ class Trace:
     format: str
     rows: int
     jobs: tuple[TraceJob, ...]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[BadRow, ...] = ()
     problem_counts: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
     origin: float = 0.0
@@ -117,7 +117,7 @@ class Tally:
 
     rows: int = 0
     jobs: list[TraceJob] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[BadRow] = field(default_factory=list)
     problem_counts: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
 
@@ -134,7 +134,7 @@ class Tally:
         self.rows += 1
         self.problem_counts[error.reason] += 1
         if len(self.problems) < KEPT_PROBLEMS:
-            self.problems.append(Problem(line, error.reason, error.given))
+            self.problems.append(BadRow(line, error.reason, error.given))
 
     def trace(self, kind: str, *, dated: bool) -> Trace:
         """The result. With dates, its clock starts at the first submission."""

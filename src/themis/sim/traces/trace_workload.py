@@ -18,7 +18,7 @@ from themis.core.model.ids import check_count, check_number
 from themis.core.model.zoo import HARDWARE
 from themis.errors import ConfigError, unknown_name
 from themis.sim.traces.app_grouping import BURST_GAP, MAX_JOBS, TraceApp, group_apps, select
-from themis.sim.traces.compact_apps import AppLine, digest, draw_model
+from themis.sim.traces.compact_apps import CompactApp, digest, draw_model
 from themis.sim.traces.trace import Dropped, Trace, TraceJob, collector_paused
 from themis.sim.traces.workload_files import WorkloadHeader
 from themis.sim.workloads import Workload
@@ -75,7 +75,7 @@ class NoJobsError(ConfigError):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TracePlan:
     """Which apps a trace becomes. They are made one by one, as a million jobs take much room."""
 
     trace: Trace
@@ -84,7 +84,7 @@ class Plan:
     header: WorkloadHeader
     options: ImportOptions
 
-    def lines(self) -> Iterator[AppLine]:
+    def lines(self) -> Iterator[CompactApp]:
         """The apps in order of arrival."""
         names, owner_names = Names(), Names()
         owners: dict[str, OwnerId] = {}
@@ -98,7 +98,7 @@ class Plan:
             if owner is None:
                 owner = OwnerId(owner_names.new(first.owner, digest(first.owner).hex()))
                 owners[first.owner] = owner
-            yield AppLine(
+            yield CompactApp(
                 app=name,
                 owner=owner,
                 arrival=first.submit - zero,
@@ -113,7 +113,7 @@ class Plan:
 
 
 @collector_paused()
-def plan_workload(trace: Trace, name: str, options: ImportOptions | None = None) -> Plan:
+def plan_workload(trace: Trace, name: str, options: ImportOptions | None = None) -> TracePlan:
     """Choose the jobs, form the apps, and compute the load.
 
     Raises:
@@ -140,7 +140,7 @@ def plan_workload(trace: Trace, name: str, options: ImportOptions | None = None)
         apps=len(groups),
         hardware=options.hardware,
     )
-    return Plan(kept, tuple(groups), header, options)
+    return TracePlan(kept, tuple(groups), header, options)
 
 
 def _limited(trace: Trace, groups: list[TraceApp], limit: int) -> tuple[Trace, list[TraceApp]]:

@@ -5,7 +5,7 @@ read_workload(Path("philly.jsonl")).apps
 
 JSON lines: a header with name, horizon, load, seed and generator, then one app per line in order of
 arrival. The header counts the apps, so a file that was cut off is noticed. Apps of one phase take
-the short form of `AppLine`; any other app is written whole.
+the short form of `CompactApp`; any other app is written whole.
 """
 
 import os
@@ -23,7 +23,7 @@ from themis.errors import (
     ThemisError,
 )
 from themis.recording.codec import decode, dumps, loads
-from themis.sim.traces.compact_apps import AppLine, app_from
+from themis.sim.traces.compact_apps import CompactApp, app_from
 from themis.sim.traces.trace import collector_paused
 from themis.sim.workloads import SimApp, Workload, realised_load
 
@@ -56,7 +56,7 @@ class WorkloadHeader:
         check_count("apps", self.apps)
         check_count("themis_workload", self.themis_workload, high=FORMAT)
 
-    def workload(self, lines: Iterable[AppLine | SimApp]) -> Workload:
+    def workload(self, lines: Iterable[CompactApp | SimApp]) -> Workload:
         """The workload of this header with these apps."""
         return Workload(
             name=self.name,
@@ -68,9 +68,9 @@ class WorkloadHeader:
             version=self.generator_version,
         )
 
-    def app(self, line: AppLine | SimApp) -> SimApp:
+    def app(self, line: CompactApp | SimApp) -> SimApp:
         """The app of one line."""
-        return app_from(line, self.seed, self.hardware) if isinstance(line, AppLine) else line
+        return app_from(line, self.seed, self.hardware) if isinstance(line, CompactApp) else line
 
 
 def header_of(workload: Workload, gpus: int) -> WorkloadHeader:
@@ -88,7 +88,9 @@ def header_of(workload: Workload, gpus: int) -> WorkloadHeader:
 
 
 @collector_paused()
-def write_workload(path: Path, header: WorkloadHeader, lines: Iterable[AppLine | SimApp]) -> None:
+def write_workload(
+    path: Path, header: WorkloadHeader, lines: Iterable[CompactApp | SimApp]
+) -> None:
     """Write a workload, replacing what is there; the file has its name only when it is whole.
 
     Raises:
@@ -107,8 +109,8 @@ def write_workload(path: Path, header: WorkloadHeader, lines: Iterable[AppLine |
         raise ConfigError("out", error.strerror, "a file to write", str(path)) from None
 
 
-def _written(line: AppLine | SimApp) -> str:
-    return (line.to_json() if isinstance(line, AppLine) else dumps(line)) + "\n"
+def _written(line: CompactApp | SimApp) -> str:
+    return (line.to_json() if isinstance(line, CompactApp) else dumps(line)) + "\n"
 
 
 def read_workload(path: Path) -> Workload:
@@ -192,10 +194,10 @@ def _header(line: bytes) -> WorkloadHeader:
     return decode(WorkloadHeader, data)
 
 
-def _line(data: object) -> AppLine | SimApp:
+def _line(data: object) -> CompactApp | SimApp:
     if isinstance(data, dict) and "spec" in data:
         return decode(SimApp, data)
-    return decode(AppLine, data)
+    return decode(CompactApp, data)
 
 
 def is_workload_file(name: str) -> bool:

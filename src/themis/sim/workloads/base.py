@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from themis.core.fairness.loads import PhaseLoad, load_of, total_work
-from themis.core.model import AppId, AppSpec, Claim, JobSpec, Phase, Slowdown
+from themis.core.model import AppId, AppSpec, JobSpec, Phase, RhoClaim, Slowdown
 from themis.core.model.ids import check_number
-from themis.core.tuners import TUNERS, LossCurve, Shape
+from themis.core.tuners import TUNERS, CurveShape, LossCurve
 from themis.errors import ConfigError, DuplicateError, unknown_name
 from themis.sim.distorted_bids import HONEST, Distortion
 
@@ -41,7 +41,7 @@ class SimApp:
     """How its bids differ from the truth."""
     priors: tuple[Slowdown, ...] = ()
     """What its agent takes for the slowdown of each job, if that is not the truth."""
-    claim: Claim | None = None
+    claim: RhoClaim | None = None
     """What it says of its own rho, for arbiters that believe it."""
     adds_work: bool = False
     """Whether it declares the rest of its work when its jobs are at their declared limits."""
@@ -111,7 +111,7 @@ class SimApp:
                 if after.jobs > before.jobs:
                     break
                 end += after.iterations
-        return LossCurve(Shape.EXPONENTIAL, self.qualities[index], 1.0, -math.log(0.05) / end)
+        return LossCurve(CurveShape.EXPONENTIAL, self.qualities[index], 1.0, -math.log(0.05) / end)
 
     @property
     def jobs(self) -> tuple[SimJob, ...]:

@@ -16,7 +16,7 @@ from themis.core.model.ids import check_count, check_number
 from themis.core.model.zoo import (
     CATEGORY_SHARES,
     HARDWARE,
-    Group,
+    IntensityGroup,
     models_of_category,
     models_of_group,
     slowdown_of,
@@ -144,7 +144,9 @@ def draw_model(stream: Random, network_intensive: float | None) -> str:
         names = models_of_category(_category(first))
     else:
         # One draw against the share: as it rises, apps change sides one by one and never back.
-        names = models_of_group(Group.NETWORK if first < network_intensive else Group.COMPUTE)
+        names = models_of_group(
+            IntensityGroup.NETWORK if first < network_intensive else IntensityGroup.COMPUTE
+        )
     return names[int(second * len(names))]
 
 

@@ -11,7 +11,7 @@ from tests.support.postgres import Server
 from themis.errors import FatalStoreError, StoreFullError, StoreLockedError
 from themis.service.persistence.store import Batch, Store, open_store, restore
 from themis.service.persistence.store.postgres import SCHEMA, without_password
-from themis.testing.store_model import RICH, Model, entry
+from themis.testing.store_model import RICH, StoreModel, entry
 from themis.testing.stores import NOON, StoreContract, started
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -69,7 +69,7 @@ class TestPostgres(StoreContract):
         assert later.number > begun.number
         assert later.first_token > begun.first_token
         with open_store(again) as store:
-            differences = Model.after([RICH]).differences(store)
+            differences = StoreModel.after([RICH]).differences(store)
             assert [text.partition(":")[0] for text in differences] == ["audit"]
             assert [row.verb for _, row in store.audit()] == ["submit", "restore", "restore"]
             numbers = [number for number, _ in store.audit(limit=2, newest=True)]
@@ -87,7 +87,7 @@ class TestPostgres(StoreContract):
                 with pytest.raises(FatalStoreError, match="unknown"):
                     store.commit(RICH)
         with open_store(url) as store:
-            assert Model.after([RICH]).differences(store) == []
+            assert StoreModel.after([RICH]).differences(store) == []
 
     def test_new_work_waits_while_the_disk_of_the_server_is_full(
         self, url: str, monkeypatch: pytest.MonkeyPatch
@@ -106,7 +106,7 @@ class TestPostgres(StoreContract):
             assert not store.usage().reserve
             store.commit(RICH)
             store.commit(new)
-            assert Model.after([RICH, new]).differences(store) == []
+            assert StoreModel.after([RICH, new]).differences(store) == []
 
     def test_the_lock_is_on_a_connection_of_its_own(self, url: str) -> None:
         with started(url) as store:

@@ -19,7 +19,7 @@ from tests.support.requirements import CHAOS
 from tests.support.syscall_faults import Point, Run, run_into, spread, writes_of
 from themis.service.persistence.store import Batch, open_store, restore
 from themis.service.persistence.store.sqlite import SqliteStore
-from themis.testing.store_model import OLD, Model, holders_twice
+from themis.testing.store_model import OLD, StoreModel, holders_twice
 
 HERE = Path(__file__).parent
 SRC = Path(themis.__file__).parents[1]
@@ -86,7 +86,7 @@ def problems(folder: Path, said: Acknowledged, batches: Sequence[Batch]) -> list
         saved = store.load()
         # At most the one batch under way may be there without having been acknowledged.
         there = min(max(int(saved.kept.get("last", "0")), said.last), said.begun)
-        found = Model.after(batches[:there]).differences(store)
+        found = StoreModel.after(batches[:there]).differences(store)
         highest = max((row.token for batch in batches[:there] for row in batch.leases), default=0)
         if saved.next_token <= highest:
             found.append(f"token {saved.next_token} would be given again")
@@ -95,7 +95,7 @@ def problems(folder: Path, said: Acknowledged, batches: Sequence[Batch]) -> list
             store.begin_epoch("1.0", seed=0)
             for batch in batches[there:]:
                 store.commit(batch)
-            found = Model.after(batches).differences(store)
+            found = StoreModel.after(batches).differences(store)
     return found + _problems_of_backup(folder / "backup", said, batches)
 
 
@@ -103,7 +103,7 @@ def _problems_of_backup(path: Path, said: Acknowledged, batches: Sequence[Batch]
     if not path.exists():
         return ["there is no backup"] if "backup" in said.done else []
     with SqliteStore(path, read_only=True) as copy:
-        return Model.after(batches).differences(copy)
+        return StoreModel.after(batches).differences(copy)
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_a_migration_is_made_or_not_made(
     for point in case.points(POINTS["migration"])[part::2]:
         case.kill_at(point)
         with SqliteStore(case.folder / "store.sqlite", reserve_bytes=0) as store:
-            assert Model.after(OLD).differences(store) == [], point
+            assert StoreModel.after(OLD).differences(store) == [], point
             store.check()
             assert store.begin_epoch("2.0", seed=1).number == 3
 
@@ -219,7 +219,7 @@ def test_a_restore_is_made_or_not_made(compiled: list[str], quick_folder: Path, 
         if not (case.folder / "restored.sqlite").exists():
             restore(case.folder / "backup", url, now=crasher.NOON)
         with open_store(url, reserve_bytes=0) as store:
-            found = Model.after(batches).differences(store)
+            found = StoreModel.after(batches).differences(store)
             assert [text.partition(":")[0] for text in found] == ["audit"], point
             assert store.begin_epoch("2.0", seed=1).number == crasher.NOON + 2
 

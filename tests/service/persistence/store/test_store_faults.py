@@ -24,7 +24,7 @@ from themis.service.persistence.store import Batch, LogEntry, open_store, restor
 from themis.service.persistence.store import sqlite as sqlite_module
 from themis.service.persistence.store.disk_reserve import Reserve
 from themis.service.persistence.store.sqlite import SqliteStore
-from themis.testing.store_model import RICH, Model, entry, lease
+from themis.testing.store_model import RICH, StoreModel, entry, lease
 from themis.testing.stores import NOON, started
 
 HERE = Path(__file__).parent
@@ -360,7 +360,7 @@ def test_some_other_program_that_writes_is_waited_for_and_then_told(
             store.commit(RICH)
         other.close()
         store.commit(RICH)
-        assert Model.after([RICH]).differences(store) == []
+        assert StoreModel.after([RICH]).differences(store) == []
 
 
 @pytest.mark.parametrize(
@@ -388,7 +388,7 @@ def test_names_of_files_may_hold_anything(tmp_path: Path) -> None:
         store.commit(RICH)
     assert odd.is_file()
     with open_store(f"sqlite:///{odd}", read_only=True) as store:
-        assert Model.after([RICH]).differences(store) == []
+        assert StoreModel.after([RICH]).differences(store) == []
 
 
 # Room that comes free
@@ -422,13 +422,13 @@ def test_an_error_in_the_middle_of_a_batch_leaves_nothing(
         with pytest.raises(KeyboardInterrupt):
             store.commit(RICH)
         monkeypatch.undo()
-        assert Model().differences(store) == []
+        assert StoreModel().differences(store) == []
         store.commit(RICH)
-        assert Model.after([RICH]).differences(store) == []
+        assert StoreModel.after([RICH]).differences(store) == []
 
 
 def test_half_a_letter_is_refused_and_leaves_nothing(url: str) -> None:
     with started(url) as store:
         with pytest.raises(InvariantError, match="text"):
             store.commit(Batch(entries=(LogEntry(1.0, "Woken", "\ud800"),), kept={"a": "1"}))
-        assert Model().differences(store) == []
+        assert StoreModel().differences(store) == []

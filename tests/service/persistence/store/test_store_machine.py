@@ -19,7 +19,7 @@ from themis.service.persistence.store import (
     LogEntry,
 )
 from themis.service.persistence.store.sqlite import SqliteStore
-from themis.testing.store_model import HOLDING, Model
+from themis.testing.store_model import HOLDING, StoreModel
 
 GPUS = st.integers(0, 3)
 NAMES = st.sampled_from(["app/a", "app/b", "gpu/0", "clock"])
@@ -36,7 +36,7 @@ class StoreMachine(RuleBasedStateMachine):
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self.folder = tempfile.TemporaryDirectory(dir=memory)
         self.path = Path(self.folder.name) / "store.sqlite"
-        self.model = Model()
+        self.model = StoreModel()
         self.token = 0
         self.at = 0.0
         self.backups = 0

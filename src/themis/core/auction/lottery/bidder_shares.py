@@ -13,7 +13,7 @@ from themis.core.auction.lottery.mixture import Real
 from themis.core.auction.packing.exact import by_option, needs_of, pack
 from themis.core.auction.solution import Place
 from themis.core.auction.solvers.dominance import can_stand_in
-from themis.core.auction.solvers.prepared import Option, Prepared
+from themis.core.auction.solvers.prepared import Option, PreparedProblem
 from themis.core.model import AppId
 
 NEGLIGIBLE = 1e-12
@@ -42,7 +42,7 @@ class Stake:
     """Its best row, if nobody else bids."""
 
 
-def stakes_of(prepared: Prepared) -> tuple[Stake, ...]:
+def stakes_of(prepared: PreparedProblem) -> tuple[Stake, ...]:
     """Everybody who can win something, in the order of the bidders."""
     stakes: list[Stake] = []
     for index, bidder in enumerate(prepared.bidders):
@@ -62,7 +62,7 @@ def stakes_of(prepared: Prepared) -> tuple[Stake, ...]:
 
 
 def _first_that_fits(
-    prepared: Prepared, options: Sequence[Option]
+    prepared: PreparedProblem, options: Sequence[Option]
 ) -> tuple[int, Allocation] | None:
     for position, option in enumerate(options):
         places = pack(prepared.machines, needs_of(prepared, (option,)))
@@ -71,7 +71,7 @@ def _first_that_fits(
     return None
 
 
-def priced(prepared: Prepared, stakes: Sequence[Stake], prices: Real) -> Prepared:
+def priced(prepared: PreparedProblem, stakes: Sequence[Stake], prices: Real) -> PreparedProblem:
     """The same auction with gains that are worth so much each; a price of zero excludes."""
     options: list[tuple[Option, ...]] = [()] * len(prepared.bidders)
     for stake, price in zip(stakes, prices.tolist(), strict=True):
@@ -87,7 +87,7 @@ def priced(prepared: Prepared, stakes: Sequence[Stake], prices: Real) -> Prepare
 class StandIns:
     """Who could have what of GPUs that another one leaves: allocations without any search."""
 
-    prepared: Prepared
+    prepared: PreparedProblem
     stakes: tuple[Stake, ...]
     known: dict[tuple[int, int], tuple[tuple[Option | None, ...], Real]] = field(
         default_factory=dict

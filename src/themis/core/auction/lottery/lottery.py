@@ -29,8 +29,15 @@ from themis.core.auction.lottery.bidder_shares import Allocation, Stake, StandIn
 from themis.core.auction.lottery.mixture import Balance, Real, balance, thin_out
 from themis.core.auction.solution import TOLERANCE, WHOLE, Interval, Place, Solution, Ticket, Win
 from themis.core.auction.solvers.greedy import serve
-from themis.core.auction.solvers.prepared import Option, Prepared
-from themis.core.auction.solvers.registry import Find, Found, Left, Start, is_late, restarted
+from themis.core.auction.solvers.prepared import Option, PreparedProblem
+from themis.core.auction.solvers.registry import (
+    Determination,
+    Find,
+    Left,
+    StartSolve,
+    is_late,
+    restarted,
+)
 from themis.core.model import AppId
 
 ENOUGH = 0.1 * TOLERANCE
@@ -50,7 +57,11 @@ STAND_INS = 10
 
 
 def solve_lottery(
-    prepared: Prepared, start: Start, name: str, budget: int | None, left: Left | None = None
+    prepared: PreparedProblem,
+    start: StartSolve,
+    name: str,
+    budget: int | None,
+    left: Left | None = None,
 ) -> Solution:
     """Find the best lottery, then what everybody in it keeps.
 
@@ -59,7 +70,7 @@ def solve_lottery(
     stakes = stakes_of(prepared)
     if not stakes:
         return Solution({}, 0.0, 0.0, {}, True, name, 0)
-    search = _Search(prepared, stakes, start, left)
+    search = _LotterySearch(prepared, stakes, start, left)
     search.cover()
     everyone = tuple(range(len(stakes)))
     best = search.maximise(everyone, None if budget is None else max(1, budget // 2), ENOUGH)
@@ -83,14 +94,14 @@ def solve_lottery(
     return Solution(lottery[0].winners, value, value + gap, kept, exact, name, work, lottery)
 
 
-def _tickets(search: "_Search", best: "_Best") -> tuple[list[int], Real]:
+def _tickets(search: "_LotterySearch", best: "_Best") -> tuple[list[int], Real]:
     least = 1e-9 * float(search.weights.min() / search.weights.sum())
     chosen, chances = thin_out(search.values, best.lottery, least)
     order = sorted(range(len(chosen)), key=lambda index: (-chances[index], chosen[index]))
     return [chosen[index] for index in order], chances[order]
 
 
-def _written(search: "_Search", chosen: Sequence[int], chances: Real) -> tuple[Ticket, ...]:
+def _written(search: "_LotterySearch", chosen: Sequence[int], chances: Real) -> tuple[Ticket, ...]:
     tickets = []
     for index, chance in zip(chosen, chances.tolist(), strict=True):
         options, places = search.known[index]
@@ -118,12 +129,12 @@ class _Best:
 
 
 @dataclass(slots=True)
-class _Search:
+class _LotterySearch:
     """The allocations known so far, and how more are found. They serve all re-solves."""
 
-    prepared: Prepared
+    prepared: PreparedProblem
     stakes: tuple[Stake, ...]
-    start: Start
+    start: StartSolve
     left: Left | None = None
     weights: Real = field(init=False)
     scale: float = field(init=False)
@@ -237,7 +248,7 @@ class _Search:
 
     def _determine(
         self, present: tuple[int, ...], prices: Real, left: int | None, portions: int
-    ) -> Found:
+    ) -> Determination:
         """The allocation worth most to these stakes at these prices."""
         every = self._every(present, prices)
         bidders = tuple(self.stakes[number].bidder for number in present)
@@ -280,7 +291,7 @@ class _Search:
         every[list(present)] = prices
         return every
 
-    def _learn(self, found: Found, present: tuple[int, ...]) -> bool:
+    def _learn(self, found: Determination, present: tuple[int, ...]) -> bool:
         # Where rows lie matters only for what may be drawn: the lottery among all.
         whole = len(present) == len(self.stakes)
         return self._add(found.chosen, found.place() if whole else ())

@@ -6,11 +6,11 @@ of chunks that need one, then racks, and a flow fills in the rest.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from themis.core.auction.packing.free_gpus import Need, Room, packing_order
+from themis.core.auction.packing.free_gpus import ChunkNeed, Room, packing_order
 from themis.core.auction.packing.max_flow import transport
 from themis.core.auction.problem import OfferedMachine
 from themis.core.auction.solution import Place
-from themis.core.auction.solvers.prepared import Option, Prepared, is_hard
+from themis.core.auction.solvers.prepared import Option, PreparedProblem, is_hard
 from themis.core.model import RACK, SLOT
 
 
@@ -18,10 +18,10 @@ class PackingLimitError(Exception):
     """The search was cut off: nobody knows whether the chunks fit."""
 
 
-def needs_of(prepared: Prepared, chosen: Iterable[Option]) -> list[Need]:
+def needs_of(prepared: PreparedProblem, chosen: Iterable[Option]) -> list[ChunkNeed]:
     """The chunks of some options, in their order."""
     return [
-        Need(chunk, prepared.bidders[option.bidder].machines)
+        ChunkNeed(chunk, prepared.bidders[option.bidder].machines)
         for option in chosen
         for chunk in option.chunks
     ]
@@ -34,7 +34,7 @@ def by_option(chosen: Sequence[Option], places: Sequence[Place]) -> tuple[tuple[
 
 
 def pack(
-    machines: Sequence[OfferedMachine], needs: Sequence[Need], limit: int | None = None
+    machines: Sequence[OfferedMachine], needs: Sequence[ChunkNeed], limit: int | None = None
 ) -> list[Place] | None:
     """A place for each need, or None when they do not fit together.
 
@@ -50,20 +50,20 @@ def pack(
         for index, place in zip(order, quick, strict=True):
             places[index] = place
         return places
-    return _Search(machines, needs, order, limit).run()
+    return _PackingSearch(machines, needs, order, limit).run()
 
 
 _Move = tuple[int, int]
 """(machine, slot), or (machine, -1) when any of its slots will do, or (rack, -2)."""
 
 
-class _Search:
+class _PackingSearch:
     """Depth-first over machines and racks, remembering states that lead nowhere."""
 
     def __init__(
         self,
         machines: Sequence[OfferedMachine],
-        needs: Sequence[Need],
+        needs: Sequence[ChunkNeed],
         order: Sequence[int],
         limit: int | None,
     ) -> None:
@@ -223,9 +223,9 @@ class _Search:
         return places
 
 
-def _is_reserved(need: Need) -> bool:
+def _is_reserved(need: ChunkNeed) -> bool:
     return need.chunk.machine is not None and (need.chunk.level != SLOT or need.chunk.count == 1)
 
 
-def _is_rack(need: Need) -> bool:
+def _is_rack(need: ChunkNeed) -> bool:
     return need.chunk.level == RACK and need.chunk.machine is None

@@ -10,7 +10,7 @@ from themis.core.model import CLUSTER, MACHINE, RACK, SLOT, Chunk
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class ChunkNeed:
     """A normal chunk to be placed. `rack`, when given, was decided already."""
 
     chunk: Chunk
@@ -41,7 +41,7 @@ class Room:
         self.slots = {offered.machine: list(offered.slots) for offered in machines}
         self.free = {offered.machine: sum(offered.slots) for offered in machines}
 
-    def take(self, need: Need) -> Place | None:
+    def take(self, need: ChunkNeed) -> Place | None:
         """Place one chunk as tightly as it goes, or change nothing and return None."""
         chunk = need.chunk
         if chunk.machine is None and need.allowed is None and need.rack is None:
@@ -57,7 +57,7 @@ class Room:
             return self.cut(min(holes)[1], count)
         return None if chunk.level == MACHINE else self._take_wide(usable, chunk)
 
-    def take_all(self, needs: Iterable[Need]) -> list[Place] | None:
+    def take_all(self, needs: Iterable[ChunkNeed]) -> list[Place] | None:
         """Place chunks one after the other; all of them or none."""
         places: list[Place] = []
         for need in needs:
@@ -186,7 +186,7 @@ class Holes:
         insort(self.by_size[size], machine)
 
 
-def packing_order(need: Need) -> tuple[int, int, int, int]:
+def packing_order(need: ChunkNeed) -> tuple[int, int, int, int]:
     """Hardest first: pinned, then one slot, one machine, one rack, anywhere, single GPUs."""
     chunk = need.chunk
     rank = chunk.level

@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, product
 
-from themis.core.auction.packing.free_gpus import Holes, Need, Room
+from themis.core.auction.packing.free_gpus import ChunkNeed, Holes, Room
 from themis.core.auction.problem import OfferedMachine
 from themis.core.auction.solution import Place
 from themis.core.model import CLUSTER, MACHINE, RACK, SLOT, Chunk
@@ -51,7 +51,7 @@ class Loading:
 
     def run(
         self,
-        needs: Sequence[Need],
+        needs: Sequence[ChunkNeed],
         *,
         racks_first: int,
         slots_first: bool,
@@ -87,7 +87,7 @@ class Loading:
             missing -= needs[loose.pop()].chunk.count
         return True
 
-    def hold(self, racks: Mapping[int, int], needs: Sequence[Need]) -> None:
+    def hold(self, racks: Mapping[int, int], needs: Sequence[ChunkNeed]) -> None:
         """Before a run: keep room for some needs in these racks, which have it."""
         for i, rack in racks.items():
             self.racks[rack] -= needs[i].chunk.count
@@ -100,7 +100,7 @@ class Loading:
         self.failed.extend(some)
         return True
 
-    def _pin(self, i: int, need: Need) -> bool:
+    def _pin(self, i: int, need: ChunkNeed) -> bool:
         machine = self.index.get(need.chunk.machine if need.chunk.machine is not None else -1)
         count = need.chunk.count
         if machine is None or self.spare[machine] < count:
@@ -135,7 +135,7 @@ class Loading:
                 if there:
                     self.worth.append((slotted, k, min(2.0, asked / there) ** power * k))
 
-    def _place(self, some: Sequence[int], needs: Sequence[Need]) -> bool:
+    def _place(self, some: Sequence[int], needs: Sequence[ChunkNeed]) -> bool:
         """Slot or machine chunks, in this order."""
         start = 0
         while start < len(some):
@@ -224,7 +224,10 @@ class Loading:
         return {rack: worth[rack] / max(1, room) for rack, room in self.racks.items()}
 
     def _reserve(
-        self, some: Sequence[int], needs: Sequence[Need], density: Mapping[int, float] | None = None
+        self,
+        some: Sequence[int],
+        needs: Sequence[ChunkNeed],
+        density: Mapping[int, float] | None = None,
     ) -> bool:
         """Room in racks: where little is lost, else in the tightest that has it."""
         for i in some:
@@ -243,7 +246,7 @@ class Loading:
             self.where[i] = (rack, -2)
         return True
 
-    def places(self, needs: Sequence[Need]) -> list[Place]:
+    def places(self, needs: Sequence[ChunkNeed]) -> list[Place]:
         """Where the GPUs of every need lie, after a successful run."""
         room, places = self._cut(needs)
         members: dict[int, list[int]] = {}
@@ -259,7 +262,7 @@ class Loading:
                 places[i] = holes.spread(needs[i].chunk.count)
         return places
 
-    def outline(self, needs: Sequence[Need]) -> list[Place]:
+    def outline(self, needs: Sequence[ChunkNeed]) -> list[Place]:
         """The same where only holes matter: one machine for a whole rack, nothing for anywhere."""
         _, places = self._cut(needs)
         some = {offered.rack: offered.machine for offered in self.machines}
@@ -268,7 +271,7 @@ class Loading:
                 places[i] = ((some[rack], 0, needs[i].chunk.count),)
         return places
 
-    def _cut(self, needs: Sequence[Need]) -> tuple[Room, list[Place]]:
+    def _cut(self, needs: Sequence[ChunkNeed]) -> tuple[Room, list[Place]]:
         """Places of chunks that need a slot or a machine, and what is left."""
         room = Room(self.machines)
         places: list[Place] = [()] * len(needs)
@@ -284,7 +287,7 @@ class Loading:
         return room, places
 
 
-def _sorted(needs: Sequence[Need]) -> tuple[list[int], list[int], list[int], list[int]]:
+def _sorted(needs: Sequence[ChunkNeed]) -> tuple[list[int], list[int], list[int], list[int]]:
     """Needs that are pinned, need a slot, a machine, a rack; large ones first, slots before all."""
     pinned, slots, whole, wide = [], [], [], []
     order = sorted(range(len(needs)), key=lambda i: (-needs[i].chunk.count, i))
@@ -305,7 +308,7 @@ def _sorted(needs: Sequence[Need]) -> tuple[list[int], list[int], list[int], lis
 
 
 def load(
-    machines: Sequence[OfferedMachine], needs: Sequence[Need], *, once: bool = False
+    machines: Sequence[OfferedMachine], needs: Sequence[ChunkNeed], *, once: bool = False
 ) -> Loading | None:
     """A loading that worked, or None; `once` tries a single one."""
     if _restricted(needs):
@@ -323,7 +326,7 @@ def load(
     return None
 
 
-def load_by_racks(machines: Sequence[OfferedMachine], needs: Sequence[Need]) -> Loading | None:
+def load_by_racks(machines: Sequence[OfferedMachine], needs: Sequence[ChunkNeed]) -> Loading | None:
     """A loading with some choice of racks for the widest chunks, or None.
 
     They are few, so that most of their choices can be tried.
@@ -361,7 +364,7 @@ def _may_hold(room: Mapping[int, int], held: Sequence[tuple[int, int]]) -> bool:
     return all(count <= room[rack] for rack, count in taken.items())
 
 
-def _orders(machines: Sequence[OfferedMachine], needs: Sequence[Need]) -> list[int]:
+def _orders(machines: Sequence[OfferedMachine], needs: Sequence[ChunkNeed]) -> list[int]:
     """From how many GPUs on rack chunks come first: those wider than a machine, none, all."""
     widest = max((offered.gpus for offered in machines), default=0)
     spans = [need.chunk.count for need in needs if need.chunk.level == RACK]
@@ -371,7 +374,7 @@ def _orders(machines: Sequence[OfferedMachine], needs: Sequence[Need]) -> list[i
 
 def load_most(
     machines: Sequence[OfferedMachine],
-    needs: Sequence[Need],
+    needs: Sequence[ChunkNeed],
     owners: Sequence[int],
     losses: Sequence[float],
     enough: Callable[[], bool],
@@ -402,5 +405,5 @@ def load_most(
     return best[2].outline(needs), best[1]
 
 
-def _restricted(needs: Iterable[Need]) -> bool:
+def _restricted(needs: Iterable[ChunkNeed]) -> bool:
     return any(need.allowed is not None or need.rack is not None for need in needs)

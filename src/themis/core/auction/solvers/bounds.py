@@ -10,7 +10,7 @@ it tight.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from themis.core.auction.solvers.prepared import Option, Prepared
+from themis.core.auction.solvers.prepared import Option, PreparedProblem
 from themis.core.model import CLUSTER, MACHINE, RACK, SLOT
 
 MAX_PIECE_COUNTS = 10
@@ -33,7 +33,7 @@ class Prices:
     bound: float
 
 
-def count_scarce(prepared: Prepared) -> Counts:
+def count_scarce(prepared: PreparedProblem) -> Counts:
     """The counting constraints worth a price in this problem."""
     total = sum(offered.gpus for offered in prepared.machines)
     pieces = _piece_counts(prepared, total)
@@ -58,7 +58,7 @@ def count_scarce(prepared: Prepared) -> Counts:
     return Counts(tuple(capacity), usage)
 
 
-def _piece_counts(prepared: Prepared, total: int) -> list[tuple[int, int, int]]:
+def _piece_counts(prepared: PreparedProblem, total: int) -> list[tuple[int, int, int]]:
     """(level, k, pieces) where cutting wastes GPUs; without waste the sum of GPUs says it all."""
     sizes: dict[tuple[int, int], None] = {}
     for options in prepared.options:
@@ -80,7 +80,7 @@ def _piece_counts(prepared: Prepared, total: int) -> list[tuple[int, int, int]]:
     return wasteful[:MAX_PIECE_COUNTS]
 
 
-def _contested_machines(prepared: Prepared) -> list[int]:
+def _contested_machines(prepared: PreparedProblem) -> list[int]:
     """Machines that more than one bidder is pinned to."""
     pinned: dict[int, set[int]] = {}
     for options in prepared.options:
@@ -92,7 +92,7 @@ def _contested_machines(prepared: Prepared) -> list[int]:
 
 
 def price(
-    prepared: Prepared,
+    prepared: PreparedProblem,
     counts: Counts,
     bidders: Sequence[int],
     floor: float,
@@ -124,7 +124,9 @@ def price(
     return best
 
 
-def bound_without(prepared: Prepared, counts: Counts, found: Prices) -> Callable[[int], float]:
+def bound_without(
+    prepared: PreparedProblem, counts: Counts, found: Prices
+) -> Callable[[int], float]:
     """The bound for everybody but one of the bidders, at the same prices and for next to nothing.
 
     Only what the one that stays away would have chosen is gone.

@@ -1,16 +1,16 @@
 """Every combination of rows: the oracle that other solvers are tested against. Small cases only."""
 
 from themis.core.auction.packing.exact import by_option, needs_of, pack
-from themis.core.auction.solvers.prepared import Option, Prepared
-from themis.core.auction.solvers.registry import Find, Found, Left
+from themis.core.auction.solvers.prepared import Option, PreparedProblem
+from themis.core.auction.solvers.registry import Determination, Find, Left
 
 
-def start(prepared: Prepared, _: Left | None = None) -> Find:
+def start(prepared: PreparedProblem, _: Left | None = None) -> Find:
     """Begin; nothing is remembered, and neither budget nor clock count."""
     return lambda bidders, _: _find(prepared, bidders)
 
 
-def _find(prepared: Prepared, bidders: tuple[int, ...]) -> Found:
+def _find(prepared: PreparedProblem, bidders: tuple[int, ...]) -> Determination:
     best: tuple[float, tuple[Option, ...]] = (0.0, ())
     tried = 0
 
@@ -31,4 +31,4 @@ def _find(prepared: Prepared, bidders: tuple[int, ...]) -> Found:
     extend(0, ())
     chosen = best[1]
     places = pack(prepared.machines, needs_of(prepared, chosen)) or []
-    return Found(chosen, best[0], True, tried, lambda: by_option(chosen, places))
+    return Determination(chosen, best[0], True, tried, lambda: by_option(chosen, places))

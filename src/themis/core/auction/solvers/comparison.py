@@ -17,7 +17,7 @@ MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class AnswerComparison:
     """How an answer differs from an earlier one."""
 
     value: float
@@ -58,7 +58,7 @@ class Comparison:
         return ", ".join(parts)
 
 
-def compare(problem: Problem, old: Solution, new: Solution) -> Comparison:
+def compare(problem: Problem, old: Solution, new: Solution) -> AnswerComparison:
     """Compare two answers to the same problem."""
     value = new.value - old.value
     if abs(value) <= _tolerance(old, new):
@@ -66,9 +66,9 @@ def compare(problem: Problem, old: Solution, new: Solution) -> Comparison:
     winners = tuple(app for app in _apps(old, new) if _row(old, app) != _row(new, app))
     broken = _broken(problem, old, new)
     if broken:
-        return Comparison(value, winners, (), broken)
+        return AnswerComparison(value, winners, (), broken)
     kept = () if winners else tuple(app for app in _apps(old, new) if _moved(old, new, app))
-    return Comparison(value, winners, kept, _excluded(old, new) or _overlap(old, new, kept))
+    return AnswerComparison(value, winners, kept, _excluded(old, new) or _overlap(old, new, kept))
 
 
 def _broken(problem: Problem, old: Solution, new: Solution) -> str:

@@ -48,7 +48,7 @@ def counted(chunks: tuple[Chunk, ...]) -> tuple[tuple[Chunk, ...], int, Counts]:
     )
 
 
-class Shape:
+class RowShape:
     """What a row asks for, in normal chunks; how it compares with others, worked out once."""
 
     __slots__ = ("_sorted", "bulk", "chunks", "gpus", "looseness", "name", "pins")
@@ -81,7 +81,7 @@ class Shape:
         return self._sorted
 
 
-def useful_shapes(rows: Sequence[Candidate], rho_nothing: float) -> list[tuple[int, Shape]]:
+def useful_shapes(rows: Sequence[Candidate], rho_nothing: float) -> list[tuple[int, RowShape]]:
     """The indices of the rows that can matter, in order, with what they ask for.
 
     A row is left out only if another one of the same app is at least as good and fits wherever it
@@ -90,15 +90,15 @@ def useful_shapes(rows: Sequence[Candidate], rho_nothing: float) -> list[tuple[i
     nothing = math.log(rho_nothing)
     # A gain lost in rounding is no gain: solvers would see a tie with nothing.
     better = [
-        (row.rho, i, Shape(row.chunks))
+        (row.rho, i, RowShape(row.chunks))
         for i, row in enumerate(rows)
         if nothing - math.log(row.rho) > 0.0
     ]
     # Among equals the least demanding first, so that it is there to beat the others.
     better.sort(key=lambda one: (one[0], one[2].gpus, -one[2].looseness, one[1]))
-    kept: list[tuple[int, Shape]] = []
+    kept: list[tuple[int, RowShape]] = []
     # By the machines that rows are pinned to: rows elsewhere cannot fit inside.
-    rivals: dict[frozenset[int], list[Shape]] = {}
+    rivals: dict[frozenset[int], list[RowShape]] = {}
     seen: set[Counts] = set()
     pairwise = len(better) <= PAIRWISE_LIMIT
     for _, i, shape in better:
@@ -113,7 +113,7 @@ def useful_shapes(rows: Sequence[Candidate], rho_nothing: float) -> list[tuple[i
     return kept
 
 
-def _is_beaten(shape: Shape, rivals: Mapping[frozenset[int], Sequence[Shape]]) -> bool:
+def _is_beaten(shape: RowShape, rivals: Mapping[frozenset[int], Sequence[RowShape]]) -> bool:
     gpus, pins = shape.gpus, shape.pins
     slots, machines, racks = shape.bulk
     for where, others in rivals.items():

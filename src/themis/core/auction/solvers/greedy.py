@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 
 from themis.core.auction.packing.exact import PackingLimitError, needs_of, pack
-from themis.core.auction.packing.free_gpus import Need, Room, packing_order
+from themis.core.auction.packing.free_gpus import ChunkNeed, Room, packing_order
 from themis.core.auction.solution import Place
 from themis.core.auction.solvers.bounds import bound_without, count_scarce, price
-from themis.core.auction.solvers.prepared import Option, Prepared
-from themis.core.auction.solvers.registry import Find, Found, Left, is_late
+from themis.core.auction.solvers.prepared import Option, PreparedProblem
+from themis.core.auction.solvers.registry import Determination, Find, Left, is_late
 
 PACKING_LIMIT = 300
 """Steps to fit a single row, where nothing else was found."""
@@ -29,26 +29,26 @@ LOOKS = 100
 """Rows that are looked at in the time that it takes to try one."""
 
 
-def start(prepared: Prepared, left: Left | None = None) -> Find:
+def start(prepared: PreparedProblem, left: Left | None = None) -> Find:
     """Begin; answers come with an honest bound, and are rarely exact."""
-    return Finder(prepared, left).find
+    return GreedyFinder(prepared, left).find
 
 
-class Finder:
+class GreedyFinder:
     """Winner determinations on one problem. Work is counted in rows that were tried.
 
     Without one of the winners, the others keep what they have and share what it leaves: from
     scratch, hundreds of re-solves would take minutes.
     """
 
-    def __init__(self, prepared: Prepared, left: Left | None = None) -> None:
+    def __init__(self, prepared: PreparedProblem, left: Left | None = None) -> None:
         self.prepared = prepared
         self.left = left
         self.counts = count_scarce(prepared)
         self.base: _Serving | None = None
-        self.first: Found | None = None
+        self.first: Determination | None = None
 
-    def find(self, bidders: tuple[int, ...], budget: int | None) -> Found:
+    def find(self, bidders: tuple[int, ...], budget: int | None) -> Determination:
         """Determine winners among these bidders."""
         again = self._without_one(bidders, budget)
         if again is not None:
@@ -58,12 +58,12 @@ class Finder:
         prices = price(self.prepared, self.counts, bidders, found.value)
         without = bound_without(self.prepared, self.counts, prices)
         exact = prices.bound <= found.value + 1e-9
-        found = Found(found.chosen, prices.bound, exact, found.work, found.place, without)
+        found = Determination(found.chosen, prices.bound, exact, found.work, found.place, without)
         if len(bidders) == len(self.prepared.bidders):
             self.base, self.first = serving, found
         return found
 
-    def _without_one(self, bidders: tuple[int, ...], budget: int | None) -> Found | None:
+    def _without_one(self, bidders: tuple[int, ...], budget: int | None) -> Determination | None:
         """The answer for all but one of the bidders, if the one for all is known."""
         everyone = len(self.prepared.bidders)
         if self.base is None or self.first is None or len(bidders) != everyone - 1:
@@ -73,14 +73,18 @@ class Finder:
         found = serving.serve(bidders)
         assert self.first.without is not None
         bound = max(found.value, self.first.without(gone))
-        return Found(found.chosen, bound, bound <= found.value + 1e-9, found.work, found.place)
+        return Determination(
+            found.chosen, bound, bound <= found.value + 1e-9, found.work, found.place
+        )
 
 
-def serve(prepared: Prepared, bidders: Sequence[int], start: Sequence[Option] = ()) -> Found:
+def serve(
+    prepared: PreparedProblem, bidders: Sequence[int], start: Sequence[Option] = ()
+) -> Determination:
     """A feasible allocation for these bidders, improving on `start` where that fits."""
     room = Room(prepared.machines)
     found = _Serving(prepared, room, _hold(prepared, room, start)).serve(bidders)
-    return Found(found.chosen, math.inf, False, 1, found.place)
+    return Determination(found.chosen, math.inf, False, 1, found.place)
 
 
 class _Serving:
@@ -88,7 +92,7 @@ class _Serving:
 
     def __init__(
         self,
-        prepared: Prepared,
+        prepared: PreparedProblem,
         room: Room,
         held: Held,
         budget: int | None = None,
@@ -126,7 +130,7 @@ class _Serving:
         others.before = (self.known, self.held)
         return others
 
-    def serve(self, bidders: Sequence[int]) -> Found:
+    def serve(self, bidders: Sequence[int]) -> Determination:
         """Give these bidders what fits beside what is held."""
         self._serve_the_waiting(bidders)
         self._upgrade(bidders)
@@ -135,7 +139,7 @@ class _Serving:
             return first_that_packs(self.prepared, bidders)
         chosen = tuple(self.held[i][0] for i in sorted(self.held))
         places = tuple(self.held[i][1] for i in sorted(self.held))
-        return Found(chosen, math.inf, False, max(1, self.work), lambda: places)
+        return Determination(chosen, math.inf, False, max(1, self.work), lambda: places)
 
     def _is_spent(self) -> bool:
         """Whether to leave it at what there is, if there is something."""
@@ -167,8 +171,8 @@ class _Serving:
                 ahead.look_again()
         self.work += ahead.looked // LOOKS
 
-    def _ahead(self, bidders: Sequence[int]) -> "_Ahead":
-        ahead = _Ahead(self.prepared)
+    def _ahead(self, bidders: Sequence[int]) -> "_Upgrades":
+        ahead = _Upgrades(self.prepared)
         if self.before is None:
             for i in bidders:
                 ahead.look_at(i, self.held)
@@ -210,10 +214,10 @@ class _Serving:
         return self.prepared.within_caps([*others, option])
 
 
-class _Ahead:
+class _Upgrades:
     """The upgrades there are, best gain per extra GPU first."""
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: PreparedProblem) -> None:
         self.options = prepared.options
         self.hopeless: set[tuple[int, int]] = set()
         """Rows that did not fit."""
@@ -269,7 +273,7 @@ def _upgrades(
         yield (gain - option.gain) / max(extra, 0.5), option.bidder, index, look, extra
 
 
-def first_that_packs(prepared: Prepared, bidders: Sequence[int]) -> Found:
+def first_that_packs(prepared: PreparedProblem, bidders: Sequence[int]) -> Determination:
     """The best single row that fits: not much, but never nothing where there is something."""
     rows = [option for i in bidders for option in prepared.options[i]]
     for option in sorted(rows, key=lambda o: (-o.gain, o.bidder, o.row)):
@@ -278,15 +282,15 @@ def first_that_packs(prepared: Prepared, bidders: Sequence[int]) -> Found:
         except PackingLimitError:
             continue
         if places is not None and prepared.within_caps([option]):
-            return Found((option,), math.inf, False, 1, partial(_alone, tuple(places)))
-    return Found((), math.inf, False, 1, tuple)
+            return Determination((option,), math.inf, False, 1, partial(_alone, tuple(places)))
+    return Determination((), math.inf, False, 1, tuple)
 
 
 def _alone(places: tuple[Place, ...]) -> tuple[tuple[Place, ...], ...]:
     return (places,)
 
 
-def _hold(prepared: Prepared, room: Room, start: Sequence[Option]) -> Held:
+def _hold(prepared: PreparedProblem, room: Room, start: Sequence[Option]) -> Held:
     needs = [(need, k) for k, option in enumerate(start) for need in _needs(prepared, option)]
     order = sorted(range(len(needs)), key=lambda index: packing_order(needs[index][0]))
     taken = room.take_all(needs[index][0] for index in order)
@@ -299,7 +303,7 @@ def _hold(prepared: Prepared, room: Room, start: Sequence[Option]) -> Held:
     return {o.bidder: (o, tuple(p)) for o, p in zip(start, places, strict=True)}
 
 
-def _needs(prepared: Prepared, option: Option) -> list[Need]:
+def _needs(prepared: PreparedProblem, option: Option) -> list[ChunkNeed]:
     return needs_of(prepared, (option,))
 
 

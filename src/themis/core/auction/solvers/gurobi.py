@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import gurobipy
 
-from themis.core.auction.solvers.milp import Program, build
-from themis.core.auction.solvers.milp_decode import Answer, decode
-from themis.core.auction.solvers.prepared import Prepared
-from themis.core.auction.solvers.registry import Find, Found, Left
+from themis.core.auction.solvers.milp import MilpProgram, build
+from themis.core.auction.solvers.milp_decode import MilpAnswer, decode
+from themis.core.auction.solvers.prepared import PreparedProblem
+from themis.core.auction.solvers.registry import Determination, Find, Left
 from themis.errors import ConfigError, UnavailableError
 
 _OPTIONS: dict[str, int | float] = {
@@ -28,20 +28,20 @@ _OPTIONS: dict[str, int | float] = {
 }
 
 
-def start(prepared: Prepared, left: Left | None = None) -> Find:
+def start(prepared: PreparedProblem, left: Left | None = None) -> Find:
     """Begin: write the program once, then solve it with some bidders switched off.
 
     Raises:
         UnavailableError: There is no licence that can be used now.
         ConfigError: The licence does not take a program of this size; raised when it is solved.
     """
-    return Finder(prepared, left).find
+    return GurobiFinder(prepared, left).find
 
 
-class Finder:
+class GurobiFinder:
     """Winner determinations on one problem."""
 
-    def __init__(self, prepared: Prepared, left: Left | None = None) -> None:
+    def __init__(self, prepared: PreparedProblem, left: Left | None = None) -> None:
         self.prepared = prepared
         self.left = left
         self.model = build(prepared)
@@ -54,10 +54,10 @@ class Finder:
                 self.gurobi.setParam(name, value)
             self.columns = _load(self.gurobi, self.model.program)
 
-    def find(self, bidders: tuple[int, ...], budget: int | None) -> Found:
+    def find(self, bidders: tuple[int, ...], budget: int | None) -> Determination:
         """Determine the winners among these bidders. Work is counted in nodes."""
         if not any(self.prepared.options[i] for i in bidders):
-            return Found((), 0.0, True, 0, tuple)
+            return Determination((), 0.0, True, 0, tuple)
         with _told(self.model.program):
             self.gurobi.reset()  # nothing learned before may change this answer
             present = set(bidders)
@@ -71,12 +71,12 @@ class Finder:
             answer = self._answer()
         return decode(self.prepared, self.model, bidders, answer)
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> MilpAnswer:
         values: Sequence[int] = ()
         if self.gurobi.SolCount:
             values = [round(value) for value in self.gurobi.getAttr("X", self.columns)]
         bound = float(self.gurobi.ObjBound)
-        return Answer(
+        return MilpAnswer(
             values,
             exact=self.gurobi.Status == gurobipy.GRB.OPTIMAL,
             bound=bound if abs(bound) < gurobipy.GRB.INFINITY else math.inf,
@@ -84,7 +84,7 @@ class Finder:
         )
 
 
-def _load(gurobi: gurobipy.Model, program: Program) -> list[gurobipy.Var]:
+def _load(gurobi: gurobipy.Model, program: MilpProgram) -> list[gurobipy.Var]:
     gurobi.ModelSense = gurobipy.GRB.MAXIMIZE
     columns = [
         gurobi.addVar(ub=upper, obj=cost, vtype="I" if integer else "C")
@@ -104,7 +104,7 @@ def _load(gurobi: gurobipy.Model, program: Program) -> list[gurobipy.Var]:
 
 
 @contextmanager
-def _told(program: Program) -> Iterator[None]:
+def _told(program: MilpProgram) -> Iterator[None]:
     """Say in our words what Gurobi's licence has against a program."""
     try:
         yield

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import highspy
 import numpy as np
 
-from themis.core.auction.solvers.milp import Program, build
-from themis.core.auction.solvers.milp_decode import Answer, decode
-from themis.core.auction.solvers.prepared import Prepared
-from themis.core.auction.solvers.registry import Find, Found, Left
+from themis.core.auction.solvers.milp import MilpProgram, build
+from themis.core.auction.solvers.milp_decode import MilpAnswer, decode
+from themis.core.auction.solvers.prepared import PreparedProblem
+from themis.core.auction.solvers.registry import Determination, Find, Left
 
 NO_LIMIT = 2**31 - 1
 
@@ -31,15 +31,15 @@ OPTIONS: dict[str, bool | int | float | str] = {
 }
 
 
-def start(prepared: Prepared, left: Left | None = None) -> Find:
+def start(prepared: PreparedProblem, left: Left | None = None) -> Find:
     """Begin: write the program once, then solve it with some bidders switched off."""
-    return Finder(prepared, left).find
+    return HighsFinder(prepared, left).find
 
 
-class Finder:
+class HighsFinder:
     """Winner determinations on one problem."""
 
-    def __init__(self, prepared: Prepared, left: Left | None = None) -> None:
+    def __init__(self, prepared: PreparedProblem, left: Left | None = None) -> None:
         self.prepared = prepared
         self.left = left
         self.model = build(prepared)
@@ -48,10 +48,10 @@ class Finder:
             self.highs.setOptionValue(name, value)
         _load(self.highs, self.model.program)
 
-    def find(self, bidders: tuple[int, ...], budget: int | None) -> Found:
+    def find(self, bidders: tuple[int, ...], budget: int | None) -> Determination:
         """Determine the winners among these bidders. Work is counted in nodes."""
         if not any(self.prepared.options[i] for i in bidders):
-            return Found((), 0.0, True, 0, tuple)
+            return Determination((), 0.0, True, 0, tuple)
         self._invite(bidders)
         self.highs.setOptionValue("mip_max_nodes", NO_LIMIT if budget is None else budget)
         if self.left is not None:
@@ -74,13 +74,13 @@ class Finder:
             len(columns), index, np.zeros(len(columns)), np.array(upper, dtype=np.float64)
         )
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> MilpAnswer:
         info = self.highs.getInfo()
         values: list[int] = []
         if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
             values = np.rint(np.asarray(self.highs.getSolution().col_value)).astype(int).tolist()
         dual = float(info.mip_dual_bound)
-        return Answer(
+        return MilpAnswer(
             values,
             exact=self.highs.getModelStatus() == highspy.HighsModelStatus.kOptimal,
             bound=dual if math.isfinite(dual) else math.inf,
@@ -88,7 +88,7 @@ class Finder:
         )
 
 
-def _load(highs: highspy.Highs, program: Program) -> None:
+def _load(highs: highspy.Highs, program: MilpProgram) -> None:
     lp = highspy.HighsLp()
     lp.num_col_ = len(program.cost)
     lp.num_row_ = len(program.rows)

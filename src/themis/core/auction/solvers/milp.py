@@ -16,7 +16,7 @@ from themis.core.auction.solvers.ladder.machine_patterns import (
     machine_classes,
     maximal_patterns,
 )
-from themis.core.auction.solvers.prepared import Option, Prepared, is_hard
+from themis.core.auction.solvers.prepared import Option, PreparedProblem, is_hard
 from themis.core.model import MACHINE, RACK, SLOT, Chunk
 
 Kind = tuple[int, int, int | None, int]
@@ -27,7 +27,7 @@ LOOSE = -1
 
 
 @dataclass(slots=True)
-class Program:
+class MilpProgram:
     """Columns and rows. Maximise."""
 
     cost: list[float] = field(default_factory=list)
@@ -50,10 +50,10 @@ class Program:
 
 
 @dataclass(slots=True)
-class Model:
+class MilpModel:
     """The program of a problem, and what its columns mean."""
 
-    program: Program
+    program: MilpProgram
     rows: dict[int, list[tuple[Option, int]]]
     """Per bidder, its options and their columns."""
     cuts: list[tuple[int, tuple[int, ...], dict[Size, int]]]
@@ -77,10 +77,10 @@ def kind_of(chunk: Chunk, group: int) -> Kind:
     return (LOOSE, 1, None, group)
 
 
-def build(prepared: Prepared) -> Model:
+def build(prepared: PreparedProblem) -> MilpModel:
     """Write the program of a problem."""
     _, groups = bidder_groups(prepared)
-    model = Model(Program(), {}, [], {}, {}, machine_classes(prepared), groups)
+    model = MilpModel(MilpProgram(), {}, [], {}, {}, machine_classes(prepared), groups)
     demand = _choose_rows(prepared, model)
     leaving: list[list[tuple[int, float]]] = [[] for _ in model.classes]
     _serve_hard(model, demand, leaving)
@@ -90,7 +90,9 @@ def build(prepared: Prepared) -> Model:
     return model
 
 
-def _choose_rows(prepared: Prepared, model: Model) -> dict[Kind, list[tuple[int, float]]]:
+def _choose_rows(
+    prepared: PreparedProblem, model: MilpModel
+) -> dict[Kind, list[tuple[int, float]]]:
     """One column per row, at most one row per bidder, quotas; returns who demands what."""
     program = model.program
     demand: dict[Kind, list[tuple[int, float]]] = {}
@@ -117,7 +119,7 @@ def _usable(kind: Kind, members: MachineClass) -> bool:
 
 
 def _serve_hard(
-    model: Model,
+    model: MilpModel,
     demand: dict[Kind, list[tuple[int, float]]],
     leaving: list[list[tuple[int, float]]],
 ) -> None:
@@ -147,7 +149,7 @@ def _may_hold(kind: Kind, members: MachineClass) -> bool:
 
 
 def _cut(
-    model: Model, members: MachineClass, sizes: Sequence[Size]
+    model: MilpModel, members: MachineClass, sizes: Sequence[Size]
 ) -> dict[Size, list[tuple[int, float]]]:
     """Columns that cut the machines of a class; returns what they supply of each size."""
     supply: dict[Size, list[tuple[int, float]]] = {size: [] for size in sizes}
@@ -172,7 +174,7 @@ def _cut(
 
 
 def _cut_alone(
-    model: Model,
+    model: MilpModel,
     members: MachineClass,
     machine: int,
     supply: dict[Size, list[tuple[int, float]]],
@@ -198,7 +200,7 @@ def _cut_alone(
 
 
 def _serve_soft(
-    model: Model,
+    model: MilpModel,
     demand: dict[Kind, list[tuple[int, float]]],
     leaving: list[list[tuple[int, float]]],
 ) -> None:
@@ -227,7 +229,7 @@ def _serve_soft(
 
 
 def _flows(
-    model: Model, usable: Sequence[int], leaving: list[list[tuple[int, float]]]
+    model: MilpModel, usable: Sequence[int], leaving: list[list[tuple[int, float]]]
 ) -> list[tuple[int, float]]:
     # Whole once everything else is: a flow between whole numbers can be made whole.
     terms = []

@@ -9,20 +9,20 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from themis.core.auction.packing.exact import by_option, pack
-from themis.core.auction.packing.free_gpus import Need
+from themis.core.auction.packing.free_gpus import ChunkNeed
 from themis.core.auction.solution import Place
 from themis.core.auction.solvers.bounds import bound_without, count_scarce, price
 from themis.core.auction.solvers.greedy import serve
 from themis.core.auction.solvers.ladder.machine_patterns import Size
-from themis.core.auction.solvers.milp import LOOSE, Kind, Model, kind_of
-from themis.core.auction.solvers.prepared import Option, Prepared
-from themis.core.auction.solvers.registry import SHORT, Found
+from themis.core.auction.solvers.milp import LOOSE, Kind, MilpModel, kind_of
+from themis.core.auction.solvers.prepared import Option, PreparedProblem
+from themis.core.auction.solvers.registry import SHORT, Determination
 from themis.core.model import RACK
 from themis.errors import InvariantError
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class MilpAnswer:
     """What a solver says of the program: whole values of its columns, none if it found none."""
 
     values: Sequence[int]
@@ -32,7 +32,9 @@ class Answer:
     work: int
 
 
-def decode(prepared: Prepared, model: Model, bidders: Sequence[int], answer: Answer) -> Found:
+def decode(
+    prepared: PreparedProblem, model: MilpModel, bidders: Sequence[int], answer: MilpAnswer
+) -> Determination:
     """The winners; a greedy answer where the solver stopped before it had a better one."""
     values = answer.values
     chosen = tuple(
@@ -43,7 +45,7 @@ def decode(prepared: Prepared, model: Model, bidders: Sequence[int], answer: Ans
     )
     place = _placing(prepared, model, chosen, values)
     without = _bounding(prepared, bidders, math.fsum(option.gain for option in chosen))
-    found = Found(chosen, 0.0, answer.exact, answer.work, place, without)
+    found = Determination(chosen, 0.0, answer.exact, answer.work, place, without)
     # That it is the best counts only if the bound which the solver proved says so too.
     if answer.exact and answer.bound <= found.value + SHORT * max(1.0, found.value):
         return replace(found, bound=found.value)
@@ -54,7 +56,9 @@ def decode(prepared: Prepared, model: Model, bidders: Sequence[int], answer: Ans
     return replace(found, bound=max(min(hopes, answer.bound), found.value), exact=False)
 
 
-def _bounding(prepared: Prepared, bidders: Sequence[int], floor: float) -> Callable[[int], float]:
+def _bounding(
+    prepared: PreparedProblem, bidders: Sequence[int], floor: float
+) -> Callable[[int], float]:
     """Bounds without one of the bidders, for when there is no budget left to ask the solver."""
 
     @cache
@@ -70,7 +74,7 @@ def _bounding(prepared: Prepared, bidders: Sequence[int], floor: float) -> Calla
 
 
 def _placing(
-    prepared: Prepared, model: Model, chosen: tuple[Option, ...], values: Sequence[int]
+    prepared: PreparedProblem, model: MilpModel, chosen: tuple[Option, ...], values: Sequence[int]
 ) -> Callable[[], tuple[tuple[Place, ...], ...]]:
     def place() -> tuple[tuple[Place, ...], ...]:
         places = pack(prepared.machines, _needs(prepared, model, chosen, values))
@@ -91,8 +95,8 @@ class _Stock:
 
 
 def _needs(
-    prepared: Prepared, model: Model, chosen: Sequence[Option], values: Sequence[int]
-) -> list[Need]:
+    prepared: PreparedProblem, model: MilpModel, chosen: Sequence[Option], values: Sequence[int]
+) -> list[ChunkNeed]:
     """The chosen chunks, pinned to the machines and racks that the program found for them."""
     stock = _stock(model, values)
     needs = []
@@ -101,17 +105,17 @@ def _needs(
         for chunk in option.chunks:
             kind = kind_of(chunk, model.groups[option.bidder])
             if kind[0] == RACK:
-                needs.append(Need(chunk, allowed, _draw(stock.racks[kind])))
+                needs.append(ChunkNeed(chunk, allowed, _draw(stock.racks[kind])))
             elif kind[0] == LOOSE or chunk.machine is not None:
-                needs.append(Need(chunk, allowed))
+                needs.append(ChunkNeed(chunk, allowed))
             else:
                 members = model.classes[_draw(stock.hard[kind])].members
                 machine = _take_hole(stock.holes, members, kind[:2])
-                needs.append(Need(replace(chunk, machine=machine), allowed))
+                needs.append(ChunkNeed(replace(chunk, machine=machine), allowed))
     return needs
 
 
-def _stock(model: Model, values: Sequence[int]) -> _Stock:
+def _stock(model: MilpModel, values: Sequence[int]) -> _Stock:
     holes: dict[int, dict[Size, int]] = {}
     used: dict[int, int] = {}
     for column, members, held in model.cuts:

@@ -39,7 +39,7 @@ class Cap:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedProblem:
     """What solvers see. Options of each bidder come in falling order of gain."""
 
     machines: tuple[OfferedMachine, ...]
@@ -65,7 +65,7 @@ def scale_of(problem: Problem) -> float:
     return 2.0 ** round(math.log2(mean)) if mean > 0.0 else 1.0
 
 
-def prepare(problem: Problem, *, hurried: bool = False, scale: float = 1.0) -> Prepared:
+def prepare(problem: Problem, *, hurried: bool = False, scale: float = 1.0) -> PreparedProblem:
     """Bring a problem into the prepared form.
 
     Args:
@@ -95,7 +95,7 @@ def prepare(problem: Problem, *, hurried: bool = False, scale: float = 1.0) -> P
             largest = limits[bidder.machines] = _Largest.of(machines, bidder.machines)
         cap = min((cap.gpus for cap in caps if index in cap.bidders), default=largest.total)
         options.append(choose(index, bidder, largest, cap))
-    return Prepared(machines, bidders, tuple(options), caps)
+    return PreparedProblem(machines, bidders, tuple(options), caps)
 
 
 def _options(index: int, bidder: Bidder, largest: "_Largest", cap: int) -> tuple[Option, ...]:

@@ -13,7 +13,7 @@ from typing import Protocol, cast, runtime_checkable
 
 from themis.core.auction.problem import Objective, Problem
 from themis.core.auction.solution import TOLERANCE, WHOLE, Interval, Place, Solution, Win
-from themis.core.auction.solvers.prepared import Option, Prepared, prepare, scale_of
+from themis.core.auction.solvers.prepared import Option, PreparedProblem, prepare, scale_of
 from themis.core.model import AppId
 from themis.errors import ConfigError, unknown_name
 
@@ -60,7 +60,7 @@ class Solver(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Determination:
     """An answer to one winner determination.
 
     `place` says where the chunks of each chosen option lie; it is asked only for the allocation
@@ -81,7 +81,7 @@ class Found:
         return math.fsum(option.gain for option in self.chosen)
 
 
-Find = Callable[[tuple[int, ...], int | None], Found]
+Find = Callable[[tuple[int, ...], int | None], Determination]
 """Determine winners among some bidders (by number), within a budget."""
 
 Left = Callable[[], float]
@@ -92,18 +92,20 @@ Left = Callable[[], float]
 class Revaluing(Protocol):
     """A finder that can start again with the same rows and other gains, keeping what it learned."""
 
-    def revalued(self, prepared: Prepared) -> Find:
+    def revalued(self, prepared: PreparedProblem) -> Find:
         """How to determine winners at the gains of this problem, which has no other rows."""
 
 
-class Start(Protocol):
+class StartSolve(Protocol):
     """Begin work on a problem; the finder may remember things between determinations."""
 
-    def __call__(self, prepared: Prepared, left: Left | None = None, /) -> Find:
+    def __call__(self, prepared: PreparedProblem, left: Left | None = None, /) -> Find:
         """The finder. With `left` it returns its best when that comes to nothing."""
 
 
-def restarted(find: Find | None, start: Start, prepared: Prepared, left: Left | None) -> Find:
+def restarted(
+    find: Find | None, start: StartSolve, prepared: PreparedProblem, left: Left | None
+) -> Find:
     """A finder for a problem that differs from that of `find` in its gains only."""
     again: object = find
     return again.revalued(prepared) if isinstance(again, Revaluing) else start(prepared, left)
@@ -112,7 +114,7 @@ def restarted(find: Find | None, start: Start, prepared: Prepared, left: Left | 
 @dataclass(frozen=True, slots=True)
 class _Named:
     name: str
-    start: Start
+    start: StartSolve
     left: Left | None = None
 
     def solve(self, problem: Problem, budget: int | None = None) -> Solution:
@@ -149,11 +151,11 @@ def solver_names() -> tuple[str, ...]:
     return tuple(sorted(_STARTS))
 
 
-def start_of(name: str) -> Start:
+def start_of(name: str) -> StartSolve:
     """How the solver of this name begins, for solvers made of others."""
     if name not in _STARTS:
         raise unknown_name("solver", name, _STARTS)
-    return cast("Start", _load(_STARTS[name], name).start)
+    return cast("StartSolve", _load(_STARTS[name], name).start)
 
 
 def _load(module: str, name: str) -> ModuleType:
@@ -176,7 +178,7 @@ def preload(name: str) -> None:
 
 
 def leave_one_out(
-    prepared: Prepared, find: Find, name: str, budget: int | None, left: Left | None = None
+    prepared: PreparedProblem, find: Find, name: str, budget: int | None, left: Left | None = None
 ) -> Solution:
     """Determine the winners, then what each of them keeps: the shared frame of all solvers.
 
@@ -224,7 +226,7 @@ class _Rest:
     """What is known when one winner's fraction is to be found."""
 
     find: Find
-    best: Found
+    best: Determination
     bound: float
     """Of the best allocation among all."""
     served: float
@@ -234,7 +236,7 @@ class _Rest:
 
 
 def _kept(
-    prepared: Prepared, rest: _Rest, option: Option, budget: int | None
+    prepared: PreparedProblem, rest: _Rest, option: Option, budget: int | None
 ) -> tuple[Interval, bool, int]:
     """What a winner keeps, whether that is proven, and the work it took."""
     best, served = rest.best, rest.served
@@ -257,7 +259,11 @@ def _kept(
 
 
 def _kept_by_the_light(
-    prepared: Prepared, rest: _Rest, option: Option, others: tuple[int, ...], budget: int | None
+    prepared: PreparedProblem,
+    rest: _Rest,
+    option: Option,
+    others: tuple[int, ...],
+    budget: int | None,
 ) -> tuple[Interval, bool, int]:
     """The same for who weighs so little that it feels what is rounding to the others.
 

@@ -10,10 +10,10 @@ from typing import Any
 from pyscipopt import Model as Scip
 from pyscipopt import quicksum
 
-from themis.core.auction.solvers.milp import Program, build
-from themis.core.auction.solvers.milp_decode import Answer, decode
-from themis.core.auction.solvers.prepared import Prepared
-from themis.core.auction.solvers.registry import Find, Found, Left
+from themis.core.auction.solvers.milp import MilpProgram, build
+from themis.core.auction.solvers.milp_decode import MilpAnswer, decode
+from themis.core.auction.solvers.prepared import PreparedProblem
+from themis.core.auction.solvers.registry import Determination, Find, Left
 
 NO_LIMIT = -1
 
@@ -29,15 +29,15 @@ _OPTIONS: dict[str, bool | int | float] = {
 }
 
 
-def start(prepared: Prepared, left: Left | None = None) -> Find:
+def start(prepared: PreparedProblem, left: Left | None = None) -> Find:
     """Begin: write the program once, then solve it with some bidders switched off."""
-    return Finder(prepared, left).find
+    return ScipFinder(prepared, left).find
 
 
-class Finder:
+class ScipFinder:
     """Winner determinations on one problem."""
 
-    def __init__(self, prepared: Prepared, left: Left | None = None) -> None:
+    def __init__(self, prepared: PreparedProblem, left: Left | None = None) -> None:
         self.prepared = prepared
         self.left = left
         self.model = build(prepared)
@@ -46,10 +46,10 @@ class Finder:
         self.scip.setParams(_OPTIONS)
         self.columns = _load(self.scip, self.model.program)
 
-    def find(self, bidders: tuple[int, ...], budget: int | None) -> Found:
+    def find(self, bidders: tuple[int, ...], budget: int | None) -> Determination:
         """Determine the winners among these bidders. Work is counted in nodes."""
         if not any(self.prepared.options[i] for i in bidders):
-            return Found((), 0.0, True, 0, tuple)
+            return Determination((), 0.0, True, 0, tuple)
         self.scip.freeTransform()  # nothing learned before may change this answer
         present = set(bidders)
         for bidder, rows in self.model.rows.items():
@@ -61,13 +61,13 @@ class Finder:
         self.scip.optimize()
         return decode(self.prepared, self.model, bidders, self._answer())
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> MilpAnswer:
         values: Sequence[int] = ()
         if self.scip.getNSols():
             best = self.scip.getBestSol()
             values = [round(self.scip.getSolVal(best, column)) for column in self.columns]
         bound = float(self.scip.getDualbound())
-        return Answer(
+        return MilpAnswer(
             values,
             exact=self.scip.getStatus() == "optimal",
             bound=math.inf if self.scip.isInfinity(bound) else bound,
@@ -75,7 +75,7 @@ class Finder:
         )
 
 
-def _load(scip: Any, program: Program) -> list[Any]:
+def _load(scip: Any, program: MilpProgram) -> list[Any]:
     columns = [
         scip.addVar(vtype="I" if integer else "C", lb=0.0, ub=upper, obj=cost)
         for upper, cost, integer in zip(program.upper, program.cost, program.integer, strict=True)

@@ -11,8 +11,8 @@ from themis.core.auction.packing.exact import PackingLimitError, by_option, need
 from themis.core.auction.solution import Place
 from themis.core.auction.solvers.bounds import Counts, Prices, count_scarce, price
 from themis.core.auction.solvers.greedy import serve
-from themis.core.auction.solvers.prepared import Option, Prepared
-from themis.core.auction.solvers.registry import Find, Found, Left, is_late
+from themis.core.auction.solvers.prepared import Option, PreparedProblem
+from themis.core.auction.solvers.registry import Determination, Find, Left, is_late
 from themis.errors import InvariantError
 
 TOLERANCE = 1e-9
@@ -26,23 +26,23 @@ NEXT_STEPS = 15
 """Price steps from scratch, and from the prices of the whole auction."""
 
 
-def start(prepared: Prepared, left: Left | None = None) -> Find:
+def start(prepared: PreparedProblem, left: Left | None = None) -> Find:
     """Begin; without a budget it runs until it has proof."""
-    return Finder(prepared, count_scarce(prepared), left).find
+    return SearchFinder(prepared, count_scarce(prepared), left).find
 
 
 @dataclass(slots=True)
-class Finder:
+class SearchFinder:
     """Winner determinations on one problem; they share prices, packings and a first guess."""
 
-    prepared: Prepared
+    prepared: PreparedProblem
     counts: Counts
     left: Left | None = None
     packed: dict[tuple[tuple[int, int], ...], bool] = field(default_factory=dict)
     prices: Prices | None = None
     guess: tuple[Option, ...] = ()
 
-    def find(self, bidders: tuple[int, ...], budget: int | None) -> Found:
+    def find(self, bidders: tuple[int, ...], budget: int | None) -> Determination:
         """Determine the winners among these bidders."""
         present = set(bidders)
         first = serve(self.prepared, bidders, [o for o in self.guess if o.bidder in present])
@@ -50,7 +50,7 @@ class Finder:
         floor = first.value
         prices = price(self.prepared, self.counts, bidders, floor, self.prices, steps)
         if prices.bound - floor <= TOLERANCE:
-            best = Found(first.chosen, floor, True, 1, first.place)
+            best = Determination(first.chosen, floor, True, 1, first.place)
         else:
             best = _Walk(self, bidders, prices, first).run(budget)
         if len(bidders) == len(self.prepared.bidders):
@@ -85,7 +85,7 @@ class _Walk:
     """One depth-first walk over combinations whose shortfall stays below the gap."""
 
     def __init__(
-        self, finder: Finder, bidders: tuple[int, ...], prices: Prices, first: Found
+        self, finder: SearchFinder, bidders: tuple[int, ...], prices: Prices, first: Determination
     ) -> None:
         self.finder = finder
         self.first = first
@@ -97,7 +97,7 @@ class _Walk:
         # Apps with few choices left come first: mistakes show early.
         self.columns.sort(key=len)
 
-    def run(self, budget: int | None) -> Found:
+    def run(self, budget: int | None) -> Determination:
         """Walk, within a number of nodes."""
         try:
             self._descend(0, 0.0, (), self.finder.counts.capacity, budget)
@@ -106,7 +106,7 @@ class _Walk:
             proven = False
         chosen = tuple(sorted(self.best, key=lambda option: option.bidder))
         bound = sum(option.gain for option in chosen) if proven else self.bound
-        return Found(chosen, bound, proven, self.nodes, lambda: self._place(chosen))
+        return Determination(chosen, bound, proven, self.nodes, lambda: self._place(chosen))
 
     def _column(self, bidder: int, prices: Prices) -> list[_Entry]:
         entries: list[tuple[float, Option | None, tuple[int, ...]]] = [(0.0, None, ())]

@@ -10,7 +10,7 @@ from themis.service.http.routes.endpoints import ENDPOINTS
 from themis.service.prometheus import CONTENT_TYPE
 
 
-class About(Handlers):
+class AboutRoutes(Handlers):
     """What anybody may know, and who they are."""
 
     async def health(self, _: Call) -> Data:

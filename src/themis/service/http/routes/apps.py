@@ -6,7 +6,7 @@ import zlib
 
 from themis.apps import Minder, parse_app, plan_app
 from themis.apps.app_file import AppFile
-from themis.apps.plan import Plan, optuna_wanted
+from themis.apps.plan import SweepPlan, optuna_wanted
 from themis.apps.program import program_of
 from themis.core.arbiter import events as ev
 from themis.core.arbiter.cluster_state import World
@@ -27,7 +27,7 @@ from themis.service.program_checks import check_metric, trouble_with
 from themis.service.run_diagnostics import runs_by_app
 
 
-class Apps(Handlers):
+class AppRoutes(Handlers):
     """What people with sweeps ask for."""
 
     def _app(self, call: Call) -> AppId:
@@ -193,7 +193,7 @@ class Apps(Handlers):
         return await self._carry_out(call, event, app)
 
 
-def _warnings(world: World, plan: Plan) -> list[dict[str, str | None]]:
+def _warnings(world: World, plan: SweepPlan) -> list[dict[str, str | None]]:
     """What people should know who submit this: one line each, and a reason if it never runs."""
     found: list[dict[str, str | None]] = []
     never = outlook(world, plan.spec)
@@ -205,7 +205,7 @@ def _warnings(world: World, plan: Plan) -> list[dict[str, str | None]]:
     return found
 
 
-def _check_runnable(app: AppFile, plan: Plan) -> None:
+def _check_runnable(app: AppFile, plan: SweepPlan) -> None:
     """Refuse what would only fail when its jobs begin, or never begin.
 
     Raises:

@@ -12,13 +12,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from themis.config.keys import Limits
+from themis.config.keys import CallerLimits
 from themis.errors import RefusedError
 from themis.recording.codec import dumps, loads
 from themis.security.audit import Refusals, audited
 from themis.security.failed_logins import Strangers
 from themis.security.permissions import require
-from themis.security.rate_limits import Rates
+from themis.security.rate_limits import RateBuckets
 from themis.security.tokens import Identity, Vault
 from themis.service.http.routes.endpoints import Endpoint
 from themis.service.persistence.round_history import RoundBook
@@ -44,7 +44,7 @@ class ApiSettings:
     grpc_port: int | None = None
     """Where agents call."""
     session: float = 12 * 3600.0
-    limits: Limits = field(default=Limits())
+    limits: CallerLimits = field(default=CallerLimits())
     describe: Callable[[], Data] = dict
     """The configuration, for `config show`."""
     reload: Callable[[], Awaitable[Data]] | None = None
@@ -80,7 +80,7 @@ class Handlers:
         self._vault = vault
         self._book = book
         self._settings = settings
-        self._rates = Rates(settings.limits)
+        self._rates = RateBuckets(settings.limits)
         self._strangers = Strangers(settings.limits)
         self._refusals = Refusals()
 

@@ -12,7 +12,7 @@ from themis.security.permissions import Verb
 from themis.security.tokens import Role
 
 
-class Kind(StrEnum):
+class AnswerKind(StrEnum):
     """What an answer is."""
 
     JSON = "application/json"
@@ -35,7 +35,7 @@ class Endpoint:
     """The JSON Schema of what is sent, if anything is."""
     query: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What may stand behind the question mark, by name: JSON Schema."""
-    kind: Kind = Kind.JSON
+    kind: AnswerKind = AnswerKind.JSON
 
     @property
     def writes(self) -> bool:
@@ -191,8 +191,8 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/login-links", Verb.LOGIN, "link", "A link that logs a browser in"),
     Endpoint("GET", "/login/{code}", Verb.ABOUT, "login", "Use such a link"),
     Endpoint("POST", "/v1/logout", Verb.LOGOUT, "logout", "End the browser's session"),
-    Endpoint("GET", "/", Verb.ABOUT, "page", "The dashboard", kind=Kind.FILE),
-    Endpoint("GET", "/static/{name}", Verb.ABOUT, "file", "Its files", kind=Kind.FILE),
+    Endpoint("GET", "/", Verb.ABOUT, "page", "The dashboard", kind=AnswerKind.FILE),
+    Endpoint("GET", "/static/{name}", Verb.ABOUT, "file", "Its files", kind=AnswerKind.FILE),
     Endpoint("GET", "/v1/board", Verb.DASHBOARD, "board", "What its pages show"),
     Endpoint("GET", "/v1/board/timeline", Verb.DASHBOARD, "timeline", "Who held which GPU when"),
     Endpoint("GET", "/v1/board/apps/{app}", Verb.STATUS, "board_app", "The page of an app"),
@@ -203,6 +203,6 @@ ENDPOINTS = (
     Endpoint("GET", "/v1/board/runs", Verb.DASHBOARD, "board_runs", "Runs to compare"),
     Endpoint(
         "GET", "/v1/board/stream", Verb.DASHBOARD, "stream", "What changes, as it happens",
-        query=_SINCE, kind=Kind.STREAM,
+        query=_SINCE, kind=AnswerKind.STREAM,
     ),
 )  # fmt: skip

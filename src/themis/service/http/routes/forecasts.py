@@ -11,7 +11,7 @@ from themis.core.model import OwnerId
 from themis.core.model.ids import check_name
 from themis.errors import DeniedError
 from themis.recording.cluster_snapshots import Snapshot, dumps_snapshot
-from themis.recording.forecast_questions import LONGEST, SEEDS, Question
+from themis.recording.forecast_questions import LONGEST, SEEDS, ForecastQuestion
 from themis.service.http.round_redaction import sealed_forecast
 from themis.service.http.routes.base import Call, Data, Handlers, as_json, whole
 from themis.service.http.routes.endpoints import LONGEST_WAIT
@@ -40,7 +40,7 @@ class Foretelling(Handlers):
         seed = body.get("seed")
         seconds = min(LONGEST, float(body.get("seconds", LONGEST)))
 
-        async def prepare() -> tuple[Snapshot, Question]:
+        async def prepare() -> tuple[Snapshot, ForecastQuestion]:
             world = service.steward.arbiter.world
             # All trials of an app are drawn, for each case that differs in them.
             cases = await asyncio.to_thread(
@@ -55,7 +55,7 @@ class Foretelling(Handlers):
             for case in cases:
                 if not case.machines:
                     world.check_fits(case.spec)
-            question = Question(cases, body.get("seeds", SEEDS), seconds)
+            question = ForecastQuestion(cases, body.get("seeds", SEEDS), seconds)
             return snapshot_of(service), question
 
         number = await service.forecasts.ask(_who(call), prepare, admin=not sealed)

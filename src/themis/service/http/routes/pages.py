@@ -8,15 +8,15 @@ from functools import cached_property, partial
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from themis.config.keys import Limits
+from themis.config.keys import CallerLimits
 from themis.core.model import AppId
 from themis.dashboard.assets import HEADERS, INDEX, asset
-from themis.dashboard.model import Comparison
+from themis.dashboard.model import RunComparison
 from themis.errors import MissingError, RefusedError, UnavailableError
 from themis.recording.codec import dumps
 from themis.security.permissions import require
-from themis.security.rate_limits import Streams
-from themis.service.dashboard.live_model import LiveBoard, Seen
+from themis.security.rate_limits import OpenStreams
+from themis.service.dashboard.live_model import LiveBoard, StreamState
 from themis.service.http.authentication import identify
 from themis.service.http.routes.base import ApiSettings, Call, Handlers, as_json, whole
 from themis.service.http.routes.endpoints import MOST_ROUNDS, ROUNDS
@@ -33,7 +33,7 @@ _SEGMENTS_AS_A_CALL = 2000.0
 """So many segments to write count as one call more."""
 
 
-class Pages(Handlers):
+class PageRoutes(Handlers):
     """What browsers ask for."""
 
     async def page(self, call: Call) -> Response:
@@ -47,8 +47,8 @@ class Pages(Handlers):
         return LiveBoard(self._service, self._settings.wall)
 
     @cached_property
-    def _streams(self) -> Streams:
-        return Streams(_few(self._settings.limits))
+    def _streams(self) -> OpenStreams:
+        return OpenStreams(_few(self._settings.limits))
 
     def change(self, settings: ApiSettings) -> None:
         """Go by other settings from now on."""
@@ -79,7 +79,7 @@ class Pages(Handlers):
 
     async def board_runs(self, call: Call) -> Response:
         self._allow(call)
-        return _told(Comparison(()))
+        return _told(RunComparison(()))
 
     # What changes
 
@@ -94,9 +94,9 @@ class Pages(Handlers):
         self._streams.open(call.caller)
         headers = {**HEADERS, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         over = partial(self._streams.close, call.caller)
-        return _Stream(self._messages(call, Seen(since)), over, headers)
+        return _Stream(self._messages(call, StreamState(since)), over, headers)
 
-    async def _messages(self, call: Call, seen: Seen) -> AsyncGenerator[bytes]:
+    async def _messages(self, call: Call, seen: StreamState) -> AsyncGenerator[bytes]:
         until = time.monotonic() + LONGEST
         yield b": begins\n\n"
         async for _ in self._service.watchers.turns(pace=PACE, quiet=QUIET):
@@ -149,7 +149,7 @@ class _Stream(StreamingResponse):
             await self._messages.aclose()
 
 
-def _few(limits: Limits) -> Limits:
+def _few(limits: CallerLimits) -> CallerLimits:
     return replace(limits, streams=min(limits.streams, MOST_STREAMS))
 
 

@@ -20,7 +20,7 @@ from themis.service.persistence.store.base import (
     Saved,
     Store,
     StoredEntry,
-    Usage,
+    StoreSize,
 )
 from themis.service.persistence.store.urls import is_new, open_store, restore
 
@@ -35,8 +35,8 @@ __all__ = [
     "Pruned",
     "Saved",
     "Store",
+    "StoreSize",
     "StoredEntry",
-    "Usage",
     "is_new",
     "open_store",
     "restore",

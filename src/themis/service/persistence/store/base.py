@@ -112,7 +112,7 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class StoreSize:
     """How large a store is."""
 
     bytes: int
@@ -217,7 +217,7 @@ class Store(Protocol):
     def epochs(self) -> tuple[Epoch, ...]:
         """Every start of a service."""
 
-    def usage(self) -> Usage:
+    def usage(self) -> StoreSize:
         """How large it is."""
 
     def check(self) -> None:

@@ -15,7 +15,7 @@ _STATE = f"SELECT {', '.join(TABLES['state'][1:])} FROM state"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StateRow:
     """The one row of the table `state`."""
 
     epoch: int
@@ -30,7 +30,7 @@ class State:
     is_backup: int
 
 
-def state_of(database: Database) -> State:
+def state_of(database: Database) -> StateRow:
     """Read the one row.
 
     Raises:
@@ -39,10 +39,10 @@ def state_of(database: Database) -> State:
     found = database.rows(_STATE)
     if len(found) != 1:
         raise CorruptStoreError(database.name, f"{len(found)} rows in the table `state`, not one")
-    return State(*found[0])
+    return StateRow(*found[0])
 
 
-def changed_parts(database: Database, state: State) -> dict[str, str | None]:
+def changed_parts(database: Database, state: StateRow) -> dict[str, str | None]:
     """What the entries after the snapshot made of the parts they touched.
 
     Raises:

@@ -22,11 +22,11 @@ from themis.service.persistence.store.base import (
     Pruned,
     Saved,
     StoredEntry,
-    Usage,
+    StoreSize,
 )
 from themis.service.persistence.store.schema import PAGE, TABLES, Database, packed, unpacked
 from themis.service.persistence.store.snapshot_log import (
-    State,
+    StateRow,
     changed_parts,
     parts_from,
     parts_text,
@@ -107,7 +107,7 @@ class SqlStore(ABC):
         )
         return last_entry
 
-    def _own_state(self) -> State:
+    def _own_state(self) -> StateRow:
         """The state, unless a service that began later has taken the store over."""
         state = state_of(self._database)
         if self._epoch is None:
@@ -119,7 +119,7 @@ class SqlStore(ABC):
             )
         return state
 
-    def _write_entries(self, batch: Batch, state: State) -> tuple[int, int]:
+    def _write_entries(self, batch: Batch, state: StateRow) -> tuple[int, int]:
         rows: list[tuple[object, ...]] = []
         total = state.log_total
         for number, entry in enumerate(batch.entries, start=state.last_entry + 1):
@@ -130,7 +130,7 @@ class SqlStore(ABC):
         self._database.run_many("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
         return state.last_entry + len(rows), total
 
-    def _write_audit(self, batch: Batch, state: State) -> int:
+    def _write_audit(self, batch: Batch, state: StateRow) -> int:
         rows = [
             (number, row.at, row.who, row.verb, row.target, row.outcome, row.detail)
             for number, row in enumerate(batch.audit, start=state.last_audit + 1)
@@ -252,18 +252,18 @@ class SqlStore(ABC):
         rows = self._at_once(lambda: self._database.rows(f"{_EPOCHS} ORDER BY number"))
         return tuple(Epoch(*row) for row in rows)
 
-    def usage(self) -> Usage:
+    def usage(self) -> StoreSize:
         """See `Store.usage`."""
         free, reserve = self._room()
 
-        def read() -> Usage:
+        def read() -> StoreSize:
             state = state_of(self._database)
             first = self._database.rows(
                 "SELECT number, total - length(body) - length(parts) FROM entries "
                 "ORDER BY number LIMIT 1"
             )
             first_entry, before = first[0] if first else (state.last_entry + 1, state.log_total)
-            return Usage(
+            return StoreSize(
                 self._size(),
                 state.log_total - before,
                 first_entry,

@@ -13,8 +13,8 @@ import numpy as np
 from themis.core.auction.problem import OfferedMachine
 from themis.core.auction.solution import Place
 from themis.core.auction.solvers.ladder.free_index import Shelves
-from themis.core.auction.solvers.ladder.resource_table import Table, Whole
-from themis.core.auction.solvers.prepared import Option, Prepared
+from themis.core.auction.solvers.ladder.resource_table import ResourceTable, Whole
+from themis.core.auction.solvers.prepared import Option, PreparedProblem
 from themis.core.model import CLUSTER, MACHINE, RACK, SLOT, Chunk
 
 _Before = tuple[int, tuple[Place, ...]] | None
@@ -24,7 +24,7 @@ _Before = tuple[int, tuple[Place, ...]] | None
 class Seating:
     """Bidders on machines. Changes since `begin` can be undone."""
 
-    def __init__(self, prepared: Prepared, table: Table) -> None:
+    def __init__(self, prepared: PreparedProblem, table: ResourceTable) -> None:
         self.prepared = prepared
         self.table = table
         self.shelves = Shelves(prepared.machines)

@@ -7,7 +7,7 @@ rows that take as much: that is a limit of its own (a cover), and the program ca
 
 import numpy as np
 
-from themis.core.auction.solvers.ladder.resource_table import Real, Table, Whole
+from themis.core.auction.solvers.ladder.resource_table import Real, ResourceTable, Whole
 
 LARGEST = 64
 """Of resources with more units than this, single rows take too little for such limits to matter."""
@@ -16,7 +16,7 @@ VIOLATED = 0.02
 """How much of a row a limit must cut off to be worth having."""
 
 
-def covers(table: Table, taken: Real, prices: Real) -> list[tuple[Whole, int]]:
+def covers(table: ResourceTable, taken: Real, prices: Real) -> list[tuple[Whole, int]]:
     """Limits that what the program took breaks: what each row takes, and what there is."""
     found: list[tuple[Whole, int]] = []
     some = np.flatnonzero(taken > 1e-9)
@@ -32,7 +32,7 @@ def covers(table: Table, taken: Real, prices: Real) -> list[tuple[Whole, int]]:
 
 
 def _cover(
-    table: Table, owner: Whole, taken: Real, some: Whole, resource: int
+    table: ResourceTable, owner: Whole, taken: Real, some: Whole, resource: int
 ) -> tuple[Whole, int] | None:
     usage, capacity = table.usage[:, resource], int(table.capacity[resource])
     using = some[usage[some] > 0]

@@ -29,7 +29,7 @@ from themis.core.auction.solvers.ladder.knapsack import (
 )
 from themis.core.auction.solvers.ladder.machine_patterns import Size
 from themis.core.auction.solvers.ladder.pin_lifting import Bundle, Lifting, OneMachine, bundles_of
-from themis.core.auction.solvers.ladder.resource_table import Real, Table, Whole
+from themis.core.auction.solvers.ladder.resource_table import Real, ResourceTable, Whole
 from themis.core.auction.solvers.milp import LOOSE
 from themis.core.model import MACHINE, RACK, SLOT
 
@@ -54,7 +54,7 @@ class Cutter:
     """Finds limits for one auction, by machines or by racks."""
 
     def __init__(
-        self, machines: Sequence[OfferedMachine], table: Table, *, racks: bool = True
+        self, machines: Sequence[OfferedMachine], table: ResourceTable, *, racks: bool = True
     ) -> None:
         self.table = table
         self.slots = {

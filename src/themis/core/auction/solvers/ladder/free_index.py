@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 
 from themis.core.auction.packing.exact import PackingLimitError, pack
-from themis.core.auction.packing.free_gpus import Holes, Need, Room
+from themis.core.auction.packing.free_gpus import ChunkNeed, Holes, Room
 from themis.core.auction.problem import OfferedMachine
 from themis.core.auction.solution import Place
 from themis.core.auction.solvers.prepared import is_hard
@@ -84,7 +84,7 @@ class Shelves:
         hard = [i for i, chunk in enumerate(chunks) if is_hard(chunk)]
         if not hard or not self._patience or sum(c.count for c in chunks) > self.free:
             return False
-        needs = [Need(chunks[i], allowed) for i in hard]
+        needs = [ChunkNeed(chunks[i], allowed) for i in hard]
         try:
             packed = pack(self._candidates([chunks[i] for i in hard], allowed), needs, STEPS)
         except PackingLimitError:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from themis.core.auction.solvers.ladder.lp_prices import Priced
-from themis.core.auction.solvers.ladder.resource_table import Flags, Real, Table, Whole
+from themis.core.auction.solvers.ladder.resource_table import Flags, Real, ResourceTable, Whole
 from themis.errors import InvariantError
 
 SLACK = 1e-10
@@ -63,7 +63,7 @@ class _Front:
 
 
 def search(
-    table: Table,
+    table: ResourceTable,
     priced: Priced,
     present: Flags,
     window: float,
@@ -138,7 +138,7 @@ def _odd(count: int) -> Whole:
 
 
 def _choices(
-    table: Table, priced: Priced, present: Flags, window: float
+    table: ResourceTable, priced: Priced, present: Flags, window: float
 ) -> tuple[list[_Free], Whole]:
     close = np.flatnonzero(priced.short <= window + SLACK)
     ends = np.searchsorted(close, table.first).tolist()

@@ -21,8 +21,8 @@ from themis.core.auction.solvers.ladder.lp_prices import Market
 from themis.core.auction.solvers.ladder.repair import Mender
 from themis.core.auction.solvers.ladder.resource_table import Whole, tabulate
 from themis.core.auction.solvers.ladder.winner_determination import MANY_MACHINES, Climb
-from themis.core.auction.solvers.prepared import Option, Prepared
-from themis.core.auction.solvers.registry import Find, Found, Left, is_late, start_of
+from themis.core.auction.solvers.prepared import Option, PreparedProblem
+from themis.core.auction.solvers.registry import Determination, Find, Left, is_late, start_of
 from themis.errors import InvariantError
 
 PACKING_LIMIT = 100
@@ -46,7 +46,7 @@ How = Literal["once", "several", "racks"]
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class SolveEffort:
     """How hard to try. A unit of work is about ten microseconds on a machine of 2024."""
 
     window: float
@@ -69,18 +69,20 @@ class Effort:
     """Nats: such a gap in a re-solve; it is felt by one winner only."""
 
 
-def effort_for(gpus: int, bidders: int) -> Effort:
+def effort_for(gpus: int, bidders: int) -> SolveEffort:
     """Proof for clusters of hundreds of GPUs; beyond, a gap far below what payments can show.
 
     More bidders make it no harder: few of their rows come near what so few GPUs are worth.
     """
     window = 0.08 / max(10, bidders)
     if gpus <= PROVABLE:
-        return Effort(window, 6_000, 12, 40, racks=True, highs=True, covers=3)
-    return Effort(window, 300, 12, 1, racks=False, highs=False, enough=4e-3, covers=6, fair=1.5e-2)
+        return SolveEffort(window, 6_000, 12, 40, racks=True, highs=True, covers=3)
+    return SolveEffort(
+        window, 300, 12, 1, racks=False, highs=False, enough=4e-3, covers=6, fair=1.5e-2
+    )
 
 
-def start(prepared: Prepared, left: Left | None = None) -> Find:
+def start(prepared: PreparedProblem, left: Left | None = None) -> Find:
     """Begin; what one determination learns, the next ones use."""
     return Ladder(prepared, left)
 
@@ -88,7 +90,7 @@ def start(prepared: Prepared, left: Left | None = None) -> Find:
 class Ladder:
     """Winner determinations on one problem; they share prices, limits, packings and a window."""
 
-    def __init__(self, prepared: Prepared, left: Left | None = None) -> None:
+    def __init__(self, prepared: PreparedProblem, left: Left | None = None) -> None:
         self.prepared = prepared
         self.left = left
         gpus = sum(offered.gpus for offered in prepared.machines)
@@ -112,7 +114,7 @@ class Ladder:
         self.base: Mender | None = None
         """Large auctions: the first allocation on its machines, for the re-solves to start from."""
 
-    def __call__(self, bidders: tuple[int, ...], budget: int | None) -> Found:
+    def __call__(self, bidders: tuple[int, ...], budget: int | None) -> Determination:
         """Determine the winners among these bidders."""
         climb = Climb(self, bidders, math.inf if budget is None else budget)
         exact = climb.run()
@@ -132,14 +134,14 @@ class Ladder:
             places = self._place(chosen)
         work, without = math.ceil(climb.work), climb.priced.without
         if places is None:
-            return Found(chosen, bound, exact, work, lambda: self._place(chosen), without)
+            return Determination(chosen, bound, exact, work, lambda: self._place(chosen), without)
         if self.base is None and not self.is_late():
             self.base = climb.mender or Mender(self.prepared, self.table, self)
             if climb.mender is None and climb.rows is not None:
                 self.base.adopt(climb.rows, places)
             self.base.seating.absent = frozenset()
             self.base.aims = frozenset((*self.market.most_of_rows().tolist(), *climb.wanted))
-        return Found(chosen, bound, exact, work, lambda: places, without)
+        return Determination(chosen, bound, exact, work, lambda: places, without)
 
     def _check(self, climb: Climb) -> None:
         """What is said of the others must be about them: kept fractions rest on it."""
@@ -149,7 +151,7 @@ class Ladder:
         if climb.value > climb.bound + ROUNDING * max(1.0, abs(climb.bound)):
             raise InvariantError("an allocation exceeds its bound", (climb.value, climb.bound))
 
-    def revalued(self, prepared: Prepared) -> Find:
+    def revalued(self, prepared: PreparedProblem) -> Find:
         """Start again at the gains of this problem; limits and packings stay what they were.
 
         Bidders without rows there are not going to be asked for, so their gains do not matter.

@@ -12,7 +12,7 @@ import highspy
 import numpy as np
 import numpy.typing as npt
 
-from themis.core.auction.solvers.ladder.resource_table import Real, Table, Whole
+from themis.core.auction.solvers.ladder.resource_table import Real, ResourceTable, Whole
 from themis.core.auction.solvers.registry import Left
 
 _OPTIONS: dict[str, bool | int | float | str] = {
@@ -62,7 +62,7 @@ class Priced:
 class Market:
     """The linear program of one auction."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: ResourceTable) -> None:
         self.table = table
         self.bidders = len(table.first) - 1
         self.pivots = 0

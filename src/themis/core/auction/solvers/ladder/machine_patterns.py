@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from themis.core.auction.solvers.prepared import Prepared
+from themis.core.auction.solvers.prepared import PreparedProblem
 from themis.core.model import MACHINE, SLOT
 
 MAX_PATTERNS = 2_000
@@ -33,14 +33,14 @@ class MachineClass:
         return sum(self.slots) * len(self.members)
 
 
-def bidder_groups(prepared: Prepared) -> tuple[list[frozenset[int] | None], tuple[int, ...]]:
+def bidder_groups(prepared: PreparedProblem) -> tuple[list[frozenset[int] | None], tuple[int, ...]]:
     """Distinct sets of allowed machines, and the number of each bidder's."""
     groups: dict[frozenset[int] | None, int] = {}
     numbers = tuple(groups.setdefault(b.machines, len(groups)) for b in prepared.bidders)
     return list(groups), numbers
 
 
-def machine_classes(prepared: Prepared) -> list[MachineClass]:
+def machine_classes(prepared: PreparedProblem) -> list[MachineClass]:
     """The classes of a problem, in machine order."""
     groups, _ = bidder_groups(prepared)
     pinned = {

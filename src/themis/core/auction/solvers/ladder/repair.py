@@ -17,8 +17,8 @@ from themis.core.auction.packing.one_pass import load_most
 from themis.core.auction.solution import Place
 from themis.core.auction.solvers.ladder.assignment_trial import Seating
 from themis.core.auction.solvers.ladder.lp_prices import Priced
-from themis.core.auction.solvers.ladder.resource_table import Flags, Real, Table, Whole
-from themis.core.auction.solvers.prepared import Prepared
+from themis.core.auction.solvers.ladder.resource_table import Flags, Real, ResourceTable, Whole
+from themis.core.auction.solvers.prepared import PreparedProblem
 
 CHOICES = 4
 """Rows that one bidder may swap for, at most."""
@@ -54,8 +54,8 @@ class Mender:
 
     def __init__(
         self,
-        prepared: Prepared,
-        table: Table,
+        prepared: PreparedProblem,
+        table: ResourceTable,
         deadline: Deadline,
         absent: frozenset[int] = frozenset(),
     ) -> None:

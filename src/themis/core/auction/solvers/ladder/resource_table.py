@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from themis.core.auction.solvers.ladder.machine_patterns import bidder_groups
 from themis.core.auction.solvers.milp import LOOSE, Kind, kind_of
-from themis.core.auction.solvers.prepared import Option, Prepared
+from themis.core.auction.solvers.prepared import Option, PreparedProblem
 from themis.core.model import MACHINE, RACK, SLOT, Chunk
 
 Whole = npt.NDArray[np.int64]
@@ -68,7 +68,7 @@ def _entries(row: Whole, kind: Whole, amount: Whole) -> Entries:
 
 
 @dataclass(slots=True)
-class Table:
+class ResourceTable:
     """All rows of an auction that could win alone, bidder after bidder.
 
     `usage` is rows x resources, `capacity` what there is of each; resources may be added, kinds
@@ -108,7 +108,7 @@ class Table:
         self.capacity = np.append(self.capacity, capacity)
 
 
-def tabulate(prepared: Prepared) -> Table:
+def tabulate(prepared: PreparedProblem) -> ResourceTable:
     """The table of a problem, with the counts that can limit it."""
     groups, numbers = bidder_groups(prepared)
     options = [option for rows in prepared.options for option in rows]
@@ -142,7 +142,7 @@ def tabulate(prepared: Prepared) -> Table:
     sizes = np.bincount([option.bidder for option in options], minlength=len(prepared.bidders))
     first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
     needed = _most(usage, first) > capacity
-    return Table(
+    return ResourceTable(
         options,
         first,
         np.array([option.gain for option in options], dtype=np.float64),
@@ -162,7 +162,7 @@ def _marks(kinds: int) -> Whole:
 
 
 def _limits(
-    prepared: Prepared,
+    prepared: PreparedProblem,
     kinds: Sequence[Kind],
     groups: Sequence[frozenset[int] | None],
     entries: Entries,
@@ -182,7 +182,7 @@ def _limits(
 
 
 def _usage(
-    prepared: Prepared,
+    prepared: PreparedProblem,
     entries: Entries,
     options: Sequence[Option],
     weights: Whole,
@@ -207,7 +207,7 @@ def _most(usage: Whole, first: Whole) -> Whole:
 
 
 def _region(
-    prepared: Prepared,
+    prepared: PreparedProblem,
     kinds: Sequence[Kind],
     groups: Sequence[frozenset[int] | None],
     group: int,
@@ -251,7 +251,7 @@ def _within(kind: Kind, group: int, groups: Sequence[frozenset[int] | None]) -> 
 
 
 def _contested(
-    prepared: Prepared, kinds: Sequence[Kind], entries: Entries, options: Sequence[Option]
+    prepared: PreparedProblem, kinds: Sequence[Kind], entries: Entries, options: Sequence[Option]
 ) -> list[tuple[Whole, int]]:
     """Machines that more than one bidder is pinned to."""
     machine = np.array([-1 if kind[2] is None else kind[2] for kind in kinds], dtype=np.int64)

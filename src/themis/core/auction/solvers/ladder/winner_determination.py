@@ -12,7 +12,7 @@ from themis.core.auction.solvers.ladder.cover_cuts import covers
 from themis.core.auction.solvers.ladder.label_dp import Labels, search
 from themis.core.auction.solvers.ladder.lp_prices import Priced
 from themis.core.auction.solvers.ladder.repair import Mender
-from themis.core.auction.solvers.ladder.resource_table import Flags, Table, Whole
+from themis.core.auction.solvers.ladder.resource_table import Flags, ResourceTable, Whole
 from themis.core.auction.solvers.registry import start_of
 from themis.errors import InvariantError
 
@@ -63,7 +63,7 @@ class Climb:
     def __init__(self, ladder: "Ladder", bidders: tuple[int, ...], budget: float) -> None:
         self.ladder = ladder
         self.effort = ladder.effort
-        self.table: Table = ladder.table
+        self.table: ResourceTable = ladder.table
         self.bidders = bidders
         self.budget = budget
         self.present: Flags = np.zeros(len(ladder.prepared.bidders), dtype=bool)
