@@ -13,8 +13,6 @@ import pytest
 
 from tests.support.grpc_service import until
 from themis.core.model import AppId, JobId, Machine, OwnerId
-from themis.core.steward.commands import NodeMemory
-from themis.core.steward.events import RunLimits
 from themis.engines import base
 from themis.engines.base import Capabilities, Discovered, FoundProgram, Gpu, LogPiece, Task
 from themis.engines.host import boottime
@@ -26,6 +24,8 @@ from themis.errors import (
     RefusedError,
     UnavailableError,
 )
+from themis.node.core.commands import NodeMemory
+from themis.node.core.events import RunLimits
 from themis.node.disk import NodeDisk, NodeRunRecord
 from themis.node.node import Node, NodeSettings
 from themis.node.runs import NO_PROGRAM_CODE, RESUMABLE_CODE, advice, task_for

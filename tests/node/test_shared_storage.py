@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.grpc_service import until
-from themis.core.steward import events as ev
+from themis.node.core import events as ev
 from themis.node.health import Health
 from themis.node.runs import Happened
 from themis.node.shared_storage import MARKS, SharedStorage, marked_by

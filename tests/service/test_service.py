@@ -23,8 +23,6 @@ from themis.core.fairness.ideal_time import Convention
 from themis.core.model import AppId, Bid, GpuId, JobId, Lease, Machine, OwnerId
 from themis.core.model.reasons import Reason
 from themis.core.policies import policy
-from themis.core.steward import commands as cmd
-from themis.core.steward import events as nev
 from themis.core.steward.events import StopRequested
 from themis.core.steward.rows import RunEnd
 from themis.core.tuners import tuner_for
@@ -36,6 +34,8 @@ from themis.errors import (
     UnavailableError,
     UnknownAppError,
 )
+from themis.node.core import commands as cmd
+from themis.node.core import events as nev
 from themis.node.core.node_core import NodeCore
 from themis.protocol.agent_messages import (
     AgentReport,

@@ -23,9 +23,9 @@ from typing import Any
 from themis.config.keys import Address
 from themis.core.auction.problem import MAX_ROWS
 from themis.core.model import Machine
-from themis.core.steward import commands as cmd
-from themis.core.steward import events as nev
 from themis.errors import LimitError, ThemisError, UnavailableError
+from themis.node.core import commands as cmd
+from themis.node.core import events as nev
 from themis.node.core.node_core import NodeCore
 from themis.protocol.node_messages import NodeReport
 from themis.rpc.client import CALL_SECONDS, Connection, Credentials, NodeClient

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from themis.core.steward import events as ev
 from themis.engines import base
 from themis.engines.base import Engine
 from themis.engines.host import boottime
+from themis.node.core import events as ev
 from themis.node.disk import NodeDisk, NodeRunRecord
 from themis.node.metric_progress import Trail
 from themis.node.runs import (

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from themis.core.steward.commands import NodeMemory
 from themis.errors import ConfigError, CorruptLogError, RefusedError, UnavailableError
+from themis.node.core.commands import NodeMemory
 from themis.protocol.node_messages import RunOrder
 from themis.recording.codec import decode, dumps, loads
 

@@ -5,11 +5,11 @@ import logging
 from contextlib import suppress
 from functools import partial
 
-from themis.core.steward import events as ev
 from themis.engines import base
 from themis.engines.base import Engine
 from themis.engines.host.detached_thread import aside
 from themis.errors import ThemisError
+from themis.node.core import events as ev
 from themis.node.runs import MOST_MESSAGE, Put
 from themis.node.shared_storage import SharedStorage
 

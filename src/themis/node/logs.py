@@ -12,10 +12,10 @@ import logging
 from collections.abc import Callable, Collection
 from functools import partial
 
-from themis.core.steward import events as ev
 from themis.engines.base import Engine, LogPiece
 from themis.engines.host import boottime
 from themis.errors import ThemisError
+from themis.node.core import events as ev
 from themis.node.runs import Put, tag_of
 from themis.protocol.node_messages import MOST_LOG, LogPart, LogWanted
 

@@ -18,11 +18,11 @@ from typing import assert_never
 
 from themis import __version__
 from themis.core.model import Machine
-from themis.core.steward import commands as cmd
-from themis.core.steward import events as ev
 from themis.engines.base import Engine
 from themis.engines.host import boottime
 from themis.node.adoption import Adoption
+from themis.node.core import commands as cmd
+from themis.node.core import events as ev
 from themis.node.core.node_core import NodeCore
 from themis.node.disk import NodeDisk
 from themis.node.health import Health

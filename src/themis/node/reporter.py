@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol
 
-from themis.core.steward import events as ev
 from themis.engines.host import boottime
 from themis.errors import ThemisError, UnavailableError
+from themis.node.core import events as ev
 from themis.node.runs import Put
 from themis.ops.log_format import marked, report_id
 from themis.protocol.node_messages import NodeReport, Orders

@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Coroutine
 from functools import partial
 from typing import Any, assert_never
 
-from themis.core.steward import events as ev
 from themis.engines import base
 from themis.engines.base import Engine
 from themis.engines.host import boottime
 from themis.errors import ConfigError, ThemisError
+from themis.node.core import events as ev
 from themis.node.disk import NodeDisk
 from themis.node.runs import (
     MOST_MESSAGE,

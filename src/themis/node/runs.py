@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from themis.core.steward import events as ev
 from themis.engines import base
 from themis.engines.base import Engine, Task
 from themis.engines.metrics.sources import SourceSpec
+from themis.node.core import events as ev
 from themis.node.disk import NodeRunRecord
 from themis.node.metric_progress import Trail
 from themis.protocol.node_messages import LogWanted, MetricsSource, RunOrder

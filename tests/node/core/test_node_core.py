@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from themis.core.model import AppId, JobId, Machine, OwnerId
-from themis.core.steward import commands as cmd
-from themis.core.steward import events as ev
-from themis.core.steward.commands import NodeMemory
+from themis.node.core import commands as cmd
+from themis.node.core import events as ev
+from themis.node.core.commands import NodeMemory
 from themis.node.core.node_core import NodeCore
 from themis.protocol.node_messages import (
     MOST_PARTS,

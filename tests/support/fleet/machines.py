@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from themis.core.model import Machine
-from themis.core.steward import commands as cmd
-from themis.core.steward import events as ev
-from themis.core.steward.events import RunLimits
+from themis.node.core import commands as cmd
+from themis.node.core import events as ev
+from themis.node.core.events import RunLimits
 from themis.node.core.node_core import NodeCore
 from themis.protocol.node_messages import Orders, Point, RunOrder, RunState
 

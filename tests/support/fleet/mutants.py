@@ -10,18 +10,12 @@ from typing import Any, ClassVar
 from tests.support.fleet.fault_rates import SERVICE_ONLY, STORM, Weather
 from themis.core.arbiter import events as arbiter_events
 from themis.core.model import AppId, GpuId, Lease
-from themis.core.steward import commands as cmd
-from themis.core.steward.events import (
-    FoundRun,
-    ReleaseRequested,
-    ReportCame,
-    RunExited,
-    RunLimits,
-    RunRequested,
-)
+from themis.core.steward.events import ReleaseRequested, ReportCame, RunRequested
 from themis.core.steward.node_table import NodeEntry
 from themis.core.steward.rows import RunEnd
 from themis.core.steward.steward import Steward
+from themis.node.core import commands as cmd
+from themis.node.core.events import FoundRun, RunExited, RunLimits
 from themis.node.core.node_core import NodeCore
 from themis.protocol.node_messages import (
     LeaseTerms,

@@ -5,8 +5,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from tests.support.fleet.machines import SimNode
-from themis.core.steward import events as ev
 from themis.core.steward.commands import AnswerReport
+from themis.node.core import events as ev
 from themis.protocol.node_messages import NodeReport
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from tests.support.fleet.service import Saved, SimService, Zombie
 from themis.core.arbiter import Settings
 from themis.core.model import AppId, Machine
 from themis.core.policies import policy
-from themis.core.steward import events as ev
-from themis.core.steward.commands import NodeMemory
+from themis.node.core import events as ev
+from themis.node.core.commands import NodeMemory
 from themis.node.core.node_core import NodeCore
 
 SETTINGS = Settings(

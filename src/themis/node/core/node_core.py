@@ -16,9 +16,9 @@ import math
 from typing import assert_never
 
 from themis.core.model import Machine
-from themis.core.steward import commands as cmd
-from themis.core.steward import events as ev
-from themis.core.steward.events import RunLimits
+from themis.node.core import commands as cmd
+from themis.node.core import events as ev
+from themis.node.core.events import RunLimits
 from themis.node.core.run_states import HeldLease, NodeRun
 from themis.protocol.metric_cursors import shared_out
 from themis.protocol.node_messages import (

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from themis.core.model import AppId
-from themis.core.steward.events import RunLimits
+from themis.node.core.events import RunLimits
 from themis.protocol.node_messages import Point, RunOrder, RunReport, RunState
 
 
