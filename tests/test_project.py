@@ -16,7 +16,6 @@ from tests.support.requirements import require_tool
 
 ROOT = Path(__file__).parent.parent
 HEAVY = ("grpc", "matplotlib", "numba", "numpy", "optuna", "psycopg", "ray")
-FRAGMENT = re.compile(r"[a-z0-9-]+\.(added|changed|deprecated|removed|fixed|security)\.md")
 CONSTRAINT = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+")
 
 # Written so that this file does not match itself.
@@ -118,13 +117,6 @@ def test_no_property_test_holds_on_to_its_number_of_examples_when_fuzzing() -> N
 def test_constraints_are_plain_pins() -> None:
     odd = [line for line in constraint_lines() if not CONSTRAINT.fullmatch(line)]
     assert odd == []
-
-
-def test_changelog_fragments_are_named_by_kind_and_say_something() -> None:
-    fragments = [path for path in (ROOT / "changelog.d").iterdir() if path.name != "README.md"]
-    odd = [path.name for path in fragments if not FRAGMENT.fullmatch(path.name)]
-    assert odd == []
-    assert all(path.read_text().strip() for path in fragments)
 
 
 def test_every_dependency_named_in_pyproject_is_pinned() -> None:
