@@ -63,9 +63,9 @@ def test_every_number_of_the_paper_folder_is_on_the_paper_page() -> None:
     assert sorted(name for name in tests if name not in text) == []
 
 
-def test_decisions_are_numbered_without_gaps_and_listed() -> None:
+def test_decisions_have_numbers_of_their_own_and_are_listed() -> None:
     files = sorted(path.name for path in (DOCS / "decisions").glob("[0-9]*.md"))
-    assert [name[:4] for name in files] == [f"{n:04d}" for n in range(1, len(files) + 1)]
+    assert len({name[:4] for name in files}) == len(files)
     index = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
     assert LINK.findall(index) == files
 

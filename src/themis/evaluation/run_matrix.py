@@ -201,7 +201,7 @@ def unprinted(measured: MatrixNumbers) -> tuple[str, ...]:
             f"has fewer than {FEWEST} seeds in some rows, for a run takes long: what such a row "
             "shows may be chance, and figures leave it out"
         )
-    return (f"{LITERAL} {note} (docs/decisions/0054). More with --policies {LITERAL}.",)
+    return (f"{LITERAL} {note} (docs/decisions/0053). More with --policies {LITERAL}.",)
 
 
 def over(

@@ -193,7 +193,7 @@ class Themis(Caller):
         # Who runs is worth a little more: without this, apps of equal standing take turns.
         bonus = 1.0 + self.hysteresis if app.held else 1.0
         # And it is urgent a little sooner, or it would lose what it won by being so, wait, and be
-        # urgent again a beat later (decision 0050).
+        # urgent again a beat later (decision 0031).
         if self.rank is Rank.NOW or rho * bonus >= self.urgent:
             return rho * bonus
         days = app.queued_work / (_DAY * max(1, view.topology.gpus))
