@@ -1,10 +1,11 @@
-"""The service's side of agent hosts: one process for each owner whose apps need one.
+"""Starts, restarts and ends agent hosts: one child process for each owner whose apps need agents.
 
-    hosts = Hosts(service, vault, HostCommand(config, grpc))
-    await hosts.run()            # until cancelled; then they are ended
+    supervisor = HostSupervisor(submitted_apps, vault, HostCommand(config, grpc))
+    await supervisor.run()       # until cancelled; then the hosts are ended
 
-A host is a child that ends with the service: it reads a pipe that nobody writes to, and goes when
-that is closed. Training does not mind: nodes hold what was leased, and the next agent goes on.
+A host ends with the service: its standard input is a pipe that the service never writes to, and the
+host exits when that closes. Training goes on meanwhile: nodes keep what is leased, and the next
+agent takes over.
 """
 
 import asyncio
@@ -17,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from themis.agent_host.prewarmed_host import SpareHost, log_file, token_file
 from themis.config.keys import Address, ServiceConfig
 from themis.core.model import OwnerId
 from themis.errors import ThemisError
@@ -26,24 +26,23 @@ from themis.security.tokens import HOST_NOTE, Role, Vault, create_token, forget_
 
 _LOG = logging.getLogger(__name__)
 
-_SPARE_LOG = ".spare.log"
-_PATIENCE = 5.0
-"""Seconds that a host gets to end."""
-_LINGER = 30.0
+_END_TIMEOUT = 5.0
+"""Seconds that a host gets to end before it is killed."""
+_IDLE_TIMEOUT = 30.0
 """Seconds that a host without apps is kept."""
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
+_FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 30.0
 _STEADY = 60.0
-"""A host that ran for so long begins anew at once."""
+"""Seconds after which a host counts as healthy: the next restart backs off from the start again."""
 
 
-class Demand(Protocol):
-    """Who needs a host."""
+class HostDemand(Protocol):
+    """Tells which owners need a host."""
 
     def hosting(self) -> Iterable[OwnerId]:
-        """Owners with apps that need an agent of the service's."""
+        """Owners with apps that need an agent of the service."""
 
     async def hosting_changed(self, seconds: float) -> None:
-        """Wait until that may have changed, so long at most."""
+        """Wait until that may have changed, for this many seconds at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +51,20 @@ class HostCommand:
 
     config: ServiceConfig
     grpc: Address
-    """The service's door for them (`GrpcServer.own`)."""
+    """The service's address for its own hosts (`GrpcServer.own`)."""
 
+    @property
     def folder(self) -> Path:
-        """Where tokens and logs of hosts are."""
+        """The folder of the hosts' tokens and logs."""
         return self.config.state_dir / "agents"
 
-    def argv(self, owner: OwnerId | None = None) -> list[str]:
-        """The command of an owner's host, or of one that is told later whose it is."""
-        command = [sys.executable, "-m", "themis", "agents", "--server", str(self.grpc)]
-        command += ["--folder", str(self.folder())]
-        if owner is not None:
-            command += ["--owner", owner]
-        command += ["--log-level", self.config.log_level, "--log-format", self.config.log_format]
-        return command
+    def argv(self, token_file: Path) -> list[str]:
+        """The command of a host that reads its token from this file."""
+        return [
+            *(sys.executable, "-m", "themis", "agents", "--server", str(self.grpc)),
+            *("--token-file", str(token_file)),
+            *("--log-level", self.config.log_level, "--log-format", self.config.log_format),
+        ]
 
 
 @dataclass(slots=True)
@@ -74,12 +73,12 @@ class _Host:
     idle_since: float | None = None
 
 
-class Hosts:
-    """Starts, restarts and ends hosts."""
+class HostSupervisor:
+    """Keeps a host running for each owner that needs one."""
 
     def __init__(
         self,
-        demand: Demand,
+        demand: HostDemand,
         vault: Vault,
         command: HostCommand,
         *,
@@ -92,26 +91,23 @@ class Hosts:
         self._wall = wall
         self._monotonic = monotonic
         self._hosts: dict[OwnerId, _Host] = {}
-        self._spare = SpareHost(lambda: self._start(command.folder() / _SPARE_LOG, command.argv()))
 
     async def run(self) -> None:
-        """Keep a host for everybody who needs one, until cancelled."""
-        # Those of an earlier service.
-        known = tokens(self._vault)
-        self._forget(credential.id for credential in known if credential.note == HOST_NOTE)
-        self._command.folder().mkdir(mode=0o700, exist_ok=True)
-        keeping = asyncio.create_task(self._spare.keep())
+        """Supervise until cancelled."""
+        # Tokens that an earlier service left behind.
+        for credential in tokens(self._vault):
+            if credential.note == HOST_NOTE:
+                forget_token(self._vault, credential.id)
+        self._command.folder.mkdir(mode=0o700, exist_ok=True)
         try:
             while True:
                 self._match(set(self._demand.hosting()))
-                await self._demand.hosting_changed(_LINGER / 2)
+                await self._demand.hosting_changed(_IDLE_TIMEOUT / 2)
         finally:
-            tasks = [keeping, *(host.task for host in self._hosts.values())]
+            tasks = [host.task for host in self._hosts.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            if self._spare.process is not None:
-                await _end(self._spare.process)
 
     def _match(self, owners: set[OwnerId]) -> None:
         now = self._monotonic()
@@ -120,60 +116,51 @@ class Hosts:
                 host.idle_since = None
             elif host.idle_since is None:
                 host.idle_since = now
-            elif now - host.idle_since >= _LINGER:
+            elif now - host.idle_since >= _IDLE_TIMEOUT:
                 host.task.cancel()
                 del self._hosts[owner]
         for owner in sorted(owners - set(self._hosts)):
             self._hosts[owner] = _Host(asyncio.create_task(self._keep(owner), name=f"host {owner}"))
 
     async def _keep(self, owner: OwnerId) -> None:
-        wait = _FIRST_WAIT
+        wait = _FIRST_BACKOFF
         while True:
-            began = self._monotonic()
+            started = self._monotonic()
             try:
-                code = await self._one(owner)
-                _LOG.warning("the agents of %s ended with %s and begin again", owner, code)
+                code = await self._run_once(owner)
+                _LOG.warning("the agent host of %s exited with %s and starts again", owner, code)
             except (OSError, ThemisError) as error:
-                _LOG.error("the agents of %s cannot be started: %s", owner, error)
-            if self._monotonic() - began > _STEADY:
-                wait = _FIRST_WAIT
+                _LOG.error("the agent host of %s cannot be started: %s", owner, error)
+            if self._monotonic() - started > _STEADY:
+                wait = _FIRST_BACKOFF
             await asyncio.sleep(wait)
-            wait = min(_LONGEST_WAIT, 2.0 * wait)
+            wait = min(_LONGEST_BACKOFF, 2.0 * wait)
 
-    async def _one(self, owner: OwnerId) -> int | None:
-        """One process from its start to its end."""
+    async def _run_once(self, owner: OwnerId) -> int:
+        """Run one process from its start to its exit; returns its exit code."""
         issued = create_token(self._vault, Role.TENANT, owner, now=self._wall(), note=HOST_NOTE)
-        folder, process = self._command.folder(), None
         try:
-            secret = token_file(folder, owner)
-            secret.unlink(missing_ok=True)  # Of an earlier one, which is not valid any more.
-            write_secret(secret, issued.token)
-            process = await self._spare.take(owner)
-            if process is None:
-                process = await self._start(log_file(folder, owner), self._command.argv(owner))
-            return await process.wait()
-        finally:
-            if process is not None:
+            token_file = self._command.folder / f"{owner}.token"
+            token_file.unlink(missing_ok=True)  # That of an earlier host is not valid any more.
+            write_secret(token_file, issued.token)
+            with (self._command.folder / f"{owner}.log").open("ab", 0) as log:
+                process = await asyncio.create_subprocess_exec(
+                    *self._command.argv(token_file),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            try:
+                return await process.wait()
+            finally:
                 await _end(process)
-            self._forget([issued.credential.id])
-
-    async def _start(self, log: Path, argv: list[str]) -> asyncio.subprocess.Process:
-        with log.open("ab", 0) as out:
-            return await asyncio.create_subprocess_exec(
-                *argv,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-
-    def _forget(self, numbers: Iterable[str]) -> None:
-        for number in list(numbers):
-            forget_token(self._vault, number)
+        finally:
+            forget_token(self._vault, issued.credential.id)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Close the pipe, and see the process go."""
+    """Close the pipe and terminate the process; kill it if it does not exit in time."""
     if process.returncode is not None:
         return
     if process.stdin is not None:
@@ -181,7 +168,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError):
         process.terminate()
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_END_TIMEOUT):
             await process.wait()
     except TimeoutError:
         with suppress(ProcessLookupError):

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from themis import __version__
-from themis.agent_host.host_supervisor import HostCommand, Hosts
+from themis.agent_host.host_supervisor import HostCommand, HostSupervisor
 from themis.config.keys import KEYS, Address, ServiceConfig, value_of
 from themis.config.loader import MAPPINGS, Loaded
 from themis.config.parsing import plain
@@ -139,8 +139,8 @@ class Serving:
             stack.enter_context(self._signals())
             for work in (self._keep_house(service), self._sweep(vault)):
                 stack.callback(asyncio.create_task(work).cancel)
-            hosts = Hosts(service.hosting, vault, HostCommand(config, own))
-            hosting = asyncio.create_task(hosts.run())
+            supervisor = HostSupervisor(service.hosting, vault, HostCommand(config, own))
+            hosting = asyncio.create_task(supervisor.run())
             hosting.add_done_callback(_tell_failure)
             stack.push_async_callback(_ended, hosting)
             epoch = service.steward.epoch
