@@ -39,7 +39,7 @@ from themis.security.token_files import write_secret
 from themis.security.token_store import KeptVault
 from themis.security.tokens import Role, create_token
 from themis.service.persistence.log_entries import body_of, commands_in
-from themis.service.persistence.recovery import CLUSTER, recall
+from themis.service.persistence.recovery import CLUSTER, recover
 from themis.service.persistence.store import Batch, LogEntry, open_store
 
 OWN = 50
@@ -96,7 +96,7 @@ class Lab:
         settings = Settings(**self.settings)  # type: ignore[arg-type]  # checked where it is made
         with closing(open_store(self.url)) as store:
             rule = policy(self.rule, **self.options)
-            memory = recall(store, rule, settings, themis.__version__, seed=1)
+            memory = recover(store, rule, settings, themis.__version__, seed=1)
             store.commit(Batch(kept=dict(memory.kept)))
             for machine in machines(nodes, gpus):
                 memory.steward.arbiter.handle(MachineJoined(memory.clock.now(), machine))

@@ -30,7 +30,7 @@ from themis.protocol.agent_messages import (
 from themis.protocol.node_messages import Program, RunState
 from themis.rpc.methods import NODE_BYTES
 from themis.rpc.wire import Bounds, from_bytes, to_bytes
-from themis.service.outbox import Desk
+from themis.service.outbox import AgentOutbox
 
 APP = AppId("sweep")
 ENV = tuple((f"VARIABLE_{number}", "x" * 100) for number in range(20))
@@ -171,7 +171,7 @@ def test_what_went_wrong_is_said_once_where_the_agent_runs(
 
 
 def test_last_lines_of_many_runs_come_in_several_answers() -> None:
-    desk = Desk(APP, 1, 0.0)
+    desk = AgentOutbox(APP, 1, 0.0)
     desk.take(AgentReport(APP, "s", 1, 0, 0), 0.0, 1)
     desk.stand(AgentStart(simple_app("sweep", gpus=1, jobs=1), Topology(()), (), (), 0, ()))
     for run in range(900):

@@ -19,7 +19,7 @@ from themis.protocol.agent_messages import AgentReport
 from themis.protocol.node_messages import NodeReport, Orders, SlotReport, SlotState
 from themis.rpc.client import Connection, NodeClient
 from themis.rpc.methods import EXCHANGE, EXCHANGES, REPORT, REPORTS, RPCS, Rpc
-from themis.rpc.stream import Talk
+from themis.rpc.stream import CallStream
 from themis.rpc.wire import to_bytes
 from themis.security.tokens import Role, revoke_token
 from themis.service import grpc_server
@@ -115,7 +115,7 @@ def test_a_stream_that_the_service_ended_is_opened_again(
 
 def test_a_message_that_is_too_long_is_not_weather(tmp_path: Path) -> None:
     async def work(world: World) -> None:
-        talk = Talk(world.connection(Role.NODE, "m0"), REPORTS, REPORT)
+        talk = CallStream(world.connection(Role.NODE, "m0"), REPORTS, REPORT)
         with pytest.raises(RefusedError, match="at most 4194304"):
             await talk.ask(bytes(5 << 20), 5.0)
         await talk.ask(to_bytes(report_of(1)), 5.0)
@@ -160,15 +160,15 @@ def test_streams_are_counted_and_those_on_which_nothing_is_said_are_calls_too(
         streams = [connection.stream(EXCHANGES) for _ in range(3 + 4)]
         await until(lambda: sum(world.server._streams._open.values()) == 7)
         with pytest.raises(LimitError, match="7 streams are open"):
-            await Talk(connection, EXCHANGES, EXCHANGE).ask(b"", 5.0)
+            await CallStream(connection, EXCHANGES, EXCHANGE).ask(b"", 5.0)
         for stream in streams:
             stream.cancel()
         await until(lambda: not world.server._streams._open)
         for _ in range(2):
             with pytest.raises(RefusedError, match="not such a message"):
-                await Talk(connection, EXCHANGES, EXCHANGE).ask(b"\xff", 5.0)
+                await CallStream(connection, EXCHANGES, EXCHANGE).ask(b"\xff", 5.0)
         with pytest.raises(LimitError, match="again in 1"):
-            await Talk(connection, EXCHANGES, EXCHANGE).ask(b"\xff", 5.0)
+            await CallStream(connection, EXCHANGES, EXCHANGE).ask(b"\xff", 5.0)
 
     at_the_door(tmp_path, door=door)(work)
 
@@ -218,14 +218,14 @@ def test_a_refusal_does_not_get_lost(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         for _ in range(50):
             with pytest.raises(UnknownCallerError):
-                await Talk(Connection(world.address), REPORTS, REPORT).ask(b"", 5.0)
+                await CallStream(Connection(world.address), REPORTS, REPORT).ask(b"", 5.0)
 
     at_the_door(tmp_path)(work)
 
 
 def test_every_message_on_a_stream_needs_a_token_that_is_valid_then(tmp_path: Path) -> None:
     async def work(world: World) -> None:
-        talk = Talk(world.connection(Role.NODE, "m0"), REPORTS, REPORT)
+        talk = CallStream(world.connection(Role.NODE, "m0"), REPORTS, REPORT)
         await talk.ask(to_bytes(report_of(1)), 5.0)
         number = world.token_file(Role.NODE, "m0").read_text().split("_")[1]
         revoke_token(world.vault, number, now=WALL)
@@ -320,7 +320,7 @@ class OldService:
 def test_a_service_that_was_away_may_have_streams_when_it_is_back() -> None:
     async def work() -> None:
         way = OldService()
-        talk = Talk(cast("Connection", way), REPORTS, REPORT)
+        talk = CallStream(cast("Connection", way), REPORTS, REPORT)
         for _ in range(2):
             assert await talk.ask(b"hello", 1.0) == b"hello"
         assert way.made == [REPORTS.path, REPORT.path, REPORT.path]

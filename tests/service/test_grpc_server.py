@@ -67,7 +67,7 @@ from themis.rpc.methods import (
     code_of,
     error_of,
 )
-from themis.rpc.stream import Talk
+from themis.rpc.stream import CallStream
 from themis.rpc.wire import themis_pb2, to_bytes
 from themis.rpc.wire.convert import message_class
 from themis.security.certificate_authority import make_authority, make_client, make_server
@@ -75,7 +75,7 @@ from themis.security.permissions import TABLE, Access
 from themis.security.token_files import write_secret
 from themis.security.tokens import HOST_NOTE, Identity, Role, Secret, create_token, revoke_token
 from themis.service.grpc_server import GrpcServer, GrpcSettings
-from themis.service.outbox import MOST_VALUES, Desk
+from themis.service.outbox import MOST_VALUES, AgentOutbox
 
 IDLE = Settings(heartbeat=0.05)
 """Answers come at once, and nothing happens."""
@@ -545,7 +545,7 @@ def test_connections_that_say_nothing_or_nonsense_keep_nobody_else_out(tmp_path:
 
 
 def test_of_many_topologies_an_agent_hears_the_last(tmp_path: Path) -> None:
-    desk = Desk(SWEEP, 1, 0.0)
+    desk = AgentOutbox(SWEEP, 1, 0.0)
     desk.take(says(), 0.0, 1)
     desk.stand(AgentStart(simple_app("sweep"), Topology(()), (), (), 0, ()))
     desk.put(OverNews("no"))
@@ -734,7 +734,7 @@ def test_nothing_that_is_sent_is_our_fault(
         rng = random.Random(7)
         who = (Role.NODE, "m0") if rpc.takes is NodeReport else (Role.TENANT, "ann")
         connection = world.connection(*who)
-        talk = Talk(connection, rpc, rpc)
+        talk = CallStream(connection, rpc, rpc)
         await world.node("m0").report(report_of("m0"))
         taken, weather = 0, []
         for _ in range(150):
@@ -785,7 +785,7 @@ def test_points_that_come_again_after_a_restart_are_heard_once() -> None:
 
 
 def test_an_answer_has_a_bounded_number_of_points() -> None:
-    desk = Desk(SWEEP, 1, 0.0)
+    desk = AgentOutbox(SWEEP, 1, 0.0)
     desk.take(AgentReport(SWEEP, "s", 1, 0, 0), 0.0, 1)
     spec = simple_app("sweep", gpus=1, jobs=1)
     desk.stand(AgentStart(spec, Topology(()), (), (), 0, ()))

@@ -284,7 +284,7 @@ def test_no_owner_keeps_others_from_reading_the_logs_on_a_node(
 
     async def work() -> None:
         host = Quiet()
-        desk = log_requests.LogDesk(host)
+        desk = log_requests.LogRequests(host)
 
         def ask(owner: str) -> asyncio.Task[LogPart | None]:
             want = LogWanted(1, SWEEP, OwnerId(owner), J0, 0, 64, number=desk.number())

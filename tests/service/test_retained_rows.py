@@ -11,7 +11,7 @@ from themis.core.steward.rows import Kept
 from themis.recording.codec import loads
 from themis.service import retained_rows
 from themis.service.persistence.recovery import _KINDS
-from themis.service.retained_rows import KEPT_FOR, Departed, Ended, Rows, Submissions
+from themis.service.retained_rows import KEPT_FOR, EndedApp, EndedApps, Rows, SubmissionKeys
 
 ANN, BOB = OwnerId("ann"), OwnerId("bob")
 
@@ -30,10 +30,10 @@ def record(name: str, end: float, owner: OwnerId = ANN) -> AppRecord:
 
 def test_the_end_of_an_app_is_known_for_a_week() -> None:
     kept: dict[str, str] = {"other": "row"}
-    departed = Departed(kept, Convention.FAIR_SHARE)
+    departed = EndedApps(kept, Convention.FAIR_SHARE)
     apply(kept, departed.note(record("a", end=10.0)))
     apply(kept, departed.note(record("b", end=20.0, owner=BOB)))
-    assert departed.find(AppId("a")) == Ended(ANN, "finished", 2.0, 10.0, 3.0)
+    assert departed.find(AppId("a")) == EndedApp(ANN, "finished", 2.0, 10.0, 3.0)
     assert not departed.old(10.0 + KEPT_FOR)
     apply(kept, departed.old(15.0 + KEPT_FOR))
     assert departed.find(AppId("a")) is None
@@ -52,7 +52,7 @@ def test_who_lists_all_ends_has_each_read_once(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(retained_rows, "loads", note)
     kept: dict[str, str] = {"other": "row"}
-    departed = Departed(kept, Convention.FAIR_SHARE)
+    departed = EndedApps(kept, Convention.FAIR_SHARE)
     for number in range(3):
         apply(kept, departed.note(record(f"a{number}", end=10.0 + number)))
     for _ in range(2):
@@ -68,7 +68,7 @@ def test_who_lists_all_ends_has_each_read_once(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_key_is_known_for_a_week_and_is_its_owners() -> None:
     kept: dict[str, str] = {}
-    keys = Submissions(kept)
+    keys = SubmissionKeys(kept)
     apply(kept, keys.note(ANN, "k/1", AppId("a"), 10.0))
     apply(kept, keys.note(BOB, "k/1", AppId("b"), 20.0))
     assert (keys.find(ANN, "k/1"), keys.find(BOB, "k/1")) == ("a", "b")
@@ -78,7 +78,7 @@ def test_a_key_is_known_for_a_week_and_is_its_owners() -> None:
 
 def test_keys_stay_up_to_the_last_of_an_app_that_is_under_way() -> None:
     kept: dict[str, str] = {}
-    keys = Submissions(kept)
+    keys = SubmissionKeys(kept)
     for number in range(3):
         apply(kept, keys.note(ANN, f"tuner {number}", AppId(f"a{number}"), 10.0 + number))
     apply(kept, keys.note(BOB, "k", AppId("b"), 5.0))
@@ -93,7 +93,7 @@ def test_beyond_a_number_an_owner_loses_their_own_oldest(monkeypatch: pytest.Mon
     monkeypatch.setattr(retained_rows, "MOST_KEYS", 3)
     monkeypatch.setattr(retained_rows, "MOST_ENDED", 2)
     kept: dict[str, str] = {}
-    keys, departed = Submissions(kept), Departed(kept, Convention.FAIR_SHARE)
+    keys, departed = SubmissionKeys(kept), EndedApps(kept, Convention.FAIR_SHARE)
     apply(kept, keys.note(BOB, "k", AppId("b"), 0.0))
     for number in range(5):
         apply(kept, keys.note(ANN, f"k{number}", AppId(f"a{number}"), float(number)))
@@ -109,7 +109,7 @@ def test_beyond_a_number_an_owner_loses_their_own_oldest(monkeypatch: pytest.Mon
 
 def test_a_key_without_a_time_is_dated_when_it_is_found() -> None:
     kept = {"submit/ann/k": "sweep"}
-    keys = Submissions(kept)
+    keys = SubmissionKeys(kept)
     assert keys.find(ANN, "k") == "sweep"
     apply(kept, keys.old(100.0))
     assert keys.find(ANN, "k") == "sweep"

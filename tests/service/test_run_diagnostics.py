@@ -24,7 +24,7 @@ from themis.protocol.node_messages import (
 )
 from themis.service.explanations import facts_of
 from themis.service.http.serializers import app_sheet
-from themis.service.persistence.round_history import RoundBook
+from themis.service.persistence.round_history import RoundHistory
 from themis.service.run_diagnostics import QUIET, reason_of, runs_by_app, trouble_of
 
 A, J0 = AppId("a"), JobId("j0")
@@ -39,7 +39,7 @@ class Scene:
     limit: float = 100.0
     number: int = 0
     steward: Steward = field(init=False)
-    book: RoundBook = field(default_factory=RoundBook)
+    book: RoundHistory = field(default_factory=RoundHistory)
 
     def seen(self, app: AppId) -> float | None:
         return 0.0

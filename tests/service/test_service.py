@@ -61,12 +61,16 @@ from themis.service.agent_sessions import AGENT_TTL
 from themis.service.cluster_clock import Sources
 from themis.service.dashboard.page_history import PageHistory
 from themis.service.persistence.log_replay import PrunedLogError, replay_store
-from themis.service.persistence.recovery import longest_hold, recall
-from themis.service.persistence.round_history import Arrival, RoundBook, read_rounds
-from themis.service.persistence.start_parameters import StartParameters, terms_of, terms_row
+from themis.service.persistence.recovery import longest_hold, recover
+from themis.service.persistence.round_history import Arrival, RoundHistory, read_rounds
+from themis.service.persistence.start_parameters import (
+    StartParameters,
+    parameters_of,
+    parameters_row,
+)
 from themis.service.persistence.store import open_store
 from themis.service.persistence.store.base import Batch, LogEntry, Store
-from themis.service.retained_rows import Departed
+from themis.service.retained_rows import EndedApps
 from themis.service.service import Service
 
 SETTINGS = Settings(
@@ -109,12 +113,12 @@ class Cluster:
         # Virtual time begins at 0 in each test; a restart finds the wall clock further on.
         self.store = self.wrap(open_store(f"sqlite:///{self.path}", reserve_bytes=0))
         sources = Sources(loop.time, lambda: 1e9 + loop.time())
-        memory = recall(self.store, policy(self.rule), SETTINGS, "test", seed=3, sources=sources)
+        memory = recover(self.store, policy(self.rule), SETTINGS, "test", seed=3, sources=sources)
         self.solving = Inline()
         self.service = Service(memory, self.store, self.solving, AtOnce())
         await self.service.start()
         terms = StartParameters(self.rule, settings=SETTINGS)
-        self.service.keep(terms_row(self.service.kept, memory.epoch.number, terms))
+        self.service.keep(parameters_row(self.service.kept, memory.epoch.number, terms))
         return self.service
 
     def kill(self) -> None:
@@ -849,7 +853,7 @@ def test_a_service_that_came_back_with_another_policy_replays_with_both(tmp_path
                 await cluster.start()
                 await asyncio.sleep(70.0)
             assert cluster.service is not None
-            found = terms_of(cluster.service.kept, "store")
+            found = parameters_of(cluster.service.kept, "store")
             # One row for each change, and none for a start that changed nothing.
             told = {epoch: terms.policy for epoch, terms in found.items()}
             assert told == {1: "fifo", 2: "equal-share", 4: "themis"}
@@ -904,7 +908,7 @@ def test_a_store_that_names_no_policy_or_strange_code_needs_one_named(tmp_path: 
         with pytest.raises(ConfigError, match="--policy"):
             replay_store(store)
         assert replay_store(store, policy="fifo").same
-        store.commit(Batch(kept=terms_row({}, 1, StartParameters("mine:Policy"))))
+        store.commit(Batch(kept=parameters_row({}, 1, StartParameters("mine:Policy"))))
         with pytest.raises(ConfigError, match="if you trust that code"):
             replay_store(store)
         store.commit(Batch(entries=(replace(entry, body='{"events":[{"type":"No"}]}'),)))
@@ -919,7 +923,7 @@ def test_rounds_from_before_a_restart_are_still_there(tmp_path: Path) -> None:
         records = [step for step in steps if isinstance(step, RoundRecord)]
         numbers = [record.round for record in records]
         assert len(numbers) > 1
-        book = RoundBook()
+        book = RoundHistory()
         book.add(replace(records[-1], failed="as it is now"), {})
         # Read backwards and in parts, and still in order; what is there is not replaced.
         for begin in range(end - 5, -5, -5):
@@ -929,10 +933,10 @@ def test_rounds_from_before_a_restart_are_still_there(tmp_path: Path) -> None:
         assert book.round(numbers[-1])[0].failed == "as it is now"
         assert book.round(numbers[-1])[1] == records[-2]
         assert book.owners(numbers[-2]) == {"one": "ann", "two": "ann"}
-        few = RoundBook(most=1)
+        few = RoundHistory(most=1)
         few.remember(steps)
         assert few.numbers() == numbers[-1:]
-        past = PageHistory(Departed({}, Convention.FAIR_SHARE))
+        past = PageHistory(EndedApps({}, Convention.FAIR_SHARE))
         past.remember(steps, {})
         assert {(item.held.app, item.owner) for item in past.segments()} >= {("one", "ann")}
         assert past.histories.of("one").rho or past.histories.of("one").reasons
@@ -960,7 +964,7 @@ def test_a_name_is_whose_it_was_when_the_round_was_held(tmp_path: Path) -> None:
     record = next(step for step in reversed(steps) if isinstance(step, RoundRecord))
     one, two = (replace(record, round=number) for number in (1, 2))
     arrivals = [Arrival(AppId("one"), OwnerId(who)) for who in ("ann", "bob")]
-    book = RoundBook()
+    book = RoundHistory()
     book.remember((arrivals[0], one, arrivals[1], two))
     # "two" arrived before all that is remembered, and is still there.
     book.conclude({AppId("one"): OwnerId("cat"), AppId("two"): OwnerId("dan")})
@@ -969,7 +973,7 @@ def test_a_name_is_whose_it_was_when_the_round_was_held(tmp_path: Path) -> None:
     book.add(replace(record, round=3), {AppId("one"): OwnerId("cat")})
     assert book.owners(1)[AppId("one")] == "ann"
     # Nobody's where nobody knows: who is there now need not have been there then.
-    lost = RoundBook()
+    lost = RoundHistory()
     lost.remember((one, arrivals[1], two))
     lost.conclude({AppId("one"): OwnerId("bob")})
     assert lost.owners(1) == {}
@@ -982,7 +986,7 @@ def test_a_round_that_is_held_while_others_are_remembered_keeps_its_own_names(
     with open_store(_log_of_two_apps(tmp_path), read_only=True) as store:
         steps = read_rounds(store, 1, store.usage().next_entry - 1)
     record = next(step for step in reversed(steps) if isinstance(step, RoundRecord))
-    book = RoundBook()
+    book = RoundHistory()
     book.remember((Arrival(AppId("one"), OwnerId("ann")), record))
     new = record.round + 1
     book.add(replace(record, round=new), {AppId("one"): OwnerId("ann")})

@@ -19,7 +19,7 @@ from themis.recording.cluster_snapshots import ProcessStage, Snapshot, dumps_sna
 from themis.recording.codec import loads
 from themis.service.service import Service
 from themis.service.snapshot import snapshot_of
-from themis.service.submitted_apps import Sheets
+from themis.service.submitted_apps import SubmittedApps
 from themis.sim.config import PreparedRun, RunConfig, prepare
 from themis.sim.snapshot_sim import Fork
 
@@ -87,7 +87,7 @@ def test_a_snapshot_knows_processes_in_all_stages(played: Played) -> None:
 def test_whether_trials_may_end_at_any_time_is_known_without_reading_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def sheet(self: Sheets, app: AppId) -> SubmittedApp:
+    def sheet(self: SubmittedApps, app: AppId) -> SubmittedApp:
         raise AssertionError(f"the file of {app} is read")
 
     async def work() -> None:
@@ -97,10 +97,10 @@ def test_whether_trials_may_end_at_any_time_is_known_without_reading_files(
                 body = json.dumps({"stop": {"method": method, "max_iterations": 10}})
                 rows = desk.service.hosting.note(SubmittedApp(AppId(name), OwnerId("ann"), body, 1))
                 desk.service.keep(rows)
-            monkeypatch.setattr(Sheets, "sheet", sheet)
+            monkeypatch.setattr(SubmittedApps, "sheet", sheet)
             found = {app.app: app.tuner for app in snapshot_of(desk.service).apps}
             assert found == {"ends": CURVES, "stays": ""}
-            again = Sheets(desk.service.kept, lambda: ())
+            again = SubmittedApps(desk.service.kept, lambda: ())
             assert again.stop_of(AppId("ends")) == "curve"
             again.forget(AppId("ends"))
             assert again.stop_of(AppId("ends")) == ""

@@ -23,7 +23,7 @@ from themis.security.token_files import write_secret
 from themis.security.token_store import KeptVault
 from themis.security.tokens import Role, create_token
 from themis.service.grpc_server import GrpcServer, GrpcSettings
-from themis.service.persistence.recovery import recall
+from themis.service.persistence.recovery import recover
 from themis.service.persistence.store import open_store
 from themis.service.persistence.store.base import Store
 from themis.service.service import Service
@@ -69,7 +69,7 @@ class World:
         url = f"sqlite:///{self.folder / 'store.db'}"
         store = self._store = open_store(url, reserve_bytes=0)
         rule = policy(self.rule)
-        memory = recall(store, rule, self.settings, "test", seed=3, node_ttl=self.node_ttl)
+        memory = recover(store, rule, self.settings, "test", seed=3, node_ttl=self.node_ttl)
         self._service = Service(memory, store, Inline())
         await self._service.start()
         door = replace(self.door, wall=lambda: WALL)

@@ -28,8 +28,8 @@ from themis.recording.codec import dumps
 from themis.security.token_store import KeptVault
 from themis.security.tokens import Role, create_token
 from themis.service.http.app import Api, ApiSettings, make_api
-from themis.service.persistence.recovery import recall
-from themis.service.persistence.start_parameters import StartParameters, terms_row
+from themis.service.persistence.recovery import recover
+from themis.service.persistence.start_parameters import StartParameters, parameters_row
 from themis.service.persistence.store import open_store
 from themis.service.service import Service
 
@@ -92,10 +92,10 @@ async def desk_of(
         settings: Of its arbiter.
     """
     store = open_store(f"sqlite:///{path / 'store.sqlite'}", reserve_bytes=0)
-    memory = recall(store, rule or policy("equal-share"), settings or Settings(), "test")
+    memory = recover(store, rule or policy("equal-share"), settings or Settings(), "test")
     service = Service(memory, store, Inline(), AtOnce())
     await service.start()
-    service.keep(terms_row(service.kept, memory.epoch.number, StartParameters("equal-share")))
+    service.keep(parameters_row(service.kept, memory.epoch.number, StartParameters("equal-share")))
     if not known:
         for machine in machines:
             service.steward._feed(ev.MachineJoined(service.now(), machine))

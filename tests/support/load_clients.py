@@ -30,7 +30,7 @@ from themis.node.core.node_core import NodeCore
 from themis.protocol.node_messages import NodeReport
 from themis.rpc.client import CALL_SECONDS, Connection, Credentials, NodeClient
 from themis.rpc.methods import EXCHANGE, EXCHANGES
-from themis.rpc.stream import Talk
+from themis.rpc.stream import CallStream
 from themis.rpc.wire import themis_pb2
 
 KINDS = ("honest", "dead", "slow", "hostile")
@@ -140,7 +140,7 @@ class Agent:
     def __init__(self, plan: AgentPlan, address: Address, sights: Sights) -> None:
         self.plan = plan
         self.connection = Connection(address, Credentials(Path(plan.token_file)))
-        self.talk = Talk(self.connection, EXCHANGES, EXCHANGE)
+        self.talk = CallStream(self.connection, EXCHANGES, EXCHANGE)
         self.sights = sights
         self.report = themis_pb2.AgentReport(app=plan.app, session="crowd")
         self.rng = random.Random(plan.app)
@@ -263,7 +263,7 @@ class HostileAgent(Agent):
             junk = self.rng.choice(
                 (b"\xff" * 100, b"", self.rng.randbytes(2000), b"\n" * 300_000, b"\x0a\x05")
             )
-            other = Talk(self.connection, EXCHANGES, EXCHANGE)
+            other = CallStream(self.connection, EXCHANGES, EXCHANGE)
             calls = [self.connection.call(EXCHANGE, junk, timeout=2.0) for _ in range(2)]
             calls.append(other.ask(junk, 2.0))
             for answer in await asyncio.gather(*calls, return_exceptions=True):

@@ -33,7 +33,7 @@ def serve(context: typer.Context, config: ServiceFile = None) -> None:
     loaded = service_configuration(context, config)
     start_logging(loaded.config)
     try:
-        from themis.service.process import Serving  # noqa: PLC0415 - see above
+        from themis.service.process import ServiceProcess  # noqa: PLC0415 - see above
     except ModuleNotFoundError as error:
         raise ConfigError("serve", error.name, "pip install 'themis-scheduler[server]'") from None
 
@@ -44,7 +44,7 @@ def serve(context: typer.Context, config: ServiceFile = None) -> None:
         return found.loaded
 
     async def run() -> None:
-        await Serving(loaded, again=again, announce=lambda where: _say(where, loaded)).run()
+        await ServiceProcess(loaded, again=again, announce=lambda where: _say(where, loaded)).run()
 
     import asyncio  # noqa: PLC0415 - late, so that other commands start quickly
 

@@ -41,7 +41,7 @@ from themis.rpc.methods import (
     Rpc,
     error_of,
 )
-from themis.rpc.stream import Talk
+from themis.rpc.stream import CallStream
 from themis.rpc.wire import Bounds, from_bytes, to_bytes
 from themis.rpc.wire.convert import DOWN
 from themis.security.tls import grpc_client
@@ -208,13 +208,13 @@ class _Client:
         self.connection = connection
         self._under_way: asyncio.Task[bytes] | None = None
 
-    async def _ask(self, rpc: Rpc | Talk, value: object, kind: type[_Answer]) -> _Answer:
+    async def _ask(self, rpc: Rpc | CallStream, value: object, kind: type[_Answer]) -> _Answer:
         raw = to_bytes(value)
         if self._under_way is not None:
             self._under_way.cancel()
         asking = (
             rpc.ask(raw, CALL_SECONDS)
-            if isinstance(rpc, Talk)
+            if isinstance(rpc, CallStream)
             else self.connection.call(rpc, raw, CALL_SECONDS)
         )
         call = self._under_way = asyncio.create_task(asking)
@@ -239,7 +239,7 @@ class NodeClient(_Client):
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
-        self._talk = Talk(connection, REPORTS, REPORT)
+        self._talk = CallStream(connection, REPORTS, REPORT)
 
     async def report(self, report: NodeReport) -> Orders:
         """Send a report; returns with the orders that answer it.
@@ -261,7 +261,7 @@ class AgentClient(_Client):
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
-        self._talk = Talk(connection, EXCHANGES, EXCHANGE)
+        self._talk = CallStream(connection, EXCHANGES, EXCHANGE)
 
     async def exchange(self, report: AgentReport) -> News:
         """Say something, and hear what is new.

@@ -22,7 +22,7 @@ _UNKNOWN = "UNIMPLEMENTED"
 """What a service says that is older than this stream."""
 
 
-class Talk:
+class CallStream:
     """One stream at a time, opened when it is needed."""
 
     def __init__(self, connection: "Connection", rpc: Rpc, instead: Rpc) -> None:

@@ -1,6 +1,6 @@
 """The agents' side of the service: who speaks for each app, what was said, and what is to be told.
 
-agents = Agents(service, memory)
+agents = AgentSessions(service, memory)
 news = await agents.exchange(report)
 agents.tell(app, OfferNews(...))        # waits on its desk until it is heard
 """
@@ -42,11 +42,11 @@ from themis.protocol.agent_messages import (
     TrialSaid,
 )
 from themis.service.message_mapping import event_of, run_news
-from themis.service.outbox import Desk
+from themis.service.outbox import AgentOutbox
 from themis.service.persistence.recovery import RecoveredState, longest_hold
 from themis.service.program_checks import trouble_with, trouble_with_params
 from themis.service.prometheus import Metrics
-from themis.service.retained_rows import Departed
+from themis.service.retained_rows import EndedApps
 
 AGENT_TTL = 30.0
 """Seconds of silence after which an app's agent counts as unreachable."""
@@ -62,7 +62,7 @@ class ServiceForAgents(Protocol):
         """The state; read only."""
 
     @property
-    def departed(self) -> Departed:
+    def departed(self) -> EndedApps:
         """Apps that are over."""
 
     def apply(self, event: StewardEvent) -> Outcome:
@@ -83,13 +83,13 @@ class ServiceForAgents(Protocol):
         """Where the times of bids are counted."""
 
 
-class Agents:
+class AgentSessions:
     """All desks, and the calls that wait at them."""
 
     def __init__(self, host: ServiceForAgents, memory: RecoveredState) -> None:
         self._host = host
         self._epoch = memory.epoch.number
-        self.desks: dict[AppId, Desk] = {}
+        self.desks: dict[AppId, AgentOutbox] = {}
         self._waiting: dict[AppId, asyncio.Future[None]] = {}
         self._offers: dict[AppId, tuple[OfferNews, float]] = {}
         """What each app was last asked and when, if it has not answered."""
@@ -103,7 +103,7 @@ class Agents:
     def begin(self) -> None:
         """Have a desk for every app."""
         for app, state in self._host.steward.arbiter.world.apps.items():
-            self.desks[app] = Desk(app, self._epoch, self._host.now())
+            self.desks[app] = AgentOutbox(app, self._epoch, self._host.now())
             self.desks[app].unreachable = Reason.AGENT_UNREACHABLE in state.suspended
 
     def hush(self, error: Exception) -> None:
@@ -119,14 +119,14 @@ class Agents:
             wait = longest_hold(self._host.steward.arbiter.settings)
             self._host.apply(ev.RoundsHeld(now, now + wait))
 
-    def receive(self, app: AppId) -> Desk | None:
+    def receive(self, app: AppId) -> AgentOutbox | None:
         """Have a desk for an app that is about to arrive; returns the one of a namesake."""
         before = self.desks.get(app)
         if app not in self._host.steward.arbiter.world.apps:
-            self.desks[app] = Desk(app, self._epoch, self._host.now())
+            self.desks[app] = AgentOutbox(app, self._epoch, self._host.now())
         return before
 
-    def send_away(self, app: AppId, before: Desk | None) -> None:
+    def send_away(self, app: AppId, before: AgentOutbox | None) -> None:
         """It was not taken: everything is as it was."""
         if before is None:
             del self.desks[app]
@@ -297,7 +297,7 @@ class Agents:
         if desk is None:
             epoch = self._epoch
             first = report.heard + 1 if report.epoch == epoch else 1
-            desk = self.desks[app] = Desk(app, epoch, self._host.now(), first)
+            desk = self.desks[app] = AgentOutbox(app, epoch, self._host.now(), first)
         desk.conclude(OverNews(ended.outcome))
         desk.take(report, self._host.now(), report.fence)
         if not desk.pending:
@@ -306,13 +306,13 @@ class Agents:
             raise UnknownAppError(app, "it has ended")
         return desk.news(self._host.now())
 
-    def _desk_of(self, app: AppId) -> Desk:
+    def _desk_of(self, app: AppId) -> AgentOutbox:
         desk = self.desks.get(app)
         if desk is None:
-            desk = self.desks[app] = Desk(app, self._epoch, self._host.now())
+            desk = self.desks[app] = AgentOutbox(app, self._epoch, self._host.now())
         return desk
 
-    def _admit(self, desk: Desk, report: AgentReport) -> int:
+    def _admit(self, desk: AgentOutbox, report: AgentReport) -> int:
         """The session that a report is of, which may begin with it.
 
         Raises:
@@ -330,7 +330,7 @@ class Agents:
         # One that is new is stored before anything is told of it, and so after its standing.
         return self._open(desk, report.session)
 
-    def _open(self, desk: Desk, session: str) -> int:
+    def _open(self, desk: AgentOutbox, session: str) -> int:
         """Begin the talk with an agent; what it has not heard of its runs is told again.
 
         Raises:
@@ -363,7 +363,7 @@ class Agents:
             if self._waiting.get(app) is waiting:
                 del self._waiting[app]
 
-    def _stand(self, desk: Desk) -> None:
+    def _stand(self, desk: AgentOutbox) -> None:
         """Tell an agent everything, as it is durable now."""
         arbiter = self._host.steward.arbiter
         state = arbiter.world.apps.get(desk.app)

@@ -15,8 +15,8 @@ from themis.core.steward.rows import WantedRun
 from themis.core.steward.steward import Steward
 from themis.protocol.node_messages import RunState
 from themis.service.admission_warnings import kind_of
-from themis.service.persistence.round_history import RoundBook
-from themis.service.retained_rows import Ended
+from themis.service.persistence.round_history import RoundHistory
+from themis.service.retained_rows import EndedApp
 from themis.service.run_diagnostics import amiss, crashes_of, quiet_for, reason_of
 
 
@@ -28,7 +28,7 @@ class ServiceForExplanations(Protocol):
         """The state; read only."""
 
     @property
-    def book(self) -> RoundBook:
+    def book(self) -> RoundHistory:
         """The last rounds."""
 
     def seen(self, app: AppId) -> float | None:
@@ -79,14 +79,14 @@ def facts_of(host: ServiceForExplanations, app: AppId, now: float) -> Facts:
     )
 
 
-def facts_of_ended(app: AppId, ended: Ended, now: float) -> Facts:
+def facts_of_ended(app: AppId, ended: EndedApp, now: float) -> Facts:
     """What there is to say of an app that is over."""
     failed = ended.outcome.startswith("failed")
     reason = Reason.FAILED if failed else Reason.ENDED
     return Facts(app=app, reason=reason, now=now, outcome=ended.outcome, ended=ended.at)
 
 
-def _last_round(book: RoundBook, app: AppId) -> RoundRecord | None:
+def _last_round(book: RoundHistory, app: AppId) -> RoundRecord | None:
     """The newest round that says something of an app."""
     for number in reversed(book.numbers()):
         record, _ = book.round(number)

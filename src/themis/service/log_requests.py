@@ -1,6 +1,6 @@
 """People who read logs, and the nodes that have them: asked for in orders, answered in reports.
 
-    desk = LogDesk(host)
+    requests = LogRequests(host)
     await desk.read("ann", app, job, offset=0, limit=65536, wait=20.0, caller="t1")
     desk.take("m0", report.logs)
 
@@ -53,7 +53,7 @@ class ServiceForLogs(Protocol):
 Waiting = dict[LogWanted, asyncio.Future[LogPart]]
 
 
-class LogDesk:
+class LogRequests:
     """Who waits for which part of which log."""
 
     def __init__(self, host: ServiceForLogs) -> None:
@@ -181,7 +181,7 @@ class _Reading:
 
     def __init__(
         self,
-        desk: LogDesk,
+        desk: LogRequests,
         host: ServiceForLogs,
         owner: OwnerId,
         app: AppId,

@@ -29,7 +29,7 @@ TEXT_AS_A_VALUE = 16
 """So many characters of a log count as one value."""
 
 
-class Desk:
+class AgentOutbox:
     """The state of the talk with one agent."""
 
     def __init__(self, app: AppId, epoch: int, at: float, first: int = 1) -> None:

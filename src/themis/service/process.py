@@ -1,6 +1,6 @@
 """The service as a process: store, service, doors, signals, and an end within seconds.
 
-    await Serving(loaded, again=lambda: load(path)).run()
+    await ServiceProcess(loaded, again=lambda: load(path)).run()
 
 Order matters at the start: certificates and addresses are checked, the store is locked and read, a
 round can be held, and only then does anybody get an answer. At the end the doors close first, what
@@ -42,13 +42,13 @@ from themis.service.grpc_server import GrpcServer, GrpcSettings
 from themis.service.http.app import Api, ApiSettings, make_api
 from themis.service.http.connection_limits import Guard
 from themis.service.http.server import open_http
-from themis.service.persistence.recovery import RecoveredState, recall
+from themis.service.persistence.recovery import RecoveredState, recover
 from themis.service.persistence.round_history import REMEMBERED, Steps, read_rounds
-from themis.service.persistence.start_parameters import StartParameters, terms_row
+from themis.service.persistence.start_parameters import StartParameters, parameters_row
 from themis.service.persistence.store import is_new, open_store
 from themis.service.persistence.store.base import Store
 from themis.service.service import Service
-from themis.service.solver.worker_client import Solving
+from themis.service.solver.worker_client import SolverClient
 
 _LOG = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Listening:
     epoch: int = 0
 
 
-class Serving:
+class ServiceProcess:
     """One run of the service."""
 
     def __init__(
@@ -171,7 +171,7 @@ class Serving:
 
     async def _begin(self, store: Store, config: ServiceConfig, *, new: bool) -> Service:
         rule = policy(config.policy, **dict(self._loaded.policy_options))
-        solving = Solving(config.solver)
+        solving = SolverClient(config.solver)
         # The solver's process loads its libraries while the store is read.
         loading = asyncio.create_task(solving.start())
         try:
@@ -190,7 +190,7 @@ class Serving:
         terms = StartParameters(
             config.policy, dict(self._loaded.policy_options), self._loaded.settings
         )
-        service.keep(terms_row(service.kept, memory.epoch.number, terms))
+        service.keep(parameters_row(service.kept, memory.epoch.number, terms))
         if service.steward.arbiter.settings != self._loaded.settings:
             await service.carry_out(ev.SettingsChanged(service.now(), self._loaded.settings))
         return service
@@ -419,7 +419,7 @@ def _recall_at_once(
     """Recall without looking for garbage meanwhile: everything that is made stays."""
     gc.disable()
     try:
-        memory = recall(
+        memory = recover(
             store,
             rule,
             settings,

@@ -35,7 +35,7 @@ _Kind = TypeVar("_Kind")
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedApp:
     """An app that is over. Times are the cluster's."""
 
     owner: OwnerId
@@ -48,18 +48,18 @@ class Ended:
     """On a private share; 0 if it did no work."""
 
 
-class Departed:
+class EndedApps:
     """Apps that are over."""
 
     def __init__(self, kept: Mapping[str, str], convention: Convention) -> None:
         self._kept = kept
         self._convention = convention
-        self._known: dict[str, tuple[str, Ended | None]] = {}
+        self._known: dict[str, tuple[str, EndedApp | None]] = {}
         """Rows that were read, as text and as what it says."""
 
     def note(self, record: AppRecord) -> Rows:
         """The row that says how an app ended."""
-        ended = Ended(
+        ended = EndedApp(
             record.owner,
             record.outcome,
             record.arrival,
@@ -74,12 +74,12 @@ class Departed:
         key = _ENDED + app
         return {key: None} if key in self._kept else {}
 
-    def find(self, app: AppId) -> Ended | None:
+    def find(self, app: AppId) -> EndedApp | None:
         """How an app ended; None if nobody knows."""
         text = self._kept.get(_ENDED + app)
-        return None if text is None else _read(Ended, text)
+        return None if text is None else _read(EndedApp, text)
 
-    def all(self) -> list[tuple[AppId, Ended]]:
+    def all(self) -> list[tuple[AppId, EndedApp]]:
         """All apps that are over and not forgotten, the last to end first."""
         known = [(AppId(key.removeprefix(_ENDED)), ended) for key, ended in self._rows()]
         return sorted(known, key=lambda item: (-item[1].at, item[0]))
@@ -94,14 +94,14 @@ class Departed:
         ends = sorted((ended.at, key) for key, ended in self._rows())
         return _outlived(ends, now, MOST_ENDED)
 
-    def _rows(self) -> list[tuple[str, Ended]]:
+    def _rows(self) -> list[tuple[str, EndedApp]]:
         """All of them. Each is read once: for ten thousand nobody else is served half a second."""
         before, self._known = self._known, {}
         for key, text in self._kept.items():
             if key.startswith(_ENDED):
                 known = before.get(key)
                 if known is None or known[0] != text:
-                    known = text, _read(Ended, text)
+                    known = text, _read(EndedApp, text)
                 self._known[key] = known
         return [(key, ended) for key, (_, ended) in self._known.items() if ended is not None]
 
@@ -123,7 +123,7 @@ class _Submitted:
     at: float
 
 
-class Submissions:
+class SubmissionKeys:
     """Keys that were used: the same submission, sent again, is the same app."""
 
     def __init__(self, kept: Mapping[str, str]) -> None:

@@ -13,7 +13,7 @@ from themis.core.arbiter import events as ev
 _PREFIX = "removed/"
 
 
-class Removed:
+class RetiredMachines:
     """Their names."""
 
     def __init__(self, kept: Mapping[str, str]) -> None:

@@ -54,22 +54,22 @@ from themis.protocol.agent_messages import (
 from themis.protocol.node_messages import NodeReport, Orders
 from themis.security.audit import AuditRow
 from themis.security.redaction import clean
-from themis.service.agent_sessions import Agents
+from themis.service.agent_sessions import AgentSessions
 from themis.service.dashboard.change_feed import Watchers
 from themis.service.dashboard.page_history import PageHistory
 from themis.service.forecast_jobs import Forecasts
-from themis.service.log_requests import LogDesk
+from themis.service.log_requests import LogRequests
 from themis.service.operator_log import lines_of
-from themis.service.persistence.commit_queue import Writer
+from themis.service.persistence.commit_queue import CommitQueue
 from themis.service.persistence.log_entries import body_of
 from themis.service.persistence.recovery import CLUSTER, RecoveredState, fleet_rows
-from themis.service.persistence.round_history import RoundBook
+from themis.service.persistence.round_history import RoundHistory
 from themis.service.persistence.store.base import Batch, LogEntry, Store
 from themis.service.prometheus import Metrics
-from themis.service.retained_rows import Departed, Rows, Submissions
-from themis.service.retired_machines import Removed
+from themis.service.retained_rows import EndedApps, Rows, SubmissionKeys
+from themis.service.retired_machines import RetiredMachines
 from themis.service.solver.deadlines import Deadlines
-from themis.service.submitted_apps import Sheets
+from themis.service.submitted_apps import SubmittedApps
 
 _LOG = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class Service:
         self._solving = solving
         self._steward: Steward = memory.steward
         self._clock = memory.clock
-        self._writer: Writer | None = None
+        self._writer: CommitQueue | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._polls: dict[str, tuple[tuple[int, int], asyncio.Future[Orders]]] = {}
         self._deadlines = Deadlines()
@@ -120,15 +120,15 @@ class Service:
         self._closing = False
         self.taken = 0
         """How many outcomes of the steward there were."""
-        self.departed = Departed(memory.kept, self._steward.arbiter.settings.convention)
+        self.departed = EndedApps(memory.kept, self._steward.arbiter.settings.convention)
         """Apps that are over."""
-        self.agents = Agents(self, memory)
+        self.agents = AgentSessions(self, memory)
         """Who speaks for apps, and what they are to be told."""
-        self._submissions = Submissions(memory.kept)
-        self.hosting = Sheets(memory.kept, self._active)
-        self.removed = Removed(memory.kept)
+        self._submissions = SubmissionKeys(memory.kept)
+        self.hosting = SubmittedApps(memory.kept, self._active)
+        self.removed = RetiredMachines(memory.kept)
         """Apps that were submitted as files."""
-        self.book = RoundBook()
+        self.book = RoundHistory()
         """The last rounds."""
         self.past = PageHistory(self.departed)
         """What was, for the pages."""
@@ -136,7 +136,7 @@ class Service:
         """Who looks at pages that change."""
         self.metrics = Metrics(self)
         """What Prometheus reads."""
-        self.logs = LogDesk(self)
+        self.logs = LogRequests(self)
         """Who reads what jobs print."""
         self.forecasts = Forecasts()
         """Who asks what would be."""
@@ -145,7 +145,7 @@ class Service:
 
     async def start(self) -> None:
         """Begin to serve."""
-        self._writer = Writer(self._store, self._memory.changed, self._thread)
+        self._writer = CommitQueue(self._store, self._memory.changed, self._thread)
         self.agents.begin()
         # What was only intended when the last service ended was never acknowledged.
         intents = {key: None for key in self._memory.kept if key.startswith("intent/")}
@@ -180,7 +180,7 @@ class Service:
         await self._solving.close()
 
     @property
-    def writer(self) -> Writer:
+    def writer(self) -> CommitQueue:
         """What makes things durable."""
         assert self._writer is not None, "the service has not begun"
         return self._writer
@@ -467,7 +467,7 @@ class Service:
 
         Raises:
             UnavailableError: The service is stopping.
-            RefusedError: As `Agents.exchange`.
+            RefusedError: As `AgentSessions.exchange`.
         """
         self._check_open()
         return await self.agents.exchange(report)

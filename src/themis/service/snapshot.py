@@ -26,7 +26,7 @@ from themis.recording.cluster_snapshots import (
     ProcessStage,
     Snapshot,
 )
-from themis.service.persistence.start_parameters import terms_of
+from themis.service.persistence.start_parameters import parameters_of
 from themis.service.run_diagnostics import runs_by_app
 from themis.service.service import Service
 
@@ -37,7 +37,7 @@ def snapshot_of(service: Service, wall: float | None = None) -> Snapshot:
     Raises:
         UnavailableError: The service has not begun.
     """
-    terms = terms_of(service.kept, "the service")
+    terms = parameters_of(service.kept, "the service")
     if not terms:
         raise UnavailableError("the service does not know its policy yet")
     present = terms[max(terms)]

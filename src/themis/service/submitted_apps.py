@@ -26,7 +26,7 @@ POLL = 20.0
 _SHEET = "sheet/"
 
 
-class Sheets:
+class SubmittedApps:
     """What is kept of submitted files."""
 
     def __init__(self, kept: Mapping[str, str], active: Callable[[], Collection[AppId]]) -> None:

@@ -36,7 +36,7 @@ from themis.protocol.node_messages import Program, RunOrder
 from themis.security.token_files import read_token
 from themis.security.token_store import KeptVault
 from themis.security.tokens import check_token
-from themis.service.persistence.recovery import recall
+from themis.service.persistence.recovery import recover
 from themis.service.persistence.store import open_store
 from themis.service.process import seen_there
 
@@ -328,7 +328,7 @@ def test_a_new_service_on_machines_of_an_old_one_gives_tokens_that_they_take(
     with open_store(f"sqlite:///{tmp_path}/new.sqlite", reserve_bytes=0) as store:
         rule = policy("fifo")
         above = seen_there(config)
-        memory = recall(store, rule, Settings(), "test", above_token=above)
+        memory = recover(store, rule, Settings(), "test", above_token=above)
         assert memory.epoch.first_token == 42
         ledger = memory.steward.arbiter.ledger
         ledger.add(1)

@@ -31,7 +31,7 @@ from themis.service.dashboard.page_history import MOST_ENDED, PageHistory
 from themis.service.dashboard.stored_model import open_stored_service
 from themis.service.http.routes import pages
 from themis.service.persistence.round_history import Arrival
-from themis.service.retained_rows import Departed
+from themis.service.retained_rows import EndedApps
 
 SECRET = ("ann-sweep", "ann-second")
 
@@ -393,8 +393,8 @@ def owner(app: AppId) -> OwnerId | None:
     return OwnerId(app.partition("-")[0])
 
 
-def departed() -> Departed:
-    return Departed({}, Convention.FAIR_SHARE)
+def departed() -> EndedApps:
+    return EndedApps({}, Convention.FAIR_SHARE)
 
 
 def test_segments_are_bounded_and_told_from_where_one_stopped() -> None:

@@ -52,7 +52,7 @@ from themis.rpc.wire import Bounds, from_bytes, to_bytes
 from themis.security.tokens import Role
 from themis.service.cluster_clock import Sources
 from themis.service.grpc_server import GrpcSettings
-from themis.service.persistence.recovery import recall
+from themis.service.persistence.recovery import recover
 from themis.service.persistence.store import open_store
 from themis.service.service import Service
 
@@ -241,7 +241,7 @@ def test_rounds_end_by_their_deadline_whoever_is_asked(tmp_path: Path) -> None:
         loop = asyncio.get_running_loop()
         store = open_store(f"sqlite:///{tmp_path / 'store.db'}", reserve_bytes=0)
         sources = Sources(loop.time, lambda: 1e9 + loop.time())
-        memory = recall(store, policy("themis"), SETTINGS, "test", seed=3, sources=sources)
+        memory = recover(store, policy("themis"), SETTINGS, "test", seed=3, sources=sources)
         service = Service(memory, store, Inline(), AtOnce())
         await service.start()
 

@@ -12,7 +12,7 @@ from themis.core.arbiter.records import AppInRound, RoundRecord
 from themis.core.model import AppId, Bid, Chunk, OwnerId, Row
 from themis.core.model.reasons import Reason
 from themis.core.policies.base import Notes
-from themis.service.persistence.round_history import RoundBook, size_of
+from themis.service.persistence.round_history import RoundHistory, size_of
 
 EMPTY = RoundRecord(1, 0.0, 1.0, "beat", 4, (), (), (), (), Notes(), {})
 
@@ -126,7 +126,7 @@ def test_the_api_describes_what_stands_behind_the_question_mark(tmp_path: Path) 
 def test_large_rounds_are_forgotten_earlier_but_never_the_last_two() -> None:
     large = size_of(of_apps(1, 1000))
     assert large > 100 * size_of(EMPTY)
-    book = RoundBook(most_bytes=3 * large)
+    book = RoundHistory(most_bytes=3 * large)
     for number in range(1, 8):
         book.add(of_apps(number, 1000), {AppId("app-0"): OwnerId("ann")})
     assert book.numbers() == [5, 6, 7]
@@ -134,7 +134,7 @@ def test_large_rounds_are_forgotten_earlier_but_never_the_last_two() -> None:
     for number in range(8, 30):
         book.add(replace(EMPTY, round=number), {})
     assert book.numbers() == list(range(6, 30))
-    tiny = RoundBook(most_bytes=1)
+    tiny = RoundHistory(most_bytes=1)
     for number in (1, 2, 3):
         tiny.add(of_apps(number, 10), {})
     assert tiny.numbers() == [2, 3]
@@ -143,7 +143,7 @@ def test_large_rounds_are_forgotten_earlier_but_never_the_last_two() -> None:
 
 def test_no_more_is_remembered_than_there_is_room_for() -> None:
     steps = tuple(of_apps(number, 1000) for number in range(1, 8))
-    book = RoundBook(most_bytes=3 * size_of(steps[0]))
+    book = RoundHistory(most_bytes=3 * size_of(steps[0]))
     book.remember(steps)
     assert book.full
     assert book.numbers() == [5, 6, 7]

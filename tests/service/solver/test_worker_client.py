@@ -13,7 +13,7 @@ import pytest
 from tests.support.random_auctions import generated_problem
 from themis.core.auction import Problem, solver
 from themis.errors import UnavailableError
-from themis.service.solver.worker_client import Solving
+from themis.service.solver.worker_client import SolverClient
 
 pytest.importorskip("highspy", reason="the default solver needs themis-scheduler[sim]")
 
@@ -25,9 +25,9 @@ def make_problem(seed: int) -> Problem:
     return generated_problem(16, 5, seed)
 
 
-def during(work: Callable[[Solving], Awaitable[None]], *command: str) -> None:
+def during(work: Callable[[SolverClient], Awaitable[None]], *command: str) -> None:
     async def run() -> None:
-        solving = Solving("default", command)
+        solving = SolverClient("default", command)
         try:
             async with asyncio.timeout(LONG):
                 await work(solving)
@@ -38,7 +38,7 @@ def during(work: Callable[[Solving], Awaitable[None]], *command: str) -> None:
 
 
 def test_the_worker_gives_the_solver_s_own_answer() -> None:
-    async def work(solving: Solving) -> None:
+    async def work(solving: SolverClient) -> None:
         for seed in range(5):
             problem = make_problem(seed)
             found = await solving.solve(problem, LONG)
@@ -63,7 +63,7 @@ for question in questions(sys.stdin.buffer):
 
 
 def test_a_worker_that_hangs_is_killed_and_its_first_answer_counts() -> None:
-    async def work(solving: Solving) -> None:
+    async def work(solving: SolverClient) -> None:
         await solving.start()
         first = solving.process_id
         problem = make_problem(3)
@@ -77,7 +77,7 @@ def test_a_worker_that_hangs_is_killed_and_its_first_answer_counts() -> None:
 
 
 def test_a_worker_that_is_late_is_not_waited_for_and_lives_on() -> None:
-    async def work(solving: Solving) -> None:
+    async def work(solving: SolverClient) -> None:
         await solving.start()
         worker = solving.process_id
         problem = make_problem(3)
@@ -89,7 +89,7 @@ def test_a_worker_that_is_late_is_not_waited_for_and_lives_on() -> None:
 
 
 def test_a_worker_that_is_far_too_late_is_killed_behind_the_round_s_back() -> None:
-    async def work(solving: Solving) -> None:
+    async def work(solving: SolverClient) -> None:
         await solving.start()
         worker = solving.process_id
         problem = make_problem(3)
@@ -117,7 +117,7 @@ for question in questions(sys.stdin.buffer):
 
 
 def test_the_first_answer_counts_when_the_search_for_a_better_one_fails() -> None:
-    async def work(solving: Solving) -> None:
+    async def work(solving: SolverClient) -> None:
         problem = make_problem(3)
         assert await solving.solve(problem, LONG) == solver("default").solve(problem)
 
@@ -125,7 +125,7 @@ def test_the_first_answer_counts_when_the_search_for_a_better_one_fails() -> Non
 
 
 def test_a_solver_that_fails_at_once_says_why() -> None:
-    async def work(solving: Solving) -> None:
+    async def work(solving: SolverClient) -> None:
         with pytest.raises(UnavailableError, match="no memory"):
             await solving.solve(make_problem(3), LONG)
 
@@ -133,7 +133,7 @@ def test_a_solver_that_fails_at_once_says_why() -> None:
 
 
 def test_without_a_first_answer_the_round_has_to_do_without() -> None:
-    async def work(solving: Solving) -> None:
+    async def work(solving: SolverClient) -> None:
         await solving.start()
         with pytest.raises(UnavailableError, match="no answer"):
             await solving.solve(make_problem(3), 0.2)
@@ -142,7 +142,7 @@ def test_without_a_first_answer_the_round_has_to_do_without() -> None:
 
 
 def test_the_first_answer_is_the_last_when_time_is_up() -> None:
-    async def work(solving: Solving) -> None:
+    async def work(solving: SolverClient) -> None:
         await solving.start()
         worker = solving.process_id
         problem = make_problem(3)
@@ -154,7 +154,7 @@ def test_the_first_answer_is_the_last_when_time_is_up() -> None:
 
 
 def test_a_worker_that_was_killed_is_replaced() -> None:
-    async def work(solving: Solving) -> None:
+    async def work(solving: SolverClient) -> None:
         await solving.start()
         first = solving.process_id
         assert first is not None
@@ -171,7 +171,7 @@ def test_a_worker_that_was_killed_is_replaced() -> None:
 
 
 def test_a_solver_that_does_not_start_is_told_plainly() -> None:
-    async def work(solving: Solving) -> None:
+    async def work(solving: SolverClient) -> None:
         with pytest.raises(UnavailableError, match="does not start"):
             await solving.start()
 

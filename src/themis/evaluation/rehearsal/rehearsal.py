@@ -38,8 +38,8 @@ from themis.recording.codec import loads
 from themis.rpc.wire.convert import from_bytes, to_bytes
 from themis.service.cluster_clock import Sources
 from themis.service.persistence.log_entries import commands_in
-from themis.service.persistence.recovery import recall
-from themis.service.persistence.start_parameters import StartParameters, terms_row
+from themis.service.persistence.recovery import recover
+from themis.service.persistence.start_parameters import StartParameters, parameters_row
 from themis.service.persistence.store import open_store
 from themis.service.service import Service
 from themis.sim.config import PreparedRun
@@ -193,7 +193,7 @@ class _Rehearsal:
         prepared, loop = self.prepared, asyncio.get_running_loop()
         store = open_store(self._url, reserve_bytes=0)
         try:
-            memory = recall(
+            memory = recover(
                 store,
                 prepared.policy,
                 prepared.settings,
@@ -208,7 +208,7 @@ class _Rehearsal:
             terms = StartParameters(
                 prepared.config.policy, prepared.policy_options, prepared.settings
             )
-            service.keep(terms_row(service.kept, memory.epoch.number, terms))
+            service.keep(parameters_row(service.kept, memory.epoch.number, terms))
             service.listening()
             try:
                 yield service

@@ -45,7 +45,7 @@ from themis.service.dashboard.page_history import Owned
 from themis.service.dashboard.redaction import Eye, eye_of
 from themis.service.explanations import facts_of, facts_of_ended
 from themis.service.http import serializers
-from themis.service.retained_rows import Ended
+from themis.service.retained_rows import EndedApp
 from themis.service.run_diagnostics import runs_by_app, trouble_of
 from themis.service.service import Service
 
@@ -174,7 +174,7 @@ class LiveBoard:
         )
 
     def _explained(
-        self, name: AppId, state: AppState | None, ended: Ended | None
+        self, name: AppId, state: AppState | None, ended: EndedApp | None
     ) -> tuple[str, ...]:
         now = self._service.now()
         if state is not None:
@@ -253,7 +253,7 @@ class LiveBoard:
         self._sights.clear()
         self._fresh = max(FRESH, _SPARING * (perf_counter() - began))
 
-    def _row_now(self, name: AppId, state: AppState | None, ended: Ended | None) -> AppRow:
+    def _row_now(self, name: AppId, state: AppState | None, ended: EndedApp | None) -> AppRow:
         """The row of an app whose page is asked for.
 
         The list may be a little older than the app, or have another one of this name.
@@ -288,7 +288,7 @@ class LiveBoard:
             history=history.short(SHORT),
         )
 
-    def _ended_row(self, name: AppId, ended: Ended) -> AppRow:
+    def _ended_row(self, name: AppId, ended: EndedApp) -> AppRow:
         sheet = serializers.ended_sheet(name, ended)
         failed = sheet["state"] == "failed"
         return AppRow(
@@ -353,7 +353,7 @@ class LiveBoard:
             yield LeaseSegment(item.gpu, machine, item.start, item.end, item.source, is_open)
 
     def _jobs(
-        self, name: AppId, state: AppState | None, ended: Ended | None
+        self, name: AppId, state: AppState | None, ended: EndedApp | None
     ) -> tuple[tuple[JobRow, ...] | None, str]:
         """Jobs with what is known of their trials, and what their metric is called."""
         service = self._service

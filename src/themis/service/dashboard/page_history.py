@@ -19,7 +19,7 @@ from themis.core.model import AppId, OwnerId
 from themis.dashboard.app_history import Histories
 from themis.dashboard.segment_columns import HeldSegment
 from themis.service.persistence.round_history import Arrival, Steps, arrivals
-from themis.service.retained_rows import Departed, Ended
+from themis.service.retained_rows import EndedApp, EndedApps
 
 MOST_SEGMENTS = 100_000
 MOST_ENDED = 200
@@ -37,13 +37,13 @@ class Owned:
 class PageHistory:
     """What was. `changed` rises with everything that a page may show."""
 
-    def __init__(self, departed: Departed, most: int = MOST_SEGMENTS) -> None:
+    def __init__(self, departed: EndedApps, most: int = MOST_SEGMENTS) -> None:
         self.histories = Histories()
         self.changed = 0
         self.closed = 0
         """Segments so far, since the start."""
         self._segments: deque[Owned] = deque(maxlen=most)
-        self._ended: OrderedDict[AppId, Ended] = OrderedDict()
+        self._ended: OrderedDict[AppId, EndedApp] = OrderedDict()
         for app, ended in sorted(departed.all(), key=lambda item: item[1].at)[-MOST_ENDED:]:
             self._ended[app] = ended
         self._departed = departed
@@ -145,6 +145,6 @@ class PageHistory:
         """The first segment that is kept."""
         return self._segments[0] if self._segments else None
 
-    def ended(self) -> Iterator[tuple[AppId, Ended]]:
+    def ended(self) -> Iterator[tuple[AppId, EndedApp]]:
         """Apps that are over, the newest first."""
         return iter(tuple(reversed(self._ended.items())))

@@ -25,7 +25,7 @@ from themis.service.dashboard.live_model import drawable
 from themis.service.persistence.log_entries import commands_in, events_in
 from themis.service.persistence.recovery import fleet_of
 from themis.service.persistence.round_history import arrivals
-from themis.service.persistence.start_parameters import StartParameters, terms_of
+from themis.service.persistence.start_parameters import StartParameters, parameters_of
 from themis.service.persistence.store import open_store
 
 
@@ -38,7 +38,7 @@ def open_stored_service(url: str) -> Recording:
     """
     with open_store(url, read_only=True) as store:
         saved = store.load()
-        known = terms_of(saved.kept, store.url)
+        known = parameters_of(saved.kept, store.url)
         terms = list(known.values())[-1] if known else StartParameters("")
         reading = Reading(Topology(()), terms.settings.convention)
         for stored in store.entries():

@@ -22,7 +22,7 @@ from themis.core.steward.shared_storage import birth_of, checkpoints_of
 from themis.core.steward.steward import Steward
 from themis.protocol.agent_messages import Reached, SubmittedApp
 from themis.protocol.node_messages import finite
-from themis.service.retained_rows import Ended
+from themis.service.retained_rows import EndedApp
 from themis.service.run_diagnostics import Crashes, crashes_of, reason_of, trouble_of
 
 ANONYMOUS = "(another owner's)"
@@ -74,7 +74,7 @@ def explanation_sheet(facts: Facts) -> dict[str, Any]:
     }
 
 
-def ended_sheet(app: AppId, ended: Ended) -> dict[str, Any]:
+def ended_sheet(app: AppId, ended: EndedApp) -> dict[str, Any]:
     """One app that is over, for who may see it."""
     return {
         "app": app,
@@ -225,7 +225,7 @@ def plan_of(app: AppId, sheet: SubmittedApp) -> SweepPlan:
 
 
 def results_sheet(
-    app: AppId, steward: Steward, sheet: SubmittedApp, ended: Ended | None
+    app: AppId, steward: Steward, sheet: SubmittedApp, ended: EndedApp | None
 ) -> dict[str, Any]:
     """What came of each trial, and which is the best."""
     written = parse_app(json.loads(sheet.body))

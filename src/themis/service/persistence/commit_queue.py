@@ -38,7 +38,7 @@ class _Pending:
         return bool(self.entries or self.kept or self.audit or self.then)
 
 
-class Writer:
+class CommitQueue:
     """Gathers what is to be stored, and calls back in order once it is."""
 
     def __init__(self, store: Store, state: State, thread: Executor | None = None) -> None:

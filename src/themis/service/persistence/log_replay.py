@@ -21,7 +21,7 @@ from themis.recording.codec import loads
 from themis.recording.replay import ReplayResult, Stepper
 from themis.service.persistence.log_entries import commands_in, events_in
 from themis.service.persistence.recovery import seed_of
-from themis.service.persistence.start_parameters import StartParameters, terms_of
+from themis.service.persistence.start_parameters import StartParameters, parameters_of
 from themis.service.persistence.store.base import Store, StoredEntry
 
 
@@ -55,7 +55,9 @@ def replay_store(store: Store, *, policy: str | None = None, resolve: bool = Fal
     if first > 1:
         raise PrunedLogError(store.url, first)
     saved = store.load()
-    script = _Script(terms_of(saved.kept, store.url), policy, seed_of(saved, store.url), store.url)
+    script = _Script(
+        parameters_of(saved.kept, store.url), policy, seed_of(saved, store.url), store.url
+    )
     stepper: Stepper | None = None
     for stored in store.entries():
         if stepper is None:

@@ -1,6 +1,6 @@
 """From the store to a running steward, and from its changes to what is stored.
 
-    memory = recall(store, policy, settings, version)
+    memory = recover(store, policy, settings, version)
     memory.steward, memory.clock
     memory.changed()            # parts and leases that changed since it was last asked
 
@@ -132,7 +132,7 @@ def lease_rows(part: GpuPart) -> list[LeaseRow]:
     return rows
 
 
-def recall(
+def recover(
     store: Store,
     policy: Policy,
     settings: Settings,

@@ -45,7 +45,7 @@ Steps = tuple[RoundRecord | Arrival | cmd.End, ...]
 """What a part of the log says of rounds and of leases that are over, in its order."""
 
 
-class RoundBook:
+class RoundHistory:
     """Rounds by number; the oldest are forgotten here, the store's log has them longer."""
 
     def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:

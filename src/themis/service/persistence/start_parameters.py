@@ -1,7 +1,7 @@
 """By which policy and settings each start of a service went on: what a replay must know.
 
-    service.keep(terms_row(service.kept, epoch, Terms("themis", {}, settings)))
-    terms_of(saved.kept)        # {1: Terms(...)}, by the epoch from which on they held
+    service.keep(parameters_row(service.kept, epoch, StartParameters("themis", {}, settings)))
+    parameters_of(saved.kept)       # {1: StartParameters(...)}, by the epoch from which on they held
 
 A row is kept only where something changed, so that restarts leave nothing behind.
 """
@@ -26,7 +26,9 @@ class StartParameters:
     settings: Settings = field(default=Settings())
 
 
-def terms_row(kept: Mapping[str, str], epoch: int, terms: StartParameters) -> dict[str, str | None]:
+def parameters_row(
+    kept: Mapping[str, str], epoch: int, terms: StartParameters
+) -> dict[str, str | None]:
     """The row to keep for a start; none if the last one was the same."""
     known = sorted(
         (int(key.removeprefix(_PREFIX)), text)
@@ -37,7 +39,7 @@ def terms_row(kept: Mapping[str, str], epoch: int, terms: StartParameters) -> di
     return {} if known and known[-1][1] == text else {f"{_PREFIX}{epoch}": text}
 
 
-def terms_of(kept: Mapping[str, str], where: str) -> dict[int, StartParameters]:
+def parameters_of(kept: Mapping[str, str], where: str) -> dict[int, StartParameters]:
     """The terms by the epoch from which on they held, the first one first.
 
     Raises:

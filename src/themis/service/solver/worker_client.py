@@ -39,7 +39,7 @@ _PATIENCE = 60.0
 _Worker = subprocess.Popen[bytes]
 
 
-class Solving:
+class SolverClient:
     """One worker; auctions are solved one after the other."""
 
     def __init__(self, name: str = "default", command: Sequence[str] = ()) -> None:

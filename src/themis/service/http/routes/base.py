@@ -21,7 +21,7 @@ from themis.security.permissions import require
 from themis.security.rate_limits import RateBuckets
 from themis.security.tokens import Identity, Vault
 from themis.service.http.routes.endpoints import Endpoint
-from themis.service.persistence.round_history import RoundBook
+from themis.service.persistence.round_history import RoundHistory
 from themis.service.service import Service
 
 Data = dict[str, Any]
@@ -74,7 +74,7 @@ class Handlers:
     """Each handler decides for itself whose its object is, by `_allow`."""
 
     def __init__(
-        self, service: Service, vault: Vault, book: RoundBook, settings: ApiSettings
+        self, service: Service, vault: Vault, book: RoundHistory, settings: ApiSettings
     ) -> None:
         self._service = service
         self._vault = vault
