@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from themis.core.auction import Solution
+from themis.errors import InvariantError
+from themis.sim import driver
+
 Cli = Callable[..., Any]
 SHORT = ("sim", "run", "--cluster", "demo16", "--apps", "2", "--lease", "4h")
 MEASURES = ("max_rho", "p95_rho", "median_rho", "share_fair")
@@ -201,6 +205,36 @@ def test_without_matplotlib_the_run_is_kept_and_the_figures_are_not(
     assert "figures need matplotlib" in done.err
     assert (tmp_path / "run" / "result.json").is_file()
     assert not (tmp_path / "run" / "figures").exists()
+
+
+def test_without_the_library_of_its_solver_no_simulation_begins(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "highspy", None)
+    monkeypatch.delitem(sys.modules, "themis.core.auction.solvers.highs", raising=False)
+    done = cli(*SHORT, "--out", tmp_path / "run")
+    assert (done.code, done.out) == (2, "")
+    assert "solver: got 'highs', allowed: one that is installed: this needs highspy" in done.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_a_simulation_with_failed_rounds_ends_with_code_1(
+    cli: Cli, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing:
+        def solve(self, *_: object) -> Solution:
+            raise InvariantError("the solver is broken")
+
+    monkeypatch.setattr(driver, "solver", lambda _: Failing())
+    more = (
+        ("--policies", "themis", "--seeds", "1", "--workers", "1") if command == "compare" else ()
+    )
+    done = cli("sim", command, *SHORT[2:], "--json", "--quiet", *more)
+    assert done.code == 1
+    assert json.loads(done.out)
+    assert "failed and only renewed leases, the first with: " in done.err
+    assert "the solver is broken" in done.err
 
 
 def test_the_help_of_sim_begins_with_run(cli: Cli) -> None:

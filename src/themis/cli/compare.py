@@ -25,6 +25,8 @@ from themis.cli.common.output import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from themis.sim import Comparison, RunConfig
     from themis.sim.compare import SummaryMetric
     from themis.sim.runs.worker_pool import Progress
@@ -169,10 +171,20 @@ def _carry_out(
     files = [] if out is None else _keep(comparison, out, rows)
     if json:
         print_json({**comparison.to_dict(), "files": [str(path) for path in files]})
-        return
-    _show(comparison, base, seeds, wide=wide)
-    for path in files:
-        note(f"written: {path}")
+    else:
+        _show(comparison, base, seeds, wide=wide)
+        for path in files:
+            note(f"written: {path}")
+    fail_after_failed_rounds([run.summary for group in comparison.groups for run in group.runs])
+
+
+def fail_after_failed_rounds(summaries: Iterable[Mapping[str, Any]]) -> None:
+    """End the command with an error if a round of these runs failed: it only renewed leases."""
+    failed = [summary for summary in summaries if summary["failed_rounds"]]
+    if failed:
+        rounds = sum(summary["failed_rounds"] for summary in failed)
+        reason = failed[0]["first_failure"]
+        fail(f"{counted(rounds, 'round')} failed and only renewed leases, the first with: {reason}")
 
 
 def _with_progress(run: Any, out: Path | None) -> Comparison:

@@ -22,7 +22,7 @@ from themis.cli.common.output import (
     progress_bar,
     table,
 )
-from themis.cli.compare import compare_command, sweep_command
+from themis.cli.compare import compare_command, fail_after_failed_rounds, sweep_command
 
 if TYPE_CHECKING:
     from themis.sim import RunConfig, RunResult
@@ -74,6 +74,7 @@ def run_command(
         print_json(summary)
     else:
         _show(summary)
+    fail_after_failed_rounds([summary])
 
 
 # Here, because the help lists commands in this order.
@@ -172,8 +173,3 @@ def _show(summary: dict[str, Any]) -> None:
         f"{counted(summary['events'], 'event')}, "
         f"{summary['cpu_s']:.1f} CPU s, {summary['peak_rss_mb']:.0f} MB"
     )
-    if summary["failed_rounds"]:
-        note(
-            f"{summary['failed_rounds']} rounds failed and renewed what there was, the first "
-            f"with {summary['first_failure']}"
-        )

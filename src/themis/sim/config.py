@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from themis.core.arbiter import SETTING_NAMES, Settings
-from themis.core.auction.solvers.registry import solver
+from themis.core.auction.solvers.registry import preload
 from themis.core.model import Topology
 from themis.core.model.ids import check_count, check_number
 from themis.core.policies import Policy, policy, policy_class, policy_options
@@ -112,7 +112,7 @@ def prepare(config: RunConfig) -> PreparedRun:
     check_count("seed", config.seed, low=0, high=10**18)
     check_count("apps", config.apps, high=1_000_000)
     name = str(config.options.get("solver", "default"))
-    solver(name)
+    preload(name)
     truth = _workload(config, topology, chosen["workload"])
     learning = learning_from(chosen["learning"])
     return PreparedRun(
