@@ -128,6 +128,14 @@ def test_every_dependency_named_in_pyproject_is_pinned() -> None:
     assert names - pinned_names() == {"themis-scheduler"}
 
 
+def test_no_extra_is_needed_to_simulate_or_to_serve() -> None:
+    project = pyproject()["project"]
+    base = {canonicalize_name(Requirement(text).name) for text in project["dependencies"]}
+    assert {"numpy", "highspy", "grpcio", "protobuf", "starlette", "uvicorn"} <= base
+    assert {"cryptography", "prometheus-client"} <= base
+    assert not {"sim", "server"} & project["optional-dependencies"].keys()
+
+
 def test_every_installed_dependency_of_a_dependency_is_pinned() -> None:
     assert reachable("themis-scheduler", {"all", "dev"}) - pinned_names() == {"themis-scheduler"}
 

@@ -175,7 +175,6 @@ def test_the_schema_is_json(cli: Cli) -> None:
 
 
 def test_certificates_for_a_cluster(cli: Cli, tmp_path: Path) -> None:
-    pytest.importorskip("cryptography", reason="certificates need the extra `server`")
     folder = tmp_path / "certs"
     assert cli("cert", "ca", "--dir", folder).code == 0
     done = cli("cert", "server", "themis.lab", "10.0.0.5", "--dir", folder, "--json")

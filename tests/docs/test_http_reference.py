@@ -2,10 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("starlette")
-
 from themis.service.http.authentication import problem_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http.md"

@@ -24,9 +24,6 @@ from themis.core.model.reasons import Reason
 from themis.demo.training_program import put_program
 from themis.engines.host.accounts import Owners
 
-pytest.importorskip("grpc")
-pytest.importorskip("uvicorn")
-
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
 HANG = 300.0

@@ -16,8 +16,6 @@ import pytest
 from themis.client import Client
 from themis.errors import UnavailableError, UnknownCallerError
 
-pytest.importorskip("uvicorn")
-
 DOORS = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
 
 
@@ -182,7 +180,6 @@ def test_sighup_and_the_verb_read_the_configuration_again(place: Any, read_json:
 
 @pytest.mark.slow
 def test_with_certificates_the_token_is_sent_only_to_the_right_service(place: Any) -> None:
-    pytest.importorskip("cryptography")
     certs = place.home / "certs"
     assert place.themis("cert", "ca", "--dir", certs).code == 0
     assert place.themis("cert", "server", "127.0.0.1", "localhost", "--dir", certs).code == 0
@@ -205,7 +202,6 @@ def test_with_certificates_the_token_is_sent_only_to_the_right_service(place: An
 
 @pytest.mark.slow
 def test_with_certificates_for_everybody_an_app_runs_to_its_end(place: Any) -> None:
-    pytest.importorskip("cryptography")
     certs = place.home / "certs"
     # As in the guide: the service is called by names, none of which is this machine's own.
     for words in (("ca",), ("server", "localhost", "127.0.0.1"), ("node", "m0")):

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from themis.client import _tls_context
@@ -24,8 +25,6 @@ from themis.security.tls import (
     uvicorn_options,
 )
 from themis.security.tokens import Identity, Role
-
-pytest.importorskip("cryptography", reason="certificates need the extra `server`")
 
 NOW = 1_800_000_000.0
 DAY = 86400.0
@@ -204,7 +203,6 @@ def test_without_certificates_there_is_no_tls() -> None:
 
 
 def test_grpc_takes_the_files(tls: Tls, folder: Path) -> None:
-    pytest.importorskip("grpc", reason="gRPC needs the extra `server`")
     assert grpc_server(Tls()) is None
     assert grpc_server(tls) is not None
     node = folder / "node-gpu-07.pem", folder / "node-gpu-07.key"
@@ -212,8 +210,6 @@ def test_grpc_takes_the_files(tls: Tls, folder: Path) -> None:
 
 
 def test_the_service_learns_over_grpc_who_calls(folder: Path) -> None:
-    grpc = pytest.importorskip("grpc", reason="gRPC needs the extra `server`")
-
     def tell(message: bytes, context: Any) -> bytes:
         (pem,) = context.auth_context()["x509_pem_cert"]
         return repr(peer_of(pem)).encode()

@@ -2,10 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("numpy")
-
 from themis.core.fairness.ideal_time import Convention
 from themis.display import shown
 from themis.sim import RunConfig, compare, run

@@ -24,14 +24,12 @@ class TestDefault(SolverContract):
 class TestLadder(SolverContract):
     @pytest.fixture
     def solver(self) -> Solver:
-        pytest.importorskip("highspy")
         return solver("ladder")
 
 
 class TestHighs(SolverContract):
     @pytest.fixture
     def solver(self) -> Solver:
-        pytest.importorskip("highspy")
         return solver("highs")
 
 

@@ -250,15 +250,9 @@ class ServiceAddress:
 
         Raises:
             ConfigError: There is no such address.
-            UnavailableError: The service does not answer, or packages are missing here.
+            UnavailableError: The service does not answer.
         """
-        try:
-            import grpc  # noqa: F401, PLC0415 - in an extra
-        except ImportError:
-            raise UnavailableError(
-                "a tuner of one's own needs gRPC: pip install 'themis-scheduler[server]'"
-            ) from None
-        from themis.config.keys import KEYS  # noqa: PLC0415 - see above
+        from themis.config.keys import KEYS  # noqa: PLC0415 - slow to import
         from themis.config.parsing import check_value  # noqa: PLC0415 - see above
         from themis.rpc.client import Connection, Credentials  # noqa: PLC0415 - see above
 

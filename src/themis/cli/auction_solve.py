@@ -114,7 +114,7 @@ def _solvers(names: list[str]) -> list[Solver]:
             except ConfigError:
                 missing.append(name)
         if missing:
-            note(f"not installed: {', '.join(missing)} (the `sim` and `bench` extras)")
+            note(f"not installed: {', '.join(missing)} (the `bench` extra)")
     return list(found.values())
 
 

@@ -40,7 +40,7 @@ class BridgeCommand(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its own parameters, then one for every key."""
-        from themis.config.keys import KEYS  # noqa: PLC0415 - late, so that --help is quick
+        from themis.config.keys import KEYS  # noqa: PLC0415 - slow to import
 
         mine = [key for key in KEYS.values() if key.name.startswith(("slurm.", "ray."))]
         engines = {key.name: key.flag for key in mine}
@@ -62,14 +62,10 @@ def bridge(
 
     Stops on SIGTERM or Ctrl-C; jobs go on, and the next one takes them over.
     """
-    from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
+    from themis.node.bridge.process import run_bridge  # noqa: PLC0415 - late, so that --help is quick
 
     loaded = service_configuration(context, config)
     start_logging(loaded.config)
-    try:
-        from themis.node.bridge.process import run_bridge  # noqa: PLC0415 - see above
-    except ModuleNotFoundError as error:
-        raise ConfigError("bridge", error.name, "pip install 'themis-scheduler[server]'") from None
 
     folder = state or loaded.config.state_dir / "nodes"
     import asyncio  # noqa: PLC0415 - late, so that other commands start quickly

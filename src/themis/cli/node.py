@@ -72,14 +72,10 @@ def node(
     Stops on SIGTERM or Ctrl-C; SIGHUP reads accounts and token again. Jobs go on: a node that is
     started again takes them over, and what nobody takes over ends with its lease.
     """
-    from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
+    from themis.node.process import node_name, run_node  # noqa: PLC0415 - slow to import
 
     loaded = service_configuration(context, config)
     start_logging(loaded.config)
-    try:
-        from themis.node.process import node_name, run_node  # noqa: PLC0415 - see above
-    except ModuleNotFoundError as error:
-        raise ConfigError("node", error.name, "pip install 'themis-scheduler[server]'") from None
 
     def again() -> ServiceConfig:
         found = examined(context, config)

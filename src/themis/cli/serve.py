@@ -28,14 +28,10 @@ def serve(context: typer.Context, config: ServiceFile = None) -> None:
     Stops on SIGTERM or Ctrl-C within seconds; training goes on. Reads its configuration again on
     SIGHUP.
     """
-    from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
+    from themis.service.process import ServiceProcess  # noqa: PLC0415 - slow to import
 
     loaded = service_configuration(context, config)
     start_logging(loaded.config)
-    try:
-        from themis.service.process import ServiceProcess  # noqa: PLC0415 - see above
-    except ModuleNotFoundError as error:
-        raise ConfigError("serve", error.name, "pip install 'themis-scheduler[server]'") from None
 
     def again() -> Loaded:
         found = examined(context, config)

@@ -149,7 +149,7 @@ class Connection:
         Raises:
             ThemisError: As the service said, or `UnavailableError`.
         """
-        import grpc  # noqa: PLC0415 - in an extra
+        import grpc  # noqa: PLC0415 - slow to import
 
         method = self._open().unary_unary(rpc.path)
         try:
@@ -179,7 +179,7 @@ class Connection:
     close = reset
 
     def _open(self) -> "grpc.aio.Channel":
-        import grpc  # noqa: PLC0415 - in an extra
+        import grpc  # noqa: PLC0415 - slow to import
 
         if self._channel is None:
             given = self.credentials

@@ -109,7 +109,7 @@ class CallStream:
 
     async def _pass(self, message: bytes, seconds: float) -> bytes | None:
         """The answer; None if the stream has ended without one, and without an error."""
-        import grpc  # noqa: PLC0415 - in an extra
+        import grpc  # noqa: PLC0415 - slow to import
 
         stream = self._stream
         try:

@@ -5,7 +5,7 @@
     make_client(folder, Role.NODE, "gpu-07", now=now)            # node-gpu-07.pem, .key
 
 Enough for a cluster of one's own; certificates of an existing authority do as well. Keys are files
-of mode 0600 that are never written over. Uses `cryptography`, which is in the extra `server`.
+of mode 0600 that are never written over.
 """
 
 import datetime as dt
@@ -121,7 +121,7 @@ def _written(folder: Path, stem: str, cert: bytes, key: bytes) -> CertificatePai
 
 
 class _Crypto:
-    """The parts of `cryptography` that are used, imported late: it is in an extra."""
+    """The parts of `cryptography` that are used, imported late: it is slow to import."""
 
     def __init__(self) -> None:
         self.x509 = cryptography_x509()

@@ -56,7 +56,7 @@ def uvicorn_options(tls: Tls) -> dict[str, Any]:
 
 def grpc_server(tls: Tls) -> "grpc.ServerCredentials | None":
     """What a gRPC server listens with; None without certificates (loopback only)."""
-    import grpc  # noqa: PLC0415 - in an extra
+    import grpc  # noqa: PLC0415 - slow to import
 
     if tls.cert is None or tls.key is None:
         return None
@@ -69,7 +69,7 @@ def grpc_client(
     ca: Path | None, cert: Path | None = None, key: Path | None = None
 ) -> "grpc.ChannelCredentials":
     """What a gRPC client calls with; with `cert` and `key` it says who it is."""
-    import grpc  # noqa: PLC0415 - in an extra
+    import grpc  # noqa: PLC0415 - slow to import
 
     return grpc.ssl_channel_credentials(
         read_file(ca) if ca else None,
@@ -157,14 +157,7 @@ def read_file(path: Path, *, private: bool = False) -> bytes:
 
 
 def cryptography_x509() -> Any:
-    """The module `cryptography.x509`.
+    """The module `cryptography.x509`."""
+    from cryptography import x509  # noqa: PLC0415 - slow to import
 
-    Raises:
-        ConfigError: It is not installed.
-    """
-    try:
-        from cryptography import x509  # noqa: PLC0415 - in an extra
-    except ImportError:
-        missing = "the package `cryptography`: pip install 'themis-scheduler[server]'"
-        raise ConfigError("certificates", "nothing to handle them with", missing) from None
     return x509

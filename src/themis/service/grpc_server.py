@@ -186,7 +186,7 @@ class GrpcServer:
         Raises:
             ConfigError: Others could read along there, or the address cannot be used.
         """
-        import grpc  # noqa: PLC0415 - in an extra
+        import grpc  # noqa: PLC0415 - slow to import
 
         check_bind("grpc", address, self._settings.tls)
         # Tried first: of a port that is taken gRPC says no more than that.
@@ -342,7 +342,7 @@ class GrpcServer:
 
     async def _next(self, context: Any) -> bytes | None:
         """The next message on a stream; None if it ends, nothing comes, or the door closes."""
-        import grpc  # noqa: PLC0415 - in an extra
+        import grpc  # noqa: PLC0415 - slow to import
 
         if self._closing:
             return None
@@ -547,7 +547,7 @@ def _told(rpc: Rpc, peer: Peer) -> Iterator[None]:
 
 
 async def _abort(context: Any, rpc: Rpc, error: Exception) -> bytes:
-    import grpc  # noqa: PLC0415 - in an extra
+    import grpc  # noqa: PLC0415 - slow to import
 
     name, details = code_of(error), str(error)
     if name is None:

@@ -8,13 +8,11 @@ import numpy.typing as npt
 import pytest
 
 from themis.core.auction import Problem
+from themis.core.auction.packing import one_pass as loading
 from themis.core.auction.packing.exact import needs_of, pack
+from themis.core.auction.solvers.ladder import cuts
+from themis.core.auction.solvers.ladder import resource_table as resources
 from themis.core.auction.solvers.prepared import Option, PreparedProblem, prepare
-
-pytest.importorskip("highspy")
-cuts = pytest.importorskip("themis.core.auction.solvers.ladder.cuts")
-resources = pytest.importorskip("themis.core.auction.solvers.ladder.resource_table")
-loading = pytest.importorskip("themis.core.auction.packing.one_pass")
 
 
 def _combinations(prepared: PreparedProblem) -> Iterator[list[Option]]:

@@ -8,8 +8,6 @@ import pytest
 from tests.support.random_auctions import generated_problem
 from themis.core.auction import Objective, Problem, check_solution, solver
 
-pytest.importorskip("highspy")
-
 
 def _after(looks: int) -> Callable[[], float]:
     """A clock that has run out when it is looked at for so many times."""

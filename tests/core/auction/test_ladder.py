@@ -11,8 +11,6 @@ from themis.core.auction.solvers.ladder.ladder import Ladder, effort_for
 from themis.core.auction.solvers.prepared import prepare
 from themis.core.model import MACHINE, RACK, SLOT, AppId, Chunk
 
-pytest.importorskip("highspy")
-
 
 def _value(problem: Problem) -> float:
     solution = solver("ladder").solve(problem)

@@ -21,8 +21,6 @@ from themis.core.auction.solvers.ladder.ladder import Ladder, effort_for
 from themis.core.auction.solvers.prepared import prepare
 from themis.core.model import SLOT, AppId, Chunk
 
-pytest.importorskip("highspy")
-
 LARGE = effort_for(16_384, 400)
 
 

@@ -19,8 +19,6 @@ from themis.core.auction.solvers.registry import Determination
 from themis.core.model import SLOT, AppId, Chunk
 from themis.errors import InvariantError
 
-pytest.importorskip("highspy")
-
 
 @pytest.fixture
 def only_highs_packs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,6 @@ from themis.core.auction import (
 )
 from themis.core.model import CLUSTER, MACHINE, RACK, AppId, Chunk
 
-pytest.importorskip("highspy", reason="the ladder needs themis-scheduler[sim]")
-
 
 def with_quotas(seed: int) -> Problem:
     """More than 320 GPUs, where what fits is remembered by its chunks."""

@@ -11,14 +11,12 @@ from tests.support.random_auctions import generated_problem
 from themis.core.auction import OfferedMachine, Problem
 from themis.core.auction.packing.exact import needs_of, pack
 from themis.core.auction.packing.free_gpus import Holes, Room
+from themis.core.auction.solvers.ladder import assignment_trial as seating
+from themis.core.auction.solvers.ladder import cover_cuts as covers
+from themis.core.auction.solvers.ladder import lp_prices as prices
+from themis.core.auction.solvers.ladder import resource_table as resources
 from themis.core.auction.solvers.prepared import prepare
 from themis.core.model import RACK
-
-pytest.importorskip("highspy")
-covers = pytest.importorskip("themis.core.auction.solvers.ladder.cover_cuts")
-prices = pytest.importorskip("themis.core.auction.solvers.ladder.lp_prices")
-resources = pytest.importorskip("themis.core.auction.solvers.ladder.resource_table")
-seating = pytest.importorskip("themis.core.auction.solvers.ladder.assignment_trial")
 
 
 def test_a_cover_cuts_off_rows_in_part_and_nothing_that_fits(
@@ -96,8 +94,8 @@ def test_prices_that_follow_demand_prove_nearly_what_the_program_does() -> None:
     for seed in range(3):
         table = resources.tabulate(prepare(generated_problem(1024, 40, seed, fragmented=True)))
         market = prices.Market(table)
-        stepped = market.step()
-        assert not market.finished
+        stepped, finished_early = market.step(), market.finished
+        assert not finished_early
         assert market.whole_rows() is None  # there is no program yet to have taken any
         settled = market.settle()
         assert market.finished

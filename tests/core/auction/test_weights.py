@@ -11,8 +11,6 @@ from themis.core.auction import Problem, Solution, check_solution, solver
 from themis.core.auction.solvers.prepared import scale_of
 from themis.core.model import AppId
 
-pytest.importorskip("highspy")
-
 MakeProblem = Callable[[int], Problem]
 
 

@@ -140,7 +140,6 @@ def test_a_byte_now_and_then_does_not_prolong_it(sent: bytes) -> None:
 
 
 def test_a_handshake_that_is_never_made_is_hung_up_on(tmp_path: Path) -> None:
-    pytest.importorskip("cryptography")
     now = time.time()
     make_authority(tmp_path, now=now)
     pair = make_server(tmp_path, ["127.0.0.1"], now=now)

@@ -15,8 +15,6 @@ from themis.core.auction import Problem, solver
 from themis.errors import UnavailableError
 from themis.service.solver.worker_client import SolverClient
 
-pytest.importorskip("highspy", reason="the default solver needs themis-scheduler[sim]")
-
 LONG = 60.0
 """Seconds: a guard against hanging, never a measure."""
 

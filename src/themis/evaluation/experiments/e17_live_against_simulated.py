@@ -118,7 +118,7 @@ def _bytes(value: object) -> bytes:
 
 
 def _play(config: RunConfig, say: Callable[[str], None]) -> bytes:
-    # Late: the service's libraries are in an extra, and other experiments do without.
+    # Late: slow to import, and other experiments do without.
     from themis.evaluation.rehearsal.rehearsal import rehearse  # noqa: PLC0415
 
     prepared, book = prepare(config), AgentBook()

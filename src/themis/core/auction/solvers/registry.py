@@ -18,7 +18,7 @@ from themis.core.model import AppId
 from themis.errors import ConfigError, unknown_name
 
 _STARTS = {
-    # Loaded on use: numpy and highspy cost a second to import and are optional.
+    # Loaded on use: numpy and highspy are slow to import, the libraries of some are optional.
     "brute-force": "themis.core.auction.solvers.brute_force",
     "default": "themis.core.auction.solvers.default",
     "greedy": "themis.core.auction.solvers.greedy",
@@ -30,8 +30,8 @@ _STARTS = {
 }
 """The module of each solver; its `start` begins work on a prepared problem."""
 
-_EXTRAS = {"gurobi": "bench", "scip": "bench"}
-"""What to install for a solver, unless it is `sim`."""
+_BENCH = frozenset({"gurobi", "scip"})
+"""The solvers whose libraries are in the `bench` extra."""
 
 
 _NEEDS = {"default": ("ladder", "highs"), "ladder": ("highs",)}
@@ -162,8 +162,8 @@ def _load(module: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get(name, "sim")
-        needs = f"one that is installed: this needs {error.name}, in the `{extra}` extra"
+        where = ", in the `bench` extra" if name in _BENCH else ""
+        needs = f"one that is installed: this needs {error.name}{where}"
         raise ConfigError("solver", name, needs) from error
 
 
