@@ -16,7 +16,7 @@ from themis.service.persistence.store import Batch, LogEntry, open_store
 class NoDriver:
     def discover(self, is_ours: IsOurs) -> Discovered:
         del is_ours
-        raise UnavailableError("nvidia-smi is not installed")
+        raise UnavailableError("NVML: NVML Shared Library Not Found")
 
 
 def test_the_way_to_hold_processes_is_tried_and_told_with_reasons() -> None:

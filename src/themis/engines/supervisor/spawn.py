@@ -23,9 +23,10 @@ ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 """All that it is given: a job of the same user could read what its supervisor was given."""
 
 
-def command(module: str, *args: str) -> list[str]:
-    """The command line that calls `main` of a module with these arguments."""
-    return [sys.executable, "-I", "-S", "-c", _RUN, _PACKAGES, module, *args]
+def command(module: str, *args: str, site: bool = False) -> list[str]:
+    """The command line that calls `main` of a module; `site`: with what is installed."""
+    options = ["-I"] if site else ["-I", "-S"]
+    return [sys.executable, *options, "-c", _RUN, _PACKAGES, module, *args]
 
 
 def spawn(module: str, *args: str, errors: str) -> int:
