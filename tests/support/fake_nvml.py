@@ -79,7 +79,7 @@ class FakeNvml:
     def nvmlDeviceGetP2PStatus(self, one: Any, other: Any, _: int) -> int:  # noqa: N802 - NVML's name
         """Whether NVLink joins two GPUs."""
         joined = self._pair(one, other) in self.nvlinks
-        return pynvml.NVML_P2P_STATUS_OK if joined else pynvml.NVML_P2P_STATUS_NOT_SUPPORTED
+        return int(pynvml.NVML_P2P_STATUS_OK if joined else pynvml.NVML_P2P_STATUS_NOT_SUPPORTED)
 
     def nvmlDeviceGetTopologyCommonAncestor(self, one: Any, other: Any) -> Any:  # noqa: N802 - as above
         """How far two GPUs are apart on PCIe."""
