@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from tests.support.requirements import require_tool
 
 ROOT = Path(__file__).parent.parent
-HEAVY = ("grpc", "matplotlib", "numba", "numpy", "optuna", "psycopg", "ray")
+HEAVY = ("grpc", "matplotlib", "numba", "numpy", "optuna", "psycopg", "pydantic", "ray")
 CONSTRAINT = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+")
 
 # Written so that this file does not match itself.

@@ -9,18 +9,26 @@ from themis.config.parsing import plain
 
 def app_keys() -> str:
     """Every key of the app file."""
-    head = ["| key | may be | meaning |", "|---|---|---|"]
-    return "\n".join([*head, *_rows(app_schema()), ""])
+    head = ["| key | may be | default | meaning |", "|---|---|---|---|"]
+    schema = app_schema()
+    return "\n".join([*head, *_rows(schema, schema["$defs"]), ""])
 
 
-def _rows(schema: dict[str, Any], above: str = "") -> list[str]:
+def _rows(schema: dict[str, Any], parts: dict[str, Any], above: str = "") -> list[str]:
     """A row for every key, those of sections below their section."""
     made = []
-    for name, item in schema["properties"].items():
-        made.append(f"| `{above}{name}` | {_kind(item)} | {item['description']} |")
+    for name, given in schema["properties"].items():
+        item = parts.get(given.get("$ref", "").removeprefix("#/$defs/"), {}) | given
+        default = f"`{_plain(item['default'])}`" if "default" in item else ""
+        cells = (f"`{above}{name}`", _kind(item), default, item["description"])
+        made.append(f"| {' | '.join(cells)} |".replace("|  |", "| |"))
         if "properties" in item:
-            made += _rows(item, f"{above}{name}.")
+            made += _rows(item, parts, f"{above}{name}.")
     return made
+
+
+def _plain(value: Any) -> Any:
+    return f"{value:g}" if isinstance(value, float) else value
 
 
 def _kind(schema: dict[str, Any]) -> str:

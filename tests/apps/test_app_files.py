@@ -80,7 +80,7 @@ def test_secrets_in_the_environment_are_in_no_message_and_no_representation() ->
         ({"stop": {"method": "halvin"}}, "stop.method", "halving"),
         ({"stop": {"max_iterations": True}}, "stop.max_iterations", "whole number"),
         ({"stop": {"max_iterations": 10**400}}, "stop.max_iterations", "whole number"),
-        ({"search": {"n": 3, "params": {}}}, "search.params", "parameters"),
+        ({"search": {"n": 3, "params": {}}}, "search.params", "at least one"),
         ({"search": {"n": 3, "params": {"a": {"log": [0, 1]}}}}, "search.params.a", "above 0"),
         ({"search": {"n": 3, "params": {"a": {"uniform": [2, 1]}}}}, "search.params.a", "below"),
         ({"search": {"n": 3, "params": {"a": {"int": [0.5, 2]}}}}, "search.params.a", "whole"),

@@ -6,7 +6,8 @@ import pytest
 
 from themis.apps import parse_app, plan_app
 from themis.apps.app_file import AppFile
-from themis.apps.plan import SweepPlan, argv_of, environment
+from themis.apps.plan import SweepPlan
+from themis.apps.program import argv_of, environment
 from themis.apps.search_space import Choice, Range, grid_trials, random_trials, written_value
 from themis.core.model import AppId, OwnerId
 from themis.core.tuners import tuner_for

@@ -1,21 +1,48 @@
-from dataclasses import fields
+from typing import Any
 
-from themis.apps import AppFile, app_schema
-from themis.apps.app_file import CheckpointRules, Gpus, MetricSpec, Search, StopConditions
+import pytest
 
+from themis.apps import app_schema, parse_app
+from themis.errors import ConfigError
 
-def test_the_schema_has_every_key_of_the_file_and_no_other() -> None:
-    properties = app_schema()["properties"]
-    assert set(properties) == {each.name for each in fields(AppFile)}
-    for name, kind in {
-        "search": Search,
-        "stop": StopConditions,
-        "metric": MetricSpec,
-        "gpus": Gpus,
-        "checkpoint": CheckpointRules,
-    }.items():
-        assert set(properties[name]["properties"]) == {each.name for each in fields(kind)}
+SCHEMA = app_schema()
 
 
-def test_every_key_says_what_it_means() -> None:
-    assert all(each["description"] for each in app_schema()["properties"].values())
+def keys(schema: dict[str, Any], above: str = "") -> dict[str, dict[str, Any]]:
+    """Every key with its schema, as an editor sees it."""
+    found = {}
+    for name, given in schema["properties"].items():
+        part = SCHEMA["$defs"].get(given.get("$ref", "").removeprefix("#/$defs/"), {}) | given
+        found[above + name] = part
+        if "properties" in part:
+            found |= keys(part, f"{above}{name}.")
+    return found
+
+
+def app_with(key: str, value: Any) -> dict[str, Any]:
+    app: dict[str, Any] = {"name": "a", "command": ["x"]}
+    outer, dot, inner = key.partition(".")
+    return app | {outer: {inner: value} if dot else value}
+
+
+def test_an_editor_is_told_which_keys_must_be_there() -> None:
+    assert SCHEMA["required"] == ["name", "command"]
+    assert SCHEMA["$defs"]["Search"]["required"] == ["params"]
+
+
+@pytest.mark.parametrize("key", keys(SCHEMA))
+def test_every_key_has_a_meaning_and_a_default_that_the_file_may_give(key: str) -> None:
+    schema = keys(SCHEMA)[key]
+    assert schema["description"].endswith(".")
+    if "default" in schema and not key.startswith("search."):
+        assert parse_app(app_with(key, schema["default"])) == parse_app(app_with("name", "a"))
+
+
+@pytest.mark.parametrize(
+    "key", [key for key, schema in keys(SCHEMA).items() if schema.get("type") == "integer"]
+)
+def test_numbers_beyond_the_bounds_of_the_schema_are_refused(key: str) -> None:
+    schema = keys(SCHEMA)[key]
+    for value in (schema["minimum"] - 1, schema["maximum"] + 1):
+        with pytest.raises(ConfigError, match=f"whole number from {schema['minimum']} to"):
+            parse_app(app_with(key, value))

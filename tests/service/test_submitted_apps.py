@@ -46,7 +46,7 @@ async def submit(desk: Desk, key: str = "k", **change: Any) -> tuple[int, dict[s
     ("change", "reason"),
     [
         pytest.param({"workdir": "code"}, "an absolute path", id="a folder of no machine"),
-        pytest.param({"checkpoint": {"grace": "2h"}}, "1 to 3600", id="too long a grace"),
+        pytest.param({"checkpoint": {"grace": "2h"}}, "from 1s to 1h", id="too long a grace"),
         pytest.param(
             {"env": {f"V{n}": "x" * 30_000 for n in range(5)}}, "131072", id="much environment"
         ),

@@ -16,11 +16,11 @@ from themis.apps.app_file import (
     Minder,
     Search,
     StopConditions,
+    app_schema,
     parse_app,
     plain_app,
     read_app,
 )
-from themis.apps.app_schema import app_schema
 from themis.apps.plan import PlannedTrial, SweepPlan, plan_app
 from themis.apps.search_space import Choice, Parameter, Range
 

@@ -1,21 +1,38 @@
-"""The app file: what somebody who trains models writes down about a sweep.
+"""The app file: a sweep, or a single job, as its owner writes it.
 
 written = read_app(Path("app.yaml"))     # or: app.yaml:5: stop.eta: got 1, allowed: ...
 plain_app(written)                       # as JSON, to be sent and read again by parse_app
+app_schema()                             # its JSON Schema, for editors
 """
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any
 
-from themis.apps.search_space import Choice, Parameter, Space, number, parse_space
-from themis.core.model.ids import check_count, check_name, check_number, check_weight
-from themis.core.model.zoo import entry
-from themis.errors import ConfigError, unknown_name
-from themis.recording.written_values import seconds
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, ValidationInfo
+
+from themis.apps.search_space import (
+    MOST_PARAMETERS,
+    PARAMETER,
+    PARAMETER_NAME,
+    Parameter,
+    finite,
+    plain_parameter,
+)
+from themis.core.model.ids import LEAST_WEIGHT, MOST_WEIGHT, check_number, check_weight
+from themis.core.model.zoo import ZOO, entry
+from themis.recording.validation import (
+    KNOWN_KEYS,
+    NAME,
+    Checked,
+    Validator,
+    count,
+    period,
+    refused,
+)
 from themis.recording.yaml_documents import FilePosition, read_document
 
 MOST_ARGUMENTS = 1000
@@ -70,47 +87,177 @@ class MetricSource(StrEnum):
     REGEX = "regex"
 
 
-@dataclass(frozen=True, slots=True)
+# Checks of single values
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or len(value) > MOST_TEXT or "\0" in value:
+        raise refused(value, f"a text of at most {MOST_TEXT} characters")
+    return value
+
+
+def _metric_name(value: object) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= 64 or not value.isprintable():
+        raise refused(value, "a word of at most 64 characters")
+    return value
+
+
+def _metric_path(value: object) -> str:
+    text = _text(value)
+    if text.startswith("/") or ".." in text.split("/"):
+        raise refused(value, "a path below the checkpoint folder")
+    return text
+
+
+def _metric_pattern(value: object) -> str:
+    if not _text(value):
+        raise refused(value, "a pattern")
+    return _text(value)
+
+
+def _variable(name: object) -> str:
+    if not isinstance(name, str) or not _VARIABLE.match(name):
+        raise refused(name, "names of letters, digits and _")
+    if name.startswith("THEMIS_") or name == "CUDA_VISIBLE_DEVICES":
+        raise refused(name, "other names: this one is set by Themis")
+    return name
+
+
+def _variable_value(value: object) -> str:
+    if not isinstance(value, str) or len(value) > MOST_VALUE or "\0" in value:
+        # The value may be a secret: no message repeats it.
+        raise refused("something else", f"a text of at most {MOST_VALUE} characters")
+    return value
+
+
+def _memory(value: object) -> float:
+    found = _MEMORY.match(str(value).strip()) if isinstance(value, str | int | float) else None
+    if found is None or isinstance(value, bool):
+        raise refused(value, "gigabytes, such as 16 or 16G")
+    return float(found[1]) * _GIGABYTES[found[2]]
+
+
+def _as_written(given: Any, info: ValidationInfo[FilePosition]) -> Any:
+    """Arguments or variables with their numbers as they stand in the file: 010 is not 8."""
+    if isinstance(given, str):
+        raise refused(given, "a list of arguments, such as [python, train.py]: no shell reads it")
+    place = info.context.at(str(info.field_name))
+    if isinstance(given, list):
+        return [place.at(index).number_text(each) for index, each in enumerate(given)]
+    if isinstance(given, dict):
+        return {key: place.at(key).number_text(each) for key, each in given.items()}
+    return given
+
+
+def _with_program(command: tuple[str, ...]) -> tuple[str, ...]:
+    if not command[0]:
+        raise refused("", "a program", 0)
+    return command
+
+
+def _null_is_none(value: object) -> object:
+    """YAML reads none as a word and null as nothing; both mean no rule."""
+    return "none" if value is None else value
+
+
+_TEXT = Checked(_text, {"type": "string"})
+_MODEL = Checked(lambda value: entry(_text(value)).name, {"enum": [each.name for each in ZOO]})
+_SECONDS = Checked(
+    lambda value: check_number("value", finite(value), above=True, high=1e9),
+    {"type": "number", "exclusiveMinimum": 0},
+)
+_WEIGHT = Checked(
+    lambda value: check_weight("value", finite(value)),
+    {"type": "number", "minimum": LEAST_WEIGHT, "maximum": MOST_WEIGHT},
+)
+_TIME = period()
+_VARIABLE_NAME = Checked(_variable)
+_VARIABLE_VALUE = Checked(_variable_value, {"type": ["string", "number"]})
+_ARGUMENT = Checked(_text, {"type": ["string", "number"]})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
     """Which trials there are."""
 
-    method: Method = Method.RANDOM
-    n: int = 0
+    __pydantic_config__ = KNOWN_KEYS
+
+    method: Annotated[Method, Field(description="How trials are chosen.")] = Method.RANDOM
+    n: Annotated[int, count(1, 10_000), Field(description="How many trials.")] = 0
     """Zero where the rest says how many."""
-    params: Space = field(default_factory=dict)
+    params: Annotated[
+        Mapping[Annotated[str, PARAMETER_NAME], Annotated[Parameter, PARAMETER]],
+        Field(min_length=1, max_length=MOST_PARAMETERS),
+        PlainSerializer(
+            lambda space: {name: plain_parameter(each) for name, each in space.items()}
+        ),
+        Field(description="The values that each parameter may take."),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class StopConditions:
     """How far trials train."""
 
-    method: StopRule = StopRule.NONE
-    max_iterations: int = 0
-    """Of the last survivor; zero for jobs that count none."""
-    eta: int = 2
+    __pydantic_config__ = KNOWN_KEYS
+
+    method: Annotated[
+        StopRule,
+        BeforeValidator(_null_is_none),
+        Field(description="The rule that stops trials early."),
+    ] = StopRule.NONE
+    max_iterations: Annotated[
+        int, count(1, 10**12), Field(description="Of a job that is never stopped early.")
+    ] = 0
+    """Zero for jobs that count none."""
+    eta: Annotated[int, count(2, 100), Field(description="One trial in `eta` goes on.")] = 2
 
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """What trials are judged by."""
+    """The metric that trials are compared by."""
 
-    name: str = "loss"
-    goal: Goal = Goal.MINIMIZE
-    source: MetricSource = MetricSource.JSONL
-    path: str = ""
-    """For tensorboard: the folder of event files, below the job's checkpoint folder."""
-    pattern: str = ""
-    """For regex: an RE2 pattern over the job's log with the groups `it` and the metric's name."""
+    __pydantic_config__ = KNOWN_KEYS
+
+    name: Annotated[
+        str,
+        Checked(_metric_name, {"type": "string", "minLength": 1, "maxLength": 64}),
+        Field(description="Its name where it is read from."),
+    ] = "loss"
+    goal: Annotated[Goal, Field(description="Which way is better.")] = Goal.MINIMIZE
+    source: Annotated[MetricSource, Field(description="Where it is read from.")] = (
+        MetricSource.JSONL
+    )
+    path: Annotated[
+        str,
+        Checked(_metric_path, {"type": "string"}),
+        Field(description="For tensorboard: the folder of event files, in the checkpoint folder."),
+    ] = ""
+    pattern: Annotated[
+        str,
+        Checked(_metric_pattern, {"type": "string"}),
+        Field(description="For regex: RE2 over the job's log, with groups `it` and the metric."),
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """What a job can use."""
+    """The GPUs that a job can use."""
 
-    per_job_max: int = 1
-    per_job_min: int = 1
-    model: str = "any"
-    memory: float = 0.0
+    __pydantic_config__ = KNOWN_KEYS
+
+    per_job_max: Annotated[
+        int, count(1, 100_000), Field(description="The most GPUs that a job can use.")
+    ] = 1
+    per_job_min: Annotated[
+        int, count(1, 100_000), Field(description="The fewest GPUs that a job runs on.")
+    ] = 1
+    model: Annotated[str, NAME, Field(description="The GPU model that it needs.")] = "any"
+    memory: Annotated[
+        float,
+        Checked(_memory, {"type": ["number", "string"]}),
+        Field(description="The memory that each GPU must have: 16G."),
+    ] = 0.0
     """Gigabytes."""
 
 
@@ -118,39 +265,98 @@ class Gpus:
 class CheckpointRules:
     """How jobs save."""
 
-    every: float = 0.0
-    """Seconds between periodic ones, told to the job; zero leaves it to the job."""
-    grace: float = 60.0
-    """Seconds that a job gets to save when its GPUs go."""
-    save: float = 7.5
-    """Seconds that saving takes,"""
-    restart: float = 35.0
-    """and starting again until it trains: what moving a job costs, in bids."""
+    __pydantic_config__ = KNOWN_KEYS
+
+    every: Annotated[
+        float,
+        period(1.0),
+        Field(description="The period of checkpoints: the job gets it as THEMIS_CHECKPOINT_EVERY."),
+    ] = 0.0
+    """Zero leaves it to the job."""
+    grace: Annotated[
+        float,
+        period(1.0, LONGEST_GRACE),
+        Field(description="How long a job may take to save when it loses its GPUs; at most 1h."),
+    ] = 60.0
+    save: Annotated[float, _TIME, Field(description="How long saving takes.")] = 7.5
+    restart: Annotated[
+        float, _TIME, Field(description="How long a start takes until the job trains.")
+    ] = 35.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AppFile:
     """A sweep, or a single job."""
 
-    name: str
-    command: tuple[str, ...]
-    workdir: str = ""
-    env: Mapping[str, str] = field(default_factory=dict)
-    search: Search | None = None
-    stop: StopConditions = field(default_factory=StopConditions)
-    tuner: Minder = Minder.SERVICE
-    metric: MetricSpec = field(default_factory=MetricSpec)
-    gpus: Gpus = field(default_factory=Gpus)
-    iteration_seconds: float = 0.0
-    """On one GPU; zero if nobody knows yet."""
-    duration: float = 0.0
-    """Seconds on one GPU of a job that counts no iterations; zero if nobody knows."""
-    model: str = ""
-    checkpoint: CheckpointRules = field(default_factory=CheckpointRules)
-    retries: int = 3
-    max_runtime: float = 0.0
-    """Seconds of running that a job gets; zero for no limit."""
-    weight: float = 1.0
+    __pydantic_config__ = KNOWN_KEYS
+
+    name: Annotated[str, NAME, Field(description="The app's name.")]
+    command: Annotated[
+        tuple[Annotated[str, _ARGUMENT], ...],
+        Field(min_length=1, max_length=MOST_ARGUMENTS),
+        BeforeValidator(_as_written),
+        AfterValidator(_with_program),
+        Field(description="The command of each job, as a list; {lr} stands for the parameter lr."),
+    ]
+    workdir: Annotated[
+        str,
+        _TEXT,
+        Field(description="The folder where it runs, on every machine; by default that of submit."),
+    ] = ""
+    env: Annotated[
+        Mapping[Annotated[str, _VARIABLE_NAME], Annotated[str, _VARIABLE_VALUE]],
+        Field(max_length=MOST_VARIABLES),
+        BeforeValidator(_as_written),
+        Field(description="Variables of its environment. Never shown or logged."),
+    ] = field(default_factory=dict)
+    search: Annotated[
+        Search | None, Field(description="Which trials there are. Without it there is one job.")
+    ] = None
+    stop: Annotated[
+        StopConditions, Field(description="How far trials train, and which of them go on.")
+    ] = field(default=StopConditions())
+    tuner: Annotated[
+        Minder,
+        Field(
+            description="Decides within the limits of `stop`: the service, or a process of yours."
+        ),
+    ] = Minder.SERVICE
+    metric: Annotated[
+        MetricSpec,
+        Field(description="The metric that trials are compared by, and where it is read from."),
+    ] = field(default=MetricSpec())
+    gpus: Annotated[Gpus, Field(description="The GPUs that a job can use.")] = field(default=Gpus())
+    iteration_seconds: Annotated[
+        float, _SECONDS, Field(description="How long an iteration takes on one GPU, if you know.")
+    ] = 0.0
+    duration: Annotated[
+        float,
+        _TIME,
+        Field(
+            description="How long a job that counts no iterations takes on one GPU, if you know."
+        ),
+    ] = 0.0
+    model: Annotated[
+        str,
+        _MODEL,
+        Field(
+            description="A known model that yours is like: "
+            "how much it dislikes distance between GPUs."
+        ),
+    ] = ""
+    checkpoint: Annotated[CheckpointRules, Field(description="How jobs save.")] = field(
+        default=CheckpointRules()
+    )
+    retries: Annotated[
+        int, count(0, 1000), Field(description="How often a job that fails is tried again.")
+    ] = 3
+    max_runtime: Annotated[
+        float, period(1.0), Field(description="How long a job may run in all.")
+    ] = 0.0
+    """Zero for no limit."""
+    weight: Annotated[float, _WEIGHT, Field(description="The app's share, within its owner's.")] = (
+        1.0
+    )
 
     def __repr__(self) -> str:
         # The environment may hold secrets.
@@ -175,29 +381,28 @@ class AppFile:
         return stops or self.search.method is Method.OPTUNA or self.metric != MetricSpec()
 
 
+_VALIDATOR = Validator(AppFile)
+
+
 def read_app(path: Path) -> AppFile:
     """The app in a YAML file; a relative `workdir` is below the file's folder.
 
     Raises:
         ConfigError: The file, or something in it, cannot be.
     """
-    data, place = read_document(path)
-    return parse_app(data, place)
+    return parse_app(*read_document(path))
 
 
-def parse_app(data: object, place: FilePosition | None = None) -> AppFile:
+def parse_app(data: Any, place: FilePosition | None = None) -> AppFile:
     """An app from plain data.
 
     Raises:
         ConfigError: Something in it cannot be.
     """
     place = place or FilePosition()
-    names = {each.name for each in fields(AppFile)}
-    given = place.mapped(data, names, ("name", "command"))
-    values = {key: _READERS[key](value, place.at(key)) for key, value in given.items()}
-    written = AppFile(**values)
-    _check_whole(written, given, place)
-    return written
+    app = _VALIDATOR.read(data, place)
+    _check_whole(app, data, place)
+    return app
 
 
 def _check_whole(app: AppFile, given: Mapping[str, Any], place: FilePosition) -> None:
@@ -225,237 +430,11 @@ def _check_whole(app: AppFile, given: Mapping[str, Any], place: FilePosition) ->
         raise place.at("search", "n").error(search.n, "nothing: a grid has as many as it has")
 
 
-_Section = TypeVar("_Section")
-
-
-def _section(
-    kind: type[_Section], required: tuple[str, ...] = ()
-) -> Callable[[Any, FilePosition], _Section]:
-    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
-
-    def read(value: Any, place: FilePosition) -> _Section:
-        given = place.mapped(value, names, required)
-        readers = _SECTIONS[kind.__name__]
-        return kind(**{key: readers[key](each, place.at(key)) for key, each in given.items()})
-
-    return read
-
-
-def _text(value: Any, place: FilePosition) -> str:
-    if not isinstance(value, str) or len(value) > MOST_TEXT or "\0" in value:
-        raise place.error(value, f"a text of at most {MOST_TEXT} characters")
-    return value
-
-
-def _name(value: Any, place: FilePosition) -> str:
-    with place.blamed():
-        return check_name("name", value)
-
-
-def _word(value: Any, place: FilePosition) -> str:
-    if not isinstance(value, str) or not 1 <= len(value) <= 64 or not value.isprintable():
-        raise place.error(value, "a word of at most 64 characters")
-    return value
-
-
-def _enum(kind: type[StrEnum]) -> Callable[[Any, FilePosition], StrEnum]:
-    def read(value: Any, place: FilePosition) -> StrEnum:
-        names = [str(each) for each in kind]
-        # YAML reads none as a word and null as nothing; people mean the same.
-        value = "none" if value is None and "none" in names else value
-        if value not in names:
-            raise unknown_name(place.key, place.written(value), names, place.where)
-        return kind(value)
-
-    return read
-
-
-def _count(low: int, high: int) -> Callable[[Any, FilePosition], int]:
-    def read(value: Any, place: FilePosition) -> int:
-        with place.blamed():
-            return check_count("value", value, low=low, high=high)
-
-    return read
-
-
-def _time(low: float = 0.0, high: float = 1e9) -> Callable[[Any, FilePosition], float]:
-    def read(value: Any, place: FilePosition) -> float:
-        with place.blamed():
-            return check_number(
-                "value", seconds(value, "value"), low=low, high=high, above=low == 0.0
-            )
-
-    return read
-
-
-def _iteration_seconds(value: Any, place: FilePosition) -> float:
-    given = number(value, place)
-    with place.blamed():
-        return check_number("value", given, above=True, high=1e9)
-
-
-def _weight(value: Any, place: FilePosition) -> float:
-    given = number(value, place)
-    with place.blamed():
-        return check_weight("value", given)
-
-
-def _command(value: Any, place: FilePosition) -> tuple[str, ...]:
-    if isinstance(value, str):
-        raise place.error(
-            value, "a list of arguments, such as [python, train.py]: no shell reads it"
-        )
-    listed = place.listed(value)
-    if len(listed) > MOST_ARGUMENTS:
-        raise place.error(value, f"at most {MOST_ARGUMENTS} arguments")
-    made = []
-    for index, each in enumerate(listed):
-        here = place.at(index)
-        made.append(_text(_as_written(each, here), here))
-    if not made[0]:
-        raise place.at(0).error("", "a program")
-    return tuple(made)
-
-
-def _env(value: Any, place: FilePosition) -> dict[str, str]:
-    if not isinstance(value, dict) or len(value) > MOST_VARIABLES:
-        raise place.error(None, f"a mapping of at most {MOST_VARIABLES} variables")
-    made: dict[str, str] = {}
-    for key, each in value.items():
-        if not isinstance(key, str) or not _VARIABLE.match(key):
-            raise place.error(key, "names of letters, digits and _")
-        if key.startswith("THEMIS_") or key == "CUDA_VISIBLE_DEVICES":
-            raise place.error(key, "other names: this one is set by Themis")
-        here = place.at(key)
-        text = _as_written(each, here)
-        if not isinstance(text, str) or len(text) > MOST_VALUE or "\0" in text:
-            # What was given may be a secret: it is not repeated.
-            raise here.error("something else", f"a text of at most {MOST_VALUE} characters")
-        made[key] = text
-    return made
-
-
-def _as_written(value: Any, place: FilePosition) -> Any:
-    """A number as it stands in the file: an argument 010 is not 8."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return place.texts.get(place.steps, str(value))
-    return value
-
-
-def _memory(value: Any, place: FilePosition) -> float:
-    found = _MEMORY.match(str(value).strip()) if not isinstance(value, bool) else None
-    if found is None:
-        raise place.error(value, "gigabytes, such as 16 or 16G")
-    return float(found[1]) * _GIGABYTES[found[2]]
-
-
-def _zoo(value: Any, place: FilePosition) -> str:
-    with place.blamed():
-        try:
-            return entry(_text(value, place)).name
-        except ConfigError as error:
-            raise ConfigError("model", value, error.allowed) from None
-
-
-def _pattern(value: Any, place: FilePosition) -> str:
-    text = _text(value, place)
-    if not text:
-        raise place.error(value, "a pattern")
-    return text
-
-
-def _path(value: Any, place: FilePosition) -> str:
-    text = _text(value, place)
-    if text.startswith("/") or ".." in text.split("/"):
-        raise place.error(value, "a path below the checkpoint folder")
-    return text
-
-
-_SECTIONS: dict[str, Mapping[str, Callable[[Any, FilePosition], Any]]] = {
-    "Search": {"method": _enum(Method), "n": _count(1, 10_000), "params": parse_space},
-    "StopConditions": {
-        "method": _enum(StopRule),
-        "max_iterations": _count(1, 10**12),
-        "eta": _count(2, 100),
-    },
-    "MetricSpec": {
-        "name": _word,
-        "goal": _enum(Goal),
-        "source": _enum(MetricSource),
-        "path": _path,
-        "pattern": _pattern,
-    },
-    "Gpus": {
-        "per_job_max": _count(1, 100_000),
-        "per_job_min": _count(1, 100_000),
-        "model": _name,
-        "memory": _memory,
-    },
-    "CheckpointRules": {
-        "every": _time(1.0),
-        "grace": _time(1.0, LONGEST_GRACE),
-        "save": _time(),
-        "restart": _time(),
-    },
-}
-_READERS: Mapping[str, Callable[[Any, FilePosition], Any]] = {
-    "name": _name,
-    "command": _command,
-    "workdir": _text,
-    "env": _env,
-    "search": _section(Search, ("params",)),
-    "stop": _section(StopConditions),
-    "tuner": _enum(Minder),
-    "metric": _section(MetricSpec),
-    "gpus": _section(Gpus),
-    "iteration_seconds": _iteration_seconds,
-    "duration": _time(),
-    "model": _zoo,
-    "checkpoint": _section(CheckpointRules),
-    "retries": _count(0, 1000),
-    "max_runtime": _time(1.0),
-    "weight": _weight,
-}
-
-
 def plain_app(app: AppFile) -> dict[str, Any]:
-    """An app as plain data that `parse_app` reads again; what is not set is left out."""
-    made: dict[str, Any] = {}
-    blank = AppFile("", ())
-    for each in fields(AppFile):
-        value = getattr(app, each.name)
-        if value != getattr(blank, each.name):
-            made[each.name] = _plain(value)
-    return made
+    """An app as plain data that `parse_app` reads again; defaults are left out."""
+    return _VALIDATOR.plain(app)
 
 
-def _plain(value: Any) -> Any:
-    match value:
-        case Search():
-            params = {name: _plain_parameter(each) for name, each in value.params.items()}
-            made = {"method": str(value.method), "params": params}
-            return made | ({"n": value.n} if value.n else {})
-        case StopConditions() | MetricSpec() | Gpus() | CheckpointRules():
-            blank = type(value)()
-            return {
-                each.name: _plain(getattr(value, each.name))
-                for each in fields(value)
-                if getattr(value, each.name) != getattr(blank, each.name)
-            }
-        case tuple():
-            return [_plain(each) for each in value]
-        case Mapping():
-            return dict(value)
-        case StrEnum():
-            return str(value)
-        case _:
-            return value
-
-
-def _plain_parameter(parameter: Parameter) -> Any:
-    if isinstance(parameter, Choice):
-        return list(parameter.values)
-    whole = parameter.kind == "int"
-    return {
-        parameter.kind: [int(each) if whole else each for each in (parameter.low, parameter.high)]
-    }
+def app_schema() -> dict[str, Any]:
+    """The JSON Schema of the app file, for editors that complete and check it."""
+    return _VALIDATOR.schema("Themis app", "A sweep, or a single job, for `themis submit`.")

@@ -5,13 +5,12 @@ plan.spec.phases          # 16 jobs x 12 iterations, 8 x 25, ...
 plan.trials[3].params     # {"lr": 0.00213, "batch": 64}
 """
 
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from themis.apps.app_file import AppFile, Method, Search, StopRule
-from themis.apps.search_space import Value, grid_trials, random_trials, written_value
+from themis.apps.program import check_holes
+from themis.apps.search_space import Value, grid_trials, random_trials
 from themis.core.fairness.schedules import halving_from_max
 from themis.core.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
 from themis.core.model.apps import Constraint
@@ -25,7 +24,6 @@ UNKNOWN_ITERATION = 1.0
 """Seconds that an iteration counts as until some were measured."""
 UNKNOWN_DURATION = 3600.0
 """Seconds that a job counts as if nobody says how long it takes."""
-_HOLE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,41 +144,6 @@ def _phases(app: AppFile, count: int) -> tuple[Phase, ...]:
             return _brackets(app)
         case StopRule.CURVE | StopRule.NONE:
             return (Phase(count, stop.max_iterations or 1),)
-
-
-def check_holes(command: tuple[str, ...], params: Mapping[str, object]) -> None:
-    """See that every {name} in a command is a parameter.
-
-    Raises:
-        ConfigError: One is not.
-    """
-    for argument in command:
-        for found in _HOLE.finditer(argument):
-            if found[1] and found[1] not in params:
-                known = ", ".join(params) or "none: there is no search"
-                raise ConfigError(
-                    "command", f"{{{found[1]}}}", f"a parameter ({known}); {{{{ stands for a brace"
-                )
-
-
-def argv_of(command: tuple[str, ...], params: Mapping[str, Value]) -> tuple[str, ...]:
-    """The command with its holes filled."""
-
-    def fill(found: re.Match[str]) -> str:
-        if found[1] is None:
-            return found[0][0]
-        return written_value(params[found[1]])
-
-    return tuple(_HOLE.sub(fill, argument) for argument in command)
-
-
-def environment(app: AppFile, params: Mapping[str, Value]) -> tuple[tuple[str, str], ...]:
-    """What a job finds in its environment besides what its node puts there."""
-    made = dict(app.env)
-    made["THEMIS_PARAMS"] = json.dumps(dict(params))
-    if app.checkpoint.every:
-        made["THEMIS_CHECKPOINT_EVERY"] = f"{app.checkpoint.every:g}"
-    return tuple(sorted(made.items()))
 
 
 def optuna_wanted(search: Search | None) -> bool:

@@ -12,9 +12,10 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from themis.errors import ConfigError
-from themis.recording.yaml_documents import FilePosition
+from themis.recording.validation import Checked, refused
 
 Value = str | int | float | bool
 
@@ -22,7 +23,7 @@ MOST_PARAMETERS = 100
 MOST_CHOICES = 1000
 MOST_TRIALS = 100_000
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z")
-_KINDS = ("log", "uniform", "int")
+_KINDS = ("uniform", "log", "int")
 _ALLOWED = "a list of values, {uniform: [low, high]}, {log: [low, high]} or {int: [low, high]}"
 
 
@@ -60,82 +61,90 @@ Parameter = Choice | Range
 Space = Mapping[str, Parameter]
 
 
-def parse_space(data: object, place: FilePosition) -> dict[str, Parameter]:
-    """The parameters of a search.
-
-    Raises:
-        ConfigError: Something in it cannot be.
-    """
-    if not isinstance(data, dict) or not data:
-        raise place.error(data, "a mapping of parameters to what they may be")
-    if len(data) > MOST_PARAMETERS:
-        raise place.error(data, f"at most {MOST_PARAMETERS} parameters")
-    space: dict[str, Parameter] = {}
-    for name, given in data.items():
-        if not isinstance(name, str) or not _NAME.match(name):
-            raise place.error(name, "names of letters, digits and _ . -, at most 64 characters")
-        space[name] = _parameter(given, place.at(name))
-    return space
+def _parameter_name(name: object) -> str:
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise refused(name, "names of letters, digits and _ . -, at most 64 characters")
+    return name
 
 
-def _parameter(given: object, place: FilePosition) -> Parameter:
+def parse_parameter(given: object) -> Parameter:
+    """A parameter from plain data."""
     if isinstance(given, list):
         if not 1 <= len(given) <= MOST_CHOICES:
-            raise place.error(given, f"between 1 and {MOST_CHOICES} values")
-        return Choice(tuple(_value(each, place.at(i)) for i, each in enumerate(given)))
+            raise refused(given, f"between 1 and {MOST_CHOICES} values")
+        return Choice(tuple(_value(each, index) for index, each in enumerate(given)))
     if not isinstance(given, dict) or len(given) != 1:
-        raise place.error(given, _ALLOWED)
+        raise refused(given, _ALLOWED)
     ((kind, bounds),) = given.items()
     if kind not in _KINDS:
-        raise place.error(kind, _ALLOWED)
-    inner = place.at(kind)
+        raise refused(kind, _ALLOWED)
     if not isinstance(bounds, list) or len(bounds) != 2:
-        raise inner.error(bounds, "two numbers, [low, high]")
-    low, high = (number(each, inner.at(i)) for i, each in enumerate(bounds))
+        raise refused(bounds, "two numbers, [low, high]", kind)
+    low, high = (finite(each, kind, index) for index, each in enumerate(bounds))
     if not low < high:
-        raise inner.error(f"[{low:g}, {high:g}]", "a low below a high")
+        raise refused(f"[{low:g}, {high:g}]", "a low below a high", kind)
     if kind == "log" and low <= 0.0:
-        raise inner.at(0).error(bounds[0], "a low above 0 for log")
+        raise refused(bounds[0], "a low above 0 for log", kind, 0)
     if kind == "int" and not (low.is_integer() and high.is_integer() and abs(high) < 2**53):
-        raise inner.error(f"[{low:g}, {high:g}]", "whole numbers for int")
+        raise refused(f"[{low:g}, {high:g}]", "whole numbers for int", kind)
     return Range(kind, low, high)
 
 
-def number(given: object, place: FilePosition) -> float:
+def plain_parameter(parameter: Parameter) -> Any:
+    """A parameter as plain data that `parse_parameter` reads again."""
+    if isinstance(parameter, Choice):
+        return list(parameter.values)
+    bounds = (parameter.low, parameter.high)
+    return {parameter.kind: [int(each) if parameter.kind == "int" else each for each in bounds]}
+
+
+def finite(given: object, *steps: str | int) -> float:
     """A finite number; 1e-5 too, which YAML reads as a text."""
     if isinstance(given, str):
         try:
             given = float(given)
         except ValueError:
-            raise place.error(given, "a number") from None
+            raise refused(given, "a number", *steps) from None
     if isinstance(given, bool) or not isinstance(given, int | float):
-        raise place.error(given, "a number")
+        raise refused(given, "a number", *steps)
     try:
         value = float(given)
     except OverflowError:
         value = math.inf
     if not math.isfinite(value):
-        raise place.error(given, "a finite number")
+        raise refused(given, "a finite number", *steps)
     return value
 
 
-def _value(given: object, place: FilePosition) -> Value:
+def _value(given: object, index: int) -> Value:
     if isinstance(given, str):
-        return _text(given, place)
+        # 1e-5 is a number to everybody but YAML.
+        if re.fullmatch(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+", given):
+            return finite(given, index)
+        if len(given) > 1000 or not given.isprintable():
+            allowed = "at most 1000 characters, none of them control characters"
+            raise refused(given, allowed, index)
+        return given
     if isinstance(given, bool) or (isinstance(given, int) and abs(given) < 10**18):
         return given
     if isinstance(given, float) and math.isfinite(given):
         return given
-    raise place.error(given, "a text, a number, true or false")
+    raise refused(given, "a text, a number, true or false", index)
 
 
-def _text(given: str, place: FilePosition) -> Value:
-    # 1e-5 is a number to everybody but YAML.
-    if re.fullmatch(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+", given):
-        return number(given, place)
-    if len(given) > 1000 or not given.isprintable():
-        raise place.error(given, "at most 1000 characters, none of them control characters")
-    return given
+_BOUNDS = {"type": "array", "items": {"type": ["number", "string"]}, "minItems": 2, "maxItems": 2}
+_VALUES = {"type": "array", "items": {"type": ["string", "number", "boolean"]}, "minItems": 1}
+_RANGES = [
+    {
+        "type": "object",
+        "properties": {kind: _BOUNDS},
+        "additionalProperties": False,
+        "required": [kind],
+    }
+    for kind in _KINDS
+]
+PARAMETER = Checked(parse_parameter, {"anyOf": [_VALUES, *_RANGES]})
+PARAMETER_NAME = Checked(_parameter_name)
 
 
 def random_trials(space: Space, count: int, seed: int) -> list[dict[str, Value]]:

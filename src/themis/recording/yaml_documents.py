@@ -65,6 +65,12 @@ class FilePosition:
             return shown(text)
         return shown(given)
 
+    def number_text(self, given: object) -> object:
+        """A number as it stands in the file, any other value as it is."""
+        if isinstance(given, int | float) and not isinstance(given, bool):
+            return self.texts.get(self.steps, str(given))
+        return given
+
     @contextmanager
     def blamed(self) -> Iterator[None]:
         """Give errors raised within this place's key and line."""

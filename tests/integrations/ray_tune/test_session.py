@@ -8,7 +8,7 @@ import pytest
 
 from themis.apps import parse_app, plan_app
 from themis.apps.app_file import Goal, Minder
-from themis.apps.plan import argv_of
+from themis.apps.program import argv_of
 from themis.core.model import AppId, OwnerId
 from themis.integrations.ray_tune.session import (
     ScriptSettings,
