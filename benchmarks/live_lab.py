@@ -33,7 +33,7 @@ from themis.core.model import AppSpec, Machine
 from themis.core.policies import policy
 from themis.protocol.agent_messages import AgentStart, LeaseNews, RunSaid
 from themis.protocol.node_messages import Program
-from themis.recording.codec import TAG
+from themis.recording.tags import TAG, TAG_OF
 from themis.rpc.client import AgentClient, Connection, Credentials
 from themis.security.token_files import write_secret
 from themis.security.token_store import KeptVault
@@ -187,7 +187,7 @@ class Lab:
         found = []
         with closing(open_store(self.url, read_only=True)) as store:
             for stored in store.entries():
-                if f'"{TAG}":"Report"' in stored.entry.body:
+                if f'"{TAG}":"{TAG_OF[Report]}"' in stored.entry.body:
                     commands = commands_in(json.loads(stored.entry.body))
                     found += [item.record for item in commands if isinstance(item, Report)]
         return found

@@ -75,7 +75,7 @@ def _arguments() -> argparse.Namespace:
 def _small_commits(store: Store, count: int) -> dict[str, object]:
     times = []
     for number in range(count):
-        entry = LogEntry(0.0, "Woken", '{"type":"Woken","at":0.0}', {"clock": str(number)})
+        entry = LogEntry(0.0, "Woken", '{"type":"woken","at":0.0}', {"clock": str(number)})
         times.append(_seconds(store, Batch(entries=(entry,))))
     return {
         "commits_per_s": round(count / sum(times), 1),

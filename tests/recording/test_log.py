@@ -246,7 +246,7 @@ def test_a_wrong_header_is_told(path: Path, change: Any, reason: str) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        pytest.param(lambda d: d["event"].update(type="Slept"), "of type 'Slept'", id="type"),
+        pytest.param(lambda d: d["event"].update(type="slept"), "of type 'slept'", id="type"),
         pytest.param(lambda d: d["event"].update(at="x"), "AppEnded.at: 'x'", id="a wrong value"),
         pytest.param(lambda d: d.update(event=None), "null is not an object", id="no event"),
         pytest.param(lambda d: d.update(commands={}), "is not a list", id="no list"),

@@ -195,7 +195,7 @@ def test_a_replay_runs_no_solver(themis_log: Path, monkeypatch: pytest.MonkeyPat
 def test_auctions_can_be_solved_again(themis_log: Path) -> None:
     result = replay(themis_log, resolve=True)
     assert result.same
-    assert result.resolved == themis_log.read_text().count('"event":{"type":"Solved"') > 2
+    assert result.resolved == themis_log.read_text().count('"event":{"type":"solved"') > 2
 
 
 def test_a_changed_command_is_the_first_difference(log: Path, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_changed_command_is_the_first_difference(log: Path, tmp_path: Path) ->
     place: list[int] = []
 
     def later_end(data: dict[str, Any]) -> None:
-        place.extend(i for i, item in enumerate(data["commands"]) if item["type"] == "Assign")
+        place.extend(i for i, item in enumerate(data["commands"]) if item["type"] == "assign")
         assign = data["commands"][place[0]]
         leases = assign["granted"] or assign["renewed"] or assign["revoked"]
         leases[0]["end"] += 1.0
@@ -452,7 +452,7 @@ def test_a_result_can_be_printed_as_json(themis_log: Path, tmp_path: Path) -> No
     result = replay(path)
     printed: Any = loads(dumps(result))
     assert set(printed) == set(ReplayResult.__dataclass_fields__)
-    assert printed["first_difference"]["event"]["type"] == "AppArrived"
+    assert printed["first_difference"]["event"]["type"] == "app-arrived"
     assert replace(result, first_difference=None).same
 
 

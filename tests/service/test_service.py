@@ -900,7 +900,7 @@ def test_a_log_without_its_beginning_is_not_replayed(tmp_path: Path) -> None:
 
 def test_a_store_that_names_no_policy_or_strange_code_needs_one_named(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'store.sqlite'}"
-    body = '{"events":[{"type":"Woken","at":1.0}],"commands":[]}'
+    body = '{"events":[{"type":"woken","at":1.0}],"commands":[]}'
     entry = LogEntry(1.0, "Woken", body)
     with open_store(url, reserve_bytes=0) as store:
         store.begin_epoch("test", 0)

@@ -186,7 +186,7 @@ def test_a_question_that_was_never_answered_is_kept(tmp_path: Path) -> None:
     whole, cut = tmp_path / "events.jsonl", tmp_path / "cut.jsonl"
     run(CONFIG, log_to=whole)
     lines = whole.read_bytes().splitlines(keepends=True)
-    answer = next(index for index, line in enumerate(lines) if b'"type":"Solved"' in line)
+    answer = next(index for index, line in enumerate(lines) if b'"type":"solved"' in line)
     cut.write_bytes(b"".join(lines[:answer]))
     folder = tmp_path / "out"
     folder.mkdir()

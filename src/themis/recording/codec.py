@@ -1,7 +1,7 @@
 """Events, commands and records as plain JSON, and back to equal objects.
 
     text = dumps(events.AppEnded(at=3.0, app=AppId("sweep")))
-    text                          # {"type":"AppEnded","at":3.0,"app":"sweep","outcome":"finished"}
+    text                          # {"type":"app-ended","at":3.0,"app":"sweep","outcome":"finished"}
     event_from(loads(text))       # the same event again
     part_from("gpu/3", loads(dumps(part)))    # the same part of an arbiter's state
 
@@ -21,21 +21,13 @@ from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, NewType, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from themis.core.arbiter.alarms import Alarm
 from themis.core.arbiter.commands import Command
 from themis.core.arbiter.events import Event
 from themis.core.arbiter.state_parts import Part, kind_of
 from themis.core.model import JobSpec
 from themis.errors import InvariantError, RefusedError, ThemisError
+from themis.recording.tags import COMMANDS, EVENTS, TAG, TAG_OF
 from themis.recording.yaml_documents import shown, told
-
-TAG = "type"
-"""The key that tells which event or command an object is."""
-
-_EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}
-_COMMANDS: dict[str, type] = {kind.__name__: kind for kind in get_args(Command)}
-_TAGGED = frozenset((*_EVENTS.values(), *_COMMANDS.values(), *get_args(Alarm)))
-"""Kinds that are told from others by their name."""
 
 _ALIKE = frozenset({JobSpec})
 """Kinds of which the same values come again and again: the jobs of a sweep differ in little."""
@@ -99,8 +91,8 @@ def _step(kind: type) -> Callable[[Any], object]:
 def _plain(kind: type) -> Callable[[object], dict[str, object]]:
     """What turns values of a dataclass into objects with a key for each field."""
     entries = [f"{field.name!r}: value.{field.name}" for field in fields(kind)]
-    if kind in _TAGGED:
-        entries.insert(0, f"{TAG!r}: {kind.__name__!r}")
+    if kind in TAG_OF:
+        entries.insert(0, f"{TAG!r}: {TAG_OF[kind]!r}")
     # As dataclasses do it with their methods: half of what a log costs is here, and a display of
     # names that are known is three times as fast as any way to go through them.
     make: Callable[[object], dict[str, object]] = eval(f"lambda value: {{{', '.join(entries)}}}")
@@ -171,7 +163,7 @@ def event_from(data: object) -> Event:
     Raises:
         RefusedError: There is none; names the field.
     """
-    return cast("Event", _tagged(data, _EVENTS, "event"))
+    return cast("Event", _tagged(data, EVENTS, "event"))
 
 
 def command_from(data: object) -> Command:
@@ -180,7 +172,7 @@ def command_from(data: object) -> Command:
     Raises:
         RefusedError: There is none; names the field.
     """
-    return cast("Command", _tagged(data, _COMMANDS, "command"))
+    return cast("Command", _tagged(data, COMMANDS, "command"))
 
 
 def part_from(key: str, data: object) -> Part:
@@ -253,8 +245,8 @@ def _decoder(hint: Any) -> _Decode:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in {Union, UnionType} and len(arguments) == 2 and NoneType in arguments:
         return _optional_decoder(next(item for item in arguments if item is not NoneType))
-    if origin in {Union, UnionType} and _TAGGED.issuperset(arguments):
-        return _tagged_decoder({kind.__name__: kind for kind in arguments})
+    if origin in {Union, UnionType} and TAG_OF.keys() >= set(arguments):
+        return _tagged_decoder({TAG_OF[kind]: kind for kind in arguments})
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
         return _sequence_decoder(arguments[0], tuple)
     if origin is tuple:

@@ -15,13 +15,14 @@ from themis.core.arbiter.commands import Ask, Command, Solve
 from themis.core.arbiter.events import Event
 from themis.core.model import AppId, GpuId, Offer
 from themis.core.steward.commands import StewardCommand
-from themis.recording.codec import TAG, command_from, decode, dumps, event_from
+from themis.recording.codec import command_from, decode, dumps, event_from
 from themis.recording.packed_auctions import Packed, pack, unpack
+from themis.recording.tags import TAG
 
-ASKS = "Asks"
-"""The type of many questions in one."""
-AUCTION = "Auction"
-"""The type of an auction in few words; logs of older services have it in full."""
+ASKS = "asks"
+"""The tag of many questions in one."""
+AUCTION = "packed-solve"
+"""The tag of an auction in few words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from themis.core.arbiter import events as ev
 from themis.core.arbiter.records import RoundRecord
 from themis.core.model import AppId, OwnerId
 from themis.errors import RefusedError
-from themis.recording.codec import TAG, command_from, event_from, loads
+from themis.recording.codec import command_from, event_from, loads
+from themis.recording.tags import TAG, TAG_OF
 from themis.service.persistence.store.base import Store
 
 MOST = 500
@@ -28,7 +29,7 @@ _LEAST = 2
 REMEMBERED = 2000
 """Entries of the log that are looked through for rounds after a start."""
 
-_WANTED = frozenset({cmd.Report.__name__, cmd.Refuse.__name__, cmd.End.__name__})
+_WANTED = frozenset({TAG_OF[cmd.Report], TAG_OF[cmd.Refuse], TAG_OF[cmd.End]})
 
 Owners = Mapping[AppId, OwnerId]
 
@@ -158,7 +159,7 @@ def read_rounds(store: Store, first: int, last: int) -> Steps:
         with suppress(RefusedError, KeyError, TypeError):
             body: Any = loads(stored.entry.body)
             told = [command_from(item) for item in body["commands"] if item.get(TAG) in _WANTED]
-            tag = ev.AppArrived.__name__
+            tag = TAG_OF[ev.AppArrived]
             came = [event_from(item) for item in body["events"] if item.get(TAG) == tag]
             steps.extend(arrivals(came, told))
             for item in told:
