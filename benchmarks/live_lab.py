@@ -26,7 +26,7 @@ from tests.support.scripted_world import simple_app
 from themis.agent_host.session_client import AgentLink
 from themis.config.keys import Address
 from themis.core.arbiter import Settings
-from themis.core.arbiter.commands import Refuse, Report
+from themis.core.arbiter.commands import RecordRound, Refuse
 from themis.core.arbiter.events import AppArrived, MachineJoined
 from themis.core.arbiter.records import RoundRecord
 from themis.core.model import AppSpec, Machine
@@ -187,9 +187,9 @@ class Lab:
         found = []
         with closing(open_store(self.url, read_only=True)) as store:
             for stored in store.entries():
-                if f'"{TAG}":"{TAG_OF[Report]}"' in stored.entry.body:
+                if f'"{TAG}":"{TAG_OF[RecordRound]}"' in stored.entry.body:
                     commands = commands_in(json.loads(stored.entry.body))
-                    found += [item.record for item in commands if isinstance(item, Report)]
+                    found += [item.record for item in commands if isinstance(item, RecordRound)]
         return found
 
     def zero(self) -> float:

@@ -50,13 +50,15 @@ def _script() -> Workload:
 class Decisions:
     """What the arbiter decided, and what it was told in which order."""
 
-    taken: list[cmd.Assign | cmd.Report | cmd.Close] = field(default_factory=list)
+    taken: list[cmd.Assign | cmd.RecordRound | cmd.RecordApp] = field(default_factory=list)
     order: list[tuple[str, str]] = field(default_factory=list)
 
     def handled(self, event: ev.Event, commands: Sequence[cmd.Command]) -> None:
         if isinstance(event, ev.BidReceived | ev.JobStarted | ev.JobStopped):
             self.order.append((type(event).__name__, event.app))
-        self.taken += [c for c in commands if isinstance(c, cmd.Assign | cmd.Report | cmd.Close)]
+        self.taken += [
+            c for c in commands if isinstance(c, cmd.Assign | cmd.RecordRound | cmd.RecordApp)
+        ]
 
 
 class AsyncDriver:
@@ -195,9 +197,9 @@ class AsyncDriver:
                 self._assign(command)
             case cmd.WakeMe(at=at):
                 self._at(at, self._wake)
-            case cmd.Close(record=record):
+            case cmd.RecordApp(record=record):
                 del self._apps[record.app]
-            case cmd.End() | cmd.Report() | cmd.Refuse():
+            case cmd.End() | cmd.RecordRound() | cmd.Refuse():
                 pass
             case _:
                 assert_never(command)
@@ -266,7 +268,7 @@ def _async(rule: str, dice: int) -> Decisions:
 @pytest.mark.parametrize("rule", ["themis", "equal-share"])
 def test_tasks_that_answer_in_any_order_decide_what_the_simulator_decides(rule: str) -> None:
     simulated = _simulated(rule)
-    assert sum(isinstance(command, cmd.Close) for command in simulated.taken) == 5
+    assert sum(isinstance(command, cmd.RecordApp) for command in simulated.taken) == 5
     orders = set()
     for dice in range(4):
         driven = _async(rule, dice)

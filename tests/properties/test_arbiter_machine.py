@@ -14,7 +14,7 @@ from tests.support.arbiter_invariants import Watch
 from tests.support.save_restore import Saver
 from tests.support.scripted_world import Puppet, ScriptedWorld, SolverMood, replay, simple_app
 from themis.core.arbiter import Arbiter, Settings, events
-from themis.core.arbiter.commands import Command, Report
+from themis.core.arbiter.commands import Command, RecordRound
 from themis.core.arbiter.settings import BidderKind, ContentionOf
 from themis.core.model import (
     AppId,
@@ -158,7 +158,7 @@ class ArbiterMachine(RuleBasedStateMachine):
     ) -> None:
         """Our own policies never make a plan that cannot be carried out."""
         for command in commands:
-            if isinstance(command, Report) and self.kind not in UNRELIABLE:
+            if isinstance(command, RecordRound) and self.kind not in UNRELIABLE:
                 failed = command.record.failed
                 assert not failed or failed.startswith("the solver"), failed
 

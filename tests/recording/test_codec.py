@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.requirements import examples
 from themis.core.arbiter import AppRecord, BidderKind, RoundRecord, Settings
 from themis.core.arbiter.alarms import Alarm
-from themis.core.arbiter.commands import Ask, Close, Command, Refuse, Solve
+from themis.core.arbiter.commands import Ask, Command, RecordApp, Refuse, Solve
 from themis.core.arbiter.events import (
     AppArrived,
     AppEnded,
@@ -518,7 +518,7 @@ def test_closing_an_app_keeps_the_sources_of_its_time() -> None:
         '"contradicted":false}}'
     )
     command = command_from(loads(text))
-    assert isinstance(command, Close)
+    assert isinstance(command, RecordApp)
     assert {source.name for source in command.record.attained} == {"AUCTION", "LEFTOVER"}
     assert dumps(command) == text
 

@@ -169,7 +169,16 @@ def line_with(path: Path, kind: type, skip: int = 0) -> int:
 
 
 def test_the_toy_run_has_every_kind_of_command(themis_log: Path) -> None:
-    commands = {do.Ask, do.Solve, do.Assign, do.End, do.WakeMe, do.Refuse, do.Report, do.Close}
+    commands = {
+        do.Ask,
+        do.Solve,
+        do.Assign,
+        do.End,
+        do.WakeMe,
+        do.Refuse,
+        do.RecordRound,
+        do.RecordApp,
+    }
     assert commands <= kinds(themis_log)
 
 
@@ -370,7 +379,7 @@ def test_a_policy_from_outside_is_replayed_when_it_is_given(tmp_path: Path) -> N
     path = tmp_path / "lists.jsonl"
     with LogWriter(path, header_of(TOPOLOGY, "mine:Lists", SETTINGS, seed=7)) as log:
         Toy(Arbiter(TOPOLOGY, Lists(), SETTINGS, seed=7), log).run()
-    assert do.Report in kinds(path)
+    assert do.RecordRound in kinds(path)
     assert replay(path, policy=Lists()).same
     assert not replay(path, policy=policy("fifo")).same
 

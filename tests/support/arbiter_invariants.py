@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from themis.core.arbiter import Arbiter, GpuState, check_ledger, events
-from themis.core.arbiter.commands import Ask, Assign, Command, End, Report, Solve
+from themis.core.arbiter.commands import Ask, Assign, Command, End, RecordRound, Solve
 from themis.core.arbiter.records import RoundRecord
 from themis.core.model import AppId, GpuId, Lease, OwnerId
 from themis.core.model.reasons import SUSPENSIONS, Reason
@@ -105,7 +105,7 @@ class Watch:
     @property
     def records(self) -> list[RoundRecord]:
         """Rounds settled in this event."""
-        return [item.record for item in self.commands if isinstance(item, Report)]
+        return [item.record for item in self.commands if isinstance(item, RecordRound)]
 
     def standing(self) -> list[Lease]:
         """Leases whose holders were not told to go."""
@@ -181,7 +181,7 @@ def _round_after(command: Command, present: int | None) -> int | None:
         return command.offer.round
     if isinstance(command, Solve):
         return command.round
-    return None if isinstance(command, Report) else present
+    return None if isinstance(command, RecordRound) else present
 
 
 def check_exclusive(watch: Watch) -> None:

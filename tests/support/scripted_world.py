@@ -20,11 +20,11 @@ from themis.core.arbiter import Arbiter, Settings, events
 from themis.core.arbiter.commands import (
     Ask,
     Assign,
-    Close,
     Command,
     End,
+    RecordApp,
+    RecordRound,
     Refuse,
-    Report,
     Solve,
     WakeMe,
 )
@@ -221,7 +221,7 @@ class ScriptedWorld:
     @property
     def records(self) -> list[RoundRecord]:
         """The records of all rounds so far."""
-        return [command.record for command in self.commands if isinstance(command, Report)]
+        return [command.record for command in self.commands if isinstance(command, RecordRound)]
 
     @property
     def refusals(self) -> list[Refuse]:
@@ -265,7 +265,7 @@ class ScriptedWorld:
                     self._end(lease)
             case WakeMe(at=at):
                 self.later(events.Woken(max(at, self.now)))
-            case Refuse() | Report() | Close():
+            case Refuse() | RecordRound() | RecordApp():
                 pass
 
     def _solve(self, command: Solve) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from themis.core.arbiter import RoundRecord, Settings, events
-from themis.core.arbiter.commands import Assign, Close, Command, End
+from themis.core.arbiter.commands import Assign, Command, End, RecordApp
 from themis.core.model import (
     NO_SLOWDOWN,
     AppId,
@@ -181,7 +181,7 @@ class Auditor:
             case End(app=app, leases=leases):
                 for lease in leases:
                     self.leases[lease.gpu, lease.token] = lease
-            case Close(record=record):
+            case RecordApp(record=record):
                 self.ended.append(record.app)
             case _:
                 pass

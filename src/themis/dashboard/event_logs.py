@@ -106,11 +106,11 @@ class Reading:
             case cmd.End(leases=leases, at=at):
                 for lease in leases:
                     self._end(lease, at)
-            case cmd.Report(record=record):
+            case cmd.RecordRound(record=record):
                 self.histories.note(record.opened, record.apps)
                 self.rounds.append(FoundRound(line_of(record), path, line, 0, record))
                 del self.rounds[:-_MOST_IN_MEMORY]
-            case cmd.Close(record=record):
+            case cmd.RecordApp(record=record):
                 self._close(record)
             case _:
                 pass

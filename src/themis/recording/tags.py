@@ -48,8 +48,8 @@ COMMANDS: Mapping[str, type[commands.Command]] = {
     "end": commands.End,
     "wake-me": commands.WakeMe,
     "refuse": commands.Refuse,
-    "record-round": commands.Report,
-    "record-app": commands.Close,
+    "record-round": commands.RecordRound,
+    "record-app": commands.RecordApp,
 }
 
 ALARMS: Mapping[str, type[alarms.Alarm]] = {

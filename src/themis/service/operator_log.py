@@ -97,12 +97,12 @@ def _of_run(row: RunEnd, topology: Topology) -> Iterator[LogLine]:
 
 def _of_command(command: object) -> Iterator[LogLine]:
     match command:
-        case cmd.Close(record=record):
+        case cmd.RecordApp(record=record):
             say = _warning if record.outcome.startswith("failed") else _info
             yield say(f"app {record.app} of {record.owner} is over: {record.outcome}")
-        case cmd.Report(record=record) if record.failed:
+        case cmd.RecordRound(record=record) if record.failed:
             yield _warning(f"round {record.round} failed, and holders go on: {record.failed}")
-        case cmd.Report(record=record):
+        case cmd.RecordRound(record=record):
             given = record.offered - len(record.idle)
             told = f"{given} of {record.offered} GPUs for {len(record.apps)} apps"
             yield LogLine(logging.DEBUG, f"round {record.round} is over ({record.trigger}): {told}")

@@ -106,7 +106,7 @@ class Metrics:
     def note(self, command: StewardCommand) -> None:
         """Something is told: count what there is to count in it."""
         match command:
-            case cmd.Report(record=record):
+            case cmd.RecordRound(record=record):
                 self._rounds.observe(max(0.0, record.settled - record.opened))
                 if record.failed:
                     self._failed.inc()

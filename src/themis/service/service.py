@@ -282,7 +282,7 @@ class Service:
         entry = None
         changes = outcome.changes
         for command in outcome.commands:
-            if isinstance(command, cmd.Close):
+            if isinstance(command, cmd.RecordApp):
                 self.keep(self.departed.note(command.record))
                 self.hosting.tell()
             elif isinstance(command, cmd.Solve):
@@ -328,7 +328,7 @@ class Service:
     def _round_of(self, outcome: Outcome | None = None) -> int | None:
         """The round that an outcome belongs to: the one it ends, else the one under way."""
         for command in outcome.commands if outcome is not None else ():
-            if isinstance(command, cmd.Report):
+            if isinstance(command, cmd.RecordRound):
                 return command.record.round
         arbiter = self._steward.arbiter
         return arbiter.rounds if arbiter.round_open else None
@@ -363,7 +363,7 @@ class Service:
             case cmd.Assign():
                 news = LeaseNews(command.granted, command.renewed, command.revoked, command.reason)
                 self.agents.tell(command.app, news)
-            case cmd.Close(record=over):
+            case cmd.RecordApp(record=over):
                 self.agents.close(over)
             case cmd.Refuse():
                 _LOG.info("refused: %s: %s", clean(command.who), clean(command.reason))
@@ -380,7 +380,7 @@ class Service:
             case TellPoints():
                 points = PointsNews(command.run, command.job, command.first, command.points)
                 self.agents.tell(command.app, points)
-            case cmd.Report(record=record):
+            case cmd.RecordRound(record=record):
                 self.agents.end_round(record.round)
                 apps = self._steward.arbiter.world.apps
                 named = [line.app for line in record.apps if line.app in apps]

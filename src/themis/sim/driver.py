@@ -247,9 +247,9 @@ class Simulation:
                 self._solve(number, problem, work)
             case cmd.Refuse(who=who, reason=reason):
                 self._refused(who, reason)
-            case cmd.Report(record=record):
+            case cmd.RecordRound(record=record):
                 self._report(record)
-            case cmd.Close(record=record):
+            case cmd.RecordApp(record=record):
                 self._close(record)
             case _:
                 assert_never(command)

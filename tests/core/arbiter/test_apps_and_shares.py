@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.scripted_world import ScriptedWorld, simple_app
 from themis.core.arbiter import BidderKind, Settings, events
-from themis.core.arbiter.commands import Close, Refuse, Report
+from themis.core.arbiter.commands import RecordApp, RecordRound, Refuse
 from themis.core.model import AppId, Constraint, GpuId, JobId, LeaseSource, Machine, OwnerId, Phase
 from themis.core.model.reasons import Reason
 from themis.core.policies import policy
@@ -50,8 +50,8 @@ def test_an_app_that_is_over_is_closed_when_its_last_slot_is_empty(make_world: M
     world = make_world("fifo")
     world.submit(simple_app("a", gpus=2))
     world.advance(100.0)
-    assert not any(isinstance(item, Close) for item in world.finish("a"))
-    (close,) = (item for item in world.advance(105.0) if isinstance(item, Close))
+    assert not any(isinstance(item, RecordApp) for item in world.finish("a"))
+    (close,) = (item for item in world.advance(105.0) if isinstance(item, RecordApp))
     assert (close.record.end, close.record.elapsed, close.record.outcome) == (
         100.0,
         100.0,
@@ -70,7 +70,7 @@ def test_an_app_ends_once(make_world: MakeWorld) -> None:
     world.advance(102.0)
     world.finish("a", "cancelled")
     assert world.refusals[-1].who == "a"
-    (close,) = (item for item in world.advance(110.0) if isinstance(item, Close))
+    (close,) = (item for item in world.advance(110.0) if isinstance(item, RecordApp))
     assert (close.record.end, close.record.outcome) == (100.0, "finished")
 
 
@@ -346,13 +346,13 @@ def test_who_ran_and_can_wait_is_not_started_again_and_again(
     assert guarded.count(AppId("long")) == gangs
 
 
-def _run(world: ScriptedWorld, to: float) -> list[Report]:
+def _run(world: ScriptedWorld, to: float) -> list[RecordRound]:
     world.advance(to)
     return _reports(world)
 
 
-def _reports(world: ScriptedWorld) -> list[Report]:
-    return [item for item in world.commands if isinstance(item, Report)]
+def _reports(world: ScriptedWorld) -> list[RecordRound]:
+    return [item for item in world.commands if isinstance(item, RecordRound)]
 
 
 def test_every_app_is_told_one_reason(make_world: MakeWorld) -> None:

@@ -11,7 +11,7 @@ from themis.core.arbiter import AddedWork, BidderKind, Inputs, Settings, events
 from themis.core.arbiter.app_state import AppState
 from themis.core.arbiter.app_view import ArbiterAppView
 from themis.core.arbiter.cluster_state import World
-from themis.core.arbiter.commands import Close, Command, Refuse
+from themis.core.arbiter.commands import Command, RecordApp, Refuse
 from themis.core.arbiter.offer import view_of
 from themis.core.fairness.loads import total_work
 from themis.core.model import AppId, Bid, Chunk, JobId, Phase, RhoClaim, Row, TableRow
@@ -283,7 +283,7 @@ def test_the_record_of_an_app_counts_from_its_submission(
     step = len(world.history)
     world.finish("a")
     world.advance(2100.0)
-    (record,) = [item.record for item in world.commands_since(step) if isinstance(item, Close)]
+    (record,) = [item.record for item in world.commands_since(step) if isinstance(item, RecordApp)]
     assert (record.arrival, record.end) == (0.0, 2000.0)
     assert record.elapsed == pytest.approx(2000.0)
     assert record.mean_contention == pytest.approx(2.0)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.scripted_world import Puppet, ScriptedWorld, simple_app
 from themis.core.arbiter import events
-from themis.core.arbiter.commands import Ask, Report
+from themis.core.arbiter.commands import Ask, RecordRound
 from themis.core.model import AppId, Constraint, GpuId, LeaseSource, Machine, OwnerId
 from themis.core.model.reasons import Reason
 from themis.core.policies import Allotment, Notes, Plan, Policy, View, policy
@@ -210,7 +210,7 @@ def test_a_round_does_not_wait_for_an_app_that_is_gone(make_world: MakeWorld) ->
     world.speak("b")
     assert world.arbiter.round_open
     out = world.suspend("c")
-    assert any(isinstance(item, Report) for item in out)
+    assert any(isinstance(item, RecordRound) for item in out)
     assert not world.arbiter.round_open
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.scripted_world import ScriptedWorld, simple_app
 from themis.core.arbiter import Settings, events
-from themis.core.arbiter.commands import Ask, Assign, Command, Refuse, Report, Solve
+from themis.core.arbiter.commands import Ask, Assign, Command, RecordRound, Refuse, Solve
 from themis.core.model import AppId, Bid, Chunk, Row, TableRow
 from themis.core.policies import policy
 
@@ -81,7 +81,7 @@ def test_a_round_settles_as_soon_as_all_have_answered(make_world: MakeWorld) -> 
     second = world.deliver(events.BidReceived(562.7, B, number, world.bid(B, opened[1].offer)))
     assert any(isinstance(item, Solve) for item in second)
     settled = world.advance(562.7)
-    assert any(isinstance(item, Report) for item in settled)
+    assert any(isinstance(item, RecordRound) for item in settled)
 
 
 def test_a_missing_bid_falls_back_to_the_cached_valuation(make_world: MakeWorld) -> None:

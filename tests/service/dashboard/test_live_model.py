@@ -415,7 +415,7 @@ def test_segments_are_bounded_and_told_from_where_one_stopped() -> None:
 
 def test_what_was_before_a_restart_belongs_to_who_had_the_name_then() -> None:
     past = PageHistory(departed())
-    past.take((), [cmd.Report(record(3, "late"))], owner)
+    past.take((), [cmd.RecordRound(record(3, "late"))], owner)
     steps = (
         over("old", 5.0, lease("old", 0, 1, 1.0)),
         over("twice", 6.0, lease("twice", 1, 2, 1.0)),
@@ -480,7 +480,7 @@ def test_a_name_that_is_used_anew_right_after_a_restart_begins_without_a_past() 
     past = PageHistory(departed())
     arrived = ev.AppArrived(25.0, simple_app("twice", owner="bob"))
     past.take((arrived,), [], owner)
-    past.take((), [cmd.Report(record(3, "twice"))], owner)
+    past.take((), [cmd.RecordRound(record(3, "twice"))], owner)
     steps = (record(1, "twice"), over("twice", 9.0, lease("twice", 1, 3, 7.0)))
     past.remember(steps, {AppId("twice"): OwnerId("bob")})
     assert past.histories.of("twice").rho == ((30.0, 3.0),)

@@ -262,8 +262,9 @@ class Checker:
                     self.fail(f"one request of {app} was taken as two", key)
             case cmd.End(leases=leases):
                 self.handovers += len(leases)
-            case cmd.Report(record=record) if record.failed.startswith("the plan makes no sense"):
-                self.fail(record.failed)
+            case cmd.RecordRound(record=record):
+                if record.failed.startswith("the plan makes no sense"):
+                    self.fail(record.failed)
             case _:
                 pass
 

@@ -28,7 +28,7 @@ from themis.core.arbiter.alarms import (
 from themis.core.arbiter.app_state import AppState
 from themis.core.arbiter.app_status import FINISHED
 from themis.core.arbiter.cluster_state import GONE, World, first_beat_after
-from themis.core.arbiter.commands import Ask, Close, Command, Refuse, WakeMe
+from themis.core.arbiter.commands import Ask, Command, RecordApp, Refuse, WakeMe
 from themis.core.arbiter.lease_changes import LeaseChanges
 from themis.core.arbiter.leasing import Leasing
 from themis.core.arbiter.ledger import Ledger
@@ -209,7 +209,7 @@ class Arbiter:
             for app in sorted(leasing.emptied):
                 state = self._world.apps.get(app)
                 if state is not None and state.outcome and not self._world.ledger.present(app):
-                    self._out.append(Close(self._world.remove(state)))
+                    self._out.append(RecordApp(self._world.remove(state)))
                     leasing.forget(app)
                     self._await_no_table(app)
             leasing.emptied.clear()

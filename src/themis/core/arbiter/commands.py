@@ -66,17 +66,17 @@ class Refuse:
 
 
 @value
-class Report:
+class RecordRound:
     """Keep the record of a round."""
 
     record: RoundRecord
 
 
 @value
-class Close:
-    """Keep the record of an app that is over."""
+class RecordApp:
+    """Keep the record of an app that ended."""
 
     record: AppRecord
 
 
-Command = Ask | Solve | Assign | End | WakeMe | Refuse | Report | Close
+Command = Ask | Solve | Assign | End | WakeMe | Refuse | RecordRound | RecordApp

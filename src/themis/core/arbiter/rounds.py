@@ -8,7 +8,7 @@ from themis.core.arbiter.alarms import Alarms, CloseAnswers
 from themis.core.arbiter.app_reasons import explain_round
 from themis.core.arbiter.app_state import AppState
 from themis.core.arbiter.cluster_state import World, first_beat_after, is_newcomer
-from themis.core.arbiter.commands import Ask, Command, Report, Solve
+from themis.core.arbiter.commands import Ask, Command, RecordRound, Solve
 from themis.core.arbiter.leasing import DRAINING, Leasing
 from themis.core.arbiter.offer import lent_gpus, offered_gpus, settle_view, view_of
 from themis.core.arbiter.records import RoundRecord
@@ -274,7 +274,7 @@ class Rounds:
         self._count_hunger(current)
         lines = explain_round(current, plan, self._world, with_rho=self.tells_rho)
         self.out.append(
-            Report(
+            RecordRound(
                 RoundRecord(
                     round=current.number,
                     opened=current.opened,

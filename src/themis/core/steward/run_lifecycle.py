@@ -41,7 +41,7 @@ class Running(Printing):
                 case cmd.End(leases=leases):
                     for lease in leases:
                         self._revoke(lease, "its lease is over")
-                case cmd.Close(record=record):
+                case cmd.RecordApp(record=record):
                     self._keep_logs(record.app)
                     self._book.close(record.app)
                     self._streams.close(record.app)

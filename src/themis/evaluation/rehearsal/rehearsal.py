@@ -22,7 +22,7 @@ from themis.apps.app_file import AppFile, CheckpointRules, StopConditions, StopR
 from themis.apps.plan import PlannedTrial, SweepPlan
 from themis.core.agent.agent import Agent
 from themis.core.arbiter import AppRecord
-from themis.core.arbiter.commands import Close
+from themis.core.arbiter.commands import RecordApp
 from themis.core.auction import Problem, Solution, solver
 from themis.core.model import AppId, Machine
 from themis.errors import InvariantError
@@ -172,7 +172,7 @@ class _Rehearsal:
                 command.record.app: command.record
                 for stored in store.entries()
                 for command in commands_in(loads(stored.entry.body))
-                if isinstance(command, Close)
+                if isinstance(command, RecordApp)
             }
         path = self.folder / STORE
         return Rehearsed(

@@ -66,11 +66,11 @@ class PageHistory:
                     for lease in leases:
                         if lease.start < at:
                             self._add(lease.gpu, app, lease.start, at, str(lease.source), owner)
-                case cmd.Report(record=record):
+                case cmd.RecordRound(record=record):
                     self.histories.note(record.opened, record.apps)
                     if self._since is not None:
                         self._since.append(record)
-                case cmd.Close(record=over):
+                case cmd.RecordApp(record=over):
                     self._end(over.app)
                 case _:
                     pass

@@ -29,7 +29,7 @@ _LEAST = 2
 REMEMBERED = 2000
 """Entries of the log that are looked through for rounds after a start."""
 
-_WANTED = frozenset({TAG_OF[cmd.Report], TAG_OF[cmd.Refuse], TAG_OF[cmd.End]})
+_WANTED = frozenset({TAG_OF[cmd.RecordRound], TAG_OF[cmd.Refuse], TAG_OF[cmd.End]})
 
 Owners = Mapping[AppId, OwnerId]
 
@@ -163,7 +163,7 @@ def read_rounds(store: Store, first: int, last: int) -> Steps:
             came = [event_from(item) for item in body["events"] if item.get(TAG) == tag]
             steps.extend(arrivals(came, told))
             for item in told:
-                if isinstance(item, cmd.Report):
+                if isinstance(item, cmd.RecordRound):
                     steps.append(item.record)
                 elif isinstance(item, cmd.End):
                     steps.append(item)
