@@ -67,7 +67,7 @@ def test_the_end_tells_of_fairness_winners_gpus_and_waiting(
         "0.98",
         "lr=0.1",
         "0.0086",
-        "ridge: 6 s without any GPU: others gain more",
+        "ridge: 6 s without any GPU: other apps gained more",
         "0.20 of a core",
     ):
         assert wanted in done.out

@@ -159,7 +159,7 @@ def test_an_app_that_never_ended_has_no_rho_and_no_winner() -> None:
 
 
 def test_a_reason_without_words_is_still_told() -> None:
-    assert in_words("OUTBID").startswith("others gain more")
+    assert in_words("OUTBID").startswith("other apps gained more")
     assert in_words("SOMETHING_NEW") == "something new"
 
 

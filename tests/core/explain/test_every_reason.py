@@ -248,7 +248,7 @@ SCENES = {
         lambda stage: stage.runs(ends=3), mine, (), says="job j0 failed once: it went wrong"
     ),
     Reason.NOT_IN_AUCTION: Scene(
-        Stage.submit, notes(standings=lost(invited=False)), says="number 2 of 2"
+        Stage.submit, notes(standings=lost(invited=False)), says="ranked 2 of 2"
     ),
     Reason.OUTBID: Scene(
         Stage.submit,
@@ -267,7 +267,7 @@ SCENES = {
         lazy,
         once(gives(sweep=(0,))),
         settings=Settings(pooling=0.0, idle_after=0.05),
-        says="taken back",
+        says="took them back",
     ),
     Reason.NO_METRICS: Scene(Stage.trains, mine, (), says="no iteration was reported"),
     Reason.WAITING_PHASE: Scene(between_phases, says="phase 1 of 1"),

@@ -8,30 +8,30 @@ from themis.core.explain.facts import Facts
 from themis.core.model.reasons import Reason
 
 WORDS: Mapping[Reason, str] = {
-    Reason.INVALID_SPEC: "what was submitted cannot run as it is written",
-    Reason.DEMAND_EXCEEDS_CLUSTER: "its smallest job needs more GPUs than there are",
+    Reason.INVALID_SPEC: "the app file asks for something that cannot run",
+    Reason.DEMAND_EXCEEDS_CLUSTER: "its smallest job needs more GPUs than the cluster has",
     Reason.DEMAND_EXCEEDS_QUOTA: "its smallest job needs more GPUs than its owner may use",
-    Reason.NO_MATCHING_GPU: "no GPU in the cluster is of the kind that it asks for",
+    Reason.NO_MATCHING_GPU: "no GPU in the cluster matches its requirements",
     Reason.PAUSED_BY_USER: "it is paused",
-    Reason.HELD_BY_ADMIN: "an operator holds it back",
-    Reason.QUOTA_REACHED: "its owner uses all the GPUs that it may",
+    Reason.HELD_BY_ADMIN: "an operator holds it",
+    Reason.QUOTA_REACHED: "its owner has used up the GPU quota",
     Reason.AGENT_UNREACHABLE: "its agent does not answer",
-    Reason.CRASH_LOOP: "its jobs fail again and again",
-    Reason.NOT_IN_AUCTION: "others can wait less than it, and were asked first",
-    Reason.OUTBID: "others gain more from the GPUs that were free",
-    Reason.HIDDEN_PAYMENT: "it won GPUs and paid with them for those it kept others from",
-    Reason.NO_FREE_GPUS: "no GPU that it could use is free",
-    Reason.PLACEMENT_TOO_SLOW: "what was left would not have made it faster",
-    Reason.IDLE_RECLAIMED: "it had no use for the GPUs that it had",
-    Reason.NO_METRICS: "its jobs run and report nothing",
-    Reason.WAITING_PHASE: "its jobs are done with this phase and wait for the last of them",
-    Reason.CHECKPOINTING: "its jobs save what they have",
-    Reason.STARTING: "its jobs start",
-    Reason.ROUND_FAILED: "the last round failed, and everybody kept what they had",
-    Reason.PENDING_EVALUATION: "there was no round since it came, or gave its GPUs back",
+    Reason.CRASH_LOOP: "its jobs keep failing",
+    Reason.NOT_IN_AUCTION: "apps with less slack were invited to bid before it",
+    Reason.OUTBID: "other apps gained more from the free GPUs",
+    Reason.HIDDEN_PAYMENT: "it won GPUs and gave them up as its hidden payment",
+    Reason.NO_FREE_GPUS: "every GPU that it could use is leased",
+    Reason.PLACEMENT_TOO_SLOW: "the free GPUs would not have made it faster",
+    Reason.IDLE_RECLAIMED: "it left its GPUs idle, and the arbiter took them back",
+    Reason.NO_METRICS: "its jobs run but report no iterations",
+    Reason.WAITING_PHASE: "it waits for the last jobs of this phase",
+    Reason.CHECKPOINTING: "its jobs are saving checkpoints",
+    Reason.STARTING: "its jobs are starting",
+    Reason.ROUND_FAILED: "the last round failed, so every app kept its GPUs",
+    Reason.PENDING_EVALUATION: "no round has been held since it arrived or gave GPUs back",
     Reason.SERVED: "it has all the GPUs that its jobs can use",
-    Reason.PARTLY_SERVED: "it has a part of what it wants, and the rest is not to be had now",
-    Reason.ENDED: "it is over",
+    Reason.PARTLY_SERVED: "it has some of the GPUs that it wants; the others are leased",
+    Reason.ENDED: "it has ended",
     Reason.FAILED: "it has failed",
 }
 """What each reason means, as the end of a sentence that begins with the app."""
@@ -78,7 +78,7 @@ def _ago(facts: Facts, at: float | None) -> str:
 
 
 def _in(facts: Facts, at: float | None, what: str, otherwise: str) -> str:
-    """That something happens then, or what to say if nobody knows."""
+    """That something happens then, or what to say if the time is unknown."""
     if at is None or not math.isfinite(at):
         return otherwise
     if at <= facts.now:
@@ -106,14 +106,14 @@ def _standing(facts: Facts) -> str:
     if told.rank is None:
         place = f"it was one of {told.apps} apps"
     else:
-        place = f"it was number {told.rank} of {told.apps} in the order of who goes first{rho}"
+        place = f"it ranked {told.rank} of {told.apps}{rho}"
     return f"in round {told.round}, {_ago(facts, told.at)}, {place}"
 
 
 def _invalid(facts: Facts) -> tuple[str, str]:
     return (
         facts.trouble or "its specification was refused",
-        f"mend its app file, `themis cancel {facts.app}` and submit it again",
+        f"correct its app file, `themis cancel {facts.app}` and submit it again",
     )
 
 
@@ -132,43 +132,43 @@ def _above_quota(facts: Facts) -> tuple[str, str]:
 
 
 def _no_match(facts: Facts) -> tuple[str, str]:
-    kind = facts.wanted or "the kind that it asks for"
+    kind = facts.wanted or "a certain kind"
     return (
         f"it asks for {kind}; of {_gpus(facts.cluster)} {facts.usable} match",
-        "change gpus.model or gpus.memory; `themis nodes` shows what there is",
+        "change gpus.model or gpus.memory; `themis nodes` shows the GPUs of the cluster",
     )
 
 
 def _paused(facts: Facts) -> tuple[str, str]:
     return (
-        f"somebody of its owner's paused it; it holds {_gpus(facts.held)}",
-        f"`themis resume {facts.app}` lets it go on",
+        f"its owner paused it; it holds {_gpus(facts.held)}",
+        f"`themis resume {facts.app}` resumes it",
     )
 
 
 def _held(facts: Facts) -> tuple[str, str]:
     return (
         f"it holds {_gpus(facts.held)} and gets no others",
-        f"an operator lets it go with `themis release {facts.app}`; ask yours why",
+        f"ask your operator, who can release it with `themis release {facts.app}`",
     )
 
 
 def _quota_reached(facts: Facts) -> tuple[str, str]:
     return (
         f"all apps of its owner hold {_gpus(facts.owner_held)} of {facts.quota or 0} allowed",
-        "it goes on when another app of the same owner gives GPUs back, or with a larger quota",
+        "it continues when another app of its owner gives GPUs back, or with a larger quota",
     )
 
 
 def _unreachable(facts: Facts) -> tuple[str, str]:
     return (
-        f"its agent was last heard {_ago(facts, facts.agent_seen)}; nobody else places its jobs",
-        "it goes on when its agent is back; who runs a tuner of their own starts it again",
+        f"its agent was last heard {_ago(facts, facts.agent_seen)}; only the agent places its jobs",
+        "it continues when its agent is back; if you run a tuner of your own, start it again",
     )
 
 
 def _crashing(facts: Facts) -> tuple[str, str]:
-    then = "they are tried again by themselves, as often as `retries` says"
+    then = "Themis retries them, as often as `retries` allows"
     return (
         facts.trouble or "each of its jobs has failed",
         f"{then}; `themis logs {facts.app}` shows why they fail",
@@ -178,25 +178,27 @@ def _crashing(facts: Facts) -> tuple[str, str]:
 def _not_asked(facts: Facts) -> tuple[str, str]:
     told = facts.ranking
     verb = "was" if told is not None and told.invited == 1 else "were"
-    asked = f"; {told.invited} {verb} asked to bid" if told is not None else ""
-    # Who would still be in time with all it can use may well go down the order for a while.
+    asked = f"; {told.invited} {verb} invited to bid" if told is not None else ""
+    # An app with slack may well fall in the ranking for a while.
     in_time = told is not None and told.rho is not None and told.rho <= 1.0
-    comes = "it can still be in time, and goes first once it cannot wait" if in_time else (
-        "it moves up as it waits"
-    )  # fmt: skip
+    comes = (
+        "it has slack, and ranks first once the slack is used up"
+        if in_time
+        else "it rises in the ranking as it waits"
+    )
     return f"{_standing(facts)}{asked}{_waited(facts)}", f"{comes}: {_round(facts)}"
 
 
 def _outbid(facts: Facts) -> tuple[str, str]:
     bid = facts.bidding
     if bid is None or bid.refused:
-        why = f"its bid was refused: {bid.refused}" if bid else "no bid of it was there in time"
+        why = f"its bid was refused: {bid.refused}" if bid else "its bid did not arrive in time"
         lost = f"; {why}" if bid is not None or facts.ranking is not None else ""
-        return f"{_standing(facts)}{lost}", f"it is asked again: {_round(facts)}"
+        return f"{_standing(facts)}{lost}", f"it can bid again: {_round(facts)}"
     went = f"{_gpus(bid.taken)} went to {bid.winners} {'app' if bid.winners == 1 else 'apps'}"
     return (
         f"{_standing(facts)}; it bid for up to {_gpus(bid.gpus)}, and {went}",
-        f"its bid is worth more as it waits: {_round(facts)}",
+        f"its bid gains weight as it waits: {_round(facts)}",
     )
 
 
@@ -205,29 +207,29 @@ def _paid(facts: Facts) -> tuple[str, str]:
     told = f"it won {bid.won} and paid {bid.paid}" if bid is not None else "it paid all that it won"
     return (
         f"{told}; payments make it useless to lie in bids",
-        f"what it paid went to others or is dealt out: {_round(facts)}",
+        f"the GPUs that it paid went to other apps: {_round(facts)}",
     )
 
 
 def _none_free(facts: Facts) -> tuple[str, str]:
     return (
-        f"it wants {_gpus(facts.demand)}; all that it could use are taken{_waited(facts)}",
-        _in(facts, facts.next_expiry, "the next lease of others ends", _round(facts)),
+        f"it wants {_gpus(facts.demand)}; all that it could use are leased{_waited(facts)}",
+        _in(facts, facts.next_expiry, "the next lease of another app ends", _round(facts)),
     )
 
 
 def _too_slow(facts: Facts) -> tuple[str, str]:
     return (
         "free GPUs were too far apart for its jobs, or fewer than one of them needs",
-        f"it is asked again: {_round(facts)}",
+        f"it can bid again: {_round(facts)}",
     )
 
 
 def _idle(facts: Facts) -> tuple[str, str]:
     after = f" for {length(facts.idle_after)}" if facts.idle_after else ""
     return (
-        f"it gave GPUs back, or nothing ran on them{after} and they were taken back",
-        f"`themis status {facts.app}` shows what its jobs do; it is asked again after a while",
+        f"it gave GPUs back, or ran nothing on them{after} and the arbiter took them back",
+        f"`themis status {facts.app}` shows its jobs; it is offered GPUs again after a pause",
     )
 
 
@@ -248,15 +250,15 @@ def _phase(facts: Facts) -> tuple[str, str]:
 
 def _saving(facts: Facts) -> tuple[str, str]:
     return (
-        f"it must leave GPUs, and its jobs were told to save; it holds {_gpus(facts.held)}",
-        _in(facts, facts.lease_ends, "they must be gone", "they go when they have saved"),
+        f"it loses GPUs, and its jobs were asked to save; it holds {_gpus(facts.held)}",
+        _in(facts, facts.lease_ends, "they must be gone", "they leave when they have saved"),
     )
 
 
 def _starting(facts: Facts) -> tuple[str, str]:
     return (
-        f"it holds {_gpus(facts.held)}, and no process of it runs yet",
-        facts.trouble or "they run within seconds, when who was there before has gone",
+        f"it holds {_gpus(facts.held)}, and none of its processes runs yet",
+        facts.trouble or "they run within seconds, once the previous jobs have left",
     )
 
 
@@ -264,7 +266,7 @@ def _failed_round(facts: Facts) -> tuple[str, str]:
     told = facts.ranking
     why = f": {told.failed}" if told is not None and told.failed else ""
     number = f"round {told.round}" if told is not None else "the last round"
-    return f"{number} could not be settled{why}", f"nothing is lost: {_round(facts)}"
+    return f"{number} could not be settled{why}", f"leases were renewed: {_round(facts)}"
 
 
 def _pending(facts: Facts) -> tuple[str, str]:
@@ -282,36 +284,35 @@ def _partly(facts: Facts) -> tuple[str, str]:
     has = f"it holds {_gpus(facts.held)} of {facts.demand} that it wants"
     if facts.held >= facts.demand:
         return (
-            f"it holds {_gpus(facts.held)}, all that it wants now; in the last round that was more",
-            "there is nothing to wait for; the next round says so too",
+            f"it holds {_gpus(facts.held)}, all that it wants now; its demand has fallen",
+            "the next round will call it SERVED",
         )
     if facts.quota is not None and facts.owner_held >= facts.quota:
         return (
             f"{has}; all apps of its owner hold {facts.owner_held} of {facts.quota} allowed",
-            "it gets more when another app of the same owner gives GPUs back, or a larger quota",
+            "it gets more when another app of its owner gives GPUs back, or with a larger quota",
         )
-    closed = f", {facts.closed} of them on machines that an operator keeps from use"
-    there = f"; there are {facts.usable} that it may use{closed if facts.closed else ''}"
+    closed = f", {facts.closed} of them on cordoned or draining machines"
+    there = f"; it may use {facts.usable} in all{closed if facts.closed else ''}"
     if facts.held >= facts.usable - facts.closed > 0:
-        return f"{has}{there}", "it gets more when machines come, or come back into use"
+        return f"{has}{there}", "it gets more when machines join or are uncordoned"
     return (
-        f"{has}; others have a right to the rest; {_standing(facts)}"
-        + (there if facts.closed else ""),
-        _round(facts),
+        f"{has}; {_standing(facts)}" + (there if facts.closed else ""),
+        _in(facts, facts.next_expiry, "the next lease of another app ends", _round(facts)),
     )
 
 
 def _ended(facts: Facts) -> tuple[str, str]:
     return (
         f"it ended {_ago(facts, facts.ended)}: {facts.outcome or 'finished'}",
-        f"`themis results {facts.app}` shows what came of it",
+        f"`themis results {facts.app}` shows the best trial",
     )
 
 
 def _failure(facts: Facts) -> tuple[str, str]:
     return (
         f"it ended {_ago(facts, facts.ended)}: {facts.outcome or 'failed'}",
-        f"`themis logs` shows what its jobs said; `themis retry {facts.app}` submits it once more",
+        f"`themis logs` shows what its jobs printed; `themis retry {facts.app}` submits it again",
     )
 
 
